@@ -1,10 +1,15 @@
 """Tiny InternVL3 and InternVL3.5 checkpoints with seeded random weights, written by transformers, in the layout of
 published ones."""
 
+import json
+import re
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import (
     InternVLConfig,
     InternVLForConditionalGeneration,
@@ -89,6 +94,83 @@ def make_internvl_checkpoint(path: Path, variant: Variant = "300M") -> Path:
     write_json(path / "tokenizer_config.json", {"eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE})
     write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG)
     return path
+
+
+ORIGINAL_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+"""Of `InternVLChatModel`: reads texts alone."""
+
+
+def make_original_checkpoint(source: Path, path: Path) -> Path:
+    """Writes a checkpoint of `make_internvl_checkpoint` as `InternVLChatModel` into the folder `path`; returns it."""
+    path.mkdir(parents=True, exist_ok=True)
+    document = json.loads((source / "config.json").read_text())
+    text, vision = document["text_config"], document["vision_config"]
+    vision |= {"image_size": SIDE, "patch_size": 14, "model_type": "intern_vit_6b"}
+    vision |= {"qkv_bias": vision.pop("attention_bias"), "qk_normalization": vision.pop("use_qk_norm")}
+    config = {
+        "architectures": ["InternVLChatModel"],
+        "model_type": "internvl_chat",
+        "torch_dtype": "float32",
+        "downsample_ratio": 0.5,
+        "dynamic_image_size": True,
+        "force_image_size": SIDE,
+        "llm_config": {**text, "eos_token_id": TOKEN_IDS["<|endoftext|>"]},
+        "max_dynamic_patch": 12,
+        "min_dynamic_patch": 1,
+        "pad2square": False,
+        "ps_version": "v2",
+        "select_layer": -1,
+        "template": "internvl2_5",
+        "use_thumbnail": True,
+        "vision_config": vision,
+    }
+    write_json(path / "config.json", config)
+    write_json(path / "generation_config.json", {"_from_model_config": True})
+    write_json(path / "tokenizer_config.json", {"eos_token": "<|im_end|>", "chat_template": ORIGINAL_TEMPLATE})
+    shutil.copy(source / "tokenizer.json", path)
+    save_file(_original_tensors(load_file(source / "model.safetensors")), path / "model.safetensors", {"format": "pt"})
+    return path
+
+
+def _original_tensors(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Returns the tensors as `InternVLChatModel` names them, queries, keys and values of its encoder in one."""
+    stored: dict[str, torch.Tensor] = {}
+    for name, tensor in tensors.items():
+        module, _, kind = name.rpartition(".")
+        if module.startswith("vision_tower.encoder.") and module.endswith(("k_proj", "v_proj")):
+            continue
+        if module.startswith("vision_tower.encoder.") and module.endswith("q_proj"):
+            parts = [tensors[f"{module.removesuffix('q_proj')}{each}_proj.{kind}"] for each in "qkv"]
+            tensor = torch.cat(parts)
+        stored[_original_name(name)] = tensor.contiguous()
+    return stored
+
+
+def _original_name(name: str) -> str:
+    for pattern, original in _ORIGINAL_NAMES.items():
+        name = re.sub(pattern, original, name)
+    return name
+
+
+_ORIGINAL_NAMES = {
+    r"^vision_tower\.encoder\.layer\.": "vision_model.encoder.layers.",
+    r"^(vision_model\..*)\.attention\.q_proj\.": r"\1.attn.qkv.",
+    r"^(vision_model\..*)\.attention\.projection_layer\.": r"\1.attn.proj.",
+    r"^(vision_model\..*)\.attention\.([qk]_norm)\.": r"\1.attn.\2.",
+    r"^(vision_model\..*)\.layernorm_before\.": r"\1.norm1.",
+    r"^(vision_model\..*)\.layernorm_after\.": r"\1.norm2.",
+    r"^(vision_model\..*)\.lambda_([12])$": r"\1.ls\2",
+    r"^vision_tower\.embeddings\.cls_token$": "vision_model.embeddings.class_embedding",
+    r"^vision_tower\.embeddings\.position_embeddings$": "vision_model.embeddings.position_embedding",
+    r"^vision_tower\.embeddings\.patch_embeddings\.projection\.": "vision_model.embeddings.patch_embedding.",
+    r"^multi_modal_projector\.layer_norm\.": "mlp1.0.",
+    r"^multi_modal_projector\.linear_1\.": "mlp1.1.",
+    r"^multi_modal_projector\.linear_2\.": "mlp1.3.",
+}
 
 
 def _config(variant: Variant) -> Any:

@@ -77,7 +77,7 @@ def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
         ("downsample_ratio", 1 / _SHUFFLE),
     ):
         require(field, config.get(field, supported), supported)
-    encoder = _read_vision(config["vision_config"])
+    encoder = read_vision(config["vision_config"])
     require("image_seq_length", config.get("image_seq_length", 256), encoder.num_tile_tokens)
     image_id = config["image_token_id"]
     return FamilyConfig(
@@ -97,7 +97,8 @@ def _read_text(config: Mapping[str, Any]) -> TextConfig:
     return nested_decoder({**config, **both, "text_config": {"model_type": "qwen2", **text, **both}})
 
 
-def _read_vision(stored: Mapping[str, Any]) -> InternVisionConfig:
+def read_vision(stored: Mapping[str, Any]) -> InternVisionConfig:
+    """Reads a `vision_config`. Raises CheckpointError if a value is not supported."""
     for field, supported in (
         ("hidden_act", "gelu"),
         ("num_channels", 3),
@@ -156,8 +157,13 @@ def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     _check_videos(path, processor)
     return MediaProcessing(
         images=ImageProcessing(sizing=AspectTiles(tile=side, min_tiles=min_tiles, max_tiles=max_tiles)),
-        videos=VideoProcessing(sizing=SquareFrames(tile=side, longest_edge=None), sampling=SegmentSampling()),
+        videos=video_processing(side),
     )
+
+
+def video_processing(side: int) -> VideoProcessing:
+    """Returns how videos are processed: each frame is a tile of this side."""
+    return VideoProcessing(sizing=SquareFrames(tile=side, longest_edge=None), sampling=SegmentSampling())
 
 
 def _check_videos(path: Path, images: Mapping[str, Any]) -> None:
@@ -175,8 +181,8 @@ def _check_videos(path: Path, images: Mapping[str, Any]) -> None:
             raise ValueError(f"{_VIDEO_PREPROCESSOR}: '{name}': expected that of {_PREPROCESSOR}, got {videos[name]!r}")
 
 
-def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
-    """Returns the tokens of an image, all tiles in one run, or of a video, whose frames are numbered in text."""
+def layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
+    """As in `FamilySpec`: the tokens of an image, all tiles in one run, or of a video, whose frames text numbers."""
     run = _encoder(context.model).num_tile_tokens
     start, end = (tuple(context.encode(mark)) for mark in ("<img>", "</img>"))
     match medium:
@@ -192,8 +198,8 @@ def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
             raise ValueError(f"the model accepts no embeddings in place of {medium.kind} input")
 
 
-def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
-    """Returns a video of about `num_tokens` tokens."""
+def largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
+    """As in `FamilySpec`: a video of about `num_tokens` tokens."""
     encoder = _encoder(config)
     num_frames = max(1, num_tokens // encoder.num_tile_tokens)
     return LargestMedium(
@@ -216,6 +222,6 @@ INTERNVL = FamilySpec(
     module="internvl",
     fallback_template=TEMPLATE,
     read_media=_read_media,
-    layout=_layout,
-    largest_medium=_largest_medium,
+    layout=layout,
+    largest_medium=largest_medium,
 )

@@ -8,6 +8,7 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.families.gemma3 import GEMMA3, GEMMA3_TEXT
 from glimpse.engine.families.idefics3 import IDEFICS3, SMOLVLM
 from glimpse.engine.families.internvl import INTERNVL
+from glimpse.engine.families.internvl_chat import INTERNVL_CHAT
 from glimpse.engine.families.llava.llava import LLAVA
 from glimpse.engine.families.llava.llava_next import LLAVA_NEXT
 from glimpse.engine.families.llava.llava_onevision import LLAVA_ONEVISION
@@ -34,6 +35,7 @@ FAMILIES: Mapping[str, FamilySpec] = {
     "LlavaNextForConditionalGeneration": LLAVA_NEXT,
     "LlavaOnevisionForConditionalGeneration": LLAVA_ONEVISION,
     "InternVLForConditionalGeneration": INTERNVL,
+    "InternVLChatModel": INTERNVL_CHAT,
     "Gemma3ForConditionalGeneration": GEMMA3,
     "UltravoxModel": ULTRAVOX,
     "MiniCPMV": MINICPMV,
@@ -54,10 +56,6 @@ without an output head."""
 
 _DECODER = "text_config"
 """Field that has the decoder's configuration in documents of models with an encoder."""
-_HINTS: Mapping[str, str] = {
-    "InternVLChatModel": "; serve the same model as transformers stores it, whose name ends in -hf",
-}
-"""Architectures that are not supported → what to do instead."""
 
 
 def load_model_config(path: Path, folders: Mapping[str, str] | None = None) -> ModelConfig:
@@ -75,10 +73,7 @@ def load_model_config(path: Path, folders: Mapping[str, str] | None = None) -> M
     spec = FAMILIES.get(architecture)
     if spec is None:
         supported = ", ".join(FAMILIES)
-        raise CheckpointError(
-            f"config.json: 'architectures': expected one of {supported}; got {architecture!r}"
-            f"{_HINTS.get(architecture, '')}"
-        )
+        raise CheckpointError(f"config.json: 'architectures': expected one of {supported}; got {architecture!r}")
     companions = _companions(config, spec, folders or {})
     parts = _parts(spec, companions)
     config = {**config, **parts}

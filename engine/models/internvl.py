@@ -5,7 +5,7 @@ InternViT encodes each tile, squares of its patches become one row (pixel shuffl
 an embedding. Numerics follow transformers' `InternVLForConditionalGeneration` (models/internvl/modeling_internvl.py).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -72,6 +72,51 @@ class InternVL(Model):
         return self.ops.linear_add(inner, self.linear_2, None).unflatten(0, (len(tiles), -1))
 
 
+class InternVLChat(InternVL):
+    """The same with the tensors of `InternVLChatModel`: other names outside the decoder, and queries, keys and values
+    of the encoder in one tensor."""
+
+    renamed_prefixes: ClassVar = {}
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields all weights with their checkpoint names, or those of `split_weight`; see `Decoder.named_weights`."""
+        yield from ((_name_in_chat(name), tensor) for name, tensor in super().named_weights())
+
+    def split_weight(self, name: str, tensor: Tensor, text: TextConfig) -> Iterable[tuple[str, Tensor]]:
+        """As `Model.split_weight`."""
+        if not name.startswith("vision_model.") or _QKV not in name:
+            return super().split_weight(name, tensor, text)
+        projections = (f".attn.{part}_proj." for part in "qkv")
+        return ((name.replace(_QKV, each), part) for each, part in zip(projections, tensor.chunk(3), strict=True))
+
+
+_QKV = ".attn.qkv."
+_CHAT_NAMES = (
+    ("vision_tower.encoder.layer.", "vision_model.encoder.layers."),
+    ("vision_tower.", "vision_model."),
+    (".cls_token", ".class_embedding"),
+    (".position_embeddings", ".position_embedding"),
+    (".patch_embeddings.projection.", ".patch_embedding."),
+    (".attention.projection_layer.", ".attn.proj."),
+    (".attention.", ".attn."),
+    (".layernorm_before.", ".norm1."),
+    (".layernorm_after.", ".norm2."),
+    (".lambda_", ".ls"),
+    ("multi_modal_projector.layer_norm.", "mlp1.0."),
+    ("multi_modal_projector.linear_1.", "mlp1.1."),
+    ("multi_modal_projector.linear_2.", "mlp1.3."),
+)
+"""Parts of transformers' names → those of `InternVLChatModel`."""
+
+
+def _name_in_chat(name: str) -> str:
+    if name.startswith("language_model."):
+        return name
+    for ours, published in _CHAT_NAMES:
+        name = name.replace(ours, published)
+    return name
+
+
 def make_model(path: Path, config: ModelConfig) -> InternVL:
     """Returns the checkpoint's model without its weights.
 
@@ -79,4 +124,10 @@ def make_model(path: Path, config: ModelConfig) -> InternVL:
         CheckpointError: the preprocessor's configuration is missing or invalid.
     """
     assert isinstance(config.encoder, InternVisionConfig)
+    if config.architecture == "InternVLChatModel":
+        return InternVLChat(config.text, config.encoder, _IMAGENET)
     return InternVL(config.text, config.encoder, read_statistics(path))
+
+
+_IMAGENET = PixelStatistics(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+"""In the code of `InternVLChatModel`, which reads no file for them."""

@@ -21,7 +21,7 @@ from tests.e2e.images import data_url, tiles
 from tests.e2e.stack import Stack, start_stack
 from tests.gemma3_checkpoints import make_gemma3_checkpoint
 from tests.idefics3_checkpoints import make_idefics3_checkpoint
-from tests.internvl_checkpoints import make_internvl_checkpoint
+from tests.internvl_checkpoints import make_internvl_checkpoint, make_original_checkpoint
 from tests.llava_checkpoints import make_llava_checkpoint, make_next_checkpoint, make_onevision_checkpoint
 from tests.media.audio import audio_file, noise
 from tests.media.videos import video
@@ -67,6 +67,10 @@ TRIED: Mapping[str, Family] = {
     "LlavaNextForConditionalGeneration": Family(make=make_next_checkpoint, kinds=IMAGES),
     "LlavaOnevisionForConditionalGeneration": Family(make=make_onevision_checkpoint, kinds=IMAGES_AND_VIDEOS),
     "InternVLForConditionalGeneration": Family(make=make_internvl_checkpoint, kinds=IMAGES_AND_VIDEOS),
+    "InternVLChatModel": Family(
+        make=lambda path: make_original_checkpoint(make_internvl_checkpoint(path / "source"), path),
+        kinds=IMAGES_AND_VIDEOS,
+    ),
     "Gemma3ForConditionalGeneration": Family(make=make_gemma3_checkpoint, kinds=IMAGES),
     "UltravoxModel": Family(make=make_ultravox_checkpoint, kinds=("audio",)),
     "MiniCPMV": Family(make=make_minicpmv_checkpoint, kinds=IMAGES_AND_VIDEOS),

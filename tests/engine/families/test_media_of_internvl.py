@@ -6,13 +6,19 @@ from typing import Any
 import pytest
 
 from glimpse.engine.families.registry import family_of, load_model_config
+from glimpse.engine.model_config.model import read_json
 from glimpse.engine.text.media_inputs import embedding_spec, read_media
 from glimpse.media.processing.frame_sampling import SegmentSampling
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.sizing.aspect_tiles import AspectTiles
 from glimpse.media.processing.sizing.square_frames import SquareFrames
 from tests.checkpoints import write_json
-from tests.internvl_checkpoints import PREPROCESSOR_CONFIG, make_internvl_checkpoint
+from tests.internvl_checkpoints import (
+    PREPROCESSOR_CONFIG,
+    TOKEN_IDS,
+    make_internvl_checkpoint,
+    make_original_checkpoint,
+)
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +74,22 @@ def test_largest_medium_has_about_as_many_tokens(checkpoint: Path, num_tokens: i
 
 def test_accepts_no_embeddings(checkpoint: Path) -> None:
     assert embedding_spec(load_model_config(checkpoint)).kinds == frozenset()
+
+
+def test_the_original_layout_says_in_its_configuration_how_images_are_cut(checkpoint: Path, tmp_path: Path) -> None:
+    path = make_original_checkpoint(checkpoint, tmp_path)
+    document = read_json(path / "config.json")
+    write_json(path / "config.json", {**document, "min_dynamic_patch": 2, "max_dynamic_patch": 6})
+    config = load_model_config(path)
+    processing = read_media(path, config)
+    assert processing.images is not None
+    assert processing.images.sizing == AspectTiles(tile=56, min_tiles=2, max_tiles=6)
+    assert processing.videos == read(checkpoint).videos
+    write_json(path / "config.json", {**document, "min_dynamic_patch": 13})
+    with pytest.raises(ValueError, match="'min_dynamic_patch': expected at most 12, got 13"):
+        read_media(path, config)
+
+
+def test_the_original_layout_ends_answers_as_its_chat_does(checkpoint: Path, tmp_path: Path) -> None:
+    config = load_model_config(make_original_checkpoint(checkpoint, tmp_path))
+    assert config.eos_token_ids == (TOKEN_IDS["<|im_end|>"],)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.families.registry import load_model_config
@@ -19,7 +20,14 @@ from glimpse.media.kind import MediaKind
 from tests.checkpoints import write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
 from tests.engine.levels import LEVELS, needs_kernels
-from tests.internvl_checkpoints import NUM_TILE_TOKENS, SIDE, TOKEN_IDS, Variant, make_internvl_checkpoint
+from tests.internvl_checkpoints import (
+    NUM_TILE_TOKENS,
+    SIDE,
+    TOKEN_IDS,
+    Variant,
+    make_internvl_checkpoint,
+    make_original_checkpoint,
+)
 from tests.internvl_oracle import greedy_answer, load_oracle
 
 NUM_TOKENS = 8
@@ -129,6 +137,34 @@ def test_tensors_have_the_names_inside_transformers_too(checkpoint: Path, varian
     assert names == {name for name, _ in model.named_weights()}
 
 
+def test_the_original_layout_is_the_same_model(tmp_path: Path, checkpoint: Path) -> None:
+    path = make_original_checkpoint(checkpoint, tmp_path)
+    names = set(load_file(path / "model.safetensors"))
+    assert "vision_model.encoder.layers.0.attn.qkv.weight" in names
+    assert not any("vision_tower" in name or "multi_modal" in name for name in names)
+    harness = Harness(path)
+    for prompt in PROMPTS[:4]:
+        assert_agrees(harness.answer(harness.begin(prompt), NUM_TOKENS), prompt, checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"llm_config": {"model_type": "internlm2"}}, "'llm_config.model_type': .*'internlm2'; .* ends in -hf"),
+        ({"ps_version": "v1"}, "'ps_version': expected 'v2', got 'v1'"),
+        ({"select_layer": -2}, "'select_layer': expected -1, got -2"),
+        ({"use_thumbnail": False}, "'use_thumbnail': expected True, got False"),
+        ({"force_image_size": 112}, "'force_image_size': expected 56, got 112"),
+    ],
+)
+def test_refuses_other_original_models_by_name(
+    tmp_path: Path, checkpoint: Path, fields: dict[str, Any], complaint: str
+) -> None:
+    path = make_original_checkpoint(checkpoint, tmp_path / "original")
+    with pytest.raises(CheckpointError, match=complaint):
+        load_model_config(changed(tmp_path, path, **fields))
+
+
 def changed(tmp_path: Path, checkpoint: Path, **fields: Any) -> Path:
     """Returns a folder with a configuration whose fields are changed, those of objects one by one."""
     document = dict(read_json(checkpoint / "config.json"))
@@ -183,7 +219,6 @@ def test_missing_fields_are_those_of_the_published_encoder(tmp_path: Path, check
         ),
         ({"vision_config": {"image_size": [56, 28]}}, r"'vision_config.image_size': expected a square, got \[56, 28\]"),
         ({"vision_config": {"image_size": 42}}, "'vision_config.image_size': expected a multiple of 2 · 14 pixels"),
-        ({"architectures": ["InternVLChatModel"]}, "got 'InternVLChatModel'; serve the same model .* ends in -hf"),
     ],
 )
 def test_refuses_other_models_by_name(tmp_path: Path, checkpoint: Path, fields: dict[str, Any], complaint: str) -> None:

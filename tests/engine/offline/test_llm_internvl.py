@@ -9,7 +9,7 @@ import pytest
 from glimpse.engine.llm import LLM, InputError, RequestOutput, SamplingParams
 from glimpse.engine.text.tokenizer import load_tokenizer
 from tests.engine.offline.llm_inputs import base64_png, image_pil, load, text, user
-from tests.internvl_checkpoints import SIDE, make_internvl_checkpoint
+from tests.internvl_checkpoints import SIDE, make_internvl_checkpoint, make_original_checkpoint
 from tests.internvl_oracle import frames_of, greedy_answer, prompt_ids, tiles_of
 from tests.media.images import scene
 from tests.media.videos import greys, video
@@ -51,6 +51,19 @@ def test_answers_images_like_the_reference(llm: LLM, checkpoint: Path) -> None:
 def test_answers_videos_like_the_reference(llm: LLM, checkpoint: Path) -> None:
     (output,) = llm.chat(user(text("the"), video_part(FRAMES), text("in")), GREEDY)
     assert output.prompt_token_ids == prompt_ids(checkpoint, user(text("the"), {"type": "video"}, text("in")), [], [3])
+    frames = frames_of(FRAMES, SIDE)
+    assert output.outputs[0].token_ids == greedy_answer(checkpoint, output.prompt_token_ids, [frames], 10).token_ids
+
+
+def test_the_original_layout_answers_images_and_videos_like_the_reference(checkpoint: Path, tmp_path: Path) -> None:
+    original = load(make_original_checkpoint(checkpoint, tmp_path))
+    image = scene(200, 61, 1)
+    (output,) = original.chat(user(image_pil(image), text("in")), GREEDY)
+    assert output.prompt_token_ids == prompt_ids(checkpoint, user({"type": "image"}, text("in")), [image])
+    tiles = tiles_of(checkpoint, image)
+    assert output.outputs[0].token_ids == greedy_answer(checkpoint, output.prompt_token_ids, [tiles], 10).token_ids
+    (output,) = original.chat(user(video_part(FRAMES), text("in")), GREEDY)
+    assert output.prompt_token_ids == prompt_ids(checkpoint, user({"type": "video"}, text("in")), [], [3])
     frames = frames_of(FRAMES, SIDE)
     assert output.outputs[0].token_ids == greedy_answer(checkpoint, output.prompt_token_ids, [frames], 10).token_ids
 
