@@ -224,10 +224,11 @@ class MediaLoader:
     async def _decode(self, job: Job, files: SourceFiles, batch: RequestMedia) -> DecodedMedia:
         """Returns decoded media, cached or decoded now. Releases the files and reserves the media instead."""
         key = _key(job, files.digests, batch)
-        if files.data is None and self._store.get_decoded(key) is None:
+        if files.data is None and self._store.get_decoded(batch.namespace, key) is None:
             raise not_cached(files.kind)
         with batch.decoding():
-            result = await self._store.decode(key, partial(self._decoders.decode, job, files.data or ()), _num_bytes)
+            decode = partial(self._decoders.decode, job, files.data or ())
+            result = await self._store.decode(batch.namespace, key, decode, _num_bytes)
         batch.count_decoding(is_cache_hit=result.is_cache_hit)
         self._files.cache(files, batch)
         batch.reservation.release(files.num_bytes)
@@ -247,7 +248,8 @@ class MediaLoader:
         """Caches media that have no files under their uuid, with the media's own key in place of file hashes."""
         if uuid is not None:
             batch.reservation.reserve_shared(media, _num_bytes(media))
-            self._store.put_decoded(_key(job, [media.key] * len(indices), batch), media, _num_bytes(media))
+            key = _key(job, [media.key] * len(indices), batch)
+            self._store.put_decoded(batch.namespace, key, media, _num_bytes(media))
             named = NamedMedia(files=dict.fromkeys(indices, media.key), num_frames=num_frames, url_digest=None)
             self._store.put_named(batch.namespace, media.kind, uuid, named, ())
         return media

@@ -70,6 +70,11 @@ class Lru(Generic[KeyT, ValueT]):
         self.num_bytes -= entry.num_bytes
         return True
 
+    def drop_where(self, condition: Callable[[KeyT], bool]) -> None:
+        """Removes the entries whose keys fulfil a condition."""
+        for key in [key for key in self._entries if condition(key)]:
+            self.drop(key)
+
     def drop_expired(self) -> None:
         """Removes all expired entries."""
         now = self._clock()

@@ -18,7 +18,7 @@ from glimpse.media.cache.lru import Lru
 from glimpse.media.cache.media_file import MediaFile, NamedMedia, file_digest
 from glimpse.media.cache.shared_media import NamedRecord, SharedMedia
 from glimpse.media.cache.single_flight import SingleFlight
-from glimpse.media.shared.values import StoreUnavailableError
+from glimpse.media.shared.values import PURGE, StoreUnavailableError
 
 MediaT = TypeVar("MediaT")
 
@@ -54,16 +54,17 @@ class MediaStore:
         self.is_enabled = max_bytes > 0
         self._shared = shared if self.is_enabled else None
         if shared is not None:
+            shared.store.on_removal(self._forget)
             shared.store.on_reconnect(self.restore)
         index_bytes = max_bytes // _INDEX_SHARE
         files_bytes = (max_bytes - 2 * index_bytes) // 2
         self._urls = Lru[tuple[str, str], bytes](max_bytes=index_bytes, clock=clock)
         self._named = Lru[tuple[str, str, str], NamedRecord](max_bytes=index_bytes, clock=clock)
         self._files = Lru[tuple[str, bytes], bytes](max_bytes=files_bytes, clock=clock)
-        self._decoded = Lru[bytes, Any](max_bytes=max_bytes - 2 * index_bytes - files_bytes, clock=clock)
+        self._decoded = Lru[tuple[str, bytes], Any](max_bytes=max_bytes - 2 * index_bytes - files_bytes, clock=clock)
         self._fetches = SingleFlight[tuple[str, str, int], CacheResult[MediaFile]]()
         self._reads = SingleFlight[tuple[str, bytes, int], MediaFile | None]()
-        self._decodes = SingleFlight[bytes, Any]()
+        self._decodes = SingleFlight[tuple[str, bytes], Any]()
 
     @property
     def num_bytes(self) -> int:
@@ -147,20 +148,25 @@ class MediaStore:
             await self.find_named(namespace, kind, uuid)
             await self._shared.written()
 
-    def get_decoded(self, key: bytes) -> Any | None:
+    def get_decoded(self, namespace: str, key: bytes) -> Any | None:
         """Returns decoded media; `key` is a `glimpse.media.key.decoded_key`."""
-        return self._decoded.get(key)
+        return self._decoded.get((namespace, key))
 
-    def put_decoded(self, key: bytes, media: object, num_bytes: int) -> None:
+    def put_decoded(self, namespace: str, key: bytes, media: object, num_bytes: int) -> None:
         """Caches decoded media."""
-        self._decoded.put(key, media, num_bytes=num_bytes + _OVERHEAD_BYTES)
+        self._decoded.put((namespace, key), media, num_bytes=num_bytes + _OVERHEAD_BYTES)
 
     async def decode(
-        self, key: bytes, decode: Callable[[], Coroutine[Any, Any, MediaT]], num_bytes: Callable[[MediaT], int]
+        self,
+        namespace: str,
+        key: bytes,
+        decode: Callable[[], Coroutine[Any, Any, MediaT]],
+        num_bytes: Callable[[MediaT], int],
     ) -> CacheResult[MediaT]:
         """Returns decoded media from the cache, from another request's decode, or by decoding.
 
         Args:
+            namespace: Cache namespace of the request.
             key: A `glimpse.media.key.decoded_key`.
             decode: Decodes the media.
             num_bytes: Returns the size of decoded media.
@@ -168,14 +174,25 @@ class MediaStore:
 
         async def decode_and_cache() -> MediaT:
             decoded = await decode()
-            self.put_decoded(key, decoded, num_bytes(decoded))
+            self.put_decoded(namespace, key, decoded, num_bytes(decoded))
             return decoded
 
-        cached = self.get_decoded(key)
+        cached = self.get_decoded(namespace, key)
         if cached is not None:
             return CacheResult(value=cached, is_cache_hit=True)
-        decoded, is_leader = await self._decodes.run(key, decode_and_cache)
+        decoded, is_leader = await self._decodes.run((namespace, key), decode_and_cache)
         return CacheResult(value=cast(MediaT, decoded), is_cache_hit=not is_leader)
+
+    def purge(self, prefix: str) -> None:
+        """Removes everything of the namespaces that begin with `prefix` from this replica's memory."""
+        self._urls.drop_where(lambda key: key[0].startswith(prefix))
+        self._named.drop_where(lambda key: key[0].startswith(prefix))
+        self._files.drop_where(lambda key: key[0].startswith(prefix))
+        self._decoded.drop_where(lambda key: key[0].startswith(prefix))
+
+    def _forget(self, announcement: str) -> None:
+        if announcement.startswith(PURGE):
+            self.purge(announcement.removeprefix(PURGE))
 
     async def _latest(
         self, shared: SharedMedia, namespace: str, kind: str, uuid: str, local: NamedRecord | None

@@ -51,7 +51,7 @@ class EmbeddingLoader:
         num_bytes = len(loaded.tensor.data)
         batch.reservation.reserve_shared(loaded, num_bytes)
         if uuid is not None:
-            self._store.put_decoded(_key(kind, uuid, batch), loaded, num_bytes)
+            self._store.put_decoded(batch.namespace, _key(kind, uuid, batch), loaded, num_bytes)
         return loaded
 
     async def close(self) -> None:
@@ -59,7 +59,7 @@ class EmbeddingLoader:
         await self._torch_files.close()
 
     def _get(self, kind: MediaKind, uuid: str, batch: RequestMedia) -> Embedding:
-        cached: Embedding | None = self._store.get_decoded(_key(kind, uuid, batch))
+        cached: Embedding | None = self._store.get_decoded(batch.namespace, _key(kind, uuid, batch))
         if cached is None:
             raise not_cached(f"{kind} embeddings", is_enabled=self._store.is_enabled)
         return cached

@@ -50,9 +50,9 @@ class StoreKeys:
         for field in (namespace.encode(), kind.encode(), name.encode() if isinstance(name, str) else name):
             digest.update(len(field).to_bytes(8, "little"))
             digest.update(field)
-        tenant = _TENANT.match(namespace)
-        return f"{self.of_tenant(area, tenant[0] if tenant else '-')}{digest.hexdigest()}"
+        return f"{self.of_tenant(area, namespace)}{digest.hexdigest()}"
 
-    def of_tenant(self, area: Area, tenant: str) -> str:
-        """Returns how the keys of a tenant's values begin. "-" stands for namespaces without a tenant."""
-        return f"{self._prefix}{area}:{tenant}:"
+    def of_tenant(self, area: Area, namespace: str) -> str:
+        """Returns how the keys of all values of a namespace's tenant begin."""
+        tenant = _TENANT.match(namespace)
+        return f"{self._prefix}{area}:{tenant[0] if tenant else '-'}:"

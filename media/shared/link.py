@@ -26,7 +26,7 @@ Client = redis.Redis
 
 COMMAND_SECONDS = 2.0
 """Default limit on one command, which transfers at most a chunk."""
-_PROBE_SECONDS = 1.0
+PROBE_SECONDS = 1.0
 """Pause between two probes while Redis answers."""
 _MIN_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 0.1, 5.0
 """Pauses between two attempts to reconnect: doubled each time, less up to a half at random."""
@@ -109,7 +109,7 @@ class RedisLink:
             if reason is None:
                 backoff_seconds = _MIN_BACKOFF_SECONDS
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._lost.wait(), _PROBE_SECONDS)
+                    await asyncio.wait_for(self._lost.wait(), PROBE_SECONDS)
             else:
                 await asyncio.sleep(backoff_seconds * random.uniform(0.5, 1))  # noqa: S311 - no secret
                 backoff_seconds = min(2 * backoff_seconds, _MAX_BACKOFF_SECONDS)

@@ -1,6 +1,7 @@
 -- Removes a value. Returns whether it existed (1 or 0).
 -- KEYS: the value, and the area's times of use, sizes, times of expiry and removals.
--- ARGV: what replicas are told was removed (may be empty), and how long they are told, in ms.
+-- ARGV: what replicas are told was removed (may be empty), how long they are told, in ms, and whether they are told even if
+-- it did not exist (1 or 0).
 local value, used, sizes, expiry, removals = unpack(KEYS)
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -12,7 +13,7 @@ end
 redis.call('ZREM', used, value)
 redis.call('ZREM', expiry, value)
 local existed = redis.call('DEL', value)
-if existed == 1 and ARGV[1] ~= '' then
+if ARGV[1] ~= '' and (existed == 1 or ARGV[3] == '1') then
   redis.call('ZADD', removals, now, ARGV[1])
   redis.call('ZREMRANGEBYSCORE', removals, '-inf', now - tonumber(ARGV[2]))
   redis.call('PEXPIRE', removals, ARGV[2])

@@ -8,6 +8,7 @@ of what values mean.
 import asyncio
 import hashlib
 import logging
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,9 +19,9 @@ import msgspec
 
 from glimpse.media.shared.address import StoreAddress
 from glimpse.media.shared.keys import Area, StoreKeys
-from glimpse.media.shared.link import COMMAND_SECONDS, Client, RedisLink
+from glimpse.media.shared.link import COMMAND_SECONDS, PROBE_SECONDS, Client, RedisLink
 from glimpse.media.shared.script import Script
-from glimpse.media.shared.values import Header, Outcome, StoreUnavailableError
+from glimpse.media.shared.values import PURGE, Header, Outcome, StoreUnavailableError
 
 ResultT = TypeVar("ResultT")
 
@@ -170,9 +171,45 @@ class SharedStore:
         self.observe(Outcome.REMOVED if existed else Outcome.MISS)
         return existed
 
-    async def _drop(self, area: Area, key: str, announcement: str) -> bool:
+    async def purge(self, prefix: str) -> None:
+        """Removes all values of a tenant, also from the memory of all replicas.
+
+        Args:
+            prefix: Begins the tenant's namespaces: its 32 hexadecimal digits and a dot.
+
+        Raises:
+            ValueError: `prefix` is no tenant's.
+        """
+        nothing = self.keys.of_tenant(Area.MEDIA, prefix)
+        if nothing == self.keys.of_tenant(Area.MEDIA, ""):
+            raise ValueError("expected a prefix of 32 hexadecimal digits and a dot")
+        await self._drop(Area.MEDIA, nothing, f"{PURGE}{prefix}", always=True)
+        for pause_seconds in (0, 2 * PROBE_SECONDS):
+            # The second time finds what replicas wrote that had not heard of the purge yet.
+            await asyncio.sleep(pause_seconds)
+            for area in Area:
+                await self._drop_all(area, self.keys.of_tenant(area, prefix))
+
+    async def _drop_all(self, area: Area, beginning: str) -> None:
+        used = self.keys.indexes(area)[0]
+        pattern = re.sub(r"([*?\[\]\\^-])", r"\\\1", beginning) + "*"
+        cursor = 0
+        while True:
+            cursor, found = await self._scan(used, cursor, pattern)
+            for key in found:
+                await self._drop(area, key, "")
+            if not cursor:
+                return
+
+    async def _scan(self, index: str, cursor: int, pattern: str) -> tuple[int, list[str]]:
+        """Returns where to go on, 0 at the end, and some members of an index that match."""
+        found: Any = await self._call(lambda client: client.zscan(index, cursor, pattern, count=1000))
+        following, members = found
+        return int(following), [member.decode() for member, _ in members]
+
+    async def _drop(self, area: Area, key: str, announcement: str, *, always: bool = False) -> bool:
         keys = [key, *self.keys.indexes(area), self.keys.removals]
-        return await self._run(self._remove, keys, [announcement, _REMOVAL_MILLISECONDS]) == 1
+        return await self._run(self._remove, keys, [announcement, _REMOVAL_MILLISECONDS, int(always)]) == 1
 
     async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> Any:
         return await self._call(lambda client: script.run(client, keys, arguments))

@@ -4,6 +4,9 @@ from enum import StrEnum
 
 import msgspec
 
+PURGE = "purge "
+"""Begins the announcement of a purge; what the purged namespaces begin with follows."""
+
 
 class StoreUnavailableError(Exception):
     """The shared media store cannot be reached, or refused a command."""

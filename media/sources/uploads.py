@@ -16,7 +16,7 @@ from glimpse.media.cache.media_file import MediaFile, file_digest
 from glimpse.media.cache.memory_budget import MemoryBudget, MemoryReservation, MemoryShare
 from glimpse.media.errors import MediaError, MediaErrorCode, store_unavailable, too_large
 from glimpse.media.shared.keys import Area
-from glimpse.media.shared.values import Header, StoreUnavailableError
+from glimpse.media.shared.values import PURGE, Header, StoreUnavailableError
 from glimpse.media.sources.source import DEFAULT_MAX_VIDEO_BYTES
 
 if TYPE_CHECKING:
@@ -187,12 +187,17 @@ class Uploads:
         key, seconds = self._key(shared, namespace, upload.handle), upload.expires - self._clock()
         return await shared.put(Area.UPLOADS, key, file.data, digest=file.digest, seconds=seconds)
 
+    def purge(self, prefix: str) -> None:
+        """Removes the uploads of the namespaces that begin with `prefix` from this replica's memory."""
+        self._uploads.drop_where(lambda key: key[0].startswith(prefix))
+
     def _forget(self, announcement: str) -> None:
-        """Drops an upload that some replica removed."""
-        if announcement.startswith(_ANNOUNCEMENT):
+        """Drops what some replica removed."""
+        if announcement.startswith(PURGE):
+            self.purge(announcement.removeprefix(PURGE))
+        elif announcement.startswith(_ANNOUNCEMENT):
             handle = announcement.removeprefix(_ANNOUNCEMENT)
-            for key in [key for key in self._uploads.list_keys() if key[1] == handle]:
-                self._uploads.drop(key)
+            self._uploads.drop_where(lambda key: key[1] == handle)
 
     async def _restore(self) -> None:
         """Puts uploads into a shared store that lost them. Raises StoreUnavailableError."""

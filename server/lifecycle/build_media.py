@@ -12,10 +12,12 @@ from glimpse.media.cache.shared_media import SharedMedia
 from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.embeddings.loader import EmbeddingLoader
+from glimpse.media.errors import store_unavailable
 from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
 from glimpse.media.shared.address import parse_store_url
 from glimpse.media.shared.keys import Area
+from glimpse.media.shared.values import StoreUnavailableError
 from glimpse.media.sources.local import LocalFiles
 from glimpse.media.sources.policy import FetchPolicy
 from glimpse.media.sources.uploads import Uploads
@@ -31,6 +33,7 @@ class MediaComponents:
     """The media services of one server."""
 
     loader: MediaLoader
+    store: MediaStore
     uploads: Uploads
     embeddings: EmbeddingLoader
     shared: SharedMedia | None
@@ -41,6 +44,20 @@ class MediaComponents:
         await self.loader.warm()
         if self.shared is not None:
             await self.shared.store.start()
+
+    async def purge(self, prefix: str) -> None:
+        """Removes all media of the namespaces that begin with `prefix`, from the media store and all its servers too.
+
+        Raises:
+            MediaError: STORE_UNAVAILABLE: this server's memory is purged, the store is not.
+        """
+        self.store.purge(prefix)
+        self.uploads.purge(prefix)
+        if self.shared is not None:
+            try:
+                await self.shared.store.purge(prefix)
+            except StoreUnavailableError:
+                raise store_unavailable("try again") from None
 
     async def close(self) -> None:
         """Stops the decoder processes and closes the connections."""
@@ -103,7 +120,7 @@ def build_media(
         },
     )
     embeddings = EmbeddingLoader(spec=embedding_spec(model), store=store)
-    return MediaComponents(loader=loader, uploads=uploads, embeddings=embeddings, shared=shared)
+    return MediaComponents(loader=loader, store=store, uploads=uploads, embeddings=embeddings, shared=shared)
 
 
 def _shared_media(

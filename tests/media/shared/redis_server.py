@@ -19,13 +19,20 @@ PROGRAM = shutil.which("redis-server") or shutil.which("valkey-server")
 class RedisServer:
     """A Redis that tests stop, pause and start again. It persists nothing."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        """`options` are Redis' own, such as "--requirepass", "secret". Skips the test where there is no Redis."""
+    def __init__(self, folder: Path, *options: str, port_option: str = "--port") -> None:
+        """Starts it. Skips the test where there is no Redis.
+
+        Args:
+            folder: Where its output goes.
+            options: Redis' own, such as "--requirepass", "secret".
+            port_option: What sets its port.
+        """
         if PROGRAM is None:
             pytest.skip("needs Redis: apt install redis-server")
         (self.port,) = free_ports(1)
         self._folder = folder
         self._options = options
+        self._port_option = port_option
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
@@ -39,7 +46,17 @@ class RedisServer:
 
     def start(self) -> None:
         """Starts it, empty, and waits until it accepts connections."""
-        command = [str(PROGRAM), "--bind", "127.0.0.1", "--port", str(self.port), "--save", "", "--dir", self._folder]
+        command = [
+            str(PROGRAM),
+            "--bind",
+            "127.0.0.1",
+            self._port_option,
+            str(self.port),
+            "--save",
+            "",
+            "--dir",
+            self._folder,
+        ]
         with (self._folder / "redis.log").open("ab") as log:
             self._process = subprocess.Popen([*command, *self._options], stdout=log, stderr=subprocess.STDOUT)
         assert eventually(self._accepts, timeout_seconds=30), (self._folder / "redis.log").read_text()

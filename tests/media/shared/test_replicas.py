@@ -186,6 +186,26 @@ async def test_another_namespace_sees_nothing(one: Replica, other: Replica) -> N
         assert image.pixels.size
 
 
+async def test_purge_removes_what_all_replicas_have_of_a_tenant(
+    one: Replica, other: Replica, redis: RedisServer
+) -> None:
+    mine, yours = f"{'0123456789abcdef' * 2}.", f"{'fedcba9876543210' * 2}."
+    source = await other.upload(PNG, f"{mine}a")
+    for namespace in (f"{mine}a", f"{mine}b", f"{yours}a", "", "0123"):
+        await one.send(PNG, namespace)
+        await other.key(namespace)
+    one.caching.store.purge(mine)
+    await one.shared.store.purge(mine)
+    for each in (one, other):
+        for namespace in (f"{mine}a", f"{mine}b"):
+            assert await refusal(each.key(namespace)) == NOT_CACHED
+        assert await refusal(each.caching.image(source, f"{mine}a")) == NOT_CACHED
+        for namespace in (f"{yours}a", "", "0123"):
+            assert await each.key(namespace)
+    assert other.caching.uploads.num_bytes == 0
+    assert not [key for key in redis.client().scan_iter() if mine[:32].encode() in key]
+
+
 async def test_tampered_files_are_refused(one: Replica, other: Replica, redis: RedisServer) -> None:
     await one.send(PNG)
     source = await one.upload(PNG)

@@ -16,10 +16,12 @@ from glimpse.media.shared.link import StoreUnavailableError
 from glimpse.media.shared.store import CHUNK_BYTES, Header, Outcome, SharedStore
 from tests.e2e.stack import eventually
 from tests.media.shared.redis_server import RedisServer
+from tests.paths import ROOT
 
 DATA = b"example image"
 LARGE = bytes(range(256)) * (CHUNK_BYTES // 256 * 2) + b"the rest"
 BUDGETS = {Area.MEDIA: 64 << 20, Area.UPLOADS: 64 << 20}
+CERTIFICATES = ROOT / "tests" / "gateway" / "certificates"
 TENANT = "0123456789abcdef" * 2
 
 
@@ -184,6 +186,28 @@ async def test_password_is_needed_and_used(tmp_path: Path) -> None:
                 assert store.is_available == works
     finally:
         server.stop()
+
+
+async def test_tls_is_used_and_its_certificate_is_checked(tmp_path: Path) -> None:
+    options = ["--port", "0", "--tls-cert-file", CERTIFICATES / "gateway.pem", "--tls-auth-clients", "no"]
+    options += ["--tls-key-file", CERTIFICATES / "gateway.key"]
+    server = RedisServer(tmp_path, *map(str, options), port_option="--tls-port")
+    try:
+        url = server.url.replace("redis://", "rediss://")
+        for ca, works in ((CERTIFICATES / "ca.pem", True), (CERTIFICATES / "stranger.pem", False), (None, False)):
+            async with connected(server, url=url, ca=ca) as store:
+                assert store.is_available == works
+        async with connected(server) as unencrypted:
+            assert not unencrypted.is_available
+    finally:
+        server.stop()
+
+
+async def test_purge_needs_a_tenant(redis: RedisServer) -> None:
+    async with connected(redis) as store:
+        for prefix in ("", "a", f"{TENANT[1:]}."):
+            with pytest.raises(ValueError, match="expected a prefix"):
+                await store.purge(prefix)
 
 
 async def test_fails_at_once_without_redis_and_finds_it_again(tmp_path: Path) -> None:
