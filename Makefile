@@ -5,6 +5,8 @@
 # make generate    regenerate what is generated: code and documents from the protos, tables in docs/models.md.
 # make fuzz        fuzz the parsers of untrusted bytes for a minute, from fixed seeds; FUZZ="--seconds 600" for another run.
 # make chaos       attack a real server for a minute, from a fixed seed; CHAOS="--seconds 3600 --kills 100" for another run.
+# make mesh        start three servers and one gateway on this machine and show their load. Ctrl-C ends all; MESH="--help".
+# make rehearse    rehearse several servers: 600 conversations with keys, rolling restarts; REHEARSE="--help".
 # make kernels     compile the CPU kernels next to their sources, for a wheel or image that needs no compiler.
 # make breaking    compare the protos with those on branch main for changes that break clients.
 
@@ -12,6 +14,8 @@ PYTHON ?= python3
 MODEL ?=
 FUZZ ?= --deterministic
 CHAOS ?= --seconds 60 --seed 20 --scale 0.2 --cores 1 --rest 2 --without rolling-restart
+MESH ?=
+REHEARSE ?=
 VENV := .venv/bin
 # A process per core; the tests of a file share one, and with it the servers that they start.
 PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile
@@ -20,7 +24,7 @@ QUICK_TESTS := tests/engine/scheduling tests/engine/text tests/media/cache tests
 
 export PATH := $(CURDIR)/$(VENV):$(PATH)
 
-.PHONY: up test test-quick check fuzz chaos kernels breaking generate set-up set-up-dev
+.PHONY: up mesh rehearse test test-quick check fuzz chaos kernels breaking generate set-up set-up-dev
 
 up: set-up
 	@exec $(VENV)/glimpse up $(if $(MODEL),--model $(MODEL))
@@ -49,6 +53,12 @@ fuzz: set-up-dev
 
 chaos: set-up-dev
 	$(VENV)/python -m tests.chaos $(CHAOS)
+
+mesh: set-up
+	@exec $(VENV)/python tools/mesh.py $(if $(MODEL),--model $(MODEL)) $(MESH)
+
+rehearse: set-up-dev
+	$(VENV)/python -m tests.rehearsal $(REHEARSE)
 
 kernels: set-up
 	$(VENV)/python -m glimpse.engine.native.compile_kernels --package

@@ -3,7 +3,9 @@
 import http.client
 import json
 import socket
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 _TIMEOUT_SECONDS = 5.0
 
@@ -25,6 +27,38 @@ def listening_port(path: Path) -> int:
     listeners = json.loads(_request(path, "GET", "/listeners?format=json"))["listener_statuses"]
     addresses = (listener["local_address"] for listener in listeners)
     return next(address["socket_address"]["port_value"] for address in addresses if "socket_address" in address)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerStatus:
+    """What Envoy knows of a server of a cluster."""
+
+    address: str
+    """HOST:PORT."""
+    is_healthy: bool
+    num_active: int
+    """Requests that run on it, of this cluster."""
+    num_requests: int
+    """Requests that it got so far, of this cluster."""
+
+
+def servers(path: Path, cluster: str) -> list[ServerStatus]:
+    """Returns the servers of a cluster."""
+    clusters = json.loads(_request(path, "GET", "/clusters?format=json"))["cluster_statuses"]
+    hosts = next((each.get("host_statuses", []) for each in clusters if each["name"] == cluster), [])
+    return [_server(host) for host in hosts]
+
+
+def _server(host: dict[str, Any]) -> ServerStatus:
+    address = host["address"]["socket_address"]
+    # Counts of 0 have no value.
+    counts = {stat["name"]: int(stat.get("value", 0)) for stat in host.get("stats", [])}
+    return ServerStatus(
+        address=f"{address['address']}:{address['port_value']}",
+        is_healthy=not host["health_status"].get("failed_active_health_check", False),
+        num_active=counts.get("rq_active", 0),
+        num_requests=counts.get("rq_total", 0),
+    )
 
 
 def num_active_requests(path: Path, stat_prefix: str) -> int:

@@ -1,0 +1,74 @@
+"""Three real servers behind the real gateway: conversations stay where their prefix is cached, whatever happens."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.e2e.stack import eventually, free_ports
+from tests.paths import ROOT
+from tests.rehearsal.conversations import converse
+from tests.rehearsal.mesh import running_mesh
+
+NUM_CONVERSATIONS = 18
+QUICK = ("--kv-cache-bytes=64MiB", "--dtype=float32", "--drain-delay=0")
+
+
+async def test_conversations_stay_on_their_server() -> None:
+    """The quick form of `make rehearse`, one conversation at a time so that none is moved for its server's load."""
+    with TemporaryDirectory(prefix="glimpse-mesh-") as folder:
+        async with running_mesh(Path(folder), *QUICK) as mesh:
+            found = await converse(mesh, num_conversations=NUM_CONVERSATIONS, at_a_time=1)
+    assert all(found.homes), found
+    assert found.num_turns == 5 * NUM_CONVERSATIONS
+    assert (found.num_failed, found.moved_before, found.moved_from_others, found.moved_at_return) == (0, 0, 0, 0), found
+    assert found.num_interrupted <= 1
+    assert found.moved_from_dead == found.returned == found.homes[1]
+    assert found.cached_tokens == found.cached_tokens_alone > 0
+
+
+def test_mesh_serves_shows_its_load_and_ends_with_ctrl_c(tmp_path: Path) -> None:
+    http_port, port, metrics_port, redis_port = free_ports(4)
+    command = [sys.executable, str(ROOT / "tools" / "mesh.py"), "--replicas=1"]
+    command += [
+        f"--http-port={http_port}",
+        f"--port={port}",
+        f"--metrics-port={metrics_port}",
+        f"--redis-port={redis_port}",
+    ]
+    log_path = tmp_path / "mesh.log"
+    with log_path.open("wb") as log:
+        process = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env={**os.environ, "COLUMNS": "200"}
+        )
+    try:
+        assert eventually(lambda: "Ctrl-C" in log_path.read_text(), timeout_seconds=120), log_path.read_text()
+        body = {"prompt_cache_key": "me", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{http_port}/v1/chat/completions",
+            json.dumps(body).encode(),
+            {"content-type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert json.load(answer)["choices"]
+        row = re.compile(rf"127\.0\.0\.1:{port}\W+serving.*│\s+1\s+│\s+0\s+│")  # one by key, none by load
+        assert eventually(lambda: row.search(log_path.read_text()) is not None, timeout_seconds=60), (
+            log_path.read_text()
+        )
+    finally:
+        children = _children(process.pid)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=90) == 0
+    assert len(children) >= 2
+    assert not [pid for pid in children if Path(f"/proc/{pid}/stat").exists()]
+
+
+def _children(pid: int) -> list[int]:
+    listing = subprocess.run(["ps", "-eo", "pid,ppid"], capture_output=True, text=True, check=True).stdout
+    rows = [line.split() for line in listing.splitlines()[1:]]
+    return [int(child) for child, parent in rows if int(parent) == pid]
