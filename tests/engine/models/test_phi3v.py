@@ -13,16 +13,13 @@ from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.loading.load_engine import load_model
 from glimpse.engine.models.phi3v import Phi3V, make_model
 from glimpse.engine.native.library import Level
-from glimpse.engine.plan import MediaSpan
-from glimpse.engine.text.media_inputs import read_media
-from glimpse.media.kind import MediaKind
-from glimpse.media.processing.image import Image, prepare_image
 from tests.checkpoints import write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, encode_of
 from tests.engine.levels import LEVELS, needs_kernels
+from tests.engine.phi3v_prompts import image_of, prompt_of
 from tests.media.images import scene
-from tests.phi3v_checkpoints import CONFIG, MAX_TILES, PLACEHOLDER_ID, SIDE, make_phi3v_checkpoint
-from tests.phi3v_oracle import encode, greedy_answer, load_oracle, num_tokens, tiles_of
+from tests.phi3v_checkpoints import CONFIG, MAX_TILES, SIDE, make_phi3v_checkpoint
+from tests.phi3v_oracle import encode, greedy_answer, load_oracle, tiles_of
 
 NUM_TOKENS = 8
 
@@ -47,39 +44,6 @@ def model(checkpoint: Path) -> Phi3V:
 def loaded(path: Path) -> Any:
     cpu, config = torch.device("cpu"), load_model_config(path)
     return load_model(path, config, cpu, torch.float32, lambda stage, fraction: None, scheme=None)
-
-
-def image_of(checkpoint: Path, width: int, height: int) -> Image:
-    processing = read_media(checkpoint, load_model_config(checkpoint)).images
-    assert processing is not None
-    return prepare_image(scene(width, height), processing)
-
-
-def prompt_of(checkpoint: Path, seed: int, *parts: int | tuple[int, int]) -> Prompt:
-    """Returns a prompt of images and random text: an integer is a number of text tokens, a pair an image's size."""
-    random = np.random.default_rng(seed)
-    token_ids: list[int] = []
-    spans: list[MediaSpan] = []
-    media: list[np.ndarray] = []
-    for part in parts:
-        if isinstance(part, int):
-            token_ids += random.integers(3, 360, part).tolist()
-            continue
-        image = image_of(checkpoint, *part)
-        run = num_tokens((image.pixels, (image.grid[0], image.grid[1])), SIDE)
-        spans.append(
-            MediaSpan(
-                kind=MediaKind.IMAGE,
-                start=len(token_ids),
-                num_tokens=run,
-                runs=((0, run),),
-                key=image.key,
-                grid=image.grid,
-            )
-        )
-        media.append(image.pixels)
-        token_ids += [PLACEHOLDER_ID] * run
-    return Prompt(token_ids=tuple(token_ids), spans=tuple(spans), images=tuple(media))
 
 
 PARTS: dict[str, tuple[int | tuple[int, int], ...]] = {

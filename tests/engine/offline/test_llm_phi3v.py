@@ -11,7 +11,7 @@ from glimpse.engine.pooling_params import PoolingParams
 from tests.engine.offline.llm_inputs import base64_png, image_pil, load, text, user
 from tests.media.images import scene
 from tests.phi3v_checkpoints import MAX_TILES, SIDE, make_phi3v_checkpoint
-from tests.phi3v_oracle import greedy_answer, hidden_states, prompt_ids, tagged_ids, tiles_of
+from tests.phi3v_oracle import encode, greedy_answer, hidden_states, prompt_ids, tagged_ids, tiles_of
 from tests.pooling_oracle import pooled
 
 GREEDY = SamplingParams(temperature=0, max_tokens=10, ignore_eos=True)
@@ -25,7 +25,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def llm(checkpoint: Path) -> LLM:
-    return load(checkpoint)
+    return load(checkpoint, enable_mm_embeds=True)
 
 
 def test_answers_images_like_the_reference(llm: LLM, checkpoint: Path) -> None:
@@ -53,6 +53,16 @@ def test_answers_repeat_when_prompts_are_cached(llm: LLM) -> None:
     (other,) = llm.chat(user(image_pil(scene(300, 200, 8)), text("the thing" * 20)), GREEDY)
     assert again.num_cached_tokens >= 32 > other.num_cached_tokens
     assert again.outputs == first.outputs
+
+
+def test_embeddings_replace_an_image(llm: LLM, checkpoint: Path) -> None:
+    image = scene(90, 70)
+    rows = encode(checkpoint, tiles_of(image, side=SIDE, most=MAX_TILES)).numpy()
+    embeds = {"image_embeds": rows, "image_grid_thw": np.array([1, 1, len(rows)])}
+    (given,) = llm.chat(user({"type": "image_embeds", "image_embeds": embeds}, text("the")), GREEDY)
+    (expected,) = llm.chat(user(image_pil(image), text("the")), GREEDY)
+    assert given.prompt_token_ids == expected.prompt_token_ids
+    assert given.outputs[0].token_ids == expected.outputs[0].token_ids
 
 
 VLM2VEC_TEMPLATE = """\

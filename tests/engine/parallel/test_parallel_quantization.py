@@ -28,9 +28,11 @@ from tests.engine.harness import Prompt, make_prompt, request_of
 from tests.engine.idefics3_prompts import tiled_prompt
 from tests.engine.levels import needs_kernels
 from tests.engine.llava_prompts import IMAGE, prompt_of
+from tests.engine.phi3v_prompts import prompt_of as hd_prompt
 from tests.idefics3_checkpoints import make_idefics3_checkpoint
 from tests.llava_checkpoints import make_llava_checkpoint
 from tests.media.audio import PROCESSING, noise
+from tests.phi3v_checkpoints import make_phi3v_checkpoint
 from tests.text_checkpoints import make_text_checkpoint
 
 PROMPT = make_prompt(3, 30, (56, 84), 9, (28, 112), 3)
@@ -152,6 +154,13 @@ def test_ranks_encode_tiles_like_one_rank(tmp_path: Path):
     path = make_idefics3_checkpoint(tmp_path / "smolvlm")
     whole = EngineConfig(model_path=str(path), device="cpu", dtype="float32", backend="torch", num_threads=1)
     prompt = tiled_prompt(3, "smolvlm", 5, (3,), 2, (1,), 4)
+    assert_ranks_answer_as_one(whole, 2, prompt, tmp_path, max_tokens=6, tolerance=1e-4)
+
+
+def test_ranks_encode_tiles_with_an_overview_like_one_rank(tmp_path: Path):
+    path = make_phi3v_checkpoint(tmp_path / "phi3v")
+    whole = EngineConfig(model_path=str(path), device="cpu", dtype="float32", backend="torch", num_threads=1)
+    prompt = hd_prompt(path, 3, 5, (200, 61), 2, (37, 301), 4)
     assert_ranks_answer_as_one(whole, 2, prompt, tmp_path, max_tokens=6, tolerance=1e-4)
 
 
