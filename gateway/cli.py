@@ -19,7 +19,7 @@ from glimpse.gateway.config import DEFAULT_LIMITS, Limits, write_config
 from glimpse.gateway.health import is_serving
 from glimpse.gateway.run import LIMITS_HERE, Envoy, GatewayError
 from glimpse.gateway.telemetry import Telemetry
-from glimpse.gateway.tls import Tls, parse_tls
+from glimpse.gateway.tls import NO_UPSTREAM_TLS, Tls, UpstreamTls, parse_tls
 
 _MIN_HEAP_BYTES = 64 << 20
 """Envoy itself needs about half of it."""
@@ -91,6 +91,7 @@ def run(
     tls_client_ca: Path | None = None,
     api_keys: Path | None = None,
     tenant_from_certificate: Annotated[bool, Parameter(negative="")] = False,
+    upstream_tls: UpstreamTls = NO_UPSTREAM_TLS,
     max_connections: _Count = LIMITS_HERE.max_connections,
     max_heap_bytes: _Size = DEFAULT_LIMITS.max_heap_bytes,
     drain_seconds: _Seconds = 30,
@@ -160,6 +161,7 @@ def run(
             access_log=access_log,
             tls=tls,
             authentication=_authentication(api_keys, by_certificate=tenant_from_certificate, tls=tls),
+            upstream_tls=_checked(upstream_tls),
             limits=Limits(max_connections=max_connections, max_heap_bytes=max_heap_bytes),
             by_key=route_by_key,
             telemetry=Telemetry(metrics=metrics_upstream, otlp=otlp_endpoint),
@@ -188,6 +190,7 @@ def config(
     tls_client_ca: Path | None = None,
     api_keys: Path | None = None,
     tenant_from_certificate: Annotated[bool, Parameter(negative="")] = False,
+    upstream_tls: UpstreamTls = NO_UPSTREAM_TLS,
     max_connections: _Count = DEFAULT_LIMITS.max_connections,
     max_heap_bytes: _Size = DEFAULT_LIMITS.max_heap_bytes,
 ) -> None:
@@ -246,6 +249,7 @@ def config(
         access_log=access_log,
         tls=tls,
         authentication=_authentication(api_keys, by_certificate=tenant_from_certificate, tls=tls),
+        upstream_tls=_checked(upstream_tls),
         limits=Limits(max_connections=max_connections, max_heap_bytes=max_heap_bytes),
         by_key=route_by_key,
         telemetry=Telemetry(metrics=metrics_upstream, otlp=otlp_endpoint),
@@ -254,7 +258,7 @@ def config(
 
 
 @app.command
-def health(*, upstream: _AddressFlag = _UPSTREAM) -> int:
+def health(*, upstream: _AddressFlag = _UPSTREAM, upstream_tls: UpstreamTls = NO_UPSTREAM_TLS) -> int:
     """Check a server's health. The exit status is 0 while it is SERVING.
 
     Parameters
@@ -262,7 +266,15 @@ def health(*, upstream: _AddressFlag = _UPSTREAM) -> int:
     upstream
         The server's gRPC address.
     """
-    return 0 if is_serving(upstream) else 1
+    return 0 if is_serving(upstream, _checked(upstream_tls)) else 1
+
+
+def _checked(tls: UpstreamTls) -> UpstreamTls:
+    try:
+        tls.check()
+    except ValueError as error:
+        raise GatewayError(str(error)) from error
+    return tls
 
 
 def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> Tls | None:

@@ -17,7 +17,7 @@ from glimpse.gateway.address import Address
 from glimpse.gateway.authentication.filters import EVERYONE, Authentication, http_filters, lines, route_options
 from glimpse.gateway.replicas import affinity, clusters, routes
 from glimpse.gateway.telemetry import NO_TELEMETRY, Telemetry
-from glimpse.gateway.tls import Tls, transport_socket
+from glimpse.gateway.tls import NO_UPSTREAM_TLS, Tls, UpstreamTls, listener_socket, upstream_socket
 
 _HERE = Path(__file__).parent
 
@@ -137,6 +137,7 @@ def write_config(
     access_log: bool,
     tls: Tls | None = None,
     authentication: Authentication = EVERYONE,
+    upstream_tls: UpstreamTls = NO_UPSTREAM_TLS,
     limits: Limits = DEFAULT_LIMITS,
     by_key: bool | None = None,
     telemetry: Telemetry = NO_TELEMETRY,
@@ -154,6 +155,7 @@ def write_config(
         access_log: whether Envoy writes a line for each request to standard output.
         tls: the listener's certificate; Envoy must be able to read its files. Default: plain text.
         authentication: how the gateway learns who is calling. Default: everyone may call.
+        upstream_tls: TLS of connections to the servers. Default: plain text.
         limits: bounds on connections and memory.
         by_key: whether requests are routed by key. Default: where there may be several servers.
         telemetry: where metrics come from and traces go.
@@ -176,8 +178,8 @@ def write_config(
         "request_checks": request_checks(listen, origins=allowed_origins, hosts=allowed_hosts),
         "allowed_methods": ", ".join(_allowed_methods()),
         "access_log": [_access_log()] if access_log else [],
-        "transport_socket": transport_socket(tls),
         "tracing": telemetry.tracing,
+        "transport_socket": listener_socket(tls, folder),
         "missing_host": _json_body(_MISSING_HOST),
         "max_connections": limits.max_connections,
         "max_heap_bytes": limits.max_heap_bytes,
@@ -197,9 +199,9 @@ def write_config(
         "http_routes": _items(routes.http_routes(by_key=by_key, max_pause=max_pause)),
         "affinity_filter": _items([affinity.http_filter()] if by_key else []),
         "key_listener": _items([affinity.key_listener()] if by_key else []),
-        "clusters": _clusters(upstreams, by_key=by_key),
         "authentication_filters": _items(http_filters(authentication)),
         "authentication_options": lines(route_options(authentication)),
+        "clusters": _clusters(upstreams, upstream_tls, folder, by_key=by_key),
         "requests_lua": (_HERE / "requests.lua").read_text(),
         "errors_lua": (_HERE / "errors.lua").read_text(),
     }
@@ -222,12 +224,13 @@ def _items(values: Sequence[Any]) -> str:
     return "\n".join(f"- {json.dumps(value)}" for value in values)
 
 
-def _clusters(upstreams: Sequence[Address], *, by_key: bool) -> str:
+def _clusters(upstreams: Sequence[Address], tls: UpstreamTls, folder: Path, *, by_key: bool) -> str:
     template = (_HERE / "cluster.template.yaml").read_text()
     common = {
         "max_upstream_streams": str(_MAX_UPSTREAM_STREAMS),
         "buffer_bytes": str(_BUFFER_BYTES),
         "upstream_window_bytes": str(_MAX_UPSTREAM_STREAMS * _BUFFER_BYTES),
+        "transport_socket": json.dumps(upstream_socket(tls, [each.host for each in upstreams], folder)),
         "endpoints": json.dumps([{"endpoint": {"address": _socket_address(each)}} for each in upstreams]),
     }
     names = (clusters.BY_LOAD, clusters.BY_KEY) if by_key else (clusters.BY_LOAD,)

@@ -16,7 +16,7 @@ from glimpse.gateway.address import Address
 from glimpse.gateway.authentication.filters import EVERYONE, Authentication
 from glimpse.gateway.config import DEFAULT_LIMITS, STAT_PREFIX, Limits, write_config
 from glimpse.gateway.telemetry import NO_TELEMETRY, Telemetry
-from glimpse.gateway.tls import Tls
+from glimpse.gateway.tls import NO_UPSTREAM_TLS, Tls, UpstreamTls
 
 _START_SECONDS = 20.0
 _STOP_SECONDS = 5.0
@@ -56,6 +56,7 @@ class Envoy:
         access_log: bool = False,
         tls: Tls | None = None,
         authentication: Authentication = EVERYONE,
+        upstream_tls: UpstreamTls = NO_UPSTREAM_TLS,
         limits: Limits = LIMITS_HERE,
         by_key: bool | None = None,
         telemetry: Telemetry = NO_TELEMETRY,
@@ -76,6 +77,7 @@ class Envoy:
             access_log: whether Envoy writes a line for each request to standard output.
             tls: the listener's certificate. Default: plain text.
             authentication: how it learns who is calling. Default: everyone may call.
+            upstream_tls: TLS of connections to the servers. Default: plain text.
             limits: bounds on connections and memory.
             by_key: whether requests are routed by key. Default: where there may be several servers.
             telemetry: where metrics come from and traces go.
@@ -91,6 +93,7 @@ class Envoy:
         self._access_log = access_log
         self._tls = tls
         self._authentication = authentication
+        self._upstream_tls = upstream_tls
         self._limits = limits
         self._by_key = by_key
         self._telemetry = telemetry
@@ -195,6 +198,7 @@ class Envoy:
             access_log=self._access_log,
             tls=self._tls,
             authentication=self._authentication,
+            upstream_tls=self._upstream_tls,
             limits=self._limits,
             by_key=self._by_key,
             telemetry=self._telemetry,

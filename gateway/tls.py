@@ -1,10 +1,20 @@
-"""TLS of the gateway's listener: checks the flags and builds Envoy's configuration. Does not read the files."""
+"""TLS of the gateway: its listener's and that of its connections to servers. Checks the flags and writes Envoy's
+configuration.
 
+Envoy gets certificates as secrets in files of their own, because it reads only those again when they change.
+"""
+
+import ipaddress
+import json
+import ssl
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-_CONTEXT = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext"
+from cyclopts import Parameter
+
+_TYPES = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +29,37 @@ class Tls:
     """PEM: the CA that signs client certificates. If set, clients without a certificate are refused."""
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamTls:
+    """TLS of connections to servers, as flags. Plain text without `upstream_ca`."""
+
+    upstream_ca: Path | None = None
+    """PEM file of the CA that signs the servers' certificates. Turns TLS to them on. Default: plain text."""
+    upstream_certificate: Path | None = None
+    """PEM file of the gateway's certificate, for servers that require one (mutual TLS)."""
+    upstream_key: Path | None = None
+    """PEM file of that certificate's private key."""
+    upstream_server_name: Annotated[str | None, Parameter(show_default=False)] = None
+    """Name that the servers' certificates have. Default: the host of --upstream."""
+
+    def check(self) -> None:
+        """Raises ValueError where a flag is missing or a file cannot be used; the message is for the user."""
+        files = {"--upstream-certificate": self.upstream_certificate, "--upstream-key": self.upstream_key}
+        flags = {**files, "--upstream-server-name": self.upstream_server_name}
+        if self.upstream_ca is None:
+            if (flag := next((flag for flag, value in flags.items() if value is not None), None)) is not None:
+                raise ValueError(f"'{flag}' requires --upstream-ca")
+            return
+        if None in files.values() and any(files.values()):
+            raise ValueError("'--upstream-certificate' and '--upstream-key': expected both or none, got one")
+        _check_files({"--upstream-ca": self.upstream_ca, **files})
+        _check_pair(files)
+
+
+NO_UPSTREAM_TLS = UpstreamTls()
+
+
 def parse_tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> Tls | None:
     """Checks three flags together; returns None for plain text.
 
@@ -26,10 +67,9 @@ def parse_tls(certificate: Path | None, key: Path | None, client_ca: Path | None
         ValueError: a flag is missing or names no file; the message is for the user.
     """
     flags = {"--tls-certificate": certificate, "--tls-key": key, "--tls-client-ca": client_ca}
-    for flag, path in flags.items():
-        if path is not None and not path.is_file():
-            raise ValueError(f"'{flag}': expected a file, got '{path}', which does not exist")
+    _check_files(flags)
     if certificate is not None and key is not None:
+        _check_pair({"--tls-certificate": certificate, "--tls-key": key})
         absolute = None if client_ca is None else client_ca.absolute()
         return Tls(certificate=certificate.absolute(), key=key.absolute(), client_ca=absolute)
     if (flag := next((flag for flag, path in flags.items() if path is not None), None)) is not None:
@@ -37,23 +77,101 @@ def parse_tls(certificate: Path | None, key: Path | None, client_ca: Path | None
     return None
 
 
-def transport_socket(tls: Tls | None) -> dict[str, Any] | None:
-    """Returns Envoy's `transport_socket` of a listener; None for plain text."""
+def _check_files(files: Mapping[str, Path | None]) -> None:
+    for flag, path in files.items():
+        if path is not None and not path.is_file():
+            raise ValueError(f"'{flag}': expected a file, got '{path}', which does not exist")
+
+
+def _check_pair(files: Mapping[str, Path | None]) -> None:
+    """Raises ValueError if the second flag's file does not have the key of the first one's certificate."""
+    (flag, certificate), (key_flag, key) = files.items()
+    if certificate is None or key is None:
+        return
+    try:
+        # An empty password: OpenSSL would ask on the terminal for that of an encrypted key.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except OSError as error:
+        raise ValueError(
+            f"'{flag}' and '{key_flag}': expected PEM files of a certificate and its unencrypted private key, "
+            f"got '{certificate}' and '{key}': {getattr(error, 'reason', None) or error.strerror}"
+        ) from error
+
+
+def listener_socket(tls: Tls | None, folder: Path) -> dict[str, Any] | None:
+    """Returns Envoy's `transport_socket` of a listener, and writes its secrets to the folder; None for plain text."""
     if tls is None:
         return None
-    files = {"certificate_chain": {"filename": str(tls.certificate)}, "private_key": {"filename": str(tls.key)}}
     common: dict[str, Any] = {
         "alpn_protocols": ["h2", "http/1.1"],
         "tls_params": {"tls_minimum_protocol_version": "TLSv1_2"},
-        "tls_certificates": [files],
+        "tls_certificate_sds_secret_configs": [_certificate("listener", tls.certificate, tls.key, folder)],
     }
     if tls.client_ca is not None:
-        common["validation_context"] = {"trusted_ca": {"filename": str(tls.client_ca)}}
-    return {
-        "name": "envoy.transport_sockets.tls",
-        "typed_config": {
-            "@type": _CONTEXT,
-            "require_client_certificate": tls.client_ca is not None,
-            "common_tls_context": common,
+        common["validation_context_sds_secret_config"] = _authority("clients", tls.client_ca, folder)
+    return _socket(
+        "DownstreamTlsContext", require_client_certificate=tls.client_ca is not None, common_tls_context=common
+    )
+
+
+def upstream_socket(tls: UpstreamTls, hosts: Sequence[str], folder: Path) -> dict[str, Any] | None:
+    """Returns the `transport_socket` of connections to these hosts, and writes its secrets; None for plain text."""
+    if tls.upstream_ca is None:
+        return None
+    names = hosts if tls.upstream_server_name is None else [tls.upstream_server_name]
+    common: dict[str, Any] = {
+        "alpn_protocols": ["h2"],
+        "tls_params": {"tls_minimum_protocol_version": "TLSv1_2"},
+        "combined_validation_context": {
+            "default_validation_context": {"match_typed_subject_alt_names": [_name_matcher(name) for name in names]},
+            "validation_context_sds_secret_config": _authority("servers", tls.upstream_ca, folder),
         },
     }
+    if tls.upstream_certificate is not None and tls.upstream_key is not None:
+        secret = _certificate("upstream", tls.upstream_certificate, tls.upstream_key, folder)
+        common["tls_certificate_sds_secret_configs"] = [secret]
+    indication = {} if _is_address(names[0]) else {"sni": names[0]}
+    return _socket("UpstreamTlsContext", common_tls_context=common, **indication)
+
+
+def _socket(context: str, **options: Any) -> dict[str, Any]:
+    config = {"@type": f"{_TYPES}.{context}", **options}
+    return {"name": "envoy.transport_sockets.tls", "typed_config": config}
+
+
+def _name_matcher(name: str) -> dict[str, Any]:
+    return {"san_type": "IP_ADDRESS" if _is_address(name) else "DNS", "matcher": {"exact": name}}
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _certificate(name: str, certificate: Path, key: Path, folder: Path) -> dict[str, Any]:
+    files = {"certificate_chain": _file(certificate), "private_key": _file(key)}
+    return _secret(name, {"tls_certificate": files | _watched(certificate)}, folder)
+
+
+def _authority(name: str, ca: Path, folder: Path) -> dict[str, Any]:
+    return _secret(name, {"validation_context": {"trusted_ca": _file(ca)} | _watched(ca)}, folder)
+
+
+def _file(path: Path) -> dict[str, Any]:
+    return {"filename": str(path.absolute())}
+
+
+def _watched(path: Path) -> dict[str, Any]:
+    """Envoy looks again when a file or link is moved into this folder."""
+    return {"watched_directory": {"path": str(path.absolute().parent)}}
+
+
+def _secret(name: str, secret: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Writes a secret's file and returns the configuration that refers to it."""
+    path = folder / f"{name}.secret.json"
+    resource = {"@type": f"{_TYPES}.Secret", "name": name, **secret}
+    path.write_text(json.dumps({"resources": [resource]}, indent=1))
+    return {"name": name, "sds_config": {"path_config_source": {"path": str(path)}, "resource_api_version": "V3"}}

@@ -119,10 +119,13 @@ _OPTIONS = (
 )
 
 
-async def start_backend(address: Address | None = None) -> Backend:
-    """Starts a backend on this address, or on a free port."""
+async def start_backend(
+    address: Address | None = None, *, credentials: grpc.ServerCredentials | None = None
+) -> Backend:
+    """Starts a backend on this address, or on a free port; with TLS if it gets credentials."""
     server = grpc.aio.server(options=_OPTIONS)
-    port = server.add_insecure_port(str(address or "127.0.0.1:0"))
+    listen = str(address or "127.0.0.1:0")
+    port = server.add_insecure_port(listen) if credentials is None else server.add_secure_port(listen, credentials)
     backend = Backend(server=server, address=Address(host="127.0.0.1", port=port))
     openai_pb2_grpc.add_OpenAIServiceServicer_to_server(_OpenAI(backend), server)
     chat_pb2_grpc.add_ChatServiceServicer_to_server(_Chat(backend), server)

@@ -1,7 +1,10 @@
-"""TLS and mutual TLS of the gateway: REST and gRPC, trusted and untrusted clients."""
+"""TLS and mutual TLS of the gateway, to clients and to servers: who is trusted, and certificates that change."""
 
+import asyncio
+import shutil
 import ssl
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -11,14 +14,19 @@ import pytest
 from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.gateway.cli import app
+from glimpse.gateway.health import is_serving
 from glimpse.gateway.run import Envoy, GatewayError
-from glimpse.gateway.tls import Tls, parse_tls
+from glimpse.gateway.tls import Tls, UpstreamTls, parse_tls
 from tests.gateway.backend import start_backend
 from tests.gateway.conftest import ANY_PORT
+from tests.server.serving import eventually
 
 FILES = Path(__file__).with_name("certificates")
 GATEWAY = Tls(certificate=FILES / "gateway.pem", key=FILES / "gateway.key")
 MUTUAL = Tls(certificate=FILES / "gateway.pem", key=FILES / "gateway.key", client_ca=FILES / "ca.pem")
+TO_SERVERS = UpstreamTls(
+    upstream_ca=FILES / "ca.pem", upstream_certificate=FILES / "client.pem", upstream_key=FILES / "client.key"
+)
 CHAT = "/v1/chat/completions"
 
 
@@ -77,6 +85,82 @@ async def test_refuses_untrusted_clients(gateway: tuple[Tls, Envoy]) -> None:
             await ask_over_grpc(envoy, client)
 
 
+async def test_takes_a_new_certificate_and_keeps_open_calls(tmp_path: Path) -> None:
+    backend = await start_backend()
+    own = Tls(certificate=tmp_path / "tls.pem", key=tmp_path / "tls.key")
+
+    def move_in(name: str) -> None:
+        for path in (own.certificate, own.key):
+            shutil.copy(FILES / f"{name}{path.suffix}", new := path.with_suffix(".new"))
+            new.replace(path)
+
+    def presents(name: str) -> bool:
+        presented = ssl.get_server_certificate((envoy.address.host, envoy.address.port), timeout=30)
+        return presented.strip() == (FILES / f"{name}.pem").read_text().strip()
+
+    move_in("gateway")
+    async with Envoy(listen=ANY_PORT, upstream=backend.address, run_dir=tmp_path, tls=own) as envoy:
+        assert presents("gateway")
+        async with aiohttp.ClientSession(envoy.url) as session:
+            begun, replaced = asyncio.Event(), asyncio.Event()
+
+            async def body() -> AsyncIterator[bytes]:
+                yield b"begun, "
+                begun.set()
+                await replaced.wait()
+                yield b"ended"
+
+            call = asyncio.create_task(session.post(CHAT, data=body(), ssl=trusting(None)))
+            await begun.wait()
+            move_in("stranger")
+            assert await asyncio.to_thread(eventually, lambda: presents("stranger"), timeout_seconds=30)
+            replaced.set()
+            assert await (await call).read() == b"begun, ended"
+    await backend.server.stop(0)
+
+
+@pytest.mark.parametrize(
+    ("tls", "status"),
+    [
+        (TO_SERVERS, 200),
+        (replace(TO_SERVERS, upstream_server_name="localhost"), 200),
+        (replace(TO_SERVERS, upstream_server_name="elsewhere"), 503),
+        (replace(TO_SERVERS, upstream_ca=FILES / "stranger.pem"), 503),
+        (UpstreamTls(upstream_ca=FILES / "ca.pem"), 503),
+        (UpstreamTls(), 503),
+    ],
+    ids=["trusted", "by name", "another name", "another CA", "no certificate", "plain text"],
+)
+async def test_connects_to_servers_with_mutual_tls(tls: UpstreamTls, status: int, tmp_path: Path) -> None:
+    pair = (FILES / "gateway.key").read_bytes(), (FILES / "gateway.pem").read_bytes()
+    credentials = grpc.ssl_server_credentials([pair], (FILES / "ca.pem").read_bytes(), require_client_auth=True)
+    backend = await start_backend(credentials=credentials)
+    async with (
+        Envoy(listen=ANY_PORT, upstream=backend.address, run_dir=tmp_path, upstream_tls=tls) as envoy,
+        aiohttp.ClientSession(envoy.url) as session,
+        session.post(CHAT, data=b"hello") as answer,
+    ):
+        assert answer.status == status
+        assert (await answer.read() == b"hello") == (status == 200)
+    assert await asyncio.to_thread(is_serving, backend.address, tls) == (status == 200)
+    await backend.server.stop(0)
+
+
+@pytest.mark.parametrize(
+    ("tls", "message"),
+    [
+        (UpstreamTls(upstream_key=FILES / "client.key"), "'--upstream-key' requires --upstream-ca"),
+        (UpstreamTls(upstream_server_name="a"), "'--upstream-server-name' requires --upstream-ca"),
+        (replace(TO_SERVERS, upstream_key=None), "'--upstream-certificate' and '--upstream-key': expected both"),
+        (replace(TO_SERVERS, upstream_key=FILES / "gateway.key"), "a certificate and its unencrypted private key, got"),
+        (replace(TO_SERVERS, upstream_ca=FILES / "none"), "'--upstream-ca': expected a file"),
+    ],
+)
+def test_refuses_wrong_flags_of_upstream_tls(tls: UpstreamTls, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        tls.check()
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [
@@ -84,6 +168,10 @@ async def test_refuses_untrusted_clients(gateway: tuple[Tls, Envoy]) -> None:
         ((None, FILES / "gateway.key", None), "'--tls-key' requires"),
         ((None, None, FILES / "ca.pem"), "'--tls-client-ca' requires"),
         ((FILES / "gateway.pem", FILES / "nothing", None), "'--tls-key': expected a file"),
+        (
+            (FILES / "gateway.pem", FILES / "client.key", None),
+            "'--tls-certificate' and '--tls-key': expected PEM files",
+        ),
     ],
 )
 def test_refuses_incomplete_tls_flags(files: tuple[Path | None, ...], message: str) -> None:
@@ -100,4 +188,4 @@ def test_written_configuration_names_the_tls_files(tmp_path: Path) -> None:
     files = ["--tls-certificate", str(FILES / "gateway.pem"), "--tls-key", str(FILES / "gateway.key")]
     with pytest.raises(SystemExit):
         app(["config", str(tmp_path), *files])
-    assert str(FILES / "gateway.key") in (tmp_path / "envoy.yaml").read_text()
+    assert str(FILES / "gateway.key") in (tmp_path / "listener.secret.json").read_text()
