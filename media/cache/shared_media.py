@@ -1,10 +1,11 @@
-"""What media caches share with those of other replicas: files, and what uuids and URLs refer to.
+"""What media caches share with those of other replicas: files, tensors, and what uuids and URLs refer to.
 
 Writing happens in the background, so that no request waits for it. The shared store has a budget as large as that of
 one media cache.
 """
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
@@ -93,12 +94,47 @@ class SharedMedia:
                 if header.digest != digest:
                     await self.store.discard(Area.MEDIA, key)
                     return None
-                with self._memory_budget.reservation() as reservation:
-                    reservation.reserve(2 * max(header.num_bytes, 0))
-                    data = await self.store.read(Area.MEDIA, key, header)
+                data = await self._read(key, header)
         except TimeoutError:
             raise StoreUnavailableError from None
         return None if data is None else MediaFile(digest=digest, data=data)
+
+    async def find_tensor(self, namespace: str, kind: str, uuid: str) -> Header | None:
+        """Returns the header of the tensor that a uuid refers to. Raises StoreUnavailableError."""
+        return await self.store.find(Area.MEDIA, self._tensor_key(namespace, kind, uuid), min_seconds=IDLE_SECONDS)
+
+    async def read_tensor(
+        self, namespace: str, kind: str, uuid: str, header: Header, max_bytes: int, seconds: float
+    ) -> bytes | None:
+        """Returns a tensor of at most `max_bytes`. Raises StoreUnavailableError if that takes more than `seconds`."""
+        if header.num_bytes > max_bytes:
+            return None
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._read(self._tensor_key(namespace, kind, uuid), header)
+        except TimeoutError:
+            raise StoreUnavailableError from None
+
+    def write_tensor(
+        self, namespace: str, kind: str, uuid: str, data: memoryview, *, note: bytes, content: bytes
+    ) -> None:
+        """Stores in the background the tensor that a uuid refers to.
+
+        Args:
+            namespace: Cache namespace of the request.
+            kind: Of the uuid.
+            uuid: The client's.
+            data: Elements.
+            note: Stored in the header.
+            content: Differs if the tensor does.
+        """
+        key = self._tensor_key(namespace, kind, uuid)
+
+        async def write() -> None:
+            digest = (await asyncio.to_thread(hashlib.sha256, data)).digest()
+            await self.store.put(Area.MEDIA, key, data, digest=digest, seconds=IDLE_SECONDS, note=note)
+
+        self._write(key, content, write(), len(data))
 
     def write_named(
         self, namespace: str, kind: str, uuid: str, record: NamedRecord, files: Sequence[MediaFile]
@@ -126,6 +162,11 @@ class SharedMedia:
             await self.store.put(Area.MEDIA, key, b"", digest=_EMPTY_DIGEST, seconds=seconds, note=file.digest)
 
         self._write(key, file.digest, write(), len(file.data))
+
+    async def _read(self, key: str, header: Header) -> bytes | None:
+        with self._memory_budget.reservation() as reservation:
+            reservation.reserve(2 * max(header.num_bytes, 0))
+            return await self.store.read(Area.MEDIA, key, header)
 
     async def _write_file(self, namespace: str, file: MediaFile) -> None:
         key = self._file_key(namespace, file.digest)
@@ -160,6 +201,9 @@ class SharedMedia:
 
     def _named_key(self, namespace: str, kind: str, uuid: str) -> str:
         return self.store.keys.value(Area.MEDIA, namespace, f"uuid {kind}", uuid)
+
+    def _tensor_key(self, namespace: str, kind: str, uuid: str) -> str:
+        return self.store.keys.value(Area.MEDIA, namespace, f"tensor {kind}", uuid)
 
     def _url_key(self, namespace: str, url: str) -> str:
         return self.store.keys.value(Area.MEDIA, namespace, "url", url)

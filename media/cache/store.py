@@ -67,6 +67,11 @@ class MediaStore:
         self._decodes = SingleFlight[tuple[str, bytes], Any]()
 
     @property
+    def shared(self) -> SharedMedia | None:
+        """What this cache shares with other replicas; None if it shares nothing."""
+        return self._shared
+
+    @property
     def num_bytes(self) -> int:
         """Size of everything cached."""
         return sum(cache.num_bytes for cache in (self._urls, self._named, self._files, self._decoded))

@@ -1,10 +1,11 @@
-"""A Redis that the tests of a file share."""
+"""A Redis that the tests of a file share, and two replicas that use it."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from tests.media.shared.redis_server import RedisServer
+from tests.media.shared.replicas import Replica, replica
 
 
 @pytest.fixture(scope="module")
@@ -19,3 +20,15 @@ def redis(running_redis: RedisServer) -> RedisServer:
     """Empty."""
     running_redis.client().flushall()
     return running_redis
+
+
+@pytest.fixture
+async def one(redis: RedisServer) -> AsyncIterator[Replica]:
+    async with replica(redis) as made:
+        yield made
+
+
+@pytest.fixture
+async def other(redis: RedisServer) -> AsyncIterator[Replica]:
+    async with replica(redis) as made:
+        yield made
