@@ -4,13 +4,16 @@ The only module that uses the tokenizers library.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import tokenizers
 from tokenizers.pre_tokenizers import Metaspace
+from tokenizers.processors import TemplateProcessing
 
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.model_config.model import read_json
 from glimpse.engine.text.token_spelling import Spelling, byte_level, removes_first_space, spelling_of
 
 _MAX_CHARACTERS_PER_BYTE = 2
@@ -176,6 +179,29 @@ def _without_first_space(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenize
     return continuing
 
 
+def _read_config(path: Path) -> Mapping[str, Any]:
+    """Returns `tokenizer_config.json`, which is optional."""
+    file = path / "tokenizer_config.json"
+    return read_json(file) if file.exists() else {}
+
+
+def _set_affixes(tokenizer: tokenizers.Tokenizer, config: Mapping[str, Any]) -> None:
+    """Makes a tokenizer start and end texts as `tokenizer_config.json` says, which takes precedence over
+    `tokenizer.json` for Llama's class alone (transformers, models/llama/tokenization_llama_fast.py, version 4)."""
+    flags = {"bos": config.get("add_bos_token", True), "eos": config.get("add_eos_token", False)}
+    is_llama = config.get("tokenizer_class") in ("LlamaTokenizer", "LlamaTokenizerFast")
+    if not is_llama or not config.keys() & {"add_bos_token", "add_eos_token"}:
+        return
+    named = {name: config.get(f"{name}_token") for name, is_added in flags.items() if is_added}
+    texts = {name: each.get("content") if isinstance(each, Mapping) else each for name, each in named.items()}
+    ids = {name: (text, tokenizer.token_to_id(text)) for name, text in texts.items() if isinstance(text, str)}
+    known = {name: (text, token_id) for name, (text, token_id) in ids.items() if token_id is not None}
+    first, last = ([known[name][0]] if name in known else [] for name in ("bos", "eos"))
+    tokenizer.post_processor = TemplateProcessing(
+        single=[*first, "$A", *last], special_tokens=list(dict.fromkeys(known.values()))
+    )
+
+
 def load_tokenizer(path: Path, *, markers: Iterable[str] = ()) -> Tokenizer:
     """Loads the tokenizer of a checkpoint.
 
@@ -196,6 +222,7 @@ def load_tokenizer(path: Path, *, markers: Iterable[str] = ()) -> Tokenizer:
         raise CheckpointError(f"the checkpoint's tokenizer.json cannot be read: {error}") from error
     missing = [marker for marker in markers if tokenizer.token_to_id(marker) is None]
     tokenizer.add_special_tokens([tokenizers.AddedToken(marker, special=True, normalized=False) for marker in missing])
+    _set_affixes(tokenizer, _read_config(path))
     fields = json.loads(document)
     spelling = spelling_of(fields)
     if spelling is None:

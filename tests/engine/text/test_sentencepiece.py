@@ -8,6 +8,7 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+from transformers import TokenizersBackend
 
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.text.conversation import ChatMessage
@@ -16,6 +17,7 @@ from glimpse.engine.text.prompt import PromptBuilder
 from glimpse.engine.text.template import ChatTemplate
 from glimpse.engine.text.tokenizer import Tokenizer, load_tokenizer
 from glimpse.media.kind import MediaKind
+from tests.checkpoints import write_json
 
 SPECIAL = ("<unk>", "<s>", "</s>", "<|user|>", "<|end|>")
 MERGES = ("▁ t", "h e", "▁t he", "i n", "a n", "▁ a", "▁ ▁")
@@ -97,6 +99,44 @@ def test_raw_texts_start_with_the_tokenizers_own_token(pair: Pair) -> None:
     assert tokenizer.with_prefix(tokenizer.encode("the an")) == reference.encode("the an").ids
     marked = reference.encode("<s>the an", add_special_tokens=False).ids
     assert tokenizer.with_prefix(tokenizer.encode("<s>the an")) == marked
+
+
+@pytest.mark.parametrize("stored", [None, "<s> $A", "$A </s>"])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {},
+        {"add_bos_token": True, "add_eos_token": False},
+        {"add_bos_token": False, "add_eos_token": False},
+        {"add_bos_token": True, "add_eos_token": True},
+        {"add_bos_token": False, "add_eos_token": True},
+    ],
+    ids=str,
+)
+def test_llamas_flags_take_precedence_over_what_the_tokenizer_has_stored(
+    tmp_path: Path, flags: dict[str, bool], stored: str | None
+) -> None:
+    reference = make_sentencepiece(prepends="first")
+    tokens: Any = {"special_tokens": [("<s>", 1), ("</s>", 2)]}
+    reference.post_processor = processors.TemplateProcessing(single=stored or "$A", **tokens)
+    config = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": {"content": "</s>"}, **flags}
+    write_json(tmp_path / "tokenizer_config.json", config)
+    tokenizer = saved(tmp_path, reference)
+    theirs: Any = TokenizersBackend(bos_token="<s>", eos_token="</s>", tokenizer_object=reference, **flags)
+    expected = theirs("the an").input_ids if flags else reference.encode("the an").ids
+    words = [token_id for token_id in expected if token_id > 2]
+    assert tokenizer.encode("the an") == words
+    assert tokenizer.with_suffix(tokenizer.with_prefix(words)) == expected
+
+
+@pytest.mark.parametrize("tokenizer_class", [None, "PreTrainedTokenizerFast", "Qwen2Tokenizer"])
+def test_other_tokenizers_keep_what_they_have_stored(tmp_path: Path, tokenizer_class: str | None) -> None:
+    reference = make_sentencepiece(prepends="first")
+    write_json(
+        tmp_path / "tokenizer_config.json",
+        {"tokenizer_class": tokenizer_class, "bos_token": "<s>", "add_bos_token": False},
+    )
+    assert saved(tmp_path, reference).with_prefix([20]) == [1, 20]
 
 
 @pytest.mark.parametrize("text", ["the an", "", "  two", "a <|end|> b", "é\n</s>"])
