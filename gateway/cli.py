@@ -15,6 +15,7 @@ from pydantic import ByteSize, TypeAdapter
 
 from glimpse.gateway.address import Address
 from glimpse.gateway.authentication.filters import Authentication, parse_authentication
+from glimpse.gateway.authentication.tokens import Tokens, parse_tokens
 from glimpse.gateway.config import DEFAULT_LIMITS, Limits, write_config
 from glimpse.gateway.health import is_serving
 from glimpse.gateway.run import LIMITS_HERE, Envoy, GatewayError
@@ -90,6 +91,10 @@ def run(
     tls_key: Path | None = None,
     tls_client_ca: Path | None = None,
     api_keys: Path | None = None,
+    jwt_jwks: str | None = None,
+    jwt_issuer: str | None = None,
+    jwt_audience: str | None = None,
+    jwt_tenant_claim: str = "sub",
     tenant_from_certificate: Annotated[bool, Parameter(negative="")] = False,
     upstream_tls: UpstreamTls = NO_UPSTREAM_TLS,
     max_connections: _Count = LIMITS_HERE.max_connections,
@@ -131,6 +136,15 @@ def run(
     api_keys
         File with the hashes of API keys and their tenants, as the server's. It is read again when it changes. Requests
         then need a credential, except for health.
+    jwt_jwks
+        File or URL with the public keys (JWKS) of an identity provider, whose JWTs are then credentials too. A URL is
+        fetched again every 5 minutes, a file is read at the start.
+    jwt_issuer
+        Issuer (`iss`) of valid JWTs.
+    jwt_audience
+        Audience (`aud`) of valid JWTs.
+    jwt_tenant_claim
+        Claim of JWTs that names the tenant.
     tenant_from_certificate
         The tenant of a request is the first URI, else the first DNS name, of the client's certificate.
     max_connections
@@ -149,6 +163,8 @@ def run(
         Stop, as on SIGTERM, when the parent process exits.
     """
     tls = _tls(tls_certificate, tls_key, tls_client_ca)
+    tokens = _tokens(jwt_jwks, jwt_issuer, jwt_audience, jwt_tenant_claim)
+    authentication = _authentication(api_keys, tokens, by_certificate=tenant_from_certificate, tls=tls)
     with tempfile.TemporaryDirectory(prefix="glimpse-gateway-") as temporary:
         folder = run_dir or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
@@ -160,7 +176,7 @@ def run(
             allowed_hosts=allowed_host,
             access_log=access_log,
             tls=tls,
-            authentication=_authentication(api_keys, by_certificate=tenant_from_certificate, tls=tls),
+            authentication=authentication,
             upstream_tls=_checked(upstream_tls),
             limits=Limits(max_connections=max_connections, max_heap_bytes=max_heap_bytes),
             by_key=route_by_key,
@@ -189,6 +205,10 @@ def config(
     tls_key: Path | None = None,
     tls_client_ca: Path | None = None,
     api_keys: Path | None = None,
+    jwt_jwks: str | None = None,
+    jwt_issuer: str | None = None,
+    jwt_audience: str | None = None,
+    jwt_tenant_claim: str = "sub",
     tenant_from_certificate: Annotated[bool, Parameter(negative="")] = False,
     upstream_tls: UpstreamTls = NO_UPSTREAM_TLS,
     max_connections: _Count = DEFAULT_LIMITS.max_connections,
@@ -229,6 +249,15 @@ def config(
     api_keys
         File with the hashes of API keys and their tenants, as the server's. It is read again when it changes. Requests
         then need a credential, except for health.
+    jwt_jwks
+        File or URL with the public keys (JWKS) of an identity provider, whose JWTs are then credentials too. A URL is
+        fetched again every 5 minutes, a file is read at the start.
+    jwt_issuer
+        Issuer (`iss`) of valid JWTs.
+    jwt_audience
+        Audience (`aud`) of valid JWTs.
+    jwt_tenant_claim
+        Claim of JWTs that names the tenant.
     tenant_from_certificate
         The tenant of a request is the first URI, else the first DNS name, of the client's certificate.
     max_connections
@@ -237,6 +266,8 @@ def config(
         Envoy's memory, such as 2GiB. Near it, requests are refused with 503.
     """
     tls = _tls(tls_certificate, tls_key, tls_client_ca)
+    tokens = _tokens(jwt_jwks, jwt_issuer, jwt_audience, jwt_tenant_claim)
+    authentication = _authentication(api_keys, tokens, by_certificate=tenant_from_certificate, tls=tls)
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     path = write_config(
@@ -248,7 +279,7 @@ def config(
         allowed_hosts=allowed_host,
         access_log=access_log,
         tls=tls,
-        authentication=_authentication(api_keys, by_certificate=tenant_from_certificate, tls=tls),
+        authentication=authentication,
         upstream_tls=_checked(upstream_tls),
         limits=Limits(max_connections=max_connections, max_heap_bytes=max_heap_bytes),
         by_key=route_by_key,
@@ -284,9 +315,18 @@ def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> 
         raise GatewayError(str(error)) from error
 
 
-def _authentication(api_keys: Path | None, *, by_certificate: bool, tls: Tls | None) -> Authentication:
+def _tokens(jwks: str | None, issuer: str | None, audience: str | None, tenant_claim: str) -> Tokens | None:
     try:
-        return parse_authentication(api_keys, by_certificate=by_certificate, tls=tls)
+        return parse_tokens(jwks, issuer, audience, tenant_claim)
+    except ValueError as error:
+        raise GatewayError(str(error)) from error
+
+
+def _authentication(
+    api_keys: Path | None, tokens: Tokens | None, *, by_certificate: bool, tls: Tls | None
+) -> Authentication:
+    try:
+        return parse_authentication(api_keys, tokens=tokens, by_certificate=by_certificate, tls=tls)
     except ValueError as error:
         raise GatewayError(str(error)) from error
 

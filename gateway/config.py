@@ -15,6 +15,7 @@ from glimpse.gateway import descriptors
 from glimpse.gateway.access import origin_matchers, request_checks
 from glimpse.gateway.address import Address
 from glimpse.gateway.authentication.filters import EVERYONE, Authentication, http_filters, lines, route_options
+from glimpse.gateway.authentication.filters import clusters as authentication_clusters
 from glimpse.gateway.replicas import affinity, clusters, routes
 from glimpse.gateway.telemetry import NO_TELEMETRY, Telemetry
 from glimpse.gateway.tls import NO_UPSTREAM_TLS, Tls, UpstreamTls, listener_socket, upstream_socket
@@ -200,6 +201,7 @@ def write_config(
         "affinity_filter": _items([affinity.http_filter()] if by_key else []),
         "key_listener": _items([affinity.key_listener()] if by_key else []),
         "authentication_filters": _items(http_filters(authentication)),
+        "authentication_clusters": _items(authentication_clusters(authentication)),
         "authentication_options": lines(route_options(authentication)),
         "clusters": _clusters(upstreams, upstream_tls, folder, by_key=by_key),
         "requests_lua": (_HERE / "requests.lua").read_text(),

@@ -281,6 +281,15 @@ class AccessSettings(BaseModel):
     api_keys: Path | None = None
     """File with the hashes of API keys and their tenants; `glimpse key` makes its lines. It is read again when it
     changes. Requests then need a key, except for health. Default: everyone may call."""
+    jwt_jwks: str | None = None
+    """File or URL with the public keys (JWKS) of an identity provider, whose JWTs are then credentials too. It is read
+    again: a file when it changes, a URL every 5 minutes."""
+    jwt_issuer: str | None = None
+    """Issuer (`iss`) of valid JWTs."""
+    jwt_audience: str | None = None
+    """Audience (`aud`) of valid JWTs."""
+    jwt_tenant_claim: str = "sub"
+    """Claim of JWTs that names the tenant."""
     tenant_header: Annotated[bool, Parameter(negative="")] = False
     """Believe the tenant that a gateway sends as x-glimpse-tenant, if it is one of --trusted-proxies. The gateway must
     authenticate, and nobody else on those networks may reach this port."""

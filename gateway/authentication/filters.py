@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from glimpse.gateway.authentication.tokens import Tokens, key_cluster, token_filter
 from glimpse.gateway.tls import Tls
 from glimpse.server.identity.api_keys import parse_keys
 from glimpse.server.identity.errors import IdentityConfigError
@@ -22,20 +23,24 @@ class Authentication:
 
     api_keys: Path | None = None
     """File of hashed keys, as the server's --api-keys. Envoy must be able to read it."""
+    tokens: Tokens | None = None
+    """JWTs that are valid."""
     by_certificate: bool = False
     """The tenant is the first URI, else the first DNS name, of the client's certificate."""
 
     @property
     def is_on(self) -> bool:
         """Requests without a credential are refused."""
-        return self.api_keys is not None or self.by_certificate
+        return self.api_keys is not None or self.tokens is not None or self.by_certificate
 
 
 EVERYONE = Authentication()
 """No credential is needed."""
 
 
-def parse_authentication(api_keys: Path | None, *, by_certificate: bool, tls: Tls | None) -> Authentication:
+def parse_authentication(
+    api_keys: Path | None, *, tokens: Tokens | None = None, by_certificate: bool, tls: Tls | None
+) -> Authentication:
     """Checks the flags together.
 
     Raises:
@@ -45,7 +50,7 @@ def parse_authentication(api_keys: Path | None, *, by_certificate: bool, tls: Tl
         raise ValueError(
             "'--tenant-from-certificate' requires --tls-client-ca, which says whose certificates are valid"
         )
-    authentication = Authentication(api_keys=api_keys, by_certificate=by_certificate)
+    authentication = Authentication(api_keys=api_keys, tokens=tokens, by_certificate=by_certificate)
     _check(authentication)
     return authentication
 
@@ -63,7 +68,14 @@ def http_filters(authentication: Authentication) -> list[dict[str, Any]]:
     if not authentication.is_on:
         return []
     script = {"inline_string": _SCRIPT.read_text()}
-    return [{"name": FILTER, "typed_config": {"@type": f"{_LUA}Lua", "default_source_code": script}}]
+    check = {"name": FILTER, "typed_config": {"@type": f"{_LUA}Lua", "default_source_code": script}}
+    return [check] if authentication.tokens is None else [token_filter(authentication.tokens), check]
+
+
+def clusters(authentication: Authentication) -> list[dict[str, Any]]:
+    """Returns the clusters that the filters need."""
+    cluster = None if authentication.tokens is None else key_cluster(authentication.tokens)
+    return [] if cluster is None else [cluster]
 
 
 def route_options(authentication: Authentication) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """`glimpse up` and `glimpse serve`: their flags. `glimpse.server.cli.run_server` is what they do."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from glimpse.server.settings import Names, Port, Settings
+from glimpse.server.settings import AccessSettings, Names, Port, Settings
 
 _Flags = Annotated[Settings, Parameter(name="*")]
 _DEFAULTS = Settings()
@@ -41,8 +41,7 @@ def up(
     if settings.listen.tls_certificate is not None:
         sys.exit(_NO_TLS)
     flags = (*(f"--allow-origin={name}" for name in allow_origin), *(f"--allowed-host={name}" for name in allowed_host))
-    if settings.access.api_keys is not None:
-        flags = (*flags, f"--api-keys={settings.access.api_keys}")
+    flags = (*flags, *_authentication_flags(settings.access))
     if otlp_endpoint is not None:
         flags = (*flags, f"--otlp-endpoint={otlp_endpoint}")
     _run(settings, http_port, flags)
@@ -51,6 +50,13 @@ def up(
 def serve(*, settings: _Flags = _DEFAULTS) -> None:
     """Serves a model without a gateway."""
     _run(settings, None)
+
+
+def _authentication_flags(access: AccessSettings) -> Iterator[str]:
+    """Yields the flags with which the gateway checks what the server checks."""
+    for name in ("api_keys", "jwt_jwks", "jwt_issuer", "jwt_audience", "jwt_tenant_claim"):
+        if (value := getattr(access, name)) is not None:
+            yield f"--{name.replace('_', '-')}={value}"
 
 
 def _run(settings: Settings, http_port: int | None, gateway_flags: Sequence[str] = ()) -> None:

@@ -1,6 +1,7 @@
 """Decides who sends an RPC, from its credential alone, and refuses those that have none.
 
-Health is open to everyone, because load balancers and Kubernetes have no credentials. Everything else is not.
+Health is open to everyone, because load balancers and Kubernetes have no credentials. Load balancers among the trusted
+proxies may also read load reports. Everything else needs a credential.
 """
 
 import asyncio
@@ -10,11 +11,15 @@ from glimpse.server.identity.api_keys import Caller, key_hash
 from glimpse.server.identity.errors import UnauthenticatedError
 from glimpse.server.identity.limits import TenantLimits
 from glimpse.server.identity.tenant import Tenant, is_tenant_name
+from glimpse.server.identity.tokens import TokenVerifier
 from glimpse.server.identity.watched_file import WatchedFile
 
 TENANT_HEADER = "x-glimpse-tenant"
 """Set by the gateway to the tenant of a request; it removes what clients send."""
+ADDRESS_HEADER = "x-glimpse-client-address"
+"""Set by the gateway to the address of its peer. Believed only if a trusted proxy sends it."""
 _OPEN = "/grpc.health.v1.Health/"
+_LOAD_REPORTS = "/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics"
 _KEY_HEADERS = ("authorization", "x-api-key")
 _HINT = "send `Authorization: Bearer KEY`, or `x-api-key: KEY`"
 
@@ -26,17 +31,23 @@ class Access:
         self,
         *,
         keys: WatchedFile[Mapping[str, Caller]] | None = None,
+        tokens: TokenVerifier | None = None,
         is_gateway: Callable[[str], bool] | None = None,
+        is_proxy: Callable[[str], bool] = lambda _: False,
         limits: WatchedFile[TenantLimits] | None = None,
     ) -> None:
         """
         Args:
             keys: the callers of API keys, by the hashes of the keys.
+            tokens: verifies JWTs.
             is_gateway: whether a peer, as gRPC writes it, may say whose requests it passes on. None: no one may.
+            is_proxy: whether a peer is a load balancer, which may read load reports without a credential.
             limits: what tenants may use. Default: what the server's own limits allow.
         """
         self._keys = keys
+        self._tokens = tokens
         self._is_gateway = is_gateway
+        self._is_proxy = is_proxy
         self._limits = limits
         self._tenants: dict[str, Tenant] = {}
         self._nameless = Tenant()
@@ -44,7 +55,7 @@ class Access:
     @property
     def is_required(self) -> bool:
         """Whether requests need a credential."""
-        return self._keys is not None or self._is_gateway is not None
+        return any(each is not None for each in (self._keys, self._tokens, self._is_gateway))
 
     def authenticate(self, method: str, metadata: Iterable[tuple[str, str | bytes]], peer: str = "") -> "Identity":
         """Returns who sends an RPC.
@@ -57,9 +68,10 @@ class Access:
         Raises:
             UnauthenticatedError: the credential is missing or wrong.
         """
-        if not self.is_required or method.startswith(_OPEN):
+        values = {name: value for name, value in metadata if isinstance(value, str)}
+        if not self.is_required or self._is_open(method, values, peer):
             return Identity(self._nameless, is_admin=not self.is_required)
-        caller = self._caller({name: value for name, value in metadata if isinstance(value, str)}, peer)
+        caller = self._caller(values, peer)
         return Identity(self.tenant(caller.tenant), is_admin=caller.is_admin)
 
     def tenant(self, name: str) -> Tenant:
@@ -73,14 +85,23 @@ class Access:
 
     async def watch(self) -> None:
         """Keeps what is known about callers up to date, until it is cancelled."""
-        files = (self._keys, self._limits)
+        files = (self._keys, self._limits, self._tokens and self._tokens.keys)
         await asyncio.gather(*(each.watch() for each in files if each is not None))
+
+    def _is_open(self, method: str, values: Mapping[str, str], peer: str) -> bool:
+        """Whether anyone, or this load balancer, may call. What it passes on for clients has their addresses."""
+        if method == _LOAD_REPORTS:
+            return self._is_proxy(peer) and ADDRESS_HEADER not in values
+        return method.startswith(_OPEN)
 
     def _caller(self, values: Mapping[str, str], peer: str) -> Caller:
         key = _credential(values)
         caller = None if self._keys is None else self._keys.value.get(key_hash(key))
         if caller is not None:
             return caller
+        tenant = self._tokens.tenant(key) if key and self._tokens is not None else None
+        if tenant is not None:
+            return Caller(tenant=tenant)
         named = values.get(TENANT_HEADER, "")
         if is_tenant_name(named) and self._is_gateway is not None and self._is_gateway(peer):
             return Caller(tenant=named)

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from urllib.parse import unquote
 
-ADDRESS_HEADER = "x-glimpse-client-address"
-"""Set by the gateway to the address of its peer. Believed only if a trusted proxy sends it."""
+from glimpse.server.identity.access import ADDRESS_HEADER
+
 _KEY_HEADERS = ("authorization", "x-api-key")
 _PLACEHOLDERS = frozenset(("", "empty", "none", "null", "dummy", "unused", "sk-no-key-required"))
 """What clients send in place of an API key because their library demands one. Many share them."""

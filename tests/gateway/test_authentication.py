@@ -2,7 +2,8 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
@@ -10,14 +11,17 @@ import grpc
 import grpc.aio
 import pytest
 import pytest_asyncio
+from aiohttp import web
 
 from glimpse.gateway.authentication.filters import Authentication, parse_authentication
+from glimpse.gateway.authentication.tokens import parse_tokens
 from glimpse.gateway.run import Envoy
 from glimpse.gateway.tls import Tls
 from glimpse.server.identity.api_keys import Caller, key_line
 from glimpse.v1 import chat_pb2, chat_pb2_grpc
 from tests.gateway.backend import Backend
 from tests.gateway.conftest import ANY_PORT
+from tests.server.identity.tokens import AUDIENCE, ISSUER, Provider
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -154,6 +158,49 @@ async def test_certificate_gives_the_tenant(backend: Backend, tmp_path: Path) ->
     assert backend.metadata["x-glimpse-tenant"] == "spiffe://example.org/acme"
 
 
+@pytest.mark.parametrize("where", ["file", "URL"])
+async def test_token_gives_the_tenant(backend: Backend, tmp_path: Path, where: str) -> None:
+    provider = Provider()
+    write_lines(tmp_path / "jwks", provider.jwks)
+    write_keys(tmp_path / "keys", "acme-key")
+    async with published(tmp_path / "jwks") as url:
+        tokens = parse_tokens(str(tmp_path / "jwks") if where == "file" else url, ISSUER, AUDIENCE, "sub")
+        authentication = Authentication(api_keys=tmp_path / "keys", tokens=tokens)
+        async with (
+            Envoy(listen=ANY_PORT, upstream=backend.address, run_dir=tmp_path, authentication=authentication) as envoy,
+            aiohttp.ClientSession(envoy.url) as session,
+        ):
+
+            async def ask(credential: str) -> tuple[int, str]:
+                backend.metadata = {}
+                headers = JSON | {"authorization": f"Bearer {credential}", "x-glimpse-tenant": "forged"}
+                async with session.post(CHAT, data="{}", headers=headers) as answer:
+                    return answer.status, backend.metadata.get("x-glimpse-tenant", "")
+
+            async with asyncio.timeout(30):
+                while await ask(provider.token()) != (200, "acme"):  # noqa: ASYNC110 - the keys may be on their way
+                    await asyncio.sleep(0.05)
+            assert await ask("acme-key") == (200, "tenant-acme-key")
+            for refused in (Provider().token(), provider.token(exp=1), provider.token(aud="another"), "x"):
+                assert await ask(refused) == (401, "")
+
+
+@asynccontextmanager
+async def published(file: Path) -> AsyncGenerator[str]:
+    """Serves the file at a URL."""
+
+    async def serve(_request: web.Request) -> web.FileResponse:
+        return web.FileResponse(file)
+
+    app = web.Application()
+    app.router.add_get("/jwks", serve)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}/jwks"
+    await runner.cleanup()
+
+
 async def test_gateway_that_does_not_authenticate_passes_no_tenant(
     http: aiohttp.ClientSession, backend: Backend
 ) -> None:
@@ -166,5 +213,7 @@ async def test_unusable_flags_are_refused(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("broken")
     with pytest.raises(ValueError, match=r"'--api-keys': .*line 1: expected sha256:"):
         parse_authentication(tmp_path / "keys", by_certificate=False, tls=None)
+    with pytest.raises(ValueError, match="'--jwt-jwks' requires --jwt-issuer and --jwt-audience"):
+        parse_tokens("https://issuer.example/jwks", ISSUER, None, "sub")
     with pytest.raises(ValueError, match="'--tenant-from-certificate' requires --tls-client-ca"):
         parse_authentication(None, by_certificate=True, tls=None)

@@ -10,6 +10,7 @@ from glimpse.server.identity.access import Access
 from glimpse.server.identity.api_keys import Caller, key_hash, key_line, new_key, parse_keys
 from glimpse.server.identity.errors import IdentityConfigError, UnauthenticatedError
 from glimpse.server.identity.watched_file import WatchedFile
+from glimpse.server.services.load_reports import ORCA_METHOD
 
 CHAT = "/glimpse.v1.ChatService/CountTokens"
 HASH = key_hash("secret")
@@ -81,6 +82,17 @@ def test_gateway_names_the_tenant_where_it_is_trusted(tmp_path: Path):
     for metadata, peer in ((named, "ipv4:192.0.2.7:1"), ([("x-glimpse-tenant", "a b")], "ipv4:127.0.0.1:1")):
         with pytest.raises(UnauthenticatedError):
             access.authenticate(CHAT, metadata, peer)
+
+
+def test_load_balancers_read_load_reports_for_themselves_alone(tmp_path: Path):
+    (tmp_path / "keys").write_text(f"{HASH} acme")
+    access = Access(keys=WatchedFile(tmp_path / "keys", parse_keys), is_proxy=lambda peer: peer == "proxy")
+    reports = f"/{ORCA_METHOD.rpartition('.')[0]}/{ORCA_METHOD.rpartition('.')[2]}"
+    assert access.authenticate(reports, [], "proxy").tenant.name == ""
+    passed_on = [("x-glimpse-client-address", "192.0.2.7")]
+    for method, metadata, peer in ((reports, passed_on, "proxy"), (reports, [], "other"), (CHAT, [], "proxy")):
+        with pytest.raises(UnauthenticatedError):
+            access.authenticate(method, metadata, peer)
 
 
 def test_file_is_read_again_and_a_broken_one_is_not_taken_over(tmp_path: Path):

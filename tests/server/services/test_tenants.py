@@ -57,7 +57,9 @@ def server(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     keys = folder / "keys"
     keys.write_text("\n".join(key_line(key, caller) for key, caller in KEYS.items()))
     (folder / "tenants.toml").write_text(LIMITS)
-    with served(tiny_checkpoint, folder, f"--api-keys={keys}", f"--tenants={folder / 'tenants.toml'}") as running:
+    # Load balancers may read load reports: this host is to be none.
+    flags = (f"--api-keys={keys}", f"--tenants={folder / 'tenants.toml'}", "--trusted-proxies=192.0.2.0/24")
+    with served(tiny_checkpoint, folder, *flags) as running:
         yield running
 
 

@@ -1,0 +1,119 @@
+"""Envoy's filter that verifies JSON Web Tokens, and the cluster that it fetches an identity provider's keys from."""
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from glimpse.server.identity.access import TENANT_HEADER
+from glimpse.server.identity.errors import IdentityConfigError
+from glimpse.server.identity.tokens import parse_jwks
+from glimpse.server.identity.watched_file import WatchedFile
+
+_FILTER = "envoy.filters.http.jwt_authn"
+_CLUSTER = "jwks"
+_PROVIDER = "provider"
+_TLS = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
+_CA_FILE = "/etc/ssl/certs/ca-certificates.crt"
+"""Where Debian and most container images have them, if this machine's OpenSSL does not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """Which tokens are valid."""
+
+    jwks: str
+    """File or URL with the provider's public keys."""
+    issuer: str
+    audience: str
+    tenant_claim: str = "sub"
+    """The claim that names the tenant."""
+
+    @property
+    def is_fetched(self) -> bool:
+        """The keys are at a URL."""
+        return self.jwks.startswith(("https://", "http://"))
+
+
+def parse_tokens(jwks: str | None, issuer: str | None, audience: str | None, tenant_claim: str) -> Tokens | None:
+    """Checks the flags together; returns None if tokens are no credentials.
+
+    Raises:
+        ValueError: a flag is missing or the file cannot be used; the message is for the user.
+    """
+    if jwks is None:
+        if issuer is not None or audience is not None:
+            raise ValueError("'--jwt-issuer' and '--jwt-audience' require --jwt-jwks")
+        return None
+    if not issuer or not audience:
+        raise ValueError("'--jwt-jwks' requires --jwt-issuer and --jwt-audience: tokens for others are not for us")
+    tokens = Tokens(jwks=jwks, issuer=issuer, audience=audience, tenant_claim=tenant_claim)
+    if tokens.is_fetched:
+        return tokens
+    try:
+        WatchedFile(Path(jwks), parse_jwks)
+    except IdentityConfigError as error:
+        raise ValueError(f"'--jwt-jwks': {error}") from error
+    return tokens
+
+
+def token_filter(tokens: Tokens) -> dict[str, Any]:
+    """Returns a filter that names the tenant of a valid token. Others pass: what follows decides about them."""
+    provider: dict[str, Any] = {
+        "issuer": tokens.issuer,
+        "audiences": [tokens.audience],
+        # The server verifies the token again.
+        "forward": True,
+        "claim_to_headers": [{"header_name": TENANT_HEADER, "claim_name": tokens.tenant_claim}],
+        **_keys(tokens),
+    }
+    requirement = {"requires_any": {"requirements": [{"provider_name": _PROVIDER}, {"allow_missing_or_failed": {}}]}}
+    return {
+        "name": _FILTER,
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication",
+            "providers": {_PROVIDER: provider},
+            "rules": [{"match": {"prefix": "/"}, "requires": requirement}],
+        },
+    }
+
+
+def key_cluster(tokens: Tokens) -> dict[str, Any] | None:
+    """Returns the cluster that the keys are fetched from; None if they are in a file."""
+    if not tokens.is_fetched:
+        return None
+    url = urlsplit(tokens.jwks)
+    is_tls = url.scheme == "https"
+    address = {"socket_address": {"address": url.hostname, "port_value": url.port or (443 if is_tls else 80)}}
+    endpoints = [{"lb_endpoints": [{"endpoint": {"address": address}}]}]
+    cluster: dict[str, Any] = {
+        "name": _CLUSTER,
+        "type": "STRICT_DNS",
+        "dns_lookup_family": "V4_PREFERRED",
+        "connect_timeout": "5s",
+        "load_assignment": {"cluster_name": _CLUSTER, "endpoints": endpoints},
+    }
+    return cluster | {"transport_socket": _tls(url.hostname or "")} if is_tls else cluster
+
+
+def _keys(tokens: Tokens) -> dict[str, Any]:
+    if not tokens.is_fetched:
+        return {"local_jwks": {"filename": str(Path(tokens.jwks).absolute())}}
+    return {
+        "remote_jwks": {
+            "http_uri": {"uri": tokens.jwks, "cluster": _CLUSTER, "timeout": "10s"},
+            "cache_duration": "300s",
+            "async_fetch": {"failed_refetch_duration": "5s"},
+        }
+    }
+
+
+def _tls(host: str) -> dict[str, Any]:
+    names = [{"san_type": "DNS", "matcher": {"exact": host}}]
+    validation = {
+        "trusted_ca": {"filename": ssl.get_default_verify_paths().cafile or _CA_FILE},
+        "match_typed_subject_alt_names": names,
+    }
+    context = {"@type": _TLS, "sni": host, "common_tls_context": {"validation_context": validation}}
+    return {"name": "envoy.transport_sockets.tls", "typed_config": context}

@@ -1,0 +1,114 @@
+"""JSON Web Tokens (RFC 7519) of an identity provider, as credentials. The provider's public keys come as a JWKS."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import aiohttp
+import jwt
+
+from glimpse.server.identity.errors import IdentityConfigError
+from glimpse.server.identity.tenant import is_tenant_name
+
+_logger = logging.getLogger(__name__)
+
+_ALGORITHMS = (
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "EdDSA"),
+)
+"""Public-key algorithms alone: with a shared secret, whoever can verify a token could also make one."""
+_LEEWAY_SECONDS = 60
+"""By how much clocks may differ, as in Envoy."""
+_REFRESH_SECONDS = 300.0
+_RETRY_SECONDS = 5.0
+_FETCH_SECONDS = 10.0
+_MAX_JWKS_BYTES = 1 << 20
+
+Jwks = Sequence[jwt.PyJWK]
+
+
+class KeySource(Protocol):
+    """Where the provider's public keys come from."""
+
+    @property
+    def value(self) -> Jwks:
+        """The keys of this moment."""
+        ...
+
+    async def watch(self) -> None:
+        """Keeps them up to date, until it is cancelled."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenVerifier:
+    """Verifies tokens of one provider for one audience."""
+
+    keys: KeySource
+    issuer: str
+    """The `iss` of valid tokens."""
+    audience: str
+    """One `aud` of valid tokens."""
+    tenant_claim: str
+    """The claim that names the tenant, a string."""
+
+    def tenant(self, token: str) -> str | None:
+        """Returns the tenant of a valid token, None of any other credential."""
+        try:
+            key = self._key(jwt.get_unverified_header(token))
+            if key is None:
+                return None
+            claims: Mapping[str, Any] = jwt.decode(
+                token,
+                key,
+                algorithms=_ALGORITHMS,
+                issuer=self.issuer,
+                audience=self.audience,
+                leeway=_LEEWAY_SECONDS,
+                options={"require": ["exp", "iss", "aud"]},
+            )
+        except jwt.PyJWTError:
+            return None
+        name = claims.get(self.tenant_claim)
+        return name if isinstance(name, str) and is_tenant_name(name) else None
+
+    def _key(self, header: Mapping[str, Any]) -> jwt.PyJWK | None:
+        keys = self.keys.value
+        if "kid" not in header:
+            return keys[0] if len(keys) == 1 else None
+        return next((key for key in keys if key.key_id == header["kid"]), None)
+
+
+def parse_jwks(text: str, name: str) -> Jwks:
+    """Returns the keys of a JWKS. Raises IdentityConfigError, with `name`, where it came from."""
+    try:
+        return jwt.PyJWKSet.from_json(text).keys
+    except (jwt.PyJWTError, ValueError, AttributeError) as error:
+        raise IdentityConfigError(f"'{name}': expected a JWKS, a JSON object with public keys: {error}") from error
+
+
+class FetchedKeys:
+    """Keys that a provider publishes at a URL. Until they are first fetched there are none."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.value: Jwks = ()
+
+    async def watch(self) -> None:
+        """Fetches them again and again, until it is cancelled. After a failure the last ones stay valid."""
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_FETCH_SECONDS)) as session:
+            while True:
+                seconds = _REFRESH_SECONDS if await self._fetch(session) else _RETRY_SECONDS
+                await asyncio.sleep(seconds)
+
+    async def _fetch(self, session: aiohttp.ClientSession) -> bool:
+        try:
+            async with session.get(self._url, raise_for_status=True) as answer:
+                data = await answer.content.read(_MAX_JWKS_BYTES)
+            self.value = parse_jwks(data.decode(), self._url)
+        except (aiohttp.ClientError, TimeoutError, UnicodeDecodeError, IdentityConfigError) as error:
+            _logger.warning("the keys of --jwt-jwks could not be fetched: %s", error or type(error).__name__)
+            return False
+        return True
