@@ -32,6 +32,8 @@ local function key_or_digest(key)
   return string.format("key-%.0f-%d", digest(0, key), #key)
 end
 
+local BACKSLASH = ("\\"):byte()
+
 -- JSON. Positions are those of a first character. A text that ends too early ends every loop.
 
 local function past_space(json, position)
@@ -46,7 +48,7 @@ local function string_end(json, start)
     position = json:find('"', position + 1, true)
     if not position then return nil end
     local before = position
-    while json:sub(before - 1, before - 1) == "\\" do before = before - 1 end
+    while json:byte(before - 1) == BACKSLASH do before = before - 1 end
   until (position - before) % 2 == 0
   return position
 end
@@ -148,19 +150,21 @@ local function json_beginning(json, messages, number)
   return num_read > 0 and number
 end
 
-local function json_key(json)
-  local salt, messages
+local function find_members(json, found)
   for name, value in members(json, past_space(json, 1)) do
-    if name == "prompt_cache_key" then
-      local key = read_string(json, value)
-      if key and key ~= "" then return key_or_digest(key) end
-    elseif name == "cache_salt" then
-      salt = read_string(json, value)
-    elseif name == "messages" then
-      messages = value
-    end
+    if name == "messages" then found.messages = value end
+    if name == "cache_salt" then found.salt = read_string(json, value) end
+    if name == "prompt_cache_key" then found.key = read_string(json, value) end
   end
-  local number = messages and json_beginning(json, messages, digest(0, salt or ""))
+end
+
+local function json_key(json)
+  local found = {}
+  -- After too many values the rest is not read, as if the text ended there.
+  pcall(find_members, json, found)
+  if found.key and found.key ~= "" then return key_or_digest(found.key) end
+  steps = MAX_STEPS
+  local number = found.messages and json_beginning(json, found.messages, digest(0, found.salt or ""))
   return number and string.format("json-%.0f", number)
 end
 

@@ -9,6 +9,7 @@ from typing import Any
 from glimpse.gateway import descriptors
 from glimpse.gateway.replicas import affinity
 from glimpse.gateway.replicas.clusters import BY_KEY, BY_LOAD
+from glimpse.server.identity.access import TENANT_HEADER
 
 _IS_GRPC = {"name": "content-type", "string_match": {"prefix": "application/grpc"}}
 _NO_TIMEOUT = {"timeout": "0s", "max_stream_duration": {"grpc_timeout_header_max": "0s"}, "idle_timeout": "3600s"}
@@ -27,7 +28,9 @@ def grpc_routes(*, by_key: bool, max_pause: str) -> list[dict[str, Any]]:
     rest = {"match": _match(_IS_GRPC), "route": {"cluster": BY_LOAD, **_NO_TIMEOUT}}
     if not by_key:
         return [rest]
-    hashed = {"cluster": BY_KEY, "hash_policy": [{"header": {"header_name": affinity.KEY_HEADER}}], **_NO_TIMEOUT}
+    # Tenants share no cache, so the same key of another one is another key.
+    headers = (affinity.KEY_HEADER, TENANT_HEADER)
+    hashed = {"cluster": BY_KEY, "hash_policy": [{"header": {"header_name": name}} for name in headers], **_NO_TIMEOUT}
     return [
         {"match": _match(_IS_GRPC, _HAS_NONE), "route": {"cluster": BY_LOAD, **_NO_TIMEOUT}},
         {"match": _match(_IS_GRPC, _HAS_KEY), "route": hashed},

@@ -36,6 +36,12 @@ def test_keys_that_the_gateway_would_change_are_not_sent_as_a_header(key: str) -
     assert chat_request("Hi", {"prompt_cache_key": key}).prompt_cache_key == key
 
 
+def test_an_upload_s_key_must_fit_a_header() -> None:
+    upload_requests(b"file", {"prompt_cache_key": "conversation-7"})
+    with pytest.raises(ValueError, match="'prompt_cache_key': expected 1 to 128 ASCII characters"):
+        upload_requests(b"file", {"prompt_cache_key": "two words"})
+
+
 def test_options_of_embed_cover_the_fields_of_its_request() -> None:
     fields = set(embedding_pb2.CreateEmbeddingsRequest.DESCRIPTOR.fields_by_name)
     # `inputs` has conversations, and the client decodes the values itself.

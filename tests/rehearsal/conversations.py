@@ -41,6 +41,8 @@ class Findings:
     num_turns: int
     homes: list[int]
     """Conversations by server, at first."""
+    killed: int
+    """The server that was killed."""
     num_failed: int
     """Turns that were not answered; those that ran on the killed server when it died do not count."""
     num_interrupted: int
@@ -61,8 +63,8 @@ class Findings:
     """Of the same turns on a single server."""
 
 
-async def converse(mesh: Mesh, *, num_conversations: int, at_a_time: int, victim: int = 1) -> Findings:
-    """Holds conversations, and kills and revives a server meanwhile.
+async def converse(mesh: Mesh, *, num_conversations: int, at_a_time: int) -> Findings:
+    """Holds conversations; kills the server of the first one meanwhile, and starts it again.
 
     Turns: two with all servers, one while a server is killed, one without it, one after its return.
     """
@@ -75,6 +77,8 @@ async def converse(mesh: Mesh, *, num_conversations: int, at_a_time: int, victim
     async with http_session(mesh.gateway.target.url) as session:
         for _ in range(2):
             await _ask_all(session, conversations, at_a_time)
+        first = conversations[0].turns[0].request_id
+        victim = (await mesh.servers_of([first]))[first]
         async with asyncio.TaskGroup() as tasks:
             turn = tasks.create_task(_ask_all(session, conversations, at_a_time))
             await _until(conversations, turn=3, share=0.3)
@@ -103,6 +107,7 @@ def _findings(
         num_conversations=len(conversations),
         num_turns=sum(len(each.turns) for each in conversations),
         homes=[sum(place[0] == number for place in places) for number in range(1 + max(max(p) for p in places))],
+        killed=victim,
         num_failed=len(failed) - len(interrupted),
         num_interrupted=len(interrupted),
         moved_before=sum(place[1] != place[0] for place in places),

@@ -5,6 +5,8 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
+import aiohttp
+
 from tests.chaos.calls import http_session, record, rest_stream
 from tests.chaos.questions import chat
 from tests.chaos.transcript import Outcome, Transcript
@@ -46,21 +48,25 @@ async def restart_all(mesh: Mesh, *, streams_per_second: float, tokens: int) -> 
 
 
 async def restart_under(mesh: Mesh, *, num_streams: int, tokens: int) -> Streams:
-    """Begins so many streams at once, and restarts the servers in turn while they run."""
-    found = Streams()
+    """Restarts the servers in turn while so many clients stream, each one answer after another."""
+    found, stopping = Streams(most_at_once=num_streams), asyncio.Event()
     start = time.monotonic()
     async with http_session(mesh.gateway.target.url) as session, asyncio.TaskGroup() as tasks:
-        body = chat("Go on.", ignore_eos=True, max_completion_tokens=tokens)
-        running = [record(rest_stream(session, body), Transcript(), seconds=_HANG_SECONDS) for _ in range(num_streams)]
-        ended = [tasks.create_task(each) for each in running]
-        found.most_at_once = num_streams
+        for _ in range(num_streams):
+            tasks.create_task(_stream_on(session, found, stopping, tokens))
         await asyncio.sleep(1)
         for number in range(len(mesh.replicas)):
             await mesh.restart(number)
-        for call in await asyncio.gather(*ended):
-            _count(found, call.transcript)
+        stopping.set()
     found.seconds = time.monotonic() - start
     return found
+
+
+async def _stream_on(session: aiohttp.ClientSession, found: Streams, stopping: asyncio.Event, tokens: int) -> None:
+    body = chat("Go on.", ignore_eos=True, max_completion_tokens=tokens)
+    while not stopping.is_set():
+        call = await record(rest_stream(session, body), Transcript(), seconds=_HANG_SECONDS)
+        _count(found, call.transcript)
 
 
 async def _begin(mesh: Mesh, found: Streams, stopping: asyncio.Event, per_second: float, tokens: int) -> None:

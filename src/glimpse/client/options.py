@@ -22,6 +22,9 @@ class UploadOptions(CallOptions, total=False):
     """The cache namespace: only requests with the same salt find the upload."""
     ttl_seconds: int | None
     """How long the server keeps it. Default, and the most: the server's `--upload-ttl`."""
+    prompt_cache_key: str
+    """Where several servers share no media store: the key of the requests that will use it, which the gateway sends to
+    the same server."""
 
 
 class CountOptions(CallOptions, total=False):

@@ -83,7 +83,9 @@ def _to_documents(documents: Sequence[str]) -> list[rerank_pb2.RerankDocument]:
 
 
 def upload_requests(source: ImageFile, options: UploadOptions) -> Iterator[media_pb2.UploadMediaRequest]:
-    """Reads the file and returns an upload's header and chunks. Raises OSError."""
+    """Reads the file and returns an upload's header and chunks. Raises OSError, and ValueError for an invalid key."""
+    if (key := options.get("prompt_cache_key")) is not None and not _KEY_OF_HEADERS.fullmatch(key):
+        raise ValueError(f"'prompt_cache_key': expected 1 to 128 ASCII characters without spaces and \\, got {key!r}")
     data = read_file(source)
     header = media_pb2.UploadHeader(
         sha256=hashlib.sha256(data).digest(),
