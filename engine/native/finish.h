@@ -7,14 +7,13 @@ static inline f32v scaled(const Block& block, const Weight& weight, int64_t row,
   f32v sums = load<f32v>(block.sums + place);
   if (block.planes) {  // the sums are int32
     const int32_t* high = reinterpret_cast<const int32_t*>(block.sums) + row * 16 + column / 16 * 256 + column % 16;
-    sums = __builtin_convertvector(load<i32v>(high), f32v) * 128.0f +
-           __builtin_convertvector(load<i32v>(high + block.low_offset), f32v);
+    sums = multiply_add(__builtin_convertvector(load<i32v>(high), f32v), splat(128.0f),
+                        __builtin_convertvector(load<i32v>(high + block.low_offset), f32v));
     sums *= block.planes[row].scale;
   }
   const int64_t feature = block.index * kPanelWidth + column;
-  if (weight.scale) sums *= load<f32v>(weight.scale + feature);
-  if (weight.bias) sums += load<f32v>(weight.bias + feature);
-  return sums;
+  const f32v factor = weight.scale ? load<f32v>(weight.scale + feature) : splat(1.0f);
+  return multiply_add(sums, factor, weight.bias ? load<f32v>(weight.bias + feature) : f32v{});
 }
 
 static inline f32v activated(f32v x, int32_t activation) {
@@ -53,16 +52,19 @@ static inline __attribute__((always_inline)) void finish_row(const Block& block,
   }
 }
 
-// Finishes the next row of the block, if there is one.
+// Finishes the next row, if there is one.
 static inline __attribute__((always_inline, unused)) void finish_next(Finishing& finishing) {
   if (!finishing.block) return;
   finish_row(*finishing.block, finishing.weight, finishing.output, finishing.row);
-  if (++finishing.row == finishing.block->rows) finishing.block = nullptr;
+  if (++finishing.row < finishing.block->rows) return;
+  finishing.row = 0;
+  if (++finishing.block == finishing.end) finishing.block = nullptr;
 }
 
 static void finish_all(Finishing& finishing) {
   if (!finishing.block) return;
-  for (int64_t row = finishing.row; row < finishing.block->rows; ++row)
-    finish_row(*finishing.block, finishing.weight, finishing.output, row);
+  for (const Block* block = finishing.block; block != finishing.end; ++block, finishing.row = 0)
+    for (int64_t row = finishing.row; row < block->rows; ++row)
+      finish_row(*block, finishing.weight, finishing.output, row);
   finishing.block = nullptr;
 }

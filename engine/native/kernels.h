@@ -42,6 +42,7 @@ struct Block {
   int64_t index;            // index of the panel
   const char* ahead;        // what to prefetch meanwhile
   int64_t lines_ahead;      // cache lines to prefetch in each step
+  bool ahead_to_l2;         // matrix units: to prefetch to the L2 cache only
   const PlanesRow* planes;  // rows of the block, if the tiles are int8 planes; else null
   const GroupRow* groups;   // [groups][16] rows of the block, if the tiles are integers in groups; else null
   int64_t first_step;
@@ -62,12 +63,14 @@ struct Output {
 
 constexpr int64_t kSumsBytes = 4 * kTileBytes;  // size of a block's sums
 
-// A block whose sums are complete and whose epilogue runs row by row.
+// Blocks whose sums are complete and whose epilogue runs row by row.
 struct Finishing {
   const Weight& weight;
   const Output& output;
-  const Block* block;  // null: none
+  const Block* block;  // the next one; null: none
+  const Block* end;    // the one after the last
   int64_t row;         // next row of the block
+  int64_t pace;        // rows to finish in each step of another block's product
 };
 
 struct Kernels {
@@ -87,7 +90,7 @@ struct Kernels {
   // Widens steps of a bfloat16 panel to float32, [inputs][32]. Null: `multiply` never needs it.
   void (*unpack)(const char* panel, int64_t num_steps, float* unpacked);
   void (*multiply)(const Block& block, const Weight& weight);
-  // Multiplies a block and finishes another one meanwhile, because matrix units leave the vector units idle. Null: no
+  // Multiplies a block and finishes others meanwhile, because matrix units leave the vector units idle. Null: no
   // such units.
   void (*multiply_and_finish)(const Block& block, const Weight& weight, Finishing& finishing);
   void (*finish)(Finishing& finishing);

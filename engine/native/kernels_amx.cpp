@@ -70,7 +70,10 @@ void multiply_tiles(const Block& block, Finishing* finishing) {
   const char* ahead = block.ahead;
   for (int64_t step = 0; step < block.num_steps; ++step) {
     const char* weights = block.panel + step * kStepBytes;
-    for (int64_t i = 0; i < block.lines_ahead; ++i) _mm_prefetch(ahead + i * 64, _MM_HINT_T0);
+    if (kFinish && block.ahead_to_l2)
+      for (int64_t i = 0; i < block.lines_ahead; ++i) _mm_prefetch(ahead + i * 64, _MM_HINT_T1);
+    else
+      for (int64_t i = 0; i < block.lines_ahead; ++i) _mm_prefetch(ahead + i * 64, _MM_HINT_T0);
     ahead += block.lines_ahead * 64;
     _tile_loadd(4, block.tiles + step * kTileBytes, 64);
     _tile_loadd(6, weights, 64);
@@ -86,10 +89,8 @@ void multiply_tiles(const Block& block, Finishing* finishing) {
       if (kInt8) _tile_dpbssd(3, 5, 7);
       else _tile_dpbf16ps(3, 5, 7);
     }
-    if (kFinish) {
-      finish_next(*finishing);
-      finish_next(*finishing);
-    }
+    if (kFinish)
+      for (int64_t i = 0; i < finishing->pace; ++i) finish_next(*finishing);
   }
   _tile_stored(0, block.sums, 64);
   _tile_stored(1, block.sums + 256, 64);

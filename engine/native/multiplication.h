@@ -29,7 +29,9 @@ struct Blocking {
 constexpr int64_t kCacheBytes = 1 << 20;      // bytes of activations, or of sums, that stay in the L2 cache
 constexpr int64_t kCachedRows = 512;          // up to this number of rows, weights are read once
 constexpr int64_t kAheadBytes = 4 << 10;      // prefetch distance of weights
-constexpr int64_t kFewBlocks = 2;             // blocks of matrix units whose weights are read slower than multiplied
+constexpr int64_t kFewBlocks = 4;             // blocks of matrix units whose sums stay in the L1 cache
+constexpr int64_t kFewBlocksBytes = 5 << 18;  // bytes of their activations that stay in the L2 cache
+constexpr int64_t kFinishingPace = 2;         // rows that are finished in each step of another block
 constexpr int64_t kCachedBytes = 16 << 10;    // bytes of a panel that stay in the L1 cache
 constexpr int64_t kGroupedPanels = 8;         // panels whose sums are computed together if the inputs must be divided
 constexpr int64_t kGroupedFloatPanels = 4;    // the same without matrix units: their processors have less cache
@@ -48,9 +50,9 @@ class Multiplication {
         unpacks_(kernels.unpack && !x.has_integers() && !is_float32(weight) && x.rows() > kernels.direct_rows),
         blocking_(choose_blocking(panels_.end - panels_.begin)), num_blocks_(blocking_.rows / x.block_rows()),
         whole_(blocking_.steps >= x.num_steps()),
-        sums_(reinterpret_cast<float*>(sums.reserve((whole_ ? 2 : blocking_.panels * num_blocks_) * kSumsBytes))),
+        sums_(reinterpret_cast<float*>(sums.reserve(num_sums() * kSumsBytes))),
         unpacked_(unpacks_ ? reinterpret_cast<float*>(unpacked.reserve(kUnpackedBytes)) : nullptr),
-        finishing_{weight, output, nullptr, 0} {}
+        finishing_{weight, output, nullptr, nullptr, 0, kFinishingPace} {}
 
   void run() {
     if (kernels_.begin) kernels_.begin(x_.tile_rows());
@@ -58,7 +60,8 @@ class Multiplication {
       Range rows{row, std::min(row + blocking_.rows, x_.rows())};
       for (int64_t panel = panels_.begin; panel < panels_.end; panel += blocking_.panels) {
         Range group{panel, std::min(panel + blocking_.panels, panels_.end)};
-        if (is_few()) multiply_few(group);
+        if (has_one_block()) multiply_one_block(group);
+        else if (has_few_blocks()) multiply_few_blocks(panel);
         else multiply_many(rows, group);
       }
       kernels_.finish(finishing_);
@@ -72,6 +75,7 @@ class Multiplication {
     const int64_t rows = std::min(ceil_div(x_.rows(), block_rows) * block_rows, kCachedRows);
     const bool fits = rows * x_.num_steps() * x_.step_bytes() <= kCacheBytes;
     if (x_.uses_matrix_units()) {
+      if (has_few_blocks()) return {rows, 1, kCachedBytes / kStepBytes};
       if (fits) return {rows, num_panels, x_.num_steps()};
       return {rows, std::min(kGroupedPanels, num_panels), kCachedBytes / kStepBytes};
     }
@@ -82,9 +86,20 @@ class Multiplication {
     return {rows, panels, kUnpackedBytes / static_cast<int64_t>(sizeof(float)) / kPanelWidth / inputs_of_step(weight_)};
   }
 
-  bool is_few() const { return x_.rows() <= x_.block_rows() && whole_ && !unpacks_; }
+  bool has_one_block() const { return x_.rows() <= x_.block_rows() && whole_ && !unpacks_; }
 
-  void multiply_few(Range panels) {
+  // Whether matrix units multiply two to four blocks, which takes about as long as reading the weights from memory.
+  bool has_few_blocks() const {
+    return x_.uses_matrix_units() && x_.rows() > x_.block_rows() && x_.rows() <= kFewBlocks * x_.block_rows() &&
+           x_.rows() * x_.num_steps() * x_.step_bytes() <= kFewBlocksBytes;
+  }
+
+  int64_t num_sums() const {
+    if (has_few_blocks()) return 2 * num_blocks_;
+    return whole_ ? 2 : blocking_.panels * num_blocks_;
+  }
+
+  void multiply_one_block(Range panels) {
     for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
       Block block = x_.block(0, x_.rows(), 0, x_.num_steps());
       block.index = panel;
@@ -93,9 +108,32 @@ class Multiplication {
       block.lines_ahead = step_bytes(weight_) / 64;
       block.ahead = block.panel + kAheadBytes;
       kernels_.multiply(block, weight_);
-      begin_finishing(block);
+      begin_finishing(&block, 1);
       kernels_.finish(finishing_);
     }
+  }
+
+  // Multiplies a part of a panel with all rows before the next part, so that it and all sums stay in the L1 cache, and
+  // finishes the blocks of the panel before it meanwhile.
+  void multiply_few_blocks(int64_t panel) {
+    turn_ ^= 1;
+    Block* blocks = blocks_ + turn_ * kFewBlocks;
+    const int64_t parts = ceil_div(x_.num_steps(), blocking_.steps);
+    for (int64_t part = 0; part < parts; ++part) {
+      const Range steps{x_.num_steps() * part / parts, x_.num_steps() * (part + 1) / parts};
+      for (int64_t index = 0; index < num_blocks_; ++index) {
+        Block& block = blocks[index];
+        block = x_.block(index * x_.block_rows(), x_.rows(), steps.begin, steps.end);
+        block.index = panel;
+        block.panel = packed(panel, steps.begin);
+        block.sums = sums_of(turn_ * num_blocks_ + index);
+        prefetch(block, packed(panel, steps.end), index, num_blocks_);
+        block.ahead_to_l2 = true;  // there is no room for it where the part, the sums and the activations are
+        kernels_.multiply_and_finish(block, weight_, finishing_);
+      }
+    }
+    kernels_.finish(finishing_);
+    begin_finishing(blocks, num_blocks_);
   }
 
   void multiply_many(Range rows, Range panels) {
@@ -118,23 +156,17 @@ class Multiplication {
       block.panel = weights;
       if (unpacks_) unpack(block);
       int64_t slot = whole_ ? turn_ : (panel - panels_.begin) % blocking_.panels * num_blocks_ + index;
-      block.sums = sums_ + slot * (kSumsBytes / static_cast<int64_t>(sizeof(float)));
+      block.sums = sums_of(slot);
       prefetch(block, next, index, num_blocks);
       multiply_block(block);
-      if (steps.end == x_.num_steps()) begin_finishing(block);
+      if (steps.end == x_.num_steps()) begin_finishing(&block, 1);
     }
   }
 
-  // Together the blocks prefetch what is multiplied next. While memory is the limit, the first block alone reads ahead.
+  // Together the blocks prefetch what is multiplied next.
   void prefetch(Block& block, const char* next, int64_t index, int64_t num_blocks) const {
-    const int64_t lines = step_bytes(weight_) / 64;
-    if (whole_ && x_.uses_matrix_units() && num_blocks <= kFewBlocks) {
-      block.lines_ahead = index ? 0 : lines;
-      block.ahead = block.panel + kAheadBytes;
-    } else {
-      block.lines_ahead = ceil_div(lines, num_blocks);
-      block.ahead = next + index * block.num_steps * block.lines_ahead * 64;
-    }
+    block.lines_ahead = ceil_div(step_bytes(weight_) / 64, num_blocks);
+    block.ahead = next + index * block.num_steps * block.lines_ahead * 64;
   }
 
   void unpack(Block& block) const {
@@ -154,8 +186,11 @@ class Multiplication {
     return static_cast<const char*>(weight_.panels) + panel * panel_bytes(weight_) + first_step * step_bytes(weight_);
   }
 
-  void begin_finishing(const Block& block) {
-    finishing_.block = &block;
+  float* sums_of(int64_t slot) const { return sums_ + slot * (kSumsBytes / static_cast<int64_t>(sizeof(float))); }
+
+  void begin_finishing(const Block* blocks, int64_t count) {
+    finishing_.block = blocks;
+    finishing_.end = blocks + count;
     finishing_.row = 0;
   }
 
@@ -170,7 +205,7 @@ class Multiplication {
   float* sums_;
   float* unpacked_;
   Finishing finishing_;
-  Block blocks_[2];  // the one being finished and the one being multiplied, alternating
+  Block blocks_[2 * kFewBlocks];  // those being finished and those being multiplied, alternating
   int turn_ = 0;
 };
 

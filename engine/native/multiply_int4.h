@@ -99,8 +99,9 @@ static inline void multiply_groups(const Block& block, const Weight& weight, int
     for (int v = 0; v < kGroupVectors; ++v) {
       const f32v scales = load<f32v>(scale + v * kLanes);
       for (int row = 0; row < kRows; ++row) {  // added in memory, since registers are needed for the next group
-        const f32v sum = __builtin_convertvector(sums[row][v], f32v) * (scales * splat(groups[row].scale));
-        store(place(row, v), load<f32v>(place(row, v)) + sum);
+        const f32v factor = scales * splat(groups[row].scale);
+        store(place(row, v),
+              multiply_add(__builtin_convertvector(sums[row][v], f32v), factor, load<f32v>(place(row, v))));
       }
     }
     scale += kPanelWidth;

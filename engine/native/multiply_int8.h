@@ -128,7 +128,7 @@ static inline void multiply_int8_rows(const Block& block, const Weight& weight, 
         if (kGroups) factor *= load<f32v>(scale + v * kLanes);
         i32v sum = sums[0][row][v];
         if (num_chains(kRows) == 2) sum += sums[num_chains(kRows) - 1][row][v];
-        store(place(row, v), before + __builtin_convertvector(sum, f32v) * factor);
+        store(place(row, v), multiply_add(__builtin_convertvector(sum, f32v), factor, before));
       }
   }
 }

@@ -55,6 +55,18 @@ static inline f32v splat(float value) {
 #endif
 }
 
+// a · b + c, rounded once. The compiler is free to round `a * b + c` once in one copy of a function and twice in
+// another.
+static inline f32v multiply_add(f32v a, f32v b, f32v c) {
+#if GLIMPSE_AVX512
+  return reinterpret_cast<f32v>(
+      _mm512_fmadd_ps(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), reinterpret_cast<__m512>(c)));
+#else
+  return reinterpret_cast<f32v>(
+      _mm256_fmadd_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b), reinterpret_cast<__m256>(c)));
+#endif
+}
+
 static inline i32v splat(int32_t value) {
 #if GLIMPSE_AVX512
   return reinterpret_cast<i32v>(_mm512_set1_epi32(value));
