@@ -1,6 +1,7 @@
 """Tiny MiniCPM-V checkpoints with seeded random weights, in the layout of the published ones. transformers lacks the
 model, but has its decoders (Qwen2, Llama, Qwen3) and the layers of its vision encoder (SigLIP)."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -142,6 +143,17 @@ def make_decoder(version: str) -> Any:
             return LlamaForCausalLM(LlamaConfig(**TEXT, head_dim=32, rope_parameters=_LONG_ROPE))
         case _:
             return Qwen3ForCausalLM(Qwen3Config(**TEXT, **_DECODER_FIELDS["4.5"], **_ROPE))
+
+
+def decoder_of(config: Mapping[str, Any]) -> Any:
+    """Returns the reference decoder of a `config.json`."""
+    make, decoder = {
+        "2.6": (Qwen2Config, Qwen2ForCausalLM),
+        "4.0": (LlamaConfig, LlamaForCausalLM),
+        "4.5": (Qwen3Config, Qwen3ForCausalLM),
+    }[str(config["version"])]
+    left_out = ("architectures", "model_type", "torch_dtype", "version", "vision_config")
+    return decoder(make(**{name: value for name, value in config.items() if name not in left_out}))
 
 
 _ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}

@@ -3,7 +3,7 @@ confirm it (`tests/minicpmv_vectors.py`). The engine never imports this."""
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,6 +25,7 @@ from tests.minicpmv_checkpoints import (
     NUM_QUERIES,
     SCALE,
     VISION,
+    decoder_of,
     make_decoder,
     normalized,
 )
@@ -64,6 +65,24 @@ class _PatchMultiples(MiniCPMV4_6ImageProcessorPil):
         return super().find_best_resize(
             image_size, scale_resolution, patch_size // merge, "4x", allow_upscale=options.get("allow_upscale", False)
         )
+
+
+class Network(nn.Module):
+    """The network of a `config.json`, whose parameters have the published names."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__()
+        width, vision = config["hidden_size"], SiglipVisionConfig(**config["vision_config"], vision_use_head=False)
+        self.llm = decoder_of(config)
+        model: Any = SiglipVisionModel(vision)
+        self.vpm = model.vision_model if hasattr(model, "vision_model") else model
+        self.resampler = nn.Module()
+        self.resampler.query = nn.Parameter(torch.empty(config["query_num"], width))
+        self.resampler.proj = nn.Parameter(torch.empty(width, width))
+        self.resampler.kv_proj = nn.Linear(vision.hidden_size, width, bias=False)
+        self.resampler.attn = nn.MultiheadAttention(width, width // 128)
+        for name in ("ln_q", "ln_kv", "ln_post"):
+            self.resampler.add_module(name, nn.LayerNorm(width))
 
 
 @cache

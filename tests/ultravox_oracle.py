@@ -4,7 +4,7 @@ The engine never imports this. transformers has no Ultravox. The formulas are th
 `UltravoxFeedForwardProjector`, and of the published processor for the division into chunks and for tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from safetensors.torch import load_file
+from torch import nn
 from torch.nn import functional
-from transformers import WhisperFeatureExtractor
+from transformers import LlamaConfig, LlamaForCausalLM, WhisperFeatureExtractor
+from transformers.models.whisper.configuration_whisper import WhisperConfig
+from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 from tests.oracle import Answer
 from tests.ultravox_checkpoints import AUDIO_TOKEN_ID, CHUNK_SECONDS, STACK, llama, whisper_encoder
@@ -76,6 +79,26 @@ def _project(weights: dict[str, torch.Tensor], stacked: torch.Tensor) -> torch.T
 
 def _norm(values: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return functional.rms_norm(values, weight.shape, weight, 1e-6)
+
+
+class Network(nn.Module):
+    """The network of a `config.json`, whose parameters have the published names."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__()
+        audio, text = config["audio_config"], config["text_config"]
+        self.language_model = LlamaForCausalLM(LlamaConfig(**text))
+        self.audio_tower = WhisperEncoder(WhisperConfig(**audio))
+        width, inner, hidden = config["stack_factor"] * audio["d_model"], config["hidden_size"], text["hidden_size"]
+        projector = nn.Module()
+        projector.linear_1 = nn.Linear(width, inner, bias=False)
+        projector.linear_2 = nn.Linear(inner // 2, hidden, bias=False)
+        projector.ln_pre = nn.RMSNorm(width)
+        if config["projector_ln_mid"]:
+            projector.ln_mid = nn.RMSNorm(inner // 2)
+        else:
+            projector.ln_post = nn.RMSNorm(hidden)
+        self.multi_modal_projector = projector
 
 
 @cache

@@ -5,7 +5,7 @@ checkpoint from it without weights; docs/models.md is made from it.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,17 +31,22 @@ class PublishedCheckpoint:
     num_parameters: int | None
     """As the hub counts them in its safetensors files, without a tied output head; None if that is not known here."""
     config: Mapping[str, Any]
-    """Its `config.json`."""
+    """Its `config.json`. Where that names other checkpoints as its parts, their configurations are in it instead."""
     preprocessor: Mapping[str, Any]
     """Its `preprocessor_config.json`."""
     generation: Mapping[str, Any]
     """Its `generation_config.json`; empty where `config.json` says the same."""
+    special_tokens: Sequence[str]
+    """Special tokens by which its configuration is read. Their ids are of no concern here."""
 
     def write(self, folder: Path) -> Path:
         """Writes its configuration files into an existing folder and returns the folder."""
         (folder / "config.json").write_text(json.dumps(self.config))
         (folder / "preprocessor_config.json").write_text(json.dumps(self.preprocessor))
         (folder / "generation_config.json").write_text(json.dumps(self.generation))
+        if self.special_tokens:
+            tokens = [{"id": index, "content": token} for index, token in enumerate(self.special_tokens)]
+            (folder / "tokenizer.json").write_text(json.dumps({"added_tokens": tokens}))
         return folder
 
 
@@ -59,6 +64,7 @@ def _read(family: Mapping[str, Any]) -> Iterator[PublishedCheckpoint]:
             config=_merged(family["config"], checkpoint["config"]),
             preprocessor=_merged(family.get("preprocessor", {}), checkpoint.get("preprocessor", {})),
             generation=checkpoint.get("generation", family.get("generation", {})),
+            special_tokens=family.get("special_tokens", ()),
             **{field: checkpoint.get(field, family[field]) for field in ("use", "tools", "reasoning", "licence")},
         )
 
