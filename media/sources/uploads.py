@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from glimpse.media.cache.lru import Lru
 from glimpse.media.cache.media_file import MediaFile, file_digest
 from glimpse.media.cache.memory_budget import MemoryBudget, MemoryReservation, MemoryShare
+from glimpse.media.cache.single_flight import SingleFlight
 from glimpse.media.errors import MediaError, MediaErrorCode, store_unavailable, too_large
 from glimpse.media.shared.keys import Area
 from glimpse.media.shared.values import PURGE, Header, StoreUnavailableError
@@ -82,6 +84,7 @@ class Uploads:
         self._shared = shared
         self._clock = clock
         self._uploads = Lru[tuple[str, str], _Stored](max_bytes=max_bytes, clock=clock)
+        self._reads = SingleFlight[tuple[str, str], MediaFile | None]()
         if shared is not None:
             shared.on_removal(self._forget)
             shared.on_reconnect(self._restore)
@@ -169,18 +172,26 @@ class Uploads:
         local = self._uploads.get((namespace, handle))
         if local is not None and local.file.digest == upload.digest:
             return local.file
-        if self._shared is None or (file := await self._read(self._shared, namespace, upload, seconds)) is None:
+        if self._shared is None:
             raise self._not_found()
-        self._put(namespace, upload, file)
+        read = partial(self._read, self._shared, namespace, upload, seconds)
+        file, _ = await self._reads.run((namespace, handle), read)
+        if file is None:
+            raise self._not_found()
         return file
 
     async def _read(self, shared: "SharedStore", namespace: str, upload: Upload, seconds: float) -> MediaFile | None:
+        """Returns the file from the shared store and stores it here too; None if the store does not have it."""
         header = Header(digest=upload.digest, num_bytes=upload.num_bytes, expires=upload.expires, note=b"")
         with _unavailable("try again, or send the file itself"), self._in_flight.reservation() as reservation:
             reservation.reserve(2 * max(upload.num_bytes, 0))
             async with asyncio.timeout(seconds):
                 data = await shared.read(Area.UPLOADS, self._key(shared, namespace, upload.handle), header)
-        return None if data is None else MediaFile(digest=upload.digest, data=data)
+        if data is None:
+            return None
+        file = MediaFile(digest=upload.digest, data=data)
+        self._put(namespace, upload, file)
+        return file
 
     async def _share(self, shared: "SharedStore", namespace: str, upload: Upload, file: MediaFile) -> Header | None:
         """Puts an upload into the shared store; None if it is too large. Raises StoreUnavailableError."""

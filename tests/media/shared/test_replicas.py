@@ -11,6 +11,7 @@ import pytest
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.processing.video_options import VideoOptions
+from glimpse.media.shared.store import CHUNK_BYTES
 from glimpse.media.sources.source import DataSource, FrameSources, UrlSource, parse_url_text
 from tests.media.images import encode, scene
 from tests.media.shared.redis_server import RedisServer
@@ -80,6 +81,16 @@ async def test_upload_is_known_to_all_replicas_until_one_removes_it(one: Replica
     for each in (one, other):
         assert await refusal(each.caching.image(source)) == NOT_CACHED
     await until(lambda: one.caching.uploads.num_bytes == other.caching.uploads.num_bytes == 0)
+
+
+async def test_concurrent_requests_read_an_upload_once(one: Replica, other: Replica, redis: RedisServer) -> None:
+    source = await one.upload(LARGE_PNG)
+    redis.client().config_resetstat()
+    loaded = await asyncio.gather(*(other.caching.image(source) for _ in range(8)))
+    assert len({image.key for image, _ in loaded}) == 1
+    num_chunks = -(-len(LARGE_PNG) // CHUNK_BYTES)
+    assert num_chunks > 1
+    assert redis.client().info("commandstats")["cmdstat_hget"]["calls"] == 8 + num_chunks  # 8 look for it
 
 
 async def test_fetched_file_is_not_fetched_again_by_another_replica(one: Replica, other: Replica) -> None:

@@ -1,6 +1,7 @@
 """The shared store on a real Redis: what it holds, for how long, for whom, and what happens while Redis is away."""
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -184,6 +185,21 @@ async def test_password_is_needed_and_used(tmp_path: Path) -> None:
         ):
             async with connected(server, url=url) as store:
                 assert store.is_available == works
+    finally:
+        server.stop()
+
+
+async def test_user_of_an_access_list_needs_what_the_documents_say(tmp_path: Path) -> None:
+    documented = re.search(r"groups `([@a-z ]+)`, and `TIME`", (ROOT / "docs" / "operations.md").read_text())
+    assert documented
+    rights = [f"+{group}" for group in documented[1].split()]
+    server = RedisServer(tmp_path, "--user", "me", "on", ">secret", "~glimpse:*", *rights, "+time")
+    try:
+        async with connected(server, url=f"redis://me:secret@127.0.0.1:{server.port}") as store:
+            await put(store, "cat", LARGE)
+            assert await get(store, "cat") == LARGE
+            assert await store.remove(Area.MEDIA, key(store, "cat"), announcement="the cat")
+            await store.purge(f"{TENANT}.")
     finally:
         server.stop()
 

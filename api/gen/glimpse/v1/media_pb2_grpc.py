@@ -31,6 +31,9 @@ class MediaServiceStub:
     A request refers to an upload by `MediaSource.upload_id`, as an image, a video, a frame of a video, or audio. Errors
     are those of ChatService. An unknown or expired `upload_id` is NOT_FOUND here, and fails a request that uses it with
     the code `media_not_cached`.
+
+    Servers that share a media store (`--media-store`) share uploads. While the store cannot be reached, methods end with
+    UNAVAILABLE and the code `media_store_unavailable`.
     """
 
     def __init__(self, channel):
@@ -62,6 +65,9 @@ class MediaServiceServicer:
     A request refers to an upload by `MediaSource.upload_id`, as an image, a video, a frame of a video, or audio. Errors
     are those of ChatService. An unknown or expired `upload_id` is NOT_FOUND here, and fails a request that uses it with
     the code `media_not_cached`.
+
+    Servers that share a media store (`--media-store`) share uploads. While the store cannot be reached, methods end with
+    UNAVAILABLE and the code `media_store_unavailable`.
     """
 
     def UploadMedia(self, request_iterator, context):
@@ -119,6 +125,9 @@ class MediaService:
     A request refers to an upload by `MediaSource.upload_id`, as an image, a video, a frame of a video, or audio. Errors
     are those of ChatService. An unknown or expired `upload_id` is NOT_FOUND here, and fails a request that uses it with
     the code `media_not_cached`.
+
+    Servers that share a media store (`--media-store`) share uploads. While the store cannot be reached, methods end with
+    UNAVAILABLE and the code `media_store_unavailable`.
     """
 
     @staticmethod
