@@ -20,6 +20,7 @@ from glimpse.v1 import (
     media_pb2,
     model_pb2,
     rerank_pb2,
+    tenant_pb2,
     tokenizer_pb2,
 )
 
@@ -31,6 +32,7 @@ _ROOTS: tuple[FileDescriptor, ...] = (
     media_pb2.DESCRIPTOR,
     model_pb2.DESCRIPTOR,
     rerank_pb2.DESCRIPTOR,
+    tenant_pb2.DESCRIPTOR,
     tokenizer_pb2.DESCRIPTOR,
     openai_pb2.DESCRIPTOR,
     # Not a service: the gateway drops the body of an error if it does not know the messages in its details.

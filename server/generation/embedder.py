@@ -33,6 +33,7 @@ from glimpse.server.request import (
 )
 from glimpse.server.rpc.admission import current_ticket
 from glimpse.server.rpc.body_budget import release_body
+from glimpse.server.rpc.context import engine_namespace
 from glimpse.server.rpc.errors import DeadlineExceededError, InvalidRequest
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.stages import MAX_SPANS, record_prompt_stages
@@ -120,7 +121,7 @@ class Embedder:
             media=prompt.media,
             pooling=batch.request.pooling,
             priority=batch.request.priority,
-            cache_salt=batch.request.cache_salt,
+            cache_salt=engine_namespace(batch.request.cache_salt),
             client=batch.client,
             flow=batch.flow,
         )

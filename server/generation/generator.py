@@ -34,6 +34,7 @@ from glimpse.server.generation.merge_streams import merge_streams
 from glimpse.server.generation.prompts import LoadedPrompt, PromptLoader, VideoFrames
 from glimpse.server.request import GenerationRequest
 from glimpse.server.rpc.admission import current_ticket
+from glimpse.server.rpc.context import engine_namespace
 from glimpse.server.rpc.errors import DeadlineExceededError
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.stages import RequestTimer
@@ -263,7 +264,7 @@ class CompletionGenerator:
             media=prompt.media,
             sampling=sampling,
             priority=request.priority,
-            cache_salt=request.cache_salt,
+            cache_salt=engine_namespace(request.cache_salt),
             client=sender.client,
             flow=sender.flow,
             siblings=[

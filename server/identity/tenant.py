@@ -49,6 +49,7 @@ class Tenant:
         self.limits = Limits()
         self.media = MemoryShare()
         """What the media of its requests occupy."""
+        self._num_purges = 0
         self._num_running = 0
         self._requests, self._tokens = Quota(clock), Quota(clock)
 
@@ -67,6 +68,14 @@ class Tenant:
             return cache_salt
         digest = hashlib.sha256(_NAMESPACE_DOMAIN + self.name.encode() + b"\0" + cache_salt.encode())
         return self.namespace_prefix + digest.hexdigest()
+
+    def engine_namespace(self, namespace: str) -> str:
+        """Returns under which name the engine caches what belongs to one of the tenant's namespaces."""
+        return f"{namespace}/{self._num_purges}" if self._num_purges else namespace
+
+    def forget_prefixes(self) -> None:
+        """Gives the engine's caches of the tenant's requests other names: what they hold is never hit again."""
+        self._num_purges += 1
 
     def begin_request(self) -> None:
         """Counts an RPC that begins. `end_request` must follow. Raises QuotaExceededError, without counting it."""

@@ -29,6 +29,7 @@ from glimpse.server.generation.constraints import ConstraintBuilder
 from glimpse.server.generation.embedder import Embedder
 from glimpse.server.generation.generator import CompletionGenerator
 from glimpse.server.generation.prompts import PromptLoader
+from glimpse.server.identity.access import Access
 from glimpse.server.lifecycle.build_access import build_access
 from glimpse.server.lifecycle.build_media import MediaComponents, build_media
 from glimpse.server.lifecycle.connections import connection_options
@@ -54,6 +55,7 @@ from glimpse.server.services.media import MediaHandlers
 from glimpse.server.services.models import ModelHandlers, ServedModel
 from glimpse.server.services.reflection import add_reflection
 from glimpse.server.services.rerank import RerankHandlers
+from glimpse.server.services.tenant import TenantHandlers
 from glimpse.server.services.tokenizer import TokenizerHandlers
 from glimpse.server.settings import EngineSettings, ListenSettings, Settings
 from glimpse.server.telemetry.metrics import Metrics
@@ -67,6 +69,7 @@ from glimpse.v1 import (
     media_pb2,
     model_pb2,
     rerank_pb2,
+    tenant_pb2,
     tokenizer_pb2,
 )
 
@@ -76,7 +79,17 @@ MAX_BODY_BYTES = 64 << 20
 _MESSAGE_SLACK_BYTES = 1 << 20
 _TYPED_SERVICES = tuple(
     service
-    for module in (chat_pb2, completion_pb2, embedding_pb2, load_pb2, media_pb2, model_pb2, rerank_pb2, tokenizer_pb2)
+    for module in (
+        chat_pb2,
+        completion_pb2,
+        embedding_pb2,
+        load_pb2,
+        media_pb2,
+        model_pb2,
+        rerank_pb2,
+        tenant_pb2,
+        tokenizer_pb2,
+    )
     for service in module.DESCRIPTOR.services_by_name.values()
 )
 _OPENAI_SERVICE = openai_pb2.DESCRIPTOR.services_by_name["OpenAIService"]
@@ -170,7 +183,7 @@ async def start_server(
     media = build_media(
         settings.media, checkpoint.path, checkpoint.model, metrics, on_store_change=health.set_media_store
     )
-    _add_services(grpc_server, _handlers(settings, checkpoint, engine, media, metrics, load))
+    _add_services(grpc_server, _handlers(settings, checkpoint, engine, media, metrics, load, access))
     add_reflection(grpc_server, [*service_names, HEALTH_SERVICE])
     await health.add_to(grpc_server)
     await grpc_server.start()
@@ -247,6 +260,7 @@ def _handlers(
     media: MediaComponents,
     metrics: Metrics,
     load: LoadMeter,
+    access: Access,
 ) -> Mapping[str, Handler]:
     """Returns a handler for each typed method, by the method's full name."""
     prompts = _prompt_builder(settings.engine, checkpoint)
@@ -306,6 +320,7 @@ def _handlers(
         "glimpse.v1.ModelService.GetModel": models.get_model,
         "glimpse.v1.RerankService.Rerank": rerank.rerank,
         "glimpse.v1.RerankService.Score": rerank.score,
+        "glimpse.v1.TenantService.PurgeTenant": TenantHandlers(access, media.purge).purge,
         "glimpse.v1.TokenizerService.Tokenize": tokens.tokenize,
         "glimpse.v1.TokenizerService.Detokenize": tokens.detokenize,
     }

@@ -83,6 +83,11 @@ def cache_namespace(cache_salt: str) -> str:
     return current_rpc().tenant.namespace(cache_salt)
 
 
+def engine_namespace(namespace: str) -> str:
+    """Returns the name of a cache namespace of the RPC's tenant in the engine."""
+    return current_rpc().tenant.engine_namespace(namespace)
+
+
 def new_request_id() -> str:
     return uuid.uuid4().hex
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from functools import partial
 from typing import Self, Unpack
 
 import grpc
@@ -51,6 +52,7 @@ class AsyncClient:
         *,
         credentials: grpc.ChannelCredentials | None = None,
         tls: Tls | None = None,
+        api_key: str | None = None,
         timeout: float | None = None,
         max_retries: int = 2,
     ) -> None:
@@ -58,7 +60,7 @@ class AsyncClient:
         self._channel = open_channel(
             grpc.aio.insecure_channel, grpc.aio.secure_channel, target, credentials, tls, max_retries
         )
-        self._timeout = timeout
+        self._arguments = partial(call_arguments, default_timeout=timeout, api_key=api_key)
         self._chat = chat_pb2_grpc.ChatServiceStub(self._channel)
         self._embedding = embedding_pb2_grpc.EmbeddingServiceStub(self._channel)
         self._media = media_pb2_grpc.MediaServiceStub(self._channel)
@@ -79,13 +81,13 @@ class AsyncClient:
         """Returns the answer to a conversation. Raises OSError where a media file cannot be read."""
         request = await asyncio.to_thread(chat_request, prompt, options)
         with translate_errors():
-            return Completion(await self._chat.CreateChatCompletion(request, **call_arguments(options, self._timeout)))
+            return Completion(await self._chat.CreateChatCompletion(request, **self._arguments(options)))
 
     async def stream(self, prompt: Prompt, **options: Unpack[ChatOptions]) -> AsyncGenerator[Chunk]:
         """Yields the answer to a conversation while it is generated; closing the generator cancels the call."""
         request = await asyncio.to_thread(chat_request, prompt, options, streaming=True)
         with translate_errors():
-            call = self._chat.StreamChatCompletion(request, **call_arguments(options, self._timeout))
+            call = self._chat.StreamChatCompletion(request, **self._arguments(options))
             try:
                 async for response in call:
                     yield Chunk(response)
@@ -96,19 +98,19 @@ class AsyncClient:
         """Returns the number of tokens of a conversation, media included."""
         request = await asyncio.to_thread(count_request, prompt, options)
         with translate_errors():
-            return await self._chat.CountTokens(request, **call_arguments(options, self._timeout))
+            return await self._chat.CountTokens(request, **self._arguments(options))
 
     async def embed(self, inputs: Sequence[EmbeddingInput], **options: Unpack[EmbedOptions]) -> Embeddings:
         """Returns the embedding of each input, at most 2048. Raises OSError where a media file cannot be read."""
         request = await asyncio.to_thread(embedding_request, inputs, options)
         with translate_errors():
-            return Embeddings(await self._embedding.CreateEmbeddings(request, **call_arguments(options, self._timeout)))
+            return Embeddings(await self._embedding.CreateEmbeddings(request, **self._arguments(options)))
 
     async def rerank(self, query: str, documents: Sequence[str], **options: Unpack[RerankOptions]) -> Ranking:
         """Orders documents, at most 2048, by how well they answer a query."""
         request = rerank_request(query, documents, options)
         with translate_errors():
-            return Ranking(await self._rerank.Rerank(request, **call_arguments(options, self._timeout)))
+            return Ranking(await self._rerank.Rerank(request, **self._arguments(options)))
 
     async def score(
         self, queries: str | Sequence[str], documents: str | Sequence[str], **options: Unpack[ScoreOptions]
@@ -116,7 +118,7 @@ class AsyncClient:
         """Tells how well each document, at most 2048, answers the only query, or the query at its place."""
         request = score_request(queries, documents, options)
         with translate_errors():
-            return Scores(await self._rerank.Score(request, **call_arguments(options, self._timeout)))
+            return Scores(await self._rerank.Score(request, **self._arguments(options)))
 
     async def upload(self, source: ImageFile, **options: Unpack[UploadOptions]) -> media_pb2.Media:
         """Uploads a media file once; pass the result as the source of an Image, Video or Audio, with the same salt.
@@ -125,12 +127,12 @@ class AsyncClient:
         """
         requests = await asyncio.to_thread(upload_requests, source, options)
         with translate_errors():
-            response = await self._media.UploadMedia(requests, **call_arguments(options, self._timeout))
+            response = await self._media.UploadMedia(requests, **self._arguments(options))
             return response.media
 
     async def models(self, **options: Unpack[CallOptions]) -> Sequence[model_pb2.Model]:
         """Returns the models that the server serves, one for each name."""
         with translate_errors():
             request = model_pb2.ListModelsRequest()
-            response = await self._models.ListModels(request, **call_arguments(options, self._timeout))
+            response = await self._models.ListModels(request, **self._arguments(options))
             return response.data

@@ -1,6 +1,7 @@
 """The synchronous client."""
 
 from collections.abc import Generator, Sequence
+from functools import partial
 from typing import Self, Unpack
 
 import grpc
@@ -49,6 +50,7 @@ class Client:
         *,
         credentials: grpc.ChannelCredentials | None = None,
         tls: Tls | None = None,
+        api_key: str | None = None,
         timeout: float | None = None,
         max_retries: int = 2,
     ) -> None:
@@ -58,6 +60,7 @@ class Client:
             target: HOST:PORT of the server or of its gateway, or another gRPC target, such as "dns:///NAME:PORT".
             credentials: gRPC's own, where `tls` does not suffice.
             tls: for TLS: `Tls()`, `Tls(ca="ca.pem")`, or with a certificate of the client's. Default: plain text.
+            api_key: an API key, or a JWT. Default: none.
             timeout: the deadline in seconds of calls that give none. Default: no deadline.
             max_retries: how often a call is retried while the server is unavailable, 0 to 4. A stream is retried only
                 before its first chunk.
@@ -67,7 +70,7 @@ class Client:
             OSError: a file of `tls` cannot be read.
         """
         self._channel = open_channel(grpc.insecure_channel, grpc.secure_channel, target, credentials, tls, max_retries)
-        self._timeout = timeout
+        self._arguments = partial(call_arguments, default_timeout=timeout, api_key=api_key)
         self._chat = chat_pb2_grpc.ChatServiceStub(self._channel)
         self._embedding = embedding_pb2_grpc.EmbeddingServiceStub(self._channel)
         self._media = media_pb2_grpc.MediaServiceStub(self._channel)
@@ -88,13 +91,13 @@ class Client:
         """Returns the answer to a conversation. Raises OSError where a media file cannot be read."""
         request = chat_request(prompt, options)
         with translate_errors():
-            return Completion(self._chat.CreateChatCompletion(request, **call_arguments(options, self._timeout)))
+            return Completion(self._chat.CreateChatCompletion(request, **self._arguments(options)))
 
     def stream(self, prompt: Prompt, **options: Unpack[ChatOptions]) -> Generator[Chunk]:
         """Yields the answer to a conversation while it is generated; closing the generator cancels the call."""
         request = chat_request(prompt, options, streaming=True)
         with translate_errors():
-            call = self._chat.StreamChatCompletion(request, **call_arguments(options, self._timeout))
+            call = self._chat.StreamChatCompletion(request, **self._arguments(options))
             try:
                 for response in call:
                     yield Chunk(response)
@@ -105,19 +108,19 @@ class Client:
         """Returns the number of tokens of a conversation, media included."""
         request = count_request(prompt, options)
         with translate_errors():
-            return self._chat.CountTokens(request, **call_arguments(options, self._timeout))
+            return self._chat.CountTokens(request, **self._arguments(options))
 
     def embed(self, inputs: Sequence[EmbeddingInput], **options: Unpack[EmbedOptions]) -> Embeddings:
         """Returns the embedding of each input, at most 2048. Raises OSError where a media file cannot be read."""
         request = embedding_request(inputs, options)
         with translate_errors():
-            return Embeddings(self._embedding.CreateEmbeddings(request, **call_arguments(options, self._timeout)))
+            return Embeddings(self._embedding.CreateEmbeddings(request, **self._arguments(options)))
 
     def rerank(self, query: str, documents: Sequence[str], **options: Unpack[RerankOptions]) -> Ranking:
         """Orders documents, at most 2048, by how well they answer a query."""
         request = rerank_request(query, documents, options)
         with translate_errors():
-            return Ranking(self._rerank.Rerank(request, **call_arguments(options, self._timeout)))
+            return Ranking(self._rerank.Rerank(request, **self._arguments(options)))
 
     def score(
         self, queries: str | Sequence[str], documents: str | Sequence[str], **options: Unpack[ScoreOptions]
@@ -125,7 +128,7 @@ class Client:
         """Tells how well each document, at most 2048, answers the only query, or the query at its place."""
         request = score_request(queries, documents, options)
         with translate_errors():
-            return Scores(self._rerank.Score(request, **call_arguments(options, self._timeout)))
+            return Scores(self._rerank.Score(request, **self._arguments(options)))
 
     def upload(self, source: ImageFile, **options: Unpack[UploadOptions]) -> media_pb2.Media:
         """Uploads a media file once; pass the result as the source of an Image, Video or Audio, with the same salt.
@@ -134,10 +137,10 @@ class Client:
         """
         requests = upload_requests(source, options)
         with translate_errors():
-            return self._media.UploadMedia(requests, **call_arguments(options, self._timeout)).media
+            return self._media.UploadMedia(requests, **self._arguments(options)).media
 
     def models(self, **options: Unpack[CallOptions]) -> Sequence[model_pb2.Model]:
         """Returns the models that the server serves, one for each name."""
         with translate_errors():
             request = model_pb2.ListModelsRequest()
-            return self._models.ListModels(request, **call_arguments(options, self._timeout)).data
+            return self._models.ListModels(request, **self._arguments(options)).data

@@ -99,9 +99,11 @@ def upload_requests(source: ImageFile, options: UploadOptions) -> Iterator[media
     )
 
 
-def call_arguments(options: CallOptions, default_timeout: float | None) -> dict[str, Any]:
+def call_arguments(options: CallOptions, default_timeout: float | None, api_key: str | None = None) -> dict[str, Any]:
     """Returns the keyword arguments of the gRPC call."""
     metadata = [("x-request-id", options["request_id"])] if "request_id" in options else []
+    if api_key is not None:
+        metadata.append(("authorization", f"Bearer {api_key}"))
     key: object = options.get("prompt_cache_key")
     if isinstance(key, str) and _KEY_OF_HEADERS.fullmatch(key):
         # A gateway reads only the beginning of a large request.

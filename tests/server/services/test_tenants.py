@@ -14,10 +14,21 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 
+from glimpse.client import Client, GlimpseError
 from glimpse.server.identity.api_keys import Caller, key_line
 from glimpse.server.services.load_reports import ORCA_METHOD
 from glimpse.server.services.reflection import V1_SERVICE_NAME
-from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, media_pb2, media_pb2_grpc, model_pb2, model_pb2_grpc
+from glimpse.v1 import (
+    chat_pb2,
+    chat_pb2_grpc,
+    content_pb2,
+    media_pb2,
+    media_pb2_grpc,
+    model_pb2,
+    model_pb2_grpc,
+    tenant_pb2,
+    tenant_pb2_grpc,
+)
 from tests.server.requests import image_part, png, request, user
 from tests.server.services.error_details import details
 from tests.server.serving import Served, eventually, health_stub, served
@@ -33,6 +44,7 @@ KEYS = {
     "capped-key": Caller(tenant="capped"),
     "brief-key": Caller(tenant="brief"),
     "busy-key": Caller(tenant="busy"),
+    "admin-key": Caller(tenant="operations", is_admin=True),
 }
 LIMITS = """
 [tenant.capped]
@@ -49,6 +61,7 @@ tokens_per_minute = 20
 max_concurrent_requests = 1
 """
 PNG = png(colour=(9, 99, 199))
+OK = grpc.StatusCode.OK
 
 
 @pytest.fixture(scope="module")
@@ -237,3 +250,52 @@ def test_request_over_the_limit_is_refused_until_another_ends(chat: Any):
     running.cancel()
     call = lambda: outcome(lambda: chat.CreateChatCompletion(request(), metadata=busy))  # noqa: E731
     assert eventually(lambda: call() is grpc.StatusCode.OK, timeout_seconds=30)
+
+
+def known(chat: Any, media: Any, upload_id: str, wire: chat_pb2.CreateChatCompletionRequest, key: str) -> Any:
+    """What the server still has of what a tenant has sent: the uuid, the upload, and hits."""
+    metadata = (("x-api-key", key),)
+    by_uuid = outcome(lambda: chat.CreateChatCompletion(asked(left_out("logo")), metadata=metadata))
+    by_upload = outcome(lambda: media.GetMedia(media_pb2.GetMediaRequest(upload_id=upload_id), metadata=metadata))
+    return by_uuid, by_upload, hits(chat.CreateChatCompletion(wire, metadata=metadata))
+
+
+def left_out(uuid: str) -> content_pb2.ContentPart:
+    return content_pb2.ContentPart(uuid=uuid, image={})  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(("tenant", "key"), [("acme", "acme-key"), ("other", "admin-key")], ids=["own", "by admin"])
+def test_purged_tenant_has_nothing_left_and_others_all(channel: grpc.Channel, chat: Any, tenant: str, key: str):
+    media = media_pb2_grpc.MediaServiceStub(channel)
+    tenants = tenant_pb2_grpc.TenantServiceStub(channel)
+    wire, named, uploads = asked(image_part(png(colour=(1, 2, 3)))), image_part(PNG), dict[str, str]()
+    named.uuid = "logo"
+    for owner in ("acme", "other"):
+        metadata: Metadata = (("x-api-key", f"{owner}-key"),)
+        parts = [{"header": {"sha256": sha256(PNG).digest()}}, {"chunk": PNG}]
+        messages = [media_pb2.UploadMediaRequest(**part) for part in parts]  # pyright: ignore[reportArgumentType]
+        uploads[owner] = media.UploadMedia(iter(messages), metadata=metadata).media.upload_id
+        for each in (asked(named), wire):
+            chat.CreateChatCompletion(each, metadata=metadata)
+        assert known(chat, media, uploads[owner], wire, f"{owner}-key") == (OK, OK, (True, 1, 1))
+    tenants.PurgeTenant(tenant_pb2.PurgeTenantRequest(tenant=tenant), metadata=(("x-api-key", key),))
+    gone = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND, (False, 0, 0))
+    for owner, upload_id in uploads.items():
+        expected = gone if owner == tenant else (OK, OK, (True, 1, 1))
+        assert known(chat, media, upload_id, wire, f"{owner}-key") == expected
+
+
+@pytest.mark.parametrize(
+    ("tenant", "code"), [("other", grpc.StatusCode.PERMISSION_DENIED), ("", grpc.StatusCode.INVALID_ARGUMENT)]
+)
+def test_other_tenants_are_purged_by_admins_alone(channel: grpc.Channel, tenant: str, code: grpc.StatusCode):
+    tenants = tenant_pb2_grpc.TenantServiceStub(channel)
+    assert outcome(lambda: tenants.PurgeTenant(tenant_pb2.PurgeTenantRequest(tenant=tenant), metadata=ACME)) is code
+
+
+def test_client_sends_its_key(server: Served):
+    with Client(f"127.0.0.1:{server.port}", api_key="acme-key") as client:
+        assert client.models()
+    with Client(f"127.0.0.1:{server.port}") as client, pytest.raises(GlimpseError) as caught:
+        client.models()
+    assert caught.value.reason == "invalid_credential"

@@ -1,0 +1,38 @@
+"""TenantService: forgets what a tenant has sent."""
+
+from collections.abc import Awaitable, Callable
+
+from glimpse.server.identity.access import Access
+from glimpse.server.identity.errors import PermissionDeniedError
+from glimpse.server.identity.tenant import is_tenant_name
+from glimpse.server.parse.chat import check_bounds
+from glimpse.server.rpc.context import current_rpc
+from glimpse.server.rpc.errors import InvalidRequest
+from glimpse.server.rpc.typed_handlers import Context
+from glimpse.v1 import tenant_pb2
+
+
+class TenantHandlers:
+    """Method of TenantService. `glimpse.server.rpc.errors` maps the exceptions it raises to statuses."""
+
+    def __init__(self, access: Access, purge_media: Callable[[str], Awaitable[None]]) -> None:
+        """`purge_media` removes the media of all cache namespaces with a prefix."""
+        self._access = access
+        self._purge_media = purge_media
+
+    async def purge(self, request: tenant_pb2.PurgeTenantRequest, _context: Context) -> tenant_pb2.PurgeTenantResponse:
+        """PurgeTenant."""
+        check_bounds(request)
+        if not self._access.is_required:
+            raise InvalidRequest(
+                "tenant", "expected a server with tenants (--api-keys), got one without", "unsupported"
+            )
+        rpc = current_rpc()
+        if not rpc.is_admin and request.tenant != rpc.tenant.name:
+            raise PermissionDeniedError("Other tenants can only be purged with an admin key.", "permission_denied")
+        if not is_tenant_name(request.tenant):
+            raise InvalidRequest("tenant", "expected 1 to 128 visible ASCII characters")
+        tenant = self._access.tenant(request.tenant)
+        tenant.forget_prefixes()
+        await self._purge_media(tenant.namespace_prefix)
+        return tenant_pb2.PurgeTenantResponse()
