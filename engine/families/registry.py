@@ -1,5 +1,6 @@
 """The registry: architecture → family; and the reader of a checkpoint's configuration."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from glimpse.engine.families.qwen.qwen2_audio import QWEN2_AUDIO
 from glimpse.engine.families.qwen.qwen2_vl import QWEN2_5_VL, QWEN2_VL
 from glimpse.engine.families.qwen.qwen3_vl import QWEN3_VL
 from glimpse.engine.families.reading.pooling import read_pooling
+from glimpse.engine.families.reading.tokenizer_files import has_tokenizer, read_tokenizer
 from glimpse.engine.families.spec import FamilySpec
 from glimpse.engine.families.text import LLAMA, MISTRAL, PHI3, QWEN2, QWEN3
 from glimpse.engine.families.ultravox import ULTRAVOX
@@ -140,13 +142,17 @@ def _token_ids(path: Path, tokens: Mapping[str, str]) -> Mapping[str, int]:
 
 def _with_end_tokens(path: Path, named: tuple[int, ...], end_tokens: Sequence[str]) -> tuple[int, ...]:
     """Returns the end tokens, and those of `end_tokens` that the tokenizer has; none if there is no tokenizer."""
-    added = _added_tokens(path) if end_tokens and (path / "tokenizer.json").exists() else {}
+    added = _added_tokens(path) if end_tokens and has_tokenizer(path) else {}
     return tuple(dict.fromkeys((*named, *(added[token] for token in end_tokens if token in added))))
 
 
 def _added_tokens(path: Path) -> Mapping[str, int]:
     """Returns the ids of the tokenizer's added tokens."""
-    return {token["content"]: token["id"] for token in read_json(path / "tokenizer.json").get("added_tokens", ())}
+    try:
+        document: Mapping[str, Any] = json.loads(read_tokenizer(path))
+    except ValueError as error:
+        raise CheckpointError(f"the checkpoint's tokenizer.json is not JSON: {error}") from error
+    return {token["content"]: token["id"] for token in document.get("added_tokens", ())}
 
 
 def _dtype(fields: Mapping[str, Any]) -> Any:

@@ -13,6 +13,7 @@ from tokenizers.pre_tokenizers import Metaspace
 from tokenizers.processors import TemplateProcessing
 
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.families.reading.tokenizer_files import read_tokenizer
 from glimpse.engine.model_config.model import read_json
 from glimpse.engine.text.token_spelling import Spelling, byte_level, removes_first_space, spelling_of
 
@@ -210,14 +211,14 @@ def load_tokenizer(path: Path, *, markers: Iterable[str] = ()) -> Tokenizer:
         markers: Spellings of special tokens to add, with ids after the vocabulary, where the tokenizer has none.
 
     Raises:
-        CheckpointError: `tokenizer.json` is missing, cannot be read, or is no such BPE.
+        CheckpointError: `tokenizer.json` is missing and so are the files that say the same, it cannot be read, or it is
+            no such BPE.
     """
-    file = path / "tokenizer.json"
     try:
-        document = file.read_text(encoding="utf-8")
+        document = read_tokenizer(path)
         tokenizer = tokenizers.Tokenizer.from_str(document)
-    except FileNotFoundError as error:
-        raise CheckpointError("the checkpoint has no tokenizer.json") from error
+    except CheckpointError:
+        raise
     except Exception as error:  # the library raises plain Exception
         raise CheckpointError(f"the checkpoint's tokenizer.json cannot be read: {error}") from error
     missing = [marker for marker in markers if tokenizer.token_to_id(marker) is None]
