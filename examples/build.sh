@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Builds a gRPC client in another language from the protos: build.sh LANGUAGE FOLDER. LANGUAGE is go, java or cpp; the
+# program is FOLDER/ask. Debian's packages suffice, README.md names them.
+set -euo pipefail
+language=$1
+mkdir -p "$2"
+out=$(cd "$2" && pwd)
+cd "$(dirname "$0")"
+here=$PWD
+cd ../api
+api=(glimpse/json/v1/annotations.proto glimpse/v1/{chat,content,generation}.proto)
+google=(google/api/field_behavior.proto google/rpc/{status,error_details}.proto)
+protoc() { command protoc -I. -I../third_party "$@"; }
+
+case $language in
+go)
+    # A GOPATH of its own, with Debian's Go packages behind it. The Google protos are among them.
+    mkdir -p "$out/src/ask"
+    protoc --go_out="$out/src" --go-grpc_out="$out/src" "${api[@]}"
+    cp "$here/go/ask.go" "$out/src/ask/"
+    cd "$out/src/ask"
+    GO111MODULE=off GOFLAGS=-p=2 GOPATH="$out:/usr/share/gocode" go build -o "$out/ask" .
+    ;;
+java)
+    jars=$(printf '/usr/share/java/%s.jar:' grpc-{api,context,core,netty,protobuf,protobuf-lite,stub} \
+        protobuf guava gson perfmark-api geronimo-annotation-1.3-spec \
+        netty-{buffer,codec,codec-http,codec-http2,common,handler,resolver,transport})
+    mkdir -p "$out/src" "$out/classes"
+    protoc --java_out="$out/src" --plugin=protoc-gen-grpc="$(command -v grpc_java_plugin)" --grpc_out="$out/src" \
+        "${api[@]}" "${google[@]}"
+    javac -nowarn -cp "$jars" -d "$out/classes" "$here/java/Ask.java" $(find "$out/src" -name '*.java')
+    printf '#!/bin/sh\nexec java -XX:TieredStopAtLevel=1 -cp "%s" Ask "$@"\n' "$out/classes:$jars" >"$out/ask"
+    chmod +x "$out/ask"
+    ;;
+cpp)
+    mkdir -p "$out/src"
+    protoc --cpp_out="$out/src" --plugin=protoc-gen-grpc="$(command -v grpc_cpp_plugin)" --grpc_out="$out/src" \
+        "${api[@]}" "${google[@]}"
+    cd "$out/src"
+    find . -name '*.pb.cc' -print0 | xargs -0 -P2 -n3 g++ -std=c++17 -O0 -w -I. -c
+    g++ -std=c++17 -I. "$here/cpp/ask.cpp" ./*.o -lgrpc++ -lgrpc -lgpr -lprotobuf -labsl_synchronization -o "$out/ask"
+    ;;
+*)
+    echo "build.sh: expected go, java or cpp, got '$language'" >&2
+    exit 2
+    ;;
+esac
