@@ -6,12 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import grpc.aio
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from glimpse.server.lifecycle.server import Server
-from glimpse.v1 import chat_pb2_grpc
+from glimpse.v1 import chat_pb2_grpc, embedding_pb2, embedding_pb2_grpc
 from tests.server.requests import image_part, png, request, user
 from tests.server.serving import Served, scripted
 
@@ -66,6 +67,15 @@ def test_each_completion_of_a_request_counts(chat: chat_pb2_grpc.ChatServiceStub
     changes = change(shared_server, lambda: chat.CreateChatCompletion(request(n=3, max_completion_tokens=2)))
     assert changes["glimpse_completions_total{model_name=tiny}{reason=length}"] == 3
     assert changes["glimpse_queue_seconds_count{model_name=tiny}"] == 3
+
+
+def test_embeddings_have_a_queue_and_a_prefill_but_no_completion(channel: grpc.Channel, shared_server: Served) -> None:
+    embedding = embedding_pb2_grpc.EmbeddingServiceStub(channel)
+    inputs = [embedding_pb2.EmbeddingInput(text=text) for text in ("one", "two", "three")]
+    asked = embedding_pb2.CreateEmbeddingsRequest(inputs=inputs)
+    changes = change(shared_server, lambda: embedding.CreateEmbeddings(asked))
+    counts = {stage: changes[f"glimpse_{stage}_seconds_count{{model_name=tiny}}"] for stage in STAGES}
+    assert counts == {"queue": 3, "prefill": 3, "decode": 0, "completion": 0}
 
 
 async def hold(channel: grpc.aio.Channel, *, deadline: float | None = None) -> grpc.aio.Call:
