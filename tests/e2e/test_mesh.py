@@ -15,7 +15,7 @@ from tests.paths import ROOT
 from tests.rehearsal.conversations import converse
 from tests.rehearsal.mesh import running_mesh
 
-NUM_CONVERSATIONS = 18
+NUM_CONVERSATIONS = 12
 QUICK = ("--kv-cache-bytes=64MiB", "--dtype=float32", "--drain-delay=0")
 
 
