@@ -293,6 +293,8 @@ class AccessSettings(BaseModel):
     tenant_header: Annotated[bool, Parameter(negative="")] = False
     """Believe the tenant that a gateway sends as x-glimpse-tenant, if it is one of --trusted-proxies. The gateway must
     authenticate, and nobody else on those networks may reach this port."""
+    tenant_from_certificate: Annotated[bool, Parameter(negative="")] = False
+    """The tenant is the first URI, else the first DNS name, of the client's certificate. Requires --tls-client-ca."""
     tenants: Path | None = None
     """TOML file with limits of tenants: requests, tokens, priority, media. It is read again when it changes. Default:
     only the server's own limits apply."""

@@ -34,6 +34,7 @@ class Access:
         tokens: TokenVerifier | None = None,
         is_gateway: Callable[[str], bool] | None = None,
         is_proxy: Callable[[str], bool] = lambda _: False,
+        by_certificate: bool = False,
         limits: WatchedFile[TenantLimits] | None = None,
     ) -> None:
         """
@@ -41,6 +42,8 @@ class Access:
             keys: the callers of API keys, by the hashes of the keys.
             tokens: verifies JWTs.
             is_gateway: whether a peer, as gRPC writes it, may say whose requests it passes on. None: no one may.
+            by_certificate: the certificate of the client names the tenant. Connections without a valid one must be
+                refused before.
             is_proxy: whether a peer is a load balancer, which may read load reports without a credential.
             limits: what tenants may use. Default: what the server's own limits allow.
         """
@@ -48,6 +51,7 @@ class Access:
         self._tokens = tokens
         self._is_gateway = is_gateway
         self._is_proxy = is_proxy
+        self._by_certificate = by_certificate
         self._limits = limits
         self._tenants: dict[str, Tenant] = {}
         self._nameless = Tenant()
@@ -55,15 +59,22 @@ class Access:
     @property
     def is_required(self) -> bool:
         """Whether requests need a credential."""
-        return any(each is not None for each in (self._keys, self._tokens, self._is_gateway))
+        return self._by_certificate or any(each is not None for each in (self._keys, self._tokens, self._is_gateway))
 
-    def authenticate(self, method: str, metadata: Iterable[tuple[str, str | bytes]], peer: str = "") -> "Identity":
+    def authenticate(
+        self,
+        method: str,
+        metadata: Iterable[tuple[str, str | bytes]],
+        peer: str = "",
+        connection: Mapping[str, Iterable[bytes]] | None = None,
+    ) -> "Identity":
         """Returns who sends an RPC.
 
         Args:
             method: its full name, such as "/glimpse.v1.ChatService/CountTokens".
             metadata: its invocation metadata.
             peer: the other end of the connection, as gRPC writes it.
+            connection: what gRPC knows of a TLS connection (`auth_context`).
 
         Raises:
             UnauthenticatedError: the credential is missing or wrong.
@@ -71,7 +82,7 @@ class Access:
         values = {name: value for name, value in metadata if isinstance(value, str)}
         if not self.is_required or self._is_open(method, values, peer):
             return Identity(self._nameless, is_admin=not self.is_required)
-        caller = self._caller(values, peer)
+        caller = self._caller(values, peer, connection or {})
         return Identity(self.tenant(caller.tenant), is_admin=caller.is_admin)
 
     def tenant(self, name: str) -> Tenant:
@@ -94,7 +105,7 @@ class Access:
             return self._is_proxy(peer) and ADDRESS_HEADER not in values
         return method.startswith(_OPEN)
 
-    def _caller(self, values: Mapping[str, str], peer: str) -> Caller:
+    def _caller(self, values: Mapping[str, str], peer: str, connection: Mapping[str, Iterable[bytes]]) -> Caller:
         key = _credential(values)
         caller = None if self._keys is None else self._keys.value.get(key_hash(key))
         if caller is not None:
@@ -105,6 +116,11 @@ class Access:
         named = values.get(TENANT_HEADER, "")
         if is_tenant_name(named) and self._is_gateway is not None and self._is_gateway(peer):
             return Caller(tenant=named)
+        # A gateway's certificate is not that of the client whose request it passes on.
+        if self._by_certificate and not (self._is_proxy(peer) and ADDRESS_HEADER in values):
+            certified = _certified_name(connection)
+            if is_tenant_name(certified):
+                return Caller(tenant=certified)
         if not key:
             raise UnauthenticatedError(f"The request has no credential; {_HINT}.")
         raise UnauthenticatedError(f"The credential is not valid; {_HINT}.")
@@ -125,3 +141,9 @@ def _credential(values: Mapping[str, str]) -> str:
             scheme, _, rest = value.partition(" ")
             return rest.strip() if scheme.lower() == "bearer" else value
     return ""
+
+
+def _certified_name(connection: Mapping[str, Iterable[bytes]]) -> str:
+    """Returns the first URI, else the first DNS name, of the peer's certificate; empty if it has neither."""
+    names = (name for kind in ("peer_uri", "peer_dns") for name in connection.get(kind, ()))
+    return next(names, b"").decode(errors="replace")

@@ -16,18 +16,27 @@ from glimpse.server.settings import AccessSettings
 _T = TypeVar("_T")
 
 
-def build_access(settings: AccessSettings, clients: ClientIdentifier) -> Access:
-    """Builds it. Raises IdentityConfigError: a file cannot be used."""
+def build_access(settings: AccessSettings, clients: ClientIdentifier, *, has_client_ca: bool = False) -> Access:
+    """Builds it; `has_client_ca`: clients need a certificate. Raises IdentityConfigError: a file cannot be used."""
     keys = _watched(settings.api_keys, parse_keys)
     limits = _watched(settings.tenants, parse_limits)
     is_gateway = clients.is_proxy if settings.tenant_header else None
+    if settings.tenant_from_certificate and not has_client_ca:
+        raise IdentityConfigError(
+            "'--tenant-from-certificate': expected together with --tls-client-ca, which says which are valid"
+        )
     access = Access(
-        keys=keys, tokens=_tokens(settings), is_gateway=is_gateway, is_proxy=clients.is_proxy, limits=limits
+        keys=keys,
+        tokens=_tokens(settings),
+        is_gateway=is_gateway,
+        is_proxy=clients.is_proxy,
+        by_certificate=settings.tenant_from_certificate,
+        limits=limits,
     )
     if limits is not None and not access.is_required:
         raise IdentityConfigError(
-            "'--tenants': expected together with --api-keys, --jwt-jwks or --tenant-header, without which there are no "
-            "tenants"
+            "'--tenants': expected together with --api-keys, --jwt-jwks, --tenant-header or "
+            "--tenant-from-certificate, without which there are no tenants"
         )
     return access
 

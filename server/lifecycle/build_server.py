@@ -159,7 +159,7 @@ async def start_server(
         PortError: a port cannot be listened on.
     """
     clients = ClientIdentifier(settings.listen.trusted_proxies)
-    access = build_access(settings.access, clients)
+    access = build_access(settings.access, clients, has_client_ca=settings.listen.tls_client_ca is not None)
     service_names = [service.full_name for service in (*_TYPED_SERVICES, _OPENAI_SERVICE)]
     health = Health(service_names)
     metrics = Metrics(checkpoint.names[0])

@@ -152,7 +152,9 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
     def _authenticate(self, rpc: RpcContext, method: str, context: Context) -> None:
         """Sets whose RPC it is, or why it is refused."""
         try:
-            identity = self._access.authenticate(method, context.invocation_metadata() or (), context.peer())
+            identity = self._access.authenticate(
+                method, context.invocation_metadata() or (), context.peer(), context.auth_context()
+            )
         except AccessError as error:
             rpc.refusal, rpc.is_admin = error, False
             return

@@ -19,7 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from glimpse.server.lifecycle.build_server import find_checkpoint, start_server
 from glimpse.server.lifecycle.server import Server
-from glimpse.server.settings import EngineSettings, ListenSettings, Settings
+from glimpse.server.settings import AccessSettings, EngineSettings, ListenSettings, Settings
 from tests import loop_watchdog
 from tests.e2e.stack import free_ports
 from tests.paths import ROOT
@@ -108,9 +108,10 @@ async def echoing(checkpoint: Path, **settings: Any) -> AsyncGenerator[tuple[Ser
 
 @asynccontextmanager
 async def _in_this_loop(
-    engine: EngineSettings, engine_arguments: list[str], **listen: Any
+    engine: EngineSettings, engine_arguments: list[str], access: AccessSettings | None = None, **listen: Any
 ) -> AsyncGenerator[tuple[Server, grpc.aio.Channel]]:
-    settings = Settings(engine=engine, listen=ListenSettings(port=0, metrics_port=0, **listen))
+    listening = ListenSettings(port=0, metrics_port=0, **listen)
+    settings = Settings(engine=engine, listen=listening, access=access or AccessSettings())
     command = [sys.executable, *engine_arguments]
     server = await start_server(
         settings, find_checkpoint(settings.engine), on_loading=lambda _: None, engine_command=command

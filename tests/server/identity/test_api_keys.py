@@ -95,6 +95,17 @@ def test_load_balancers_read_load_reports_for_themselves_alone(tmp_path: Path):
             access.authenticate(method, metadata, peer)
 
 
+def test_certificate_names_the_tenant_unless_the_request_is_passed_on():
+    access = Access(by_certificate=True, is_proxy=lambda _: True)
+    connection = {"peer_dns": [b"acme.example"], "peer_uri": [b"spiffe://example.org/acme"]}
+    assert access.authenticate(CHAT, [], "", connection).tenant.name == "spiffe://example.org/acme"
+    assert access.authenticate(CHAT, [], "", {"peer_dns": [b"acme.example"]}).tenant.name == "acme.example"
+    passed_on = [("x-glimpse-client-address", "192.0.2.7")]
+    for metadata, names in ((passed_on, connection), ([], {}), ([], {"peer_dns": [b"a b"]})):
+        with pytest.raises(UnauthenticatedError):
+            access.authenticate(CHAT, metadata, "", names)
+
+
 def test_file_is_read_again_and_a_broken_one_is_not_taken_over(tmp_path: Path):
     access, file = access_of(tmp_path / "keys", f"{HASH} acme")
     (tmp_path / "keys").write_text("broken")

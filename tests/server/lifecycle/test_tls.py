@@ -12,6 +12,7 @@ import pytest
 
 from glimpse.client import AsyncClient, GlimpseError, Tls
 from glimpse.server.lifecycle.tls import TlsError, TlsFiles, server_credentials
+from glimpse.server.settings import AccessSettings
 from glimpse.v1 import chat_pb2_grpc
 from tests.paths import ROOT
 from tests.server.requests import request
@@ -46,6 +47,19 @@ async def test_serves_those_who_may_connect(tiny_checkpoint: Path, tmp_path: Pat
         assert not await reaches(server.port, Tls())  # trusts public authorities alone
         if mutual:
             assert not await reaches(server.port, STRANGER)
+
+
+async def test_certificate_names_the_tenant(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    files: dict[str, Any] = {"tls_certificate": FILES / "gateway.pem", "tls_key": FILES / "gateway.key"}
+    access = AccessSettings(tenant_from_certificate=True)
+    tenant = Tls(ca=CA, certificate=FILES / "tenant.pem", key=FILES / "tenant.key")
+    async with scripted(
+        tiny_checkpoint, tmp_path, "ready", access=access, tls_client_ca=FILES / "tenants-ca.pem", **files
+    ) as (server, _):
+        await server.ready()
+        async with AsyncClient(f"127.0.0.1:{server.port}", tls=tenant, max_retries=0) as client:
+            assert await client.models(timeout=30)  # without a key
+        assert not await reaches(server.port, ANONYMOUS)
 
 
 async def test_follows_its_files_and_keeps_open_calls(tiny_checkpoint: Path, tmp_path: Path) -> None:
