@@ -12,7 +12,7 @@ _Flags = Annotated[Settings, Parameter(name="*")]
 _DEFAULTS = Settings()
 _NO_TLS = (
     "glimpse: '--tls-certificate': expected with `glimpse serve`, got it with `glimpse up`, whose gateway has no TLS; "
-    "use `glimpse serve` and `glimpse gateway run --tls-certificate`"
+    "use `glimpse serve` and `glimpse gateway run`, which have it"
 )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,28 @@ import grpc
 import grpc.aio
 import pytest
 
+from glimpse.gateway.address import Address
+from glimpse.gateway.run import Envoy
 from glimpse.server.lifecycle.connections import (
     MAX_CONCURRENT_STREAMS,
     MAX_PING_STRIKES,
     MIN_PING_INTERVAL_SECONDS,
 )
 from glimpse.v1 import chat_pb2_grpc, model_pb2, model_pb2_grpc
+from tests.gateway.conftest import ANY_PORT
 from tests.server.http2 import ACK, GOAWAY, PING, connected
 from tests.server.requests import request
 from tests.server.serving import eventually, read_metric, scripted
 
 OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
+NUM_PINGS = 4
+PING_SECONDS = 1.1 * MIN_PING_INTERVAL_SECONDS
+PINGS = [
+    ("grpc.keepalive_time_ms", round(1000 * PING_SECONDS)),
+    ("grpc.keepalive_timeout_ms", 60_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+]
 CHAT = "/glimpse.v1.ChatService/CreateChatCompletion"
 
 
@@ -51,6 +63,32 @@ async def test_pings_kill_no_call_and_a_flood_only_its_connection(tiny_checkpoin
         assert reason.endswith(b"too_many_pings")
         assert not other.done()
         other.cancel()
+
+
+async def test_clients_that_ping_keep_their_calls_and_connections(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """With real clients, direct and through Envoy. gRPC's default would close each connection at the third ping."""
+    async with (
+        scripted(tiny_checkpoint, tmp_path, "ready") as (server, _),
+        Envoy(listen=ANY_PORT, upstream=Address(host="127.0.0.1", port=server.port), run_dir=tmp_path) as envoy,
+        AsyncExitStack() as channels,
+    ):
+        await server.ready()
+        silent: list[Any] = []
+        idle: list[asyncio.Task[None]] = []
+        for target in (f"127.0.0.1:{server.port}", str(envoy.address)):
+            busy, quiet = [
+                await channels.enter_async_context(grpc.aio.insecure_channel(target, [*OWN_CONNECTION, *PINGS]))
+                for _ in range(2)
+            ]
+            chat: Any = chat_pb2_grpc.ChatServiceStub(busy)
+            silent.append(chat.CreateChatCompletion(request(), metadata=[("x-request-id", f"hold-{len(silent)}")]))
+            models: Any = model_pb2_grpc.ModelServiceStub(quiet)
+            await models.ListModels(model_pb2.ListModelsRequest(), wait_for_ready=True)
+            idle.append(asyncio.create_task(quiet.wait_for_state_change(grpc.ChannelConnectivity.READY)))
+        done, _ = await asyncio.wait([*map(asyncio.ensure_future, silent), *idle], timeout=NUM_PINGS * PING_SECONDS)
+        assert not done
+        for each in (*silent, *idle):
+            each.cancel()
 
 
 async def test_request_of_a_peer_that_vanished_ends(tiny_checkpoint: Path, tmp_path: Path) -> None:
