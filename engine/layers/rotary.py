@@ -84,7 +84,8 @@ def planar_rotation(positions: Tensor, *, head_dim: int, theta: float = 10_000.0
 @cache
 def inverse_wavelengths(dim: int, theta: float, device: torch.device, scaling: RopeScaling | None = None) -> Tensor:
     """float32 [dim / 2]: theta^(-2i / dim), scaled. Made once, since every step needs it; not to be written to."""
-    frequencies = 1.0 / theta ** (torch.arange(0, dim, 2, dtype=torch.float32, device=device) / dim)
+    wavelengths = theta ** (torch.arange(0, dim, 2, dtype=torch.float32, device=device) / dim)
+    frequencies = 1.0 / wavelengths
     match scaling:
         case None:
             return frequencies
@@ -93,7 +94,7 @@ def inverse_wavelengths(dim: int, theta: float, device: torch.device, scaling: R
         case Llama3Scaling():
             return _llama3_frequencies(frequencies, scaling)
         case LongRopeScaling(factors=factors):
-            return frequencies / torch.tensor(factors, device=device)
+            return 1.0 / (torch.tensor(factors, device=device) * wavelengths)  # rounded as transformers does
 
 
 @cache
