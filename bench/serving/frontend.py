@@ -28,8 +28,9 @@ from bench.serving.load_generator import closed_loop, probe
 from bench.serving.processes import command_line, cpu_seconds, family
 from bench.serving.workloads import Sizes, text_session
 from glimpse.engine.checkpoint import DEFAULT_MODEL
-from glimpse.server.lifecycle.build_server import find_checkpoint, start_server
+from glimpse.server.lifecycle.build_server import start_server
 from glimpse.server.lifecycle.gateway_child import start_gateway
+from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
 from glimpse.server.settings import EngineSettings, ListenSettings, Settings
 
 _START_SECONDS = 30.0

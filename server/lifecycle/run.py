@@ -6,8 +6,9 @@ from collections.abc import Callable, Coroutine, Sequence
 
 from glimpse.engine.ipc.client import ENGINE_COMMAND
 from glimpse.engine.protocol import Loading, Ready
-from glimpse.server.lifecycle.build_server import Checkpoint, PortError, start_server
+from glimpse.server.lifecycle.build_server import PortError, start_server
 from glimpse.server.lifecycle.gateway_child import GatewayChild, start_gateway
+from glimpse.server.lifecycle.served_checkpoint import Checkpoint
 from glimpse.server.lifecycle.server import END_SECONDS, Server
 from glimpse.server.lifecycle.signals import StopSignals
 from glimpse.server.settings import ListenSettings, Settings

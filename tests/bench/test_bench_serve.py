@@ -14,8 +14,9 @@ from bench.serving.report import text_report
 from bench.serving.serve import measure, parse
 from bench.serving.workloads import Question
 from glimpse.engine.checkpoint import DEFAULT_MODEL
-from glimpse.server.lifecycle.build_server import find_checkpoint, start_server
+from glimpse.server.lifecycle.build_server import start_server
 from glimpse.server.lifecycle.gateway_child import start_gateway
+from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
 from glimpse.server.settings import EngineSettings, ListenSettings, Settings
 from tests.e2e.stack import free_ports
 

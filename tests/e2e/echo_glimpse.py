@@ -6,9 +6,9 @@ The engine is a Python program and its arguments; by default the echo engine.
 import asyncio
 import sys
 
-from glimpse.server.lifecycle.build_server import find_checkpoint
 from glimpse.server.lifecycle.logs import configure_logging
 from glimpse.server.lifecycle.run import run
+from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
 from glimpse.server.settings import Settings
 
 ECHO_ENGINE = ("-m", "tests.engine.echo_engine")

@@ -17,7 +17,8 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from glimpse.server.lifecycle.build_server import find_checkpoint, start_server
+from glimpse.server.lifecycle.build_server import start_server
+from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
 from glimpse.server.lifecycle.server import Server
 from glimpse.server.settings import AccessSettings, EngineSettings, ListenSettings, Settings
 from tests import loop_watchdog

@@ -1,0 +1,195 @@
+"""Builds the handlers of the typed methods, and what they share."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from glimpse.engine.config import EngineOptions
+from glimpse.engine.ipc.client import EngineClient
+from glimpse.engine.model_config.model import ModelConfig
+from glimpse.engine.text.grammar_check import GrammarChecker
+from glimpse.engine.text.media_inputs import MediaLayouts
+from glimpse.engine.text.prompt import PromptBuilder, load_prompt_builder
+from glimpse.engine.text.reasoning import find_reasoning_format
+from glimpse.engine.text.relevance import find_answer_tokens
+from glimpse.engine.text.tokenizer import Tokenizer
+from glimpse.engine.text.tools import find_format
+from glimpse.server.generation.constraints import ConstraintBuilder
+from glimpse.server.generation.embedder import Embedder
+from glimpse.server.generation.generator import CompletionGenerator
+from glimpse.server.generation.prompts import PromptLoader
+from glimpse.server.identity.access import Access
+from glimpse.server.lifecycle.build_media import MediaComponents
+from glimpse.server.lifecycle.served_checkpoint import Checkpoint
+from glimpse.server.parse.pooling import EmbeddingModel
+from glimpse.server.request import ReasoningSupport
+from glimpse.server.rpc.load_meter import LoadMeter
+from glimpse.server.rpc.typed_handlers import Handler
+from glimpse.server.services.chat import ChatHandlers
+from glimpse.server.services.completion import CompletionHandlers
+from glimpse.server.services.embedding import EmbeddingHandlers
+from glimpse.server.services.load_reports import LoadHandlers
+from glimpse.server.services.media import MediaHandlers
+from glimpse.server.services.models import ModelHandlers, ServedModel
+from glimpse.server.services.rerank import RerankHandlers
+from glimpse.server.services.tenant import TenantHandlers
+from glimpse.server.services.tokenizer import TokenizerHandlers
+from glimpse.server.settings import EngineSettings, Settings
+from glimpse.server.telemetry.metrics import Metrics
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shared:
+    """What handlers of several services use."""
+
+    model: ServedModel
+    tokenizer: Tokenizer
+    loader: PromptLoader
+    generator: CompletionGenerator
+    embedder: Embedder
+    max_model_len: Callable[[], int]
+    """The context window, in tokens."""
+
+
+def build_handlers(
+    settings: Settings,
+    checkpoint: Checkpoint,
+    engine: EngineClient,
+    media: MediaComponents,
+    metrics: Metrics,
+    load: LoadMeter,
+    access: Access,
+) -> Mapping[str, Handler]:
+    """Returns a handler for each typed method, by the method's full name."""
+    shared = _shared(settings, checkpoint, engine, media, metrics)
+    uploads = MediaHandlers(media.uploads)
+    return {
+        **_generation_handlers(shared),
+        **_embedding_handlers(shared, checkpoint.model),
+        **_model_handlers(shared),
+        "glimpse.v1.LoadService.StreamLoadReports": LoadHandlers(load).stream_load_reports,
+        "glimpse.v1.MediaService.UploadMedia": uploads.upload,
+        "glimpse.v1.MediaService.GetMedia": uploads.get_media,
+        "glimpse.v1.MediaService.DeleteMedia": uploads.delete_media,
+        "glimpse.v1.TenantService.PurgeTenant": TenantHandlers(access, media.purge).purge,
+    }
+
+
+def _generation_handlers(shared: _Shared) -> Mapping[str, Handler]:
+    chat = ChatHandlers(model=shared.model, generator=shared.generator, loader=shared.loader)
+    completions = CompletionHandlers(model=shared.model, generator=shared.generator, tokenizer=shared.tokenizer)
+    return {
+        "glimpse.v1.ChatService.CreateChatCompletion": chat.create,
+        "glimpse.v1.ChatService.StreamChatCompletion": chat.stream,
+        "glimpse.v1.ChatService.CountTokens": chat.count_tokens,
+        "glimpse.v1.CompletionService.CreateCompletion": completions.create,
+        "glimpse.v1.CompletionService.StreamCompletion": completions.stream,
+    }
+
+
+def _embedding_handlers(shared: _Shared, config: ModelConfig) -> Mapping[str, Handler]:
+    limits = EmbeddingModel(
+        vocab_size=shared.model.vocab_size,
+        hidden_size=config.text.hidden_size,
+        pooling=config.pooling,
+        max_media=shared.model.max_media,
+    )
+    embeddings = EmbeddingHandlers(model=shared.model, limits=limits, embedder=shared.embedder)
+    tokens = find_answer_tokens(shared.tokenizer)
+    rerank = RerankHandlers(model=shared.model, tokens=tokens, embedder=shared.embedder)
+    return {
+        "glimpse.v1.EmbeddingService.CreateEmbeddings": embeddings.create,
+        "glimpse.v1.RerankService.Rerank": rerank.rerank,
+        "glimpse.v1.RerankService.Score": rerank.score,
+    }
+
+
+def _model_handlers(shared: _Shared) -> Mapping[str, Handler]:
+    models = ModelHandlers(shared.model, shared.max_model_len)
+    tokens = TokenizerHandlers(
+        model=shared.model, generator=shared.generator, loader=shared.loader, tokenizer=shared.tokenizer
+    )
+    return {
+        "glimpse.v1.ModelService.ListModels": models.list_models,
+        "glimpse.v1.ModelService.GetModel": models.get_model,
+        "glimpse.v1.TokenizerService.Tokenize": tokens.tokenize,
+        "glimpse.v1.TokenizerService.Detokenize": tokens.detokenize,
+    }
+
+
+def _shared(
+    settings: Settings, checkpoint: Checkpoint, engine: EngineClient, media: MediaComponents, metrics: Metrics
+) -> _Shared:
+    prompts = _prompt_builder(settings.engine, checkpoint)
+    tokenizer = prompts.tokenizer
+    tool_format = find_format(prompts.tool_template_source, settings.engine.tool_call_parser)
+    reasoning = find_reasoning_format(prompts.template_source, settings.engine.reasoning_parser)
+    max_model_len = _max_model_len(settings.engine.options, checkpoint.model, engine)
+    loader = PromptLoader(
+        prompts=prompts,
+        layouts=MediaLayouts(checkpoint.model, tokenizer),
+        media=media.loader,
+        embeddings=media.embeddings,
+        accepts_embeddings=settings.media.enable_mm_embeds,
+        max_model_len=max_model_len,
+        metrics=metrics,
+    )
+    return _Shared(
+        model=_served_model(
+            settings,
+            checkpoint,
+            prompts,
+            supports_tools=tool_format is not None,
+            parses_reasoning=reasoning is not None,
+        ),
+        tokenizer=tokenizer,
+        loader=loader,
+        generator=CompletionGenerator(
+            engine=engine,
+            loader=loader,
+            tokenizer=tokenizer,
+            constraints=ConstraintBuilder(
+                checker=GrammarChecker(tokenizer), tokenizer=tokenizer, tool_format=tool_format
+            ),
+            reasoning=reasoning,
+            metrics=metrics,
+        ),
+        embedder=Embedder(engine=engine, loader=loader, metrics=metrics),
+        max_model_len=max_model_len,
+    )
+
+
+def _prompt_builder(settings: EngineSettings, checkpoint: Checkpoint) -> PromptBuilder:
+    template = None if settings.chat_template is None else str(settings.chat_template)
+    prompts = load_prompt_builder(checkpoint.path, checkpoint.model, template, tool_template=settings.tool_template)
+    if prompts.has_own_tool_template:
+        _logger.info(
+            "the checkpoint's chat template ignores tools: conversations with tools have the one that Glimpse brings"
+            " (--tool-template off refuses them)"
+        )
+    return prompts
+
+
+def _served_model(
+    settings: Settings, checkpoint: Checkpoint, prompts: PromptBuilder, *, supports_tools: bool, parses_reasoning: bool
+) -> ServedModel:
+    takes = checkpoint.model.placeholder_ids
+    return ServedModel(
+        names=checkpoint.names,
+        vocab_size=checkpoint.model.text.vocab_size,
+        max_media={kind: most for kind, most in settings.media.max_media.items() if kind in takes},
+        supports_tools=supports_tools,
+        reasoning=ReasoningSupport(
+            is_parsed=parses_reasoning,
+            has_effort="reasoning_effort" in prompts.template_source,
+            has_switch="enable_thinking" in prompts.template_source,
+        ),
+    )
+
+
+def _max_model_len(options: EngineOptions, model: ModelConfig, engine: EngineClient) -> Callable[[], int]:
+    """Returns the context window: the engine's own once it is loaded, before that the requested one."""
+    requested = min(options.max_model_len or model.text.max_position_embeddings, model.text.max_position_embeddings)
+    return lambda: engine.ready.max_model_len if engine.ready else requested

@@ -1,0 +1,35 @@
+"""Finds the checkpoint that the server serves."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from glimpse.engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
+from glimpse.engine.families.companions import resolve_companions
+from glimpse.engine.families.registry import load_model_config
+from glimpse.engine.model_config.model import ModelConfig
+from glimpse.server.settings import EngineSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A checkpoint that was found, and how it is served."""
+
+    path: Path
+    folders: Mapping[str, str]
+    """Those of its companions, by the field of `config.json`."""
+    model: ModelConfig
+    names: tuple[str, ...]
+    """Names that requests may give as `model`; at least one."""
+
+
+def find_checkpoint(settings: EngineSettings) -> Checkpoint:
+    """Finds the checkpoint; downloads it if it is on the hub. Raises CheckpointError."""
+    model = settings.model or str(DEFAULT_MODEL)
+    path = resolve_checkpoint(model)
+    # The folder of a downloaded checkpoint is named by a hash.
+    name = path.name if Path(model).expanduser().is_dir() else model
+    folders = resolve_companions(path, settings.companions)
+    return Checkpoint(
+        path=path, folders=folders, model=load_model_config(path, folders), names=settings.served_model_name or (name,)
+    )
