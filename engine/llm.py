@@ -1,32 +1,21 @@
 """The offline API: `LLM` completes, embeds and scores prompts and conversations with an engine in this process."""
 
-import itertools
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal, Unpack, assert_never, get_args
+from typing import Any, Literal, Unpack, get_args
 
 from glimpse.engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
 from glimpse.engine.config import OfflineOptions
-from glimpse.engine.errors import EngineError
 from glimpse.engine.families.companions import resolve_companions
-from glimpse.engine.families.token_layout import TokenLayout
 from glimpse.engine.loading.load_engine import load_core
 from glimpse.engine.offline.engine_options import parse_engine_options
-from glimpse.engine.offline.fields import InputError, known_fields
-from glimpse.engine.offline.media_defaults import apply_defaults, parse_defaults
-from glimpse.engine.offline.media_loading import OfflineMedia
-from glimpse.engine.offline.media_policy import parse_rules
+from glimpse.engine.offline.fields import InputError
+from glimpse.engine.offline.media.media_defaults import parse_defaults
+from glimpse.engine.offline.media.media_loading import OfflineMedia
+from glimpse.engine.offline.media.media_policy import parse_rules
 from glimpse.engine.offline.pooling_inputs import parse_input, parse_pooling
-from glimpse.engine.offline.prompt_inputs import (
-    Messages,
-    OfflineRequest,
-    TokenIds,
-    check_sampling,
-    parse_conversation,
-    parse_prompt,
-)
+from glimpse.engine.offline.prompt_inputs import OfflineRequest, parse_conversation, parse_prompt
+from glimpse.engine.offline.request_builder import RequestBuilder, fill_defaults, parse_limits
 from glimpse.engine.offline.run import (
     CompletionOutput,
     EmbeddingOutput,
@@ -39,16 +28,10 @@ from glimpse.engine.offline.run import (
 from glimpse.engine.offline.scoring import best_first, parse_pairs, parse_query, score_outputs
 from glimpse.engine.offline.tool_inputs import parse_chat_options
 from glimpse.engine.pooling_params import PoolingParams
-from glimpse.engine.protocol import Embed, Generate, MediaInput
 from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
-from glimpse.engine.text.grammar_check import GrammarChecker, GrammarError
-from glimpse.engine.text.media_inputs import MediaLayouts, media_inputs
-from glimpse.engine.text.prompt import PlaceholderError, Prompt, PromptBuilder, ToolTemplate, load_prompt_builder
+from glimpse.engine.text.media_inputs import MediaLayouts
+from glimpse.engine.text.prompt import ToolTemplate, load_prompt_builder
 from glimpse.engine.text.relevance import NO_ANSWER_TOKENS, find_answer_tokens
-from glimpse.engine.text.template import TemplateError
-from glimpse.media.inputs import EmbeddingInput, MediaDefaults
-from glimpse.media.kind import MediaKind
-from glimpse.media.medium import Medium
 from glimpse.media.sources.policy import WEB_PORTS
 
 __all__ = [
@@ -122,7 +105,7 @@ class LLM:
         """
         if tool_template not in get_args(ToolTemplate):
             raise InputError("tool_template", f"expected 'auto' or 'off', got {tool_template!r}")
-        self._limits = _checked_limits(limit_mm_per_prompt or {})
+        max_media = parse_limits(limit_mm_per_prompt or {})
         rules = parse_rules(
             allowed_local_media_path=allowed_local_media_path,
             allowed_media_domains=allowed_media_domains,
@@ -132,19 +115,24 @@ class LLM:
             media_io_kwargs=media_io_kwargs or {},
             max_cache_bytes=media_cache_bytes,
         )
-        self._media_defaults = parse_defaults(mm_processor_kwargs, "mm_processor_kwargs")
-        self._accepts_embeddings = enable_mm_embeds
+        media_defaults = parse_defaults(mm_processor_kwargs, "mm_processor_kwargs")
         path = resolve_checkpoint(os.fspath(model))
         replaced = {name: os.fspath(folder) for name, folder in (companions or {}).items()}
         config = parse_engine_options(options, path, resolve_companions(path, replaced))
         engine = load_core(config, on_progress=lambda _stage, _fraction: None)
         self._core = engine.core
         self._model = engine.model
-        self._prompts = load_prompt_builder(path, engine.model, chat_template, tool_template=tool_template)
-        self._layouts = MediaLayouts(engine.model, self._prompts.tokenizer)
-        self._grammars = GrammarChecker(self._prompts.tokenizer)
-        self._media = OfflineMedia(path, engine.model, rules)
-        self._request_ids = (str(number) for number in itertools.count())
+        prompts = load_prompt_builder(path, engine.model, chat_template, tool_template=tool_template)
+        self._tokenizer = prompts.tokenizer
+        self._requests = RequestBuilder(
+            core=engine.core,
+            prompts=prompts,
+            layouts=MediaLayouts(engine.model, prompts.tokenizer),
+            media=OfflineMedia(path, engine.model, rules),
+            media_defaults=media_defaults,
+            max_media=max_media,
+            accepts_embeddings=enable_mm_embeds,
+        )
 
     def generate(
         self,
@@ -164,7 +152,7 @@ class LLM:
                   a torch tensor (uint8 [frames, height, width, 3]), a list of images, or a file as above. An `audio`
                   is a pair of an array (floats, [samples] or [channels, samples]) and its rate, or a file as above.
                   Each may be a dict of embeddings instead: `image_embeds` and `image_grid_thw` (`video_…`;
-                  `audio_embeds` alone); see `glimpse.engine.offline.embedding_inputs.parse_embeddings`.
+                  `audio_embeds` alone); see `glimpse.engine.offline.media.embedding_inputs.parse_embeddings`.
                 - `multi_modal_uuids`, optional: a uuid or a list of uuids for each kind. A medium that was passed
                   before under a uuid may be None afterwards, embeddings `{"image_embeds": None}`. In one call, a uuid
                   identifies one medium.
@@ -241,7 +229,7 @@ class LLM:
                 parse_conversation(each, f"conversations[{index}]", options) for index, each in enumerate(messages)
             ]
         defaults = parse_defaults(mm_processor_kwargs, "mm_processor_kwargs")
-        requests = [_with_defaults(request, defaults) for request in requests]
+        requests = [fill_defaults(request, defaults) for request in requests]
         return self._answer(requests, sampling_params, progress=progress)
 
     def embed(
@@ -307,7 +295,7 @@ class LLM:
             InputError: an argument is invalid, or the model has no single tokens for "yes" and "no".
             EngineError: a query and its document are too long (nothing has been computed), or the engine failed.
         """
-        tokens = find_answer_tokens(self._prompts.tokenizer)
+        tokens = find_answer_tokens(self._tokenizer)
         if tokens is None:
             raise InputError("queries", NO_ANSWER_TOKENS)
         pairs = parse_pairs(queries, documents, instruction)
@@ -341,18 +329,6 @@ class LLM:
         scores = self.score(parse_query(query), several, instruction=instruction, progress=progress)
         return best_first(several, scores, top_n)
 
-    def _embed(
-        self, requests: Sequence[OfflineRequest], pooling: PoolingParams, *, add_special_tokens: bool, progress: bool
-    ) -> list[EmbeddingOutput]:
-        embeds: list[Embed] = []
-        for request, media in self._with_media(requests):
-            prompt, inputs = self._prompt(request, media, add_special_tokens=add_special_tokens)
-            request_id = next(self._request_ids)
-            embed = Embed(request_id=request_id, token_ids=prompt.token_ids, media=inputs, pooling=pooling)
-            self._check(embed, request)
-            embeds.append(embed)
-        return run_embeddings(self._core, embeds, progress=progress and len(embeds) > 1)
-
     def _answer(
         self,
         requests: Sequence[OfflineRequest],
@@ -360,105 +336,11 @@ class LLM:
         *,
         progress: bool,
     ) -> list[RequestOutput]:
-        samplings = _one_for_each(SamplingParams() if sampling_params is None else sampling_params, len(requests))
-        self._check_grammars(samplings)
-        generates = [
-            self._generate(request, media, sampling)
-            for (request, media), sampling in zip(self._with_media(requests), samplings, strict=True)
-        ]
-        return run_batch(self._core, generates, self._prompts.tokenizer, progress=progress and len(generates) > 1)
+        generates = self._requests.generates(requests, sampling_params)
+        return run_batch(self._core, generates, self._tokenizer, progress=progress and len(generates) > 1)
 
-    def _with_media(self, requests: Sequence[OfflineRequest]) -> list[tuple[OfflineRequest, list[Medium]]]:
-        """Loads the media of all requests and returns them with their request."""
-        requests = [_with_defaults(request, self._media_defaults) for request in requests]
-        for request in requests:
-            self._check_media(request)
-        media = iter(self._media.load([medium for request in requests for medium in request.media]))
-        return [(request, list(itertools.islice(media, len(request.media)))) for request in requests]
-
-    def _check_grammars(self, samplings: Sequence[SamplingParams]) -> None:
-        for grammar in {sampling.grammar for sampling in samplings if sampling.grammar is not None}:
-            try:
-                self._grammars.check(grammar)
-            except GrammarError as error:
-                raise InputError("sampling_params.grammar", str(error)) from error
-
-    def _check_media(self, request: OfflineRequest) -> None:
-        for medium in request.media:
-            if isinstance(medium, EmbeddingInput) and not self._accepts_embeddings:
-                raise InputError(medium.field, "embeddings are only accepted with LLM(enable_mm_embeds=True)")
-        counts = Counter(medium.kind for medium in request.media)
-        for kind, limit in self._limits.items():
-            if counts[kind] > limit:
-                message = f"expected at most {limit} {kind} inputs (limit_mm_per_prompt), got {counts[kind]}"
-                raise InputError(request.field, message)
-
-    def _generate(self, request: OfflineRequest, media: Sequence[Medium], sampling: SamplingParams) -> Generate:
-        """Builds the engine's request, and checks what the engine would refuse."""
-        prompt, inputs = self._prompt(request, media)
-        request_id = next(self._request_ids)
-        generate = Generate(request_id=request_id, token_ids=prompt.token_ids, media=inputs, sampling=sampling)
-        self._check(generate, request)
-        return generate
-
-    def _prompt(
-        self, request: OfflineRequest, media: Sequence[Medium], *, add_special_tokens: bool | None = None
-    ) -> tuple[Prompt, list[MediaInput]]:
-        """Builds a prompt and the engine's inputs of its media."""
-        try:
-            layouts = self._layouts.of(media)
-            prompt = _build_prompt(self._prompts, request, layouts, add_special_tokens=add_special_tokens)
-            return prompt, media_inputs(media, layouts, prompt)
-        except PlaceholderError as error:
-            field = request.field if error.missing is None else request.media[error.missing].field
-            raise InputError(field, str(error)) from error
-        except TemplateError as error:
-            raise InputError(request.field, str(error)) from error
-
-    def _check(self, engine_request: Generate | Embed, request: OfflineRequest) -> None:
-        try:
-            # `submit` would refuse it too, but only after others of the batch have been computed.
-            self._core.check(engine_request)
-        except EngineError as error:
-            raise EngineError(error.code, f"'{request.field}': {error.message}") from error
-
-
-def _checked_limits(limits: Mapping[str, int]) -> dict[MediaKind, int]:
-    known = known_fields(limits, "limit_mm_per_prompt", known=tuple(MediaKind))
-    return {MediaKind(kind): limit for kind, limit in known.items()}
-
-
-def _with_defaults(request: OfflineRequest, defaults: MediaDefaults) -> OfflineRequest:
-    return replace(request, media=apply_defaults(request.media, defaults, "mm_processor_kwargs"))
-
-
-def _one_for_each(
-    sampling_params: SamplingParams | Sequence[SamplingParams], num_requests: int
-) -> Sequence[SamplingParams]:
-    if isinstance(sampling_params, SamplingParams):
-        check_sampling(sampling_params, "sampling_params")
-        return [sampling_params] * num_requests
-    for index, sampling in enumerate(sampling_params):
-        check_sampling(sampling, f"sampling_params[{index}]")
-    if len(sampling_params) != num_requests:
-        raise InputError(
-            "sampling_params", f"expected one for each of {num_requests} prompts, got {len(sampling_params)}"
-        )
-    return sampling_params
-
-
-def _build_prompt(
-    builder: PromptBuilder, request: OfflineRequest, media: Sequence[TokenLayout], *, add_special_tokens: bool | None
-) -> Prompt:
-    """`add_special_tokens`: as in `LLM.embed`, for texts that nothing follows; None: the model continues the prompt."""
-    match request.prompt:
-        case str() as text if add_special_tokens is not None:
-            return builder.whole_text(text, media, add_special_tokens=add_special_tokens)
-        case str() as text:
-            return builder.text(text, media)
-        case TokenIds(token_ids=token_ids):
-            return builder.expand(token_ids, media)
-        case Messages(messages=messages, options=options):
-            return builder.chat(messages, media, options)
-        case _:
-            assert_never(request.prompt)
+    def _embed(
+        self, requests: Sequence[OfflineRequest], pooling: PoolingParams, *, add_special_tokens: bool, progress: bool
+    ) -> list[EmbeddingOutput]:
+        embeds = self._requests.embeds(requests, pooling, add_special_tokens=add_special_tokens)
+        return run_embeddings(self._core, embeds, progress=progress and len(embeds) > 1)

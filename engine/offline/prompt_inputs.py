@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from glimpse.engine.offline.fields import InputError, known_fields
-from glimpse.engine.offline.media_defaults import apply_defaults, parse_defaults
-from glimpse.engine.offline.media_inputs import parse_media, parse_part
+from glimpse.engine.offline.media.media_defaults import apply_defaults, parse_defaults
+from glimpse.engine.offline.media.media_inputs import parse_media, parse_part
 from glimpse.engine.offline.tool_inputs import parse_tool_calls
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot, TemplateOptions

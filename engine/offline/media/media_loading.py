@@ -8,7 +8,7 @@ from pathlib import Path
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.model_config.model import ModelConfig
 from glimpse.engine.offline.fields import InputError
-from glimpse.engine.offline.media_policy import MediaRules
+from glimpse.engine.offline.media.media_policy import MediaRules
 from glimpse.engine.text.media_inputs import embedding_spec, read_media
 from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from glimpse.engine.offline.fields import InputError, blaming, by_reference, known_fields
-from glimpse.engine.offline.tensor_inputs import is_of_floats, tensor_of
+from glimpse.engine.offline.media.tensor_inputs import is_of_floats, tensor_of
 from glimpse.media.embeddings.tensor import Tensor, TensorType, integers, invalid, rows
 from glimpse.media.inputs import EmbeddingInput
 from glimpse.media.kind import MediaKind

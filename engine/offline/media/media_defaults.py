@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from glimpse.engine.offline.fields import blaming, known_fields, parse_number
-from glimpse.engine.offline.visual_inputs import INTEGER_OPTIONS
+from glimpse.engine.offline.media.visual_inputs import INTEGER_OPTIONS
 from glimpse.media.inputs import MediaDefaults, MediumInput, with_defaults
 from glimpse.media.processing.video_options import VideoOptions, check_options
 

@@ -5,10 +5,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias, TypeVar
 
-from glimpse.engine.offline.audio_inputs import is_samples, parse_audio, parse_audio_url, parse_input_audio
-from glimpse.engine.offline.embedding_inputs import are_embeddings, is_reference, parse_embedding, parse_embeddings
 from glimpse.engine.offline.fields import InputError, known_fields, parse_uuid
-from glimpse.engine.offline.visual_inputs import (
+from glimpse.engine.offline.media.audio_inputs import is_samples, parse_audio, parse_audio_url, parse_input_audio
+from glimpse.engine.offline.media.embedding_inputs import (
+    are_embeddings,
+    is_reference,
+    parse_embedding,
+    parse_embeddings,
+)
+from glimpse.engine.offline.media.visual_inputs import (
     VIDEO_OPTIONS,
     is_frame,
     parse_image,

@@ -1,0 +1,188 @@
+"""Turns the parsed inputs of `LLM` into the engine's requests: loads their media and builds their prompts.
+
+What the engine would refuse is refused here, before anything is computed.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import assert_never
+
+from glimpse.engine.errors import EngineError
+from glimpse.engine.families.token_layout import TokenLayout
+from glimpse.engine.offline.fields import InputError, known_fields
+from glimpse.engine.offline.media.media_defaults import apply_defaults
+from glimpse.engine.offline.media.media_loading import OfflineMedia
+from glimpse.engine.offline.prompt_inputs import Messages, OfflineRequest, TokenIds, check_sampling
+from glimpse.engine.pooling_params import PoolingParams
+from glimpse.engine.protocol import Embed, Generate, MediaInput
+from glimpse.engine.sampling_params import SamplingParams
+from glimpse.engine.scheduling.core import Core
+from glimpse.engine.text.grammar_check import GrammarChecker, GrammarError
+from glimpse.engine.text.media_inputs import MediaLayouts, media_inputs
+from glimpse.engine.text.prompt import PlaceholderError, Prompt, PromptBuilder
+from glimpse.engine.text.template import TemplateError
+from glimpse.media.inputs import EmbeddingInput, MediaDefaults
+from glimpse.media.kind import MediaKind
+from glimpse.media.medium import Medium
+
+
+class RequestBuilder:
+    """Builds the requests of one `LLM`."""
+
+    def __init__(
+        self,
+        *,
+        core: Core,
+        prompts: PromptBuilder,
+        layouts: MediaLayouts,
+        media: OfflineMedia,
+        media_defaults: MediaDefaults,
+        max_media: Mapping[MediaKind, int],
+        accepts_embeddings: bool,
+    ) -> None:
+        """`max_media` are the most media of each kind in a prompt; kinds that are missing have no limit."""
+        self._core = core
+        self._prompts = prompts
+        self._layouts = layouts
+        self._grammars = GrammarChecker(prompts.tokenizer)
+        self._media = media
+        self._media_defaults = media_defaults
+        self._max_media = max_media
+        self._accepts_embeddings = accepts_embeddings
+        self._request_ids = (str(number) for number in itertools.count())
+
+    def generates(
+        self, requests: Sequence[OfflineRequest], sampling_params: SamplingParams | Sequence[SamplingParams] | None
+    ) -> list[Generate]:
+        """Returns requests for completions. `sampling_params` are for all, or one for each.
+
+        Raises:
+            InputError: a request is invalid.
+            EngineError: a prompt is too long.
+        """
+        samplings = _one_for_each(SamplingParams() if sampling_params is None else sampling_params, len(requests))
+        self._check_grammars(samplings)
+        return [
+            self._generate(request, media, sampling)
+            for (request, media), sampling in zip(self._with_media(requests), samplings, strict=True)
+        ]
+
+    def embeds(
+        self, requests: Sequence[OfflineRequest], pooling: PoolingParams, *, add_special_tokens: bool
+    ) -> list[Embed]:
+        """Returns requests for embeddings. `add_special_tokens`: as in `LLM.embed`.
+
+        Raises:
+            InputError: a request is invalid.
+            EngineError: a prompt is too long.
+        """
+        embeds: list[Embed] = []
+        for request, media in self._with_media(requests):
+            prompt, inputs = self._prompt(request, media, add_special_tokens=add_special_tokens)
+            request_id = next(self._request_ids)
+            embed = Embed(request_id=request_id, token_ids=prompt.token_ids, media=inputs, pooling=pooling)
+            self._check(embed, request)
+            embeds.append(embed)
+        return embeds
+
+    def _with_media(self, requests: Sequence[OfflineRequest]) -> list[tuple[OfflineRequest, list[Medium]]]:
+        """Loads the media of all requests and returns them with their request."""
+        requests = [fill_defaults(request, self._media_defaults) for request in requests]
+        for request in requests:
+            self._check_media(request)
+        media = iter(self._media.load([medium for request in requests for medium in request.media]))
+        return [(request, list(itertools.islice(media, len(request.media)))) for request in requests]
+
+    def _check_grammars(self, samplings: Sequence[SamplingParams]) -> None:
+        for grammar in {sampling.grammar for sampling in samplings if sampling.grammar is not None}:
+            try:
+                self._grammars.check(grammar)
+            except GrammarError as error:
+                raise InputError("sampling_params.grammar", str(error)) from error
+
+    def _check_media(self, request: OfflineRequest) -> None:
+        for medium in request.media:
+            if isinstance(medium, EmbeddingInput) and not self._accepts_embeddings:
+                raise InputError(medium.field, "embeddings are only accepted with LLM(enable_mm_embeds=True)")
+        counts = Counter(medium.kind for medium in request.media)
+        for kind, limit in self._max_media.items():
+            if counts[kind] > limit:
+                message = f"expected at most {limit} {kind} inputs (limit_mm_per_prompt), got {counts[kind]}"
+                raise InputError(request.field, message)
+
+    def _generate(self, request: OfflineRequest, media: Sequence[Medium], sampling: SamplingParams) -> Generate:
+        prompt, inputs = self._prompt(request, media)
+        request_id = next(self._request_ids)
+        generate = Generate(request_id=request_id, token_ids=prompt.token_ids, media=inputs, sampling=sampling)
+        self._check(generate, request)
+        return generate
+
+    def _prompt(
+        self, request: OfflineRequest, media: Sequence[Medium], *, add_special_tokens: bool | None = None
+    ) -> tuple[Prompt, list[MediaInput]]:
+        """Builds a prompt and the engine's inputs of its media."""
+        try:
+            layouts = self._layouts.of(media)
+            prompt = _build_prompt(self._prompts, request, layouts, add_special_tokens=add_special_tokens)
+            return prompt, media_inputs(media, layouts, prompt)
+        except PlaceholderError as error:
+            field = request.field if error.missing is None else request.media[error.missing].field
+            raise InputError(field, str(error)) from error
+        except TemplateError as error:
+            raise InputError(request.field, str(error)) from error
+
+    def _check(self, engine_request: Generate | Embed, request: OfflineRequest) -> None:
+        try:
+            # `submit` would refuse it too, but only after others of the batch have been computed.
+            self._core.check(engine_request)
+        except EngineError as error:
+            raise EngineError(error.code, f"'{request.field}': {error.message}") from error
+
+
+def parse_limits(limits: Mapping[str, int]) -> dict[MediaKind, int]:
+    """Parses `limit_mm_per_prompt`. Raises InputError if a kind is unknown."""
+    known = known_fields(limits, "limit_mm_per_prompt", known=tuple(MediaKind))
+    return {MediaKind(kind): limit for kind, limit in known.items()}
+
+
+def fill_defaults(request: OfflineRequest, defaults: MediaDefaults) -> OfflineRequest:
+    """Returns the request, whose media have these options where they have none of their own.
+
+    Raises:
+        InputError: a default contradicts a medium's own options.
+    """
+    return replace(request, media=apply_defaults(request.media, defaults, "mm_processor_kwargs"))
+
+
+def _one_for_each(
+    sampling_params: SamplingParams | Sequence[SamplingParams], num_requests: int
+) -> Sequence[SamplingParams]:
+    if isinstance(sampling_params, SamplingParams):
+        check_sampling(sampling_params, "sampling_params")
+        return [sampling_params] * num_requests
+    for index, sampling in enumerate(sampling_params):
+        check_sampling(sampling, f"sampling_params[{index}]")
+    if len(sampling_params) != num_requests:
+        raise InputError(
+            "sampling_params", f"expected one for each of {num_requests} prompts, got {len(sampling_params)}"
+        )
+    return sampling_params
+
+
+def _build_prompt(
+    builder: PromptBuilder, request: OfflineRequest, media: Sequence[TokenLayout], *, add_special_tokens: bool | None
+) -> Prompt:
+    """`add_special_tokens`: as in `LLM.embed`, for texts that nothing follows; None: the model continues the prompt."""
+    match request.prompt:
+        case str() as text if add_special_tokens is not None:
+            return builder.whole_text(text, media, add_special_tokens=add_special_tokens)
+        case str() as text:
+            return builder.text(text, media)
+        case TokenIds(token_ids=token_ids):
+            return builder.expand(token_ids, media)
+        case Messages(messages=messages, options=options):
+            return builder.chat(messages, media, options)
+        case _:
+            assert_never(request.prompt)
