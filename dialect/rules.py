@@ -146,6 +146,14 @@ class MessageRules:
         """All fields, including those of oneofs."""
         return tuple(field for member in self.members for field in _fields_of(member))
 
+    @property
+    def innermost_scalar_field(self) -> FieldRules | None:
+        """`scalar_field`, or the one of its message if it is flattened: the field that the string itself becomes."""
+        field = self.scalar_field
+        while field is not None and field.flatten:
+            field = message_rules(message_type(field.descriptor)).scalar_field
+        return field
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnumRules:

@@ -59,8 +59,8 @@ class Schemas:
 
     def _message(self, rules: MessageRules) -> Schema:
         schema = self._union(rules) if rules.union else self._object(rules)
-        if rules.scalar_field is not None:
-            schema = _any_of([self._value(rules.scalar_field), schema])
+        if (scalar := rules.innermost_scalar_field) is not None:
+            schema = _any_of([self._value(scalar), schema])
         return self._description(rules.descriptor.full_name) | schema
 
     def _union(self, rules: MessageRules) -> Schema:

@@ -36,7 +36,11 @@ class DecodeContext:
     def record_alias(self, field: FieldRules, path: FieldPath) -> None:
         """Records the path of a field that the client sent under an alias."""
         if path is not None and path[1] in field.aliases:
-            self.aliased[path_text((path[0], field.name))] = path_text(path)
+            self.record_name((path[0], field.name), path)
+
+    def record_name(self, own: FieldPath, sent: FieldPath) -> None:
+        """Records the path of what the client sent in another place than `own`, the path by the fields' own names."""
+        self.aliased[path_text(own)] = path_text(sent)
 
 
 Setter: TypeAlias = Callable[[Message, Any, FieldPath, DecodeContext], None]

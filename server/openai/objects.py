@@ -33,8 +33,21 @@ def _value_setter(descriptor: Descriptor) -> Setter:
         return _by_kind([(field.kinds, field_setter(field, read_message)) for field in rules.fields])
     choices: list[_Choice] = [(frozenset((JsonKind.OBJECT,)), _ObjectReader(rules).read)]
     if rules.scalar_field is not None:
-        choices.append((frozenset((JsonKind.STRING,)), field_setter(rules.scalar_field, read_message)))
+        choices.append((frozenset((JsonKind.STRING,)), _bare_string_setter(rules, rules.scalar_field)))
     return _by_kind(choices)
+
+
+def _bare_string_setter(rules: MessageRules, field: FieldRules) -> Setter:
+    set_field, innermost = field_setter(field, read_message), rules.innermost_scalar_field
+    if not field.flatten or innermost is None:
+        return set_field
+
+    def set_and_record(message: Message, value: Any, path: FieldPath, context: DecodeContext) -> None:
+        # The document has no object with a member of the innermost field's name.
+        context.record_name((path, innermost.name), path)
+        set_field(message, value, path, context)
+
+    return set_and_record
 
 
 def _by_kind(choices: list[_Choice]) -> Setter:

@@ -5,7 +5,8 @@ import io
 from typing import Any
 
 import grpc
-from openai import OpenAI
+import pytest
+from openai import BadRequestError, OpenAI
 from openai.types.chat import ChatCompletion
 from PIL import Image
 
@@ -16,7 +17,7 @@ from tests.server.requests import image_part, user
 from tests.server.requests import request as typed_request
 
 
-def ask(client: OpenAI, *images: dict[str, Any], **extra: Any) -> ChatCompletion:
+def ask(client: OpenAI, *images: dict[str, Any] | str, **extra: Any) -> ChatCompletion:
     parts: Any = [{"type": "image_url", "image_url": image} for image in images]
     return client.chat.completions.create(
         model="nano",
@@ -49,7 +50,14 @@ def test_each_image_source_gives_the_same_answer(stack: Stack, client: OpenAI) -
     image = tiles(seed=1)
     bare = base64.b64encode(encoded(image)).decode()
     through_rest = {text_of(ask(client, {"url": url})) for url in (data_url(image), bare, data_url(image, "BMP"))}
+    through_rest.add(text_of(ask(client, data_url(image))))
     assert through_rest == {ask_typed(stack, image)}
+
+
+def test_an_error_in_a_bare_url_names_the_part(client: OpenAI) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        ask(client, "ftp://example.com/a.png")
+    assert caught.value.param == "messages[0].content[0].image_url"
 
 
 def test_applies_pixel_bounds_to_each_image(client: OpenAI) -> None:

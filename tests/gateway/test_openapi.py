@@ -103,6 +103,7 @@ def test_schemas_accept_what_the_codec_writes(descriptor: Descriptor, data: st.D
         {"content": ["hi", {"type": "text", "text": "there"}]},
         {"content": [{"type": "image_url", "image_url": {"url": "u", "min_pixel": 1}}]},
         {"content": [{"type": "image_url", "image_url": None, "uuid": "u"}]},
+        {"content": [{"type": "image_url", "image_url": "u"}]},
         {"content": [{"type": "audio_url", "audio_url": {"url": "u"}}]},
         {"content": [{"type": "video_url", "video_url": {"url": ["a", {"data": "AAAA"}], "fps": 2}}]},
     ],

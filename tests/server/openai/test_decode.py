@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from glimpse.dialect.options import descriptor_of
 from glimpse.server.openai.decode import Decoded, decode
+from glimpse.server.openai.failures import rest_failure
+from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2, content_pb2
 from tests.server.openai.decoding import part, read, read_part, refusal
 from tests.server.openai.sample_dialect import sample
@@ -108,7 +111,8 @@ def test_refuses_a_body_that_is_not_an_object() -> None:
         ({"logit_bias": []}, "logit_bias", "expected an object, got an array"),
         ({"tool_choice": 5}, "tool_choice", "expected a string or an object, got an integer"),
         (part(type=1), "messages[0].content[0].type", "expected a string, got an integer"),
-        (part(type="image_url", image_url="u"), "messages[0].content[0].image_url", "an object, got a string"),
+        (part(type="image_url", image_url=5), "messages[0].content[0].image_url",
+            "expected a string or an object, got an integer"),
     ],
 )  # fmt: skip
 def test_refuses_a_wrong_type_by_path(value: Any, path: str, message: str) -> None:
@@ -200,6 +204,22 @@ def test_a_bare_string_is_a_list_or_a_content_part() -> None:
     assert read({"messages": [{"content": "a"}]}) == read({"messages": [{"content": [{"type": "text", "text": "a"}]}]})
     assert read({"messages": [{"content": ["a"]}]}) == read({"messages": [{"content": "a"}]})
     assert list(read({"stop": "a"}).generation.stop) == ["a"]
+
+
+@pytest.mark.parametrize("name", ["image_url", "video_url", "input_audio", "audio_url"])
+def test_a_bare_string_is_the_url_of_a_medium(name: str) -> None:
+    assert read_part(type=name, **{name: "u"}) == read_part(type=name, **{name: {"url": "u"}})
+
+
+@pytest.mark.parametrize("name", ["image_url", "audio_url"])
+def test_an_error_in_a_bare_url_has_the_path_that_was_sent(name: str) -> None:
+    request_type = chat_pb2.CreateChatCompletionRequest
+    decoded = decode(json.dumps(part(type=name, **{name: "u"})).encode(), request_type)
+    kind = decoded.message.messages[0].content[0].WhichOneof("part")
+    for field in ("source", "source.url"):
+        error = InvalidRequest(f"messages[0].content[0].{kind}.{field}", "expected a URL, got u")
+        failure = rest_failure(error, descriptor_of(request_type), decoded.aliased)
+        assert failure.field == f"messages[0].content[0].{name}"
 
 
 def test_a_null_image_is_an_image_without_source() -> None:
