@@ -45,12 +45,13 @@ def _members(rules: MessageRules, prefix: str, enclosing: frozenset[str]) -> Ite
 
 
 def _own_fields(rules: MessageRules) -> dict[str, tuple[FieldRules, ...]]:
-    """Returns the fields by JSON name, including those of flattened messages."""
+    """Returns the fields by JSON name, including those of flattened messages and those that shortcuts set."""
     own: dict[str, tuple[FieldRules, ...]] = {}
     for field in rules.fields:
         inner = _own_fields(message_rules(message_type(field.descriptor))) if field.flatten else {field.name: (field,)}
         for name, fields in inner.items():
             own[name] = own.get(name, ()) + fields
+        own |= {name: (inner_field,) for name, inner_field in field.shortcuts}
     return own
 
 

@@ -91,6 +91,8 @@ class FieldRules:
     """The largest value, or the most elements."""
     effect: Effect
     """What it does."""
+    shortcuts: tuple[tuple[str, "FieldRules"], ...]
+    """Further members of the enclosing object, and the field of this field's message that each of them sets."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -213,6 +215,10 @@ def field_rules(field: FieldDescriptor) -> FieldRules:
         min=bounds.min if bounds.HasField("min") else None,
         max=bounds.max if bounds.HasField("max") else None,
         effect=_EFFECTS[rule.effect],
+        shortcuts=tuple(
+            (shortcut.name, field_rules(message_type(field).fields_by_name[shortcut.field]))
+            for shortcut in rule.shortcuts
+        ),
     )
 
 

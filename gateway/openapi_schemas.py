@@ -171,6 +171,8 @@ class _Members:
         self._add(field.name, self._schemas.field(field))
         for alias in field.aliases:
             self._add(alias, self._schemas.field(field) | {"description": f"Another name of `{field.name}`."})
+        for name, inner in field.shortcuts:
+            self._add(name, self._schemas.field(inner) | {"description": f"The same as `{field.name}.{inner.name}`."})
 
     def _add(self, name: str, schema: Schema) -> None:
         self._properties.setdefault(name, []).append(schema)

@@ -75,14 +75,14 @@ class _ObjectReader:
         table.add_message(rules, _identity)
         self._setters = {name: _shared_name(choices) for name, choices in table.choices.items()}
         self._tags = tuple(table.tags)
-        self._alias_groups = tuple(table.alias_groups)
+        self._exclusive_names = tuple(table.exclusive_names)
         self._ignored = frozenset(table.ignored)
         self._refusals = dict(table.refusals)
         self._closed = rules.closed
 
     def read(self, message: Message, members: dict[str, Any], path: FieldPath, context: DecodeContext) -> None:
-        for names in self._alias_groups:
-            _refuse_duplicates(names, members, path)
+        for names, relation in self._exclusive_names:
+            _refuse_second(names, relation, members, path)
         for tag in self._tags:
             tag.read(message, members, path, context)
         for name, value in members.items():
@@ -109,7 +109,8 @@ class _MemberTable:
     def __init__(self) -> None:
         self.choices = defaultdict[str, list[_Choice]](list)
         self.tags: list[TagReader] = []
-        self.alias_groups: list[tuple[str, ...]] = []
+        self.exclusive_names: list[tuple[tuple[str, ...], str]] = []
+        """Names of which an object has one at most, and how a second one relates to the first, for the error."""
         self.ignored: set[str] = set()
         self.refusals: dict[str, Refusal] = {}
 
@@ -128,10 +129,18 @@ class _MemberTable:
             self.add_message(message_rules(message_type(field.descriptor)), _inside(target, field))
             return
         if field.aliases:
-            self.alias_groups.append(field.names)
+            self.exclusive_names.append((field.names, "the same as"))
         set_field = _on_target(target, _recording_alias(field) if field.aliases else field_setter(field, read_message))
         for name in field.names:
             self.choices[name].append((field.kinds, set_field))
+        self._add_shortcuts(field, target)
+
+    def _add_shortcuts(self, field: FieldRules, target: Target) -> None:
+        if field.shortcuts:
+            names = (*field.names, *(name for name, _ in field.shortcuts))
+            self.exclusive_names.append((names, "not allowed with"))
+        for name, inner in field.shortcuts:
+            self.choices[name].append((inner.kinds, _on_target(target, _shortcut_setter(field, inner))))
 
     def _add_oneof(self, oneof: OneofRules, target: Target) -> None:
         if oneof.tag is not None:
@@ -148,7 +157,7 @@ class _MemberTable:
         names = frozenset(name for _, table in tables for name in table.choices)
         for field, table in tables:
             self.tags += table.tags
-            self.alias_groups += table.alias_groups
+            self.exclusive_names += table.exclusive_names
             self.ignored |= table.ignored
             self.refusals |= table.refusals
             for name, choices in table.choices.items():
@@ -168,17 +177,30 @@ def _recording_alias(field: FieldRules) -> Setter:
     return set_and_record
 
 
+def _shortcut_setter(field: FieldRules, inner: FieldRules) -> Setter:
+    """Returns the setter of a shortcut to `inner`, a field of the field's message."""
+    name, set_inner = field.descriptor.name, field_setter(inner, read_message)
+
+    def set_and_record(message: Message, value: Any, path: FieldPath, context: DecodeContext) -> None:
+        own = (path[0] if path else None, field.name)
+        # Errors name the inner field, or the message where it conflicts with another one.
+        context.record_name((own, inner.name), path)
+        context.record_name(own, path)
+        set_inner(getattr(message, name), value, path, context)
+
+    return set_and_record
+
+
 def _shared_name(choices: list[_Choice]) -> Setter:
     # The setter of a single field has the more precise error for a wrong type.
     return choices[0][1] if len(choices) == 1 else _by_kind(choices)
 
 
-def _refuse_duplicates(names: tuple[str, ...], members: dict[str, Any], path: FieldPath) -> None:
+def _refuse_second(names: tuple[str, ...], relation: str, members: dict[str, Any], path: FieldPath) -> None:
     present = [name for name in names if members.get(name) is not None]
     if len(present) > 1:
-        raise decode_error(
-            f"the same as '{present[0]}'; send only one of them", (path, present[1]), "conflicting_values"
-        )
+        message = f"{relation} '{present[0]}'; send only one of them"
+        raise decode_error(message, (path, present[1]), "conflicting_values")
 
 
 def _refuse(refusal: Refusal, value: Any, path: FieldPath) -> None:

@@ -72,6 +72,7 @@ SAMPLES: dict[str, Any] = {
     "query": "Hi", "documents": ["a", {"text": "b"}], "top_n": 1, "return_documents": False, "instruction": "Be good.",
     "queries": "Hi", "text_1": "Hi", "data_1": ["Hi"], "text_2": ["a"], "data_2": "a", "items": {"text": "a"},
     "pooling": "mean", "add_special_tokens": False,
+    "guided_json": {"type": "object"}, "guided_regex": "Hi", "guided_choice": ["Hi"], "guided_grammar": 'start: "Hi"',
 }  # fmt: skip
 REQUIRED_WITH = {
     # other fields that the field requires
@@ -186,6 +187,8 @@ EFFECTS: list[tuple[dict[str, Any], Callable[[Answer, Answer], bool]]] = [
         and set(answer.content) <= {"a", "b"}),
     ({"structured_outputs": {"grammar": 'start: "x" "y"'}}, lambda _, answer: answer.content == "xy"),
     ({"structured_outputs": {"json": {"const": 5}}}, lambda _, answer: answer.content == "5"),
+    ({"guided_json": '{"const": 5}'}, lambda _, answer: answer.content == "5"),
+    ({"guided_choice": ["yes", "no"]}, lambda _, answer: answer.content in ("yes", "no")),
     ({"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": {"enum": [7]}}}},
         lambda _, answer: answer.content == "7"),
     ({"add_generation_prompt": False}, lambda plain, answer: answer.body["usage"]["prompt_tokens"]

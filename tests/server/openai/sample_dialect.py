@@ -79,7 +79,7 @@ messages {
   fields { name: "second_colour" nullable: true }
   fields { name: "words" accept_scalar: true omit_empty: true }
   fields { name: "schema" raw: true }
-  fields { name: "next" json_name: "then" aliases: "after" }
+  fields { name: "next" json_name: "then" aliases: "after" shortcuts { name: "then_text" field: "text" } }
   fields { name: "inner" flatten: true }
   fields { name: "numbers" float32s: true omit_empty: true }
 }

@@ -5,10 +5,14 @@ from typing import Any
 
 import pytest
 
+from glimpse.dialect.options import descriptor_of
 from glimpse.server.openai.decode import decode
 from glimpse.server.openai.document import DecodeError
 from glimpse.server.openai.encode import encode
+from glimpse.server.openai.failures import rest_failure
+from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2, completion_pb2, generation_pb2
+from tests.server.openai.sample_dialect import sample
 
 
 def read(value: Any, message_class: Any = chat_pb2.CreateChatCompletionRequest) -> Any:
@@ -28,7 +32,7 @@ def refusal(value: Any, message_class: Any = chat_pb2.CreateChatCompletionReques
         ({"store": 0}, "store"),
         ({"length_penalty": True}, "length_penalty"),
         ({"modalities": ["text", "audio"]}, "modalities"),
-        ({"guided_json": {}}, "guided_json"),
+        ({"guided_decoding_backend": "outlines"}, "guided_decoding_backend"),
         ({"messages": [{"audio": {"id": "a"}}]}, "messages[0].audio"),
         ({"stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
         ({"structured_outputs": {"no_such": None, "other": 1}}, "structured_outputs.other"),
@@ -110,3 +114,66 @@ def test_structured_outputs_have_one_constraint() -> None:
     assert refusal({"regex": "a", "grammar": "b"}, generation_pb2.StructuredOutputs).code == "conflicting_values"
     outputs = read({"choice": ["a"]}, generation_pb2.StructuredOutputs).message
     assert outputs == generation_pb2.StructuredOutputs(choice={"values": ["a"]})
+
+
+GUIDED = {
+    "json": {"b": [1.0], "a": 2},
+    "regex": "[ab]",
+    "choice": ["yes", "no"],
+    "grammar": 'start: "x"',
+}
+
+
+@pytest.mark.parametrize(("name", "value"), GUIDED.items())
+@pytest.mark.parametrize(
+    "request_class", [chat_pb2.CreateChatCompletionRequest, completion_pb2.CreateCompletionRequest]
+)
+def test_guided_decoding_is_structured_outputs(request_class: Any, name: str, value: Any) -> None:
+    guided = read({f"guided_{name}": value}, request_class)
+    assert guided.message == read({"structured_outputs": {name: value}}, request_class).message
+    assert guided.message.structured_outputs.WhichOneof("constraint") == name
+    assert guided.unknown == []
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "other"),
+    [
+        ({"guided_json": {}, "structured_outputs": {"regex": "a"}}, "guided_json", "structured_outputs"),
+        ({"structured_outputs": {"json": {}}, "guided_json": {}}, "guided_json", "structured_outputs"),
+        ({"guided_choice": ["a"], "guided_regex": "a", "guided_json": None}, "guided_choice", "guided_regex"),
+    ],
+)
+def test_guided_decoding_has_one_constraint(value: Any, path: str, other: str) -> None:
+    error = refusal(value)
+    assert (error.path, error.code) == (path, "conflicting_values")
+    assert error.message == f"'{path}': not allowed with '{other}'; send only one of them"
+
+
+@pytest.mark.parametrize(
+    ("field", "path"),
+    [
+        ("structured_outputs", "guided_choice"),
+        ("structured_outputs.choice", "guided_choice"),
+        ("structured_outputs.choice.values[1]", "guided_choice[1]"),
+    ],
+)
+def test_errors_in_guided_decoding_name_the_member_that_was_sent(field: str, path: str) -> None:
+    aliased = read({"guided_choice": ["a", ""]}).aliased
+    failure = rest_failure(InvalidRequest(field, "no"), descriptor_of(chat_pb2.CreateChatCompletionRequest), aliased)
+    assert failure.field == path
+
+
+def test_wrong_type_of_guided_decoding_is_refused_by_name() -> None:
+    assert refusal({"guided_choice": "a"}).path == "guided_choice"
+    assert refusal({"guided_choice": ["a", 1]}).path == "guided_choice[1]"
+    assert refusal({"guided_regex": {}}).path == "guided_regex"
+
+
+def test_shortcut_sets_a_field_of_a_message_next_to_it() -> None:
+    everything = sample("Everything")
+    assert read({"then_text": "a"}, everything).message == everything(next={"text": "a"})
+    inner = read({"then": {"then_text": "a"}}, everything)
+    assert inner.message == everything(next={"next": {"text": "a"}})
+    assert inner.aliased == {"then.then.text": "then.then_text", "then.then": "then.then_text"}
+    for name in ("then", "after"):
+        assert refusal({name: {}, "then_text": "a"}, everything).path == "then_text"

@@ -23,6 +23,9 @@ def test_message_rule_names_existing_fields(rule: dialect_pb2.MessageRule) -> No
     fields = [field.name for field in rule.fields]
     assert len(set(fields)) == len(fields)
     assert set(fields) | ({rule.scalar_field} - {""}) <= set(message.fields_by_name)
+    for field in rule.fields:
+        inner = message.fields_by_name[field.name].message_type
+        assert {shortcut.field for shortcut in field.shortcuts} <= set(inner.fields_by_name if inner else ())
     assert {oneof.name for oneof in rule.oneofs} <= set(message.oneofs_by_name)
     assert {oneof.tag_only_with for oneof in rule.oneofs} - {""} <= set(message.fields_by_name)
 

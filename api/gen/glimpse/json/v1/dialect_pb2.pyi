@@ -78,7 +78,7 @@ class OneofRule(_message.Message):
     def __init__(self, name: _Optional[str] = ..., tag: _Optional[str] = ..., tag_only_with: _Optional[str] = ...) -> None: ...
 
 class FieldRule(_message.Message):
-    __slots__ = ("name", "json_name", "aliases", "type", "nullable", "raw", "accept_scalar", "flatten", "omit_empty", "effect", "float32s")
+    __slots__ = ("name", "json_name", "aliases", "type", "nullable", "raw", "accept_scalar", "flatten", "omit_empty", "effect", "float32s", "shortcuts")
     NAME_FIELD_NUMBER: _ClassVar[int]
     JSON_NAME_FIELD_NUMBER: _ClassVar[int]
     ALIASES_FIELD_NUMBER: _ClassVar[int]
@@ -90,6 +90,7 @@ class FieldRule(_message.Message):
     OMIT_EMPTY_FIELD_NUMBER: _ClassVar[int]
     EFFECT_FIELD_NUMBER: _ClassVar[int]
     FLOAT32S_FIELD_NUMBER: _ClassVar[int]
+    SHORTCUTS_FIELD_NUMBER: _ClassVar[int]
     name: str
     json_name: str
     aliases: _containers.RepeatedScalarFieldContainer[str]
@@ -101,7 +102,16 @@ class FieldRule(_message.Message):
     omit_empty: bool
     effect: Effect
     float32s: bool
-    def __init__(self, name: _Optional[str] = ..., json_name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., type: _Optional[_Union[JsonType, str]] = ..., nullable: _Optional[bool] = ..., raw: _Optional[bool] = ..., accept_scalar: _Optional[bool] = ..., flatten: _Optional[bool] = ..., omit_empty: _Optional[bool] = ..., effect: _Optional[_Union[Effect, str]] = ..., float32s: _Optional[bool] = ...) -> None: ...
+    shortcuts: _containers.RepeatedCompositeFieldContainer[Shortcut]
+    def __init__(self, name: _Optional[str] = ..., json_name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., type: _Optional[_Union[JsonType, str]] = ..., nullable: _Optional[bool] = ..., raw: _Optional[bool] = ..., accept_scalar: _Optional[bool] = ..., flatten: _Optional[bool] = ..., omit_empty: _Optional[bool] = ..., effect: _Optional[_Union[Effect, str]] = ..., float32s: _Optional[bool] = ..., shortcuts: _Optional[_Iterable[_Union[Shortcut, _Mapping]]] = ...) -> None: ...
+
+class Shortcut(_message.Message):
+    __slots__ = ("name", "field")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    field: str
+    def __init__(self, name: _Optional[str] = ..., field: _Optional[str] = ...) -> None: ...
 
 class Refusal(_message.Message):
     __slots__ = ("name", "reason", "accepted")
