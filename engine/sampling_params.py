@@ -84,6 +84,8 @@ class SamplingParams:
     """Makes sampling repeatable. None: a random seed."""
     stop: tuple[str, ...] = ()
     """Texts that end the answer. The front end handles them; the engine ignores them."""
+    include_stop_str_in_output: bool = False
+    """The answer ends with the text of `stop` that ended it, rather than before it."""
     stop_token_ids: tuple[int, ...] = ()
     """Token ids that end the answer, in addition to the model's end tokens. They are not part of the text."""
     min_tokens: int = 0

@@ -23,7 +23,8 @@ class CompletionOutput:
     token_ids: list[int]
     """All generated tokens, including an end token and the tokens of a stop string."""
     logprobs: list[TokenText] | None
-    """Log-probabilities of the tokens in the text; None unless requested. Excludes end tokens and stop strings."""
+    """Log-probabilities of the tokens in the text; None unless requested. Excludes end tokens, and a stop string that
+    is not part of the text."""
     finish_reason: FinishReason
     """STOP or LENGTH."""
 
@@ -103,7 +104,12 @@ def run_batch(core: Core, requests: Sequence[Generate], tokenizer: Tokenizer, *,
     completions = {
         request.request_id: _InProgress(
             request=request,
-            processor=OutputProcessor(tokenizer, stop=request.sampling.stop, logprobs=request.sampling.logprobs),
+            processor=OutputProcessor(
+                tokenizer,
+                stop=request.sampling.stop,
+                include_stop=request.sampling.include_stop_str_in_output,
+                logprobs=request.sampling.logprobs,
+            ),
         )
         for request in requests
     }

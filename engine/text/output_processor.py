@@ -44,7 +44,7 @@ class TextDelta(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     tokens: tuple[TokenText, ...] = ()
     """Tokens with log-probabilities, if requested; a token is included once its first character is released.
-    Excludes the token that ended the completion and the tokens of a stop string."""
+    Excludes the token that ended the completion and the tokens of a stop string that is not part of the text."""
     num_tokens: int = 0
     """Tokens generated, including those whose text is withheld and the one that ended the completion."""
     finish: FinishReason | None = None
@@ -60,6 +60,7 @@ class OutputProcessor:
         tokenizer: Tokenizer,
         *,
         stop: Sequence[str] = (),
+        include_stop: bool = False,
         logprobs: int | None = None,
         hidden_ids: Collection[int] | None = None,
     ) -> None:
@@ -67,12 +68,13 @@ class OutputProcessor:
         Args:
             tokenizer: The checkpoint's.
             stop: Non-empty stop strings.
+            include_stop: The stop string that ends the completion is part of its text.
             logprobs: As in `SamplingParams`; None: `TextDelta.tokens` stays empty.
             hidden_ids: Tokens to leave out of the text. Default: the special tokens.
         """
         self._tokenizer = tokenizer
         self._detokenizer = Detokenizer(tokenizer, hidden_ids=hidden_ids)
-        self._stops = StopMatcher(stop)
+        self._stops = StopMatcher(stop, include=include_stop)
         self._logprobs = logprobs
         self._num_decoded = 0
         """Characters decoded so far, including withheld ones."""
@@ -82,7 +84,8 @@ class OutputProcessor:
         """Tokens whose text is withheld, each with the number of characters before it."""
 
     def feed(self, event: TokenEvent) -> TextDelta:
-        """Returns the output that the event adds: whole characters, none of which may belong to a stop string.
+        """Returns the output that the event adds: whole characters, none of which may belong to a stop string
+        that is left out.
 
         Any `finish` releases the withheld text. A stop string sets `finish` to STOP; tokens after it are dropped.
         """

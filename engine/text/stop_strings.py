@@ -4,18 +4,20 @@ from collections.abc import Sequence
 
 
 class StopMatcher:
-    """Ends a text before the first stop string, and withholds text that may be the beginning of one.
+    """Ends a text before or after the first stop string, and withholds text that may be the beginning of one.
 
     The result does not depend on how the text is split. The stop string that is complete first wins; of those that are
     complete at the same character, the longest.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], *, include: bool = False) -> None:
         """
         Args:
             stops: Non-empty strings.
+            include: The stop string is part of the text.
         """
         self._stops = tuple(stops)
+        self._include = include
         self._longest = max(map(len, stops), default=0)
         self._withheld = ""
         self.matched = False
@@ -40,10 +42,10 @@ class StopMatcher:
         return withheld
 
     def _cut(self, text: str) -> int | None:
-        """Returns the start of the stop string that is complete first."""
+        """Returns where the text ends: the start, or the end, of the stop string that is complete first."""
         found = ((text.find(stop), len(stop)) for stop in self._stops)
         ends = [(start + length, start) for start, length in found if start >= 0]
-        return min(ends)[1] if ends else None
+        return min(ends)[0 if self._include else 1] if ends else None
 
     def _safe_length(self, text: str) -> int:
         """Returns the length of the text before the first possible beginning of a stop string."""

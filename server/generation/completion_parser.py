@@ -175,7 +175,7 @@ class CompletionParser:
         self._reasoning = reasoning
 
     def feed(self, event: TokenEvent) -> ParsedDelta:
-        """Returns the output that the event adds. Its text never has a part of a stop string or of a tool call."""
+        """Returns the output that the event adds. Its text has no part of a tool call or a left-out stop string."""
         delta = self._processor.feed(event)
         is_last = delta.finish is not None
         reasoning, text, tool_calls = "", delta.text, tuple[ToolCallDelta, ...]()

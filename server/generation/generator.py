@@ -229,7 +229,11 @@ class CompletionGenerator:
             visible = frozenset(token_id for _, token_id in reasoning.special_ids) if reasoning else frozenset[int]()
             hidden = self._tokenizer.special_ids - constraints.visible_special_ids - visible
         processor = OutputProcessor(
-            self._tokenizer, stop=request.sampling.stop, logprobs=request.sampling.logprobs, hidden_ids=hidden
+            self._tokenizer,
+            stop=request.sampling.stop,
+            include_stop=request.sampling.include_stop_str_in_output,
+            logprobs=request.sampling.logprobs,
+            hidden_ids=hidden,
         )
         reader = None if request.tools is None else self._constraints.tool_call_reader(request.tools)
         thoughts = None

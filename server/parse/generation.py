@@ -34,6 +34,7 @@ def parse_generation(
         logit_bias=_parse_logit_bias(options, vocab_size),
         seed=options.seed if options.HasField("seed") else None,
         stop=_parse_stop(options),
+        include_stop_str_in_output=options.include_stop_str_in_output,
         stop_token_ids=_parse_stop_token_ids(options, vocab_size),
         min_tokens=options.min_tokens,
         ignore_eos=options.ignore_eos,

@@ -72,6 +72,7 @@ SAMPLES: dict[str, Any] = {
     "query": "Hi", "documents": ["a", {"text": "b"}], "top_n": 1, "return_documents": False, "instruction": "Be good.",
     "queries": "Hi", "text_1": "Hi", "data_1": ["Hi"], "text_2": ["a"], "data_2": "a", "items": {"text": "a"},
     "pooling": "mean", "add_special_tokens": False,
+    "include_stop_str_in_output": True,
     "guided_json": {"type": "object"}, "guided_regex": "Hi", "guided_choice": ["Hi"], "guided_grammar": 'start: "Hi"',
 }  # fmt: skip
 REQUIRED_WITH = {
@@ -180,6 +181,8 @@ EFFECTS: list[tuple[dict[str, Any], Callable[[Answer, Answer], bool]]] = [
     ({"logit_bias": {I: 100}}, lambda plain, answer: answer.content == "I" * 12),
     ({"logit_bias": {I: 100}, "stop": "III"}, lambda _, answer: answer.content == ""
         and answer.body["choices"][0]["finish_reason"] == "stop"),
+    ({"logit_bias": {I: 100}, "stop": "III", "include_stop_str_in_output": True},
+        lambda _, answer: answer.content == "III" and answer.body["choices"][0]["finish_reason"] == "stop"),
     ({"logit_bias": {I: 100}, "stop_token_ids": [int(I)], "min_tokens": 0},
         lambda _, answer: num_tokens(answer) == 1),
     ({"structured_outputs": {"choice": ["yes", "no"]}}, lambda _, answer: answer.content in ("yes", "no")),

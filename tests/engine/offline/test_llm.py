@@ -117,6 +117,8 @@ def test_a_stop_string_ends_the_completion(llm: LLM) -> None:
     (cut,) = llm.generate("the", SamplingParams(temperature=0, max_tokens=12, stop=(stop,)))
     assert cut.outputs[0].text == answer[: answer.index(stop)]
     assert cut.outputs[0].finish_reason is FinishReason.STOP
+    including = SamplingParams(temperature=0, max_tokens=12, stop=(stop,), include_stop_str_in_output=True)
+    assert llm.generate("the", including)[0].outputs[0].text == answer[: answer.index(stop)] + stop
     assert len(cut.outputs[0].token_ids) < len(whole.outputs[0].token_ids)
     (after,) = llm.generate("the", GREEDY)
     assert after.outputs == whole.outputs

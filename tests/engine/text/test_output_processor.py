@@ -46,20 +46,27 @@ def deltas_of(processor: OutputProcessor, events: list[TokenEvent]) -> list[Text
     return deltas
 
 
-@given(token_ids=TOKEN_IDS, stops=STOPS, cuts=st.lists(st.integers(0, 30), max_size=8), finish=ENDS)
-def test_deltas_join_to_the_text_before_the_first_stop_string(
-    token_ids: list[int], stops: list[str], cuts: list[int], finish: FinishReason
+@given(
+    token_ids=TOKEN_IDS,
+    stops=STOPS,
+    cuts=st.lists(st.integers(0, 30), max_size=8),
+    finish=ENDS,
+    include=st.booleans(),
+)
+def test_deltas_join_to_the_text_up_to_the_first_stop_string(
+    token_ids: list[int], stops: list[str], cuts: list[int], finish: FinishReason, include: bool
 ) -> None:
     whole = TOKENIZER.decode(token_ids)
-    expected = cut_at_first_stop(whole, stops)
+    expected, stopped = cut_at_first_stop(whole, stops, include=include), any(stop in whole for stop in stops)
     answer = [*token_ids, END] if finish is FinishReason.STOP else token_ids
+    processor = OutputProcessor(TOKENIZER, stop=stops, include_stop=include)
     out = ""
-    for delta in (deltas := deltas_of(OutputProcessor(TOKENIZER, stop=stops), events_of(answer, cuts, finish))):
+    for delta in (deltas := deltas_of(processor, events_of(answer, cuts, finish))):
         out += delta.text
         assert expected.startswith(out)
     assert out == expected
-    assert deltas[-1].stopped_by_text == (expected != whole)
-    assert deltas[-1].finish is (FinishReason.STOP if expected != whole else finish)
+    assert deltas[-1].stopped_by_text == stopped
+    assert deltas[-1].finish is (FinishReason.STOP if stopped else finish)
     assert all(delta.finish is None for delta in deltas[:-1])
 
 
@@ -133,6 +140,16 @@ def test_token_count_does_not_depend_on_event_boundaries(token_ids: list[int], c
         return sum(delta.num_tokens for delta in deltas_of(OutputProcessor(TOKENIZER, stop=["e"]), events))
 
     assert count(cuts) == count(list(range(len(token_ids))))
+
+
+def test_log_probabilities_include_those_of_a_stop_string_in_the_text() -> None:
+    token_ids = TOKENIZER.encode("the end.")
+    processor = OutputProcessor(TOKENIZER, stop=["end"], include_stop=True, logprobs=0)
+    deltas = deltas_of(processor, events_of(token_ids, list(range(len(token_ids))), FinishReason.LENGTH))
+    tokens = [token for delta in deltas for token in delta.tokens]
+    assert "".join(delta.text for delta in deltas) == "the end"
+    assert "".join(token.text for token in tokens).startswith("the end")
+    assert len(tokens) == sum(delta.num_tokens for delta in deltas)
 
 
 def test_leaves_an_ordinary_stop_token_out_of_the_text() -> None:

@@ -19,16 +19,18 @@ def pieces_of(text: str, cuts: list[int]) -> list[str]:
     return [text[start:end] for start, end in pairwise(edges)]
 
 
-@given(text=TEXTS, stops=STOPS, cuts=st.lists(st.integers(0, 100), max_size=10))
-def test_releases_the_text_before_the_first_stop_string(text: str, stops: list[str], cuts: list[int]) -> None:
-    matcher = StopMatcher(stops)
-    expected = cut_at_first_stop(text, stops)
+@given(text=TEXTS, stops=STOPS, cuts=st.lists(st.integers(0, 100), max_size=10), include=st.booleans())
+def test_releases_the_text_up_to_the_first_stop_string(
+    text: str, stops: list[str], cuts: list[int], include: bool
+) -> None:
+    matcher = StopMatcher(stops, include=include)
+    expected = cut_at_first_stop(text, stops, include=include)
     out = ""
     for piece in pieces_of(text, cuts):
         out += matcher.feed(piece)
         assert expected.startswith(out)
     assert out + matcher.finish() == expected
-    assert matcher.matched == (expected != text)
+    assert matcher.matched == any(stop in text for stop in stops)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +51,11 @@ def test_withholds_only_possible_stop_strings(stops: list[str], pieces: list[str
 def test_longer_of_two_stop_strings_that_end_together_wins() -> None:
     matcher = StopMatcher(["b", "ab"])
     assert matcher.feed("xab") == "x"
+
+
+def test_stop_string_may_be_part_of_the_text() -> None:
+    matcher = StopMatcher(["END"], include=True)
+    assert [matcher.feed("say E"), matcher.feed("ND it"), matcher.finish()] == ["say ", "END", ""]
 
 
 def test_releases_nothing_after_a_stop_string() -> None:
