@@ -108,6 +108,8 @@ class GenerationRequest:
     """Cache namespace, of the tenant and the salt that the request chose. Namespaces share nothing."""
     reasoning: ReasoningOptions | None = None
     """None: completions are not searched for reasoning."""
+    return_token_ids: bool = False
+    """The response has the token ids of the prompts and of the completions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

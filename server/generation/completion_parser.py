@@ -61,8 +61,10 @@ class ParsedDelta(msgspec.Struct, frozen=True, kw_only=True):
     """At most one delta per tool call."""
     tokens: tuple[TokenText, ...]
     """Tokens with log-probabilities; empty unless the request asks for them."""
+    token_ids: Sequence[int] = ()
+    """All tokens generated."""
     num_tokens: int
-    """Tokens generated."""
+    """Their number."""
     reasoning: str = ""
     """What the model wrote between its reasoning tags."""
     num_reasoning_tokens: int = 0
@@ -191,6 +193,7 @@ class CompletionParser:
             text=text,
             tool_calls=tool_calls,
             tokens=delta.tokens,
+            token_ids=event.token_ids[: delta.num_tokens],
             num_tokens=delta.num_tokens,
             num_cached_tokens=event.num_cached_tokens,
             num_encoded_media=event.num_encoded_media,

@@ -80,6 +80,10 @@ class CompletionDelta(msgspec.Struct, frozen=True, kw_only=True):
     """Sampled frames of the videos in the completion's prompt; the same in every delta."""
     reasoning: str = ""
     """What the model wrote between its reasoning tags."""
+    token_ids: Sequence[int] = ()
+    """All tokens generated; empty unless the request asks for them."""
+    prompt_token_ids: Sequence[int] = ()
+    """The completion's prompt, the same in every delta; empty unless the request asks for it."""
 
 
 class CompletionGenerator:
@@ -169,6 +173,8 @@ class CompletionGenerator:
                     finish_reason=delta.finish_reason,
                     usage=usage,
                     videos=prompts[prompt_index].videos,
+                    token_ids=delta.token_ids if request.return_token_ids else (),
+                    prompt_token_ids=prompts[prompt_index].token_ids if request.return_token_ids else (),
                 )
             self._metrics.count_encoder_cache_hits(counter.encoder_cache_hits)
 

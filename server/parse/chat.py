@@ -72,6 +72,7 @@ def parse_chat(
             priority=request.priority,
             cache_salt=cache_namespace(request.cache_salt),
             reasoning=parse_reasoning(request, reasoning),
+            return_token_ids=request.generation.return_token_ids,
         ),
         include_usage=request.stream_options.include_usage,
         metadata=dict(request.metadata),

@@ -43,6 +43,7 @@ def parse_completion(
             tools=None,
             priority=request.priority,
             cache_salt=cache_namespace(request.cache_salt),
+            return_token_ids=request.generation.return_token_ids,
         ),
         include_usage=request.stream_options.include_usage,
         echo=request.echo,

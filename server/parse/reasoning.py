@@ -26,9 +26,10 @@ def parse_reasoning(
             if is_asked:
                 raise _unsupported(field)
         return None
-    if not include and request.generation.logprobs:
-        message = "cannot be false with logprobs, which contain the tokens of the reasoning"
-        raise InvalidRequest("include_reasoning", message, "conflicting_values")
+    for option in ("logprobs", "return_token_ids"):
+        if not include and getattr(request.generation, option):
+            message = f"cannot be false with {option}, which returns the tokens of the reasoning"
+            raise InvalidRequest("include_reasoning", message, "conflicting_values")
     return ReasoningOptions(
         include=include,
         max_tokens=request.thinking_token_budget if request.HasField("thinking_token_budget") else None,

@@ -14,6 +14,8 @@ from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
 
 _DELTA_BYTES = 40
 """About what a token, or an alternative to it, takes in a response."""
+_TOKEN_ID_BYTES = 4
+"""About what a token id takes in a response."""
 _FINISH_REASONS = {
     CompletionFinishReason.STOP: generation_pb2.FINISH_REASON_STOP,
     CompletionFinishReason.LENGTH: generation_pb2.FINISH_REASON_LENGTH,
@@ -50,13 +52,15 @@ def render_response(
         videos=render_videos(deltas[-1].videos),
         metadata=request.metadata,
         service_tier=head.service_tier,
+        prompt_token_ids=deltas[0].prompt_token_ids,
     )
 
 
 def rendering_size(deltas: Sequence[CompletionDelta]) -> int:
     """Estimates the bytes of a response; rendering takes time in proportion."""
     num_alternatives = sum(len(token.top) for delta in deltas for token in delta.tokens)
-    return _DELTA_BYTES * (len(deltas) + num_alternatives)
+    num_prompt_tokens = max((len(delta.prompt_token_ids) for delta in deltas), default=0)
+    return _DELTA_BYTES * (len(deltas) + num_alternatives) + _TOKEN_ID_BYTES * num_prompt_tokens
 
 
 def _render_choice(index: int, deltas: Sequence[CompletionDelta], *, logprobs: bool) -> chat_pb2.Choice:
@@ -73,6 +77,7 @@ def _render_choice(index: int, deltas: Sequence[CompletionDelta], *, logprobs: b
         ),
         logprobs=_render_logprobs(token for delta in deltas for token in delta.tokens) if logprobs else None,
         finish_reason=render_finish_reason(deltas[-1].finish_reason),
+        token_ids=(token_id for delta in deltas for token_id in delta.token_ids),
     )
 
 
@@ -96,18 +101,23 @@ class ChunkRenderer:
     def render(self, delta: CompletionDelta) -> Iterator[chat_pb2.StreamChatCompletionResponse]:
         """Yields the messages of a delta; none for an empty one.
 
-        A completion's first message carries the role and the sampled video frames, its last only the finish reason.
+        A completion's first message carries the role, the sampled video frames and the prompt's token ids, its last
+        only the finish reason.
         """
         first = delta.index not in self._begun
         # A delta may be empty: text is withheld while it may be part of a character, a stop string or a tool call.
-        if first or delta.text or delta.reasoning or delta.tool_calls or delta.tokens:
+        if first or delta.text or delta.reasoning or delta.tool_calls or delta.tokens or delta.token_ids:
             self._begun.add(delta.index)
             choice = chat_pb2.ChunkChoice(
                 index=delta.index,
                 delta=_render_delta(delta, first=first),
                 logprobs=_render_logprobs(delta.tokens) if delta.tokens else None,
+                token_ids=delta.token_ids,
             )
-            yield self._chunk(choice, videos=delta.videos if first else ())
+            chunk = self._chunk(choice, videos=delta.videos if first else ())
+            if first:
+                chunk.prompt_token_ids.extend(delta.prompt_token_ids)
+            yield chunk
         if delta.finish_reason is not None:
             end = chat_pb2.ChunkChoice(
                 index=delta.index, delta=chat_pb2.Delta(), finish_reason=render_finish_reason(delta.finish_reason)

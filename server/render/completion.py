@@ -38,7 +38,7 @@ class CompletionRenderer:
     def chunk(self, delta: CompletionDelta) -> completion_pb2.StreamCompletionResponse | None:
         """Renders one delta; None for an empty one."""
         choice = self._choice(delta)
-        if not (choice.text or choice.HasField("logprobs") or delta.finish_reason):
+        if not (choice.text or choice.token_ids or choice.HasField("logprobs") or delta.finish_reason):
             return None
         return completion_pb2.StreamCompletionResponse(
             id=self._head.id, created=self._head.created, model=self._head.model, choices=[choice]
@@ -51,7 +51,8 @@ class CompletionRenderer:
         )
 
     def _choice(self, delta: CompletionDelta) -> completion_pb2.CompletionChoice:
-        echo = "" if delta.index in self._num_characters else self._echoes[delta.index]
+        first = delta.index not in self._num_characters
+        echo = self._echoes[delta.index] if first else ""
         offset = self._num_characters.get(delta.index, 0) + len(echo)
         self._num_characters[delta.index] = offset + len(delta.text)
         return completion_pb2.CompletionChoice(
@@ -59,6 +60,8 @@ class CompletionRenderer:
             text=echo + delta.text,
             logprobs=_render_logprobs(delta.tokens, offset) if delta.tokens else None,
             finish_reason=render_finish_reason(delta.finish_reason),
+            token_ids=delta.token_ids,
+            prompt_token_ids=delta.prompt_token_ids if first else (),
         )
 
 

@@ -72,7 +72,7 @@ SAMPLES: dict[str, Any] = {
     "query": "Hi", "documents": ["a", {"text": "b"}], "top_n": 1, "return_documents": False, "instruction": "Be good.",
     "queries": "Hi", "text_1": "Hi", "data_1": ["Hi"], "text_2": ["a"], "data_2": "a", "items": {"text": "a"},
     "pooling": "mean", "add_special_tokens": False,
-    "include_stop_str_in_output": True,
+    "include_stop_str_in_output": True, "return_token_ids": True,
     "guided_json": {"type": "object"}, "guided_regex": "Hi", "guided_choice": ["Hi"], "guided_grammar": 'start: "Hi"',
 }  # fmt: skip
 REQUIRED_WITH = {
@@ -183,6 +183,9 @@ EFFECTS: list[tuple[dict[str, Any], Callable[[Answer, Answer], bool]]] = [
         and answer.body["choices"][0]["finish_reason"] == "stop"),
     ({"logit_bias": {I: 100}, "stop": "III", "include_stop_str_in_output": True},
         lambda _, answer: answer.content == "III" and answer.body["choices"][0]["finish_reason"] == "stop"),
+    ({"logit_bias": {I: 100}, "return_token_ids": True}, lambda plain, answer: "prompt_token_ids" not in plain.body
+        and answer.body["choices"][0]["token_ids"] == [int(I)] * 12
+        and len(answer.body["prompt_token_ids"]) == answer.body["usage"]["prompt_tokens"]),
     ({"logit_bias": {I: 100}, "stop_token_ids": [int(I)], "min_tokens": 0},
         lambda _, answer: num_tokens(answer) == 1),
     ({"structured_outputs": {"choice": ["yes", "no"]}}, lambda _, answer: answer.content in ("yes", "no")),
@@ -218,3 +221,17 @@ def test_seed_reproduces_distinct_choices(stack: Stack) -> None:
     assert len({message["content"] for message in first}) == 3
     (alone,) = chat(stack, "Say.", **(members | {"n": 1, "seed": 6})).body["choices"]
     assert alone["message"] == first[1]
+
+
+def test_completions_stream_the_token_ids_of_each_prompt(stack: Stack) -> None:
+    members: dict[str, Any] = {"prompt": ["one", "two"], "return_token_ids": True, "max_tokens": 3, "temperature": 0}
+    whole = ask(stack, COMPLETIONS, **members).body["choices"]
+    assert [choice["prompt_token_ids"] for choice in whole] == [
+        ask(stack, "/tokenize", prompt=prompt).body["tokens"] for prompt in members["prompt"]
+    ]
+    chunks = [event["choices"][0] for event in ask(stack, COMPLETIONS, **members, stream=True).events]
+    for choice in whole:
+        own = [chunk for chunk in chunks if chunk["index"] == choice["index"]]
+        assert [id_ for chunk in own for id_ in chunk.get("token_ids", [])] == choice["token_ids"]
+        prompts = [chunk.get("prompt_token_ids") for chunk in own]
+        assert prompts == [choice["prompt_token_ids"], *[None] * (len(own) - 1)]

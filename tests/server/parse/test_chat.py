@@ -280,8 +280,10 @@ def test_parses_every_generation_option() -> None:
         top_logprobs=4,
         n=3,
         skip_special_tokens=False,
+        return_token_ids=True,
     )
-    assert (parse(wire).generation.num_completions, parse(wire).generation.skip_special_tokens) == (3, False)
+    generation = parse(wire).generation
+    assert (generation.num_completions, generation.skip_special_tokens, generation.return_token_ids) == (3, False, True)
     assert sampling_of(wire) == SamplingParams(
         max_tokens=7,
         temperature=0.5,
@@ -459,7 +461,7 @@ def test_a_stream_may_include_usage() -> None:
 def test_parses_all_fields_of_generation_options() -> None:
     known = {field.name for field in generation_pb2.GenerationOptions.DESCRIPTOR.fields}
     sampling = set(SamplingParams.__dataclass_fields__)
-    assert known - sampling == {"max_completion_tokens", "top_logprobs", "n", "skip_special_tokens"}
+    assert known - sampling == {"max_completion_tokens", "top_logprobs", "n", "skip_special_tokens", "return_token_ids"}
 
 
 SCHEMA = '{"type": "object"}'
@@ -545,6 +547,11 @@ def test_effort_none_turns_off_reasoning(support: ReasoningSupport, variables: d
     [
         ({"reasoning_effort": chat_pb2.REASONING_EFFORT_NONE}, "reasoning_effort", "unsupported"),
         ({"include_reasoning": False, "generation": {"logprobs": True}}, "include_reasoning", "conflicting_values"),
+        (
+            {"include_reasoning": False, "generation": {"return_token_ids": True}},
+            "include_reasoning",
+            "conflicting_values",
+        ),
     ],
 )
 def test_refuses_what_a_model_that_always_reasons_cannot_do(members: dict[str, Any], field: str, code: str) -> None:

@@ -82,6 +82,19 @@ def test_empty_delta_is_not_sent() -> None:
     ]
 
 
+def test_token_ids_are_sent_before_their_text() -> None:
+    first, second, last = chunks(
+        delta(0, token_ids=[1]),
+        delta(0, "a", token_ids=[2, 3]),
+        delta(0, finish_reason=CompletionFinishReason.STOP),
+    )
+    assert [(list(chunk.token_ids), chunk.delta.content) for chunk in (first, second, last)] == [
+        ([1], ""),
+        ([2, 3], "a"),
+        ([], ""),
+    ]
+
+
 def test_tool_call_chunks_have_the_format_clients_expect() -> None:
     assert rendered_deltas(
         delta(0, tool_calls=(opened(0, "f"),)),

@@ -36,7 +36,9 @@ def test_response_has_all_documented_fields(chat: Chat) -> None:
     assert response.usage.total_tokens == response.usage.prompt_tokens + 8
 
 
-@pytest.mark.parametrize("wire", [request(), ABOUT_A_IMAGE, request(logprobs=True, top_logprobs=2)])
+@pytest.mark.parametrize(
+    "wire", [request(), ABOUT_A_IMAGE, request(logprobs=True, top_logprobs=2), request(return_token_ids=True)]
+)
 def test_stream_adds_up_to_the_unary_response(chat: Chat, wire: chat_pb2.CreateChatCompletionRequest) -> None:
     whole = chat.CreateChatCompletion(wire).choices[0]
     pieces = [response.choices[0] for response in chat.StreamChatCompletion(wire)]
@@ -44,7 +46,21 @@ def test_stream_adds_up_to_the_unary_response(chat: Chat, wire: chat_pb2.CreateC
     assert [token.token for piece in pieces for token in piece.logprobs.content] == [
         token.token for token in whole.logprobs.content
     ]
+    assert [token_id for piece in pieces for token_id in piece.token_ids] == list(whole.token_ids)
     assert [piece.finish_reason for piece in pieces if piece.HasField("finish_reason")] == [whole.finish_reason]
+
+
+def test_token_ids_are_those_of_prompt_and_answer_if_requested(chat: Chat) -> None:
+    wire = request(return_token_ids=True)
+    whole = chat.CreateChatCompletion(wire)
+    assert len(whole.prompt_token_ids) == whole.usage.prompt_tokens
+    assert len(whole.choices[0].token_ids) == whole.usage.completion_tokens
+    first, *later = chat.StreamChatCompletion(wire)
+    assert first.prompt_token_ids == whole.prompt_token_ids
+    assert not any(response.prompt_token_ids for response in later)
+    wire.generation.return_token_ids = False
+    plain = chat.CreateChatCompletion(wire)
+    assert (len(plain.prompt_token_ids), len(plain.choices[0].token_ids)) == (0, 0)
 
 
 def test_first_chunk_has_the_role_and_last_the_finish_reason(chat: Chat) -> None:

@@ -178,7 +178,7 @@ class FunctionName(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class CreateChatCompletionResponse(_message.Message):
-    __slots__ = ("id", "created", "model", "choices", "usage", "videos", "metadata", "service_tier")
+    __slots__ = ("id", "created", "model", "choices", "usage", "videos", "metadata", "service_tier", "prompt_token_ids")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -194,6 +194,7 @@ class CreateChatCompletionResponse(_message.Message):
     VIDEOS_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
     SERVICE_TIER_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     id: str
     created: int
     model: str
@@ -202,19 +203,22 @@ class CreateChatCompletionResponse(_message.Message):
     videos: _containers.RepeatedCompositeFieldContainer[_content_pb2.SampledVideo]
     metadata: _containers.ScalarMap[str, str]
     service_tier: ServiceTier
-    def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., model: _Optional[str] = ..., choices: _Optional[_Iterable[_Union[Choice, _Mapping]]] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., videos: _Optional[_Iterable[_Union[_content_pb2.SampledVideo, _Mapping]]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., service_tier: _Optional[_Union[ServiceTier, str]] = ...) -> None: ...
+    prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., model: _Optional[str] = ..., choices: _Optional[_Iterable[_Union[Choice, _Mapping]]] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., videos: _Optional[_Iterable[_Union[_content_pb2.SampledVideo, _Mapping]]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., service_tier: _Optional[_Union[ServiceTier, str]] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Choice(_message.Message):
-    __slots__ = ("index", "message", "logprobs", "finish_reason")
+    __slots__ = ("index", "message", "logprobs", "finish_reason", "token_ids")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     index: int
     message: AssistantMessage
     logprobs: _generation_pb2.Logprobs
     finish_reason: _generation_pb2.FinishReason
-    def __init__(self, index: _Optional[int] = ..., message: _Optional[_Union[AssistantMessage, _Mapping]] = ..., logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ...) -> None: ...
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, index: _Optional[int] = ..., message: _Optional[_Union[AssistantMessage, _Mapping]] = ..., logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class AssistantMessage(_message.Message):
     __slots__ = ("role", "content", "refusal", "tool_calls", "reasoning")
@@ -231,7 +235,7 @@ class AssistantMessage(_message.Message):
     def __init__(self, role: _Optional[_Union[_content_pb2.Role, str]] = ..., content: _Optional[str] = ..., refusal: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[_content_pb2.ToolCall, _Mapping]]] = ..., reasoning: _Optional[str] = ...) -> None: ...
 
 class StreamChatCompletionResponse(_message.Message):
-    __slots__ = ("id", "created", "model", "choices", "usage", "videos", "service_tier")
+    __slots__ = ("id", "created", "model", "choices", "usage", "videos", "service_tier", "prompt_token_ids")
     ID_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -239,6 +243,7 @@ class StreamChatCompletionResponse(_message.Message):
     USAGE_FIELD_NUMBER: _ClassVar[int]
     VIDEOS_FIELD_NUMBER: _ClassVar[int]
     SERVICE_TIER_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     id: str
     created: int
     model: str
@@ -246,19 +251,22 @@ class StreamChatCompletionResponse(_message.Message):
     usage: _generation_pb2.Usage
     videos: _containers.RepeatedCompositeFieldContainer[_content_pb2.SampledVideo]
     service_tier: ServiceTier
-    def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., model: _Optional[str] = ..., choices: _Optional[_Iterable[_Union[ChunkChoice, _Mapping]]] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., videos: _Optional[_Iterable[_Union[_content_pb2.SampledVideo, _Mapping]]] = ..., service_tier: _Optional[_Union[ServiceTier, str]] = ...) -> None: ...
+    prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., model: _Optional[str] = ..., choices: _Optional[_Iterable[_Union[ChunkChoice, _Mapping]]] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., videos: _Optional[_Iterable[_Union[_content_pb2.SampledVideo, _Mapping]]] = ..., service_tier: _Optional[_Union[ServiceTier, str]] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ChunkChoice(_message.Message):
-    __slots__ = ("index", "delta", "logprobs", "finish_reason")
+    __slots__ = ("index", "delta", "logprobs", "finish_reason", "token_ids")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     index: int
     delta: Delta
     logprobs: _generation_pb2.Logprobs
     finish_reason: _generation_pb2.FinishReason
-    def __init__(self, index: _Optional[int] = ..., delta: _Optional[_Union[Delta, _Mapping]] = ..., logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ...) -> None: ...
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, index: _Optional[int] = ..., delta: _Optional[_Union[Delta, _Mapping]] = ..., logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Delta(_message.Message):
     __slots__ = ("role", "content", "tool_calls", "reasoning")
