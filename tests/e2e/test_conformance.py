@@ -235,3 +235,9 @@ def test_completions_stream_the_token_ids_of_each_prompt(stack: Stack) -> None:
         assert [id_ for chunk in own for id_ in chunk.get("token_ids", [])] == choice["token_ids"]
         prompts = [chunk.get("prompt_token_ids") for chunk in own]
         assert prompts == [choice["prompt_token_ids"], *[None] * (len(own) - 1)]
+
+
+def test_base_url_may_lack_the_version(stack: Stack) -> None:
+    members: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello."}], **GREEDY}
+    short, full = (ask(stack, path, **members) for path in (CHAT.removeprefix("/v1"), CHAT))
+    assert (short.status, short.content) == (200, full.content)

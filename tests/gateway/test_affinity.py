@@ -408,4 +408,4 @@ async def test_methods_with_keys_come_from_the_protos() -> None:
         "/glimpse.v1.CompletionService/CreateCompletion",
         "/glimpse.v1.CompletionService/StreamCompletion",
     ]
-    assert rest_templates() == {CHAT, "/v1/completions"}
+    assert rest_templates() == {CHAT, "/v1/completions", "/chat/completions", "/completions"}

@@ -35,6 +35,13 @@ def test_paths_and_verbs_come_from_the_protos() -> None:
     assert paths["/v1/models/{model=**}"] == ["GET"]
 
 
+def test_each_path_works_without_its_version() -> None:
+    paths = descriptors.http_paths()
+    versioned = {path.removeprefix("/v1"): verbs for path, verbs in paths.items() if path.startswith("/v1/")}
+    assert versioned.keys() >= {"/chat/completions", "/completions", "/embeddings", "/rerank", "/score", "/models"}
+    assert {path: paths.get(path) for path in versioned} == versioned
+
+
 @pytest.mark.parametrize(
     ("template", "fits", "does_not_fit"),
     [

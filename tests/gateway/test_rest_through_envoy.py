@@ -26,6 +26,14 @@ async def test_bodies_pass_unchanged(http: aiohttp.ClientSession, backend: Backe
         assert answer.headers["content-type"] == "application/json"
 
 
+async def test_paths_work_without_their_version(http: aiohttp.ClientSession, backend: Backend) -> None:
+    async with http.post(CHAT.removeprefix("/v1"), data=b"{}") as chat, http.get("/models/org/name") as model:
+        assert (chat.status, await chat.read()) == (200, b"{}")
+        assert (model.status, await model.json()) == (200, {"id": "org/name"})
+    async with http.get(CHAT.removeprefix("/v1")) as refused:
+        assert refused.status == 405
+
+
 async def test_empty_body_reaches_the_server(http: aiohttp.ClientSession, backend: Backend) -> None:
     async with http.post(CHAT, data=b"") as answer:
         assert (answer.status, await answer.read()) == (200, b"")

@@ -32,6 +32,8 @@ class OpenAIServiceStub:
     Bodies pass through the gateway as `google.api.HttpBody`. The server decodes them into the typed request of the bound
     method, and encodes its response, by the rules of `dialect/openai.txtpb`. Request bodies are streams so that the
     gateway does not buffer them, and responses are streams so that one path can return JSON or server-sent events.
+
+    The paths without `/v1` are for clients whose base URL lacks it.
     """
 
     def __init__(self, channel):
@@ -93,6 +95,8 @@ class OpenAIServiceServicer:
     Bodies pass through the gateway as `google.api.HttpBody`. The server decodes them into the typed request of the bound
     method, and encodes its response, by the rules of `dialect/openai.txtpb`. Request bodies are streams so that the
     gateway does not buffer them, and responses are streams so that one path can return JSON or server-sent events.
+
+    The paths without `/v1` are for clients whose base URL lacks it.
     """
 
     def CreateChatCompletion(self, request_iterator, context):
@@ -220,6 +224,8 @@ class OpenAIService:
     Bodies pass through the gateway as `google.api.HttpBody`. The server decodes them into the typed request of the bound
     method, and encodes its response, by the rules of `dialect/openai.txtpb`. Request bodies are streams so that the
     gateway does not buffer them, and responses are streams so that one path can return JSON or server-sent events.
+
+    The paths without `/v1` are for clients whose base URL lacks it.
     """
 
     @staticmethod
