@@ -16,7 +16,7 @@ from pydantic import ByteSize, TypeAdapter
 from glimpse.gateway.address import Address
 from glimpse.gateway.authentication.filters import Authentication, parse_authentication
 from glimpse.gateway.authentication.tokens import Tokens, parse_tokens
-from glimpse.gateway.config import DEFAULT_LIMITS, Limits, write_config
+from glimpse.gateway.config import DEFAULT_LIMITS, GatewayOptions, Limits, write_config
 from glimpse.gateway.health import is_serving
 from glimpse.gateway.run import LIMITS_HERE, Envoy, GatewayError
 from glimpse.gateway.telemetry import Telemetry
@@ -169,18 +169,20 @@ def run(
         folder = run_dir or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         envoy = Envoy(
-            listen=listen,
-            upstream=upstream,
+            GatewayOptions(
+                listen=listen,
+                upstream=upstream,
+                allowed_origins=allow_origin,
+                allowed_hosts=allowed_host,
+                access_log=access_log,
+                tls=tls,
+                authentication=authentication,
+                upstream_tls=_checked(upstream_tls),
+                limits=Limits(max_connections=max_connections, max_heap_bytes=max_heap_bytes),
+                by_key=route_by_key,
+                telemetry=Telemetry(metrics=metrics_upstream, otlp=otlp_endpoint),
+            ),
             run_dir=folder,
-            allowed_origins=allow_origin,
-            allowed_hosts=allowed_host,
-            access_log=access_log,
-            tls=tls,
-            authentication=authentication,
-            upstream_tls=_checked(upstream_tls),
-            limits=Limits(max_connections=max_connections, max_heap_bytes=max_heap_bytes),
-            by_key=route_by_key,
-            telemetry=Telemetry(metrics=metrics_upstream, otlp=otlp_endpoint),
             drain_seconds=drain_seconds,
             num_workers=workers,
             log_level=log_level,
@@ -272,18 +274,20 @@ def config(
     folder.mkdir(parents=True, exist_ok=True)
     path = write_config(
         folder,
-        listen=listen,
-        upstream=upstream,
+        GatewayOptions(
+            listen=listen,
+            upstream=upstream,
+            allowed_origins=allow_origin,
+            allowed_hosts=allowed_host,
+            access_log=access_log,
+            tls=tls,
+            authentication=authentication,
+            upstream_tls=_checked(upstream_tls),
+            limits=Limits(max_connections=max_connections, max_heap_bytes=max_heap_bytes),
+            by_key=route_by_key,
+            telemetry=Telemetry(metrics=metrics_upstream, otlp=otlp_endpoint),
+        ),
         admin=admin,
-        allowed_origins=allow_origin,
-        allowed_hosts=allowed_host,
-        access_log=access_log,
-        tls=tls,
-        authentication=authentication,
-        upstream_tls=_checked(upstream_tls),
-        limits=Limits(max_connections=max_connections, max_heap_bytes=max_heap_bytes),
-        by_key=route_by_key,
-        telemetry=Telemetry(metrics=metrics_upstream, otlp=otlp_endpoint),
     )
     print(path)
 

@@ -61,6 +61,46 @@ class Limits:
 DEFAULT_LIMITS = Limits()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayOptions:
+    """What a gateway does, wherever its Envoy runs."""
+
+    listen: Address
+    """For clients. Port 0 takes a free one."""
+    upstream: Address | Sequence[Address]
+    """The gRPC addresses of the servers; a name may resolve to several replicas."""
+    allowed_origins: Sequence[str] = ()
+    """Origins of web pages that may call; "*" allows all. Empty: pages of this machine."""
+    allowed_hosts: Sequence[str] = ()
+    """Host names under which the gateway answers, in addition to those of this machine. Empty: no other on a loopback
+    address, any on others."""
+    access_log: bool = False
+    """Envoy writes a line for each request to standard output."""
+    tls: Tls | None = None
+    """The listener's certificate; Envoy must be able to read its files. None: plain text."""
+    authentication: Authentication = EVERYONE
+    """How the gateway learns who is calling."""
+    upstream_tls: UpstreamTls = NO_UPSTREAM_TLS
+    """TLS of connections to the servers."""
+    limits: Limits | None = None
+    """Bounds on connections and memory. None: the default ones, and no more connections than an Envoy that runs here
+    may have."""
+    by_key: bool | None = None
+    """Requests are routed by key. None: where there may be several servers."""
+    telemetry: Telemetry = NO_TELEMETRY
+    """Where metrics come from and traces go."""
+
+    @property
+    def upstreams(self) -> Sequence[Address]:
+        """The addresses of the servers, at least one."""
+        return [self.upstream] if isinstance(self.upstream, Address) else self.upstream
+
+    @property
+    def routes_by_key(self) -> bool:
+        """Requests are routed by key."""
+        return clusters.may_be_several(self.upstreams) if self.by_key is None else self.by_key
+
+
 _ACCESS_LOG_FORMAT = (
     "%START_TIME% %REQUEST_HEADER(X-ENVOY-ORIGINAL-METHOD?:METHOD)% %PATH(NQ:ORIG_OR_PATH)% "
     "%RESPONSE_CODE% %RESPONSE_CODE_DETAILS% received=%BYTES_RECEIVED% sent=%BYTES_SENT% ms=%DURATION% "
@@ -127,60 +167,43 @@ _LOCAL_REPLIES = (
 )
 
 
-def write_config(
-    folder: Path,
-    *,
-    listen: Address,
-    upstream: Address | Sequence[Address],
-    admin: Address | Path,
-    allowed_origins: Sequence[str],
-    allowed_hosts: Sequence[str] = (),
-    access_log: bool,
-    tls: Tls | None = None,
-    authentication: Authentication = EVERYONE,
-    upstream_tls: UpstreamTls = NO_UPSTREAM_TLS,
-    limits: Limits = DEFAULT_LIMITS,
-    by_key: bool | None = None,
-    telemetry: Telemetry = NO_TELEMETRY,
-) -> Path:
+def write_config(folder: Path, options: GatewayOptions, *, admin: Address | Path) -> Path:
     """Writes Envoy's configuration and the descriptor set that it refers to, and returns the former's path.
 
     Args:
         folder: where the files go; Envoy must see it under the same path.
-        listen: the address for clients.
-        upstream: the gRPC addresses of the servers; a name may resolve to several replicas.
+        options: what the gateway does.
         admin: the address of Envoy's admin interface, or the path of a Unix socket that Envoy creates.
-        allowed_origins: the origins of web pages that may call; "*" allows all. Default: pages of this machine.
-        allowed_hosts: host names under which the gateway answers, in addition to those of this machine. Default: no
-            other on a loopback address, any on others.
-        access_log: whether Envoy writes a line for each request to standard output.
-        tls: the listener's certificate; Envoy must be able to read its files. Default: plain text.
-        authentication: how the gateway learns who is calling. Default: everyone may call.
-        upstream_tls: TLS of connections to the servers. Default: plain text.
-        limits: bounds on connections and memory.
-        by_key: whether requests are routed by key. Default: where there may be several servers.
-        telemetry: where metrics come from and traces go.
     """
-    upstreams = [upstream] if isinstance(upstream, Address) else list(upstream)
-    if by_key is None:
-        by_key = clusters.may_be_several(upstreams)
-    max_pause = f"{limits.max_pause_seconds}s"
     descriptor_path = folder / "api.binpb"
     descriptor_path.write_bytes(descriptors.descriptor_set().SerializeToString())
-    values: dict[str, Any] = {
-        "stat_prefix": STAT_PREFIX,
-        "listen_host": listen.host,
-        "listen_port": listen.port,
-        "bootstrap_extensions": [affinity.bootstrap_extension()] if by_key else [],
+    values = {
         "admin": {"pipe": {"path": str(admin), "mode": 0o600}} if isinstance(admin, Path) else _socket_address(admin),
         "descriptor_path": str(descriptor_path),
+        **_values(options, folder),
+    }
+    texts = {name: json.dumps(value) for name, value in values.items()} | _blocks(options, folder)
+    config_path = folder / "envoy.yaml"
+    config_path.write_text(_fill((_HERE / "envoy.template.yaml").read_text(), texts))
+    return config_path
+
+
+def _values(options: GatewayOptions, folder: Path) -> dict[str, Any]:
+    """Returns values of the template by their names."""
+    limits = options.limits or DEFAULT_LIMITS
+    origins, hosts = options.allowed_origins, options.allowed_hosts
+    return {
+        "stat_prefix": STAT_PREFIX,
+        "listen_host": options.listen.host,
+        "listen_port": options.listen.port,
+        "bootstrap_extensions": [affinity.bootstrap_extension()] if options.routes_by_key else [],
         "transcoded_services": [service.full_name for service in descriptors.transcoded_services()],
-        "allowed_origins": origin_matchers(allowed_origins),
-        "request_checks": request_checks(listen, origins=allowed_origins, hosts=allowed_hosts),
+        "allowed_origins": origin_matchers(origins),
+        "request_checks": request_checks(options.listen, origins=origins, hosts=hosts),
         "allowed_methods": ", ".join(_allowed_methods()),
-        "access_log": [_access_log()] if access_log else [],
-        "tracing": telemetry.tracing,
-        "transport_socket": listener_socket(tls, folder),
+        "access_log": [_access_log()] if options.access_log else [],
+        "tracing": options.telemetry.tracing,
+        "transport_socket": listener_socket(options.tls, folder),
         "missing_host": _json_body(_MISSING_HOST),
         "max_connections": limits.max_connections,
         "max_heap_bytes": limits.max_heap_bytes,
@@ -192,7 +215,13 @@ def write_config(
         "max_streams": _MAX_STREAMS,
         "downstream_window_bytes": 64 * _BUFFER_BYTES,
     }
-    blocks = {
+
+
+def _blocks(options: GatewayOptions, folder: Path) -> dict[str, str]:
+    """Returns lines of YAML by their names in the template."""
+    by_key, telemetry, authentication = options.routes_by_key, options.telemetry, options.authentication
+    max_pause = f"{(options.limits or DEFAULT_LIMITS).max_pause_seconds}s"
+    return {
         "telemetry_routes": _items(telemetry.routes),
         "telemetry_clusters": _items(telemetry.clusters),
         "local_replies": _items([_local_reply_mapper(reply) for reply in _LOCAL_REPLIES]),
@@ -203,14 +232,10 @@ def write_config(
         "authentication_filters": _items(http_filters(authentication)),
         "authentication_clusters": _items(authentication_clusters(authentication)),
         "authentication_options": lines(route_options(authentication)),
-        "clusters": _clusters(upstreams, upstream_tls, folder, by_key=by_key),
+        "clusters": _clusters(options.upstreams, options.upstream_tls, folder, by_key=by_key),
         "requests_lua": (_HERE / "requests.lua").read_text(),
         "errors_lua": (_HERE / "errors.lua").read_text(),
     }
-    texts = {name: json.dumps(value) for name, value in values.items()} | blocks
-    config_path = folder / "envoy.yaml"
-    config_path.write_text(_fill((_HERE / "envoy.template.yaml").read_text(), texts))
-    return config_path
 
 
 def _fill(template: str, texts: dict[str, str]) -> str:

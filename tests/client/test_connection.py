@@ -13,6 +13,7 @@ import pytest
 
 from glimpse import Client
 from glimpse.client import GlimpseError, Tls
+from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.run import Envoy
 from glimpse.gateway.tls import Tls as GatewayTls
 from glimpse.v1 import model_pb2
@@ -132,7 +133,7 @@ async def test_calls_the_gateway_over_tls(kind: str, tmp_path: Path) -> None:
         {"tls": Tls(ca=ca, certificate=certificate, key=key, server_name="localhost")},
         {"credentials": grpc.ssl_channel_credentials(ca.read_bytes(), key.read_bytes(), certificate.read_bytes())},
     ]
-    async with Envoy(listen=ANY_PORT, upstream=backend.address, run_dir=tmp_path, tls=server) as envoy:
+    async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=backend.address, tls=server), run_dir=tmp_path) as envoy:
         for each in security:
             async with opened(kind, str(envoy.address), **each) as client:
                 assert (await client.count_tokens("Hello")).prompt_tokens == 7

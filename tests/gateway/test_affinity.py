@@ -18,7 +18,7 @@ import pytest_asyncio
 from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.gateway.authentication.filters import Authentication
-from glimpse.gateway.config import Limits
+from glimpse.gateway.config import GatewayOptions, Limits
 from glimpse.gateway.replicas.affinity import BODY_BYTES, KEY_HEADER, NO_KEY, grpc_paths, rest_templates
 from glimpse.gateway.run import Envoy
 from glimpse.server.identity.api_keys import Caller, key_line
@@ -83,7 +83,9 @@ async def replicas(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Re
     options = [("grpc.max_send_message_length", -1)]
     limits = Limits(max_pause_seconds=1)
     async with (
-        Envoy(listen=ANY_PORT, upstream=upstream, run_dir=tmp_path_factory.mktemp("envoy"), limits=limits) as envoy,
+        Envoy(
+            GatewayOptions(listen=ANY_PORT, upstream=upstream, limits=limits), run_dir=tmp_path_factory.mktemp("envoy")
+        ) as envoy,
         aiohttp.ClientSession(envoy.url) as http,
         grpc.aio.insecure_channel(str(envoy.address), options=options) as channel,
     ):
@@ -369,7 +371,9 @@ async def test_the_same_key_of_another_tenant_is_another_key(tmp_path: Path, rep
     upstream = [backend.address for backend in replicas.backends]
     authentication = Authentication(api_keys=tmp_path / "keys")
     async with (
-        Envoy(listen=ANY_PORT, upstream=upstream, run_dir=tmp_path, authentication=authentication) as envoy,
+        Envoy(
+            GatewayOptions(listen=ANY_PORT, upstream=upstream, authentication=authentication), run_dir=tmp_path
+        ) as envoy,
         aiohttp.ClientSession(envoy.url) as http,
     ):
         mesh = Replicas(backends=replicas.backends, http=http, channel=replicas.channel)
@@ -393,7 +397,7 @@ async def test_one_server_needs_no_keys(backend: Backend, http: aiohttp.ClientSe
 
 async def test_flag_turns_keys_off(tmp_path: Path, backend: Backend) -> None:
     async with (
-        Envoy(listen=ANY_PORT, upstream=[backend.address] * 2, by_key=False, run_dir=tmp_path) as envoy,
+        Envoy(GatewayOptions(listen=ANY_PORT, upstream=[backend.address] * 2, by_key=False), run_dir=tmp_path) as envoy,
         aiohttp.ClientSession(envoy.url) as session,
         session.post(CHAT, json={"prompt_cache_key": "k"}) as answer,
     ):

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from glimpse.gateway.authentication.filters import Authentication, parse_authentication
 from glimpse.gateway.authentication.tokens import parse_tokens
+from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.run import Envoy
 from glimpse.gateway.tls import Tls
 from glimpse.server.identity.api_keys import Caller, key_line
@@ -56,7 +57,7 @@ async def checking(
     authentication = Authentication(api_keys=keys)
     run_dir = tmp_path_factory.mktemp("checking")
     async with Envoy(
-        listen=ANY_PORT, upstream=shared_backend.address, run_dir=run_dir, authentication=authentication
+        GatewayOptions(listen=ANY_PORT, upstream=shared_backend.address, authentication=authentication), run_dir=run_dir
     ) as running:
         yield running
 
@@ -149,7 +150,8 @@ async def test_certificate_gives_the_tenant(backend: Backend, tmp_path: Path) ->
     trusting.load_cert_chain(FILES / "tenant.pem", FILES / "tenant.key")
     async with (
         Envoy(
-            listen=ANY_PORT, upstream=backend.address, run_dir=tmp_path, tls=MUTUAL, authentication=authentication
+            GatewayOptions(listen=ANY_PORT, upstream=backend.address, tls=MUTUAL, authentication=authentication),
+            run_dir=tmp_path,
         ) as envoy,
         aiohttp.ClientSession(envoy.url) as session,
         session.post(CHAT, data="{}", headers=JSON | {"x-glimpse-tenant": "forged"}, ssl=trusting) as answer,
@@ -167,7 +169,10 @@ async def test_token_gives_the_tenant(backend: Backend, tmp_path: Path, where: s
         tokens = parse_tokens(str(tmp_path / "jwks") if where == "file" else url, ISSUER, AUDIENCE, "sub")
         authentication = Authentication(api_keys=tmp_path / "keys", tokens=tokens)
         async with (
-            Envoy(listen=ANY_PORT, upstream=backend.address, run_dir=tmp_path, authentication=authentication) as envoy,
+            Envoy(
+                GatewayOptions(listen=ANY_PORT, upstream=backend.address, authentication=authentication),
+                run_dir=tmp_path,
+            ) as envoy,
             aiohttp.ClientSession(envoy.url) as session,
         ):
 

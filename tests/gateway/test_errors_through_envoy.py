@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from glimpse.gateway.address import Address
+from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.run import Envoy
 from glimpse.v1 import model_pb2, model_pb2_grpc
 from tests.gateway.backend import Backend, Context, Requests, Script, abort, event, read
@@ -217,7 +218,7 @@ async def test_upstream_that_is_no_server_is_unavailable(tmp_path: Path) -> None
 
     async with await asyncio.start_server(speak_http1, "127.0.0.1", 0) as other:
         upstream = Address(host="127.0.0.1", port=other.sockets[0].getsockname()[1])
-        async with Envoy(listen=ANY_PORT, upstream=upstream, run_dir=tmp_path) as envoy:
+        async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=upstream), run_dir=tmp_path) as envoy:
             async with aiohttp.ClientSession(envoy.url) as session, session.post(CHAT, data=b"{}") as answer:
                 assert (answer.status, await answer.json()) == (503, UNAVAILABLE)
             async with grpc.aio.insecure_channel(str(envoy.address)) as channel:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from google.api.httpbody_pb2 import HttpBody
 
-from glimpse.gateway.config import Limits
+from glimpse.gateway.config import GatewayOptions, Limits
 from glimpse.gateway.run import Envoy, GatewayError
 from tests.gateway.backend import Backend, Context, Requests, event
 from tests.gateway.conftest import ANY_PORT
@@ -41,7 +41,9 @@ async def is_served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
 
 async def test_closes_connections_over_the_limit(backend: Backend, tmp_path: Path) -> None:
     limits = Limits(max_connections=3)
-    async with Envoy(listen=ANY_PORT, upstream=backend.address, run_dir=tmp_path, limits=limits) as envoy:
+    async with Envoy(
+        GatewayOptions(listen=ANY_PORT, upstream=backend.address, limits=limits), run_dir=tmp_path
+    ) as envoy:
         connections = [await connect(envoy) for _ in range(5)]
         served = [await is_served(*connection) for connection in connections]
         assert sum(served) == 3
@@ -63,13 +65,15 @@ async def _is_new_connection_served(envoy: Envoy) -> bool:
 async def test_refuses_more_connections_than_files(tmp_path: Path) -> None:
     with pytest.raises(GatewayError, match="'--max-connections': expected at most"):
         await Envoy(
-            listen=ANY_PORT, upstream=ANY_PORT, run_dir=tmp_path, limits=Limits(max_connections=1 << 40)
+            GatewayOptions(listen=ANY_PORT, upstream=ANY_PORT, limits=Limits(max_connections=1 << 40)), run_dir=tmp_path
         ).start()
 
 
 async def test_closes_silent_connections(backend: Backend, tmp_path: Path) -> None:
     limits = Limits(max_idle_seconds=1)
-    async with Envoy(listen=ANY_PORT, upstream=backend.address, run_dir=tmp_path, limits=limits) as envoy:
+    async with Envoy(
+        GatewayOptions(listen=ANY_PORT, upstream=backend.address, limits=limits), run_dir=tmp_path
+    ) as envoy:
         silent, idle = await connect(envoy), await connect(envoy)
         assert await is_served(*idle)
         for reader, writer in (silent, idle):
@@ -114,7 +118,7 @@ async def test_memory_stays_bounded_while_the_server_does_not_read(backend: Back
         return answer
 
     backend.script, sent = script, list[int]()
-    async with Envoy(listen=ANY_PORT, upstream=backend.address, run_dir=tmp_path) as envoy:
+    async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=backend.address), run_dir=tmp_path) as envoy:
         before = resident_mib(envoy.process_id)
         clients = [asyncio.create_task(send(await connect(envoy))) for _ in range(10)]
         async with asyncio.timeout(60):

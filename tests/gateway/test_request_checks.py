@@ -11,6 +11,7 @@ import pytest
 from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.gateway.address import Address
+from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.run import Envoy
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import model_pb2
@@ -94,11 +95,13 @@ async def statuses(envoy: Envoy, requests: Mapping[str, str]) -> dict[tuple[str,
 
 async def test_flags_allow_hosts_and_origins(backend: Backend, tmp_path: Path) -> None:
     async with Envoy(
-        listen=ANY_PORT,
-        upstream=backend.address,
+        GatewayOptions(
+            listen=ANY_PORT,
+            upstream=backend.address,
+            allowed_hosts=["API.example"],
+            allowed_origins=["https://app.example"],
+        ),
         run_dir=tmp_path,
-        allowed_hosts=["API.example"],
-        allowed_origins=["https://app.example"],
     ) as envoy:
         assert await statuses(
             envoy,
@@ -120,7 +123,7 @@ async def test_flags_allow_hosts_and_origins(backend: Backend, tmp_path: Path) -
 
 async def test_public_listener_serves_any_host_but_not_any_origin(backend: Backend, tmp_path: Path) -> None:
     listen = Address(host="0.0.0.0", port=0)
-    async with Envoy(listen=listen, upstream=backend.address, run_dir=tmp_path) as envoy:
+    async with Envoy(GatewayOptions(listen=listen, upstream=backend.address), run_dir=tmp_path) as envoy:
         requests = {"api.example": "https://api.example", "other.example:8080": "https://evil.example"}
         assert list((await statuses(envoy, requests)).values()) == [200, 403]
 
@@ -128,7 +131,8 @@ async def test_public_listener_serves_any_host_but_not_any_origin(backend: Backe
 async def test_public_listener_with_allowed_hosts_refuses_others(backend: Backend, tmp_path: Path) -> None:
     listen = Address(host="0.0.0.0", port=0)
     async with Envoy(
-        listen=listen, upstream=backend.address, run_dir=tmp_path, allowed_hosts=["api.example"], allowed_origins=["*"]
+        GatewayOptions(listen=listen, upstream=backend.address, allowed_hosts=["api.example"], allowed_origins=["*"]),
+        run_dir=tmp_path,
     ) as envoy:
         requests = {"api.example": "https://any.example", "localhost": "", "evil.example": ""}
         assert list((await statuses(envoy, requests)).values()) == [200, 200, 403]

@@ -13,6 +13,7 @@ import pytest
 from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.gateway.address import Address
+from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.run import Envoy, GatewayError
 from tests.gateway.backend import Backend, Context, Requests, event, start_backend
 from tests.gateway.conftest import ANY_PORT
@@ -31,7 +32,7 @@ async def health_becomes(url: str, status: int) -> None:
 
 async def test_health_follows_the_backend(tmp_path: Path) -> None:
     backend = await start_backend()
-    async with Envoy(listen=ANY_PORT, upstream=backend.address, run_dir=tmp_path) as envoy:
+    async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=backend.address), run_dir=tmp_path) as envoy:
         url = f"http://{envoy.address}"
         await health_becomes(url, 200)
         backend.serving = False
@@ -52,7 +53,7 @@ async def test_health_follows_the_backend(tmp_path: Path) -> None:
 
 async def test_unhealthy_server_still_gets_requests(tmp_path: Path) -> None:
     backend = await start_backend()
-    async with Envoy(listen=ANY_PORT, upstream=backend.address, run_dir=tmp_path) as envoy:
+    async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=backend.address), run_dir=tmp_path) as envoy:
         backend.serving = False
         await health_becomes(f"http://{envoy.address}", 503)
         async with (
@@ -69,25 +70,25 @@ async def test_port_in_use_names_the_flag(tmp_path: Path) -> None:
         taken.listen()
         listen = Address(host="127.0.0.1", port=taken.getsockname()[1])
         with pytest.raises(GatewayError, match=f"{listen} is in use; choose another address with --listen"):
-            async with Envoy(listen=listen, upstream=ANY_PORT, run_dir=tmp_path):
+            async with Envoy(GatewayOptions(listen=listen, upstream=ANY_PORT), run_dir=tmp_path):
                 pass
 
 
 async def test_second_gateway_cannot_share_the_port(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    async with Envoy(listen=ANY_PORT, upstream=ANY_PORT, run_dir=tmp_path / "a") as first:
+    async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=ANY_PORT), run_dir=tmp_path / "a") as first:
         with pytest.raises(GatewayError, match="is in use"):
-            async with Envoy(listen=first.address, upstream=ANY_PORT, run_dir=tmp_path / "b"):
+            async with Envoy(GatewayOptions(listen=first.address, upstream=ANY_PORT), run_dir=tmp_path / "b"):
                 pass
 
 
 async def test_run_dir_is_reusable_after_a_kill(tmp_path: Path) -> None:
-    first = Envoy(listen=ANY_PORT, upstream=ANY_PORT, run_dir=tmp_path)
+    first = Envoy(GatewayOptions(listen=ANY_PORT, upstream=ANY_PORT), run_dir=tmp_path)
     await first.start()
     os.kill(first.process_id, signal.SIGKILL)
     assert await first.wait() == -signal.SIGKILL
-    async with Envoy(listen=ANY_PORT, upstream=ANY_PORT, run_dir=tmp_path) as second:
+    async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=ANY_PORT), run_dir=tmp_path) as second:
         assert second.address.port != 0
 
 

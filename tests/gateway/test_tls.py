@@ -14,6 +14,7 @@ import pytest
 from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.gateway.cli import app
+from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.health import is_serving
 from glimpse.gateway.run import Envoy, GatewayError
 from glimpse.gateway.tls import Tls, UpstreamTls, parse_tls
@@ -33,7 +34,9 @@ CHAT = "/v1/chat/completions"
 @pytest.fixture(params=[GATEWAY, MUTUAL], ids=["TLS", "mutual"])
 async def gateway(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Tls, Envoy]]:
     backend = await start_backend()
-    async with Envoy(listen=ANY_PORT, upstream=backend.address, run_dir=tmp_path, tls=request.param) as envoy:
+    async with Envoy(
+        GatewayOptions(listen=ANY_PORT, upstream=backend.address, tls=request.param), run_dir=tmp_path
+    ) as envoy:
         yield request.param, envoy
     await backend.server.stop(0)
 
@@ -99,7 +102,7 @@ async def test_takes_a_new_certificate_and_keeps_open_calls(tmp_path: Path) -> N
         return presented.strip() == (FILES / f"{name}.pem").read_text().strip()
 
     move_in("gateway")
-    async with Envoy(listen=ANY_PORT, upstream=backend.address, run_dir=tmp_path, tls=own) as envoy:
+    async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=backend.address, tls=own), run_dir=tmp_path) as envoy:
         assert presents("gateway")
         async with aiohttp.ClientSession(envoy.url) as session:
             begun, replaced = asyncio.Event(), asyncio.Event()
@@ -136,7 +139,7 @@ async def test_connects_to_servers_with_mutual_tls(tls: UpstreamTls, status: int
     credentials = grpc.ssl_server_credentials([pair], (FILES / "ca.pem").read_bytes(), require_client_auth=True)
     backend = await start_backend(credentials=credentials)
     async with (
-        Envoy(listen=ANY_PORT, upstream=backend.address, run_dir=tmp_path, upstream_tls=tls) as envoy,
+        Envoy(GatewayOptions(listen=ANY_PORT, upstream=backend.address, upstream_tls=tls), run_dir=tmp_path) as envoy,
         aiohttp.ClientSession(envoy.url) as session,
         session.post(CHAT, data=b"hello") as answer,
     ):

