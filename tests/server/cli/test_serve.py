@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from glimpse.gateway import cli as gateway_cli
+from glimpse.gateway.cli import main as gateway_cli
 from glimpse.server.cli import serve
 from glimpse.server.cli.main import app
 from glimpse.server.settings import Settings
@@ -20,4 +20,4 @@ def test_collector_of_traces_reaches_the_gateway(monkeypatch: pytest.MonkeyPatch
     command, bound, _ = app.parse_args(["up", "--otlp-endpoint=collector:4317"], exit_on_error=False, print_error=False)
     command(*bound.args, **bound.kwargs)
     _, bound, _ = gateway_cli.app.parse_args(["run", *passed], exit_on_error=False)
-    assert str(bound.arguments["otlp_endpoint"]) == "collector:4317"
+    assert str(bound.arguments["flags"].otlp_endpoint) == "collector:4317"

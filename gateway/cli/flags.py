@@ -1,0 +1,147 @@
+"""Flags of `glimpse gateway`: those that its commands have in common, and what they are together.
+
+The docstring under a field is its help text.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter, Token
+from cyclopts.validators import Number
+from pydantic import ByteSize, TypeAdapter, ValidationError
+
+from glimpse.gateway.address import Address
+from glimpse.gateway.authentication.filters import parse_authentication
+from glimpse.gateway.authentication.tokens import parse_tokens
+from glimpse.gateway.config import DEFAULT_LIMITS, GatewayOptions, Limits
+from glimpse.gateway.telemetry import Telemetry
+from glimpse.gateway.tls import NO_UPSTREAM_TLS, UpstreamTls, parse_tls
+
+_MIN_HEAP_BYTES = 64 << 20
+"""Envoy itself needs about half of it."""
+
+
+def _human_readable(size: int) -> str:
+    return ByteSize(size).human_readable()
+
+
+def _address(_: type[Address], tokens: list[Token]) -> Address:
+    return Address.parse(tokens[0].value)
+
+
+def _addresses(_: type[tuple[Address, ...]], tokens: list[Token]) -> tuple[Address, ...]:
+    return tuple(Address.parse(token.value) for token in tokens)
+
+
+def _bytes(_: type[int], tokens: list[Token]) -> int:
+    try:
+        return TypeAdapter(ByteSize).validate_python(tokens[0].value)
+    except ValidationError:
+        raise ValueError(f"expected a size such as 2GiB, got {tokens[0].value!r}") from None
+
+
+AddressFlag = Annotated[Address, Parameter(converter=_address, n_tokens=1, accepts_keys=False)]
+Seconds = Annotated[int, Parameter(validator=Number(gte=0))]
+Count = Annotated[int, Parameter(validator=Number(gte=1))]
+MaxConnections = Annotated[Count, Parameter(help="Most connections of clients. Further ones are closed at once.")]
+"""Its default differs between the commands."""
+
+_Addresses = Annotated[
+    tuple[Address, ...],
+    # Not JSON: the address [::1]:50051 begins like a list.
+    Parameter(converter=_addresses, n_tokens=1, accepts_keys=False, negative="", json_list=False),
+]
+_Names = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
+_Size = Annotated[int, Parameter(converter=_bytes, validator=Number(gte=_MIN_HEAP_BYTES), show_default=_human_readable)]
+
+LISTEN = Address(host="127.0.0.1", port=8080)
+UPSTREAM = Address(host="127.0.0.1", port=50051)
+
+
+class FlagError(Exception):
+    """Flags contradict each other, or name a file that cannot be used. The message is for the user."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayFlags:
+    """What a gateway does, wherever its Envoy runs."""
+
+    upstream: _Addresses = (UPSTREAM,)
+    """A server's gRPC address; a name may resolve to several. Repeat the flag for more."""
+    route_by_key: bool | None = None
+    """Send requests with the same prompt_cache_key, or the same beginning of a conversation, to the same server.
+    Default: where there may be several, that is, with several addresses or a name."""
+    allow_origin: _Names = ()
+    """Origin of web pages that may call, such as https://app.example; "*" allows all. Default: pages of this
+    machine."""
+    allowed_host: _Names = ()
+    """Host name under which the gateway answers, in addition to localhost. Default: no other on a loopback address,
+    against web pages whose names resolve to it; any on other addresses."""
+    access_log: bool = False
+    """Write a line for each request to standard output."""
+    metrics_upstream: AddressFlag | None = None
+    """The server's Prometheus endpoint, to be served as /metrics. For a gateway with a single server. Default: none."""
+    otlp_endpoint: AddressFlag | None = None
+    """Collector that takes spans as OTLP over gRPC, without TLS. Default: the gateway has no spans."""
+    tls_certificate: Path | None = None
+    """PEM file of the gateway's certificate. Turns TLS on. Default: plain text."""
+    tls_key: Path | None = None
+    """PEM file of the certificate's private key."""
+    tls_client_ca: Path | None = None
+    """PEM file of the CA that signs client certificates, which are then required (mutual TLS)."""
+    api_keys: Path | None = None
+    """File with the hashes of API keys and their tenants, as the server's. It is read again when it changes. Requests
+    then need a credential, except for health."""
+    jwt_jwks: str | None = None
+    """File or URL with the public keys (JWKS) of an identity provider, whose JWTs are then credentials too. A URL is
+    fetched again every 5 minutes, a file is read at the start."""
+    jwt_issuer: str | None = None
+    """Issuer (`iss`) of valid JWTs."""
+    jwt_audience: str | None = None
+    """Audience (`aud`) of valid JWTs."""
+    jwt_tenant_claim: str = "sub"
+    """Claim of JWTs that names the tenant."""
+    tenant_from_certificate: Annotated[bool, Parameter(negative="")] = False
+    """The tenant of a request is the first URI, else the first DNS name, of the client's certificate."""
+    upstream_tls: UpstreamTls = NO_UPSTREAM_TLS
+    """TLS of connections to the servers."""
+    max_heap_bytes: _Size = DEFAULT_LIMITS.max_heap_bytes
+    """Envoy's memory, such as 2GiB. Near it, requests are refused with 503."""
+
+    def options(self, *, listen: Address, max_connections: int) -> GatewayOptions:
+        """Checks the flags together. Raises FlagError."""
+        try:
+            tls = parse_tls(self.tls_certificate, self.tls_key, self.tls_client_ca)
+            tokens = parse_tokens(self.jwt_jwks, self.jwt_issuer, self.jwt_audience, self.jwt_tenant_claim)
+            authentication = parse_authentication(
+                self.api_keys, tokens=tokens, by_certificate=self.tenant_from_certificate, tls=tls
+            )
+        except ValueError as error:
+            raise FlagError(str(error)) from error
+        return GatewayOptions(
+            listen=listen,
+            upstream=self.upstream,
+            allowed_origins=self.allow_origin,
+            allowed_hosts=self.allowed_host,
+            access_log=self.access_log,
+            tls=tls,
+            authentication=authentication,
+            upstream_tls=checked(self.upstream_tls),
+            limits=Limits(max_connections=max_connections, max_heap_bytes=self.max_heap_bytes),
+            by_key=self.route_by_key,
+            telemetry=Telemetry(metrics=self.metrics_upstream, otlp=self.otlp_endpoint),
+        )
+
+
+DEFAULTS = GatewayFlags()
+
+
+def checked(tls: UpstreamTls) -> UpstreamTls:
+    """Returns its argument. Raises FlagError if the flags cannot be used together."""
+    try:
+        tls.check()
+    except ValueError as error:
+        raise FlagError(str(error)) from error
+    return tls

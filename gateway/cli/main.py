@@ -1,0 +1,167 @@
+"""The command `glimpse gateway`: run Envoy, write its configuration for an Envoy elsewhere, check a server's health."""
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import App, CycloptsError, Parameter
+from cyclopts.config import Env
+
+from glimpse.gateway.address import Address
+from glimpse.gateway.cli.flags import (
+    DEFAULTS,
+    LISTEN,
+    UPSTREAM,
+    AddressFlag,
+    Count,
+    FlagError,
+    GatewayFlags,
+    MaxConnections,
+    Seconds,
+    checked,
+)
+from glimpse.gateway.config import DEFAULT_LIMITS, write_config
+from glimpse.gateway.health import is_serving
+from glimpse.gateway.run import LIMITS_HERE, Envoy, GatewayError
+from glimpse.gateway.tls import NO_UPSTREAM_TLS, UpstreamTls
+
+_ADMIN = Address(host="127.0.0.1", port=9901)
+# One worker handles tens of thousands of events per second; the other cores are for the model.
+_WORKERS = max(1, (os.cpu_count() or 1) // 4)
+
+_PARENT_POLL_SECONDS = 0.5
+_USAGE_STATUS = 2
+"""Exit status after wrong flags, as the server's."""
+
+app = App(
+    name="glimpse gateway",
+    help="Envoy in front of Glimpse's gRPC server: OpenAI's REST and SSE, grpc-web and gRPC on one port.",
+    version_flags=[],
+    config=Env("GLIMPSE_GATEWAY_", command=False),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command that the arguments name. None: this process's arguments."""
+    try:
+        app(arguments, exit_on_error=False, print_error=False)
+    except (CycloptsError, FlagError) as error:
+        from glimpse.server.cli.flag_errors import explain_flags  # noqa: PLC0415 - only a refusal needs it
+
+        reason = explain_flags(error) if isinstance(error, CycloptsError) else error
+        print(f"glimpse gateway: {reason}", file=sys.stderr)
+        sys.exit(_USAGE_STATUS)
+    except GatewayError as error:
+        sys.exit(f"glimpse gateway: {error}")
+
+
+@app.command
+def run(
+    *,
+    listen: AddressFlag = LISTEN,
+    flags: GatewayFlags = DEFAULTS,
+    max_connections: MaxConnections = LIMITS_HERE.max_connections,
+    drain_seconds: Seconds = 30,
+    workers: Count = _WORKERS,
+    log_level: Literal["debug", "info", "warning", "error"] = "warning",
+    run_dir: Path | None = None,
+    end_with_parent: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Run Envoy in the foreground. SIGTERM or Ctrl-C drains and stops it; a second one stops it at once.
+
+    Parameters
+    ----------
+    listen
+        Address for clients. Port 0 takes a free one.
+    drain_seconds
+        How long a stop waits for running requests.
+    workers
+        Envoy's worker threads.
+    log_level
+        Level of Envoy's log.
+    run_dir
+        Folder for the configuration, the admin socket and Envoy's log. Default: a temporary one.
+    end_with_parent
+        Stop, as on SIGTERM, when the parent process exits.
+    """
+    options = flags.options(listen=listen, max_connections=max_connections)
+    with tempfile.TemporaryDirectory(prefix="glimpse-gateway-") as temporary:
+        folder = run_dir or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        envoy = Envoy(options, run_dir=folder, drain_seconds=drain_seconds, num_workers=workers, log_level=log_level)
+        return asyncio.run(_serve(envoy, end_with_parent=end_with_parent))
+
+
+@app.command
+def config(
+    folder: Path,
+    *,
+    listen: AddressFlag = LISTEN,
+    admin: AddressFlag = _ADMIN,
+    flags: GatewayFlags = DEFAULTS,
+    max_connections: MaxConnections = DEFAULT_LIMITS.max_connections,
+) -> None:
+    """Write envoy.yaml, and api.binpb that it refers to, for an Envoy that you run yourself.
+
+    Parameters
+    ----------
+    folder
+        Where the files go. Envoy must see it under the same path.
+    listen
+        Address for clients.
+    admin
+        Address of Envoy's admin interface. Keep it private: it can stop the gateway.
+    """
+    options = flags.options(listen=listen, max_connections=max_connections)
+    folder = folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    print(write_config(folder, options, admin=admin))
+
+
+@app.command
+def health(*, upstream: AddressFlag = UPSTREAM, upstream_tls: UpstreamTls = NO_UPSTREAM_TLS) -> int:
+    """Check a server's health. The exit status is 0 while it is SERVING.
+
+    Parameters
+    ----------
+    upstream
+        The server's gRPC address.
+    """
+    return 0 if is_serving(upstream, checked(upstream_tls)) else 1
+
+
+async def _serve(envoy: Envoy, *, end_with_parent: bool) -> int:
+    """Runs Envoy until a signal or the end of the parent process. Raises GatewayError if Envoy exits on its own."""
+    parent = os.getppid()
+    interrupted, forced = asyncio.Event(), asyncio.Event()
+
+    def on_signal() -> None:
+        (forced if interrupted.is_set() else interrupted).set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, on_signal)
+    async with envoy:
+        print(f"Gateway on {envoy.url}", flush=True)
+        ended = asyncio.create_task(envoy.wait())
+        reasons = [asyncio.create_task(_orphaned(parent))] if end_with_parent else []
+        await _first(ended, asyncio.create_task(interrupted.wait()), *reasons)
+        if ended.done():
+            raise GatewayError(f"Envoy ended with status {ended.result()}:\n{envoy.log_tail()}")
+        await _first(asyncio.create_task(envoy.drain()), asyncio.create_task(forced.wait()), ended)
+    return 0
+
+
+async def _orphaned(parent: int) -> None:
+    """Waits until the process has a new parent. Polls: an orphan gets no notice."""
+    while os.getppid() == parent:  # noqa: ASYNC110
+        await asyncio.sleep(_PARENT_POLL_SECONDS)
+
+
+async def _first(*tasks: asyncio.Task[object]) -> None:
+    """Waits for the first of the tasks to end."""
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

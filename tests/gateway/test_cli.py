@@ -1,0 +1,67 @@
+"""Flags of `glimpse gateway`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from glimpse.gateway.cli.main import app, main
+from glimpse.gateway.config import DEFAULT_LIMITS
+from glimpse.gateway.run import LIMITS_HERE
+
+GATEWAY_PEM = Path(__file__).with_name("certificates") / "gateway.pem"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--bogus"], "Unknown option: --bogus."),
+        (["--listen=8080"], "'--listen': expected an address such as 127.0.0.1:8080, got '8080'"),
+        (["--upstream=[::1]"], "'--upstream': expected an address such as 127.0.0.1:8080, got '[::1]'"),
+        (["--max-heap-bytes=much"], "'--max-heap-bytes': expected a size such as 2GiB, got 'much'"),
+        (["--max-connections=many"], "'--max-connections': expected an integer, got 'many'"),
+        ([f"--tls-certificate={GATEWAY_PEM}"], "'--tls-certificate' requires --tls-certificate and --tls-key"),
+        (["--upstream-server-name=glimpse"], "'--upstream-server-name' requires --upstream-ca"),
+        (["--jwt-issuer=me"], "'--jwt-issuer' and '--jwt-audience' require --jwt-jwks"),
+        (["--tenant-from-certificate"], "'--tenant-from-certificate' requires --tls-client-ca"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "config"])
+def test_wrong_flags_have_the_server_s_exit_status(
+    command: str,
+    flags: Sequence[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = [str(tmp_path / "new")] if command == "config" else []
+    with pytest.raises(SystemExit) as ended:
+        main([command, *folder, *flags])
+    output = capsys.readouterr()
+    assert (ended.value.code, output.out) == (2, "")
+    assert output.err.startswith(f"glimpse gateway: {message}")
+    assert not (tmp_path / "new").exists()
+
+
+def test_several_upstreams_may_have_ipv6_addresses() -> None:
+    _, bound, _ = app.parse_args(["run", "--upstream=[::1]:50051", "--upstream=b:1"], exit_on_error=False)
+    assert [str(address) for address in bound.arguments["flags"].upstream] == ["[::1]:50051", "b:1"]
+
+
+def test_common_flags_are_the_same_in_both_commands() -> None:
+    _, of_run, _ = app.parse_args(["run", "--access-log", "--max-heap-bytes=1GiB"], exit_on_error=False)
+    _, of_config, _ = app.parse_args(["config", "/", "--access-log", "--max-heap-bytes=1GiB"], exit_on_error=False)
+    assert of_run.arguments["flags"] == of_config.arguments["flags"]
+    assert (of_run.arguments["flags"].access_log, of_run.arguments["flags"].max_heap_bytes) == (True, 1 << 30)
+
+
+@pytest.mark.parametrize(
+    ("command", "most"),
+    [(["run"], LIMITS_HERE.max_connections), (["config", "/"], DEFAULT_LIMITS.max_connections)],
+    ids=["run", "config"],
+)
+def test_connections_are_bounded_by_where_envoy_runs(command: Sequence[str], most: int) -> None:
+    for flags in ([], ["--access-log"]):
+        called, bound, _ = app.parse_args([*command, *flags], exit_on_error=False)
+        bound.apply_defaults()
+        assert bound.arguments["max_connections"] == most, called
