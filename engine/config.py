@@ -59,7 +59,8 @@ class EngineOptions:
     """Most tokens computed in one step. Longer prompts are computed in chunks."""
     max_decode_slowdown: Annotated[float, Ge(1)] = 2.35
     """How much longer than a decode step a step may take because it also computes prompts, as a factor. A smaller value
-    keeps running answers steadier; a larger one starts new answers sooner."""
+    keeps running answers steadier; a larger one starts new answers sooner. On a GPU, 512 prompt tokens are allowed in
+    any case."""
     max_sequences: Count = 256
     """Most sequences computed in one step."""
     max_waiting: Count = 4096

@@ -306,6 +306,7 @@ def _make_core(
             encoder_cache_bytes=config.encoder_cache_bytes,
             prefix_caching=config.prefix_caching,
             max_decode_slowdown=config.max_decode_slowdown,
+            uses_gpu=shard.device.type == "cuda",
             max_draft_tokens=_max_draft_tokens(config, async_scheduling=async_scheduling),
             adaptive_drafts=config.speculative == "auto",
         ),

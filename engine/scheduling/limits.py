@@ -25,6 +25,8 @@ class SchedulerLimits:
     """Computed blocks are shared between sequences with the same prefix."""
     max_decode_slowdown: float
     """How much longer a step may take with prompt tokens than without, as a factor of at least 1."""
+    uses_gpu: bool = False
+    """Steps run on a GPU, where any prompt token in a step costs kernel launches."""
     max_draft_tokens: int = 0
     """The most draft tokens of a sequence in a step; 0 turns speculative decoding off."""
     adaptive_drafts: bool = False

@@ -53,7 +53,7 @@ class Scheduler:
         self._prefix_cache = PrefixCache(
             pool=self.block_pool, block_size=limits.block_size, enabled=limits.prefix_caching
         )
-        self._prefill_budget = PrefillBudget(max_slowdown=limits.max_decode_slowdown)
+        self._prefill_budget = PrefillBudget(max_slowdown=limits.max_decode_slowdown, uses_gpu=limits.uses_gpu)
         self._draft_budget = DraftBudget(max_draft_tokens=limits.max_draft_tokens, is_adaptive=limits.adaptive_drafts)
         self._block_size = limits.block_size
         self._max_batch_tokens = limits.max_batch_tokens

@@ -79,6 +79,8 @@ class _LaunchedStep:
     scheduled: ScheduledStep
     in_flight: InFlightStep
     started_at: float
+    launch_seconds: float
+    """Time of the host to plan and launch it."""
     is_completed: bool = False
     """The scheduler counts it as computed, and its sequences have pending tokens."""
 
@@ -114,6 +116,7 @@ class StepPipeline:
         """Launches a step, unless the last call did so already, and waits for its results."""
         step = self._launch() if self._ahead is None else self._without_discarded(self._ahead)
         self._ahead = self._launch_ahead(step)
+        waits_since = self._clock()
         try:
             result = step.in_flight.result()
             samples = _new_samples(step.scheduled.plan, result)
@@ -123,10 +126,12 @@ class StepPipeline:
             outcomes = self._fail(step, error)
             return StepOutcome(outcomes=outcomes, seconds=self._seconds_of(step))
         seconds = self._seconds_of(step)
+        # The time to launch the next step is that step's, although this one's results wait for it.
+        own_seconds = step.launch_seconds + self._last_finished_at - waits_since
         _count_encoding(step.scheduled, result.encode_seconds)
         num_generated_tokens = sum(map(len, samples.values()))
         return StepOutcome(
-            outcomes=[*self._complete(step, samples, result, seconds), *embedded],
+            outcomes=[*self._complete(step, samples, result, own_seconds), *embedded],
             seconds=seconds,
             scheduled=step.scheduled,
             num_generated_tokens=num_generated_tokens,
@@ -151,7 +156,10 @@ class StepPipeline:
             in_flight = CompletedStep(StepResult()) if is_empty else self._runner.launch(scheduled.plan)
         except Exception as error:
             in_flight = _FailedLaunch(error=error)
-        return _LaunchedStep(scheduled=scheduled, in_flight=in_flight, started_at=started_at)
+        launch_seconds = self._clock() - started_at
+        return _LaunchedStep(
+            scheduled=scheduled, in_flight=in_flight, started_at=started_at, launch_seconds=launch_seconds
+        )
 
     def _launch_ahead(self, step: _LaunchedStep) -> _LaunchedStep | None:
         """Launches the step after one that is in flight, if that is possible and there is work for it."""
@@ -180,6 +188,14 @@ class StepPipeline:
         started_at, self._last_finished_at = max(step.started_at, self._last_finished_at), self._clock()
         return self._last_finished_at - started_at
 
+    def _is_hidden(self, step: _LaunchedStep) -> bool:
+        """The step only decodes and may have ended unnoticed while the host launched one with prompt tokens."""
+        return (
+            self._ahead is not None
+            and self._ahead.scheduled.work.num_prompt_tokens > 0
+            and step.scheduled.work.num_prompt_tokens == 0
+        )
+
     def _complete(
         self, step: _LaunchedStep, samples: dict[int, list[Sample]], result: StepResult, seconds: float
     ) -> list[SequenceOutcome]:
@@ -195,7 +211,8 @@ class StepPipeline:
             self._scheduler.complete(step.scheduled)
         for sequence, own in sampled:
             sequence.append_token(own[-1].token_id)
-        self._scheduler.observe(step.scheduled, seconds)
+        if not self._is_hidden(step):
+            self._scheduler.observe(step.scheduled, seconds)
         # Sequences without a sample in this step were dropped from it: their misprediction does not affect `_ahead`.
         self._mispredicted = result.mispredicted & samples.keys()
         return [
