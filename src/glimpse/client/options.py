@@ -90,6 +90,8 @@ class ChatOptions(CountOptions, total=False):
     stop_token_ids: Sequence[int]
     min_tokens: int
     ignore_eos: bool
+    include_stop_str_in_output: bool
+    return_token_ids: bool
     logprobs: bool
     top_logprobs: int
     n: int
