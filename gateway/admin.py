@@ -2,10 +2,13 @@
 
 import http.client
 import json
+import re
 import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 _TIMEOUT_SECONDS = 5.0
 
@@ -63,7 +66,13 @@ def _server(host: dict[str, Any]) -> ServerStatus:
 
 def num_active_requests(path: Path, stat_prefix: str) -> int:
     """Returns the number of running requests."""
-    stats = json.loads(_request(path, "GET", f"/stats?format=json&filter=^http.{stat_prefix}.downstream_rq_active$"))
+    return total(path, [f"http.{stat_prefix}.downstream_rq_active"])
+
+
+def total(path: Path, names: Iterable[str]) -> int:
+    """Returns the sum of counters and gauges, which are given by their full names."""
+    pattern = "|".join(f"^{re.escape(name)}$" for name in names)
+    stats = json.loads(_request(path, "GET", f"/stats?format=json&filter={quote(pattern)}"))
     return sum(stat["value"] for stat in stats["stats"])
 
 

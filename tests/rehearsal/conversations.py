@@ -43,6 +43,8 @@ class Findings:
     """Conversations by server, at first."""
     killed: int
     """The server that was killed."""
+    num_disturbances: int
+    """Failed health checks and retries while all servers ran. After one, a conversation may have moved for it."""
     num_failed: int
     """Turns that were not answered; those that ran on the killed server when it died do not count."""
     num_interrupted: int
@@ -75,8 +77,10 @@ async def converse(mesh: Mesh, *, num_conversations: int, at_a_time: int) -> Fin
         for _ in range(2):
             await _ask_all(session, alone, at_a_time)
     async with http_session(mesh.gateway.target.url) as session:
+        disturbances = -await mesh.num_disturbances()
         for _ in range(2):
             await _ask_all(session, conversations, at_a_time)
+        disturbances += await mesh.num_disturbances()
         first = conversations[0].turns[0].request_id
         victim = (await mesh.servers_of([first]))[first]
         async with asyncio.TaskGroup() as tasks:
@@ -87,14 +91,20 @@ async def converse(mesh: Mesh, *, num_conversations: int, at_a_time: int) -> Fin
         await mesh.until_healthy(len(mesh.replicas) - 1)
         await _ask_all(session, conversations, at_a_time)
         await mesh.start(victim)
+        disturbances -= await mesh.num_disturbances()
         await _ask_all(session, conversations, at_a_time)
+        disturbances += await mesh.num_disturbances()
     servers = await mesh.servers_of(turn.request_id for each in conversations for turn in each.turns)
     places = [[servers[turn.request_id] for turn in each.turns] for each in conversations]
-    return _findings(conversations, alone, places, victim)
+    return _findings(conversations, alone, places, victim, disturbances)
 
 
 def _findings(
-    conversations: Sequence[Conversation], alone: Sequence[Conversation], places: Sequence[Sequence[int]], victim: int
+    conversations: Sequence[Conversation],
+    alone: Sequence[Conversation],
+    places: Sequence[Sequence[int]],
+    victim: int,
+    num_disturbances: int,
 ) -> Findings:
     failed = [turn for each in conversations for turn in each.turns if turn.status != 200]
     interrupted = [
@@ -108,6 +118,7 @@ def _findings(
         num_turns=sum(len(each.turns) for each in conversations),
         homes=[sum(place[0] == number for place in places) for number in range(1 + max(max(p) for p in places))],
         killed=victim,
+        num_disturbances=num_disturbances,
         num_failed=len(failed) - len(interrupted),
         num_interrupted=len(interrupted),
         moved_before=sum(place[1] != place[0] for place in places),

@@ -51,6 +51,12 @@ class Mesh:
             while {await self._num_healthy(cluster) for cluster in (BY_KEY, BY_LOAD)} != {count}:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
+    async def num_disturbances(self) -> int:
+        """Returns how often the gateway had a reason to pass a server over: failed health checks and retries so far."""
+        prefix = f"cluster.{BY_KEY}"
+        names = (f"{prefix}.health_check.failure", f"{prefix}.upstream_rq_retry")
+        return await asyncio.to_thread(admin.total, self.run_dir / "admin.sock", names)
+
     async def _num_healthy(self, cluster: str) -> int:
         servers = await asyncio.to_thread(admin.servers, self.run_dir / "admin.sock", cluster)
         return sum(server.is_healthy for server in servers)
