@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Literal, Unpack, get_args
 
 from glimpse.engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
 from glimpse.engine.config import OfflineOptions
 from glimpse.engine.families.companions import resolve_companions
 from glimpse.engine.loading.load_engine import load_core
+from glimpse.engine.model_config.sampling_defaults import read_sampling_defaults
 from glimpse.engine.offline.engine_options import parse_engine_options
 from glimpse.engine.offline.fields import InputError
 from glimpse.engine.offline.media.media_defaults import parse_defaults
@@ -58,6 +60,7 @@ class LLM:
         companions: Mapping[str, str | os.PathLike[str]] | None = None,
         chat_template: str | None = None,
         tool_template: ToolTemplate = "auto",
+        generation_config: str | os.PathLike[str] = "none",
         limit_mm_per_prompt: Mapping[str, int] | None = None,
         enable_mm_embeds: bool = False,
         media_cache_bytes: int = 512 << 20,
@@ -80,6 +83,9 @@ class LLM:
             chat_template: A file whose template replaces the checkpoint's.
             tool_template: "auto" shows tools in the format of Qwen2.5 to Qwen2-VL and Qwen2.5-VL, if the checkpoint's
                 template ignores them and there is no `chat_template`; "off" refuses tools then.
+            generation_config: Where the defaults of prompts without `sampling_params` come from. "auto": the
+                checkpoint's `generation_config.json`; "none" or "vllm": those of `SamplingParams`; else a folder with
+                such a file.
             limit_mm_per_prompt: The most media of each kind in a prompt, such as `{"image": 4, "video": 1}`. Kinds
                 that are missing have no limit.
             enable_mm_embeds: Accept embeddings, computed elsewhere, in place of media.
@@ -91,9 +97,11 @@ class LLM:
             fetch_timeouts: Seconds for fetching a medium, by kind; by default
                 `{"image": 5, "video": 30, "audio": 10}`.
             media_io_kwargs: How media are read, as in vLLM: `{"image": {"rgba_background_color": [0, 0, 0]}}` is the
-                colour behind transparent pixels, white by default.
+                colour behind transparent pixels, white by default; `{"video": {"num_frames": 32}}` or
+                `{"video": {"fps": 2}}` is how frames of files are sampled where nothing else says it.
             mm_processor_kwargs: Defaults for media and prompts that do not set them: `min_pixels` and `max_pixels`,
-                and for videos `fps` or `num_frames`.
+                and for videos `fps` or `num_frames`. `max_pixels` may be "checkpoint": as many as the checkpoint's own
+                configuration allows, where the default stays below it.
             **options: How the engine computes: `device`, `quantization`, `kv_cache_bytes`, … `EngineOptions` in
                 `glimpse.engine.config` documents each.
 
@@ -113,11 +121,13 @@ class LLM:
             allowed_media_ports=allowed_media_ports,
             fetch_timeouts=fetch_timeouts or {},
             media_io_kwargs=media_io_kwargs or {},
+            mm_processor_kwargs=mm_processor_kwargs or {},
             max_cache_bytes=media_cache_bytes,
         )
-        media_defaults = parse_defaults(mm_processor_kwargs, "mm_processor_kwargs")
         path = resolve_checkpoint(os.fspath(model))
         replaced = {name: os.fspath(folder) for name, folder in (companions or {}).items()}
+        defaults = asdict(read_sampling_defaults(os.fspath(generation_config), path))
+        self._sampling = SamplingParams(**{name: value for name, value in defaults.items() if value is not None})
         config = parse_engine_options(options, path, resolve_companions(path, replaced))
         engine = load_core(config, on_progress=lambda _stage, _fraction: None)
         self._core = engine.core
@@ -129,10 +139,13 @@ class LLM:
             prompts=prompts,
             layouts=MediaLayouts(engine.model, prompts.tokenizer),
             media=OfflineMedia(path, engine.model, rules),
-            media_defaults=media_defaults,
             max_media=max_media,
             accepts_embeddings=enable_mm_embeds,
         )
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """Returns the sampling parameters of prompts without their own, as `generation_config` says."""
+        return self._sampling
 
     def generate(
         self,
@@ -157,7 +170,7 @@ class LLM:
                   before under a uuid may be None afterwards, embeddings `{"image_embeds": None}`. In one call, a uuid
                   identifies one medium.
                 - `mm_processor_kwargs`, optional: as in `LLM`, for the media of this prompt.
-            sampling_params: For all prompts, or one for each prompt.
+            sampling_params: For all prompts, or one for each prompt. Default: `get_default_sampling_params`.
             progress: Show a progress bar on standard error if there are several prompts.
 
         Returns:
@@ -199,7 +212,8 @@ class LLM:
 
                 A part may have a `uuid`; afterwards, the medium may be left out:
                 `{"type": "image_pil", "image_pil": None, "uuid": "cat"}`.
-            sampling_params: For all conversations, or one for each conversation.
+            sampling_params: For all conversations, or one for each conversation. Default:
+                `get_default_sampling_params`.
             tools: Functions that the model may call, in OpenAI's format. Tool calls are part of the text, in the
                 model's own format; `glimpse.engine.text.tools` parses them.
             add_generation_prompt: End the prompt with the header of an assistant's message.
@@ -336,7 +350,8 @@ class LLM:
         *,
         progress: bool,
     ) -> list[RequestOutput]:
-        generates = self._requests.generates(requests, sampling_params)
+        samplings = self._sampling if sampling_params is None else sampling_params
+        generates = self._requests.generates(requests, samplings)
         return run_batch(self._core, generates, self._tokenizer, progress=progress and len(generates) > 1)
 
     def _embed(

@@ -3,7 +3,8 @@
 The docstring under a field is its help text. Nothing here opens a file or a socket.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
@@ -168,6 +169,10 @@ class ModelSettings(BaseModel):
 class EngineSettings(ModelSettings, NameSettings):
     """The model to serve, and how to serve it."""
 
+    generation_config: Annotated[str, Field(min_length=1)] = "none"
+    """Where the defaults of temperature, top_p, top_k, min_p, repetition_penalty and the token limit of conversations
+    come from. auto: the checkpoint's generation_config.json. none (or vllm): the API's own. Else a folder with such a
+    file."""
     max_queue_seconds: Annotated[float, Field(gt=0)] = 60.0
     """Seconds that a request may be expected to wait for others of the same client; longer, and it is refused (429)."""
     engine_timeout: Annotated[float, Field(gt=0)] = 600
@@ -185,6 +190,28 @@ class ImageIoSettings(BaseModel):
     """Background of transparent pixels: red, green and blue, 0 to 255."""
 
 
+class VideoSampling(BaseModel):
+    """Which frames of video files are sampled; at most one of both."""
+
+    model_config = _FROZEN
+
+    fps: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Frames per second. Default: the model family's, 1 or 2."""
+    num_frames: Annotated[int, Field(ge=1)] | None = None
+    """Number of frames, evenly spaced."""
+
+    @field_validator("num_frames")
+    @classmethod
+    def _check_number(cls, num_frames: int | None, others: ValidationInfo) -> int | None:
+        if num_frames is not None and others.data.get("fps") is not None:
+            raise ValueError("expected either fps or num_frames, got both")
+        return num_frames
+
+    @property
+    def is_set(self) -> bool:
+        return self.fps is not None or self.num_frames is not None
+
+
 class MediaIoSettings(BaseModel):
     """Options for reading media, named as in vLLM. A request's own come first."""
 
@@ -192,6 +219,24 @@ class MediaIoSettings(BaseModel):
 
     image: ImageIoSettings = ImageIoSettings()
     """Options for images."""
+    video: VideoSampling = VideoSampling()
+    """Options for videos."""
+
+
+class MediaProcessorSettings(VideoSampling):
+    """Options for resizing and sampling media, named as in vLLM. A request's own come first."""
+
+    min_pixels: Annotated[int, Field(ge=1)] | None = None
+    """Area to which smaller images and frames are enlarged. Default: the model family's."""
+    max_pixels: Annotated[int, Field(ge=1)] | Literal["checkpoint"] | None = None
+    """Area to which larger images and frames are reduced. checkpoint: the checkpoint's own bound."""
+
+    @field_validator("max_pixels", mode="before")
+    @classmethod
+    def _check_max_pixels(cls, value: object) -> object:
+        if isinstance(value, str) and value != "checkpoint" and not value.isdecimal():
+            raise ValueError("expected an integer or 'checkpoint'")
+        return value
 
 
 class MediaSettings(BaseModel):
@@ -200,7 +245,7 @@ class MediaSettings(BaseModel):
     model_config = _FROZEN
 
     limit_mm_per_prompt: str = "image=16,video=4,audio=4"
-    """Most media in a request, by kind. A kind that is left out keeps its default."""
+    """Most media in a request, by kind; also as JSON: {"image": 2}. A kind that is left out keeps its default."""
     media_egress: Literal["on", "off"] = "on"
     """off: fetch no URLs; requests must carry their media."""
     allowed_media_domains: Names = ()
@@ -212,7 +257,11 @@ class MediaSettings(BaseModel):
     allowed_local_media_path: DirectoryPath | None = None
     """Folder whose files requests may name by file: URLs. Default: file: URLs are refused."""
     media_io_kwargs: MediaIoSettings = MediaIoSettings()
-    """Defaults for reading media, as JSON: {"image": {"rgba_background_color": [0, 0, 0]}}."""
+    """Defaults for reading media, as JSON: {"image": {"rgba_background_color": [0, 0, 0]}, "video": {"num_frames": 8}}.
+    Of videos num_frames or fps."""
+    mm_processor_kwargs: MediaProcessorSettings = MediaProcessorSettings()
+    """Defaults for resizing and sampling media, as JSON: {"max_pixels": 12845056, "fps": 2}. Also min_pixels and
+    num_frames. max_pixels may be "checkpoint", the checkpoint's own. Default: 1280 tokens for an image at most."""
     fast_jpeg: bool = False
     """Decode large JPEGs at half size or less if the model sees no more. Faster, with slightly different pixels."""
     image_fetch_timeout: Annotated[float, Field(gt=0)] = 5.0
@@ -244,6 +293,14 @@ class MediaSettings(BaseModel):
     def _check_limit(cls, limit: str) -> str:
         _limits(limit)
         return limit
+
+    @field_validator("mm_processor_kwargs")
+    @classmethod
+    def _check_sampling(cls, own: MediaProcessorSettings, others: ValidationInfo) -> MediaProcessorSettings:
+        io = others.data.get("media_io_kwargs")
+        if isinstance(io, MediaIoSettings) and io.video.is_set and own.is_set:
+            raise ValueError("expected fps and num_frames here or in --media-io-kwargs, got them in both")
+        return own
 
     @field_validator("media_store")
     @classmethod
@@ -315,10 +372,26 @@ _DEFAULT_LIMITS = {MediaKind.IMAGE: 16, MediaKind.VIDEO: 4, MediaKind.AUDIO: 4}
 
 
 def _limits(text: str) -> dict[MediaKind, int]:
+    """Parses limits such as "image=2,video=1" or, as JSON, {"image": 2, "video": 1}. Raises ValueError."""
     limits: dict[MediaKind, int] = {}
-    for limit in text.split(","):
-        kind, separator, count = limit.strip().partition("=")
-        if kind not in _DEFAULT_LIMITS or kind in limits or not separator or not count.isdecimal():
-            raise ValueError("expected image=N, video=N, audio=N, or several of these with commas")
-        limits[MediaKind(kind)] = int(count)
+    for kind, count in _json_limits(text) if text.lstrip().startswith("{") else _written_limits(text):
+        if kind not in _DEFAULT_LIMITS or kind in limits or count is None:
+            raise ValueError("expected image=N, video=N, audio=N, or several of these with commas or as JSON")
+        limits[MediaKind(kind)] = count
     return limits
+
+
+def _written_limits(text: str) -> Iterator[tuple[str, int | None]]:
+    for limit in text.split(","):
+        kind, _, count = limit.strip().partition("=")
+        yield kind, int(count) if count.isdecimal() else None
+
+
+def _json_limits(text: str) -> Iterator[tuple[str, int | None]]:
+    try:
+        limits: dict[str, object] = json.loads(text)
+    except ValueError:
+        yield "", None
+        return
+    for kind, count in limits.items():
+        yield kind, count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else None

@@ -38,7 +38,6 @@ class RequestBuilder:
         prompts: PromptBuilder,
         layouts: MediaLayouts,
         media: OfflineMedia,
-        media_defaults: MediaDefaults,
         max_media: Mapping[MediaKind, int],
         accepts_embeddings: bool,
     ) -> None:
@@ -48,13 +47,12 @@ class RequestBuilder:
         self._layouts = layouts
         self._grammars = GrammarChecker(prompts.tokenizer)
         self._media = media
-        self._media_defaults = media_defaults
         self._max_media = max_media
         self._accepts_embeddings = accepts_embeddings
         self._request_ids = (str(number) for number in itertools.count())
 
     def generates(
-        self, requests: Sequence[OfflineRequest], sampling_params: SamplingParams | Sequence[SamplingParams] | None
+        self, requests: Sequence[OfflineRequest], sampling_params: SamplingParams | Sequence[SamplingParams]
     ) -> list[Generate]:
         """Returns requests for completions. `sampling_params` are for all, or one for each.
 
@@ -62,7 +60,7 @@ class RequestBuilder:
             InputError: a request is invalid.
             EngineError: a prompt is too long.
         """
-        samplings = _one_for_each(SamplingParams() if sampling_params is None else sampling_params, len(requests))
+        samplings = _one_for_each(sampling_params, len(requests))
         self._check_grammars(samplings)
         return [
             self._generate(request, media, sampling)
@@ -89,7 +87,6 @@ class RequestBuilder:
 
     def _with_media(self, requests: Sequence[OfflineRequest]) -> list[tuple[OfflineRequest, list[Medium]]]:
         """Loads the media of all requests and returns them with their request."""
-        requests = [fill_defaults(request, self._media_defaults) for request in requests]
         for request in requests:
             self._check_media(request)
         media = iter(self._media.load([medium for request in requests for medium in request.media]))
@@ -142,8 +139,11 @@ class RequestBuilder:
 
 
 def parse_limits(limits: Mapping[str, int]) -> dict[MediaKind, int]:
-    """Parses `limit_mm_per_prompt`. Raises InputError if a kind is unknown."""
+    """Parses `limit_mm_per_prompt`. Raises InputError if a kind is unknown or a limit no number."""
     known = known_fields(limits, "limit_mm_per_prompt", known=tuple(MediaKind))
+    for kind, limit in known.items():
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
+            raise InputError(f"limit_mm_per_prompt.{kind}", f"expected an integer, at least 0, got {limit!r}")
     return {MediaKind(kind): limit for kind, limit in known.items()}
 
 

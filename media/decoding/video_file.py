@@ -1,6 +1,7 @@
 """Video files: selects the part to use, samples its frames, and limits the work of decoding them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 from glimpse.media.containers.video import FrameTimes, open_video
@@ -32,6 +33,8 @@ def video_from_file(
         MediaError: The file cannot be used, or the options do not fit it.
     """
     check_options(options, of_frames=False)
+    if options.fps is None and options.num_frames is None:
+        options = replace(options, num_frames=processing.num_frames)
     fps = (options.fps or processing.sampling.fps) if options.num_frames is None else None
     with open_video(data, max_pixels=MAX_FRAME_PIXELS) as video:
         frames = video.frame_times()

@@ -24,7 +24,7 @@ from glimpse.media.processing.sizing.any_res import AnyRes
 from glimpse.media.processing.sizing.aspect_tiles import AspectTiles
 from glimpse.media.processing.sizing.fixed_size import FixedSize
 from glimpse.media.processing.sizing.hd_tiles import HdTiles
-from glimpse.media.processing.sizing.smart_resize import SmartResize
+from glimpse.media.processing.sizing.smart_resize import LARGEST_MAX_PIXELS, SmartResize
 from glimpse.media.processing.sizing.split_tiles import SplitTiles
 from glimpse.media.processing.sizing.views import ImagePlan, Size
 
@@ -48,6 +48,8 @@ class ImageProcessing:
     fast_jpeg: bool = False
     """Decodes a JPEG of more than twice the target width and height at 1/2, 1/4 or 1/8 of its size: faster, but with
     slightly different pixels."""
+    checkpoint_max_pixels: int | None = None
+    """The bound in the checkpoint's own file, if `sizing` has a lower one."""
 
     def with_options(
         self,
@@ -95,8 +97,8 @@ def image_processing(path: Path, default: SmartResize = _QWEN2_VL) -> ImageProce
     check_resampling(config)
     size: Mapping[str, Any] = config.get("size") or {}
     own_min = config.get("min_pixels") or size.get("min_pixels") or size.get("shortest_edge")
-    own_max = config.get("max_pixels") or size.get("max_pixels") or size.get("longest_edge")
-    max_pixels = min(positive("max_pixels", own_max or default.max_pixels), default.max_pixels)
+    own_max = config.get("max_pixels") or size.get("max_pixels") or size.get("longest_edge") or default.max_pixels
+    max_pixels = min(positive("max_pixels", own_max), default.max_pixels)
     return ImageProcessing(
         sizing=SmartResize(
             patch_size=positive("patch_size", config.get("patch_size", default.patch_size)),
@@ -106,7 +108,8 @@ def image_processing(path: Path, default: SmartResize = _QWEN2_VL) -> ImageProce
             ),
             min_pixels=min(positive("min_pixels", own_min or default.min_pixels), max_pixels),
             max_pixels=max_pixels,
-        )
+        ),
+        checkpoint_max_pixels=min(own_max, LARGEST_MAX_PIXELS) if own_max > max_pixels else None,
     )
 
 

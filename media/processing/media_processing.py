@@ -1,11 +1,35 @@
 """How a checkpoint processes media of each kind."""
 
 from dataclasses import dataclass, replace
+from typing import Literal
+
+import msgspec
 
 from glimpse.media.processing.audio import AudioProcessing
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.rgb import Colour
 from glimpse.media.processing.video import VideoProcessing
+from glimpse.media.processing.video_options import VideoOptions, check_options
+
+MaxPixels = int | Literal["checkpoint"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessingDefaults:
+    """What an operator sets for all media. The options of a request come first. None: the model family's default."""
+
+    background: Colour = (255, 255, 255)
+    """RGB color behind transparent pixels of images."""
+    fast_jpeg: bool = False
+    """As in `ImageProcessing`."""
+    min_pixels: int | None = None
+    """Area of images and of frames."""
+    max_pixels: MaxPixels | None = None
+    """Area of images and of frames. "checkpoint": what the checkpoint's own files allow."""
+    fps: float | None = None
+    """Rate at which the frames of video files are sampled. Excludes `num_frames`."""
+    num_frames: int | None = None
+    """Number of frames that are sampled from video files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,8 +40,34 @@ class MediaProcessing:
     videos: VideoProcessing | None = None
     audio: AudioProcessing | None = None
 
-    def with_image_defaults(self, *, background: Colour, fast_jpeg: bool = False) -> "MediaProcessing":
-        """Returns a copy with an operator's defaults for images; see `ImageProcessing`."""
-        if self.images is None:
-            return self
-        return replace(self, images=replace(self.images, background=background, fast_jpeg=fast_jpeg))
+    def with_defaults(self, defaults: ProcessingDefaults) -> "MediaProcessing":
+        """Returns a copy with an operator's defaults.
+
+        Raises:
+            OptionError: an option is out of range or contradicts another, or the model decides the size in pixels.
+        """
+        options = VideoOptions(
+            fps=defaults.fps,
+            num_frames=defaults.num_frames,
+            min_pixels=defaults.min_pixels,
+            max_pixels=None if defaults.max_pixels == "checkpoint" else defaults.max_pixels,
+        )
+        check_options(options, of_frames=False)
+        return replace(
+            self,
+            images=None if self.images is None else _images(self.images, defaults),
+            videos=None if self.videos is None else _videos(self.videos, defaults),
+        )
+
+
+def _images(images: ImageProcessing, defaults: ProcessingDefaults) -> ImageProcessing:
+    max_pixels = images.checkpoint_max_pixels if defaults.max_pixels == "checkpoint" else defaults.max_pixels
+    sizing = images.sizing.with_bounds(min_pixels=defaults.min_pixels, max_pixels=max_pixels)
+    return replace(images, sizing=sizing, background=defaults.background, fast_jpeg=defaults.fast_jpeg)
+
+
+def _videos(videos: VideoProcessing, defaults: ProcessingDefaults) -> VideoProcessing:
+    max_pixels = videos.checkpoint_max_pixels if defaults.max_pixels == "checkpoint" else defaults.max_pixels
+    sizing = videos.sizing.with_bounds(min_pixels=defaults.min_pixels, max_pixels=max_pixels, total_pixels=None)
+    sampling = videos.sampling if defaults.fps is None else msgspec.structs.replace(videos.sampling, fps=defaults.fps)
+    return replace(videos, sizing=sizing, sampling=sampling, num_frames=defaults.num_frames)

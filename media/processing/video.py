@@ -23,6 +23,7 @@ from glimpse.media.processing.render import render_view
 from glimpse.media.processing.rgb import Colour
 from glimpse.media.processing.sizing.scaled_frames import ScaledFrames
 from glimpse.media.processing.sizing.smart_frames import DEFAULT_MAX_PIXELS, DEFAULT_MIN_PIXELS, SmartFrames
+from glimpse.media.processing.sizing.smart_resize import LARGEST_MAX_PIXELS
 from glimpse.media.processing.sizing.square_frames import SquareFrames
 from glimpse.media.processing.sizing.volume_frames import VolumeFrames
 from glimpse.media.processing.video_options import VideoOptions
@@ -41,8 +42,12 @@ class VideoProcessing:
     """Filter for resizing: BILINEAR, BICUBIC or LANCZOS."""
     sampling: FrameSampling = field(default_factory=PatchSampling)
     """Which frames are sampled."""
+    num_frames: int | None = None
+    """Number of frames to sample from a file by default; None: as many as the rate of `sampling` gives."""
     background: Colour = (255, 255, 255)
     """RGB color behind transparent pixels of frames that are images."""
+    checkpoint_max_pixels: int | None = None
+    """The bound in the checkpoint's own file, if `sizing` has a lower one."""
 
     def with_options(self, options: VideoOptions) -> "VideoProcessing":
         """Returns a copy with a request's bounds. Raises MediaError (INVALID_PARAMETER)."""
@@ -88,8 +93,8 @@ def video_processing(path: Path) -> VideoProcessing:
     """
     own, config = _read_files(path)
     size: Mapping[str, Any] = own.get("size") or {}
-    max_pixels = own.get("max_pixels") or size.get("longest_edge") or DEFAULT_MAX_PIXELS
-    max_pixels = min(positive("max_pixels", max_pixels), DEFAULT_MAX_PIXELS)
+    own_max = own.get("max_pixels") or size.get("longest_edge") or DEFAULT_MAX_PIXELS
+    max_pixels = min(positive("max_pixels", own_max), DEFAULT_MAX_PIXELS)
     min_pixels = own.get("min_pixels") or size.get("shortest_edge") or DEFAULT_MIN_PIXELS
     sizing = SmartFrames(
         patch_size=positive("patch_size", config.get("patch_size", 14)),
@@ -98,7 +103,11 @@ def video_processing(path: Path) -> VideoProcessing:
         min_pixels=min(positive("min_pixels", min_pixels), max_pixels),
         max_pixels=max_pixels,
     )
-    return VideoProcessing(sizing=sizing, sampling=PatchSampling(depth=sizing.temporal_patch_size))
+    return VideoProcessing(
+        sizing=sizing,
+        sampling=PatchSampling(depth=sizing.temporal_patch_size),
+        checkpoint_max_pixels=min(own_max, LARGEST_MAX_PIXELS) if own_max > max_pixels else None,
+    )
 
 
 def volume_video_processing(path: Path) -> VideoProcessing:

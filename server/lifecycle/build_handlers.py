@@ -186,6 +186,7 @@ def _served_model(
             has_effort="reasoning_effort" in prompts.template_source,
             has_switch="enable_thinking" in prompts.template_source,
         ),
+        sampling=checkpoint.sampling,
     )
 
 

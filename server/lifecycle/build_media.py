@@ -1,5 +1,6 @@
 """Builds the media loader, its caches and its limits from the settings."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,10 @@ from glimpse.media.cache.shared_media import SharedMedia
 from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.embeddings.loader import EmbeddingLoader
-from glimpse.media.errors import store_unavailable
+from glimpse.media.errors import OptionError, store_unavailable
 from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
+from glimpse.media.processing.media_processing import MediaProcessing, ProcessingDefaults
 from glimpse.media.shared.address import parse_store_url
 from glimpse.media.shared.keys import Area
 from glimpse.media.shared.values import StoreUnavailableError
@@ -23,6 +25,8 @@ from glimpse.media.sources.policy import FetchPolicy
 from glimpse.media.sources.uploads import Uploads
 from glimpse.server.settings import MediaSettings
 from glimpse.server.telemetry.metrics import Metrics
+
+_logger = logging.getLogger(__name__)
 
 MAX_REQUEST_BYTES = 1 << 30
 """Memory limit for the media of one request: files and decoded pixels together."""
@@ -85,7 +89,7 @@ def build_media(
         on_store_change: Told whether the media store is available, first and whenever that changes.
 
     Raises:
-        CheckpointError: the checkpoint's preprocessor configuration is not supported.
+        CheckpointError: the checkpoint's preprocessor configuration is not supported, or does not allow an option.
     """
     memory_budget = MemoryBudget(max_bytes=settings.media_in_flight_bytes, max_request_bytes=MAX_REQUEST_BYTES)
     shared = _shared_media(settings, memory_budget, metrics, on_store_change)
@@ -99,14 +103,9 @@ def build_media(
     metrics.watch_media("cached", lambda: store.num_bytes)
     metrics.watch_media("uploaded", lambda: uploads.num_bytes)
     metrics.watch_media("in_flight", lambda: memory_budget.num_bytes)
-    try:
-        processing = read_media(checkpoint, model)
-    except ValueError as error:
-        raise CheckpointError(str(error)) from error
+    processing = _processing(settings, checkpoint, model)
     loader = MediaLoader(
-        processing=processing.with_image_defaults(
-            background=settings.media_io_kwargs.image.rgba_background_color, fast_jpeg=settings.fast_jpeg
-        ),
+        processing=processing,
         policy=_policy(settings),
         local=LocalFiles(settings.allowed_local_media_path) if settings.allowed_local_media_path else None,
         decoders=Decoders(),
@@ -121,6 +120,37 @@ def build_media(
     )
     embeddings = EmbeddingLoader(spec=embedding_spec(model), store=store)
     return MediaComponents(loader=loader, store=store, uploads=uploads, embeddings=embeddings, shared=shared)
+
+
+def _processing(settings: MediaSettings, checkpoint: Path, model: ModelConfig) -> MediaProcessing:
+    try:
+        processing = read_media(checkpoint, model)
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error
+    images, max_pixels = processing.images, settings.mm_processor_kwargs.max_pixels
+    if images is not None and images.checkpoint_max_pixels is not None and max_pixels is None:
+        _logger.info(
+            "the checkpoint allows images of %d pixels; they have fewer unless requests set max_pixels, or"
+            """ --mm-processor-kwargs '{"max_pixels": "checkpoint"}' is given""",
+            images.checkpoint_max_pixels,
+        )
+    try:
+        return processing.with_defaults(_processing_defaults(settings))
+    except OptionError as error:
+        raise CheckpointError(f"'--mm-processor-kwargs.{error.name}': {error.problem}") from error
+
+
+def _processing_defaults(settings: MediaSettings) -> ProcessingDefaults:
+    own = settings.mm_processor_kwargs
+    sampling = own if own.is_set else settings.media_io_kwargs.video
+    return ProcessingDefaults(
+        background=settings.media_io_kwargs.image.rgba_background_color,
+        fast_jpeg=settings.fast_jpeg,
+        min_pixels=own.min_pixels,
+        max_pixels=own.max_pixels,
+        fps=sampling.fps,
+        num_frames=sampling.num_frames,
+    )
 
 
 def _shared_media(

@@ -8,6 +8,7 @@ from glimpse.engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
 from glimpse.engine.families.companions import resolve_companions
 from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.model_config.model import ModelConfig
+from glimpse.engine.model_config.sampling_defaults import SamplingDefaults, read_sampling_defaults
 from glimpse.server.settings import EngineSettings
 
 
@@ -21,6 +22,8 @@ class Checkpoint:
     model: ModelConfig
     names: tuple[str, ...]
     """Names that requests may give as `model`; at least one."""
+    sampling: SamplingDefaults
+    """Of requests that do not set them."""
 
 
 def find_checkpoint(settings: EngineSettings) -> Checkpoint:
@@ -31,5 +34,9 @@ def find_checkpoint(settings: EngineSettings) -> Checkpoint:
     name = path.name if Path(model).expanduser().is_dir() else model
     folders = resolve_companions(path, settings.companions)
     return Checkpoint(
-        path=path, folders=folders, model=load_model_config(path, folders), names=settings.served_model_name or (name,)
+        path=path,
+        folders=folders,
+        model=load_model_config(path, folders),
+        names=settings.served_model_name or (name,),
+        sampling=read_sampling_defaults(settings.generation_config, path),
     )

@@ -7,11 +7,18 @@ from collections.abc import Mapping
 
 from google.protobuf.message import Message
 
+from glimpse.engine.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.sampling_params import GrammarKind
 from glimpse.engine.text.conversation import ToolMode
 from glimpse.media.kind import MediaKind
 from glimpse.server.parse.content import parse_conversation
-from glimpse.server.parse.generation import check_priority, num_completions, parse_generation
+from glimpse.server.parse.generation import (
+    DEFAULT_MAX_TOKENS,
+    NO_DEFAULTS,
+    check_priority,
+    num_completions,
+    parse_generation,
+)
 from glimpse.server.parse.prompt import parse_prompt
 from glimpse.server.parse.reasoning import parse_reasoning, with_effort
 from glimpse.server.parse.response_format import parse_response_format
@@ -41,6 +48,7 @@ def parse_chat(
     vocab_size: int,
     max_media: Mapping[MediaKind, int],
     reasoning: ReasoningSupport = NO_REASONING,
+    defaults: SamplingDefaults = NO_DEFAULTS,
 ) -> ChatRequest:
     """Parses a request to complete a conversation.
 
@@ -50,6 +58,7 @@ def parse_chat(
         vocab_size: the model's.
         max_media: as in `parse_conversation`.
         reasoning: what the request may ask of the model's reasoning.
+        defaults: of sampling parameters.
 
     Raises:
         InvalidRequest: the request cannot be served.
@@ -64,7 +73,12 @@ def parse_chat(
     return ChatRequest(
         generation=GenerationRequest(
             prompts=(with_effort(prompt, request.reasoning_effort, reasoning),),
-            sampling=parse_generation(request.generation, vocab_size=vocab_size),
+            sampling=parse_generation(
+                request.generation,
+                vocab_size=vocab_size,
+                default_max_tokens=defaults.max_tokens or DEFAULT_MAX_TOKENS,
+                defaults=defaults,
+            ),
             num_completions=num_completions(request.generation),
             skip_special_tokens=skips_special_tokens(request.generation),
             constraint=_parse_constraint(request, tools if may_call else None),

@@ -2,9 +2,16 @@
 
 from dataclasses import replace
 
+from glimpse.engine.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.server.parse.chat import check_bounds, check_stream_options, skips_special_tokens
-from glimpse.server.parse.generation import check_priority, check_token_ids, num_completions, parse_generation
+from glimpse.server.parse.generation import (
+    NO_DEFAULTS,
+    check_priority,
+    check_token_ids,
+    num_completions,
+    parse_generation,
+)
 from glimpse.server.parse.response_format import parse_response_format
 from glimpse.server.request import CompletionRequest, GenerationRequest, TextPrompt, TokenPrompt
 from glimpse.server.rpc.context import cache_namespace
@@ -16,16 +23,20 @@ MAX_COMPLETIONS = 128
 
 
 def parse_completion(
-    request: completion_pb2.CreateCompletionRequest, *, streaming: bool, vocab_size: int
+    request: completion_pb2.CreateCompletionRequest,
+    *,
+    streaming: bool,
+    vocab_size: int,
+    defaults: SamplingDefaults = NO_DEFAULTS,
 ) -> CompletionRequest:
-    """Parses a request. Raises InvalidRequest."""
+    """Parses a request; `defaults` are those of sampling parameters. Raises InvalidRequest."""
     check_bounds(request)
     check_stream_options(request, streaming=streaming)
     check_priority(request.priority)
     count = num_completions(request.generation, len(request.prompts))
     if count * len(request.prompts) > MAX_COMPLETIONS:
         raise InvalidRequest("generation.n", f"expected at most {MAX_COMPLETIONS} completions for all prompts together")
-    sampling = _parse_sampling(request, vocab_size=vocab_size)
+    sampling = _parse_sampling(request, vocab_size, defaults)
     if request.echo and sampling.logprobs is not None:
         raise InvalidRequest(
             "echo", "cannot be combined with logprobs: prompt tokens have no log-probabilities", "unsupported"
@@ -50,8 +61,12 @@ def parse_completion(
     )
 
 
-def _parse_sampling(request: completion_pb2.CreateCompletionRequest, *, vocab_size: int) -> SamplingParams:
-    sampling = parse_generation(request.generation, vocab_size=vocab_size, default_max_tokens=DEFAULT_MAX_TOKENS)
+def _parse_sampling(
+    request: completion_pb2.CreateCompletionRequest, vocab_size: int, defaults: SamplingDefaults
+) -> SamplingParams:
+    sampling = parse_generation(
+        request.generation, vocab_size=vocab_size, default_max_tokens=DEFAULT_MAX_TOKENS, defaults=defaults
+    )
     if not request.HasField("num_logprobs"):
         return sampling
     if sampling.logprobs is not None:

@@ -1,13 +1,19 @@
 """Parses generation options into sampling parameters, with the defaults of generation.proto."""
 
 from collections.abc import Iterable
+from typing import TypeVar
 
+from glimpse.engine.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.server.rpc.context import current_rpc
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import generation_pb2
 
+_T = TypeVar("_T")
+
 DEFAULT_MAX_TOKENS = 4096
+NO_DEFAULTS = SamplingDefaults()
+"""Those of generation.proto."""
 TENANT_LIMIT = "tenant_limit"
 """The reason of requests that the server would serve, but not for this tenant."""
 MAX_LOGIT_BIAS = 100.0
@@ -15,22 +21,32 @@ MAX_STOP_CHARACTERS = 4096
 
 
 def parse_generation(
-    options: generation_pb2.GenerationOptions, *, vocab_size: int, default_max_tokens: int = DEFAULT_MAX_TOKENS
+    options: generation_pb2.GenerationOptions,
+    *,
+    vocab_size: int,
+    default_max_tokens: int = DEFAULT_MAX_TOKENS,
+    defaults: SamplingDefaults = NO_DEFAULTS,
 ) -> SamplingParams:
-    """Raises InvalidRequest if options contradict each other or the model. `check_bounds` has checked their ranges."""
+    """Returns the sampling parameters of a request; where it sets none, those of `defaults`, except for `max_tokens`.
+
+    Raises:
+        InvalidRequest: options contradict each other or the model. `check_bounds` has checked their ranges.
+    """
     max_tokens = _max_tokens(options, default_max_tokens)
     if options.min_tokens > max_tokens:
         message = f"expected at most max_completion_tokens ({max_tokens}), got {options.min_tokens}"
         raise InvalidRequest("generation.min_tokens", message)
     return SamplingParams(
         max_tokens=max_tokens,
-        temperature=options.temperature if options.HasField("temperature") else 1.0,
-        top_p=options.top_p if options.HasField("top_p") else 1.0,
-        top_k=max(options.top_k, 0),
-        min_p=options.min_p,
+        temperature=options.temperature if options.HasField("temperature") else _or(defaults.temperature, 1.0),
+        top_p=options.top_p if options.HasField("top_p") else _or(defaults.top_p, 1.0),
+        top_k=max(options.top_k, 0) if options.HasField("top_k") else _or(defaults.top_k, 0),
+        min_p=options.min_p if options.HasField("min_p") else _or(defaults.min_p, 0.0),
         frequency_penalty=options.frequency_penalty,
         presence_penalty=options.presence_penalty,
-        repetition_penalty=options.repetition_penalty if options.HasField("repetition_penalty") else 1.0,
+        repetition_penalty=options.repetition_penalty
+        if options.HasField("repetition_penalty")
+        else _or(defaults.repetition_penalty, 1.0),
         logit_bias=_parse_logit_bias(options, vocab_size),
         seed=options.seed if options.HasField("seed") else None,
         stop=_parse_stop(options),
@@ -40,6 +56,10 @@ def parse_generation(
         ignore_eos=options.ignore_eos,
         logprobs=_parse_logprobs(options),
     )
+
+
+def _or(value: _T | None, default: _T) -> _T:
+    return default if value is None else value
 
 
 def check_priority(priority: int) -> None:

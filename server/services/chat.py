@@ -88,6 +88,7 @@ class ChatHandlers:
             vocab_size=self.model.vocab_size,
             max_media=self.model.max_media,
             reasoning=self.model.reasoning,
+            defaults=self.model.sampling,
         )
         # Fail before loading media.
         self.generator.check_ready()

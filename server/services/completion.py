@@ -58,7 +58,9 @@ class CompletionHandlers:
         self, request: completion_pb2.CreateCompletionRequest, *, streaming: bool
     ) -> tuple[CompletionRenderer, CompletionRequest]:
         name = self.model.check_name(request.model)
-        completion = parse_completion(request, streaming=streaming, vocab_size=self.model.vocab_size)
+        completion = parse_completion(
+            request, streaming=streaming, vocab_size=self.model.vocab_size, defaults=self.model.sampling
+        )
         self.generator.check_ready()
         head = CompletionHead(id=f"cmpl-{current_rpc().request_id}", created=int(time.time()), model=name)
         return CompletionRenderer(head, self._echoes(completion)), completion

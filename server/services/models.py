@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from glimpse.engine.model_config.sampling_defaults import SamplingDefaults
 from glimpse.media.kind import MediaKind
 from glimpse.server.parse.chat import check_bounds
 from glimpse.server.request import ReasoningSupport
@@ -30,6 +31,8 @@ class ServedModel:
     supports_tools: bool
     """The chat template supports tools, and their calls can be parsed."""
     reasoning: ReasoningSupport
+    sampling: SamplingDefaults
+    """Of requests that do not set them."""
 
     def check_name(self, name: str) -> str:
         """Returns the model name for the response. Raises ModelNotFoundError."""

@@ -55,6 +55,12 @@ def test_option_reaches_the_engine_by_flag_and_by_environment(name: str, monkeyp
         ("--device=gpu", "'--device': expected 'auto', 'cpu' or 'cuda', got 'gpu'"),
         ("--prefix-caching=3", "'--prefix-caching': expected true or false, got '3'"),
         ("--limit-mm-per-prompt=3", "'--limit-mm-per-prompt': expected image=N, video=N, audio=N"),
+        ('--limit-mm-per-prompt={"image": -1}', "'--limit-mm-per-prompt': expected image=N, video=N, audio=N"),
+        ('--limit-mm-per-prompt={"image"', "'--limit-mm-per-prompt': expected image=N, video=N, audio=N"),
+        ('--mm-processor-kwargs={"fps": 0}', "'--mm-processor-kwargs.fps': expected more than 0, got '0'"),
+        ('--mm-processor-kwargs={"max_pixels": "all"}', "expected an integer or 'checkpoint', got 'all'"),
+        ('--mm-processor-kwargs={"fps": 1, "num_frames": 2}', "expected either fps or num_frames, got both"),
+        ('--mm-processor-kwargs={"size": 1}', 'Unknown field "size"'),
         ("--allowed-media-networks=x", "'--allowed-media-networks': expected a network such as 10.1.0.0/16, got 'x'"),
         ("--allowed-local-media-path=/none", "expected a folder that exists, got '/none'"),
         ("--media-store=http://cache", "'--media-store': this is no Redis URL; expected redis://"),
@@ -139,12 +145,29 @@ def test_parses_media_io_kwargs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ['{"video": {"fps": 1}}', '{"image": {"mode": "L"}}', '{"image": {"rgba_background_color": [0, 0]}}',
+    ['{"video": {"fps": 1, "num_frames": 2}}', '{"video": {"frames": 2}}',
+     '{"image": {"mode": "L"}}', '{"image": {"rgba_background_color": [0, 0]}}',
      '{"image": {"rgba_background_color": [0, 0, 256]}}', "white"],
 )  # fmt: skip
 def test_refuses_invalid_media_io_kwargs(text: str) -> None:
     with pytest.raises((CycloptsError, ValidationError)):
         parsed(f"--media-io-kwargs={text}")
+
+
+def test_parses_options_of_videos_and_processing() -> None:
+    media = parsed(
+        '--media-io-kwargs={"video": {"num_frames": 32}}', '--mm-processor-kwargs={"max_pixels": 4000}'
+    ).media
+    assert (media.media_io_kwargs.video.num_frames, media.mm_processor_kwargs.max_pixels) == (32, 4000)
+    own = parsed('--mm-processor-kwargs={"max_pixels": "checkpoint", "fps": 2}').media.mm_processor_kwargs
+    assert (own.max_pixels, own.fps, own.num_frames) == ("checkpoint", 2, None)
+    with pytest.raises(ValidationError, match="got them in both"):
+        MediaSettings(media_io_kwargs={"video": {"fps": 1}}, mm_processor_kwargs={"num_frames": 3})  # pyright: ignore[reportArgumentType] - as JSON has them
+
+
+def test_parses_media_limits_as_json() -> None:
+    limits = parsed('--limit-mm-per-prompt={"image": 2, "video": 0}').media.max_media
+    assert limits == {MediaKind.IMAGE: 2, MediaKind.VIDEO: 0, MediaKind.AUDIO: 4}
 
 
 def test_local_media_path_must_be_a_folder(tmp_path: Path) -> None:

@@ -11,18 +11,19 @@ from glimpse.engine.offline.media.visual_inputs import INTEGER_OPTIONS
 from glimpse.media.inputs import MediaDefaults, MediumInput, with_defaults
 from glimpse.media.processing.video_options import VideoOptions, check_options
 
-_NAMES = ("min_pixels", "max_pixels", "fps", "num_frames")
+SAMPLING_NAMES = ("fps", "num_frames")
+_NAMES = ("min_pixels", "max_pixels", *SAMPLING_NAMES)
 
 
-def parse_defaults(kwargs: Mapping[str, Any] | None, field: str) -> MediaDefaults:
-    """Parses the options.
+def parse_defaults(kwargs: Mapping[str, Any] | None, field: str, *, known: Sequence[str] = _NAMES) -> MediaDefaults:
+    """Parses the options, which are those of `known`.
 
     Raises:
         InputError: an option is unknown or out of range, or two contradict each other.
     """
     options = {
         name: parse_number(value, f"{field}.{name}", integer=name in INTEGER_OPTIONS)
-        for name, value in known_fields(kwargs or {}, field, known=_NAMES).items()
+        for name, value in known_fields(kwargs or {}, field, known=known).items()
     }
     with blaming(field):
         check_options(VideoOptions(**options), of_frames=False)

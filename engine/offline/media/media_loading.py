@@ -7,7 +7,7 @@ from pathlib import Path
 
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.model_config.model import ModelConfig
-from glimpse.engine.offline.fields import InputError
+from glimpse.engine.offline.fields import InputError, blaming
 from glimpse.engine.offline.media.media_policy import MediaRules
 from glimpse.engine.text.media_inputs import embedding_spec, read_media
 from glimpse.media.cache.store import MediaStore
@@ -27,12 +27,14 @@ class OfflineMedia:
 
         Raises:
             CheckpointError: the preprocessor's configuration is not supported.
+            InputError: a default cannot be honoured.
         """
         try:
             processing = read_media(path, model)
         except ValueError as error:
             raise CheckpointError(str(error)) from error
-        self._processing = processing.with_image_defaults(background=rules.background)
+        with blaming("mm_processor_kwargs"):
+            self._processing = processing.with_defaults(rules.defaults)
         self._embeddings = embedding_spec(model)
         self._rules = rules
         self._store = MediaStore(max_bytes=rules.max_cache_bytes)

@@ -5,10 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from glimpse.engine.offline.fields import InputError, known_fields
+from glimpse.engine.offline.media.media_defaults import SAMPLING_NAMES, parse_defaults
 from glimpse.media.kind import MediaKind
+from glimpse.media.processing.media_processing import ProcessingDefaults
 from glimpse.media.processing.rgb import Colour
 from glimpse.media.sources.address import IPNetwork
 from glimpse.media.sources.files import FETCH_TIMEOUTS
@@ -27,8 +29,8 @@ class MediaRules:
     """None: file: URLs are refused."""
     fetch_timeouts: Mapping[MediaKind, float]
     """Seconds, by kind of media."""
-    background: Colour
-    """The colour behind transparent pixels."""
+    defaults: ProcessingDefaults
+    """Of all media."""
     max_cache_bytes: int
     """Memory for the media cache."""
 
@@ -41,6 +43,7 @@ def parse_rules(
     allowed_media_ports: Sequence[int],
     fetch_timeouts: Mapping[str, float],
     media_io_kwargs: Mapping[str, Any],
+    mm_processor_kwargs: Mapping[str, Any],
     max_cache_bytes: int,
 ) -> MediaRules:
     """Raises InputError if an option is out of range or unknown."""
@@ -52,7 +55,7 @@ def parse_rules(
         ),
         local=None if allowed_local_media_path is None else _folder(Path(allowed_local_media_path)),
         fetch_timeouts=FETCH_TIMEOUTS | _timeouts(fetch_timeouts),
-        background=_background(media_io_kwargs),
+        defaults=_defaults(media_io_kwargs, mm_processor_kwargs),
         max_cache_bytes=max_cache_bytes,
     )
 
@@ -87,12 +90,31 @@ def _timeouts(timeouts: Mapping[str, float]) -> dict[MediaKind, float]:
     return {MediaKind(kind): seconds for kind, seconds in timeouts.items()}
 
 
-def _background(media_io_kwargs: Mapping[str, Any]) -> Colour:
-    fields = known_fields(media_io_kwargs, "media_io_kwargs", known=("image",))
-    path = "media_io_kwargs.image"
-    colour = known_fields(fields.get("image") or {}, path, known=("rgba_background_color",)).get(
-        "rgba_background_color", _WHITE
+def _defaults(media_io_kwargs: Mapping[str, Any], mm_processor_kwargs: Mapping[str, Any]) -> ProcessingDefaults:
+    io = known_fields(media_io_kwargs, "media_io_kwargs", known=("image", "video"))
+    max_pixels = _checkpoint_bound(mm_processor_kwargs)
+    own = {name: value for name, value in mm_processor_kwargs.items() if name != "max_pixels" or max_pixels is None}
+    parsed = parse_defaults(own, "mm_processor_kwargs")
+    videos = parse_defaults(io.get("video"), "media_io_kwargs.video", known=SAMPLING_NAMES)
+    if None not in (videos.fps or videos.num_frames, parsed.fps or parsed.num_frames):
+        message = "expected fps and num_frames here or in media_io_kwargs.video, got them in both"
+        raise InputError("mm_processor_kwargs", message)
+    return ProcessingDefaults(
+        background=_background(io.get("image") or {}),
+        min_pixels=parsed.min_pixels,
+        max_pixels=max_pixels or parsed.max_pixels,
+        fps=videos.fps or parsed.fps,
+        num_frames=videos.num_frames or parsed.num_frames,
     )
+
+
+def _checkpoint_bound(mm_processor_kwargs: Mapping[str, Any]) -> Literal["checkpoint"] | None:
+    return "checkpoint" if mm_processor_kwargs.get("max_pixels") == "checkpoint" else None
+
+
+def _background(image: Mapping[str, Any]) -> Colour:
+    path = "media_io_kwargs.image"
+    colour = known_fields(image, path, known=("rgba_background_color",)).get("rgba_background_color", _WHITE)
     match colour:
         case (int(red), int(green), int(blue)) if 0 <= min(red, green, blue) <= max(red, green, blue) <= 255:
             return red, green, blue

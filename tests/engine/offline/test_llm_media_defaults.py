@@ -70,6 +70,25 @@ def test_a_video_s_own_frame_sampling_takes_precedence(tiny_checkpoint: Path) ->
     assert num_media_tokens(llm.chat(user(own), GREEDY)) == 5 * 144
 
 
+def test_an_operator_s_defaults_yield_to_those_of_a_prompt(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "generation_config.json").write_text('{"top_k": 1, "max_new_tokens": 3}')
+    llm = LLM(
+        tiny_checkpoint, dtype="float32", device="cpu", kv_cache_bytes=8 << 20, max_model_len=2048, num_threads=1,
+        generation_config=tmp_path, media_io_kwargs={"video": {"num_frames": 8}},
+        mm_processor_kwargs={"max_pixels": "checkpoint"},
+    )  # fmt: skip
+    assert llm.get_default_sampling_params() == SamplingParams(top_k=1, max_tokens=3)
+    image = LARGE.resize((40 * SIDE, 40 * SIDE))
+    output = llm.chat(user(image_pil(image)))
+    assert num_media_tokens(output) == 1600
+    assert len(output[0].outputs[0].token_ids) <= 3
+    smaller = llm.chat(user(image_pil(image)), GREEDY, mm_processor_kwargs={"max_pixels": 4 * SIDE * SIDE})
+    assert num_media_tokens(smaller) == 4
+    prompt = {"prompt": VIDEO_PLACEHOLDER, "multi_modal_data": {"video": video(greys(20, width=112, height=112))}}
+    assert num_media_tokens(llm.generate(prompt, GREEDY)) == 4 * 144
+    assert num_media_tokens(llm.generate(prompt | {"mm_processor_kwargs": {"fps": 2}}, GREEDY)) == 2 * 144
+
+
 def test_a_cached_image_is_only_found_with_the_same_bounds(llm: LLM) -> None:
     bounds = {"max_pixels": 4 * SIDE * SIDE}
     named = {"type": "image_pil", "uuid": "bounded"}

@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
+from glimpse.engine.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.server.parse.completion import parse_completion
 from glimpse.server.request import CompletionRequest, TextPrompt, TokenPrompt
 from glimpse.server.rpc.errors import InvalidRequest
-from glimpse.v1 import completion_pb2
+from glimpse.v1 import completion_pb2, generation_pb2
 
 VOCAB_SIZE = 300
 
@@ -23,6 +24,20 @@ def test_applies_the_documented_defaults() -> None:
     completion = parse()
     assert completion.generation.sampling == SamplingParams(max_tokens=16)
     assert (completion.echo, completion.include_usage, completion.generation.num_completions) == (False, False, 1)
+
+
+def test_a_server_may_have_its_own_defaults() -> None:
+    defaults = SamplingDefaults(temperature=0.7, top_p=0.9, top_k=5, min_p=0.1, repetition_penalty=1.2, max_tokens=9)
+    wire = completion_pb2.CreateCompletionRequest(prompts=[{"text": "a"}])
+    own = parse_completion(wire, streaming=False, vocab_size=VOCAB_SIZE, defaults=defaults).generation.sampling
+    assert own == SamplingParams(
+        temperature=0.7, top_p=0.9, top_k=5, min_p=0.1, repetition_penalty=1.2, max_tokens=16
+    ), "the token limit is that of conversations"
+    wire.generation.MergeFrom(
+        generation_pb2.GenerationOptions(temperature=0, top_p=1, top_k=-1, min_p=0, repetition_penalty=1)
+    )
+    neutral = parse_completion(wire, streaming=False, vocab_size=VOCAB_SIZE, defaults=defaults).generation.sampling
+    assert neutral == SamplingParams(temperature=0, max_tokens=16)
 
 
 def test_accepts_prompts_as_text_and_token_ids() -> None:
