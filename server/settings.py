@@ -279,7 +279,7 @@ class MediaSettings(BaseModel):
     upload_ttl: Annotated[float, Field(gt=0)] = 3600.0
     """Seconds after which an upload expires."""
     media_store: Annotated[str | None, Parameter(show_default=False)] = None
-    """Redis that keeps uploads, uuids and fetched files for all servers that name it:
+    """Redis that keeps uploads, uuids and fetched files for all servers that name it, and counts quotas (--tenants):
     redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss:// for TLS. Default: each server has its own."""
     media_store_ca: FilePath | None = None
     """File with the authorities that may sign the certificate of a rediss:// store. Default: the system's."""

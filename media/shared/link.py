@@ -48,6 +48,7 @@ class RedisLink:
         *,
         probe: Callable[[Client], Awaitable[object]],
         on_change: Callable[[bool], None],
+        name: str = "media store",
         command_seconds: float = COMMAND_SECONDS,
     ) -> None:
         """
@@ -55,6 +56,7 @@ class RedisLink:
             address: Where Redis is.
             probe: Run every second to see whether Redis answers.
             on_change: Called when Redis becomes available (True) or unavailable (False).
+            name: What it is for, in logs.
             command_seconds: Limit on one command.
         """
         self.is_available = False
@@ -62,6 +64,7 @@ class RedisLink:
         self._address = address
         self._probe = probe
         self._on_change = on_change
+        self._name = name
         self._command_seconds = command_seconds
         self._client = _client(address, command_seconds)
         self._slots = asyncio.Semaphore(_MAX_COMMANDS)
@@ -95,7 +98,7 @@ class RedisLink:
             reason = _describe(error)
         except RedisError as error:
             # The connection works, but not this command: no memory left, or no permission.
-            _logger.warning("the media store refused a command: %s", _describe(error))
+            _logger.warning("the %s refused a command: %s", self._name, _describe(error))
             raise StoreUnavailableError from None
         self._change(is_available=False, reason=reason)
         raise StoreUnavailableError
@@ -122,22 +125,22 @@ class RedisLink:
         except (*_LOST, RedisError) as error:
             return _describe(error)
         except Exception as error:  # an error in Glimpse must not end the watch: Redis would stay unavailable
-            _logger.exception("the probe of the media store failed")
+            _logger.exception("the probe of the %s failed", self._name)
             return _describe(error)
         return None
 
     def _change(self, *, is_available: bool, reason: str) -> None:
         if is_available == self.is_available:
             if not self._tried.is_set() and not is_available:
-                _logger.warning("the media store at %s is unavailable: %s", self._address, reason)
+                _logger.warning("the %s at %s is unavailable: %s", self._name, self._address, reason)
             return
         self.is_available = is_available
         if is_available:
             self._lost.clear()
-            _logger.info("the media store at %s is available", self._address)
+            _logger.info("the %s at %s is available", self._name, self._address)
         else:
             self._lost.set()
-            _logger.warning("the media store at %s is unavailable: %s", self._address, reason)
+            _logger.warning("the %s at %s is unavailable: %s", self._name, self._address, reason)
         self._on_change(is_available)
 
 

@@ -13,9 +13,9 @@ from glimpse.media.shared.link import Client
 class Script:
     """One script. Redis keeps its text until it restarts."""
 
-    def __init__(self, name: str) -> None:
-        """`name`: of the file in this folder, without its ending."""
-        self._text = resources.files(__package__ or "").joinpath(f"{name}.lua").read_text()
+    def __init__(self, name: str, package: str | None = __package__) -> None:
+        """`name`: of the file in the folder of `package`, without its ending."""
+        self._text = resources.files(package or "").joinpath(f"{name}.lua").read_text()
         # Redis' name for a script.
         self._sha = hashlib.sha1(self._text.encode(), usedforsecurity=False).hexdigest()
 

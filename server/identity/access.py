@@ -6,6 +6,7 @@ proxies may also read load reports. Everything else needs a credential.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from glimpse.server.identity.api_keys import Caller, key_hash
 from glimpse.server.identity.errors import UnauthenticatedError
@@ -13,6 +14,9 @@ from glimpse.server.identity.limits import TenantLimits
 from glimpse.server.identity.tenant import Tenant, is_tenant_name
 from glimpse.server.identity.tokens import TokenVerifier
 from glimpse.server.identity.watched_file import WatchedFile
+
+if TYPE_CHECKING:
+    from glimpse.server.identity.shared_quota import SharedQuotas
 
 TENANT_HEADER = "x-glimpse-tenant"
 """Set by the gateway to the tenant of a request; it removes what clients send."""
@@ -36,6 +40,7 @@ class Access:
         is_proxy: Callable[[str], bool] = lambda _: False,
         by_certificate: bool = False,
         limits: WatchedFile[TenantLimits] | None = None,
+        shared_quotas: "SharedQuotas | None" = None,
     ) -> None:
         """
         Args:
@@ -46,6 +51,7 @@ class Access:
                 refused before.
             is_proxy: whether a peer is a load balancer, which may read load reports without a credential.
             limits: what tenants may use. Default: what the server's own limits allow.
+            shared_quotas: counts what tenants use over several servers. Default: this server counts alone.
         """
         self._keys = keys
         self._tokens = tokens
@@ -53,6 +59,7 @@ class Access:
         self._is_proxy = is_proxy
         self._by_certificate = by_certificate
         self._limits = limits
+        self._shared_quotas = shared_quotas
         self._tenants: dict[str, Tenant] = {}
         self._nameless = Tenant()
 
@@ -89,15 +96,15 @@ class Access:
         """Returns the tenant of this name, with its limits of this moment."""
         tenant = self._tenants.get(name)
         if tenant is None:
-            tenant = self._tenants[name] = Tenant(name)
+            tenant = self._tenants[name] = Tenant(name, shared=self._shared_quotas)
         if self._limits is not None:
             tenant.set_limits(self._limits.value.of(name))
         return tenant
 
     async def watch(self) -> None:
         """Keeps what is known about callers up to date, until it is cancelled."""
-        files = (self._keys, self._limits, self._tokens and self._tokens.keys)
-        await asyncio.gather(*(each.watch() for each in files if each is not None))
+        watched = (self._keys, self._limits, self._tokens and self._tokens.keys, self._shared_quotas)
+        await asyncio.gather(*(each.watch() for each in watched if each is not None))
 
     def _is_open(self, method: str, values: Mapping[str, str], peer: str) -> bool:
         """Whether anyone, or this load balancer, may call. What it passes on for clients has their addresses."""

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from glimpse.server.identity.errors import QuotaExceededError
+
 _MINUTE_SECONDS = 60.0
 
 
@@ -24,11 +26,23 @@ class Quota:
         return max(0.0, self._used + min(amount, per_minute) - per_minute) * _MINUTE_SECONDS / per_minute
 
     def use(self, amount: float, per_minute: int) -> None:
-        """Takes an amount, whether or not it is left."""
+        """Takes an amount, whether or not it is left. A negative one is given back."""
         self._refill(per_minute)
-        self._used += amount
+        self._used = max(0.0, self._used + amount)
 
     def _refill(self, per_minute: int) -> None:
         now = self._clock()
         self._used = max(0.0, self._used - (now - self._updated) * per_minute / _MINUTE_SECONDS)
         self._updated = now
+
+
+def quota_exceeded(what: str, per_minute: int, seconds: float) -> QuotaExceededError:
+    """Returns the error of a tenant that has used up what it may use in a minute.
+
+    Args:
+        what: "requests" or "tokens".
+        per_minute: Its limit.
+        seconds: When to repeat the request.
+    """
+    message = f"your tenant has used its {per_minute} {what} per minute; repeat the request in {seconds:.1f} s"
+    return QuotaExceededError(message, retry_after_seconds=seconds)

@@ -5,10 +5,14 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from glimpse.media.cache.memory_budget import MemoryShare
 from glimpse.server.identity.errors import QuotaExceededError
-from glimpse.server.identity.quota import Quota
+from glimpse.server.identity.quota import Quota, quota_exceeded
+
+if TYPE_CHECKING:
+    from glimpse.server.identity.shared_quota import SharedQuotas
 
 _NAME = re.compile(r"[!-~]{1,128}")
 _TAG_DOMAIN, _NAMESPACE_DOMAIN = b"glimpse tenant\0", b"glimpse namespace\0"
@@ -40,11 +44,18 @@ class Limits:
 class Tenant:
     """A tenant as this process knows it. The nameless one sends the requests of servers without authentication."""
 
-    def __init__(self, name: str = "", *, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` returns the time in seconds."""
+    def __init__(
+        self, name: str = "", *, shared: "SharedQuotas | None" = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """
+        Args:
+            name: Its name; empty: the nameless one.
+            shared: Counts its quotas over several servers. None: this server counts alone.
+            clock: Returns the time in seconds.
+        """
         self.name = name
-        tag = hashlib.sha256(_TAG_DOMAIN + name.encode()).hexdigest()[:_TAG_CHARACTERS]
-        self.namespace_prefix = f"{tag}." if name else ""
+        self._tag = hashlib.sha256(_TAG_DOMAIN + name.encode()).hexdigest()[:_TAG_CHARACTERS]
+        self.namespace_prefix = f"{self._tag}." if name else ""
         """What all of its cache namespaces begin with, and no other tenant's."""
         self.limits = Limits()
         self.media = MemoryShare()
@@ -52,6 +63,7 @@ class Tenant:
         self._num_purges = 0
         self._num_running = 0
         self._requests, self._tokens = Quota(clock), Quota(clock)
+        self._shared = shared
 
     def set_limits(self, limits: Limits) -> None:
         """Changes its limits. What it has used stays counted."""
@@ -77,9 +89,34 @@ class Tenant:
         """Gives the engine's caches of the tenant's requests other names: what they hold is never hit again."""
         self._num_purges += 1
 
-    def begin_request(self) -> None:
-        """Counts an RPC that begins. `end_request` must follow. Raises QuotaExceededError, without counting it."""
+    async def begin_request(self) -> None:
+        """Counts an RPC that begins. `end_request` must follow. Raises QuotaExceededError, without counting it.
+
+        The quotas that servers share are asked last: what this server refuses by its own count, they would too.
+        """
         limits = self.limits
+        self._begin_here(limits)
+        if self._shared is None:
+            return
+        try:
+            await self._shared.admit(
+                self._tag, requests_per_minute=limits.requests_per_minute, tokens_per_minute=limits.tokens_per_minute
+            )
+        except BaseException:
+            self._num_running -= 1
+            _use(self._requests, -1, limits.requests_per_minute)
+            raise
+
+    def end_request(self, num_tokens: int) -> None:
+        """Counts the end of an RPC, and the tokens of its prompts and completions."""
+        self._num_running -= 1
+        if self.limits.tokens_per_minute is not None:
+            self._tokens.use(num_tokens, self.limits.tokens_per_minute)
+            if self._shared is not None:
+                self._shared.charge(self._tag, num_tokens, self.limits.tokens_per_minute)
+
+    def _begin_here(self, limits: Limits) -> None:
+        """Counts an RPC that begins on this server, or raises QuotaExceededError."""
         if limits.max_concurrent_requests is not None and self._num_running >= limits.max_concurrent_requests:
             most = limits.max_concurrent_requests
             raise QuotaExceededError(
@@ -88,15 +125,8 @@ class Tenant:
             )
         _check(self._tokens, limits.tokens_per_minute, "tokens")
         _check(self._requests, limits.requests_per_minute, "requests")
-        if limits.requests_per_minute is not None:
-            self._requests.use(1, limits.requests_per_minute)
+        _use(self._requests, 1, limits.requests_per_minute)
         self._num_running += 1
-
-    def end_request(self, num_tokens: int) -> None:
-        """Counts the end of an RPC, and the tokens of its prompts and completions."""
-        self._num_running -= 1
-        if self.limits.tokens_per_minute is not None:
-            self._tokens.use(num_tokens, self.limits.tokens_per_minute)
 
 
 def is_tenant_name(name: str) -> bool:
@@ -106,5 +136,9 @@ def is_tenant_name(name: str) -> bool:
 
 def _check(quota: Quota, per_minute: int | None, what: str) -> None:
     if per_minute is not None and (seconds := quota.wait_seconds(1, per_minute)) > 0:
-        message = f"your tenant has used its {per_minute} {what} per minute; repeat the request in {seconds:.1f} s"
-        raise QuotaExceededError(message, retry_after_seconds=seconds)
+        raise quota_exceeded(what, per_minute, seconds)
+
+
+def _use(quota: Quota, amount: int, per_minute: int | None) -> None:
+    if per_minute is not None:
+        quota.use(amount, per_minute)

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from glimpse.media.shared.address import parse_store_url
 from glimpse.server.identity.access import Access
 from glimpse.server.identity.api_keys import parse_keys
 from glimpse.server.identity.errors import IdentityConfigError
@@ -11,13 +12,33 @@ from glimpse.server.identity.limits import parse_limits
 from glimpse.server.identity.tokens import FetchedKeys, TokenVerifier, parse_jwks
 from glimpse.server.identity.watched_file import WatchedFile
 from glimpse.server.rpc.client_identity import ClientIdentifier
-from glimpse.server.settings import AccessSettings
+from glimpse.server.settings import AccessSettings, Settings
+from glimpse.server.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from glimpse.server.identity.shared_quota import SharedQuotas
 
 _T = TypeVar("_T")
 
 
-def build_access(settings: AccessSettings, clients: ClientIdentifier, *, has_client_ca: bool = False) -> Access:
-    """Builds it; `has_client_ca`: clients need a certificate. Raises IdentityConfigError: a file cannot be used."""
+def build_access(
+    settings: AccessSettings,
+    clients: ClientIdentifier,
+    *,
+    has_client_ca: bool = False,
+    quotas: "SharedQuotas | None" = None,
+) -> Access:
+    """Builds it.
+
+    Args:
+        settings: who may call.
+        clients: knows the trusted proxies.
+        has_client_ca: clients need a certificate.
+        quotas: counts what tenants use over several servers. None: this server counts alone.
+
+    Raises:
+        IdentityConfigError: a file cannot be used.
+    """
     keys = _watched(settings.api_keys, parse_keys)
     limits = _watched(settings.tenants, parse_limits)
     is_gateway = clients.is_proxy if settings.tenant_header else None
@@ -32,6 +53,7 @@ def build_access(settings: AccessSettings, clients: ClientIdentifier, *, has_cli
         is_proxy=clients.is_proxy,
         by_certificate=settings.tenant_from_certificate,
         limits=limits,
+        shared_quotas=quotas,
     )
     if limits is not None and not access.is_required:
         raise IdentityConfigError(
@@ -39,6 +61,28 @@ def build_access(settings: AccessSettings, clients: ClientIdentifier, *, has_cli
             "--tenant-from-certificate, without which there are no tenants"
         )
     return access
+
+
+def build_quotas(settings: Settings, metrics: Metrics, *, on_change: Callable[[bool], None]) -> "SharedQuotas | None":
+    """Builds what counts quotas over all servers of a media store; None if there is none, or no quota.
+
+    `on_change` is told whether they are counted together, first and whenever that changes.
+    """
+    if settings.media.media_store is None or settings.access.tenants is None:
+        return None
+    from glimpse.server.identity.shared_quota import SharedQuotas  # noqa: PLC0415 - the Redis client takes 60 ms
+
+    def changed(is_available: bool) -> None:
+        metrics.set_quota_store_available(is_available)
+        on_change(is_available)
+
+    metrics.add_quota_store()
+    changed(False)
+    return SharedQuotas(
+        parse_store_url(settings.media.media_store, settings.media.media_store_ca),
+        prefix=settings.media.media_store_prefix,
+        on_change=changed,
+    )
 
 
 def _tokens(settings: AccessSettings) -> TokenVerifier | None:

@@ -6,13 +6,14 @@ It listens before the model is loaded, so that health checks work; until then re
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import grpc.aio
 
 from glimpse.engine.ipc.client import ENGINE_COMMAND, EngineClient, EngineState
 from glimpse.engine.protocol import Loading, Ready, StepStats
 from glimpse.openai.v1 import openai_pb2
-from glimpse.server.lifecycle.build_access import build_access
+from glimpse.server.lifecycle.build_access import build_access, build_quotas
 from glimpse.server.lifecycle.build_handlers import build_handlers
 from glimpse.server.lifecycle.build_media import build_media
 from glimpse.server.lifecycle.connections import connection_options
@@ -28,7 +29,7 @@ from glimpse.server.rpc.client_identity import ClientIdentifier
 from glimpse.server.rpc.interceptors import RpcInterceptor
 from glimpse.server.rpc.load_meter import LoadMeter
 from glimpse.server.rpc.typed_handlers import Handler, add_method_alias, add_typed_services
-from glimpse.server.services.health import HEALTH_SERVICE, Health
+from glimpse.server.services.health import HEALTH_SERVICE, MEDIA_STORE, QUOTA_STORE, Health
 from glimpse.server.services.load_reports import ORCA_METHOD
 from glimpse.server.services.reflection import add_reflection
 from glimpse.server.settings import EngineSettings, ListenSettings, Settings
@@ -107,10 +108,15 @@ async def start_server(
         PortError: a port cannot be listened on.
     """
     clients = ClientIdentifier(settings.listen.trusted_proxies)
-    access = build_access(settings.access, clients, has_client_ca=settings.listen.tls_client_ca is not None)
     service_names = [service.full_name for service in (*_TYPED_SERVICES, _OPENAI_SERVICE)]
     health = Health(service_names)
     metrics = Metrics(checkpoint.names[0])
+    access = build_access(
+        settings.access,
+        clients,
+        has_client_ca=settings.listen.tls_client_ca is not None,
+        quotas=build_quotas(settings, metrics, on_change=partial(health.set_store, QUOTA_STORE)),
+    )
     load = LoadMeter(max_sequences=settings.engine.options.max_sequences)
     admission = Admission(max_queue_seconds=settings.engine.max_queue_seconds)
     bodies = BodyBudget(settings.listen.body_in_flight_bytes)
@@ -129,7 +135,11 @@ async def start_server(
         observers=_EngineObservers(metrics=metrics, load=load, admission=admission, health=health),
     )
     media = build_media(
-        settings.media, checkpoint.path, checkpoint.model, metrics, on_store_change=health.set_media_store
+        settings.media,
+        checkpoint.path,
+        checkpoint.model,
+        metrics,
+        on_store_change=partial(health.set_store, MEDIA_STORE),
     )
     _add_services(grpc_server, build_handlers(settings, checkpoint, engine, media, metrics, load, access))
     add_reflection(grpc_server, [*service_names, HEALTH_SERVICE])

@@ -83,6 +83,6 @@ class Server:
         await self._engine.stop()
         for watch in self._watches:
             watch.cancel()
-        await asyncio.gather(self._loading, return_exceptions=True)
+        await asyncio.gather(self._loading, *self._watches, return_exceptions=True)
         await self._media.close()
         await asyncio.to_thread(self._metrics_server.close)

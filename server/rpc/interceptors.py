@@ -3,8 +3,8 @@
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, TypeAlias
 
 import grpc
@@ -75,7 +75,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
 
         async def unary(request: Any, context: Context) -> Any:
             try:
-                with self._observe(method, context) as rpc:
+                async with self._observe(method, context) as rpc:
                     async with _until_stopped(rpc, context):
                         response = await behavior(request, context)
                     self._set_trailers(context, rpc)
@@ -88,7 +88,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
 
         async def stream(request: Any, context: Context) -> AsyncIterator[Any]:
             try:
-                with self._observe(method, context) as rpc:
+                async with self._observe(method, context) as rpc:
                     async with _until_stopped(rpc, context), aclosing(behavior(request, context)) as responses:
                         async for response in responses:
                             yield response
@@ -105,8 +105,8 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
             response_serializer=handler.response_serializer,
         )
 
-    @contextmanager
-    def _observe(self, method: str, context: Context) -> Generator[RpcContext]:
+    @asynccontextmanager
+    async def _observe(self, method: str, context: Context) -> AsyncGenerator[RpcContext]:
         rpc = begin_rpc(context, self._clients)
         self._authenticate(rpc, method, context)
         began = time.monotonic()
@@ -121,8 +121,9 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         self.open_rpcs.add(rpc.stop, is_request=counted)
         code = "OK"
         try:
-            with _counted(rpc, method), self._admission.ticket(method, rpc.client), self._bodies.reservation():
-                yield rpc
+            async with _counted(rpc, method):
+                with self._admission.ticket(method, rpc.client), self._bodies.reservation():
+                    yield rpc
         except BaseException as error:
             code = _code(error, context)
             raise
@@ -171,12 +172,12 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         self._metrics.set_running_rpcs(self._num_running)
 
 
-@contextmanager
-def _counted(rpc: RpcContext, method: str) -> Generator[None]:
+@asynccontextmanager
+async def _counted(rpc: RpcContext, method: str) -> AsyncGenerator[None]:
     """Counts the RPC and its tokens against the quotas of its tenant, or refuses it."""
     if rpc.refusal is None and not method.startswith(_INFRASTRUCTURE) and not method.endswith(_FREE):
         try:
-            rpc.tenant.begin_request()
+            await rpc.tenant.begin_request()
         except QuotaExceededError as error:
             rpc.refusal = error
         else:

@@ -15,6 +15,8 @@ _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 MEDIA_STORE = "glimpse.media_store"
 """Name under which the health of the media store is reported, by servers that have one."""
+QUOTA_STORE = "glimpse.quota_store"
+"""Name under which the health of the shared quotas is reported, by servers that count together with others."""
 HEALTH_SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
 
@@ -37,9 +39,9 @@ class Health:
         """Schedules a status change on the event loop; changes apply in call order."""
         self._schedule(self._apply(_SERVING if serving else _NOT_SERVING, self._service_names))
 
-    def set_media_store(self, available: bool) -> None:
-        """Schedules a change of the media store's status. Without the store the server still serves."""
-        self._schedule(self._apply(_SERVING if available else _NOT_SERVING, (MEDIA_STORE,)))
+    def set_store(self, name: str, available: bool) -> None:
+        """Schedules a change of a store's status. Without the store the server still serves."""
+        self._schedule(self._apply(_SERVING if available else _NOT_SERVING, (name,)))
 
     async def drain(self) -> None:
         """Reports NOT_SERVING from now on; later changes are ignored."""

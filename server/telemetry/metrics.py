@@ -162,6 +162,16 @@ class Metrics:
     def set_media_store_available(self, is_available: bool) -> None:
         self._store_available.set(is_available)
 
+    def add_quota_store(self) -> None:
+        """Adds the metrics of servers that count quotas together."""
+        self._quotas_available = self._gauge(
+            "glimpse_quota_store_available",
+            "1 while servers count the quotas of tenants together, 0 while each counts alone.",
+        )
+
+    def set_quota_store_available(self, is_available: bool) -> None:
+        self._quotas_available.set(is_available)
+
     def media_store_used(self, outcome: Outcome) -> None:
         """Records an operation on the media store."""
         self._store_operations.labels(outcome).inc()

@@ -1,9 +1,10 @@
 """An engine that computes nothing and replies with a text from the prompt: `echo_engine.py --fd N`.
 
 It implements the engine's side of the protocol. The answer is the last text between ⟦ and ⟧ in the prompt; a prompt
-without one gets a fixed reply. The answer has one byte per token and a few tokens per step. Their number is drawn from
-the request's seed, so that characters are cut anywhere. All tokens have probability 1. Grammars are ignored: the prompt
-must contain a text that matches. The embedding of a prompt begins with its number of tokens; all else is 0.
+without one gets a fixed reply, and ⟦cache_salt⟧ the name under which the request is cached. The answer has one byte per
+token and a few tokens per step. Their number is drawn from the request's seed, so that characters are cut anywhere. All
+tokens have probability 1. Grammars are ignored: the prompt must contain a text that matches. The embedding of a prompt
+begins with its number of tokens; all else is 0.
 """
 
 import argparse
@@ -36,6 +37,7 @@ from glimpse.engine.text.tokenizer import load_tokenizer
 
 NO_REPLY = "I was not told what to say. 🤷"
 MARKED = re.compile("⟦(.*?)⟧", re.DOTALL)
+CACHE_SALT = "cache_salt"
 STEP_SECONDS = 0.0005
 MAX_STEP_TOKENS = 8
 
@@ -79,8 +81,9 @@ class EchoEngine:
             start = end
 
     def _answer_ids(self, request: Generate) -> list[int]:
-        marked = MARKED.findall(self._tokenizer.decode(request.token_ids))
-        return [self._id_of_byte[byte] for byte in (marked or [NO_REPLY])[-1].encode()]
+        marked = (MARKED.findall(self._tokenizer.decode(request.token_ids)) or [NO_REPLY])[-1]
+        text = request.cache_salt if marked == CACHE_SALT else marked
+        return [self._id_of_byte[byte] for byte in text.encode()]
 
 
 def _finish(end: int, num_tokens: int, most: int) -> FinishReason | None:

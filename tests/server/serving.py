@@ -20,7 +20,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from glimpse.server.lifecycle.build_server import start_server
 from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
 from glimpse.server.lifecycle.server import Server
-from glimpse.server.settings import AccessSettings, EngineSettings, ListenSettings, Settings
+from glimpse.server.settings import AccessSettings, EngineSettings, ListenSettings, MediaSettings, Settings
 from tests import loop_watchdog
 from tests.e2e.stack import free_ports
 from tests.paths import ROOT
@@ -95,10 +95,13 @@ def scripted(
 
 
 @asynccontextmanager
-async def echoing(checkpoint: Path, **settings: Any) -> AsyncGenerator[tuple[Server, grpc.aio.Channel]]:
+async def echoing(
+    checkpoint: Path, *, media: MediaSettings | None = None, access: AccessSettings | None = None, **settings: Any
+) -> AsyncGenerator[tuple[Server, grpc.aio.Channel]]:
     """A server in this event loop with the echo engine; it is ready. `settings` are those of the engine."""
     engine = EngineSettings(model=str(checkpoint), spare_engine=False, **settings)
-    async with _in_this_loop(engine, ["-m", "tests.engine.echo_engine"], drain_delay=0) as (server, channel):
+    command = ["-m", "tests.engine.echo_engine"]
+    async with _in_this_loop(engine, command, media, access, drain_delay=0) as (server, channel):
         async with asyncio.timeout(20):
             watch = health_stub(channel).Watch(health_pb2.HealthCheckRequest())
             async for health in watch:
@@ -109,10 +112,16 @@ async def echoing(checkpoint: Path, **settings: Any) -> AsyncGenerator[tuple[Ser
 
 @asynccontextmanager
 async def _in_this_loop(
-    engine: EngineSettings, engine_arguments: list[str], access: AccessSettings | None = None, **listen: Any
+    engine: EngineSettings,
+    engine_arguments: list[str],
+    media: MediaSettings | None = None,
+    access: AccessSettings | None = None,
+    **listen: Any,
 ) -> AsyncGenerator[tuple[Server, grpc.aio.Channel]]:
     listening = ListenSettings(port=0, metrics_port=0, **listen)
-    settings = Settings(engine=engine, listen=listening, access=access or AccessSettings())
+    settings = Settings(
+        engine=engine, media=media or MediaSettings(), listen=listening, access=access or AccessSettings()
+    )
     command = [sys.executable, *engine_arguments]
     server = await start_server(
         settings, find_checkpoint(settings.engine), on_loading=lambda _: None, engine_command=command

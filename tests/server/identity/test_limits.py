@@ -29,9 +29,9 @@ def limited(clock: Clock, **limits: int) -> Tenant:
     return tenant
 
 
-def wait(tenant: Tenant) -> float:
+async def wait(tenant: Tenant) -> float:
     with pytest.raises(QuotaExceededError) as caught:
-        tenant.begin_request()
+        await tenant.begin_request()
     return caught.value.retry_after_seconds
 
 
@@ -70,43 +70,43 @@ def test_quota_grows_back_steadily_and_not_above_a_minute_s(clock: Clock):
     assert quota.wait_seconds(1, 60) == pytest.approx(2)
 
 
-def test_request_that_is_refused_is_not_counted(clock: Clock):
+async def test_request_that_is_refused_is_not_counted(clock: Clock):
     tenant = limited(clock, requests_per_minute=2)
     for _ in range(2):
-        tenant.begin_request()
+        await tenant.begin_request()
         tenant.end_request(0)
-    assert wait(tenant) == pytest.approx(30)
-    assert wait(tenant) == pytest.approx(30)
+    assert await wait(tenant) == pytest.approx(30)
+    assert await wait(tenant) == pytest.approx(30)
     clock.seconds += 30
-    tenant.begin_request()
+    await tenant.begin_request()
 
 
-def test_tokens_are_charged_at_the_end_and_may_overdraw(clock: Clock):
+async def test_tokens_are_charged_at_the_end_and_may_overdraw(clock: Clock):
     tenant = limited(clock, tokens_per_minute=60)
-    tenant.begin_request()
-    tenant.begin_request()
+    await tenant.begin_request()
+    await tenant.begin_request()
     tenant.end_request(60)
     tenant.end_request(60)
-    assert wait(tenant) == pytest.approx(61)
+    assert await wait(tenant) == pytest.approx(61)
     clock.seconds += 61
-    tenant.begin_request()
+    await tenant.begin_request()
 
 
-def test_only_so_many_requests_run_at_a_time(clock: Clock):
+async def test_only_so_many_requests_run_at_a_time(clock: Clock):
     tenant = limited(clock, max_concurrent_requests=1)
-    tenant.begin_request()
-    assert wait(tenant) > 0
+    await tenant.begin_request()
+    assert await wait(tenant) > 0
     tenant.end_request(5)
-    tenant.begin_request()
+    await tenant.begin_request()
 
 
-def test_changed_limits_forget_nothing(clock: Clock):
+async def test_changed_limits_forget_nothing(clock: Clock):
     tenant = limited(clock, requests_per_minute=1)
-    tenant.begin_request()
+    await tenant.begin_request()
     tenant.set_limits(Limits(requests_per_minute=60))
-    tenant.begin_request()
+    await tenant.begin_request()
     tenant.set_limits(Limits(requests_per_minute=1))
-    assert wait(tenant) > 0
+    assert await wait(tenant) > 0
 
 
 def test_media_count_in_the_tenant_s_share_until_they_are_released():

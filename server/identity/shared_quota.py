@@ -1,0 +1,100 @@
+"""Quotas that several servers count together, in the Redis of their media store.
+
+Each server counts for itself too (`glimpse.server.identity.quota`): while Redis is gone, its own count is all.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from glimpse.media.shared.address import StoreAddress
+from glimpse.media.shared.link import Client, RedisLink
+from glimpse.media.shared.script import Script
+from glimpse.media.shared.values import StoreUnavailableError
+from glimpse.server.identity.quota import quota_exceeded
+
+COMMAND_SECONDS = 0.5
+"""Longest wait of a request for Redis. After one such wait no other waits until Redis answers again."""
+
+
+class SharedQuotas:
+    """Counts of one deployment, for the tasks of one event loop.
+
+    It has a connection of its own: on the media store's, requests would wait for chunks of files.
+    """
+
+    def __init__(
+        self,
+        address: StoreAddress,
+        *,
+        prefix: str,
+        on_change: Callable[[bool], None] = lambda _: None,
+        command_seconds: float = COMMAND_SECONDS,
+    ) -> None:
+        """
+        Args:
+            address: Where Redis is.
+            prefix: Begins all keys. Servers that count together have the same.
+            on_change: Told whether Redis is available, whenever that changes.
+            command_seconds: Limit on one command.
+        """
+        self._prefix = prefix
+        self._script = Script("quota", __package__)
+        self._charges = set[asyncio.Task[None]]()
+        self._link = RedisLink(
+            address, probe=self._probe, on_change=on_change, name="quota store", command_seconds=command_seconds
+        )
+
+    async def watch(self) -> None:
+        """Stays connected until it is cancelled."""
+        try:
+            await self._link.start()
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await asyncio.gather(*self._charges, return_exceptions=True)
+            await self._link.close()
+
+    async def admit(self, tenant: str, *, requests_per_minute: int | None, tokens_per_minute: int | None) -> None:
+        """Counts a request that begins, unless a quota is used up. Counts nothing while Redis is unavailable.
+
+        Args:
+            tenant: The tenant's tag.
+            requests_per_minute: Its quota; None: unlimited.
+            tokens_per_minute: Its quota; None: unlimited.
+
+        Raises:
+            QuotaExceededError: a quota is used up, by the requests of all servers.
+        """
+        quotas = [("tokens", tokens_per_minute, 0), ("requests", requests_per_minute, 1)]
+        limits = [(name, most, amount) for name, most, amount in quotas if most is not None]
+        if not limits:
+            return
+        try:
+            found = await self._run(tenant, [part for name, most, amount in limits for part in (name, most, 1, amount)])
+        except StoreUnavailableError:
+            return
+        if found:
+            position, microseconds = found
+            name, most, _ = limits[int(position) - 1]
+            raise quota_exceeded(name, most, microseconds / 1e6)
+
+    def charge(self, tenant: str, num_tokens: int, tokens_per_minute: int) -> None:
+        """Counts tokens in the background, whether or not they are left. While Redis is unavailable they are lost."""
+        if num_tokens and self._link.is_available:
+            task = asyncio.create_task(self._charge(tenant, num_tokens, tokens_per_minute))
+            self._charges.add(task)
+            task.add_done_callback(self._charges.discard)
+
+    async def _charge(self, tenant: str, num_tokens: int, tokens_per_minute: int) -> None:
+        try:
+            await self._run(tenant, ["tokens", tokens_per_minute, 0, num_tokens])
+        except StoreUnavailableError:
+            return
+
+    async def _run(self, tenant: str, arguments: list[str | bytes | int]) -> Any:
+        key = f"{self._prefix}quota:{tenant}"
+        return await self._link.run(lambda client: self._script.run(client, [key], arguments))
+
+    async def _probe(self, client: Client) -> None:
+        """Shows whether Redis runs scripts, with the quotas of no one."""
+        await self._script.run(client, [f"{self._prefix}quota:"], ["tokens", 1, 1, 0])

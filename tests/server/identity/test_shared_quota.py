@@ -1,0 +1,193 @@
+"""Servers that count the quotas of tenants together, in a real Redis, and alone while it is away."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import pytest
+
+from glimpse.media.shared.address import parse_store_url
+from glimpse.server.identity.errors import QuotaExceededError
+from glimpse.server.identity.shared_quota import SharedQuotas
+from glimpse.server.identity.tenant import Limits, Tenant
+from tests.media.shared.redis_server import RedisServer
+
+FROZEN = 1000.0
+"""Time of the servers' own counts: what they count alone never grows back."""
+
+
+class Server:
+    """What a server has of quotas."""
+
+    def __init__(self, redis: RedisServer, *, prefix: str = "glimpse:") -> None:
+        self.available = asyncio.Event()
+        self.away = asyncio.Event()
+        self.quotas = SharedQuotas(parse_store_url(redis.url), prefix=prefix, on_change=self._changed)
+
+    def tenant(self, name: str = "acme", **limits: int) -> Tenant:
+        tenant = Tenant(name, shared=self.quotas, clock=lambda: FROZEN)
+        tenant.set_limits(Limits(**limits))
+        return tenant
+
+    def _changed(self, is_available: bool) -> None:
+        set_now, cleared = (self.available, self.away) if is_available else (self.away, self.available)
+        set_now.set()
+        cleared.clear()
+
+
+@asynccontextmanager
+async def serving(redis: RedisServer, prefix: str = "glimpse:") -> AsyncGenerator[Server]:
+    server = Server(redis, prefix=prefix)
+    watch = asyncio.create_task(server.quotas.watch())
+    try:
+        await asyncio.wait_for(server.available.wait(), 30)
+        yield server
+    finally:
+        watch.cancel()
+        await asyncio.gather(watch, return_exceptions=True)
+
+
+@pytest.fixture(scope="module")
+def running_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def redis(running_redis: RedisServer) -> RedisServer:
+    running_redis.client().flushall()
+    return running_redis
+
+
+@pytest.fixture
+async def one(redis: RedisServer) -> AsyncIterator[Server]:
+    async with serving(redis) as server:
+        yield server
+
+
+@pytest.fixture
+async def other(redis: RedisServer) -> AsyncIterator[Server]:
+    async with serving(redis) as server:
+        yield server
+
+
+async def refusal(tenant: Tenant) -> QuotaExceededError:
+    with pytest.raises(QuotaExceededError) as caught:
+        await tenant.begin_request()
+    return caught.value
+
+
+async def admitted(tenant: Tenant) -> bool:
+    try:
+        await tenant.begin_request()
+    except QuotaExceededError:
+        return False
+    return True
+
+
+async def refused_soon(tenant: Tenant) -> bool:
+    """Whether the tenant is refused, once tokens are charged that another server counts in the background."""
+    async with asyncio.timeout(30):
+        while await admitted(tenant):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return True
+
+
+async def test_requests_of_both_servers_count(one: Server, other: Server):
+    here, there = one.tenant(requests_per_minute=3), other.tenant(requests_per_minute=3)
+    for tenant in (here, there, here):
+        await tenant.begin_request()
+    error = await refusal(there)
+    assert 0 < error.retry_after_seconds <= 20
+    assert (error.reason, "3 requests per minute" in error.message) == ("rate_limit_exceeded", True)
+    assert not await admitted(here)
+    assert await admitted(other.tenant("another", requests_per_minute=3))
+
+
+async def test_at_no_time_are_more_admitted_than_the_quota_has(one: Server, other: Server):
+    tenants = [server.tenant(requests_per_minute=5) for server in (one, other)]
+    assert sum(await asyncio.gather(*(admitted(tenants[index % 2]) for index in range(60)))) == 5
+
+
+async def test_tokens_charged_by_one_server_hold_back_the_other(one: Server, other: Server):
+    here, there = one.tenant(tokens_per_minute=100), other.tenant(tokens_per_minute=100)
+    await here.begin_request()
+    here.end_request(300)
+    assert await refused_soon(there)
+    error = await refusal(there)
+    assert 100 < error.retry_after_seconds <= 0.6 * 201
+    assert "100 tokens per minute" in error.message
+    # A request that is refused for its tokens is not counted as a request.
+    both = other.tenant(tokens_per_minute=100, requests_per_minute=1)
+    assert "tokens" in (await refusal(both)).message
+    assert await admitted(other.tenant(requests_per_minute=1))
+
+
+async def test_quota_grows_back_in_redis(one: Server, redis: RedisServer):
+    tenant = one.tenant(requests_per_minute=6000)
+    (key,) = await counted(tenant, redis)
+    redis.client().hset(key, "requests", 6010)  # 0.1 s and a request ahead
+    async with asyncio.timeout(30):
+        while not await admitted(one.tenant(requests_per_minute=6000)):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def counted(tenant: Tenant, redis: RedisServer) -> list[bytes]:
+    await tenant.begin_request()
+    return redis.client().keys("glimpse:quota:*")
+
+
+async def test_what_redis_has_names_no_tenant_and_expires(one: Server, redis: RedisServer):
+    (key,) = await counted(one.tenant(requests_per_minute=1, tokens_per_minute=1), redis)
+    assert b"acme" not in key
+    assert 0 < redis.client().pttl(key) <= 61_000
+
+
+async def test_servers_of_another_prefix_count_apart(one: Server, redis: RedisServer):
+    assert await admitted(one.tenant(requests_per_minute=1))
+    async with serving(redis, "other:") as apart:
+        assert await admitted(apart.tenant(requests_per_minute=1))
+
+
+async def test_refused_request_is_not_counted_on_the_server_either(one: Server, other: Server, redis: RedisServer):
+    here = one.tenant(requests_per_minute=1, max_concurrent_requests=1)
+    assert await admitted(other.tenant(requests_per_minute=1))
+    assert "requests per minute" in (await refusal(here)).message
+    redis.client().flushall()
+    assert await admitted(here)
+
+
+async def test_each_server_counts_alone_while_redis_is_away(one: Server, other: Server, redis: RedisServer):
+    here, there = one.tenant(requests_per_minute=2), other.tenant(requests_per_minute=2)
+    for tenant in (here, there):
+        await tenant.begin_request()
+    redis.stop()
+    try:
+        assert (await admitted(here), await admitted(there)) == (True, True)
+        assert (await admitted(here), await admitted(there)) == (False, False)
+        await asyncio.wait_for(one.away.wait(), 30)
+    finally:
+        redis.start()
+    await asyncio.wait_for(asyncio.gather(one.available.wait(), other.available.wait()), 30)
+    third = one.tenant("third", requests_per_minute=1)
+    assert await admitted(third)
+    assert not await admitted(other.tenant("third", requests_per_minute=1))
+
+
+async def test_redis_that_answers_nothing_holds_up_one_request(redis: RedisServer):
+    async with serving(redis) as server:
+        tenant = server.tenant(requests_per_minute=100)
+        with paused(redis):
+            await asyncio.wait_for(asyncio.gather(*(tenant.begin_request() for _ in range(20))), 30)
+            assert server.away.is_set()
+
+
+@contextmanager
+def paused(redis: RedisServer) -> Generator[None]:
+    """Redis accepts connections but answers nothing within the block."""
+    redis.pause()
+    try:
+        yield
+    finally:
+        redis.resume()

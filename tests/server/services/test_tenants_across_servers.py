@@ -1,0 +1,117 @@
+"""Tenants of two servers that share a Redis: quotas."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+import pytest_asyncio
+from grpc_health.v1 import health_pb2
+
+from glimpse.server.identity.api_keys import Caller, key_line
+from glimpse.server.settings import AccessSettings, MediaSettings
+from glimpse.v1 import chat_pb2_grpc
+from tests.media.shared.redis_server import RedisServer
+from tests.server.requests import request
+from tests.server.serving import echoing, health_stub, read_metric
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
+TENANTS = ("acme", "brief", "short")
+LIMITS = """
+[tenant.brief]
+tokens_per_minute = 20
+
+[tenant.short]
+tokens_per_minute = 20
+"""
+
+
+class Client:
+    """A client of one server."""
+
+    def __init__(self, channel: grpc.aio.Channel, metrics_port: int) -> None:
+        self.channel = channel
+        self.metrics_port = metrics_port
+        self.chat: Any = chat_pb2_grpc.ChatServiceStub(channel)
+
+    async def ask(self, tenant: str) -> grpc.StatusCode:
+        return await outcome(self.chat.CreateChatCompletion(request(), metadata=key(tenant)))
+
+    async def counts_together(self) -> bool:
+        check = health_pb2.HealthCheckRequest(service="glimpse.quota_store")
+        status = (await health_stub(self.channel).Check(check)).status
+        assert status in (SERVING, NOT_SERVING)
+        metric = await asyncio.to_thread(read_metric, self.metrics_port, "glimpse_quota_store_available")
+        return status == SERVING and metric == 1
+
+
+def key(tenant: str) -> tuple[tuple[str, str], ...]:
+    return (("x-api-key", f"{tenant}-key"),)
+
+
+async def outcome(call: Awaitable[object]) -> grpc.StatusCode:
+    try:
+        await call
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+async def becomes(ask: Callable[[], Awaitable[object]], expected: object) -> bool:
+    """Whether the outcome is reached: servers tell each other in the background."""
+    async with asyncio.timeout(30):
+        while await ask() != expected:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    return True
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.stop()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def clients(
+    tiny_checkpoint: Path, redis: RedisServer, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[list[Client]]:
+    folder = tmp_path_factory.mktemp("tenants")
+    keys, limits = folder / "keys", folder / "tenants.toml"
+    keys.write_text("\n".join(key_line(f"{name}-key", Caller(tenant=name)) for name in TENANTS))
+    limits.write_text(LIMITS)
+    media, access = MediaSettings(media_store=redis.url), AccessSettings(api_keys=keys, tenants=limits)
+    async with AsyncExitStack() as stack:
+        started = [await stack.enter_async_context(echoing(tiny_checkpoint, media=media, access=access)) for _ in "ab"]
+        yield [Client(channel, server.metrics_port) for server, channel in started]
+
+
+async def test_tokens_used_on_one_server_are_counted_on_the_other(clients: list[Client]):
+    one, other = clients
+    for client in clients:
+        assert await becomes(client.counts_together, True)
+    assert await one.ask("brief") is grpc.StatusCode.OK
+    assert await other.ask("acme") is grpc.StatusCode.OK
+    assert await becomes(lambda: other.ask("brief"), EXHAUSTED)
+    assert await one.ask("brief") is EXHAUSTED
+
+
+async def test_servers_count_alone_without_redis_and_say_so(clients: list[Client], redis: RedisServer):
+    redis.stop()
+    try:
+        for client in clients:
+            assert await becomes(client.counts_together, False)
+            assert await client.ask("short") is grpc.StatusCode.OK
+            assert await client.ask("short") is EXHAUSTED
+    finally:
+        redis.start()
+    for client in clients:
+        assert await becomes(client.counts_together, True)
