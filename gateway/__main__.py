@@ -1,6 +1,9 @@
 """`python -m glimpse.gateway` is the command `glimpse gateway`."""
 
-from glimpse.gateway.cli.main import main
+from glimpse.interrupts import exit_on_interrupt
 
 if __name__ == "__main__":
+    exit_on_interrupt()
+    from glimpse.gateway.cli.main import main  # Ctrl-C while this is imported prints no traceback
+
     main()

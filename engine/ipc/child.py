@@ -10,6 +10,9 @@ from typing import Self
 from glimpse.engine.ipc.transport import AsyncChannel
 
 _STDERR = 2
+_WITHOUT_INTERRUPTS = ("/bin/sh", "-c", 'trap "" INT; exec "$0" "$@"')
+"""Runs a command that ignores SIGINT from its first instruction on. Ctrl-C in a terminal reaches the whole process
+group, and an engine that still starts would print a traceback. libuv lets children inherit no mask of signals."""
 
 
 class EngineChild:
@@ -28,7 +31,7 @@ class EngineChild:
                 fd = theirs.fileno()
                 # Output of libraries goes to the log, and terminal input to the front end.
                 process = await create_subprocess_exec(
-                    *command, "--fd", str(fd), pass_fds=[fd], stdin=DEVNULL, stdout=_STDERR
+                    *_WITHOUT_INTERRUPTS, *command, "--fd", str(fd), pass_fds=[fd], stdin=DEVNULL, stdout=_STDERR
                 )
             except BaseException:
                 await channel.close()

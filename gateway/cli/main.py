@@ -29,6 +29,7 @@ from glimpse.gateway.config import DEFAULT_LIMITS, write_config
 from glimpse.gateway.health import is_serving
 from glimpse.gateway.run import LIMITS_HERE, Envoy, GatewayError
 from glimpse.gateway.tls import NO_UPSTREAM_TLS, UpstreamTls
+from glimpse.interrupts import INTERRUPTED
 
 _ADMIN = Address(host="127.0.0.1", port=9901)
 # One worker handles tens of thousands of events per second; the other cores are for the model.
@@ -139,13 +140,22 @@ async def _serve(envoy: Envoy, *, end_with_parent: bool) -> int:
     """Runs Envoy until a signal or the end of the parent process. Raises GatewayError if Envoy exits on its own."""
     parent = os.getppid()
     interrupted, forced = asyncio.Event(), asyncio.Event()
+    numbers = list[int]()
 
-    def on_signal() -> None:
+    def on_signal(number: int) -> None:
+        numbers.append(number)
         (forced if interrupted.is_set() else interrupted).set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, on_signal)
-    async with envoy:
+        asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
+    starting = asyncio.create_task(envoy.start())
+    await _first(starting, asyncio.create_task(interrupted.wait()))
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait([starting])
+        return INTERRUPTED if numbers[0] == signal.SIGINT else 0
+    await starting
+    try:
         print(f"Gateway on {envoy.url}", flush=True)
         ended = asyncio.create_task(envoy.wait())
         reasons = [asyncio.create_task(_orphaned(parent))] if end_with_parent else []
@@ -153,6 +163,8 @@ async def _serve(envoy: Envoy, *, end_with_parent: bool) -> int:
         if ended.done():
             raise GatewayError(f"Envoy ended with status {ended.result()}:\n{envoy.log_tail()}")
         await _first(asyncio.create_task(envoy.drain()), asyncio.create_task(forced.wait()), ended)
+    finally:
+        await envoy.stop()
     return 0
 
 

@@ -82,7 +82,7 @@ def _ask(target: str, tls: Tls | None, parts: list[Part], options: ChatOptions) 
         with Client(target, tls=tls, max_retries=0) as client:
             _print_answer(client.stream(parts, **options))
     except BrokenPipeError:
-        raise  # `glimpse.server.cli.main` handles it
+        raise  # `glimpse.server.cli.app` handles it
     except OSError as error:
         hint = " The question comes before the files." if " " in str(error.filename) else ""
         sys.exit(f"glimpse: cannot read {error.filename}: {error.strerror}.{hint}")

@@ -1,64 +1,11 @@
-"""The command `glimpse`: which commands there are, and how they end.
+"""The entry point of the command `glimpse`, which `glimpse.server.cli.app` is."""
 
-A command's module is imported when the command runs, so that each loads only what it needs.
-"""
-
-import os
-import sys
-from typing import Annotated, NoReturn
-
-from cyclopts import App, CycloptsError, Parameter
-from cyclopts.config import Env
-
-from glimpse import __version__
-
-_INTERRUPTED = 130
-"""Exit status after Ctrl-C: 128 + SIGINT, as shells have it."""
-_USAGE_STATUS = 2
-"""Exit status after wrong flags, as most commands have it: a service manager need not try again."""
-
-app = App(
-    name="glimpse",
-    help="Serves vision-language models: typed gRPC, and OpenAI's REST and SSE through Envoy.",
-    version=__version__,
-    config=Env("GLIMPSE_", command=False),
-)
+from glimpse.interrupts import exit_on_interrupt
 
 
 def main() -> None:
-    """Runs the command that this process's arguments name."""
-    try:
-        app(exit_on_error=False, print_error=False)
-    except CycloptsError as error:
-        from glimpse.server.cli.flag_errors import explain_flags  # noqa: PLC0415 - only a refusal needs Pydantic
+    """Runs the command that this process's arguments name. Ctrl-C ends it while it starts."""
+    exit_on_interrupt()
+    from glimpse.server.cli.app import run  # noqa: PLC0415 - Ctrl-C while this is imported prints no traceback
 
-        print(f"glimpse: {explain_flags(error)}", file=sys.stderr)
-        sys.exit(_USAGE_STATUS)
-    except KeyboardInterrupt:
-        sys.exit(_INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of our output has left (`glimpse chat … | head`). Python would complain again when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-
-
-app.command(
-    "glimpse.server.cli.serve:up",
-    help="Serve a model with Envoy in front: gRPC, REST, SSE and grpc-web. Ctrl-C finishes running requests and stops.",
-)
-app.command(
-    "glimpse.server.cli.check:check",
-    help="Tell whether this machine can serve a model, before its weights are downloaded.",
-)
-app.command("glimpse.server.cli.serve:serve", help="Serve a model over gRPC alone, without Envoy.")
-
-
-@app.command(help_flags=[], version_flags=[])
-def gateway(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> NoReturn:
-    """Run the gateway alone, for a server that runs elsewhere. `glimpse gateway --help` lists its commands."""
-    # In place of this process, so that signals reach it.
-    os.execv(sys.executable, [sys.executable, "-m", "glimpse.gateway", *arguments])  # noqa: S606 - no shell is wanted
-
-
-app.command("glimpse.server.cli.key:key", help="Make an API key of a tenant, and its line for --api-keys.")
-app.command("glimpse.server.cli.chat:chat", help="Ask a running server, and write the answer as it comes.")
+    run()

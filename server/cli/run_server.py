@@ -11,6 +11,7 @@ from glimpse.engine.checkpoint import is_untrained
 from glimpse.engine.cpu_policy import MAX_FEW_PROCESSORS, use_batch_policy
 from glimpse.engine.errors import CheckpointError, EngineError
 from glimpse.engine.protocol import Ready
+from glimpse.interrupts import INTERRUPTED
 from glimpse.native.processors import num_processors
 from glimpse.server.cli.console import LoadingProgress, ready_text, usage_text
 from glimpse.server.identity.errors import IdentityConfigError
@@ -24,7 +25,7 @@ from glimpse.server.settings import Settings
 
 
 def run_server(settings: Settings, *, http_port: int | None, gateway_flags: Sequence[str] = ()) -> None:
-    """Serves until a signal ends it; exits with a message where it cannot.
+    """Serves until a signal ends it; exits with a message where it cannot, and with 130 after Ctrl-C while it starts.
 
     Args:
         settings: the server's.
@@ -32,12 +33,15 @@ def run_server(settings: Settings, *, http_port: int | None, gateway_flags: Sequ
         gateway_flags: more flags of `glimpse gateway run`.
     """
     try:
-        _serve(settings, http_port, gateway_flags)
+        is_interrupted = _serve(settings, http_port, gateway_flags)
     except (CheckpointError, EngineError, IdentityConfigError, PortError, TlsError, GatewayDiedError) as error:
         sys.exit(f"glimpse: {error}")
+    if is_interrupted:
+        sys.exit(INTERRUPTED)
 
 
-def _serve(settings: Settings, http_port: int | None, gateway_flags: Sequence[str]) -> None:
+def _serve(settings: Settings, http_port: int | None, gateway_flags: Sequence[str]) -> bool:
+    """Returns whether Ctrl-C ended it before it served."""
     configure_logging(settings.listen.log_level)
     if num_processors() <= MAX_FEW_PROCESSORS:
         use_batch_policy()  # the gateway too, which is started from here; the engine takes it back
@@ -54,8 +58,8 @@ def _serve(settings: Settings, http_port: int | None, gateway_flags: Sequence[st
         uses_tls = settings.listen.tls_certificate is not None
         print(usage_text(model=model, http_url=http_url, target=target, uses_tls=uses_tls), flush=True)
 
-    with LoadingProgress(console) as progress, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, LoadingProgress(console) as progress:
+        return runner.run(
             run(
                 settings,
                 checkpoint,

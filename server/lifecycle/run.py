@@ -23,8 +23,10 @@ async def run(
     on_loading: Callable[[Loading], None],
     on_ready: Callable[[Ready], None],
     engine_command: Sequence[str] = ENGINE_COMMAND,
-) -> None:
+) -> bool:
     """Serves until SIGTERM or SIGINT, then drains; a second signal stops at once.
+
+    Returns whether SIGINT came before it served.
 
     Args:
         settings: the server's.
@@ -44,6 +46,13 @@ async def run(
         GatewayDiedError: the gateway ended by itself.
     """
     signals = StopSignals()
+    has_served = False
+
+    def begin(ready: Ready) -> None:
+        nonlocal has_served
+        has_served = True
+        on_ready(ready)
+
     with signals.catching():
         gateway: GatewayChild | None = None
         if http_port is not None:
@@ -52,9 +61,10 @@ async def run(
         try:
             if http_port is not None:
                 gateway = await _start_gateway(settings.listen, http_port, server.port, gateway_flags)
-            await _first(signals.stop_requested.wait(), _serve(server, gateway, on_ready))
+            await _first(signals.stop_requested.wait(), _serve(server, gateway, begin))
         finally:
             await _stop(server, gateway, settings.listen, signals)
+    return signals.by_keyboard and not has_served
 
 
 async def _serve(server: Server, gateway: GatewayChild | None, on_ready: Callable[[Ready], None]) -> None:

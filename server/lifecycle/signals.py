@@ -19,16 +19,18 @@ class StopSignals:
 
     @contextmanager
     def catching(self) -> Generator[None]:
-        """Handles both signals in place of Python's default handlers."""
+        """Handles both signals, and gives them back to their handlers at the end."""
         loop = asyncio.get_running_loop()
         numbers = (signal.SIGINT, signal.SIGTERM)
+        before = [signal.getsignal(number) for number in numbers]
         for number in numbers:
             loop.add_signal_handler(number, self._receive, number)
         try:
             yield
         finally:
-            for number in numbers:
+            for number, handler in zip(numbers, before, strict=True):
                 loop.remove_signal_handler(number)
+                signal.signal(number, handler)
 
     def _receive(self, number: int) -> None:
         if self.stop_requested.is_set():

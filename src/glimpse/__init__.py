@@ -1,7 +1,9 @@
 """Glimpse serves vision-language models: `LLM` runs one in this process, `Client` asks a running server."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+
+# `typing` has it too, but takes milliseconds to import, in which Ctrl-C at a command's start would print a traceback.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from glimpse.client import AsyncClient, Client

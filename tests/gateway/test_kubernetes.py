@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 from glimpse.engine.checkpoint import DEFAULT_MODEL
 from glimpse.gateway.cli import main as gateway_cli
-from glimpse.server.cli.main import app
+from glimpse.server.cli.app import app
 from glimpse.server.cli.serve import up
 from glimpse.server.settings import ListenSettings, Settings
 from glimpse.server.telemetry.metrics import Metrics

@@ -11,8 +11,8 @@ from glimpse.engine.config import EngineConfig
 from glimpse.engine.text.reasoning import REASONING_FORMATS
 from glimpse.engine.text.tools import FORMATS
 from glimpse.media.kind import MediaKind
+from glimpse.server.cli.app import app
 from glimpse.server.cli.flag_errors import explain_flags
-from glimpse.server.cli.main import app
 from glimpse.server.settings import (
     EngineSettings,
     ListenSettings,

@@ -174,7 +174,7 @@ def test_ctrl_c_while_loading_prints_no_traceback(tiny_checkpoint: Path) -> None
         assert any(line.startswith("loading:") for line in process.stderr), "it loads"
         os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=30)
-    assert process.returncode == 0
+    assert process.returncode == 130
     assert "Traceback" not in errors
 
 

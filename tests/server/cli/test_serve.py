@@ -6,7 +6,7 @@ import pytest
 
 from glimpse.gateway.cli import main as gateway_cli
 from glimpse.server.cli import serve
-from glimpse.server.cli.main import app
+from glimpse.server.cli.app import app
 from glimpse.server.settings import Settings
 
 
