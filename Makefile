@@ -24,7 +24,7 @@ QUICK_TESTS := tests/engine/scheduling tests/engine/text tests/media/cache tests
 
 export PATH := $(CURDIR)/$(VENV):$(PATH)
 
-.PHONY: up mesh rehearse test test-quick check fuzz chaos kernels breaking generate set-up set-up-dev
+.PHONY: up mesh rehearse test test-quick check check-types check-style fuzz chaos kernels breaking generate set-up set-up-dev
 
 up: set-up
 	@exec $(VENV)/glimpse up $(if $(MODEL),--model $(MODEL))
@@ -35,7 +35,14 @@ test: set-up-dev
 test-quick: set-up-dev
 	$(VENV)/python -m pytest $(PARALLEL) $(QUICK_TESTS)
 
-check: set-up-dev
+# Two halves of about the same length, for `make --jobs=2 --output-sync check`.
+check: check-types check-style
+
+check-types: set-up-dev
+	$(VENV)/pyright --project tests/clients/python
+	$(VENV)/pyright
+
+check-style: set-up-dev
 	$(VENV)/ruff format --check .
 	$(VENV)/ruff check .
 	$(VENV)/clang-format --dry-run --Werror $$(git ls-files '*.cpp' '*.h')
@@ -45,8 +52,6 @@ check: set-up-dev
 	$(VENV)/python tools/check_folders.py
 	$(VENV)/python tools/check_words.py
 	$(VENV)/python tools/generate.py --check
-	$(VENV)/pyright --project tests/clients/python
-	$(VENV)/pyright
 
 fuzz: set-up-dev
 	$(VENV)/python -m tests.fuzz $(FUZZ)

@@ -1,6 +1,7 @@
 """Fuzzes the parsers of untrusted bytes: `python -m tests.fuzz [--seconds N] [--corpus FOLDER] [TARGET …]`.
 
-Each target runs in its own process for an equal share of the time. It starts from the seeds of `tests.fuzz.seeds` and,
+Each target runs in its own process for an equal share of the time, one on each core. What a target prints appears when
+it has ended. It starts from the seeds of `tests.fuzz.seeds` and,
 with --corpus, from the inputs that earlier runs stored in FOLDER/TARGET; new inputs are stored there. An input that
 fails is written to FOLDER/crash-… or to the current folder, and the exit status is 1. Fuzzing is guided by the coverage
 of the Python code of `media` and Pillow, not of the decoders' C code, although that runs too.
@@ -11,11 +12,13 @@ difference, for about one input in thousands.
 """
 
 import argparse
+import functools
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.fuzz.targets import MAX_INPUT_BYTES
@@ -51,31 +54,36 @@ def main() -> None:
         parser.error(f"unknown target: {', '.join(unknown)}")
     if options.deterministic and options.corpus is not None:
         parser.error("--deterministic and --corpus exclude each other: a corpus makes runs differ")
-    seconds = max(1, options.seconds // len(targets))
-    failed = [
-        target
-        for target in targets
-        if not (_fuzz_deterministically(target) if options.deterministic else _fuzz(target, seconds, options.corpus))
-    ]
+    num_cores = len(os.sched_getaffinity(0))
+    seconds = max(1, options.seconds * num_cores // len(targets))
+
+    def passes(target: str) -> bool:
+        return _fuzz_deterministically(target) if options.deterministic else _fuzz(target, seconds, options.corpus)
+
+    with ThreadPoolExecutor(num_cores) as pool:
+        failed = [
+            target for target, has_passed in zip(targets, pool.map(passes, targets), strict=True) if not has_passed
+        ]
     if failed:
         sys.exit(f"fuzzing failed for: {', '.join(failed)}")
 
 
 def _fuzz(target: str, seconds: int, corpus: Path | None) -> bool:
     """Returns whether the target passed."""
-    print(f"fuzzing {target} for {seconds} s", flush=True)
-    return _run((*_PROCESS, target), f"-max_total_time={seconds}", "-timeout=30", corpus=corpus, target=target)
+    title = f"fuzzing {target} for {seconds} s"
+    return _run(title, (*_PROCESS, target), f"-max_total_time={seconds}", "-timeout=30", corpus=corpus, target=target)
 
 
 def _fuzz_deterministically(target: str) -> bool:
     """Fuzzes deterministically, with a timeout that suffices on any machine. Returns whether the target passed."""
     runs = _NUM_RUNS[target]
-    print(f"fuzzing {target} with {runs} inputs", flush=True)
+    title = f"fuzzing {target} with {runs} inputs"
     # libFuzzer identifies coverage by addresses.
     command = (*_fixed_addresses(), *_PROCESS, target)
-    return _run(command, f"-runs={runs}", "-seed=1", "-timeout=300", corpus=None, target=target)
+    return _run(title, command, f"-runs={runs}", "-seed=1", "-timeout=300", corpus=None, target=target)
 
 
+@functools.cache
 def _fixed_addresses() -> tuple[str, ...]:
     """Returns a command prefix that disables address randomization, or nothing if the system does not allow it."""
     prefix = ("setarch", "--addr-no-randomize")
@@ -88,13 +96,18 @@ def _fixed_addresses() -> tuple[str, ...]:
     return prefix if allowed else ()
 
 
-def _run(process: Sequence[str], *options: str, corpus: Path | None, target: str) -> bool:
+def _run(title: str, process: Sequence[str], *options: str, corpus: Path | None, target: str) -> bool:
     with tempfile.TemporaryDirectory() as temporary:
         inputs = Path(temporary, "inputs") if corpus is None else corpus / target
         inputs.mkdir(parents=True, exist_ok=True)
         artifacts = f"-artifact_prefix={corpus or Path.cwd()}/crash-{target}-"
         command = [*process, f"{temporary}/seeds", *_LIMITS, *options, artifacts, str(inputs)]
-        return subprocess.run(command, check=False, env=os.environ | {"PYTHONHASHSEED": "0"}).returncode == 0
+        with tempfile.TemporaryFile() as output:
+            environment = os.environ | {"PYTHONHASHSEED": "0"}
+            status = subprocess.run(command, check=False, env=environment, stdout=output, stderr=output).returncode
+            output.seek(0)
+            print(title, output.read().decode(errors="replace"), sep="\n", flush=True)
+    return status == 0
 
 
 if __name__ == "__main__":
