@@ -93,7 +93,8 @@ class MediaSpan:
 class SequenceStart:
     """What the runner must know about a sequence before its first chunk.
 
-    Sent once, also if the sequence is preempted later. Sent again after a failed step, which restarts the sequence.
+    Sent once, also if the sequence is preempted later. Sent again after a failed step, which restarts the sequence,
+    and when its grammar is triggered.
     """
 
     sequence_id: int
@@ -103,6 +104,8 @@ class SequenceStart:
     sampling: SamplingParams
     generated_token_ids: tuple[int, ...] = ()
     """The answer so far, if the sequence is restarted."""
+    grammar_start: int | None = None
+    """Index in the answer of the first token that a grammar with a trigger constrains. None: it was not triggered."""
     pooling: PoolingParams | None = None
     """Pool the prompt's hidden states into an embedding. Its chunks do not sample."""
 

@@ -49,6 +49,23 @@ class ReasoningBudget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GrammarTrigger:
+    """Where in an answer its grammar begins. Until then, any token may come.
+
+    The grammar constrains the answer from the first token that has a part of the trigger. Text before the trigger in
+    this token is the grammar's to allow.
+    """
+
+    token_ids: tuple[int, ...] = ()
+    """Each of these tokens is a trigger."""
+    texts: tuple[str, ...] = ()
+    """Each of these texts is a trigger."""
+    start_pattern: str = ""
+    """An answer that begins with a match of this regular expression, of at most 64 bytes, triggers the grammar. Empty:
+    none does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Grammar:
     """Constrains an answer. The front end has checked it: see `glimpse.engine.text.grammar_check`."""
 
@@ -56,6 +73,9 @@ class Grammar:
     text: str = ""
     reasoning: ReasoningTags | None = None
     """The answer may begin with reasoning, which is free; the grammar constrains what follows. None: all of it."""
+    trigger: GrammarTrigger | None = None
+    """The grammar constrains the answer from here on, if this occurs after the reasoning. If the tokens with the
+    trigger do not match the grammar, the answer stays free. None: the grammar constrains all of the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +130,7 @@ class SamplingParams:
 
     @property
     def needs_host_sampling(self) -> bool:
-        """The next token does not depend on the model's logits alone.
+        """The next token does not depend on the model's logits alone, even before the grammar is triggered.
 
         It is sampled on the host, when all earlier tokens are known.
         """
@@ -118,6 +138,6 @@ class SamplingParams:
             self.has_penalties
             or self.logit_bias
             or self.min_tokens
-            or self.grammar is not None
+            or (self.grammar is not None and self.grammar.trigger is None)
             or self.reasoning_budget is not None
         )

@@ -31,7 +31,7 @@ class SamplingRows:
     @property
     def can_sample_on_device(self) -> bool:
         """The next token depends on the logits alone."""
-        return not self.sampler.sampling.needs_host_sampling and not self.draft_token_ids
+        return not self.sampler.needs_host_sampling and not self.draft_token_ids
 
 
 @dataclass(frozen=True, slots=True)

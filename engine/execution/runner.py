@@ -177,11 +177,13 @@ class ModelRunner:
 
     def _begin(self, start: SequenceStart) -> RunningSequence:
         grammar, budget = start.sampling.grammar, start.sampling.reasoning_budget
+        waits = grammar is not None and grammar.trigger is not None and start.grammar_start is None
         sampler = SequenceSampler(
             start.sampling,
             prompt_token_ids=start.prompt_token_ids,
             eos_token_ids=self._eos_token_ids,
-            matcher=None if grammar is None else Matcher(self._grammars, grammar),
+            matcher=Matcher(self._grammars, grammar) if grammar is not None and not waits else None,
+            grammar_start=start.grammar_start or 0,
             limiter=None if budget is None else ReasoningLimiter(budget, self._grammars.vocabulary.tokens),
         )
         for token_id in start.generated_token_ids:

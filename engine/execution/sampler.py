@@ -43,14 +43,24 @@ class SequenceSampler:
         eos_token_ids: Sequence[int],
         matcher: Matcher | None = None,
         limiter: ReasoningLimiter | None = None,
+        grammar_start: int = 0,
     ) -> None:
-        """`matcher` is that of `sampling.grammar`, `limiter` that of `sampling.reasoning_budget`."""
+        """
+        Args:
+            sampling: Parameters of the sequence.
+            prompt_token_ids: Its prompt.
+            eos_token_ids: The model's end tokens.
+            matcher: That of `sampling.grammar`; None before its trigger.
+            limiter: That of `sampling.reasoning_budget`.
+            grammar_start: Index in the answer of the first token that the grammar constrains.
+        """
         self.sampling = sampling
         self.failure: str | None = None  # why the grammar cannot be followed further; samples do not count then
         self.num_generated = 0
         """Index in the answer of the next token. The runner sets it, because it may not report every token here."""
         self._matcher = matcher
         self._limiter = limiter
+        self._grammar_start = grammar_start
         self._generated: Counter[int] = Counter()
         self._prompt_token_ids = frozenset(prompt_token_ids) if sampling.repetition_penalty != 1.0 else frozenset[int]()
         ignores_eos = sampling.ignore_eos and matcher is None  # a grammar's end is an end
@@ -58,6 +68,11 @@ class SequenceSampler:
         self._end_token_ids = sorted(end_token_ids)
         self._random = random.Random(sampling.seed)  # noqa: S311 - draws of text need no secrecy, seeds need repeatability
         self._uniforms: list[float] = []
+
+    @property
+    def needs_host_sampling(self) -> bool:
+        """The next token does not depend on the model's logits alone."""
+        return self.sampling.needs_host_sampling or self._matcher is not None
 
     @property
     def is_plain_argmax(self) -> bool:
@@ -109,7 +124,8 @@ class SequenceSampler:
             self._generated[token_id] += 1
         if self._limiter is not None:
             self._limiter.append_token(token_id)
-        if self._matcher is not None and self.failure is None and token_id not in self._end_token_ids:
+        is_matched = self.failure is None and self.num_generated > self._grammar_start
+        if self._matcher is not None and is_matched and token_id not in self._end_token_ids:
             self._matcher.accept(token_id)
 
     def draw(self) -> float:

@@ -80,19 +80,23 @@ class GrammarCompiler:
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
         grammars = [{"name": _ANSWER, "lark_grammar": to_lark(grammar)}]
-        if grammar.reasoning is not None:
+        if grammar.reasoning is not None and grammar.trigger is None:
             grammars.insert(0, {"lark_grammar": reasoning_before(_ANSWER, grammar.reasoning)})
         return LLMatcher(self._tokenizer, json.dumps({"grammars": grammars}), log_level=0, limits=_LIMITS)
 
 
 class Matcher:
-    """Matches one completion against its grammar."""
+    """Matches one completion against its grammar.
+
+    A grammar with a trigger is dropped where it cannot be followed: from there on, every token is allowed.
+    """
 
     def __init__(self, compiler: GrammarCompiler, grammar: Grammar) -> None:
         self._compiler = compiler
         self._grammar = grammar
         self._token_ids: list[int] = []
         self._has_own_lexer = False
+        self._is_dropped = False
         self._matcher: LLMatcher | None = None  # begun when first needed
 
     def allowed(self) -> BoolArray:
@@ -100,8 +104,20 @@ class Matcher:
 
         Raises:
             GrammarError: the grammar cannot be compiled, is too complex at this point, or is incomplete although no
-                token can follow.
+                token can follow. Not with a trigger.
         """
+        try:
+            return self._every_token() if self._is_dropped else self._allowed()
+        except GrammarError:
+            if self._grammar.trigger is None:
+                raise
+            self._is_dropped = True
+            return self._every_token()
+
+    def _every_token(self) -> BoolArray:
+        return np.ones(self._compiler.num_tokens, dtype=np.bool_)
+
+    def _allowed(self) -> BoolArray:
         if self._matcher is None:
             self._matcher = self._compiler.begin(self._grammar)
             if self._token_ids:  # of a completion that is resumed here
@@ -117,7 +133,7 @@ class Matcher:
     @property
     def complete(self) -> bool:
         """True if the completion may end here."""
-        return self._matcher is not None and self._matcher.is_accepting()
+        return self._is_dropped or (self._matcher is not None and self._matcher.is_accepting())
 
     def accept(self, token_id: int) -> None:
         """Advances by an allowed token."""

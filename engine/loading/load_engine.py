@@ -11,6 +11,7 @@ import torch
 from glimpse.engine.config import ChosenBackend, EngineConfig
 from glimpse.engine.cuda.backend import make_cuda_ops
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.execution.grammar_watcher import GrammarWatcher
 from glimpse.engine.execution.runner import ModelRunner
 from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.grammar.matcher import Vocabulary
@@ -314,6 +315,7 @@ def _make_core(
         async_scheduling=async_scheduling,
         prepare=local_runner.prepare,
         compile_grammar=local_runner.compile,
+        watch_trigger=lambda grammar: GrammarWatcher(grammar, shard.vocabulary.tokens),
     )
 
 

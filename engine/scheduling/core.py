@@ -5,7 +5,8 @@ step brought into events. Whatever happens to a request, exactly one of its even
 held is freed. The caller submits and cancels between steps.
 
 A request with a grammar is scheduled once the grammar is compiled, which happens in the background: it usually takes
-milliseconds, but some grammars take a second, and no other request waits for them.
+milliseconds, but some grammars take a second, and no other request waits for them. One whose grammar has a trigger is
+scheduled at once.
 """
 
 import time
@@ -19,7 +20,7 @@ from glimpse.engine.sampling_params import Grammar
 from glimpse.engine.scheduling.grammar_queue import GrammarQueue
 from glimpse.engine.scheduling.limits import SchedulerLimits
 from glimpse.engine.scheduling.scheduler import Scheduler
-from glimpse.engine.scheduling.sequence import ModelSpec, Sequence, make_sequence
+from glimpse.engine.scheduling.sequence import ModelSpec, Sequence, TriggerWatcher, make_sequence
 from glimpse.engine.scheduling.step_pipeline import Runner, SequenceOutcome, StepOutcome, StepPipeline
 
 
@@ -36,6 +37,7 @@ class Core:
         async_scheduling: bool = False,
         prepare: Callable[[], bool] = lambda: False,
         compile_grammar: Callable[[Grammar], Future[Any]] | None = None,
+        watch_trigger: Callable[[Grammar], TriggerWatcher] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """
@@ -47,6 +49,7 @@ class Core:
             async_scheduling: Steps are launched before the previous one has finished.
             prepare: Called by the method of this name.
             compile_grammar: Starts to compile a grammar, unless that has been done. Only its completion matters here.
+            watch_trigger: Waits for the trigger of a grammar that has one. Without it, such grammars constrain nothing.
             clock: Seconds, from any origin.
 
         Raises:
@@ -66,6 +69,7 @@ class Core:
         self._prepare = prepare
         self._num_submitted = 0
         self._sequences: dict[str, Sequence] = {}  # request id → sequence
+        self._watch_trigger = watch_trigger
         self._compiling = GrammarQueue(compile_grammar)  # sequences that the scheduler does not have yet
         self._events: list[TokenEvent] = []  # delivered with those of the next step
 
@@ -134,7 +138,11 @@ class Core:
         return Step(events=events, stats=self._stats(StepOutcome(outcomes=(), seconds=0.0)))
 
     def _make_sequence(self, request: Generate | Embed) -> Sequence:
-        return make_sequence(self._num_submitted, request, max_model_len=self._max_model_len, model=self._model)
+        sequence = make_sequence(self._num_submitted, request, max_model_len=self._max_model_len, model=self._model)
+        grammar = sequence.sampling.grammar
+        if grammar is not None and grammar.trigger is not None and self._watch_trigger is not None:
+            sequence.trigger = self._watch_trigger(grammar)
+        return sequence
 
     def _check_accepted(self, request_id: str) -> None:
         if request_id in self._sequences:
@@ -197,7 +205,7 @@ class Core:
 
 def _finish_reason(sequence: Sequence) -> FinishReason | None:
     # The sampler already bans end tokens before `min_tokens`; the core does not rely on it. A grammar may end earlier.
-    min_tokens = sequence.sampling.min_tokens if sequence.sampling.grammar is None else 0
+    min_tokens = 0 if sequence.is_constrained else sequence.sampling.min_tokens
     if sequence.token_ids[-1] in sequence.end_token_ids and sequence.num_generated > min_tokens:
         return FinishReason.STOP
     return FinishReason.LENGTH if sequence.is_complete else None

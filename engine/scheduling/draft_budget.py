@@ -146,8 +146,12 @@ def best_lengths(chances: Many[Many[float]], max_tokens: int, slowdown: Callable
 
 
 def propose(sequence: Sequence, max_tokens: int) -> tuple[int, ...]:
-    """Returns up to `max_tokens` draft tokens for a sequence, up to any end token."""
+    """Returns up to `max_tokens` draft tokens for a sequence, up to any end token.
+
+    None of them triggers the sequence's grammar: the tokens after it would be sampled without the grammar.
+    """
     if max_tokens < 1:
         return ()
     token_ids = sequence.proposer.propose(sequence.token_ids, max_tokens)
-    return tuple(takewhile(lambda token_id: token_id not in sequence.end_token_ids, token_ids))
+    token_ids = tuple(takewhile(lambda token_id: token_id not in sequence.end_token_ids, token_ids))
+    return token_ids if sequence.trigger is None else sequence.trigger.before(token_ids)

@@ -23,12 +23,15 @@ class GrammarQueue:
         return len(self._entries)
 
     def add(self, sequence: Sequence) -> bool:
-        """Takes a sequence whose grammar must be compiled first; returns False for any other."""
+        """Takes a sequence whose grammar must be compiled first; returns False for any other.
+
+        A grammar with a trigger is compiled while the sequence runs: most answers do not trigger it.
+        """
         grammar = sequence.sampling.grammar
         if grammar is None or self._compile is None:
             return False
         compiling = self._compile(grammar)
-        if compiling.done():
+        if compiling.done() or grammar.trigger is not None:
             return False
         self._entries[sequence] = compiling
         return True

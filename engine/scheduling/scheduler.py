@@ -94,6 +94,12 @@ class Scheduler:
         if sequence.started:
             self._ended[sequence.sequence_id] = None
 
+    def restart_in_runner(self, sequence: Sequence) -> None:
+        """Makes the runner forget a sequence. With its next chunk it is told the sequence as it is then."""
+        if sequence.started:
+            sequence.started = False
+            self._ended[sequence.sequence_id] = None
+
     def schedule(self) -> ScheduledStep:
         """Plans the next step.
 
@@ -178,9 +184,7 @@ class Scheduler:
         if sequence.is_running and sequence.needs_all_states:
             self._preempt(sequence)  # the runner forgets the hidden states of its earlier chunks
         self.encoder_cache.release(sequence)
-        if sequence.started:
-            sequence.started = False
-            self._ended[sequence.sequence_id] = None
+        self.restart_in_runner(sequence)
 
     def _begin_step(self) -> StepBuilder:
         num_preemptions, num_reserved_blocks = self._make_way()

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
+from typing import Protocol
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.plan import PENDING_TOKEN_ID, Embeddings, MediaContent, MediaSpan
@@ -23,6 +24,18 @@ KEY_BYTES = 32
 _NAMESPACE_DOMAIN = b"glimpse.media.namespace.v1"
 _NO_SAMPLING = SamplingParams(max_tokens=1)
 """Of sequences that pool. They end with their prompt."""
+
+
+class TriggerWatcher(Protocol):
+    """Waits for the trigger of one answer's grammar."""
+
+    def append(self, token_id: int) -> int:
+        """Reads the next token. Returns the number of last tokens that have a part of the trigger; 0: none yet."""
+        ...
+
+    def before(self, token_ids: tuple[int, ...]) -> tuple[int, ...]:
+        """Returns the first of the tokens that may come next, none of which completes the trigger."""
+        ...
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -68,6 +81,12 @@ class Sequence:
     """The most tokens to generate: as requested, or what the context window leaves."""
     end_token_ids: frozenset[int]
     """Tokens that end the answer."""
+    eos_token_ids: frozenset[int] = frozenset()
+    """The model's end tokens."""
+    trigger: TriggerWatcher | None = None
+    """Waits for the trigger of the grammar. None: there is none to wait for."""
+    grammar_start: int | None = None
+    """Index in the answer of the first token that a grammar with a trigger constrains. None: it was not triggered."""
     indivisible: tuple[tuple[int, int], ...] = ()
     """(first token, end) of the parts of the prompt that a step computes whole, ascending: their tokens attend to each
     other."""
@@ -111,6 +130,17 @@ class Sequence:
         return self.num_generated >= self.max_tokens
 
     @property
+    def needs_host_sampling(self) -> bool:
+        """The next token does not depend on the model's logits alone."""
+        return self.sampling.needs_host_sampling or self.grammar_start is not None
+
+    @property
+    def is_constrained(self) -> bool:
+        """A grammar constrains the next token."""
+        grammar = self.sampling.grammar
+        return grammar is not None and (grammar.trigger is None or self.grammar_start is not None)
+
+    @property
     def decodes(self) -> bool:
         """It needs a single token computed, and a token follows."""
         return self.num_uncomputed_tokens == 1 and not self.is_complete and self.pooling is None
@@ -150,6 +180,19 @@ class Sequence:
         """Appends a generated token, or replaces the pending one with it."""
         self.drop_pending_token()
         self.token_ids.append(token_id)
+
+    def triggers_grammar(self, token_ids: Iterable[int]) -> bool:
+        """Reads the last generated tokens. Returns True if the last one triggers the grammar, once for an answer."""
+        if self.trigger is None:
+            return False
+        for token_id in token_ids:
+            num_tokens = self.trigger.append(token_id)
+            if num_tokens:
+                self.grammar_start = self.num_generated - num_tokens
+                self.trigger = None
+                self.end_token_ids |= self.eos_token_ids  # the end of a grammar is an end, even with `ignore_eos`
+                return True
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +255,7 @@ def make_sequence(sequence_id: int, request: Generate | Embed, *, max_model_len:
         pooling=pooling,
         max_tokens=min(sampling.max_tokens, max_model_len - num_prompt_tokens) if pooling is None else 1,
         end_token_ids=_end_token_ids(sampling, model.eos_token_ids),
+        eos_token_ids=frozenset(model.eos_token_ids),
         proposer=NgramProposer(num_prompt_tokens),
     )
 
@@ -233,7 +277,8 @@ def _in_namespace(medium: MediaInput, cache_salt: str) -> MediaInput:
 
 def _end_token_ids(sampling: SamplingParams, eos_token_ids: Iterable[int]) -> frozenset[int]:
     # With a grammar the sampler allows an end token only where the grammar ends, even if `ignore_eos` is set.
-    ignores_eos = sampling.ignore_eos and sampling.grammar is None
+    is_free = sampling.grammar is None or sampling.grammar.trigger is not None
+    ignores_eos = sampling.ignore_eos and is_free
     return frozenset((*sampling.stop_token_ids, *(() if ignores_eos else eos_token_ids)))
 
 

@@ -109,4 +109,5 @@ def _start_of(sequence: Sequence) -> SequenceStart:
         sampling=sequence.sampling,
         pooling=sequence.pooling,
         generated_token_ids=tuple(sequence.token_ids[sequence.num_prompt_tokens : sequence.num_known_tokens]),
+        grammar_start=sequence.grammar_start,
     )

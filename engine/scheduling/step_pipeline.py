@@ -2,11 +2,12 @@
 
 While the device computes step N, step N + 1 is planned and launched. All it needs is known by then except the sampled
 token ids: the plan has PENDING_TOKEN_ID in their place, and the runner fills them in on the device. When step N has
-finished, parts of step N + 1 may have to be discarded: sequences that step N ended, and sequences for which the runner
-used a token other than the sampled one (`StepResult.mispredicted`).
+finished, parts of step N + 1 may have to be discarded: sequences that step N ended, sequences for which the runner used
+a token other than the sampled one (`StepResult.mispredicted`), and sequences whose grammar step N has triggered: step
+N + 1 samples without it.
 
-A step is not launched ahead if sampling in the current one needs the host (`SamplingParams.needs_host_sampling`) or
-verifies draft tokens. Without async scheduling, no step is.
+A step is not launched ahead if sampling in the current one needs the host (`Sequence.needs_host_sampling`) or verifies
+draft tokens. Without async scheduling, no step is.
 """
 
 import logging
@@ -89,8 +90,7 @@ class _LaunchedStep:
         """The next step can be planned without the results of this one."""
         pairs = zip(self.scheduled.sequences, self.scheduled.plan.chunks, strict=True)
         return not isinstance(self.in_flight, _FailedLaunch) and not any(
-            chunk.samples and (sequence.sampling.needs_host_sampling or chunk.num_draft_tokens)
-            for sequence, chunk in pairs
+            chunk.samples and (sequence.needs_host_sampling or chunk.num_draft_tokens) for sequence, chunk in pairs
         )
 
 
@@ -105,7 +105,7 @@ class StepPipeline:
         self._async_scheduling = async_scheduling
         self._clock = clock
         self._ahead: _LaunchedStep | None = None  # launched, results not yet waited for
-        self._mispredicted = frozenset[int]()  # sequences for which `_ahead` computes from a wrong token
+        self._mispredicted = frozenset[int]()  # sequences that `_ahead` samples from a wrong token or without grammar
         self._last_finished_at = 0.0
 
     @property
@@ -214,11 +214,20 @@ class StepPipeline:
         if not self._is_hidden(step):
             self._scheduler.observe(step.scheduled, seconds)
         # Sequences without a sample in this step were dropped from it: their misprediction does not affect `_ahead`.
-        self._mispredicted = result.mispredicted & samples.keys()
+        self._mispredicted = (result.mispredicted & samples.keys()) | self._begin_grammars(sampled)
         return [
             SequenceOutcome(sequence=sequence, samples=own, error=_sampling_error(result, sequence))
             for sequence, own in sampled
         ]
+
+    def _begin_grammars(self, sampled: Many[tuple[Sequence, list[Sample]]]) -> frozenset[int]:
+        """Begins the grammars that the new tokens have triggered, and returns the ids of their sequences."""
+        triggered = [
+            sequence for sequence, own in sampled if sequence.triggers_grammar(sample.token_id for sample in own)
+        ]
+        for sequence in triggered:
+            self._scheduler.restart_in_runner(sequence)
+        return frozenset(sequence.sequence_id for sequence in triggered)
 
     def _fail(self, step: _LaunchedStep, error: Exception) -> list[SequenceOutcome]:
         """Takes a failed step back, and the one launched after it. Sequences that do not end are computed again."""

@@ -3,6 +3,7 @@
 Independent of protobuf.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from glimpse.engine.sampling_params import Grammar, GrammarKind
@@ -47,8 +48,6 @@ class ConstraintBuilder:
             self._check(constraint)
         if request.tools is not None:
             constraint = self._with_tools(request.tools, self._require_format(), constraint)
-            if constraint is not None:
-                self._check(constraint)
         return OutputConstraints(
             grammar=None if constraint is None else constraint.grammar,
             visible_special_ids=frozenset(self._tag_ids.values()) if request.tools is not None else frozenset(),
@@ -76,20 +75,40 @@ class ConstraintBuilder:
             raise InvalidRequest(response_format.field, message, "conflicting_values")
         schema = None if response_format is None else _json_schema(response_format.grammar)
         # Whether there is a grammar does not depend on the tools' schemas, which are unchecked yet.
-        unchecked = tuple(replace(tool, parameters=_ANY_OBJECT) for tool in tools.definitions)
-        if self._tool_grammar(replace(tools, definitions=unchecked), tool_format, schema) is None:
+        grammar = self._tool_grammar(tools, tool_format, schema, _with_any_arguments(tools.definitions))
+        if grammar is None:
             return None
-        definitions = tuple(
-            self._enforceable(tool, f"tools[{index}].function.parameters")
-            for index, tool in enumerate(tools.definitions)
-        )
-        grammar = self._tool_grammar(replace(tools, definitions=definitions), tool_format, schema)
-        return None if grammar is None else Constraint(grammar=grammar, field="tools")
+        if grammar.trigger is not None:
+            return self._if_called(tools, tool_format)
+        grammar = self._tool_grammar(tools, tool_format, schema, self._all_enforceable(tools.definitions))
+        if grammar is None:
+            return None
+        constraint = Constraint(grammar=grammar, field="tools")
+        self._check(constraint)
+        return constraint
 
-    def _tool_grammar(self, tools: Tools, tool_format: ToolFormat, response_schema: str | None) -> Grammar | None:
+    def _if_called(self, tools: Tools, tool_format: ToolFormat) -> Constraint | None:
+        """Constrains tool calls from their opening on, as far as that is possible: no schema is refused."""
+        for simplify in (tuple[ToolDefinition, ...], self._all_enforceable, _with_any_arguments):
+            grammar = self._tool_grammar(tools, tool_format, None, simplify(tools.definitions))
+            try:
+                constraint = None if grammar is None else Constraint(grammar=grammar, field="tools")
+                if constraint is not None:
+                    self._check(constraint)
+                return constraint
+            except InvalidRequest:
+                continue
+        return None
+
+    def _all_enforceable(self, tools: Sequence[ToolDefinition]) -> tuple[ToolDefinition, ...]:
+        return tuple(self._enforceable(tool, f"tools[{index}].function.parameters") for index, tool in enumerate(tools))
+
+    def _tool_grammar(
+        self, tools: Tools, tool_format: ToolFormat, response_schema: str | None, definitions: Sequence[ToolDefinition]
+    ) -> Grammar | None:
         return tool_grammar(
             tool_format,
-            tools.definitions,
+            definitions,
             tools.choice,
             parallel=tools.parallel,
             tag_ids=self._tag_ids,
@@ -120,6 +139,10 @@ class ConstraintBuilder:
         except GrammarError as error:
             message = f"cannot be enforced: {error}"
             raise InvalidRequest(constraint.field, message, "unsupported") from error
+
+
+def _with_any_arguments(tools: Sequence[ToolDefinition]) -> tuple[ToolDefinition, ...]:
+    return tuple(replace(tool, parameters=_ANY_OBJECT) for tool in tools)
 
 
 def _json_schema(response_format: Grammar) -> str:

@@ -1,12 +1,14 @@
 """Streaming parser that splits generated text into plain text and tool calls: one state machine for all JSON formats.
 
 The result does not depend on how the text is split. A call is reported as soon as its name and the beginning of its
-arguments are known; the arguments follow verbatim and are not validated. What turns out not to be a call is text, tags
-included. White space around a call belongs to the format, unless text follows it.
+arguments are known; the arguments follow verbatim and are not validated. What turns out not to be a call is text, but
+the format's tags are never text, nor is a call that the completion ends in before its arguments. White space around a
+call belongs to the format, unless text follows it.
 """
 
 import itertools
 import json
+import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
@@ -71,6 +73,7 @@ class ToolParser:
         self._format = tool_format
         self._openings = openings or (tool_format.opening,)
         self._tags = tuple(tag for tag in (*self._openings, tool_format.closing) if tag)
+        self._never_text = re.compile("|".join(map(re.escape, tool_format.tags)) or "(?!)")
         self._names = frozenset(tool.name for tool in tools)
         self._input = ""
         self._position = 0
@@ -131,7 +134,7 @@ class ToolParser:
                 return read
         return ""
 
-    def _read_calls(self, opening: str) -> Reader[None]:  # noqa: ARG002 - formats with several opening tags need it
+    def _read_calls(self, opening: str) -> Reader[None]:
         """Reads one call or a list of them, after an opening tag or "". Releases what is not a call."""
         try:
             if (yield from self._accept("[")):
@@ -145,7 +148,13 @@ class ToolParser:
         except NotACallError:
             # White space may precede the closing tag if the model has forgotten a brace.
             if not (self._after_call and "".join(self._withheld).isspace()):
-                self._release()
+                self._release_failed(opening)
+
+    def _release_failed(self, opening: str) -> None:
+        """Releases what was read after an opening tag or "" and is not a call. A call that is cut off is dropped."""
+        if self._ended and opening:
+            self._withheld.clear()
+        self._release()
 
     def _read_call(self) -> Reader[None]:
         name = ""
@@ -251,9 +260,10 @@ class ToolParser:
         return char
 
     def _release(self) -> None:
-        """Emits the withheld characters as text."""
+        """Emits the withheld characters as text, without tags."""
         if self._withheld:
-            self._events.append(TextEvent("".join(self._withheld)))
+            if text := self._never_text.sub("", "".join(self._withheld)):
+                self._events.append(TextEvent(text))
             self._withheld.clear()
             self._bare = self._after_call = False
 

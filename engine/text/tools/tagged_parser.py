@@ -29,7 +29,7 @@ class TaggedToolParser(ToolParser):
                 raise NotACallError
             yield from self._read_arguments(name)
         except NotACallError:
-            self._release()
+            self._release_failed(opening)
 
     def _read_head(self) -> Reader[tuple[str, str]]:
         """Reads a name, an id if there is one, and the tag after them."""

@@ -5,11 +5,17 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import assert_never
 
-from glimpse.engine.sampling_params import Grammar, GrammarKind
+from glimpse.engine.sampling_params import Grammar, GrammarKind, GrammarTrigger
 from glimpse.engine.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
 from glimpse.engine.text.tools.formats import ToolFormat
 from glimpse.engine.text.tools.xml_call_grammar import xml_call_rules
 from glimpse.engine.text.tools.xml_parser import FUNCTION
+
+_SPACE = r"[ \t\r\n]{0,4}"
+_HEAD = rf'\{{{_SPACE}("type"{_SPACE}:{_SPACE}"function"{_SPACE},{_SPACE})?"name"{_SPACE}:'
+"""Regular expression of how a call in JSON begins, up to the name. JSON that begins otherwise is an answer."""
+_BARE_CALL = f"{_SPACE}{_HEAD}"
+_BARE_LIST = rf"{_SPACE}\[{_SPACE}{_HEAD}"
 
 
 def tool_grammar(
@@ -23,8 +29,10 @@ def tool_grammar(
 ) -> Grammar | None:
     """Returns a grammar for the completions that a tool choice allows; None if it allows any.
 
-    Tool calls name one of the tools and have arguments that match its schema. If there is a grammar at all, it enforces
-    the schemas of tools that are not strict too, so all schemas must be enforceable.
+    Tool calls name one of the tools and have arguments that match its schema, strict or not, so all schemas must be
+    enforceable. Where the model is free to call tools or not, the grammar has a trigger: it begins with a call. With
+    strict tools, and where a single call is allowed, it constrains the whole completion: text that the parser reads as
+    a call, but that is no trigger, is not allowed then.
 
     Args:
         tool_format: The format in which the model writes tool calls.
@@ -43,7 +51,7 @@ def tool_grammar(
             rules = writer.json_or_calls(tools, response_schema, several=parallel)
         case ToolMode.AUTO:
             if parallel and not any(tool.strict for tool in tools):
-                return None
+                return _lark(writer.begun_calls(tools), writer.trigger)
             rules = writer.text_or_calls(tools, several=parallel)
         case ToolMode.REQUIRED:
             rules = writer.calls(tools, several=parallel)
@@ -51,7 +59,11 @@ def tool_grammar(
             rules = writer.calls([tool for tool in tools if tool.name == name], several=False)
         case _:
             assert_never(choice)
-    return Grammar(kind=GrammarKind.LARK, text="".join(f"{rule}\n" for rule in rules))
+    return _lark(rules)
+
+
+def _lark(rules: Sequence[str], trigger: GrammarTrigger | None = None) -> Grammar:
+    return Grammar(kind=GrammarKind.LARK, text="".join(f"{rule}\n" for rule in rules), trigger=trigger)
 
 
 class _GrammarWriter:
@@ -90,6 +102,44 @@ class _GrammarWriter:
             rules += [f"opened[lazy]: {text} {json.dumps(opening)}"]
             alternatives += ["opened calls"]
         return [f"start: {' | '.join(alternatives)}", *rules, *self._call_rules(tools, several=several)]
+
+    @property
+    def trigger(self) -> GrammarTrigger:
+        """Where `begun_calls` begins."""
+        opening = self._format.opening
+        is_token = opening in self._tag_ids
+        texts = ([opening] if opening and not is_token else []) + ([FUNCTION] if self._format.is_xml else [])
+        return GrammarTrigger(
+            token_ids=(self._tag_ids[opening],) if is_token else (),
+            texts=tuple(texts),
+            start_pattern=f"{_BARE_CALL}|{_BARE_LIST}" if self._format.bare else "",
+        )
+
+    def begun_calls(self, tools: Sequence[ToolDefinition]) -> list[str]:
+        """Tool calls from their opening on, which the model has written already."""
+        opening = self._format.opening
+        between, after = map(self._literal, (self._format.between, self._format.after))
+        rules, alternatives = list[str](), list[str]()
+        if opening in self._tag_ids:
+            alternatives.append(f"{self._literal(opening)} calls")
+        elif opening:  # text before the tag may be in the same token
+            alternatives.append("opened calls")
+            rules.append(f"opened[lazy]: /(?s:.*)/ {json.dumps(opening)}")
+        if self._format.is_xml:
+            alternatives.append(f"function body ({between} call)* {after}")
+            rules.append(f"function[lazy]: /(?s:.*)/ {json.dumps(FUNCTION)}")
+            rules.append(f"body: {' | '.join(f'body_{index}' for index in range(len(tools)))}")
+        if self._format.bare:
+            alternatives += [f"one body ({between} call)*", 'list body ("," call)* "]"']
+            rules += [f"one[lazy]: /{_BARE_CALL}/", f"list[lazy]: /{_BARE_LIST}/"]
+            rules.append(f"body: {' | '.join(f'body_{index}' for index in range(len(tools)))}")
+            rules += (self._json_body(index, tool) for index, tool in enumerate(tools))
+        return [f"start: {' | '.join(alternatives)}", *rules, *self._call_rules(tools, several=True)]
+
+    def _json_body(self, index: int, tool: ToolDefinition) -> str:
+        """Returns the rule of a call in JSON, from the colon before its name on."""
+        text = f"{json.dumps(tool.name)}, {json.dumps(self._format.arguments_key)}: "
+        return f'body_{index}: /{_SPACE}/ {json.dumps(text)} arguments_{index} "}}"'
 
     @property
     def _opening(self) -> str:

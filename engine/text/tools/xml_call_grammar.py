@@ -14,7 +14,10 @@ _CLOSING = re.escape(PARAMETER_END).replace("/", r"\/")
 
 
 def xml_call_rules(index: int, tool: ToolDefinition) -> Iterator[str]:
-    """Yields the rules of `call_INDEX`: a call of the tool with its parameters in the order of its schema."""
+    """Yields the rules of `call_INDEX`: a call of the tool with its parameters in the order of its schema.
+
+    `body_INDEX` is the part from the name on.
+    """
     parameters = xml_parameters(tool)
     names = [] if parameters is None else [f"parameter_{index}_{each}" for each in range(len(parameters))]
     uses = (
@@ -22,8 +25,8 @@ def xml_call_rules(index: int, tool: ToolDefinition) -> Iterator[str]:
         if parameters is None
         else [name if parameter.is_required else f"{name}?" for name, parameter in zip(names, parameters, strict=True)]
     )
-    opening = json.dumps(f"{FUNCTION}{tool.name}>\n")
-    yield f"call_{index}: {opening} {' '.join(uses)} {json.dumps(FUNCTION_END)}"
+    yield f"call_{index}: {json.dumps(FUNCTION)} body_{index}"
+    yield f"body_{index}: {json.dumps(f'{tool.name}>' + chr(10))} {' '.join(uses)} {json.dumps(FUNCTION_END)}"
     if parameters is None:
         yield f'any_{index}: {json.dumps(PARAMETER)} /[^<>\n]{{1,64}}/ ">\\n" any_text_{index}'
         yield f"any_text_{index}[lazy]: {_text('')}"

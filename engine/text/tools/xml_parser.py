@@ -56,7 +56,7 @@ class XmlToolParser(ToolParser):
             if is_open and not self._ended:
                 self._emit("}")
             if not (is_open and "".join(self._withheld).isspace()):
-                self._release()
+                self._release_failed("" if is_open else opening)
 
     def _parameters_of(self, name: str) -> dict[str, XmlParameter]:
         if name not in self._parameters:

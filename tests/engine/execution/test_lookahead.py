@@ -1,6 +1,9 @@
 """A real model with async scheduling and device sampling answers as it does without."""
 
+import re
+import string
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,14 @@ from glimpse.engine.execution.runner import ModelRunner
 from glimpse.engine.loading import build_runner, load_engine
 from glimpse.engine.plan import PENDING_TOKEN_ID, InFlightStep, StepPlan
 from glimpse.engine.protocol import FinishReason, Generate, Step
-from glimpse.engine.sampling_params import Grammar, GrammarKind, ReasoningBudget, ReasoningTags, SamplingParams
+from glimpse.engine.sampling_params import (
+    Grammar,
+    GrammarKind,
+    GrammarTrigger,
+    ReasoningBudget,
+    ReasoningTags,
+    SamplingParams,
+)
 from glimpse.engine.scheduling.core import Core
 from tests.checkpoints import PLAIN_TOKENS
 from tests.engine.checking_runner import run_until_idle
@@ -34,6 +44,17 @@ THINKING = SamplingParams(
         tags=ReasoningTags(opening="<think>", closing="</think>", is_open=True),
         max_tokens=7,
         closing_token_ids=tuple(map(PLAIN_TOKENS.index, "</think>")),
+    ),
+)
+CALLING = SamplingParams(
+    temperature=0.9,
+    seed=11,
+    max_tokens=24,
+    ignore_eos=True,
+    grammar=Grammar(
+        kind=GrammarKind.REGEX,
+        text="[^a-z]*[a-z]+[0-9]{3}",
+        trigger=GrammarTrigger(texts=tuple(string.ascii_lowercase)),
     ),
 )
 IN_GRAMMAR = SamplingParams(seed=9, max_tokens=12, grammar=Grammar(kind=GrammarKind.REGEX, text="[a-c]{8,}"))
@@ -75,6 +96,8 @@ def run(core: Core, requests: Sequence[Generate]) -> list[Step]:
         ([SEEDED, GREEDY, BIASED], {}),
         ([ENDING, IN_GRAMMAR, FLAT], {"max_batch_tokens": 7}),
         ([SEEDED, THINKING, GREEDY], {}),
+        ([CALLING, SEEDED, CALLING], {}),
+        ([CALLING, SEEDED, CALLING], {"kv_cache_bytes": 11 * 8 * TOKEN_BYTES, "max_model_len": 80}),
         ([ENDING, SEEDED, GREEDY], {"prefix_caching": False}),
         ([GREEDY, SEEDED, ENDING], {"kv_cache_bytes": 11 * 8 * TOKEN_BYTES, "max_model_len": 80}),
         ([GREEDY, SEEDED, ENDING], {"encoder_cache_bytes": 1}),
@@ -100,6 +123,23 @@ def test_async_answers_equal_synchronous_ones(
         assert sum(step.stats.num_preemptions for step in ahead) > 0
     elif options.get("prefix_caching", True):
         assert outcomes_of(ahead)["7"][3], "the same prompt was computed before"
+
+
+def test_grammar_with_a_trigger_constrains_the_next_token(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
+    core = load_core(tiny_checkpoint, monkeypatch, ahead=True)
+    samplings = [replace(CALLING, seed=seed, max_tokens=60) for seed in range(8)]
+    requests = [request_of(str(index), TEXTS[index % 4], sampling) for index, sampling in enumerate(samplings)]
+    found = outcomes_of(run(core, requests))
+    texts = [text_of(token_ids) for token_ids, _, (finish,), _ in found.values() if finish is FinishReason.STOP]
+    assert len(texts) > 4
+    assert all(re.fullmatch("[^a-z]*[a-z]+[0-9]{3}", text) for text in texts)
+    for token_ids, _, (finish,), _ in found.values():
+        assert finish is FinishReason.STOP or not re.search("[a-z]", text_of(token_ids[:50]))
+
+
+def text_of(token_ids: Sequence[int]) -> str:
+    """Returns the text of an answer without its end token."""
+    return "".join(PLAIN_TOKENS[token_id] for token_id in token_ids if token_id < len(PLAIN_TOKENS))
 
 
 def test_cancel_does_not_change_other_answers(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import string
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
@@ -20,7 +21,14 @@ from glimpse.engine.grammar.matcher import GrammarCompiler, Matcher, Vocabulary
 from glimpse.engine.llm import LLM, InputError
 from glimpse.engine.loading.load_engine import load_core, load_vocabulary
 from glimpse.engine.protocol import FinishReason, Generate, TokenEvent
-from glimpse.engine.sampling_params import Grammar, GrammarKind, ReasoningBudget, ReasoningTags, SamplingParams
+from glimpse.engine.sampling_params import (
+    Grammar,
+    GrammarKind,
+    GrammarTrigger,
+    ReasoningBudget,
+    ReasoningTags,
+    SamplingParams,
+)
 from glimpse.engine.scheduling.core import Core
 from glimpse.engine.text.tokenizer import load_tokenizer
 from tests.checkpoints import PLAIN_TOKENS, SPECIAL_TOKENS, VOCAB_SIZE
@@ -28,6 +36,7 @@ from tests.checkpoints import PLAIN_TOKENS, SPECIAL_TOKENS, VOCAB_SIZE
 EOS = len(PLAIN_TOKENS) + SPECIAL_TOKENS.index("<|im_end|>")
 A, B, C = (PLAIN_TOKENS.index(letter) for letter in "abc")
 ENDING = {EOS: 40.0}
+LETTERS = GrammarTrigger(texts=tuple(string.ascii_lowercase))
 THINKING = ReasoningTags(opening="<think>", closing="</think>", is_open=True)
 
 
@@ -46,8 +55,13 @@ def llm(tiny_checkpoint: Path) -> LLM:
     return LLM(tiny_checkpoint, dtype="float32", device="cpu", kv_cache_bytes=8 << 20, num_threads=1)
 
 
-def regex(pattern: str) -> Grammar:
-    return Grammar(kind=GrammarKind.REGEX, text=pattern)
+def regex(pattern: str, trigger: GrammarTrigger | None = None) -> Grammar:
+    return Grammar(kind=GrammarKind.REGEX, text=pattern, trigger=trigger)
+
+
+def plain_text(token_ids: Sequence[int]) -> str:
+    """Returns the text of a completion without special tokens."""
+    return "".join(PLAIN_TOKENS[token_id] for token_id in token_ids if token_id < len(PLAIN_TOKENS))
 
 
 def lark(text: str) -> Grammar:
@@ -311,6 +325,24 @@ class TestCore:
         assert scarce == expected
         _, drafted, _ = run(load(tiny_checkpoint, kv_cache_bytes=8 << 20, speculative="ngram"), self.SAMPLINGS)
         assert drafted == expected
+
+    @pytest.mark.parametrize("speculative", ["off", "ngram"])
+    def test_grammar_with_a_trigger_begins_with_it(self, tiny_checkpoint: Path, speculative: str):
+        digits = regex("[^a-z]*[a-z]{1,9}[0-9]{3}", LETTERS)
+        samplings = [
+            SamplingParams(seed=seed, max_tokens=99, ignore_eos=True, grammar=digits, logit_bias={A: 3.0})
+            for seed in range(6)
+        ]
+        core = load(tiny_checkpoint, kv_cache_bytes=8 << 20, speculative=speculative)
+        events, token_ids, _ = run(core, samplings)
+        assert [event.finish for event in events] == [FinishReason.STOP] * len(samplings)
+        assert all(re.fullmatch("[^a-z]*[a-z]{1,9}[0-9]{3}", text) for text in map(plain_text, token_ids))
+
+    def test_unmatched_trigger_leaves_the_answer_free(self, tiny_checkpoint: Path):
+        sampling = SamplingParams(seed=1, max_tokens=60, ignore_eos=True, grammar=regex("[0-9]", LETTERS))
+        (event,), (token_ids,), _ = run(load(tiny_checkpoint, kv_cache_bytes=8 << 20), [sampling])
+        assert event.finish is FinishReason.LENGTH
+        assert re.search("[a-z].*[a-z]", plain_text(token_ids))
 
     def test_unconstrained_requests_do_not_wait_for_compilation(
         self, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import jsonschema
 import llguidance
 import pytest
 
+from glimpse.engine.execution.grammar_watcher import GrammarWatcher
 from glimpse.engine.grammar.lark import to_lark
 from glimpse.engine.sampling_params import Grammar, GrammarKind
 from glimpse.engine.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
@@ -67,6 +69,7 @@ def tool(name: str, parameters: dict[str, Any], *, strict: bool = False) -> Tool
 
 
 TOOLS = [tool("weather", WEATHER, strict=True), tool("now", NOTHING)]
+FREE_TOOLS = [tool("weather", WEATHER), tool("now", NOTHING)]
 
 
 def grammar(
@@ -90,12 +93,14 @@ def allows(made: Grammar, text: str) -> bool:
     return compiled.try_consume_tokens(list(text.encode())) == len(text.encode()) and compiled.is_accepting()
 
 
-def random_text(made: Grammar, seed: int, tokenizer: llguidance.LLTokenizer = PLAIN, *, begun: str = "") -> str | None:
-    """Returns a random text of the grammar; None if it does not end."""
+def random_text(
+    made: Grammar, seed: int, tokenizer: llguidance.LLTokenizer = PLAIN, *, begun: Sequence[int] = ()
+) -> str | None:
+    """Returns a random text of the grammar that begins with some tokens; None if it does not end."""
     compiled = matcher(made, tokenizer)
     draw = random.Random(seed)
-    generated = begun.encode()
-    assert compiled.try_consume_tokens(list(generated)) == len(generated)
+    generated = b"".join(VOCABULARY.tokens[token_id] for token_id in begun)
+    assert compiled.try_consume_tokens(list(begun)) == len(begun)
     for _ in range(600):
         bits = compiled.compute_bitmask()
         allowed = [token for token in range(len(VOCABULARY.tokens)) if bits[token // 8] >> token % 8 & 1]
@@ -200,7 +205,7 @@ def test_auto_choice_allows_text_or_valid_tool_calls(answer: str, is_allowed: bo
 def test_auto_choice_completes_begun_calls_validly(tool_format: ToolFormat, parallel: bool) -> None:
     made = grammar(tool_format, ToolMode.AUTO, parallel=parallel)
     begun = "{" if tool_format.bare else f"Well, {tool_format.opening}"
-    answers = [answer for seed in range(12) if (answer := random_text(made, seed, begun=begun)) is not None]
+    answers = [answer for seed in range(12) if (answer := random_text(made, seed, begun=begun.encode())) is not None]
     assert answers
     for answer in answers:
         names = check_calls(read(tool_format, answer))
@@ -215,6 +220,70 @@ def test_auto_choice_completes_begun_calls_validly(tool_format: ToolFormat, para
 )
 def test_text_that_begins_like_a_bare_call_must_be_one(name: str, answer: str, is_allowed: bool) -> None:
     assert allows(grammar(FORMATS[name], ToolMode.AUTO), answer) == is_allowed
+
+
+BEGUN = {
+    "mistral_args": ("Well.[TOOL_CALLS]",),
+    "mistral": ("Well.[TOOL_CALLS]",),
+    "qwen3_coder": ("Well.\n<tool_call>", "Well.\n<function="),
+    "hermes": ("Well.\n<tool_call>",),
+    "phi4_mini": ("<|tool_call|>",),
+    "llama": ("<|python_tag|>", '{"name":', ' [ {"type": "function", "name" :'),
+    "json": ('{"name":', '\n{ "type":"function","name":'),
+}
+"""How completions begin that trigger a grammar."""
+
+
+@pytest.mark.parametrize(
+    ("tool_format", "begun", "is_special"),
+    [
+        (FORMATS[name], begun, is_special)
+        for name, texts in BEGUN.items()
+        for begun in texts
+        for is_special in (False, True)
+        if not is_special or (FORMATS[name].opening and FORMATS[name].opening in begun)
+    ],
+)
+def test_free_choice_constrains_calls_from_their_opening_on(
+    tool_format: ToolFormat, begun: str, is_special: bool
+) -> None:
+    tag_ids = {tag: TAG_IDS[tag] for tag in tool_format.tags} if is_special else {}
+    made = tool_grammar(tool_format, FREE_TOOLS, ToolMode.AUTO, parallel=True, tag_ids=tag_ids)
+    assert made is not None
+    watcher = GrammarWatcher(made, VOCABULARY.tokens)
+    token_ids = text_tokens(begun, tag_ids)
+    counts = [watcher.append(token_id) for token_id in token_ids]
+    assert counts[:-1] == [0] * (len(counts) - 1)
+    triggering = token_ids[len(token_ids) - counts[-1] :]
+    tokenizer = SPECIAL if is_special else PLAIN
+    drawn = [random_text(made, seed, tokenizer, begun=triggering) for seed in range(8)]
+    answers = [answer for answer in drawn if answer is not None]
+    assert answers
+    for answer in answers:
+        assert check_calls(read(tool_format, answer))
+
+
+def text_tokens(text: str, tag_ids: dict[str, int]) -> list[int]:
+    """Encodes a text as bytes and tags."""
+    parts = re.split("|".join(f"({re.escape(tag)})" for tag in tag_ids), text) if tag_ids else [text]
+    return [token_id for part in parts if part for token_id in ([tag_ids[part]] if part in tag_ids else part.encode())]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("hermes", "It is <b>warm</b>, <tool_calls are no tags."),
+        ("llama", 'Well. {"name": "weather", '),
+        ("llama", '{"city": "Rome", "name": "x"}'),
+        ("json", '[1, {"name": "x"}]'),
+        ("qwen3_coder", "a < function = b"),
+    ],
+)
+def test_text_without_an_opening_does_not_trigger_a_grammar(name: str, text: str) -> None:
+    made = tool_grammar(FORMATS[name], FREE_TOOLS, ToolMode.AUTO, parallel=True)
+    assert made is not None
+    watcher = GrammarWatcher(made, VOCABULARY.tokens)
+    assert not any(watcher.append(token_id) for token_id in text.encode())
 
 
 @pytest.mark.parametrize(
@@ -249,7 +318,7 @@ def test_allows_text_before_an_optional_opening_tag() -> None:
 
 @pytest.mark.parametrize(
     ("tools", "choice", "parallel"),
-    [(TOOLS, ToolMode.NONE, True), (TOOLS, ToolMode.NONE, False), (TOOLS[1:], ToolMode.AUTO, True)],
+    [(TOOLS, ToolMode.NONE, True), (TOOLS, ToolMode.NONE, False)],
 )
 def test_no_grammar_if_any_text_is_allowed(tools: list[ToolDefinition], choice: ToolChoice, parallel: bool) -> None:
     assert tool_grammar(HERMES, tools, choice, parallel=parallel) is None

@@ -101,19 +101,19 @@ READINGS: list[tuple[ToolFormat, str, list[ToolEvent]]] = [
         [TextEvent("Well."), *call(0, "look", '{"a": 1}'), *call(1, "f-1", "{}")],
     ),
     (ARGS, "[TOOL_CALLS]look[ARGS]{} So.", [*call(0, "look", "{}"), TextEvent(" So.")]),
-    (ARGS, "[TOOL_CALLS]loo[TOOL_CALLS]look[ARGS]{}", [TextEvent("[TOOL_CALLS]loo"), *call(0, "look", "{}")]),
-    (ARGS, "[TOOL_CALLS]looks[ARGS]{} [ARGS]", [TextEvent("[TOOL_CALLS]looks[ARGS]{} [ARGS]")]),
-    (ARGS, "[TOOL_CALLS]look{}", [TextEvent("[TOOL_CALLS]look{}")]),
-    (ARGS, "[TOOL_CALLS]look[ARGS][1]", [TextEvent("[TOOL_CALLS]look[ARGS][1]")]),
-    (ARGS, "[TOOL_CALLS]look[CALL_ID]x[ARGS", [TextEvent("[TOOL_CALLS]look[CALL_ID]x[ARGS")]),
-    (ARGS, "[TOOL_CALLS]look[CALL_ID][CALL_ID]{}", [TextEvent("[TOOL_CALLS]look[CALL_ID][CALL_ID]{}")]),
+    (ARGS, "[TOOL_CALLS]loo[TOOL_CALLS]look[ARGS]{}", [TextEvent("loo"), *call(0, "look", "{}")]),
+    (ARGS, "[TOOL_CALLS]looks[ARGS]{} [ARGS]", [TextEvent("looks{} ")]),
+    (ARGS, "[TOOL_CALLS]look{}", [TextEvent("look{}")]),
+    (ARGS, "[TOOL_CALLS]look[ARGS][1]", [TextEvent("look[1]")]),
+    (ARGS, "[TOOL_CALLS]look[CALL_ID]x[ARGS", []),
+    (ARGS, "[TOOL_CALLS]look[CALL_ID][CALL_ID]{}", [TextEvent("look{}")]),
     (
         PHI4,
         'Well.<|tool_call|>[{"name": "look", "arguments": {"a": [1]}}, {"name": "f-1", "arguments": {}}]<|/tool_call|>',
         [TextEvent("Well."), *call(0, "look", '{"a": [1]}'), *call(1, "f-1", "{}")],
     ),
     (PHI4, '<|tool_call|>[{"name": "look", "arguments": {}}]', call(0, "look", "{}")),
-    (PHI4, "<|tool_call|>[]<|/tool_call|>", [TextEvent("<|tool_call|>[]<|/tool_call|>")]),
+    (PHI4, "<|tool_call|>[]<|/tool_call|>", [TextEvent("[]")]),
     (JSON, '{"name": "look", "arguments": {"a": 1}}', call(0, "look", '{"a": 1}')),
     (
         JSON,
@@ -144,18 +144,21 @@ HEAD = '<tool_call>\n{"name": "look", "arguments": '
 
 MISTAKES: list[tuple[str, list[ToolEvent]]] = [
     # completion in Hermes's format, events
-    ("<tool_call>look()</tool_call>", [TextEvent("<tool_call>look()</tool_call>")]),
-    ('<tool_call>{"name": "rm", "arguments": {}}', [TextEvent('<tool_call>{"name": "rm", "arguments": {}}')]),
-    ('<tool_call>{"name": 5, "arguments": {}}', [TextEvent('<tool_call>{"name": 5, "arguments": {}}')]),
-    ('<tool_call>{"name": "\n", "arguments": {}}', [TextEvent('<tool_call>{"name": "\n", "arguments": {}}')]),
-    ('<tool_call>{"name": "look"}</tool_call>', [TextEvent('<tool_call>{"name": "look"}</tool_call>')]),
-    ('<tool_call>{"arguments": {}, "name": "look"}', [TextEvent('<tool_call>{"arguments": {}, "name": "look"}')]),
-    (f'{HEAD}"{{}}"}}', [TextEvent(f'{HEAD}"{{}}"}}')]),
-    ('<tool_call>{"na', [TextEvent('<tool_call>{"na')]),
+    ("<tool_call>look()</tool_call>", [TextEvent("look()")]),
+    ('<tool_call>{"name": "rm", "arguments": {}}', [TextEvent('{"name": "rm", "arguments": {}}')]),
+    ('<tool_call>{"name": 5, "arguments": {}}', [TextEvent('{"name": 5, "arguments": {}}')]),
+    ('<tool_call>{"name": "\n", "arguments": {}}', [TextEvent('{"name": "\n", "arguments": {}}')]),
+    ('<tool_call>{"name": "look"}</tool_call>', [TextEvent('{"name": "look"}')]),
+    ('<tool_call>{"arguments": {}, "name": "look"}', [TextEvent('{"arguments": {}, "name": "look"}')]),
+    (f'{HEAD}"{{}}"}}', [TextEvent('\n{"name": "look", "arguments": "{}"}')]),
+    # cut off before it is a call
+    ('<tool_call>{"na', []),
+    ('Well.\n<tool_call>\n{"name": "look", "arg', [TextEvent("Well.")]),
+    ("<tool_call>", []),
     ("<tool_ca", [TextEvent("<tool_ca")]),
     ('<tool_<tool_call>{"name": "look", "arguments": {}}', [TextEvent("<tool_"), *call(0, "look", "{}")]),
-    ('<tool_call><tool_call>{"name": "look", "arguments": {}}', [TextEvent("<tool_call>"), *call(0, "look", "{}")]),
-    ("An end </tool_call> alone", [TextEvent("An end </tool_call> alone")]),
+    ('<tool_call><tool_call>{"name": "look", "arguments": {}}', call(0, "look", "{}")),
+    ("An end </tool_call> alone", [TextEvent("An end  alone")]),
     # once reported as a call, it stays one
     (f'{HEAD}{{"a": [1', call(0, "look", '{"a": [1')),
     (f"{HEAD}{{'a': True}}}}\n</tool_call>", call(0, "look", "{'a': True}")),
@@ -256,20 +259,22 @@ def test_splitting_the_text_changes_nothing(tool_format: ToolFormat, answer: str
 
 
 # Characters that may be missing from the output: the syntax of calls.
-TAGS = r"</?tool_call>|\[TOOL_CALLS\]|<\|/?tool_call\|>|<\|python_tag\|>"
-FRAME = rf'(?:\s|{TAGS}|[][{{}},;:]|"(?:name|arguments|parameters|id|look|f-1|1)")*'
-TAGGED_FRAME = r"(?:\s|\[TOOL_CALLS\]\s*(?:look|f-1)\s*(?:\[CALL_ID\]\w*\s*)?\[ARGS\])*"
+FRAME = r'(?:\s|[][{},;:]|"(?:name|arguments|parameters|id|look|f-1|1)")*'
+TAGGED_FRAME = r"(?:\s|look|f-1|\w*\s)*"
 
 
 @EACH_JSON_FORMAT
 @given(answer=SCRAPS)
 def test_no_text_is_lost_or_added(tool_format: ToolFormat, answer: str) -> None:
     events = joined(read(tool_format, answer))
-    texts = [event.text for event in events if not isinstance(event, ToolCallStarted)]
+    tags = re.compile("|".join(map(re.escape, tool_format.tags)) or "(?!)")
+    texts = [tags.sub("", event.text) for event in events if not isinstance(event, ToolCallStarted)]
     frame = TAGGED_FRAME if tool_format.arguments_tag else FRAME
-    assert re.fullmatch(frame.join(["", *map(re.escape, texts), ""]), answer)
-    if not any(isinstance(event, ToolCallStarted) for event in events):
-        assert "".join(event.text for event in events if isinstance(event, TextEvent)) == answer
+    written = tags.sub("", answer)
+    dropped = "(?s:.*)" if tool_format.opening and tool_format.opening in answer else ""  # a call that is cut off
+    assert re.fullmatch(frame.join(["", *map(re.escape, texts), ""]) + dropped, written)
+    if not dropped and not any(isinstance(event, ToolCallStarted) for event in events):
+        assert "".join(event.text for event in events if isinstance(event, TextEvent)) == written
 
 
 @EACH_FORMAT

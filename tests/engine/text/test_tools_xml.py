@@ -73,8 +73,8 @@ READINGS: list[tuple[str, list[ToolEvent]]] = [
     (written("now", ("k", "v")), call(0, "now", '{"k": "v"}')),
     # not a call
     ("<function=rm>\n</function>", [TextEvent("<function=rm>\n</function>")]),
-    ("<tool_call>\nlook()", [TextEvent("<tool_call>\nlook()")]),
-    ('<tool_call>{"name": "now"}', [TextEvent('<tool_call>{"name": "now"}')]),
+    ("<tool_call>\nlook()", [TextEvent("\nlook()")]),
+    ('<tool_call>{"name": "now"}', [TextEvent('{"name": "now"}')]),
     ("a < b, <function", [TextEvent("a < b, <function")]),
     # once reported as a call, it stays one
     ("<function=look>\n<parameter=text>\na\n</param", call(0, "look", '{"text": "a')),
@@ -183,7 +183,7 @@ def test_grammar_allows_only_calls_that_match_the_schema(choice: ToolMode) -> No
     made = make_grammar(CODER, [tool("look", STRICT, strict=True)], choice, parallel=True)
     assert made is not None
     for seed in range(20):
-        answer = random_text(made, seed, begun="<tool_call>")
+        answer = random_text(made, seed, begun=b"<tool_call>")
         if answer is not None:
             parser = new_tool_parser(CODER, tools=[tool("look", STRICT)])
             events = joined([*parser.feed(answer), *parser.finish()])

@@ -91,9 +91,9 @@ def test_finish_reason_is_tool_calls_only_if_the_model_chose_the_tool(
     assert [delta.finish_reason for delta in deltas if delta.finish_reason] == [finish_reason]
 
 
-def test_text_that_is_not_a_tool_call_stays_text() -> None:
+def test_text_that_is_not_a_tool_call_stays_text_without_its_tag() -> None:
     text = 'A <tool_call> {"name": "other", "arguments": {}} b'
-    assert "".join(delta.text for delta in parse(text)) == text
+    assert "".join(delta.text for delta in parse(text)) == text.replace("<tool_call>", "")
 
 
 def test_stop_string_ends_a_completion_before_its_tool_calls() -> None:

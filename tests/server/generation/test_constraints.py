@@ -1,6 +1,7 @@
 """Tests for output constraints, and for refusals of what cannot be enforced."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,7 +54,28 @@ def refusal(request: GenerationRequest, format_name: str | None = "hermes") -> I
 
 def test_request_without_constraints_is_unconstrained() -> None:
     assert builder().build(asked()) == UNCONSTRAINED
-    assert builder().build(asked(tool(ENFORCED))).grammar is None
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_free_choice_constrains_calls_once_they_are_opened(format_name: str) -> None:
+    grammar = builder(format_name).build(asked(tool(ENFORCED))).grammar
+    assert grammar is not None
+    assert grammar.trigger is not None
+    assert '"integer"' in grammar.text
+
+
+def test_free_choice_enforces_what_it_can_and_refuses_nothing() -> None:
+    mixed = builder().build(asked(tool(ENFORCED), replace(tool(NOT_ENFORCED), name="other"))).grammar
+    assert mixed is not None
+    assert '"integer"' in mixed.text
+    assert "no-such-format" not in mixed.text
+    many = [replace(tool({"description": "x" * 4000} | ENFORCED), name=f"look_{index}") for index in range(40)]
+    large = builder().build(asked(*many)).grammar
+    assert large is not None
+    assert "look_39" in large.text
+    assert '"integer"' not in large.text
+    too_many = [replace(tool(ENFORCED), name=f"look_{index}") for index in range(300)]
+    assert builder().build(asked(*too_many)).grammar is None
 
 
 @pytest.mark.parametrize("choice", [ToolMode.REQUIRED, NamedTool(name="look")])
@@ -108,7 +130,7 @@ def test_strict_tools_must_be_enforceable_in_the_model_s_format(properties: Any,
 )
 def test_invalid_schemas_of_tools_that_are_not_strict_are_ignored(schema: dict[str, Any], choice: ToolMode) -> None:
     constraints = builder("qwen3_coder").build(asked(tool(schema), choice=choice))
-    assert (constraints.grammar is None) == (choice is ToolMode.AUTO)
+    assert constraints.grammar is not None
     reader = builder("qwen3_coder").tool_call_reader(Tools(definitions=(tool(schema),), choice=choice, parallel=True))
     _, calls = reader.read("<function=look>\n<parameter=a>\n1\n</parameter>\n</function>", is_last=True)
     assert len(calls) == 1

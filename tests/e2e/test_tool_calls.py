@@ -1,0 +1,74 @@
+"""Calls that the embedded model opens by itself name one of the tools and match its schema."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.e2e.requests import chat
+from tests.e2e.stack import Stack
+
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "weather": {
+        "type": "object",
+        "properties": {"city": {"type": "string", "maxLength": 20}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+    "stock_price": {
+        "type": "object",
+        "properties": {"symbol": {"enum": ["AAPL", "MSFT"]}, "days": {"type": "integer", "maximum": 99}},
+        "required": ["symbol", "days"],
+        "additionalProperties": False,
+    },
+}
+TOOLS = [{"type": "function", "function": {"name": name, "parameters": schema}} for name, schema in SCHEMAS.items()]
+OPENING = 1652
+"""The token `<tool_call>`."""
+
+
+def check(name: str, arguments: str) -> None:
+    jsonschema.validate(json.loads(arguments), SCHEMAS[name])
+
+
+@pytest.mark.parametrize("temperature", [0, 1.5])
+def test_opened_calls_are_valid(stack: Stack, temperature: float) -> None:
+    members = {"tools": TOOLS, "n": 4, "seed": 3, "temperature": temperature, "max_tokens": 90}
+    choices = chat(stack, "What is the weather in Paris?", **members, logit_bias={OPENING: 9}).body["choices"]
+    called = [choice for choice in choices if choice["message"].get("tool_calls")]
+    assert called
+    for choice in choices:
+        assert "tool_call" not in (choice["message"]["content"] or "")
+    for choice in called:
+        *calls, last = choice["message"]["tool_calls"]
+        for call in calls if choice["finish_reason"] == "length" else [*calls, last]:
+            check(**call["function"])
+        assert choice["finish_reason"] in ("tool_calls", "length")
+
+
+def test_streams_make_the_same_calls(stack: Stack) -> None:
+    members = {"tools": TOOLS, "temperature": 0, "max_tokens": 90, "logit_bias": {OPENING: 9}}
+    whole = chat(stack, "What is the weather in Paris?", **members).body["choices"][0]
+    events = chat(stack, "What is the weather in Paris?", **members, stream=True).events
+    deltas = [choice["delta"] for event in events for choice in event["choices"]]
+    streamed = dict[int, list[str]]()
+    for piece in pieces_of(deltas):
+        streamed.setdefault(piece["index"], []).append(piece["function"].get("arguments", ""))
+    assert ["".join(texts) for texts in streamed.values()] == [
+        call["function"]["arguments"] for call in whole["message"]["tool_calls"]
+    ]
+    assert events[-1]["choices"][0]["finish_reason"] == whole["finish_reason"]
+    assert "tool_call" not in "".join(delta.get("content") or "" for delta in deltas)
+
+
+def test_call_that_is_cut_off_is_not_text(stack: Stack) -> None:
+    members = {"tools": TOOLS, "temperature": 0, "logit_bias": {OPENING: 100}, "max_tokens": 6}
+    (choice,) = chat(stack, "What is the weather in Paris?", **members).body["choices"]
+    assert choice["finish_reason"] == "length"
+    assert not choice["message"]["content"]
+
+
+def pieces_of(deltas: list[Mapping[str, Any]]) -> Iterator[Any]:
+    return (piece for delta in deltas for piece in delta.get("tool_calls", ()))
