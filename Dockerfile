@@ -1,41 +1,77 @@
 # One image: the server with its engine (`serve`, the default) and the generator of Envoy's configuration (`gateway config`).
 #
-#   docker build -t glimpse .
+#   docker build -t glimpse .                                  # torch for CPUs
+#   docker build -t glimpse:cuda --build-arg VARIANT=cuda .    # torch for NVIDIA GPUs
 #
-# torch is the CPU build. For another, name the index that has it:
-#
-#   docker build -t glimpse:cuda --build-arg TORCH_INDEX=<an index of CUDA builds> .
+# `dependencies` is made again only where a dependency changes; a change of our sources repeats `wheel`, without torch, and
+# the last command.
 
-FROM python:3.11-slim AS build
-ARG TORCH_INDEX
-WORKDIR /app
-COPY . .
-# The variable must not be set where the argument is empty: that would be an index too. The base image's Python makes
-# the environment, and the next stage has the same Python at the same place.
+ARG VARIANT=cpu
+# The tag as it was in August 2026, for all processors. The digest is that of public records: this file was written where
+# no registry can be reached. For a newer one: docker buildx imagetools inspect python:3.11-slim-trixie
+ARG PYTHON=python:3.11.16-slim-trixie@sha256:9c900dea9e8fb7e16277c179b555cc72d29a352dbc33cff48ad5a0412fd5bfc7
+
+FROM ${PYTHON} AS requirements
+WORKDIR /build
+COPY pyproject.toml constraints.txt ./
+COPY tools/image_requirements.py tools/
+RUN mkdir /requirements && python tools/image_requirements.py /requirements && cp constraints.txt /requirements/
+
+FROM ${PYTHON} AS environment
+RUN python -m venv /opt/glimpse
+ENV PATH=/opt/glimpse/bin:$PATH PIP_DISABLE_PIP_VERSION_CHECK=1
+COPY --from=requirements /requirements /requirements
+WORKDIR /requirements
+
+# torch comes from an index of its own first. Its version satisfies the other packages, so that they bring no other build.
+FROM environment AS dependencies-cpu
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN --mount=type=cache,target=/root/.cache/pip \
-    ${TORCH_INDEX:+env GLIMPSE_TORCH_CPU_INDEX="$TORCH_INDEX"} python tools/set_up.py
-# The engine's and media's kernels are compiled here, so that the image needs no compiler; they run on whatever x86-64 it
-# is started on. Other processors have none.
+    pip install --constraint constraints.txt --index-url "$TORCH_INDEX" --requirement torch.txt \
+    && pip install --constraint constraints.txt --requirement requirements.txt
+
+# The ordinary index has the CUDA build.
+FROM environment AS dependencies-cuda
+RUN --mount=type=cache,target=/root/.cache/pip \
+    pip install --constraint constraints.txt --requirement requirements.txt
+
+FROM dependencies-${VARIANT} AS dependencies
+
+# Kernels are compiled here, so that the image needs no compiler; they run on whatever x86-64 it is started on. Other
+# processors have none.
+FROM ${PYTHON} AS wheel
+RUN apt-get update && apt-get install --yes --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
+WORKDIR /build
+COPY . .
 RUN if [ "$(uname -m)" = x86_64 ]; then \
-    apt-get update && apt-get install --yes --no-install-recommends g++ \
-    && .venv/bin/python -m glimpse.engine.native.compile_kernels --package \
-    && .venv/bin/python -m glimpse.media.native.compile_resampler --package; \
+    export PYTHONPATH=src \
+    && python -m glimpse.engine.native.compile_kernels --package \
+    && python -m glimpse.media.native.compile_resampler --package; \
     fi
 # Files may come with modes that only their owner can read.
 RUN chmod -R a+rX .
+RUN --mount=type=cache,target=/root/.cache/pip pip wheel --no-deps --wheel-dir /dist .
 
-FROM python:3.11-slim
+FROM ${PYTHON} AS runtime-cpu
+
+# Triton compiles its launchers where it runs.
+FROM ${PYTHON} AS runtime-cuda
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
+
+FROM runtime-${VARIANT}
 # The folders are volumes for models of the Hugging Face hub and for Envoy's configuration; a new volume takes the owner
 # that the folder has here.
 RUN useradd --uid 10001 --create-home glimpse \
     && install -d -o glimpse -g glimpse /home/glimpse/.cache/huggingface /gateway-config
-COPY --from=build /app /app
-WORKDIR /app
-USER 10001
-ENV PATH=/app/.venv/bin:$PATH \
+COPY --from=dependencies /opt/glimpse /opt/glimpse
+ENV PATH=/opt/glimpse/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     GLIMPSE_HOST=0.0.0.0 \
     GLIMPSE_METRICS_HOST=0.0.0.0
+RUN --mount=type=bind,from=wheel,source=/dist,target=/dist \
+    pip install --no-cache-dir --no-index --no-deps /dist/*.whl
+USER 10001
+WORKDIR /home/glimpse
 EXPOSE 50051 9090
 HEALTHCHECK --interval=10s --timeout=5s --start-period=5m --start-interval=1s \
     CMD ["python", "-m", "glimpse.gateway", "health"]

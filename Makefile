@@ -3,11 +3,13 @@
 # make test-quick  run the tests that start no server: about a minute.
 # make check       run the quick checks: format, lint, types, imports, words, protos, generated files.
 # make generate    regenerate what is generated: code and documents from the protos, tables in docs/models.md.
+# make docs        build the documentation as a site in build/site; a broken link is an error.
 # make fuzz        fuzz the parsers of untrusted bytes for a minute, from fixed seeds; FUZZ="--seconds 600" for another run.
 # make chaos       attack a real server for a minute, from a fixed seed; CHAOS="--seconds 3600 --kills 100" for another run.
 # make mesh        start three servers and one gateway on this machine and show their load. Ctrl-C ends all; MESH="--help".
 # make rehearse    rehearse several servers: 600 conversations with keys, rolling restarts; REHEARSE="--help".
 # make kernels     compile the CPU kernels next to their sources, for a wheel or image that needs no compiler.
+# make wheel       build a wheel with compiled kernels in dist/.
 # make breaking    compare the protos with those on branch main for changes that break clients.
 
 PYTHON ?= python3
@@ -19,12 +21,15 @@ REHEARSE ?=
 VENV := .venv/bin
 # A process per core; the tests of a file share one, and with it the servers that they start.
 PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile
+# Run as a module, so that its hooks find tools/; without its notice about the next version of MkDocs.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(VENV)/python -m mkdocs
 QUICK_TESTS := tests/engine/scheduling tests/engine/text tests/media/cache tests/media/containers tests/media/processing \
 	tests/media/sources tests/server/generation tests/server/openai tests/server/parse tests/server/render
 
 export PATH := $(CURDIR)/$(VENV):$(PATH)
 
-.PHONY: up mesh rehearse test test-quick check check-types check-style fuzz chaos kernels breaking generate set-up set-up-dev
+.PHONY: up mesh rehearse test test-quick check check-types check-style docs fuzz chaos kernels wheel breaking generate \
+	set-up set-up-dev
 
 up: set-up
 	@exec $(VENV)/glimpse up $(if $(MODEL),--model $(MODEL))
@@ -52,6 +57,11 @@ check-style: set-up-dev
 	$(VENV)/python tools/check_folders.py
 	$(VENV)/python tools/check_words.py
 	$(VENV)/python tools/generate.py --check
+	$(MKDOCS) build --strict --quiet
+
+docs: set-up-dev
+	$(MKDOCS) build --strict --quiet
+	@echo "The site is in build/site; $(VENV)/python -m http.server --directory build/site shows it."
 
 fuzz: set-up-dev
 	$(VENV)/python -m tests.fuzz $(FUZZ)
@@ -68,6 +78,11 @@ rehearse: set-up-dev
 kernels: set-up
 	$(VENV)/python -m glimpse.engine.native.compile_kernels --package
 	$(VENV)/python -m glimpse.media.native.compile_resampler --package
+
+# Kernels beside their sources would outlive changes of these, so they do not stay.
+wheel: kernels
+	$(VENV)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	rm -f engine/native/*.so media/native/*.so
 
 breaking: set-up-dev
 	$(VENV)/buf breaking api --against '.git#branch=main,subdir=api'
