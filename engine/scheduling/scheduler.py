@@ -190,7 +190,9 @@ class Scheduler:
         num_preemptions, num_reserved_blocks = self._make_way()
         decoding = [sequence for sequence in self._running if sequence.decodes]
         newcomer = self._newcomer()
-        chosen = self._decode_turns.begin_step(decoding, newcomer, is_shared=not self._queue.has_one_client)
+        chosen = self._decode_turns.begin_step(
+            decoding, is_shared=not self._queue.has_one_client, has_newcomer=newcomer is not None
+        )
         num_decodes, num_left_out, budget = len(chosen), len(decoding) - len(chosen), self._prefill_budget
         # A newcomer's prompt may take the tokens of those that are left out for it.
         num_more = min(num_left_out, newcomer.num_tokens) if newcomer else 0
@@ -203,10 +205,11 @@ class Scheduler:
             num_preemptions=num_preemptions,
             num_reserved_blocks=num_reserved_blocks,
             left_out={*decoding}.difference(chosen) if num_left_out else set(),
+            has_only_newcomers=self._decode_turns.begins_newcomer,
         )
 
     def _newcomer(self) -> Sequence | None:
-        """Returns the next sequence to be admitted if nothing of its client runs, and it finds a place and blocks."""
+        """Returns the next sequence to be admitted if it is a newcomer's, and finds a place and blocks."""
         sequence = self._queue.newcomer() if len(self._running) < self._max_sequences else None
         return sequence if sequence and self._fits(sequence, self._prefix_cache.match(sequence)) else None
 
@@ -260,7 +263,7 @@ class Scheduler:
         """Continues the prompts of several clients and admits waiting sequences, the client served least first."""
         for sequence in sorted(prompts, key=_service):
             self._admit_waiting(builder, before=sequence.flow.client)
-            if sequence.is_running:
+            if sequence.is_running and not builder.has_only_newcomers:
                 self._continue(sequence, builder)
 
     def _continue(self, sequence: Sequence, builder: StepBuilder) -> None:
@@ -349,6 +352,8 @@ class Scheduler:
         while len(self._running) + len(builder.skipped) < self._max_sequences:
             sequence = self._queue.head()
             if sequence is None or (before is not None and not sequence.flow.client.precedes(before)):
+                return
+            if builder.has_only_newcomers and not self._queue.is_newcomer(sequence.flow.client):
                 return
             matched = [] if sequence.is_complete else self._prefix_cache.match(sequence)
             next_hash = self._prefix_cache.next_hash(sequence, len(matched))

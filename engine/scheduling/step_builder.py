@@ -72,6 +72,8 @@ class StepBuilder:
     """Free blocks that running sequences leave to waiting ones."""
     left_out: set[Sequence] = field(default_factory=set[Sequence])
     """Running sequences that could decode, but whose turn comes in a later step."""
+    has_only_newcomers: bool = False
+    """Prompts of other clients are computed in a later step."""
     num_cached_tokens: int = 0
     num_admitted_tokens: int = 0
     num_preemptions: int = 0

@@ -17,6 +17,7 @@ from glimpse.engine.scheduling.fairness.flow import Client, Flow
 from glimpse.engine.scheduling.sequence import Sequence
 
 _priority_key = attrgetter("priority_key")
+_NEWCOMER_SHARE = 4
 
 
 class FairQueue:
@@ -33,6 +34,7 @@ class FairQueue:
         self._queued: set[Client] = set()  # clients in the heap
         self._serial = count()
         self._num_waiting = 0
+        self._num_running = 0
         self._num_wide_flows = 0
 
     @property
@@ -86,9 +88,14 @@ class FairQueue:
         return None if client is None else self._waiting[self._queues[client][0]][0]
 
     def newcomer(self) -> Sequence | None:
-        """Returns the head if nothing of its client runs, and there are other clients."""
+        """Returns the head if there are other clients, and it is a newcomer's."""
         sequence = None if self.has_one_client else self.head()
-        return None if sequence is None or sequence.is_complete or sequence.flow.client.num_running else sequence
+        return sequence if sequence and not sequence.is_complete and self.is_newcomer(sequence.flow.client) else None
+
+    def is_newcomer(self, client: Client) -> bool:
+        """Nothing runs of the client, or no more than a quarter of its share of the running sequences."""
+        num_running = _NEWCOMER_SHARE * client.num_running * len(self._clients)
+        return not num_running or num_running <= self._num_running
 
     def start(self, sequence: Sequence) -> None:
         """Takes a sequence out of the queue. It counts as running."""
@@ -145,6 +152,7 @@ class FairQueue:
         self._num_wide_flows -= flow.num_running > 1
         flow.num_running += change
         flow.client.num_running += change
+        self._num_running += change
         self._num_wide_flows += flow.num_running > 1
         self._put_in(flow)
 

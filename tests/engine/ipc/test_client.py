@@ -118,9 +118,46 @@ async def test_first_tokens_wake_their_consumers_before_others(engine: Engine) -
     consumers = [asyncio.create_task(consume(name)) for name in names]
     await asyncio.sleep(0)
     events = [TokenEvent(request_id=name, token_ids=[1], finish=FinishReason.STOP) for name in names]
-    engine.client._deliver(Step(events=events, stats=stats(running=3)))  # pyright: ignore[reportPrivateUsage]
+    await engine.client._deliver(Step(events=events, stats=stats(running=3)))  # pyright: ignore[reportPrivateUsage]
     await asyncio.gather(*consumers)
     assert woken == ["new", "old 1", "old 2"]
+
+
+async def test_others_run_while_the_events_of_a_large_step_are_delivered(engine: Engine) -> None:
+    woken: list[str] = []
+
+    async def consume(request_id: str) -> None:
+        mailbox = engine.client._mailboxes[request_id] = Mailbox()  # pyright: ignore[reportPrivateUsage]
+        await mailbox.take()
+        woken.append(request_id)
+
+    async def other() -> int:
+        await asyncio.sleep(0)
+        return len(woken)
+
+    names = [str(index) for index in range(64)]
+    consumers = [asyncio.create_task(consume(name)) for name in names]
+    await asyncio.sleep(0)
+    events = [TokenEvent(request_id=name, token_ids=[1], finish=FinishReason.STOP) for name in names]
+    step = Step(events=events, stats=stats(running=64))
+    begun_with, _ = await asyncio.gather(other(), engine.client._deliver(step))  # pyright: ignore[reportPrivateUsage]
+    await asyncio.gather(*consumers)
+    assert begun_with <= 16
+    assert sorted(woken) == sorted(names)
+
+
+async def test_consumer_that_leaves_during_a_delivery_costs_no_other_its_events(engine: Engine) -> None:
+    names = [str(index) for index in range(40)]
+    mailboxes = {name: Mailbox() for name in names}
+    engine.client._mailboxes |= mailboxes  # pyright: ignore[reportPrivateUsage]
+    events = [TokenEvent(request_id=name, token_ids=[1], finish=FinishReason.STOP) for name in names]
+    step = Step(events=events, stats=stats(running=40))
+    delivery = asyncio.create_task(engine.client._deliver(step))  # pyright: ignore[reportPrivateUsage]
+    await asyncio.sleep(0)
+    del engine.client._mailboxes["39"]  # pyright: ignore[reportPrivateUsage]
+    await delivery
+    assert [(await mailboxes[name].take())[0].token_ids for name in names[:39]] == [[1]] * 39
+    assert not engine.client._mailboxes  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_events_of_a_slow_consumer_are_merged(engine: Engine) -> None:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from math import ceil
+from statistics import median
 
 import pytest
 from hypothesis import given, settings
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.fairness.decode_turns import (
+    NEWCOMER_SECONDS,
     NEWCOMER_STRETCH,
     NUM_LEAST,
+    NUM_LEAST_RECENT,
     NUM_SMALL,
     SAMPLE_INTERVAL,
     STRETCH,
@@ -21,7 +24,7 @@ from glimpse.engine.scheduling.fairness.decode_turns import (
 from glimpse.engine.scheduling.fairness.flow import Client, Flow
 from glimpse.engine.scheduling.prefill_budget import StepWork
 from glimpse.engine.scheduling.sequence import Sequence
-from tests.engine.scheduling.timed_core import DECODE_SECONDS, TimedCore, text
+from tests.engine.scheduling.timed_core import DECODE_SECONDS, TimedCore, TimedRunner, text
 
 
 def sequences_of(clients: Many[Many[int]]) -> list[Sequence]:
@@ -72,18 +75,18 @@ NUM_BOUNDED = int((STRETCH - 1) * 32)
     ("steps", "num_decodes"),
     [
         pytest.param([], None, id="nothing measured"),
-        pytest.param([decodes(10, 1.0)], None, id="no large step measured"),
+        pytest.param([decodes(4, 1.0)], None, id="no large step measured"),
         pytest.param([decodes(100, 1.0)], None, id="no small step measured"),
-        pytest.param([decodes(8, 10.0), decodes(40, 18.0)], NUM_BOUNDED, id="8 s, and 0.25 s each"),
-        pytest.param([decodes(10, 1.1), decodes(110, 11.1)], NUM_LEAST, id="0.1 s, and 0.1 s each"),
-        pytest.param([decodes(10, 1.0), decodes(110, 1.0)], None, id="decodes cost nothing"),
-        pytest.param([decodes(10, 0.5), decodes(110, 11.0)], NUM_LEAST, id="nothing but decodes costs anything"),
-        pytest.param([*[decodes(8, 10.0)] * 5, decodes(8, 50.0), decodes(40, 18.0)], NUM_BOUNDED, id="an outlier"),
-        pytest.param([decodes(8, 10.0), decodes(40, 18.0), decodes(20, 99.0)], NUM_BOUNDED, id="neither size"),
+        pytest.param([decodes(4, 9.0), decodes(36, 17.0)], NUM_BOUNDED, id="8 s, and 0.25 s each"),
+        pytest.param([decodes(4, 0.5), decodes(104, 10.5)], NUM_LEAST, id="0.1 s, and 0.1 s each"),
+        pytest.param([decodes(4, 1.0), decodes(104, 1.0)], None, id="decodes cost nothing"),
+        pytest.param([decodes(4, 0.2), decodes(104, 10.4)], NUM_LEAST, id="nothing but decodes costs anything"),
+        pytest.param([*[decodes(4, 9.0)] * 5, decodes(4, 50.0), decodes(36, 17.0)], NUM_BOUNDED, id="an outlier"),
+        pytest.param([decodes(4, 9.0), decodes(36, 17.0), decodes(10, 99.0)], NUM_BOUNDED, id="neither size"),
         pytest.param(
             [
-                decodes(8, 10.0),
-                decodes(40, 18.0),
+                decodes(4, 9.0),
+                decodes(36, 17.0),
                 (StepWork(num_decodes=110, num_prompt_tokens=1, num_media_tokens=0), 99.0),
                 (StepWork(num_decodes=110, num_prompt_tokens=0, num_media_tokens=9), 99.0),
             ],
@@ -97,26 +100,56 @@ def test_bound_follows_from_recent_steps(steps: Many[tuple[StepWork, float]], nu
 
 
 def test_expected_seconds_of_a_step():
-    assert turns_after(decodes(10, 2.0), decodes(110, 3.0)).expected_seconds(60) == pytest.approx(2.5)
-    assert turns_after(decodes(10, 2.0)).expected_seconds(60) is None
+    assert turns_after(decodes(4, 1.94), decodes(104, 2.94)).expected_seconds(60) == pytest.approx(2.5)
+    assert turns_after(decodes(4, 2.0)).expected_seconds(60) is None
 
 
 def test_one_client_is_not_bounded():
-    turns, decoding = turns_after(decodes(10, 1.1), decodes(110, 11.1)), sequences_of([[1] * 100])
+    turns, decoding = turns_after(decodes(4, 0.5), decodes(104, 10.5)), sequences_of([[1] * 100])
     assert all(turns.begin_step(decoding, is_shared=False) == decoding for _ in range(100))
 
 
+def costly(num: int) -> tuple[StepWork, float]:
+    """A step that costs as much as 32 decodes, and its decodes."""
+    return decodes(num, (32 + num) * 2**-14)
+
+
+CHEAP_STEP = (decodes(4, 0.5), decodes(104, 10.5))
+"""0.1 s, and 0.1 s for each decode."""
+NUM_RECENT = int((NEWCOMER_STRETCH - 1) * 32)
+
+
 def test_some_steps_are_small_to_measure():
-    turns, decoding = turns_after(decodes(10, 2.0), decodes(110, 5.0)), sequences_of([[100], [100]])
+    turns, decoding = turns_after(costly(4), costly(104)), sequences_of([[100], [100]])
     sizes = Counter(len(turns.begin_step(decoding, is_shared=True)) for _ in range(10 * SAMPLE_INTERVAL))
-    assert sizes == {NUM_SMALL: 10, int((STRETCH - 1) * 1.7 / 0.03): 10 * (SAMPLE_INTERVAL - 1)}
+    assert sizes == {NUM_SMALL: 10, NUM_BOUNDED: 10 * (SAMPLE_INTERVAL - 1)}
 
 
-def test_step_with_a_newcomer_is_smaller():
-    turns, decoding = turns_after(decodes(10, 2.0), decodes(110, 5.0)), sequences_of([[100], [100]])
+def test_steps_are_smaller_for_some_seconds_after_a_newcomer():
+    turns, decoding = turns_after(costly(4), costly(104)), sequences_of([[100], [100]])
+    turns.begin_step(decoding, is_shared=True, has_newcomer=True)
+    sizes = Counter[int]()
+    for _ in range(10 * SAMPLE_INTERVAL):
+        size = len(turns.begin_step(decoding, is_shared=True))
+        turns.observe(*(costly(size) if size != NUM_RECENT else decodes(size, 0.0)))
+        sizes[size] += 1
+    assert sizes == {NUM_SMALL: 10, NUM_BOUNDED: 5, NUM_RECENT: 10 * (SAMPLE_INTERVAL - 1) - 5}, "some measure"
+    turns.observe(*decodes(NUM_RECENT, NEWCOMER_SECONDS + 1))
+    assert len(turns.begin_step(decoding, is_shared=True)) == NUM_BOUNDED
+
+
+def test_small_steps_after_a_newcomer_still_decode_one_sequence_of_each_client():
+    turns, decoding = turns_after(*CHEAP_STEP), sequences_of([[100], *[[1]] * 40])
+    turns.begin_step(decoding, is_shared=True, has_newcomer=True)
+    assert len(turns.begin_step(decoding[:120], is_shared=True)) == 21, "of each client of these"
+    assert len(turns.begin_step(decoding[:105], is_shared=True)) == NUM_LEAST_RECENT
+
+
+def test_every_second_step_at_most_is_kept_small_for_newcomers():
+    turns, decoding = turns_after(*CHEAP_STEP), sequences_of([[100], [100]])
     turns.begin_step(decoding, is_shared=True)
-    chosen = turns.begin_step(decoding, decoding[0], is_shared=True)
-    assert len(chosen) == int((NEWCOMER_STRETCH - 1) * 1.7 / 0.03)
+    sizes = [len(turns.begin_step(decoding, is_shared=True, has_newcomer=True)) for _ in range(6)]
+    assert sizes == [1, NUM_LEAST_RECENT] * 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,10 +204,10 @@ def test_clients_get_equal_shares_or_all_that_they_want(clients: list[list[int]]
     assert sum(tokens.values()) == num_steps * min(num_decodes, len(decoding))
 
 
-def flooded_core(*clients: str) -> TimedCore:
-    """Returns a core with 240 running answers, of these clients in turn."""
-    station = TimedCore(max_slowdown=2.35, max_sequences=256)
-    for index in range(240):
+def flooded_core(*clients: str, decode_seconds: float = DECODE_SECONDS) -> TimedCore:
+    """Returns a core with 240 running answers, of these clients in turn; none without clients."""
+    station = TimedCore(max_slowdown=2.35, max_sequences=256, runner=TimedRunner(decode_seconds=decode_seconds))
+    for index in range(240 if clients else 0):
         station.submit(text(f"flood {index}", 3, client=clients[index % len(clients)]))
     station.run(300)
     return station
@@ -186,6 +219,44 @@ def test_newcomer_does_not_wait_for_large_steps():
         station.submit(text(f"other {index}", 20, max_tokens=2, client="c"))
         assert station.run_until_first_token(f"other {index}") <= 2 * DECODE_SECONDS
         station.run(3)
+
+
+def test_newcomer_waits_no_longer_than_twice_its_quiet_time_behind_small_steps():
+    # As a small model on a CPU: any step costs 1 ms, and each token 0.5 ms.
+    alone, station = (flooded_core(*clients, decode_seconds=0.002) for clients in ((), ("a", "b")))
+    alone.submit(text("other", 20, max_tokens=2, client="c"))
+    quiet_seconds = alone.run_until_first_token("other")
+    seconds: list[float] = []
+    for index in range(21):
+        station.run(10)
+        arrival = station.runner.now
+        station.run(1)  # it arrives as this step begins
+        station.submit(text(f"other {index}", 20, max_tokens=2, client="c"))
+        seconds.append(station.run_until_first_token(f"other {index}") + station.times[f"other {index}"][0] - arrival)
+    assert median(seconds) <= 2 * quiet_seconds
+    assert max(seconds) <= 4 * quiet_seconds
+
+
+def test_newcomers_without_end_leave_others_decoding():
+    station = flooded_core("a", "b", decode_seconds=0.002)
+    num_before = {name: len(times) for name, times in station.times.items()}
+    for index in range(1500):
+        station.submit(text(f"other {index}", 20, max_tokens=1, client=f"c{index}"))
+        station.run(1)
+    assert all(len(station.times[name]) > num for name, num in num_before.items()), "each of 240 has more tokens"
+    assert all(len(station.times[f"other {index}"]) == 2 for index in range(1490)), "and each newcomer its own"
+
+
+def test_step_for_a_newcomer_takes_no_prompts_of_others():
+    station = flooded_core("a", "b")
+    station.submit(text("flood of prompts", 7000, client="a"))
+    station.run(2)
+    station.submit(text("other", 20, max_tokens=2, client="c"))
+    station.run(1)
+    lengths = Counter(len(chunk.token_ids) for chunk in station.runner.plans[-1].chunks)
+    assert {length for length in lengths if length > 1} == {20}
+    station.run(1)
+    assert max(len(chunk.token_ids) for chunk in station.runner.plans[-1].chunks) > 1, "they go on in the next"
 
 
 def test_bound_costs_others_a_fifth_at_most():
