@@ -106,10 +106,10 @@ SUFFIXES = {".py", ".md", ".proto", ".toml", ".yaml", ".lua", ".cpp", ".h", ".mj
 ALLOWED = re.compile(
     r"\bCLIP\w*|\bclip_vision_model\b|openai/clip|(models[./]|modeling_|processing_pil_)clip\b"
     r"|\.clip\(|in[-_ ]flight|InFlight|single[-_ ]?flight|SingleFlight|preflight|guess_type"
-    r"|['\"]Picture['\" ]"
+    r"|['\"]Picture['\" ]|\b(Path)?Completer\b|\bcompleter="
 )
-"""CLIP is a model; `clip` and `guess_type` are NumPy's and mimetypes'; "in flight" and "single-flight" are standard; a
-quoted 'Picture' is what Qwen's chat templates call an image."""
+"""CLIP is a model; `clip` and `guess_type` are NumPy's and mimetypes', `Completer` is prompt_toolkit's; "in flight" and
+"single-flight" are standard; a quoted 'Picture' is what Qwen's chat templates call an image."""
 
 _SUBWORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _NAME = re.compile(r"(?<![a-z])(" + "|".join(map(re.escape, NAMES)) + r")(?![a-z])", re.IGNORECASE)

@@ -12,6 +12,7 @@ from cyclopts.config import Env
 
 from glimpse import __version__
 from glimpse.interrupts import INTERRUPTED, block_interrupts
+from glimpse.server.cli.usage import UsageError
 
 _USAGE_STATUS = 2
 """Exit status after wrong flags, as most commands have it: a service manager need not try again."""
@@ -32,6 +33,9 @@ def run() -> None:
         from glimpse.server.cli.flag_errors import explain_flags  # noqa: PLC0415 - only a refusal needs Pydantic
 
         print(f"glimpse: {explain_flags(error)}", file=sys.stderr)
+        sys.exit(_USAGE_STATUS)
+    except UsageError as error:
+        print(f"glimpse: {error}", file=sys.stderr)
         sys.exit(_USAGE_STATUS)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
@@ -61,4 +65,8 @@ def gateway(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) ->
 
 
 app.command("glimpse.server.cli.key:key", help="Make an API key of a tenant, and its line for --api-keys.")
-app.command("glimpse.server.cli.chat:chat", help="Ask a running server, and write the answer as it comes.")
+app.command(
+    "glimpse.server.cli.chat.command:chat",
+    config=(),  # GLIMPSE_MODEL and others mean something else to the server: flags name the variables that they share
+    help="Ask a running server, or talk with it.",
+)

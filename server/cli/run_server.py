@@ -15,10 +15,11 @@ from glimpse.interrupts import INTERRUPTED
 from glimpse.native.processors import num_processors
 from glimpse.server.cli.console import LoadingProgress, ready_text, usage_text
 from glimpse.server.identity.errors import IdentityConfigError
+from glimpse.server.lifecycle.addresses import address, local_host
 from glimpse.server.lifecycle.build_server import PortError
 from glimpse.server.lifecycle.gateway_child import GatewayDiedError
 from glimpse.server.lifecycle.logs import configure_logging
-from glimpse.server.lifecycle.run import address, local_host, run
+from glimpse.server.lifecycle.run import run
 from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
 from glimpse.server.lifecycle.tls import TlsError
 from glimpse.server.settings import Settings

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 
 from glimpse.engine.ipc.client import ENGINE_COMMAND
 from glimpse.engine.protocol import Loading, Ready
+from glimpse.server.lifecycle.addresses import address, local_host
 from glimpse.server.lifecycle.build_server import PortError, start_server
 from glimpse.server.lifecycle.gateway_child import GatewayChild, start_gateway
 from glimpse.server.lifecycle.served_checkpoint import Checkpoint
@@ -122,22 +123,6 @@ async def _start_gateway(listen: ListenSettings, http_port: int, grpc_port: int,
         drain_seconds=listen.drain_timeout + 2 * END_SECONDS,
         flags=flags,
     )
-
-
-def local_host(host: str) -> str:
-    """Returns the address at which this machine reaches a server that listens on `host`."""
-    match host:
-        case "0.0.0.0":  # noqa: S104 - compared, not bound
-            return "127.0.0.1"
-        case "::":
-            return "::1"
-        case _:
-            return host
-
-
-def address(host: str, port: int) -> str:
-    """Returns HOST:PORT, as gRPC and URLs write it."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _check_free(host: str, port: int, flag: str) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,12 +96,16 @@ def scripted(
 
 @asynccontextmanager
 async def echoing(
-    checkpoint: Path, *, media: MediaSettings | None = None, access: AccessSettings | None = None, **settings: Any
+    checkpoint: Path,
+    *,
+    media: MediaSettings | None = None,
+    access: AccessSettings | None = None,
+    program: Sequence[str] = ("-m", "tests.engine.echo_engine"),
+    **settings: Any,
 ) -> AsyncGenerator[tuple[Server, grpc.aio.Channel]]:
     """A server in this event loop with the echo engine; it is ready. `settings` are those of the engine."""
     engine = EngineSettings(model=str(checkpoint), spare_engine=False, **settings)
-    command = ["-m", "tests.engine.echo_engine"]
-    async with _in_this_loop(engine, command, media, access, drain_delay=0) as (server, channel):
+    async with _in_this_loop(engine, [*program], media, access, drain_delay=0) as (server, channel):
         async with asyncio.timeout(20):
             watch = health_stub(channel).Watch(health_pb2.HealthCheckRequest())
             async for health in watch:

@@ -1,6 +1,7 @@
 """`glimpse chat`: questions from arguments and standard input, files, URLs and targets."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -39,7 +40,28 @@ def images(tmp_path: Path) -> tuple[str, str]:
 def test_reads_the_question_from_standard_input(target: str) -> None:
     answer = chat("Hello", target, *SHORT)
     assert answer == chat("-", target, *SHORT, question="Hello")
+    assert answer == chat(target, *SHORT, question="Hello")
     assert answer[0] == 0
+
+
+def test_sends_a_system_message_and_the_name_of_the_model(target: str) -> None:
+    assert chat("Hello", target, *SHORT) != chat("Hello", target, "--system=Obey.", *SHORT)
+    variables = {"GLIMPSE_MODEL": "/a/checkpoint"}  # the server's
+    assert chat("Hello", target, "--model=small/tiny", *SHORT, environment=variables)[0] == 0
+    assert "'none' does not exist" in chat("Hello", target, "--model=none", *SHORT)[2]
+
+
+async def test_prints_json_that_matches_a_schema(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    file = tmp_path / "schema.json"
+    file.write_text(json.dumps(schema))
+    async with echoing(tiny_checkpoint) as (server, _):
+        target = f"--target=http://127.0.0.1:{server.port}/v1"
+        whole = await asyncio.to_thread(chat, reply_with('{"a": 1}'), f"--json={json.dumps(schema)}", target)
+        cut = await asyncio.to_thread(chat, reply_with('{"a": 1}'), f"--json={file}", "--max-tokens=4", target)
+    assert whole == (0, '{"a": 1}\n', "")
+    assert cut[:2] == (1, "")
+    assert "the answer is no complete JSON; it reached the limit of its tokens: raise --max-tokens" in cut[2]
 
 
 def test_accepts_several_images_in_each_form(target: str, images: tuple[str, str]) -> None:
@@ -71,15 +93,35 @@ async def test_shows_the_reasoning_apart_from_the_answer(tiny_checkpoint: Path) 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("Hello", "--target=http://127.0.0.1:8080/v1"), "expected HOST:PORT, got 'http://127.0.0.1:8080/v1'"),
-        (("--image", "a.png", "b.png", "What is it?"), "cannot read a.png: No such file"),
-        (("a.png", "What is it?"), "cannot read What is it?: No such file or directory. The question comes before"),
-        (("Hello", "--tls-ca=/none"), "cannot read /none: No such file"),
-        (("Hello", "--tls-certificate=a.pem"), "'tls.key': expected a file, got None"),
+        (("Hello", "--target=localhost"), "'--target': expected HOST:PORT or a URL, got 'localhost'"),
+        (("Hello", "you"), "'QUESTION': expected one text and files that exist, got also 'you'; put it in quotes"),
+        (
+            ("Hello", "--json=none.json"),
+            "'--json': expected a JSON Schema or a file with one, got 'none.json': No such",
+        ),
+        (("Hello", "--json=[1]"), "'--json': expected a JSON Schema or a file with one"),
+        (("-",), "'QUESTION': expected a text, got an empty standard input"),
         (("--temprature=0", "Hello"), "unknown option --temprature=0"),
+        (("Hello", "--port=many"), "'--port': expected an integer, got 'many'"),
     ],
 )
-def test_explains_mistakes(arguments: tuple[str, ...], message: str) -> None:
+def test_wrong_use_has_exit_status_2(arguments: tuple[str, ...], message: str) -> None:
+    status, output, errors = chat(*arguments)
+    assert (status, output) == (2, "")
+    assert message in errors
+    assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--image", "a.png", "b.png", "What is it?"), "cannot read a.png: No such file"),
+        (("a.png", "What is it?"), "cannot read a.png: No such file"),
+        (("Hello", "--tls-ca=/none"), "cannot read /none: No such file"),
+        (("Hello", "--tls-certificate=a.pem"), "'tls.key': expected a file, got None"),
+    ],
+)
+def test_explains_failures(arguments: tuple[str, ...], message: str) -> None:
     status, output, errors = chat(*arguments)
     assert (status, output) == (1, "")
     assert message in errors

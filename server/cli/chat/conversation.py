@@ -1,0 +1,89 @@
+"""A conversation at the terminal: lines are questions or commands. Ctrl-C ends an answer, Ctrl-D the conversation."""
+
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+
+from glimpse.client import ChatOptions, Chunk, Client, GlimpseError
+from glimpse.server.cli.chat.answer import print_answer
+from glimpse.server.cli.chat.attachments import Attachment, find_media
+from glimpse.server.cli.chat.history import Conversation
+from glimpse.server.cli.chat.prompt import make_prompt
+from glimpse.server.cli.chat.slash import COMMANDS, CommandError, run_command
+from glimpse.v1 import model_pb2
+
+_CONNECT_SECONDS = 10.0
+
+
+def converse(
+    client: Client, options: ChatOptions, *, system: str | None, attachments: Sequence[Attachment], keeps_history: bool
+) -> None:
+    """Holds a conversation until Ctrl-D. Raises GlimpseError if the server does not answer at its beginning."""
+    conversation = Conversation(system=system, attachments=[*attachments])
+    _show(_greeting(client.models(timeout=_CONNECT_SECONDS), options.get("model")))
+    prompt = make_prompt(keeps_history=keeps_history)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on Ctrl-C ends a part, not the program
+    while True:
+        try:
+            _take(client, options, conversation, _read(prompt, conversation))
+        except KeyboardInterrupt:
+            _show("Ctrl-D ends the conversation.")
+        except EOFError:
+            return
+        except (CommandError, GlimpseError, ValueError) as error:
+            _show(str(error))
+        except OSError as error:
+            _show(f"cannot use {error.filename}: {error.strerror}")
+
+
+def _greeting(models: Sequence[model_pb2.Model], name: str | None) -> str:
+    model = next((each for each in models if each.id == name), models[0])
+    inputs = (model_pb2.Modality.Name(each).removeprefix("MODALITY_").lower() for each in model.input_modalities)
+    return f"{name or model.id} understands {', '.join(inputs)}. /help lists the commands, Ctrl-D ends."
+
+
+def _read(prompt: PromptSession[str], conversation: Conversation) -> str:
+    names = ", ".join(Path(each.name).name for each in conversation.attachments)
+    return prompt.prompt(f"[{names}] > " if names else "> ")
+
+
+def _take(client: Client, options: ChatOptions, conversation: Conversation, line: str) -> None:
+    """Runs a command, or asks a question. A line with nothing but media is the beginning of one."""
+    if line.partition(" ")[0].strip() in COMMANDS:
+        _show(run_command(conversation, line))
+        return
+    question, media = find_media(line)
+    if question.startswith("/") and not media:
+        run_command(conversation, line)  # says that there is no such command
+    conversation.attachments += media
+    if question:
+        _answer(client, options, conversation, question)
+
+
+def _answer(client: Client, options: ChatOptions, conversation: Conversation, question: str) -> None:
+    """Prints an answer and adds it to the conversation, as far as it came."""
+    written: list[str] = []
+    begin = time.monotonic()
+    last = None
+    with suppress(KeyboardInterrupt):
+        last = print_answer(client.stream(conversation.messages(question), **options), written)
+    print(flush=True)
+    if answer := "".join(written):
+        conversation.add(question, answer)
+    _show("The answer was stopped." if last is None else _figures(last, time.monotonic() - begin))
+
+
+def _figures(last: Chunk, seconds: float) -> str:
+    usage = last.usage
+    return "" if usage is None else f"{usage.completion_tokens} tokens in {seconds:.1f} s"
+
+
+def _show(text: str) -> None:
+    """Prints what is not the model's."""
+    if text:
+        print(f"\x1b[2m{text}\x1b[0m" if sys.stderr.isatty() else text, file=sys.stderr, flush=True)

@@ -1,0 +1,83 @@
+"""Commands in a conversation, such as /image photo.png."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from glimpse.client import Audio, Image, Video
+from glimpse.server.cli.chat.attachments import Kind, attach
+from glimpse.server.cli.chat.history import Conversation
+
+
+class CommandError(Exception):
+    """A command cannot do what it was told to."""
+
+
+_Command = Callable[[Conversation, str], str]
+"""Takes what follows the command's name. Returns what to show. Raises CommandError and OSError."""
+
+HELP = """\
+/image FILE …   ask the next question about images; paths or URLs. /video and /audio likewise.
+                A path in a question, typed or dropped on the terminal, does the same.
+/system TEXT    set the system message; without TEXT, show it
+/new            forget the conversation; the system message stays
+/save FILE      write the conversation: OpenAI's messages to a .json file, else Markdown
+/help           show this
+
+Enter sends. Alt-Enter, or \\ at the end of a line, begins another line. Up and down look through earlier lines.
+Ctrl-C ends the answer, Ctrl-D the conversation."""
+
+
+def run_command(conversation: Conversation, line: str) -> str:
+    """Runs the command of a line that begins with a slash, and returns what to show. Raises CommandError, OSError."""
+    name, _, argument = line.strip().partition(" ")
+    command = COMMANDS.get(name)
+    if command is None:
+        raise CommandError(f"there is no command {name}; /help lists them")
+    return command(conversation, argument.strip())
+
+
+def _attach(kind: Kind) -> _Command:
+    def command(conversation: Conversation, argument: str) -> str:
+        if not argument:
+            raise CommandError(f"expected a path or URL after /{kind.__name__.lower()}")
+        # A path with spaces is one path if there is such a file.
+        names = [argument] if Path(argument).expanduser().is_file() else argument.split()
+        names = [name.strip("'\"") for name in names]
+        conversation.attachments += [attach(kind, name) for name in names]
+        return f"{', '.join(names)}: for the next question"
+
+    return command
+
+
+def _system(conversation: Conversation, argument: str) -> str:
+    if argument:
+        conversation.system = argument
+        return "The system message is set."
+    return conversation.system or "There is no system message."
+
+
+def _new(conversation: Conversation, argument: str) -> str:
+    if argument:
+        raise CommandError(f"expected nothing after /new, got {argument!r}")
+    conversation.clear()
+    return "A new conversation."
+
+
+def _save(conversation: Conversation, argument: str) -> str:
+    if not argument:
+        raise CommandError("expected a path after /save")
+    conversation.save(path := Path(argument).expanduser())
+    return f"Saved to {path}."
+
+
+COMMANDS: dict[str, _Command] = {
+    "/image": _attach(Image),
+    "/video": _attach(Video),
+    "/audio": _attach(Audio),
+    "/system": _system,
+    "/new": _new,
+    "/save": _save,
+    "/help": lambda _conversation, _argument: HELP,
+}
+PATH_COMMANDS = ("/image", "/video", "/audio", "/save")
+"""Those that a path follows."""

@@ -1,0 +1,97 @@
+"""`glimpse chat` without a question: a conversation, at a terminal."""
+
+import asyncio
+import json
+import stat
+from pathlib import Path
+
+from tests.engine.echo_engine import NO_REPLY, reply_with
+from tests.server.cli.terminal import Terminal, glimpse
+from tests.server.requests import png
+from tests.server.serving import echoing
+
+SLOW_ENGINE = "import sys, tests.engine.echo_engine as echo; echo.STEP_SECONDS = 0.03; sys.exit(echo.main())"
+SLOW_ANSWER = " ".join(f"word{number}" for number in range(200))
+
+
+def converse(terminal: Terminal, folder: Path) -> None:
+    """What a person types; the echo engine answers with the last text in ⟦⟧ of the whole prompt."""
+    image = folder / "two words.png"
+    image.write_bytes(png())
+    terminal.shows("understands text, image")
+    terminal.type(f"{reply_with('First answer.')}\r")
+    terminal.shows("First answer.", times=2)  # the line, and the answer
+    terminal.shows("tokens in")
+    terminal.type("And now?\r")  # the engine finds the mark of the first question: it gets the whole conversation
+    terminal.shows("First answer.", times=3)
+    terminal.shows("tokens in", times=2)
+
+    terminal.type(f"{image}\r".replace(" ", "\\ "))  # as terminals write a file that is dropped on them
+    terminal.shows("[two words.png] >")
+    terminal.type(f"/image {image}\r")
+    terminal.shows("[two words.png, two words.png] >")
+    terminal.type(f"What are {reply_with('Two images.')}\\\rthese?\r")  # two lines
+    terminal.shows("tokens in", times=3)
+
+    terminal.type(f"/save {folder / 'talk.json'}\r")
+    terminal.shows("Saved to")
+    terminal.type(f"/save {folder / 'talk.md'}\r")
+    terminal.shows("Saved to", times=2)
+    terminal.type("/nonsense\r")
+    terminal.shows("there is no command /nonsense")
+    terminal.type("/image none.png\r")
+    terminal.shows("cannot use none.png: No such file")
+    terminal.type("/help\r")
+    terminal.shows("/system TEXT")
+
+    terminal.type("/new\r")
+    terminal.shows("A new conversation.")
+    terminal.type("Hello?\r")
+    terminal.shows(NO_REPLY[:20])  # nothing of the former one is in the prompt
+    terminal.type("/system Obey.\r")
+    terminal.shows("The system message is set.")
+    terminal.type("half a line\x03")
+    terminal.shows("Ctrl-D ends the conversation.")
+    assert terminal.process.poll() is None
+    terminal.type("\x04")
+    assert terminal.process.wait(timeout=60) == 0
+
+
+async def test_holds_a_conversation(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    async with echoing(tiny_checkpoint) as (server, _):
+        environment = {"XDG_STATE_HOME": str(tmp_path / "state"), "GLIMPSE_PORT": str(server.port)}
+        with glimpse("chat", "--system=Be kind.", environment=environment) as terminal:
+            await asyncio.to_thread(converse, terminal, tmp_path)
+    system, first, answer, *_, third, last = json.loads((tmp_path / "talk.json").read_text())
+    assert (system["content"], answer["content"]) == ("Be kind.", "First answer.")
+    assert first["content"][-1]["text"] == reply_with("First answer.")
+    assert [part["type"] for part in third["content"]] == ["image_url", "image_url", "text"]
+    assert third["content"][0]["image_url"]["url"] == (tmp_path / "two words.png").as_uri()
+    assert third["content"][2]["text"] == f"What are {reply_with('Two images.')}\nthese?"
+    assert last["content"] == "Two images."
+    assert "**Model:** First answer." in (tmp_path / "talk.md").read_text()
+    history = tmp_path / "state" / "glimpse" / "chat_history"
+    assert "And now?" in history.read_text()
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600
+
+
+def interrupt(terminal: Terminal) -> None:
+    terminal.shows("understands")
+    terminal.type("Go.\r")
+    terminal.shows("word1 ")
+    terminal.type("\x03")
+    terminal.shows("The answer was stopped.")
+    assert terminal.process.poll() is None
+    terminal.type("/save /dev/tty\r")
+    terminal.shows("**Model:** word0 word1")
+    terminal.type("\x04")
+    assert terminal.process.wait(timeout=60) == 0
+
+
+async def test_ctrl_c_ends_the_answer_and_keeps_its_beginning(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    async with echoing(tiny_checkpoint, program=["-c", SLOW_ENGINE]) as (server, _):
+        environment = {"XDG_STATE_HOME": "/dev/null"}  # nowhere to keep the history, which is no reason to end
+        arguments = f"--target=http://127.0.0.1:{server.port}", f"--system={reply_with(SLOW_ANSWER)}"
+        with glimpse("chat", *arguments, environment=environment) as terminal:
+            await asyncio.to_thread(interrupt, terminal)
+    assert terminal.text().count("word199") == 1  # in the system message that was saved, not in the answer
