@@ -275,7 +275,7 @@ class MediaSettings(BaseModel):
     media_in_flight_bytes: Size = ByteSize(2 << 30)
     """Memory for the media of all running requests. A request that would exceed it is refused as overloaded (429)."""
     upload_cache_bytes: Size = ByteSize(512 << 20)
-    """Memory for uploads; the least recently used are evicted. 0 refuses uploads."""
+    """Memory for uploads; the least recently used are evicted, of the tenant that has most. 0 refuses uploads."""
     upload_ttl: Annotated[float, Field(gt=0)] = 3600.0
     """Seconds after which an upload expires."""
     media_store: Annotated[str | None, Parameter(show_default=False)] = None

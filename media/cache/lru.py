@@ -57,7 +57,7 @@ class Lru(Generic[KeyT, ValueT]):
         if num_bytes > self.max_bytes or seconds <= 0:
             return False
         while self.num_bytes + num_bytes > self.max_bytes:
-            self.drop(next(iter(self._entries)))
+            self.drop_oldest()
         self._entries[key] = _Entry(value=value, num_bytes=num_bytes, expires_at=self._clock() + seconds)
         self.num_bytes += num_bytes
         return True
@@ -69,6 +69,12 @@ class Lru(Generic[KeyT, ValueT]):
             return False
         self.num_bytes -= entry.num_bytes
         return True
+
+    def drop_oldest(self) -> int:
+        """Removes the least recently used entry. Returns its size. There must be one."""
+        num_bytes = self.num_bytes
+        self.drop(next(iter(self._entries)))
+        return num_bytes - self.num_bytes
 
     def drop_where(self, condition: Callable[[KeyT], bool]) -> None:
         """Removes the entries whose keys fulfil a condition."""

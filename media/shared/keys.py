@@ -7,6 +7,9 @@ from enum import StrEnum
 _TENANT = re.compile(r"[0-9a-f]{32}(?=\.)")
 """The tenant at the beginning of a cache namespace. Keys have it in clear, so that a tenant's values can be found."""
 
+_NAMELESS = "-"
+"""Stands for the tenant where there is none."""
+
 
 class Area(StrEnum):
     """What values are for. Each area has a budget of its own."""
@@ -34,8 +37,15 @@ class StoreKeys:
         return f"{self._prefix}staged:{token}"
 
     def indexes(self, area: Area) -> list[str]:
-        """Returns the keys of what the scripts know of an area: times of use, sizes, times of expiry."""
-        return [f"{self._prefix}{area}-{index}" for index in ("used", "sizes", "expiry")]
+        """Returns the keys of what the scripts know of an area: times of use, sizes, times of expiry, tenants' sizes.
+
+        Each tenant has times of use of its own: a colon and the tenant follow that key.
+        """
+        return [f"{self._prefix}{area}-{index}" for index in ("used", "sizes", "expiry", "tenants")]
+
+    def used_by_tenant(self, area: Area, namespace: str) -> str:
+        """Returns the key of the times of use of all values of a namespace's tenant."""
+        return f"{self.indexes(area)[0]}:{tenant_of(namespace) or _NAMELESS}"
 
     def value(self, area: Area, namespace: str, kind: str, name: str | bytes) -> str:
         """Returns the key of a value. It seals namespaces from one another: those of two namespaces are never equal.
@@ -54,5 +64,10 @@ class StoreKeys:
 
     def of_tenant(self, area: Area, namespace: str) -> str:
         """Returns how the keys of all values of a namespace's tenant begin."""
-        tenant = _TENANT.match(namespace)
-        return f"{self._prefix}{area}:{tenant[0] if tenant else '-'}:"
+        return f"{self._prefix}{area}:{tenant_of(namespace) or _NAMELESS}:"
+
+
+def tenant_of(namespace: str) -> str:
+    """Returns the tenant at the beginning of a cache namespace; empty if there is none."""
+    found = _TENANT.match(namespace)
+    return found[0] if found else ""

@@ -8,7 +8,6 @@ of what values mean.
 import asyncio
 import hashlib
 import logging
-import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,15 +20,13 @@ from glimpse.media.shared.address import StoreAddress
 from glimpse.media.shared.keys import Area, StoreKeys
 from glimpse.media.shared.link import COMMAND_SECONDS, PROBE_SECONDS, Client, RedisLink
 from glimpse.media.shared.script import Script
-from glimpse.media.shared.values import PURGE, Header, Outcome, StoreUnavailableError
+from glimpse.media.shared.values import OVERHEAD_BYTES, PURGE, Header, Outcome, StoreUnavailableError
 
 ResultT = TypeVar("ResultT")
 
 CHUNK_BYTES = 1 << 20
 """Most that one command transfers: sending it occupies the event loop for about a millisecond."""
 
-_OVERHEAD_BYTES = 512
-"""Estimated size of a value without its bytes."""
 _STAGED_MILLISECONDS = 60_000
 """Lifetime of the chunks of a value that is being written."""
 _REMOVAL_MILLISECONDS = 3_600_000
@@ -100,9 +97,20 @@ class SharedStore:
         await self._link.close()
 
     async def put(
-        self, area: Area, key: str, data: bytes | memoryview, *, digest: bytes, seconds: float, note: bytes = b""
+        self,
+        area: Area,
+        key: str,
+        data: bytes | memoryview,
+        *,
+        digest: bytes,
+        seconds: float,
+        note: bytes = b"",
+        max_tenant_bytes: int | None = None,
     ) -> Header | None:
-        """Stores a value, replacing one of the same key. Returns its header; None if it exceeds the area's budget.
+        """Stores a value, replacing one of the same key. Returns its header; None if it alone exceeds a limit.
+
+        Where there is no room, the least recently used values leave: of its tenant if that exceeds its own limit, else
+        of the tenant that has most in the area.
 
         Args:
             area: Whose budget counts.
@@ -111,17 +119,20 @@ class SharedStore:
             digest: Their SHA-256.
             seconds: Lifetime, at least a millisecond.
             note: Stored in the header.
+            max_tenant_bytes: Limit on what its tenant has in the area; None: the area's.
         """
         view = memoryview(data).cast("B")
-        size = len(view) + len(note) + len(key) + _OVERHEAD_BYTES
+        size = len(view) + len(note) + OVERHEAD_BYTES
+        limit = self._budgets[area]
+        own_limit = limit if max_tenant_bytes is None else max_tenant_bytes
         header = Header(digest=digest, num_bytes=len(view), expires=time.time() + seconds, note=note)
-        is_stored = size <= self._budgets[area]
+        is_stored = size <= min(limit, own_limit)
         if is_stored:
             staged = self.keys.staged(secrets.token_hex(16))
             for index, start in enumerate(range(0, len(view), CHUNK_BYTES)):
                 await self._stage(staged, index, view[start : start + CHUNK_BYTES])
             encoded = msgspec.msgpack.encode(header)
-            arguments = [encoded, size, max(int(seconds * 1000), 1), self._budgets[area], int(len(view) > 0)]
+            arguments = [encoded, size, max(int(seconds * 1000), 1), limit, own_limit, int(len(view) > 0)]
             is_stored = await self._run(self._commit, [staged, key, *self.keys.indexes(area)], arguments) == 1
         self.observe(Outcome.STORED if is_stored else Outcome.SKIPPED)
         return header if is_stored else None
@@ -188,22 +199,20 @@ class SharedStore:
             # The second time finds what replicas wrote that had not heard of the purge yet.
             await asyncio.sleep(pause_seconds)
             for area in Area:
-                await self._drop_all(area, self.keys.of_tenant(area, prefix))
+                await self._drop_all(area, self.keys.used_by_tenant(area, prefix))
 
-    async def _drop_all(self, area: Area, beginning: str) -> None:
-        used = self.keys.indexes(area)[0]
-        pattern = re.sub(r"([*?\[\]\\^-])", r"\\\1", beginning) + "*"
+    async def _drop_all(self, area: Area, index: str) -> None:
         cursor = 0
         while True:
-            cursor, found = await self._scan(used, cursor, pattern)
+            cursor, found = await self._scan(index, cursor)
             for key in found:
                 await self._drop(area, key, "")
             if not cursor:
                 return
 
-    async def _scan(self, index: str, cursor: int, pattern: str) -> tuple[int, list[str]]:
-        """Returns where to go on, 0 at the end, and some members of an index that match."""
-        found: Any = await self._call(lambda client: client.zscan(index, cursor, pattern, count=1000))
+    async def _scan(self, index: str, cursor: int) -> tuple[int, list[str]]:
+        """Returns where to go on, 0 at the end, and some members of an index."""
+        found: Any = await self._call(lambda client: client.zscan(index, cursor, count=1000))
         following, members = found
         return int(following), [member.decode() for member, _ in members]
 

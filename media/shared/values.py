@@ -4,6 +4,8 @@ from enum import StrEnum
 
 import msgspec
 
+OVERHEAD_BYTES = 512
+"""Estimated size of a value without its bytes."""
 PURGE = "purge "
 """Begins the announcement of a purge; what the purged namespaces begin with follows."""
 

@@ -4,6 +4,7 @@ Files arrive in chunks. A file is stored only if it arrived completely, with the
 """
 
 import asyncio
+import math
 import secrets
 import time
 from collections.abc import Callable, Generator
@@ -12,21 +13,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from glimpse.media.cache.lru import Lru
+from glimpse.media.cache.fair_lru import FairLru
 from glimpse.media.cache.media_file import MediaFile, file_digest
 from glimpse.media.cache.memory_budget import MemoryBudget, MemoryReservation, MemoryShare
 from glimpse.media.cache.single_flight import SingleFlight
 from glimpse.media.errors import MediaError, MediaErrorCode, store_unavailable, too_large
-from glimpse.media.shared.keys import Area
-from glimpse.media.shared.values import PURGE, Header, StoreUnavailableError
+from glimpse.media.shared.keys import Area, tenant_of
+from glimpse.media.shared.values import OVERHEAD_BYTES, PURGE, Header, StoreUnavailableError
 from glimpse.media.sources.source import DEFAULT_MAX_VIDEO_BYTES
 
 if TYPE_CHECKING:
     from glimpse.media.shared.store import SharedStore
 
 _HANDLE_BYTES = 24
-_OVERHEAD_BYTES = 512
-"""Estimated size of an upload without its file."""
 _ANNOUNCEMENT = "upload "
 """Begins what replicas are told of a removed upload; its handle follows."""
 
@@ -78,12 +77,14 @@ class Uploads:
             clock: Returns the seconds since 1970-01-01 UTC.
         """
         self.is_enabled = max_bytes > 0
-        self._max_file_bytes = min(max_file_bytes, max_bytes - _OVERHEAD_BYTES)
+        self._max_file_bytes = min(max_file_bytes, max_bytes - OVERHEAD_BYTES)
         self._ttl_seconds = ttl_seconds
         self._in_flight = memory_budget
         self._shared = shared
         self._clock = clock
-        self._uploads = Lru[tuple[str, str], _Stored](max_bytes=max_bytes, clock=clock)
+        self._uploads = FairLru[tuple[str, str], _Stored](
+            max_bytes=max_bytes, owner=lambda key: tenant_of(key[0]), clock=clock
+        )
         self._reads = SingleFlight[tuple[str, str], MediaFile | None]()
         if shared is not None:
             shared.on_removal(self._forget)
@@ -96,19 +97,39 @@ class Uploads:
 
     @contextmanager
     def receive(
-        self, *, digest: bytes, num_bytes: int | None, share: MemoryShare | None = None
+        self,
+        *,
+        digest: bytes,
+        num_bytes: int | None,
+        share: MemoryShare | None = None,
+        max_tenant_bytes: int | None = None,
     ) -> Generator["IncomingUpload"]:
-        """Begins an upload with this SHA-256 and, if known, this size, whose bytes count in `share`.
+        """Begins an upload.
 
-        Raises MediaError (TOO_LARGE).
+        Args:
+            digest: Its SHA-256.
+            num_bytes: Its size, if known.
+            share: Where its bytes count while they arrive.
+            max_tenant_bytes: Limit on the uploads of its tenant together.
+
+        Raises:
+            MediaError: TOO_LARGE.
         """
-        if num_bytes is not None and num_bytes > self._max_file_bytes:
-            raise too_large(self._max_file_bytes, "an upload")
+        max_bytes = self._max_file_bytes
+        if max_tenant_bytes is not None:
+            max_bytes = min(max_bytes, max(max_tenant_bytes - OVERHEAD_BYTES, 0))
+        if num_bytes is not None and num_bytes > max_bytes:
+            raise too_large(max_bytes, "an upload")
         with self._in_flight.reservation(share) as reservation:
-            yield IncomingUpload(digest, num_bytes, max_bytes=self._max_file_bytes, reservation=reservation)
+            yield IncomingUpload(digest, num_bytes, max_bytes=max_bytes, reservation=reservation)
 
-    async def keep(self, namespace: str, file: MediaFile, *, ttl_seconds: float | None) -> Upload:
+    async def keep(
+        self, namespace: str, file: MediaFile, *, ttl_seconds: float | None, max_tenant_bytes: int | None = None
+    ) -> Upload:
         """Stores a file for `ttl_seconds`, or for the server's limit if that is shorter or None is given.
+
+        Where there is no room, the least recently used uploads leave: those of the same tenant if it would have more
+        than `max_tenant_bytes`, else those of the tenant that has most.
 
         Raises:
             MediaError: STORE_UNAVAILABLE.
@@ -119,11 +140,11 @@ class Uploads:
         upload = Upload(handle=handle, digest=file.digest, num_bytes=len(file.data), expires=self._clock() + seconds)
         if self._shared is not None:
             with _unavailable("try again, or send the file itself"):
-                header = await self._share(self._shared, namespace, upload, file)
+                header = await self._share(self._shared, namespace, upload, file, max_tenant_bytes)
             if header is None:
                 raise too_large(self._max_file_bytes, "an upload")
             upload = replace(upload, expires=header.expires)
-        self._put(namespace, upload, file)
+        self._put(namespace, upload, file, max_tenant_bytes)
         return upload
 
     async def find(self, namespace: str, handle: str) -> Upload | None:
@@ -193,10 +214,24 @@ class Uploads:
         self._put(namespace, upload, file)
         return file
 
-    async def _share(self, shared: "SharedStore", namespace: str, upload: Upload, file: MediaFile) -> Header | None:
+    async def _share(
+        self,
+        shared: "SharedStore",
+        namespace: str,
+        upload: Upload,
+        file: MediaFile,
+        max_tenant_bytes: int | None = None,
+    ) -> Header | None:
         """Puts an upload into the shared store; None if it is too large. Raises StoreUnavailableError."""
         key, seconds = self._key(shared, namespace, upload.handle), upload.expires - self._clock()
-        return await shared.put(Area.UPLOADS, key, file.data, digest=file.digest, seconds=seconds)
+        return await shared.put(
+            Area.UPLOADS,
+            key,
+            file.data,
+            digest=file.digest,
+            seconds=seconds,
+            max_tenant_bytes=max_tenant_bytes,
+        )
 
     def purge(self, prefix: str) -> None:
         """Removes the uploads of the namespaces that begin with `prefix` from this replica's memory."""
@@ -221,11 +256,13 @@ class Uploads:
             if stored is not None and await self._shared.find(Area.UPLOADS, key) is None:
                 await self._share(self._shared, namespace, stored.upload, stored.file)
 
-    def _put(self, namespace: str, upload: Upload, file: MediaFile) -> None:
-        seconds = upload.expires - self._clock()
-        stored = _Stored(upload=upload, file=file)
+    def _put(self, namespace: str, upload: Upload, file: MediaFile, max_tenant_bytes: int | None = None) -> None:
         self._uploads.put(
-            (namespace, upload.handle), stored, num_bytes=len(file.data) + _OVERHEAD_BYTES, seconds=seconds
+            (namespace, upload.handle),
+            _Stored(upload=upload, file=file),
+            num_bytes=len(file.data) + OVERHEAD_BYTES,
+            seconds=upload.expires - self._clock(),
+            max_own_bytes=math.inf if max_tenant_bytes is None else max_tenant_bytes,
         )
 
     def _not_found(self) -> MediaError:

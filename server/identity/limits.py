@@ -31,6 +31,7 @@ class _LimitsSection(BaseModel):
     max_completions: _Positive | None = None
     max_completion_tokens: _Positive | None = None
     max_media_bytes: ByteSize | None = None
+    max_upload_bytes: Annotated[ByteSize, Field(ge=1024)] | None = None
 
     def limits(self) -> Limits:
         return Limits(**self.model_dump())

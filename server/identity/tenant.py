@@ -39,6 +39,8 @@ class Limits:
     """Tokens of a completion."""
     max_media_bytes: int | None = None
     """Memory for the media of all its requests in progress: files, uploads and pixels."""
+    max_upload_bytes: int | None = None
+    """Its uploads that are stored, together."""
 
 
 class Tenant:

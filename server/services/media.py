@@ -29,8 +29,10 @@ class MediaHandlers:
         self._check_enabled()
         header = await _header(messages)
         num_bytes = header.size_bytes if header.HasField("size_bytes") else None
+        tenant = current_rpc().tenant
+        most = tenant.limits.max_upload_bytes
         with self._uploads.receive(
-            digest=header.sha256, num_bytes=num_bytes, share=current_rpc().tenant.media
+            digest=header.sha256, num_bytes=num_bytes, share=tenant.media, max_tenant_bytes=most
         ) as incoming:
             while (message := await _next_message(messages)) is not None:
                 if message.WhichOneof("part") != "chunk":
@@ -38,7 +40,9 @@ class MediaHandlers:
                 incoming.append(message.chunk)
             file = await incoming.finish()
         ttl_seconds = header.ttl_seconds if header.HasField("ttl_seconds") else None
-        upload = await self._uploads.keep(cache_namespace(header.cache_salt), file, ttl_seconds=ttl_seconds)
+        upload = await self._uploads.keep(
+            cache_namespace(header.cache_salt), file, ttl_seconds=ttl_seconds, max_tenant_bytes=most
+        )
         return media_pb2.UploadMediaResponse(media=_render(upload))
 
     async def get_media(self, request: media_pb2.GetMediaRequest, _context: Context) -> media_pb2.GetMediaResponse:

@@ -111,6 +111,8 @@ async def echoing(
             async for health in watch:
                 if health.status == health_pb2.HealthCheckResponse.SERVING:
                     break
+            if media is not None:  # connects to the media store
+                await server._media.warm()  # pyright: ignore[reportPrivateUsage]
         yield server, channel
 
 

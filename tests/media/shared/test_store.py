@@ -134,6 +134,53 @@ async def test_area_stays_within_its_budget_and_drops_the_least_recently_used(re
         assert await get(store, "a") == data
 
 
+def tenant_key(store: SharedStore, tenant: str, name: str) -> str:
+    return store.keys.value(Area.UPLOADS, f"{tenant * 32}.salt", "upload", name)
+
+
+async def are_stored(store: SharedStore, tenant: str, names: str) -> list[bool]:
+    return [await store.find(Area.UPLOADS, tenant_key(store, tenant, name)) is not None for name in names]
+
+
+async def put_all(store: SharedStore, tenant: str, names: str, max_tenant_bytes: int | None = None) -> None:
+    data = b"x" * 10_000
+    for name in names:
+        await store.put(
+            Area.UPLOADS,
+            tenant_key(store, tenant, name),
+            data,
+            digest=sha256(data).digest(),
+            seconds=60,
+            max_tenant_bytes=max_tenant_bytes,
+        )
+
+
+async def test_tenant_that_has_most_loses_its_least_recently_used(redis: RedisServer) -> None:
+    async with connected(redis, budgets={Area.MEDIA: 0, Area.UPLOADS: 43_000}) as store:
+        await put_all(store, "b", "a")
+        await put_all(store, "a", "abc")
+        assert await are_stored(store, "a", "a") == [True]  # b is now its least recently used
+        await put_all(store, "b", "b")
+        assert await are_stored(store, "a", "abc") == [True, False, True]
+        await put_all(store, "a", "dgh")
+        assert (await are_stored(store, "a", "gh"), await are_stored(store, "b", "ab")) == ([True, True], [True, True])
+        assert int(redis.client().hget("glimpse:uploads-sizes", "total")) <= 43_000
+
+
+async def test_tenant_over_its_limit_loses_its_own(redis: RedisServer) -> None:
+    async with connected(redis) as one, connected(redis) as other:
+        await put_all(one, "b", "a")
+        await put_all(one, "a", "ab", 25_000)
+        await put_all(other, "a", "c", 25_000)
+        assert await are_stored(one, "a", "abc") == [False, True, True]
+        await put_all(other, "a", "d", 10_000)
+        assert await are_stored(one, "a", "bcd") == [True, True, False]
+        assert await are_stored(one, "b", "a") == [True]
+        for name in "bc":
+            await one.remove(Area.UPLOADS, tenant_key(one, "a", name), announcement="")
+        assert redis.client().hkeys("glimpse:uploads-tenants") == [b"b" * 32]
+
+
 async def test_removed_value_is_gone_and_announced(redis: RedisServer) -> None:
     async with connected(redis) as one, connected(redis) as other:
         heard: list[str] = []

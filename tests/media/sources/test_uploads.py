@@ -39,9 +39,9 @@ async def receive(
         return await incoming.finish()
 
 
-async def stored(uploads: Uploads, data: bytes, namespace: str = "") -> str:
+async def stored(uploads: Uploads, data: bytes, namespace: str = "", *, most: int | None = None) -> str:
     file = MediaFile(digest=sha256(data).digest(), data=data)
-    return (await uploads.keep(namespace, file, ttl_seconds=None)).handle
+    return (await uploads.keep(namespace, file, ttl_seconds=None, max_tenant_bytes=most)).handle
 
 
 async def content(uploads: Uploads, namespace: str, handle: str, *, max_bytes: int = 5000) -> MediaFile:
@@ -142,3 +142,40 @@ async def _check_eviction(sizes: list[int]) -> None:
         assert await uploads.find("", handles[-1]) is not None
     found = [await uploads.find("", handle) is not None for handle in handles]
     assert found == sorted(found)
+
+
+ACME, OTHER = (f"{digit * 32}.salt" for digit in "ab")
+"""Cache namespaces of two tenants."""
+
+
+async def are_stored(uploads: Uploads, namespace: str, handles: Sequence[str]) -> list[bool]:
+    return [await uploads.find(namespace, handle) is not None for handle in handles]
+
+
+async def test_tenant_over_its_limit_loses_its_own_oldest_uploads() -> None:
+    uploads = make_uploads()
+    other = [await stored(uploads, bytes(1000), OTHER) for _ in range(2)]
+    own = [await stored(uploads, bytes(1000), ACME, most=4000) for _ in range(3)]
+    assert await are_stored(uploads, ACME, own) == [False, True, True]
+    assert await are_stored(uploads, OTHER, other) == [True, True]
+
+
+async def test_flood_of_one_tenant_evicts_no_upload_of_another() -> None:
+    uploads = make_uploads()
+    other = [await stored(uploads, bytes(1000), OTHER) for _ in range(2)]
+    for index in range(20):
+        await stored(uploads, bytes(1000), f"{'a' * 32}.{index}")
+    assert await are_stored(uploads, OTHER, other) == [True, True]
+
+
+@pytest.mark.parametrize("num_bytes", [None, 1001])
+async def test_file_over_the_limit_of_its_tenant_is_refused(num_bytes: int | None) -> None:
+    uploads = make_uploads()
+    with (
+        pytest.raises(MediaError) as caught,
+        uploads.receive(digest=bytes(32), num_bytes=num_bytes, max_tenant_bytes=1512) as incoming,
+    ):
+        incoming.append(bytes(1001))
+    assert caught.value.code is MediaErrorCode.TOO_LARGE
+    assert "1000 bytes" in caught.value.message
+    assert await stored(uploads, bytes(1000), ACME, most=1512)

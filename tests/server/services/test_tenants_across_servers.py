@@ -1,8 +1,9 @@
-"""Tenants of two servers that share a Redis: quotas."""
+"""Tenants of two servers that share a Redis: quotas and uploads."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from grpc_health.v1 import health_pb2
 
 from glimpse.server.identity.api_keys import Caller, key_line
 from glimpse.server.settings import AccessSettings, MediaSettings
-from glimpse.v1 import chat_pb2_grpc
+from glimpse.v1 import chat_pb2_grpc, media_pb2, media_pb2_grpc
 from tests.media.shared.redis_server import RedisServer
 from tests.server.requests import request
 from tests.server.serving import echoing, health_stub, read_metric
@@ -23,14 +24,19 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+OK = grpc.StatusCode.OK
+NOT_FOUND = grpc.StatusCode.NOT_FOUND
 EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
-TENANTS = ("acme", "brief", "short")
+TENANTS = ("acme", "brief", "short", "stored")
 LIMITS = """
 [tenant.brief]
 tokens_per_minute = 20
 
 [tenant.short]
 tokens_per_minute = 20
+
+[tenant.stored]
+max_upload_bytes = "8KiB"
 """
 
 
@@ -41,9 +47,18 @@ class Client:
         self.channel = channel
         self.metrics_port = metrics_port
         self.chat: Any = chat_pb2_grpc.ChatServiceStub(channel)
+        self.media: Any = media_pb2_grpc.MediaServiceStub(channel)
 
     async def ask(self, tenant: str) -> grpc.StatusCode:
         return await outcome(self.chat.CreateChatCompletion(request(), metadata=key(tenant)))
+
+    async def upload(self, tenant: str, data: bytes) -> str:
+        parts: list[Any] = [{"header": {"sha256": sha256(data).digest()}}, {"chunk": data}]
+        messages = [media_pb2.UploadMediaRequest(**part) for part in parts]
+        return (await self.media.UploadMedia(iter(messages), metadata=key(tenant))).media.upload_id
+
+    async def find(self, tenant: str, upload_id: str) -> grpc.StatusCode:
+        return await outcome(self.media.GetMedia(media_pb2.GetMediaRequest(upload_id=upload_id), metadata=key(tenant)))
 
     async def counts_together(self) -> bool:
         check = health_pb2.HealthCheckRequest(service="glimpse.quota_store")
@@ -62,7 +77,7 @@ async def outcome(call: Awaitable[object]) -> grpc.StatusCode:
         await call
     except grpc.aio.AioRpcError as error:
         return error.code()
-    return grpc.StatusCode.OK
+    return OK
 
 
 async def becomes(ask: Callable[[], Awaitable[object]], expected: object) -> bool:
@@ -98,10 +113,20 @@ async def test_tokens_used_on_one_server_are_counted_on_the_other(clients: list[
     one, other = clients
     for client in clients:
         assert await becomes(client.counts_together, True)
-    assert await one.ask("brief") is grpc.StatusCode.OK
-    assert await other.ask("acme") is grpc.StatusCode.OK
+    assert await one.ask("brief") is OK
+    assert await other.ask("acme") is OK
     assert await becomes(lambda: other.ask("brief"), EXHAUSTED)
     assert await one.ask("brief") is EXHAUSTED
+
+
+async def test_tenant_over_its_limit_of_uploads_loses_its_oldest(clients: list[Client]):
+    one, other = clients
+    of_others = await one.upload("acme", bytes(3000))
+    uploads = [await client.upload("stored", bytes(3000)) for client in (one, other, one)]
+    for client in clients:
+        assert [await client.find("stored", upload_id) for upload_id in uploads] == [NOT_FOUND, OK, OK]
+        assert await client.find("acme", of_others) is OK
+    assert await outcome(one.upload("stored", bytes(8000))) is grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_servers_count_alone_without_redis_and_say_so(clients: list[Client], redis: RedisServer):
@@ -109,7 +134,7 @@ async def test_servers_count_alone_without_redis_and_say_so(clients: list[Client
     try:
         for client in clients:
             assert await becomes(client.counts_together, False)
-            assert await client.ask("short") is grpc.StatusCode.OK
+            assert await client.ask("short") is OK
             assert await client.ask("short") is EXHAUSTED
     finally:
         redis.start()
