@@ -3,10 +3,11 @@
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
-from tests.clients.programs import Program
+from tests.clients.programs import CLIENTS, OTHER_PYTHON, Program
 
 
 @pytest.fixture(scope="session")
@@ -21,14 +22,15 @@ def outside() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def program(outside: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Program]]:
-    """Starts each client on first use."""
-    running: dict[str, Program] = {}
+    """Starts the program of each client on first use."""
+    running: dict[tuple[str | Path, str], Program] = {}
     with ExitStack() as stack:
 
         def start(client: str) -> Program:
-            if client not in running:
-                running[client] = Program(client, proxy=outside, log=tmp_path_factory.mktemp("client") / "log")
-                stack.callback(running[client].end)
-            return running[client]
+            command = CLIENTS.get(client, (OTHER_PYTHON, "python/several.py"))
+            if command not in running:
+                running[command] = Program(*command, proxy=outside, log=tmp_path_factory.mktemp("client") / "log")
+                stack.callback(running[command].end)
+            return running[command]
 
         yield start

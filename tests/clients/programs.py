@@ -27,12 +27,15 @@ CLIENTS = {
     "instructor": (OTHER_PYTHON, "python/instructor_client.py"),
     "Vercel AI SDK": (NODE, "node/ai_sdk.mjs"),
 }
+SMALL_CLIENTS = ("aisuite", "haystack", "llm", "magentic", "mirascope", "outlines", "pydantic-ai", "smolagents")
+"""Clients that share a process, `python/several.py`."""
 
 QUIET = {
     "LANGSMITH_TRACING": "false",
     "LANGCHAIN_TRACING_V2": "false",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_TELEMETRY": "False",
+    "HAYSTACK_TELEMETRY_ENABLED": "False",
     "NEXT_TELEMETRY_DISABLED": "1",
 }
 """Turns telemetry off."""
@@ -48,8 +51,14 @@ def environment(proxy: str) -> dict[str, str]:
 class Program:
     """A running client."""
 
-    def __init__(self, client: str, *, proxy: str, log: Path) -> None:
-        program, source = CLIENTS[client]
+    def __init__(self, program: str | Path, source: str, *, proxy: str, log: Path) -> None:
+        """
+        Args:
+            program: its interpreter.
+            source: its source in this folder.
+            proxy: of `environment`.
+            log: where its other output goes.
+        """
         self._log = log
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
@@ -60,10 +69,10 @@ class Program:
                 env=environment(proxy),
             )
 
-    def ask(self, ask: str, task: Mapping[str, Any], *, timeout_seconds: float = 120) -> dict[str, Any]:
-        """Returns the outcome. Fails the test if the client fails or does not answer in time."""
+    def ask(self, client: str, ask: str, task: Mapping[str, Any], *, timeout_seconds: float = 120) -> dict[str, Any]:
+        """Returns a client's outcome. Fails the test if the client fails or does not answer in time."""
         stdin, stdout = _pipes(self._process)
-        stdin.write(json.dumps({"ask": ask, "task": task}).encode() + b"\n")
+        stdin.write(json.dumps({"client": client, "ask": ask, "task": task}).encode() + b"\n")
         stdin.flush()
         answered, _, _ = select.select([stdout], [], [], timeout_seconds)
         line = stdout.readline() if answered else b""

@@ -87,13 +87,18 @@ def call_of(name: str | None, arguments: str | None) -> Call:
 
 def drive(**asks: Callable[[Task], Outcome]) -> None:
     """Runs the function that each line of standard input names."""
+    drive_clients(lambda _: asks)
+
+
+def drive_clients(asks_of: Callable[[str], Mapping[str, Callable[[Task], Outcome]]]) -> None:
+    """Runs the function that each line of standard input names, of the client that it names."""
     # Output that libraries print must not mix with the outcomes.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:
         asked = json.loads(line)
         try:
-            outcome = asdict(asks[asked["ask"]](Task(**asked["task"])))
+            outcome = asdict(asks_of(asked["client"])[asked["ask"]](Task(**asked["task"])))
         except Exception:  # libraries raise various errors, and the test shows them
             outcome = {"error": traceback.format_exc()}
         print(json.dumps(outcome), file=answers, flush=True)
