@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from glimpse.gateway import descriptors
+from glimpse.gateway import connect, descriptors
 from glimpse.gateway.access import origin_matchers, request_checks
 from glimpse.gateway.address import Address
 from glimpse.gateway.authentication.filters import EVERYONE, Authentication, http_filters, lines, route_options
@@ -226,7 +226,9 @@ def _blocks(options: GatewayOptions, folder: Path) -> dict[str, str]:
         "telemetry_clusters": _items(telemetry.clusters),
         "local_replies": _items([_local_reply_mapper(reply) for reply in _LOCAL_REPLIES]),
         "grpc_routes": _items(routes.grpc_routes(by_key=by_key, max_pause=max_pause)),
+        "connect_routes": _items(routes.connect_routes(by_key=by_key, max_pause=max_pause)),
         "http_routes": _items(routes.http_routes(by_key=by_key, max_pause=max_pause)),
+        "connect_filter": _items([connect.http_filter()]),
         "affinity_filter": _items([affinity.http_filter()] if by_key else []),
         "key_listener": _items([affinity.key_listener()] if by_key else []),
         "authentication_filters": _items(http_filters(authentication)),

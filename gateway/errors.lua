@@ -77,8 +77,53 @@ local function remove_grpc(headers)
   for _, name in ipairs(GRPC_HEADERS) do headers:remove(name) end
 end
 
+-- Of requests in Connect's protocol: how their messages are encoded (requests.lua).
+local CONNECT = "glimpse.connect"
+
+local CONNECT_CODES = {
+  [401] = "unauthenticated", [403] = "permission_denied", [404] = "not_found", [408] = "deadline_exceeded",
+  [413] = "resource_exhausted", [429] = "resource_exhausted", [431] = "resource_exhausted", [503] = "unavailable",
+  [504] = "deadline_exceeded",
+}
+
+-- The filter for Connect copies messages, whose encoding is gRPC's, and other metadata.
+local function clean_status(headers)
+  local message = headers:get("grpc-message")
+  if message then
+    local text = message:gsub("%%(%x%x)", function(code) return string.char(tonumber(code, 16)) end)
+    headers:replace("grpc-message", (text:gsub("[%z\r\n]", " ")))
+  end
+  headers:remove("endpoint-load-metrics-bin")
+end
+
+-- Gives an error of Envoy's own Connect's form.
+local function write_connect_error(handle)
+  local status, body = tonumber(handle:headers():get(":status")), handle:body(true)
+  local text = body:getBytes(0, body:length())
+  local message_at = text:match('"message":()')
+  local message = message_at and read_string(text, message_at) or text:gsub('[%c"\\]', " ")
+  local code = CONNECT_CODES[status] or (status < 500 and "invalid_argument" or "internal")
+  local headers = handle:headers()
+  headers:replace("content-type", "application/json")
+  local error = string.format('{"code":"%s","message":"%s"}', code, message)
+  headers:replace("content-length", tostring(handle:body():setBytes(error)))
+end
+
+-- The filter for Connect, which comes after this one, makes Connect's response of gRPC's.
+local function prepare_connect(handle, codec)
+  local headers = handle:headers()
+  if not (headers:get("content-type") or ""):find("^application/grpc") then return write_connect_error(handle) end
+  headers:replace("content-type", "application/grpc+" .. codec)
+  headers:remove("grpc-accept-encoding")
+  clean_status(headers)
+  local trailers = handle:trailers()
+  if trailers then clean_status(trailers) end
+end
+
 function envoy_on_response(handle)
   local headers = handle:headers()
+  local connect = handle:streamInfo():dynamicMetadata():get(CONNECT)
+  if connect then return prepare_connect(handle, connect.codec) end
   if (headers:get("content-type") or ""):find("^application/grpc") and headers:get(":status") == "200" then return end
   local grpc_status = headers:get("grpc-status")
   remove_grpc(headers)

@@ -44,11 +44,30 @@ local function remove_other_than_ascii(headers)
   end
 end
 
+local CONNECT_TYPES = {
+  ["application/proto"] = "proto", ["application/connect+proto"] = "proto",
+  ["application/json"] = "json", ["application/connect+json"] = "json",
+}
+
+-- Completes a request in Connect's protocol. The server cannot see content types: a header says how its messages are encoded
+-- (server/rpc/json_messages.py), and errors.lua reads it from the metadata. Unary requests need a version, which other
+-- programs than Connect's leave out.
+local function complete_connect(handle, headers)
+  local content_type = (headers:get("content-type") or ""):match("^[^;%s]*")
+  local codec = CONNECT_TYPES[content_type]
+  if not codec or not headers:get(":path"):find("^/glimpse%.v1%.") then return end
+  headers:replace("content-type", content_type)
+  if not content_type:find("+", 1, true) then headers:replace("connect-protocol-version", "1") end
+  headers:replace("x-glimpse-codec", codec)
+  handle:streamInfo():dynamicMetadata():set("glimpse.connect", "codec", codec)
+end
+
 -- Returns the status and the message of a refusal.
 local function check(handle)
   local headers, checks = handle:headers(), handle:filterContext()
   choose_request_id(headers)
   remove_other_than_ascii(headers)
+  complete_connect(handle, headers)
   local authority = headers:get(":authority") or ""
   local host, origin = host_of(authority), headers:get("origin")
   if checks:get("hosts") and not contains(checks:get("hosts"), host) then

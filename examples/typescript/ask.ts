@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { create } from "@bufbuild/protobuf";
 import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
-import { createGrpcTransport, createGrpcWebTransport, Http2SessionManager } from "@connectrpc/connect-node";
+import { createConnectTransport, createGrpcTransport, createGrpcWebTransport, Http2SessionManager } from "@connectrpc/connect-node";
 import { ChatService, CreateChatCompletionRequestSchema } from "./gen/glimpse/v1/chat_pb.js";
 import { Role } from "./gen/glimpse/v1/content_pb.js";
 import { BadRequestSchema, ErrorInfoSchema } from "./gen/google/rpc/error_details_pb.js";
@@ -12,7 +12,7 @@ const { values: flags, positionals } = parseArgs({
   allowPositionals: true,
   options: {
     target: { type: "string", default: "127.0.0.1:8080" }, // HOST:PORT of the gateway
-    protocol: { type: "string", default: "grpc-web" }, // or grpc, which the server itself takes too
+    protocol: { type: "string", default: "connect" }, // or connect-json, grpc-web, or grpc, which the server itself takes too
     deadline: { type: "string", default: "60" }, // seconds for the whole answer
     "cancel-after": { type: "string", default: "0" }, // cancel after so many pieces of text; 0: never
     "max-tokens": { type: "string", default: "64" },
@@ -28,6 +28,8 @@ const baseUrl = `http://${flags.target}`;
 // Pings keep the connection open through proxies that close silent ones.
 const connection = new Http2SessionManager(baseUrl, { pingIntervalMs: 10_000 });
 const transports: Record<string, () => Transport> = {
+  connect: () => createConnectTransport({ baseUrl, httpVersion: "1.1" }),
+  "connect-json": () => createConnectTransport({ baseUrl, httpVersion: "1.1", useBinaryFormat: false }),
   "grpc-web": () => createGrpcWebTransport({ baseUrl, httpVersion: "1.1" }),
   grpc: () => createGrpcTransport({ baseUrl, sessionManager: connection }),
 };

@@ -132,6 +132,9 @@ local function first_media_in_json(json, content)
   end
 end
 
+-- In OpenAI's JSON, and in protobuf's.
+local SYSTEM_ROLES = { system = true, developer = true, ROLE_SYSTEM = true, ROLE_DEVELOPER = true }
+
 local function json_beginning(json, messages, number)
   local num_read = 0
   for message in elements(json, messages) do
@@ -142,7 +145,7 @@ local function json_beginning(json, messages, number)
     end
     if content then
       num_read = num_read + 1
-      local is_system = role == "system" or role == "developer"
+      local is_system = SYSTEM_ROLES[role]
       number = digest(number, is_system and digested(json, content) or first_media_in_json(json, content) or digested(json, content))
       if not is_system then break end
     end
@@ -153,8 +156,8 @@ end
 local function find_members(json, found)
   for name, value in members(json, past_space(json, 1)) do
     if name == "messages" then found.messages = value end
-    if name == "cache_salt" then found.salt = read_string(json, value) end
-    if name == "prompt_cache_key" then found.key = read_string(json, value) end
+    if name == "cache_salt" or name == "cacheSalt" then found.salt = read_string(json, value) end
+    if name == "prompt_cache_key" or name == "promptCacheKey" then found.key = read_string(json, value) end
   end
 end
 
@@ -238,6 +241,8 @@ end
 local function grpc_key(data, numbers)
   -- A frame has a flag, 1 if it is compressed, and a length of four bytes.
   if data:byte(1) ~= 0 then return nil end
+  -- Connect's JSON. No message begins with this byte.
+  if data:sub(6, 6) == "{" then return json_key(data:sub(6)) end
   local salt, messages = "", {}
   for number, start, last in fields(data, 6, #data) do
     if start and number == numbers.prompt_cache_key and last >= start then

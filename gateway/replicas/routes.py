@@ -6,7 +6,7 @@ The transcoder turns a REST request into an RPC, which is routed again. So the r
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from glimpse.gateway import descriptors
+from glimpse.gateway import connect, descriptors
 from glimpse.gateway.replicas import affinity
 from glimpse.gateway.replicas.clusters import BY_KEY, BY_LOAD
 from glimpse.server.identity.access import TENANT_HEADER
@@ -28,15 +28,34 @@ def grpc_routes(*, by_key: bool, max_pause: str) -> list[dict[str, Any]]:
     rest = {"match": _match(_IS_GRPC), "route": {"cluster": BY_LOAD, **_NO_TIMEOUT}}
     if not by_key:
         return [rest]
-    # Tenants share no cache, so the same key of another one is another key.
-    headers = (affinity.KEY_HEADER, TENANT_HEADER)
-    hashed = {"cluster": BY_KEY, "hash_policy": [{"header": {"header_name": name}} for name in headers], **_NO_TIMEOUT}
+    hashed = _hashed()
     return [
         {"match": _match(_IS_GRPC, _HAS_NONE), "route": {"cluster": BY_LOAD, **_NO_TIMEOUT}},
         {"match": _match(_IS_GRPC, _HAS_KEY), "route": hashed},
         *(_asking({"path": path, "headers": [_IS_GRPC]}, max_pause) for path in affinity.grpc_paths()),
         rest,
     ]
+
+
+def connect_routes(*, by_key: bool, max_pause: str) -> list[dict[str, Any]]:
+    """Returns the routes of requests in Connect's protocol, which become gRPC there. Arguments as of `grpc_routes`."""
+    match = {"prefix": connect.PATH_PREFIX, "headers": connect.HEADERS}
+    rest = connect.turned_on({"match": match, "route": {"cluster": BY_LOAD, **_NO_TIMEOUT}})
+    if not by_key:
+        return [rest]
+    keyed = [{"path": path, "headers": connect.HEADERS} for path in affinity.grpc_paths()]
+    return [
+        connect.turned_on({"match": match | {"headers": [*connect.HEADERS, _HAS_KEY]}, "route": _hashed()}),
+        *(connect.turned_on(_asking(each, max_pause)) for each in keyed),
+        rest,
+    ]
+
+
+def _hashed() -> dict[str, Any]:
+    # Tenants share no cache, so the same key of another one is another key.
+    headers = (affinity.KEY_HEADER, TENANT_HEADER)
+    policy = [{"header": {"header_name": name}} for name in headers]
+    return {"cluster": BY_KEY, "hash_policy": policy, **_NO_TIMEOUT}
 
 
 def http_routes(*, by_key: bool, max_pause: str) -> list[dict[str, Any]]:

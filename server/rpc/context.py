@@ -17,6 +17,8 @@ from glimpse.server.rpc.stopping import StopSwitch
 REQUEST_ID_HEADER = "x-request-id"
 PROMPT_TOKENS_TRAILER = "x-glimpse-prompt-tokens"
 COMPLETION_TOKENS_TRAILER = "x-glimpse-completion-tokens"
+CODEC_HEADER = "x-glimpse-codec"
+"""Set by the gateway on requests that it made of Connect's: how their messages are encoded, "proto" or "json"."""
 
 _ACCEPTED_ID = re.compile(r"[!-~]{1,128}")
 """Visible ASCII. The gateway accepts the same ids, so that the client is told the id that the log has."""
@@ -45,6 +47,9 @@ class RpcContext:
     has a guard of its own."""
     is_json: bool = False
     """The request came as JSON, and the response becomes JSON."""
+    connect_codec: str | None = None
+    """How its messages are encoded, "proto" or "json", if the client speaks Connect; see
+    `glimpse.server.rpc.json_messages`."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
 
@@ -61,7 +66,14 @@ _current: ContextVar[RpcContext | None] = ContextVar("rpc", default=None)
 def begin_rpc(context: grpc.aio.ServicerContext[object, object], clients: ClientIdentifier) -> RpcContext:
     """Creates the RPC's context and makes it current in this task."""
     client = clients.identify(context.invocation_metadata() or (), context.peer())
-    rpc = RpcContext(request_id=_request_id(context), deadline=_deadline(context.time_remaining()), client=client)
+    codec = next((str(value) for name, value in context.invocation_metadata() or () if name == CODEC_HEADER), None)
+    rpc = RpcContext(
+        request_id=_request_id(context),
+        deadline=_deadline(context.time_remaining()),
+        client=client,
+        connect_codec=codec,
+        is_json=codec == "json",
+    )
     _current.set(rpc)
     return rpc
 

@@ -262,6 +262,8 @@ def _rich_status(failure: RpcFailure, message: str) -> status_pb2.Status:
 def _pack(detail: Message) -> any_pb2.Any:
     packed = any_pb2.Any()
     packed.Pack(detail)
+    if current_rpc().connect_codec is not None:  # whose names of types have no domain
+        packed.type_url = detail.DESCRIPTOR.full_name
     return packed
 
 

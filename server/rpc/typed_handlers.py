@@ -18,6 +18,7 @@ from glimpse.server.rpc.admission import begin_preparing
 from glimpse.server.rpc.body_budget import reserve_body
 from glimpse.server.rpc.context import current_rpc, send_headers
 from glimpse.server.rpc.errors import InvalidRequest, abort, to_status
+from glimpse.server.rpc.json_messages import parse_json, serialize, to_json
 from glimpse.server.rpc.request_size import parse_message
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -74,7 +75,7 @@ def _method_handler(method: MethodDescriptor, handler: Any) -> "grpc.RpcMethodHa
     return METHOD_HANDLERS[True, method.server_streaming](
         behavior,
         request_deserializer=deserialize,
-        response_serializer=GetMessageClass(method.output_type).SerializeToString,
+        response_serializer=serialize,
     )
 
 
@@ -83,6 +84,8 @@ _Parse: TypeAlias = Callable[[Any], Awaitable[Any]]
 
 
 async def _given(request: Any) -> Any:
+    if current_rpc().connect_codec == "json":
+        raise InvalidRequest("", "expected application/connect+proto for a stream of requests, got JSON")
     return request
 
 
@@ -93,15 +96,19 @@ async def _parse_only(request_class: type[Message], messages: AsyncIterable[byte
     if data is None:
         raise InvalidRequest("", f"expected a {request_class.DESCRIPTOR.full_name} message, got none", "missing_value")
     reserve_body(len(data))
-    return await parse_message(request_class, data)
+    return await (parse_json if current_rpc().connect_codec == "json" else parse_message)(request_class, data)
 
 
-def _unary(handler: UnaryHandler, parse: _Parse) -> Callable[[Any, Context], Awaitable[Message]]:
-    async def serve(request: Any, context: Context) -> Message:
+async def _encoded(response: Message) -> Message | bytes:
+    return await to_json(response) if current_rpc().connect_codec == "json" else response
+
+
+def _unary(handler: UnaryHandler, parse: _Parse) -> Callable[[Any, Context], Awaitable[Message | bytes]]:
+    async def serve(request: Any, context: Context) -> Message | bytes:
         try:
             async with current_rpc().stop.guard():
                 await begin_preparing()
-                response = await handler(await parse(request), context)
+                response = await _encoded(await handler(await parse(request), context))
             await send_headers(context)
         except Exception as error:  # to_status maps every exception
             await abort(context, to_status(error))
@@ -130,4 +137,4 @@ async def _write(responses: AsyncGenerator[Message, None], context: Context) -> 
         if not headers_sent:
             await send_headers(context)
             headers_sent = True
-        await stop.send(context.write, response)
+        await stop.send(context.write, await _encoded(response))

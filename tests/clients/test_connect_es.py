@@ -1,9 +1,13 @@
 """The example client in TypeScript, made with connect-es and stubs from the protos, in each protocol that it speaks."""
 
+import json
 import os
 import subprocess
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +33,7 @@ def program() -> Path:
     return EXAMPLE / "build" / "ask.js"
 
 
-@pytest.fixture(params=["grpc-web", "grpc"])
+@pytest.fixture(params=["connect", "connect-json", "grpc-web", "grpc"])
 def ask(request: pytest.FixtureRequest, program: Path, stack: Stack) -> Ask:
     def run(*flags: str, image: Path = IMAGE) -> subprocess.CompletedProcess[str]:
         target = f"--target=127.0.0.1:{stack.http_port}"
@@ -37,6 +41,48 @@ def ask(request: pytest.FixtureRequest, program: Path, stack: Stack) -> Ask:
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
     return run
+
+
+def test_a_unary_call_needs_no_client(stack: Stack) -> None:
+    message = {"role": "ROLE_USER", "content": [{"text": QUESTION}]}
+    request = {"messages": [message], "generation": {"temperature": 0, "maxCompletionTokens": 8}}
+    result = stack.post("/glimpse.v1.ChatService/CreateChatCompletion", request)
+    with Client(stack.target) as client:
+        expected = client.chat([QUESTION], temperature=0, max_completion_tokens=8)
+    assert result["choices"][0]["message"]["content"] == expected.text
+    assert result["usage"]["completionTokens"] == 8
+
+
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [
+        ({"nonsense": 1}, 'has no field named "nonsense"'),
+        ({"messages": 1}, "repeated field messages must be in []"),
+        ("[" * 10_000, "recursion"),
+    ],
+)
+def test_json_that_is_no_message_is_refused(stack: Stack, request_: Any, reason: str) -> None:
+    body = request_ if isinstance(request_, str) else json.dumps(request_)
+    url = f"{stack.url}/glimpse.v1.ChatService/CountTokens"
+    request = urllib.request.Request(url, body.encode(), {"content-type": "application/json"})
+    with pytest.raises(urllib.error.HTTPError) as raised, urllib.request.urlopen(request, timeout=60):
+        pass
+    error = json.load(raised.value)
+    assert (raised.value.code, error["code"]) == (400, "invalid_argument")
+    assert reason in error["message"]
+
+
+def test_a_deadline_of_connect_reaches_the_server(stack: Stack) -> None:
+    message = {"role": "ROLE_USER", "content": [{"text": QUESTION}]}
+    request = {"messages": [message], "generation": {"minTokens": 2000, "maxCompletionTokens": 2000}}
+    headers = {"content-type": "application/json", "connect-timeout-ms": "200"}
+    url = f"{stack.url}/glimpse.v1.ChatService/CreateChatCompletion"
+    with (
+        pytest.raises(urllib.error.HTTPError) as raised,
+        urllib.request.urlopen(urllib.request.Request(url, json.dumps(request).encode(), headers), timeout=60),
+    ):
+        pass
+    assert json.load(raised.value)["code"] == "deadline_exceeded"
 
 
 def answer(stack: Stack) -> str:
