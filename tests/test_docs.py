@@ -1,6 +1,7 @@
 """The documents say what is so."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +21,23 @@ def test_compatibility_has_every_row_of_the_mission() -> None:
     assert rows >= {f"{section}{number + 1}" for section, count in mission.items() for number in range(count)}
 
 
-def test_links_of_the_readme_lead_somewhere() -> None:
-    links = re.findall(r"\]\(([^)]+)\)", (ROOT / "README.md").read_text())
-    assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "examples").glob("**/README.md"))]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "node_modules" not in page.parts], ids=str)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Those of docs/ are checked when the site is built."""
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
+    assert links or page.parent.name in {"node", "typescript", "go", "java", "cpp", "curl"}
+    assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+
+
+def test_every_example_has_a_readme_in_the_overview() -> None:
+    overview = (ROOT / "examples" / "README.md").read_text()
+    folders = [path for path in (ROOT / "examples").iterdir() if path.is_dir()]
+    assert [path.name for path in folders if f"({path.name}/README.md)" not in overview] == []
+    assert [path.name for path in folders if not (path / "README.md").exists()] == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) < 120

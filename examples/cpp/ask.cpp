@@ -59,7 +59,12 @@ grpc::Status ask(const Flags& flags, const glimpse::v1::CreateChatCompletionRequ
 }
 
 // Prints the status, and the reason and the field that the server attaches to it.
-void explain(const grpc::Status& failure) {
+void explain(const std::string& target, const grpc::Status& failure) {
+  if (failure.error_code() == grpc::StatusCode::UNAVAILABLE) {
+    std::cerr << "no answer from " << target << ": " << failure.error_message()
+              << "\nIs the server running? `make up` starts one.\n";
+    return;
+  }
   std::cerr << "status " << failure.error_code() << ": " << failure.error_message() << "\n";
   google::rpc::Status status;
   status.ParseFromString(failure.error_details());
@@ -88,16 +93,21 @@ int main(int count, char** arguments) {
       texts.push_back(argument);
     }
   }
-  std::ifstream file(texts.size() == 2 ? texts[1] : "", std::ios::binary);
-  if (!file) {
+  if (texts.size() != 2) {
     std::cerr << "usage: ask [--target=HOST:PORT] [--deadline=SECONDS] [--cancel-after=PIECES] [--max-tokens=N]"
                  " QUESTION IMAGE\n";
     return 2;
   }
+  std::ifstream file(texts[1], std::ios::binary);
+  if (!file) {
+    std::cerr << "cannot read " << texts[1] << "\n";
+    return 2;
+  }
   const std::string image{std::istreambuf_iterator<char>(file), {}};
   const auto failure = ask(flags, chat_request(texts[0], image, std::stoul(flags["max-tokens"])));
+  if (!failure.ok()) {
+    explain(flags.at("target"), failure);
+    return 1;
+  }
   std::cout << "\n";
-  if (failure.ok()) return 0;
-  explain(failure);
-  return 1;
 }

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
@@ -34,7 +35,7 @@ func main() {
 	}
 	request := chatRequest(flag.Arg(0), image, uint32(*maxTokens))
 	if err := ask(*target, *deadline, *cancelAfter, request); err != nil {
-		explain(err)
+		explain(*target, err)
 		os.Exit(1)
 	}
 	fmt.Println()
@@ -87,8 +88,12 @@ func ask(target string, deadline time.Duration, cancelAfter int, request *glimps
 }
 
 // Prints the status, and the reason and the field that the server attaches to it.
-func explain(err error) {
+func explain(target string, err error) {
 	failure := status.Convert(err)
+	if failure.Code() == codes.Unavailable {
+		fmt.Fprintf(os.Stderr, "no answer from %s: %s\nIs the server running? `make up` starts one.\n", target, failure.Message())
+		return
+	}
 	fmt.Fprintf(os.Stderr, "%s: %s\n", failure.Code(), failure.Message())
 	for _, detail := range failure.Details() {
 		switch detail := detail.(type) {

@@ -16,6 +16,7 @@ import glimpse.v1.StreamChatCompletionResponse;
 import io.grpc.Context;
 import io.grpc.ManagedChannel;
 import io.grpc.Metadata;
+import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import io.grpc.netty.NettyChannelBuilder;
 import io.grpc.protobuf.ProtoUtils;
@@ -34,7 +35,7 @@ public final class Ask {
     private static final Metadata.Key<com.google.rpc.Status> DETAILS = Metadata.Key.of(
             "grpc-status-details-bin", ProtoUtils.metadataMarshaller(com.google.rpc.Status.getDefaultInstance()));
 
-    public static void main(String[] arguments) throws IOException, InterruptedException {
+    public static void main(String[] arguments) throws InvalidProtocolBufferException, InterruptedException {
         Map<String, String> flags = new HashMap<>(Map.of(
                 "target", "127.0.0.1:50051", "deadline", "60", "cancel-after", "0", "max-tokens", "64"));
         List<String> texts = new ArrayList<>();
@@ -51,7 +52,13 @@ public final class Ask {
                     + " [--max-tokens=N] QUESTION IMAGE");
             System.exit(2);
         }
-        byte[] image = Files.readAllBytes(Path.of(texts.get(1)));
+        byte[] image = null;
+        try {
+            image = Files.readAllBytes(Path.of(texts.get(1)));
+        } catch (IOException failure) {
+            System.err.println("cannot read " + texts.get(1));
+            System.exit(2);
+        }
         // Pings keep the connection open through proxies that close silent ones.
         ManagedChannel channel = NettyChannelBuilder.forTarget(flags.get("target")).usePlaintext()
                 .keepAliveTime(10, TimeUnit.SECONDS).keepAliveTimeout(20, TimeUnit.SECONDS)
@@ -60,10 +67,12 @@ public final class Ask {
         try {
             ask(channel, flags, chatRequest(texts.get(0), image, Integer.parseInt(flags.get("max-tokens"))));
         } catch (StatusRuntimeException failure) {
-            explain(failure);
+            explain(flags.get("target"), failure);
             status = 1;
         }
-        System.out.println();
+        if (status == 0) {
+            System.out.println();
+        }
         channel.shutdownNow().awaitTermination(5, TimeUnit.SECONDS);
         System.exit(status);
     }
@@ -102,7 +111,14 @@ public final class Ask {
     }
 
     /** Prints the status, and the reason and the field that the server attaches to it. */
-    private static void explain(StatusRuntimeException failure) throws InvalidProtocolBufferException {
+    private static void explain(String target, StatusRuntimeException failure) throws InvalidProtocolBufferException {
+        if (failure.getStatus().getCode() == Status.Code.UNAVAILABLE) {
+            Throwable cause = failure.getCause();
+            System.err.println("no answer from " + target + ": " + failure.getStatus().getDescription()
+                    + (cause == null ? "" : ", " + cause.getMessage())
+                    + "\nIs the server running? `make up` starts one.");
+            return;
+        }
         System.err.println(failure.getStatus().getCode() + ": " + failure.getStatus().getDescription());
         Metadata trailers = failure.getTrailers();
         com.google.rpc.Status status = trailers == null ? null : trailers.get(DETAILS);

@@ -1,6 +1,6 @@
 // Asks over gRPC, with the image as bytes: node grpc.mjs [--stream] QUESTION [IMAGE]
 // GLIMPSE_TARGET overrides the server's address.
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import grpc from "@grpc/grpc-js";
@@ -8,6 +8,14 @@ import { loadSync } from "@grpc/proto-loader";
 
 const { values, positionals } = parseArgs({ allowPositionals: true, options: { stream: { type: "boolean" } } });
 const [question, image] = positionals;
+if (!question) {
+  console.error("usage: grpc.mjs [--stream] QUESTION [IMAGE]");
+  process.exit(2);
+}
+if (image && !existsSync(image)) {
+  console.error(`cannot read ${image}`);
+  process.exit(2);
+}
 
 const folder = (path) => fileURLToPath(new URL(path, import.meta.url));
 const definition = loadSync("glimpse/v1/chat.proto", {

@@ -1,11 +1,19 @@
 // Asks over OpenAI's API with the openai package: node openai.mjs [--stream] QUESTION [IMAGE]
 // GLIMPSE_URL overrides the gateway's address.
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import OpenAI from "openai";
 
 const { values, positionals } = parseArgs({ allowPositionals: true, options: { stream: { type: "boolean" } } });
 const [question, image] = positionals;
+if (!question) {
+  console.error("usage: openai.mjs [--stream] QUESTION [IMAGE]");
+  process.exit(2);
+}
+if (image && !existsSync(image)) {
+  console.error(`cannot read ${image}`);
+  process.exit(2);
+}
 
 const baseURL = process.env.GLIMPSE_URL ?? "http://127.0.0.1:8080/v1";
 const client = new OpenAI({ baseURL, apiKey: "none" });

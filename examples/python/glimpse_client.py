@@ -27,5 +27,7 @@ try:
             print()
         else:
             print(client.chat(prompt, temperature=0, max_completion_tokens=64).text)
+except OSError as error:
+    parser.error(f"cannot read {error.filename}")
 except GlimpseError as error:
     sys.exit(f"no answer from {target}: {error}\nIs the server running? `make up` starts one.")

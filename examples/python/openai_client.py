@@ -17,6 +17,8 @@ parser.add_argument("question")
 parser.add_argument("image", nargs="?", type=Path)
 parser.add_argument("--stream", action="store_true")
 arguments = parser.parse_args()
+if arguments.image and not arguments.image.is_file():
+    parser.error(f"cannot read {arguments.image}")
 
 content: list[Any] = [{"type": "text", "text": arguments.question}]
 if arguments.image:

@@ -1,5 +1,5 @@
 // Asks about an image through the gateway, and prints the answer as it is generated: ask.js [flags] QUESTION IMAGE
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { create } from "@bufbuild/protobuf";
 import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
@@ -18,11 +18,16 @@ const { values: flags, positionals } = parseArgs({
     "max-tokens": { type: "string", default: "64" },
   },
 });
-const [question, image] = positionals;
-if (question === undefined || image === undefined) {
+const [question, path] = positionals;
+if (question === undefined || path === undefined) {
   console.error("usage: ask.js [flags] QUESTION IMAGE");
   process.exit(2);
 }
+if (!existsSync(path)) {
+  console.error(`cannot read ${path}`);
+  process.exit(2);
+}
+const image = readFileSync(path);
 
 const baseUrl = `http://${flags.target}`;
 // Pings keep the connection open through proxies that close silent ones.
@@ -39,7 +44,7 @@ const request = create(CreateChatCompletionRequestSchema, {
     {
       role: Role.USER,
       content: [
-        { part: { case: "image", value: { source: { source: { case: "data", value: readFileSync(image) } } } } },
+        { part: { case: "image", value: { source: { source: { case: "data", value: image } } } } },
         { part: { case: "text", value: question } },
       ],
     },
@@ -64,6 +69,11 @@ async function ask(transport: Transport): Promise<void> {
 
 // Prints the status, and the reason and the field that the server attaches to it.
 function explain(error: ConnectError): void {
+  if (error.code === Code.Unavailable) {
+    console.error(`no answer from ${flags.target}: ${error.rawMessage}`);
+    console.error("Is the server running? `make up` starts one.");
+    return;
+  }
   console.error(`${Code[error.code]}: ${error.rawMessage}`);
   for (const info of error.findDetails(ErrorInfoSchema)) console.error(`reason: ${info.reason}`);
   for (const { fieldViolations } of error.findDetails(BadRequestSchema)) {

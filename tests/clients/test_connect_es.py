@@ -35,9 +35,10 @@ def program() -> Path:
 
 @pytest.fixture(params=["connect", "connect-json", "grpc-web", "grpc"])
 def ask(request: pytest.FixtureRequest, program: Path, stack: Stack) -> Ask:
-    def run(*flags: str, image: Path = IMAGE) -> subprocess.CompletedProcess[str]:
-        target = f"--target=127.0.0.1:{stack.http_port}"
-        command = [NODE, program, target, f"--protocol={request.param}", *flags, QUESTION, image]
+    def run(
+        *flags: str, image: Path = IMAGE, target: str = f"127.0.0.1:{stack.http_port}"
+    ) -> subprocess.CompletedProcess[str]:
+        command = [NODE, program, f"--target={target}", f"--protocol={request.param}", *flags, QUESTION, image]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
     return run
@@ -106,6 +107,18 @@ def test_cancels_a_stream(ask: Ask, stack: Stack) -> None:
 def test_deadline_ends_the_call(ask: Ask) -> None:
     result = ask("--deadline=0.001")
     assert (result.returncode, result.stderr.partition(":")[0]) == (1, "DeadlineExceeded")
+
+
+def test_says_when_the_server_is_down(ask: Ask) -> None:
+    result = ask(target="127.0.0.1:1")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("no answer from 127.0.0.1:1: ")
+    assert len(result.stderr.splitlines()) == 2
+
+
+def test_names_an_image_that_it_cannot_read(ask: Ask) -> None:
+    result = ask(image=Path("no/such.png"))
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", "cannot read no/such.png\n")
 
 
 def test_reads_the_details_of_an_error(ask: Ask) -> None:

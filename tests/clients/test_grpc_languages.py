@@ -93,6 +93,20 @@ def test_deadline_ends_the_call(ask: Ask, language: str) -> None:
     assert result.stderr.startswith(STATUSES[language].get("DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED"))
 
 
+def test_says_when_the_server_is_down(ask: Ask) -> None:
+    result = ask(target="127.0.0.1:1")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("no answer from 127.0.0.1:1: ")
+    assert len(result.stderr.splitlines()) == 2
+
+
+def test_names_an_image_that_it_cannot_read(ask: Ask) -> None:
+    result = ask(image=Path("no/such.png"))
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "no/such.png" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
 def test_reads_the_details_of_an_error(ask: Ask, language: str) -> None:
     result = ask(image=ROOT / "examples" / "README.md")
     assert result.returncode == 1

@@ -1,5 +1,6 @@
 """The programs of examples/: all print the same answer, and a plain message where no server runs."""
 
+import json
 import os
 import subprocess
 import sys
@@ -23,7 +24,7 @@ CLIENTS = {
 
 
 def run(client: str, *arguments: str, url: str, target: str) -> subprocess.CompletedProcess[str]:
-    command = [*CLIENTS[client], *arguments]
+    command = [*(CLIENTS | {"curl": [str(EXAMPLES / "curl/ask.sh")]})[client], *arguments]
     environment = os.environ | {"GLIMPSE_URL": url, "GLIMPSE_TARGET": target}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
@@ -62,7 +63,34 @@ def test_grpc_examples_work_through_envoy(stack: Stack, answers: dict[Path | Non
     assert answer(stack, client, image=IMAGE, stream=True, target=through_envoy) == answers[IMAGE]
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])
+def test_curl_prints_the_response(stack: Stack, answers: dict[Path | None, str], stream: bool) -> None:
+    flags = ["--stream"] if stream else []
+    done = run("curl", *flags, QUESTION, str(IMAGE), url=stack.openai_url, target="")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = [line.removeprefix("data: ") for line in done.stdout.splitlines() if line]
+    if stream:
+        assert lines.pop() == "[DONE]"
+    choices = [json.loads(line)["choices"][0] for line in lines]
+    texts = [choice["delta"].get("content") if stream else choice["message"]["content"] for choice in choices]
+    assert "".join(filter(None, texts)) + "\n" == answers[IMAGE]
+
+
+def test_curl_prints_the_error_of_the_server(stack: Stack) -> None:
+    done = run("curl", 'Say "a\\b"\nand more.', str(EXAMPLES / "README.md"), url=stack.openai_url, target="")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert json.loads(done.stdout)["error"]["param"].startswith("messages[0].content[0]")
+
+
+@pytest.mark.parametrize("client", [*CLIENTS, "curl"])
+def test_examples_name_an_image_that_they_cannot_read(client: str) -> None:
+    done = run(client, QUESTION, "no/such.png", url="http://127.0.0.1:1/v1", target="127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].endswith("cannot read no/such.png")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("client", [*CLIENTS, "curl"])
 def test_examples_say_when_the_server_is_down(client: str) -> None:
     done = run(client, QUESTION, url="http://127.0.0.1:1/v1", target="127.0.0.1:1")
     assert (done.returncode, done.stdout) == (1, "")
