@@ -167,6 +167,8 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One for each of `token_ids` if requested, else empty."""
     num_cached_tokens: int = 0
     """Prompt tokens found in the prefix cache. Set with the first token and with `finish`."""
+    num_computed_prompt_tokens: int = 0
+    """Prompt tokens that were computed for the request or found in the prefix cache. Set with `finish`."""
     num_encoded_media: int = 0
     """Media of the prompt that were encoded for this request; the others were cached. Set with the first token."""
     queue_seconds: float = 0.0

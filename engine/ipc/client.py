@@ -50,6 +50,9 @@ _EVENTS_PER_TURN = 16
 _MAX_SLEEP_SECONDS = 3600.0
 """Event loops cannot sleep forever."""
 
+OnAbandoned = Callable[[TokenEvent], None]
+"""Called with the last event of an answer that nobody waits for any more."""
+
 ENGINE_COMMAND = (sys.executable, "-m", "glimpse.engine.process")
 
 _log = logging.getLogger(__name__)
@@ -103,6 +106,7 @@ class EngineClient:
         self._engine: EngineChild | None = None
         self._spare = SpareEngine(command) if keep_spare else None
         self._mailboxes: dict[str, Mailbox] = {}
+        self._abandoned: dict[str, OnAbandoned] = {}  # request id → who is told of its end
         self._supervisor: asyncio.Task[None] | None = None
         self._backoff_seconds = INITIAL_BACKOFF_SECONDS
         self._launch_seconds = 0.0  # the last launch
@@ -140,28 +144,33 @@ class EngineClient:
         self._supervisor = asyncio.create_task(self._supervise())
         return ready
 
-    def generate(self, request: Generate) -> AsyncGenerator[TokenEvent, None]:
+    def generate(
+        self, request: Generate, *, on_abandoned: OnAbandoned | None = None
+    ) -> AsyncGenerator[TokenEvent, None]:
         """Returns the events of a request and its siblings. The last event of each answer has `finish` set.
 
         Events that arrive while the consumer is busy are merged into one for each answer. If the engine is not ready,
         or dies, the last event is an ERROR of UNAVAILABLE. Closing the iterator early cancels the answers that have not
-        ended.
+        ended; `on_abandoned` is called with their last events, unless the engine dies first.
 
         Raises:
             ValueError: a request id is already in use.
         """
-        return self._events(request, [request.request_id, *(sibling.request_id for sibling in request.siblings)])
+        request_ids = [request.request_id, *(sibling.request_id for sibling in request.siblings)]
+        return self._events(request, request_ids, on_abandoned)
 
-    async def embed(self, request: Embed) -> TokenEvent:
+    async def embed(self, request: Embed, *, on_abandoned: OnAbandoned | None = None) -> TokenEvent:
         """Returns the last event of a request, as `generate` yields it. Cancelling this call cancels the request.
 
         Raises:
             ValueError: the request id is already in use.
         """
-        async with aclosing(self._events(request, [request.request_id])) as events:
+        async with aclosing(self._events(request, [request.request_id], on_abandoned)) as events:
             return await anext(events)
 
-    async def _events(self, request: Generate | Embed, request_ids: Sequence[str]) -> AsyncGenerator[TokenEvent, None]:
+    async def _events(
+        self, request: Generate | Embed, request_ids: Sequence[str], on_abandoned: OnAbandoned | None
+    ) -> AsyncGenerator[TokenEvent, None]:
         if taken := self._mailboxes.keys() & set(request_ids):
             raise ValueError(f"request id {min(taken)!r} is already in use")
         if (refusal := self._post(request)) is not None:
@@ -182,7 +191,10 @@ class EngineClient:
                     yield event
         finally:
             for request_id in request_ids:
-                self._abandon(request_id)
+                self._abandon(request_id, on_abandoned)
+            for event in mailbox.unread:
+                if event.finish is not None and on_abandoned is not None:
+                    on_abandoned(event)
 
     def cancel(self, request_id: str) -> None:
         """Cancels one answer. Its last event is CANCELLED, unless it has ended already. Ignores unknown ids."""
@@ -327,10 +339,12 @@ class EngineClient:
         events = sorted(step.events, key=self._has_begun)
         for index, event in enumerate(events, start=1):
             mailbox = self._mailboxes.get(event.request_id)
-            if mailbox is not None:  # the consumer has not left
+            if mailbox is not None:
                 mailbox.put(event)
                 if event.finish is not None:
                     del self._mailboxes[event.request_id]
+            elif event.finish is not None and event.request_id in self._abandoned:
+                self._abandoned.pop(event.request_id)(event)
             if index % _EVENTS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
@@ -338,9 +352,11 @@ class EngineClient:
         mailbox = self._mailboxes.get(event.request_id)
         return mailbox is not None and mailbox.has_begun
 
-    def _abandon(self, request_id: str) -> None:
+    def _abandon(self, request_id: str, on_abandoned: OnAbandoned | None) -> None:
         """Forgets a request whose consumer has left, and cancels it unless it has ended."""
         if self._mailboxes.pop(request_id, None) is not None and self._engine is not None:
+            if on_abandoned is not None:
+                self._abandoned[request_id] = on_abandoned
             self._engine.channel.post(Cancel(request_id=request_id))
 
     def _end_all(self, reason: str) -> None:
@@ -348,6 +364,7 @@ class EngineClient:
         for request_id, mailbox in self._mailboxes.items():
             mailbox.put(_error(request_id, EngineErrorCode.UNAVAILABLE, reason))
         self._mailboxes.clear()
+        self._abandoned.clear()
 
     async def _reap(self, *, grace_seconds: float = 0) -> None:
         """Ends the process, if there is one. May be called concurrently."""

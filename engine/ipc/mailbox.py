@@ -26,6 +26,11 @@ class Mailbox:
         if self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
 
+    @property
+    def unread(self) -> list[TokenEvent]:
+        """Events that the consumer has not taken."""
+        return [event for events in self._events.values() for event in events]
+
     async def take(self) -> list[TokenEvent]:
         """Waits for events and returns one for each request, errors first; several if they have log-probabilities."""
         while not self._events:
@@ -53,6 +58,7 @@ def _merged(events: Sequence[TokenEvent]) -> TokenEvent:
         token_ids=[token_id for event in events for token_id in event.token_ids],
         logprobs=[logprobs for event in events for logprobs in event.logprobs],
         num_cached_tokens=max(event.num_cached_tokens for event in events),
+        num_computed_prompt_tokens=last.num_computed_prompt_tokens,
         num_encoded_media=max(event.num_encoded_media for event in events),
         queue_seconds=max(event.queue_seconds for event in events),
         encode_seconds=max(event.encode_seconds for event in events),

@@ -171,6 +171,7 @@ class Core:
                 if sample.logprob is not None
             ],
             num_cached_tokens=sequence.num_cached_tokens if finish or is_first else 0,
+            num_computed_prompt_tokens=sequence.num_prompt_tokens if finish else 0,
             num_encoded_media=len(sequence.encoded_keys) if is_first else 0,
             queue_seconds=sequence.queue_seconds if finish or is_first else 0.0,
             encode_seconds=sequence.encode_seconds if finish or is_first else 0.0,
@@ -215,6 +216,7 @@ def _cancelled_event(sequence: Sequence) -> TokenEvent:
     return TokenEvent(
         request_id=sequence.request_id,
         num_cached_tokens=sequence.num_cached_tokens,
+        num_computed_prompt_tokens=sequence.num_served_prompt_tokens,
         queue_seconds=sequence.queue_seconds,
         encode_seconds=sequence.encode_seconds,
         finish=FinishReason.CANCELLED,
@@ -225,6 +227,7 @@ def _error_event(request_id: str, error: EngineError, sequence: Sequence | None 
     return TokenEvent(
         request_id=request_id,
         num_cached_tokens=sequence.num_cached_tokens if sequence is not None else 0,
+        num_computed_prompt_tokens=sequence.num_served_prompt_tokens if sequence is not None else 0,
         queue_seconds=sequence.queue_seconds if sequence is not None else 0.0,
         encode_seconds=sequence.encode_seconds if sequence is not None else 0.0,
         finish=FinishReason.ERROR,

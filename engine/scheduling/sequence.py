@@ -121,6 +121,11 @@ class Sequence:
         return len(self.token_ids) - self.num_prompt_tokens
 
     @property
+    def num_served_prompt_tokens(self) -> int:
+        """Prompt tokens that were computed so far, also if it was preempted since."""
+        return min(self.num_served_tokens, self.num_prompt_tokens)
+
+    @property
     def num_uncomputed_tokens(self) -> int:
         return len(self.token_ids) - self.num_computed_tokens
 

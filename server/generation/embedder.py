@@ -19,6 +19,7 @@ from glimpse.engine.text.conversation import num_characters
 from glimpse.engine.text.prompt import TemplateError
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.kind import MediaKind
+from glimpse.server.generation.abandoned_prompts import charge_always
 from glimpse.server.generation.engine_failures import check_end, check_ready
 from glimpse.server.generation.generator import Usage
 from glimpse.server.generation.merge_streams import merge_streams
@@ -33,7 +34,7 @@ from glimpse.server.request import (
 )
 from glimpse.server.rpc.admission import current_ticket
 from glimpse.server.rpc.body_budget import release_body
-from glimpse.server.rpc.context import engine_namespace
+from glimpse.server.rpc.context import current_rpc, engine_namespace
 from glimpse.server.rpc.errors import DeadlineExceededError, InvalidRequest
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.stages import MAX_SPANS, record_prompt_stages
@@ -128,7 +129,7 @@ class Embedder:
         submitted = time.monotonic()
         try:
             async with asyncio.timeout_at(batch.deadline):
-                event = await self._engine.embed(embed)
+                event = await self._engine.embed(embed, on_abandoned=charge_always())
         except TimeoutError as error:
             raise DeadlineExceededError from error
         check_end(self._engine, event)
@@ -148,6 +149,7 @@ class _Batch:
         """The same for all inputs of the request, and for no other request."""
         self.client = client
         self.deadline = deadline
+        self._rpc = current_rpc()
         self._num_loaded = 0
         self._num_prompt_tokens = 0
         self._num_tokens = [_estimated_tokens(each.source) for each in request.inputs]  # 0: embedded
@@ -175,7 +177,8 @@ class _Batch:
         return self._num_spans <= MAX_SPANS
 
     def end(self, index: int) -> None:
-        """Counts an input whose embedding is there."""
+        """Counts an input whose embedding is there. It is charged even if the request is cancelled."""
+        self._rpc.prompt_tokens = (self._rpc.prompt_tokens or 0) + self._num_tokens[index]
         self._expect(index, 0)
 
     def usage(self, events: Iterable[TokenEvent]) -> Usage:

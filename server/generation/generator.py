@@ -21,6 +21,7 @@ from glimpse.engine.text.reasoning import ReasoningFormat
 from glimpse.engine.text.tokenizer import Tokenizer
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.kind import MediaKind
+from glimpse.server.generation.abandoned_prompts import charge_if_unused
 from glimpse.server.generation.completion_parser import (
     CompletionFinishReason,
     CompletionParser,
@@ -198,7 +199,8 @@ class CompletionGenerator:
         generate = self._engine_request(request, prompt, sampling, sender)
         ids = [generate.request_id, *(sibling.request_id for sibling in generate.siblings)]
         running = {each: (index, self._new_parser(request, constraints, reasoning)) for index, each in enumerate(ids)}
-        async with aclosing(_until(deadline, self._engine.generate(generate))) as events:
+        own = self._engine.generate(generate, on_abandoned=charge_if_unused())
+        async with aclosing(_until(deadline, own)) as events:
             async for event in events:
                 if event.request_id not in running:
                     continue

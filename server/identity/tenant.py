@@ -112,6 +112,10 @@ class Tenant:
     def end_request(self, num_tokens: int) -> None:
         """Counts the end of an RPC, and the tokens of its prompts and completions."""
         self._num_running -= 1
+        self.charge(num_tokens)
+
+    def charge(self, num_tokens: int) -> None:
+        """Counts tokens that a request has used, also after its end."""
         if self.limits.tokens_per_minute is not None:
             self._tokens.use(num_tokens, self.limits.tokens_per_minute)
             if self._shared is not None:

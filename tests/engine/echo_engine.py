@@ -4,7 +4,8 @@ It implements the engine's side of the protocol. The answer is the last text bet
 without one gets a fixed reply, and ⟦cache_salt⟧ the name under which the request is cached. The answer has one byte per
 token and a few tokens per step. Their number is drawn from the request's seed, so that characters are cut anywhere. All
 tokens have probability 1. Grammars are ignored: the prompt must contain a text that matches. The embedding of a prompt
-begins with its number of tokens; all else is 0.
+begins with its number of tokens; all else is 0. A request with ⟦held⟧ gets nothing until it is cancelled: then
+HELD_TOKENS tokens of its prompt are computed. Until then it counts as waiting.
 """
 
 import argparse
@@ -38,6 +39,8 @@ from glimpse.engine.text.tokenizer import load_tokenizer
 NO_REPLY = "I was not told what to say. 🤷"
 MARKED = re.compile("⟦(.*?)⟧", re.DOTALL)
 CACHE_SALT = "cache_salt"
+HELD = "held"
+HELD_TOKENS = 1000
 STEP_SECONDS = 0.0005
 MAX_STEP_TOKENS = 8
 
@@ -80,8 +83,15 @@ class EchoEngine:
             yield _event(request, token_ids[start:end], _finish(end, len(token_ids), most))
             start = end
 
+    def is_held(self, request: Generate | Embed) -> bool:
+        """Whether a request is answered only by its cancellation."""
+        return self._marked(request) == HELD
+
+    def _marked(self, request: Generate | Embed) -> str:
+        return (MARKED.findall(self._tokenizer.decode(request.token_ids)) or [NO_REPLY])[-1]
+
     def _answer_ids(self, request: Generate) -> list[int]:
-        marked = (MARKED.findall(self._tokenizer.decode(request.token_ids)) or [NO_REPLY])[-1]
+        marked = self._marked(request)
         text = request.cache_salt if marked == CACHE_SALT else marked
         return [self._id_of_byte[byte] for byte in text.encode()]
 
@@ -100,19 +110,23 @@ def _event(request: Generate, token_ids: list[int], finish: FinishReason | None)
     return TokenEvent(request_id=request.request_id, token_ids=token_ids, logprobs=logprobs, finish=finish)
 
 
-def _step(event: TokenEvent) -> Step:
+def _cancelled(request_id: str) -> TokenEvent:
+    return TokenEvent(request_id=request_id, num_computed_prompt_tokens=HELD_TOKENS, finish=FinishReason.CANCELLED)
+
+
+def _step(*events: TokenEvent, num_held: int = 0) -> Step:
     stats = StepStats(
         num_running=1,
-        num_waiting=0,
+        num_waiting=num_held,
         num_used_blocks=1,
         num_prompt_tokens=0,
-        num_generated_tokens=len(event.token_ids),
+        num_generated_tokens=sum(len(event.token_ids) for event in events),
         num_cached_tokens=0,
         num_encoded_media=0,
         num_preemptions=0,
         step_seconds=STEP_SECONDS,
     )
-    return Step(events=[event], stats=stats)
+    return Step(events=list(events), stats=stats)
 
 
 def serve(channel: Channel) -> int:
@@ -130,14 +144,21 @@ def serve(channel: Channel) -> int:
             load_seconds=0.0,
         )
     )
+    held: set[str] = set()
     while True:
         match channel.receive():
+            case Generate() | Embed() as request if engine.is_held(request):
+                held |= {each.request_id for each in (request.each() if isinstance(request, Generate) else [request])}
+                channel.send(_step(num_held=len(held)))
             case Generate() as request:
                 for event in (event for each in request.each() for event in engine.answer(each)):
                     channel.send(_step(event))
                     time.sleep(STEP_SECONDS)
             case Embed() as request:
                 channel.send(_step(engine.embed(request)))
+            case Cancel(request_id=request_id) if request_id in held:
+                held.remove(request_id)
+                channel.send(_step(_cancelled(request_id), num_held=len(held)))
             case Cancel():
                 pass  # a request is answered before the next message is read
             case Stop() | None:

@@ -188,6 +188,27 @@ async def test_closing_the_iterator_early_cancels_the_request(engine: Engine) ->
     assert await events_of(engine.client, request("echo"))
 
 
+async def test_end_of_an_abandoned_request_is_told(engine: Engine) -> None:
+    ends: list[TokenEvent] = []
+    async with aclosing(engine.client.generate(request("hold"), on_abandoned=ends.append)) as events:
+        await anext(events)
+    await until(lambda: bool(ends))
+    assert [(event.request_id, event.finish) for event in ends] == [("hold", FinishReason.CANCELLED)]
+    await events_of(engine.client, request("echo"))
+    async with aclosing(engine.client.generate(request("rank"), on_abandoned=ends.append)) as events:
+        assert (await anext(events)).finish, "it has ended and was read"
+    assert len(ends) == 1
+
+
+async def test_end_that_nobody_reads_is_told(engine: Engine) -> None:
+    ends: list[TokenEvent] = []
+    async with aclosing(engine.client.generate(request("hold"), on_abandoned=ends.append)) as events:
+        await anext(events)
+        last = TokenEvent(request_id="hold", finish=FinishReason.STOP)
+        await engine.client._deliver(Step(events=[last], stats=stats(running=1)))  # pyright: ignore[reportPrivateUsage]
+    assert [event.finish for event in ends] == [FinishReason.STOP]
+
+
 async def test_cancelled_consumer_cancels_its_request(engine: Engine) -> None:
     task = await held(engine.client, "hold")
     task.cancel()

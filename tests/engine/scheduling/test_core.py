@@ -222,11 +222,24 @@ def test_cancelled_running_request_is_gone_within_one_step():
     assert not core.has_work
 
 
+def test_last_event_has_the_prompt_tokens_that_were_computed():
+    core, _ = make_core(max_batch_tokens=4, block_size=4)
+    core.submit(generate("cancelled", [1] * 10))
+    core.step()
+    core.step()
+    core.cancel("cancelled")
+    assert [event.num_computed_prompt_tokens for event in core.step().events] == [8]
+    core.submit(generate("finished", [1] * 10))
+    (event,) = (event for step in run_until_idle(core) for event in step.events)
+    assert (event.num_computed_prompt_tokens, event.num_cached_tokens) == (10, 8)
+
+
 def test_cancelled_waiting_request_never_reaches_the_runner():
     core, runner = make_core()
     core.submit(generate("0", [1]))
     core.cancel("0")
-    assert [event.finish for event in core.step().events] == [FinishReason.CANCELLED]
+    (event,) = core.step().events
+    assert (event.finish, event.num_computed_prompt_tokens) == (FinishReason.CANCELLED, 0)
     assert not runner.plans
     assert not core.has_work
 
