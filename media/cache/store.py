@@ -18,7 +18,7 @@ from glimpse.media.cache.lru import Lru
 from glimpse.media.cache.media_file import MediaFile, NamedMedia, file_digest
 from glimpse.media.cache.shared_media import NamedRecord, SharedMedia
 from glimpse.media.cache.single_flight import SingleFlight
-from glimpse.media.shared.values import PURGE, StoreUnavailableError
+from glimpse.media.shared.values import StoreUnavailableError
 
 MediaT = TypeVar("MediaT")
 
@@ -54,7 +54,7 @@ class MediaStore:
         self.is_enabled = max_bytes > 0
         self._shared = shared if self.is_enabled else None
         if shared is not None:
-            shared.store.on_removal(self._forget)
+            shared.store.on_purge(self.purge)
             shared.store.on_reconnect(self.restore)
         index_bytes = max_bytes // _INDEX_SHARE
         files_bytes = (max_bytes - 2 * index_bytes) // 2
@@ -194,10 +194,6 @@ class MediaStore:
         self._named.drop_where(lambda key: key[0].startswith(prefix))
         self._files.drop_where(lambda key: key[0].startswith(prefix))
         self._decoded.drop_where(lambda key: key[0].startswith(prefix))
-
-    def _forget(self, announcement: str) -> None:
-        if announcement.startswith(PURGE):
-            self.purge(announcement.removeprefix(PURGE))
 
     async def _latest(
         self, shared: SharedMedia, namespace: str, kind: str, uuid: str, local: NamedRecord | None

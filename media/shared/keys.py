@@ -32,6 +32,11 @@ class StoreKeys:
         """Key of the removals that replicas are told of."""
         return f"{self._prefix}removals"
 
+    @property
+    def purges(self) -> str:
+        """Key of the purged tenants that replicas are told of."""
+        return f"{self._prefix}purges"
+
     def staged(self, token: str) -> str:
         """Returns the key of a value that is being written."""
         return f"{self._prefix}staged:{token}"

@@ -1,5 +1,5 @@
 -- Removes a value. Returns whether it existed (1 or 0).
--- KEYS: the value, the area's indexes, as in commit.lua, and the removals.
+-- KEYS: the value, the area's indexes, as in commit.lua, and what was announced, with its times.
 -- ARGV: what replicas are told was removed (may be empty), how long they are told, in ms, and whether they are told even if
 -- it did not exist (1 or 0).
 local value, used, sizes, expiry, tenants, removals = unpack(KEYS)

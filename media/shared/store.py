@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from glimpse.media.shared.address import StoreAddress
+from glimpse.media.shared.announcements import Announcements
 from glimpse.media.shared.keys import Area, StoreKeys
 from glimpse.media.shared.link import COMMAND_SECONDS, PROBE_SECONDS, Client, RedisLink
 from glimpse.media.shared.script import Script
-from glimpse.media.shared.values import OVERHEAD_BYTES, PURGE, Header, Outcome, StoreUnavailableError
+from glimpse.media.shared.values import OVERHEAD_BYTES, Header, Outcome, StoreUnavailableError
 
 ResultT = TypeVar("ResultT")
 
@@ -31,6 +32,8 @@ _STAGED_MILLISECONDS = 60_000
 """Lifetime of the chunks of a value that is being written."""
 _REMOVAL_MILLISECONDS = 3_600_000
 """How long replicas that were disconnected can learn of a removal."""
+_PURGE_MILLISECONDS = 30 * 24 * 3_600_000
+"""How long they can learn of a purge."""
 
 _logger = logging.getLogger(__name__)
 
@@ -67,10 +70,11 @@ class SharedStore:
         self._on_change = on_change
         self._link = RedisLink(address, probe=self._probe, on_change=self._changed, command_seconds=command_seconds)
         self._commit, self._find, self._remove = Script("commit"), Script("find"), Script("remove")
+        self._removals, self._purges = Announcements(self.keys.removals), Announcements(self.keys.purges)
         self._on_removal: list[Callable[[str], None]] = []
+        self._on_purge: list[Callable[[str], None]] = []
         self._on_reconnect: list[Callable[[], Awaitable[None]]] = []
         self._restoring: asyncio.Task[None] | None = None
-        self._last_removal = 0.0
 
     @property
     def is_available(self) -> bool:
@@ -80,6 +84,13 @@ class SharedStore:
     def on_removal(self, listener: Callable[[str], None]) -> None:
         """Calls `listener` with what replicas announce that they removed, within about a second of it."""
         self._on_removal.append(listener)
+
+    def on_purge(self, listener: Callable[[str], None]) -> None:
+        """Calls `listener` with what the namespaces of purged tenants begin with, within about a second of a purge.
+
+        A replica that was disconnected hears of it when it is connected again, and one that starts hears of all.
+        """
+        self._on_purge.append(listener)
 
     def on_reconnect(self, restore: Callable[[], Awaitable[None]]) -> None:
         """Runs `restore` whenever Redis is available again, which may have lost what it had."""
@@ -185,6 +196,8 @@ class SharedStore:
     async def purge(self, prefix: str) -> None:
         """Removes all values of a tenant, also from the memory of all replicas.
 
+        When this returns, those that are connected have heard of it.
+
         Args:
             prefix: Begins the tenant's namespaces: its 32 hexadecimal digits and a dot.
 
@@ -194,7 +207,8 @@ class SharedStore:
         nothing = self.keys.of_tenant(Area.MEDIA, prefix)
         if nothing == self.keys.of_tenant(Area.MEDIA, ""):
             raise ValueError("expected a prefix of 32 hexadecimal digits and a dot")
-        await self._drop(Area.MEDIA, nothing, f"{PURGE}{prefix}", always=True)
+        keys = [nothing, *self.keys.indexes(Area.MEDIA), self.keys.purges]
+        await self._run(self._remove, keys, [prefix, _PURGE_MILLISECONDS, 1])
         for pause_seconds in (0, 2 * PROBE_SECONDS):
             # The second time finds what replicas wrote that had not heard of the purge yet.
             await asyncio.sleep(pause_seconds)
@@ -216,9 +230,9 @@ class SharedStore:
         following, members = found
         return int(following), [member.decode() for member, _ in members]
 
-    async def _drop(self, area: Area, key: str, announcement: str, *, always: bool = False) -> bool:
+    async def _drop(self, area: Area, key: str, announcement: str) -> bool:
         keys = [key, *self.keys.indexes(area), self.keys.removals]
-        return await self._run(self._remove, keys, [announcement, _REMOVAL_MILLISECONDS, int(always)]) == 1
+        return await self._run(self._remove, keys, [announcement, _REMOVAL_MILLISECONDS, 0]) == 1
 
     async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> Any:
         return await self._call(lambda client: script.run(client, keys, arguments))
@@ -241,12 +255,11 @@ class SharedStore:
         return await self._call(lambda client: client.execute_command("HGET", key, index))
 
     async def _probe(self, client: Client) -> None:
-        """Asks for removals, which also shows whether Redis answers."""
-        found: Any = await client.zrangebyscore(self.keys.removals, self._last_removal, "+inf", withscores=True)
-        for announcement, milliseconds in found:
-            self._last_removal = milliseconds
-            for listener in self._on_removal:
-                listener(announcement.decode())
+        """Asks for purges and removals, which also shows whether Redis answers."""
+        for announcements, listeners in ((self._purges, self._on_purge), (self._removals, self._on_removal)):
+            for announcement in await announcements.hear(client):
+                for listener in listeners:
+                    listener(announcement)
 
     def _changed(self, is_available: bool) -> None:
         self._on_change(is_available)

@@ -6,8 +6,6 @@ import msgspec
 
 OVERHEAD_BYTES = 512
 """Estimated size of a value without its bytes."""
-PURGE = "purge "
-"""Begins the announcement of a purge; what the purged namespaces begin with follows."""
 
 
 class StoreUnavailableError(Exception):

@@ -19,7 +19,7 @@ from glimpse.media.cache.memory_budget import MemoryBudget, MemoryReservation, M
 from glimpse.media.cache.single_flight import SingleFlight
 from glimpse.media.errors import MediaError, MediaErrorCode, store_unavailable, too_large
 from glimpse.media.shared.keys import Area, tenant_of
-from glimpse.media.shared.values import OVERHEAD_BYTES, PURGE, Header, StoreUnavailableError
+from glimpse.media.shared.values import OVERHEAD_BYTES, Header, StoreUnavailableError
 from glimpse.media.sources.source import DEFAULT_MAX_VIDEO_BYTES
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ class Uploads:
         self._reads = SingleFlight[tuple[str, str], MediaFile | None]()
         if shared is not None:
             shared.on_removal(self._forget)
+            shared.on_purge(self.purge)
             shared.on_reconnect(self._restore)
 
     @property
@@ -239,9 +240,7 @@ class Uploads:
 
     def _forget(self, announcement: str) -> None:
         """Drops what some replica removed."""
-        if announcement.startswith(PURGE):
-            self.purge(announcement.removeprefix(PURGE))
-        elif announcement.startswith(_ANNOUNCEMENT):
+        if announcement.startswith(_ANNOUNCEMENT):
             handle = announcement.removeprefix(_ANNOUNCEMENT)
             self._uploads.drop_where(lambda key: key[1] == handle)
 

@@ -101,6 +101,12 @@ class Access:
             tenant.set_limits(self._limits.value.of(name))
         return tenant
 
+    def forget_prefixes(self, namespace_prefix: str) -> None:
+        """Forgets the cached prefixes of the tenant whose namespaces begin so, if it has called this server."""
+        for tenant in self._tenants.values():
+            if tenant.namespace_prefix == namespace_prefix:
+                tenant.forget_prefixes()
+
     async def watch(self) -> None:
         """Keeps what is known about callers up to date, until it is cancelled."""
         watched = (self._keys, self._limits, self._tokens and self._tokens.keys, self._shared_quotas)

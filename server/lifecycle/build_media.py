@@ -49,8 +49,15 @@ class MediaComponents:
         if self.shared is not None:
             await self.shared.store.start()
 
-    async def purge(self, prefix: str) -> None:
+    def on_purge(self, listener: Callable[[str], None]) -> None:
+        """Calls `listener` with what a tenant's namespaces begin with, when a server of the media store purges it."""
+        if self.shared is not None:
+            self.shared.store.on_purge(listener)
+
+    async def purge(self, prefix: str) -> bool:
         """Removes all media of the namespaces that begin with `prefix`, from the media store and all its servers too.
+
+        Returns whether there is a media store, so that all its servers are purged.
 
         Raises:
             MediaError: STORE_UNAVAILABLE: this server's memory is purged, the store is not.
@@ -61,7 +68,8 @@ class MediaComponents:
             try:
                 await self.shared.store.purge(prefix)
             except StoreUnavailableError:
-                raise store_unavailable("try again") from None
+                raise store_unavailable("this server alone is purged; try again") from None
+        return self.shared is not None
 
     async def close(self) -> None:
         """Stops the decoder processes and closes the connections."""

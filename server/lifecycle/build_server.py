@@ -141,6 +141,7 @@ async def start_server(
         metrics,
         on_store_change=partial(health.set_store, MEDIA_STORE),
     )
+    media.on_purge(access.forget_prefixes)
     _add_services(grpc_server, build_handlers(settings, checkpoint, engine, media, metrics, load, access))
     add_reflection(grpc_server, [*service_names, HEALTH_SERVICE])
     await health.add_to(grpc_server)

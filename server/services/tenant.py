@@ -15,8 +15,8 @@ from glimpse.v1 import tenant_pb2
 class TenantHandlers:
     """Method of TenantService. `glimpse.server.rpc.errors` maps the exceptions it raises to statuses."""
 
-    def __init__(self, access: Access, purge_media: Callable[[str], Awaitable[None]]) -> None:
-        """`purge_media` removes the media of all cache namespaces with a prefix."""
+    def __init__(self, access: Access, purge_media: Callable[[str], Awaitable[bool]]) -> None:
+        """`purge_media` removes the media of the namespaces with a prefix, and returns whether from all servers."""
         self._access = access
         self._purge_media = purge_media
 
@@ -34,5 +34,5 @@ class TenantHandlers:
             raise InvalidRequest("tenant", "expected 1 to 128 visible ASCII characters")
         tenant = self._access.tenant(request.tenant)
         tenant.forget_prefixes()
-        await self._purge_media(tenant.namespace_prefix)
-        return tenant_pb2.PurgeTenantResponse()
+        reaches_all = await self._purge_media(tenant.namespace_prefix)
+        return tenant_pb2.PurgeTenantResponse(reaches_all_servers=reaches_all)

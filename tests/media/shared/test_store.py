@@ -273,6 +273,19 @@ async def test_purge_needs_a_tenant(redis: RedisServer) -> None:
                 await store.purge(prefix)
 
 
+async def test_each_server_hears_of_a_purge_once_also_if_it_was_away(redis: RedisServer) -> None:
+    first, second = f"{TENANT}.", f"{TENANT[::-1]}."
+    async with connected(redis) as one, connected(redis) as other, connected(redis) as away:
+        heard = {store: list[str]() for store in (one, other, away)}
+        for store in (one, other, away):
+            store.on_purge(heard[store].append)
+        await away.close()
+        await asyncio.gather(one.purge(first), other.purge(second))
+        assert [sorted(heard[store]) for store in (one, other, away)] == [[first, second], [first, second], []]
+        await away.start()
+        await until(lambda: sorted(heard[away]) == [first, second])
+
+
 async def test_fails_at_once_without_redis_and_finds_it_again(tmp_path: Path) -> None:
     server, changes = RedisServer(tmp_path), list[bool]()
     try:

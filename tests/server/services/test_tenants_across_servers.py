@@ -1,4 +1,4 @@
-"""Tenants of two servers that share a Redis: quotas and uploads."""
+"""Tenants of two servers that share a Redis: quotas, uploads and purges."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -15,9 +15,9 @@ from grpc_health.v1 import health_pb2
 
 from glimpse.server.identity.api_keys import Caller, key_line
 from glimpse.server.settings import AccessSettings, MediaSettings
-from glimpse.v1 import chat_pb2_grpc, media_pb2, media_pb2_grpc
+from glimpse.v1 import chat_pb2_grpc, media_pb2, media_pb2_grpc, tenant_pb2, tenant_pb2_grpc
 from tests.media.shared.redis_server import RedisServer
-from tests.server.requests import request
+from tests.server.requests import request, user
 from tests.server.serving import echoing, health_stub, read_metric
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -51,6 +51,17 @@ class Client:
 
     async def ask(self, tenant: str) -> grpc.StatusCode:
         return await outcome(self.chat.CreateChatCompletion(request(), metadata=key(tenant)))
+
+    async def prefix_name(self, tenant: str) -> str:
+        """Under which name the engine caches the prompts of the tenant."""
+        wire = request(user("⟦cache_salt⟧"), max_completion_tokens=200)
+        answer = await self.chat.CreateChatCompletion(wire, metadata=key(tenant))
+        return answer.choices[0].message.content
+
+    async def purge(self, tenant: str) -> bool:
+        tenants: Any = tenant_pb2_grpc.TenantServiceStub(self.channel)
+        wire = tenant_pb2.PurgeTenantRequest(tenant=tenant)
+        return (await tenants.PurgeTenant(wire, metadata=key(tenant))).reaches_all_servers
 
     async def upload(self, tenant: str, data: bytes) -> str:
         parts: list[Any] = [{"header": {"sha256": sha256(data).digest()}}, {"chunk": data}]
@@ -127,6 +138,18 @@ async def test_tenant_over_its_limit_of_uploads_loses_its_oldest(clients: list[C
         assert [await client.find("stored", upload_id) for upload_id in uploads] == [NOT_FOUND, OK, OK]
         assert await client.find("acme", of_others) is OK
     assert await outcome(one.upload("stored", bytes(8000))) is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_purge_on_one_server_holds_on_the_other(clients: list[Client]):
+    one, other = clients
+    upload = await one.upload("acme", b"image")
+    before = {tenant: await other.prefix_name(tenant) for tenant in ("acme", "stored")}
+    assert await one.prefix_name("acme") == before["acme"]
+    assert await one.purge("acme")
+    for client in clients:
+        assert await client.prefix_name("acme") != before["acme"]
+        assert await client.prefix_name("stored") == before["stored"]
+        assert await client.find("acme", upload) is NOT_FOUND
 
 
 async def test_servers_count_alone_without_redis_and_say_so(clients: list[Client], redis: RedisServer):

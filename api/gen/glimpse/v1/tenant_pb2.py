@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17glimpse/v1/tenant.proto\x12\nglimpse.v1\x1a\x1fgoogle/api/field_behavior.proto\"2\n\x12PurgeTenantRequest\x12\x1c\n\x06tenant\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02R\x06tenant\"\x15\n\x13PurgeTenantResponse2_\n\rTenantService\x12N\n\x0bPurgeTenant\x12\x1e.glimpse.v1.PurgeTenantRequest\x1a\x1f.glimpse.v1.PurgeTenantResponseB>\n\nglimpse.v1B\x0bTenantProtoP\x01Z\x14glimpse/v1;glimpsev1\xaa\x02\nGlimpse.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17glimpse/v1/tenant.proto\x12\nglimpse.v1\x1a\x1fgoogle/api/field_behavior.proto\"2\n\x12PurgeTenantRequest\x12\x1c\n\x06tenant\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02R\x06tenant\"E\n\x13PurgeTenantResponse\x12.\n\x13reaches_all_servers\x18\x01 \x01(\x08R\x11reachesAllServers2_\n\rTenantService\x12N\n\x0bPurgeTenant\x12\x1e.glimpse.v1.PurgeTenantRequest\x1a\x1f.glimpse.v1.PurgeTenantResponseB>\n\nglimpse.v1B\x0bTenantProtoP\x01Z\x14glimpse/v1;glimpsev1\xaa\x02\nGlimpse.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,7 +38,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PURGETENANTREQUEST']._serialized_start=72
   _globals['_PURGETENANTREQUEST']._serialized_end=122
   _globals['_PURGETENANTRESPONSE']._serialized_start=124
-  _globals['_PURGETENANTRESPONSE']._serialized_end=145
-  _globals['_TENANTSERVICE']._serialized_start=147
-  _globals['_TENANTSERVICE']._serialized_end=242
+  _globals['_PURGETENANTRESPONSE']._serialized_end=193
+  _globals['_TENANTSERVICE']._serialized_start=195
+  _globals['_TENANTSERVICE']._serialized_end=290
 # @@protoc_insertion_point(module_scope)

@@ -12,5 +12,7 @@ class PurgeTenantRequest(_message.Message):
     def __init__(self, tenant: _Optional[str] = ...) -> None: ...
 
 class PurgeTenantResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("reaches_all_servers",)
+    REACHES_ALL_SERVERS_FIELD_NUMBER: _ClassVar[int]
+    reaches_all_servers: bool
+    def __init__(self, reaches_all_servers: _Optional[bool] = ...) -> None: ...

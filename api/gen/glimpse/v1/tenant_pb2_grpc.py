@@ -51,7 +51,11 @@ class TenantServiceServicer:
 
         Files and pixels are deleted. Cached prefixes and encoder outputs cannot be hit any more, and their memory is
         overwritten when it is needed. Requests of the tenant that are in progress go on, and may store what they carry:
-        end them first. Each server has caches of its own, so call this on each; a media store is purged by the first call.
+        end them first.
+
+        Servers that share a media store (`--media-store`) are all purged: those that are connected to it before this
+        returns, and others when they are connected again. Without one, call this on each server. While the store cannot be
+        reached, this server alone is purged, and the status is UNAVAILABLE.
 
         A caller may purge its own tenant; other tenants only with an admin key, otherwise the status is PERMISSION_DENIED.
         """
