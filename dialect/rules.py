@@ -73,6 +73,8 @@ class FieldRules:
     """The JSON types of its elements if it is a list, otherwise the same as `kinds`."""
     nullable: bool
     """Written as null if it is not set."""
+    null_elements: bool
+    """Elements of the list that are NaN, or messages in which nothing is set, are written as null."""
     float32s: bool
     """The bytes are packed little-endian float32 values, which are an array of numbers in JSON."""
     raw: bool
@@ -206,6 +208,7 @@ def field_rules(field: FieldDescriptor) -> FieldRules:
         kinds=_kinds(field, rule),
         element_kinds=_element_kinds(field) if field.is_repeated and not is_map(field) else _kinds(field, rule),
         nullable=rule.nullable,
+        null_elements=rule.null_elements,
         float32s=rule.float32s,
         raw=rule.raw,
         accept_scalar=rule.accept_scalar,

@@ -155,6 +155,8 @@ class TokenLogprobs(msgspec.Struct, frozen=True, kw_only=True):
     """Of the sampled token."""
     top: list[tuple[int, float]] = []
     """(token id, log-probability), most likely first."""
+    rank: int = 0
+    """Of a token of a prompt, among all tokens; 1 is the most likely."""
 
 
 class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -165,6 +167,8 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """New tokens, in order. An end token or stop token id that ended the answer is the last of them."""
     logprobs: list[TokenLogprobs] = []
     """One for each of `token_ids` if requested, else empty."""
+    prompt_logprobs: list[TokenLogprobs] = []
+    """One for each token of the prompt but the first, if requested. Set with the first token."""
     num_cached_tokens: int = 0
     """Prompt tokens found in the prefix cache. Set with the first token and with `finish`."""
     num_computed_prompt_tokens: int = 0

@@ -106,6 +106,13 @@ class SamplingParams:
     """Texts that end the answer. The front end handles them; the engine ignores them."""
     include_stop_str_in_output: bool = False
     """The answer ends with the text of `stop` that ended it, rather than before it."""
+    bad_words: tuple[str, ...] = ()
+    """Texts that the answer does not contain, at the start of a word or within one, as their own tokens spell them. The
+    front end spells them; the engine ignores them."""
+    bad_word_token_ids: tuple[tuple[int, ...], ...] = ()
+    """The spellings of `bad_words`, each at least one token. The last token of each never follows the others."""
+    allowed_token_ids: tuple[int, ...] = ()
+    """The only tokens that are generated; the model's end tokens must be among them to end the answer. Empty: all."""
     stop_token_ids: tuple[int, ...] = ()
     """Token ids that end the answer, in addition to the model's end tokens. They are not part of the text."""
     min_tokens: int = 0
@@ -114,6 +121,9 @@ class SamplingParams:
     """The model's end tokens do not end the answer."""
     logprobs: int | None = None
     """k: returns the log-probability of each token and those of the k most likely ones. None: returns none."""
+    prompt_logprobs: int | None = None
+    """k: returns the log-probability of each token of the prompt and those of the k most likely ones at its position.
+    The whole prompt is computed then, whatever is cached. None: returns none."""
     grammar: Grammar | None = None
     """Constrains the whole answer, unless `max_tokens` cuts it. None: unconstrained."""
     reasoning_budget: ReasoningBudget | None = None
@@ -137,6 +147,8 @@ class SamplingParams:
         return bool(
             self.has_penalties
             or self.logit_bias
+            or self.allowed_token_ids
+            or self.bad_word_token_ids
             or self.min_tokens
             or (self.grammar is not None and self.grammar.trigger is None)
             or self.reasoning_budget is not None

@@ -82,6 +82,8 @@ class Schemas:
         element = self._element(descriptor)
         if not field.is_list:
             return element | _bounds(field, "minimum", "maximum")
+        if field.null_elements:
+            element = _any_of([element, _NULL])
         array = {"type": "array", "items": element} | _bounds(field, "minItems", "maxItems")
         return _any_of([element, array]) if field.accept_scalar else array
 

@@ -133,7 +133,9 @@ class CompletionRequest:
     include_usage: bool
     """A stream ends with a message that reports the usage."""
     echo: bool
-    """Each completion begins with its prompt."""
+    """Each completion begins with its prompt. With log-probabilities, those of the prompt come first."""
+    num_prompt_logprobs: int | None = None
+    """k: the response has those of the prompt apart, with k of the most likely tokens at each position."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

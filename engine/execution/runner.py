@@ -22,6 +22,7 @@ from glimpse.engine.execution.in_flight import (
     guard_memory,
 )
 from glimpse.engine.execution.pooling import PooledStep, SequencePooler, pool_chunks
+from glimpse.engine.execution.prompt_scores import PromptScorer, ScoredStep, score_chunks
 from glimpse.engine.execution.reasoning_limiter import ReasoningLimiter
 from glimpse.engine.execution.sampler import SequenceSampler
 from glimpse.engine.grammar.matcher import GrammarCompiler, Matcher
@@ -53,6 +54,8 @@ class RunningSequence:
     sampler: SequenceSampler
     pooler: SequencePooler | None = None
     """Of a sequence that pools instead of sampling."""
+    scorer: PromptScorer | None = None
+    """Of a sequence whose prompt is scored."""
 
 
 class RecordedDecode(Protocol):
@@ -165,11 +168,13 @@ class ModelRunner:
         if not plan.chunks:
             return CompletedStep(StepResult())
         batch = self._make_batch(plan.chunks)
-        poolers = self._poolers(plan.chunks)
-        if not poolers:
+        poolers, scorers = self._poolers(plan.chunks), self._scorers(plan.chunks)
+        if not poolers and not scorers:
             return self._sample(plan.chunks, self._compute(batch))
         hidden = self._model.hidden_states(batch, self._cache, self._encoder_outputs)
         step = self._sample(plan.chunks, self._model.logits_of_rows(hidden[batch.sampled_rows]))
+        if scorers:
+            step = ScoredStep(step, score_chunks(plan.chunks, scorers, hidden, self._model.logits_of_rows))
         pooled = pool_chunks(
             plan.chunks, poolers, hidden, norm=self._model.decoder.norm, head=self._model.logits_of_rows
         )
@@ -192,7 +197,10 @@ class ModelRunner:
         pooler = None
         if start.pooling is not None:
             pooler = SequencePooler(start.pooling, num_prompt_tokens=len(start.prompt_token_ids))
-        return RunningSequence(layout=layout, sampler=sampler, pooler=pooler)
+        num_top, scorer = start.sampling.prompt_logprobs, None
+        if num_top is not None and not start.generated_token_ids:
+            scorer = PromptScorer(start.prompt_token_ids, num_top)
+        return RunningSequence(layout=layout, sampler=sampler, pooler=pooler, scorer=scorer)
 
     def _encode(self, media: Sequence[Encode]) -> Mapping[bytes, Tensor]:
         uploaded = {
@@ -226,6 +234,15 @@ class ModelRunner:
         """Sequence id → pooler, of the chunks whose sequences pool."""
         pairs = ((chunk.sequence_id, self._sequences[chunk.sequence_id].pooler) for chunk in chunks)
         return {sequence_id: pooler for sequence_id, pooler in pairs if pooler is not None}
+
+    def _scorers(self, chunks: Sequence[SequenceChunk]) -> dict[int, PromptScorer]:
+        """Sequence id → scorer, of the chunks with tokens of a prompt that is scored."""
+        pairs = ((chunk, self._sequences[chunk.sequence_id].scorer) for chunk in chunks)
+        return {
+            chunk.sequence_id: scorer
+            for chunk, scorer in pairs
+            if scorer is not None and chunk.start < scorer.num_prompt_tokens
+        }
 
     def _with_embeddings(
         self, step: InFlightStep, pooled: Mapping[int, Tensor], poolers: Mapping[int, SequencePooler]

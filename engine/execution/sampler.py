@@ -1,9 +1,10 @@
 """Samples tokens from logits on the host.
 
-A row is adjusted (grammar, reasoning budget, min_tokens, logit_bias, then penalties), its log-probabilities are read,
-and a token is chosen: the argmax, or a draw from the softmax after temperature, min_p, top_k and top_p. The draw is an
-inverse transform over the tokens from most to least likely, so a shortlist of the most likely tokens nearly always
-contains it; otherwise the whole row is sorted. Rows that need nothing but the argmax share one and cost nothing else.
+A row is adjusted (grammar, reasoning budget, min_tokens, bans, logit_bias, then penalties), its log-probabilities are
+read, and a token is chosen: the argmax, or a draw from the softmax after temperature, min_p, top_k and top_p. The draw
+is an inverse transform over the tokens from most to least likely, so a shortlist of the most likely tokens nearly
+always contains it; otherwise the whole row is sorted. Rows that need nothing but the argmax share one and cost nothing
+else.
 """
 
 import math
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 
 from glimpse.engine.execution.reasoning_limiter import ReasoningLimiter
+from glimpse.engine.execution.token_bans import TokenBans
 from glimpse.engine.grammar.lark import GrammarError
 from glimpse.engine.grammar.matcher import BoolArray, Matcher
 from glimpse.engine.plan import Sample
@@ -61,6 +63,7 @@ class SequenceSampler:
         self._matcher = matcher
         self._limiter = limiter
         self._grammar_start = grammar_start
+        self._bans = TokenBans(sampling)
         self._generated: Counter[int] = Counter()
         self._prompt_token_ids = frozenset(prompt_token_ids) if sampling.repetition_penalty != 1.0 else frozenset[int]()
         ignores_eos = sampling.ignore_eos and matcher is None  # a grammar's end is an end
@@ -108,9 +111,11 @@ class SequenceSampler:
         return allowed
 
     def adjust(self, row: Tensor) -> None:
-        """Applies min_tokens, logit_bias and penalties to one row of logits in place, float32 [vocab_size]."""
+        """Applies min_tokens, bans, logit_bias and penalties to one row of logits in place, float32 [vocab_size]."""
         if self._bans_ends:
             row[self._end_token_ids] = float("-inf")
+        if self._bans and not self._is_forced and not self._bans.apply(row) and self.failure is None:
+            self.failure = "allowed_token_ids and bad_words leave no token that may follow"
         if self.sampling.logit_bias:
             token_ids = list(self.sampling.logit_bias)
             row[token_ids] += row.new_tensor(list(self.sampling.logit_bias.values()))
@@ -122,6 +127,7 @@ class SequenceSampler:
         self.num_generated += 1
         if self.sampling.has_penalties:
             self._generated[token_id] += 1
+        self._bans.append_token(token_id)
         if self._limiter is not None:
             self._limiter.append_token(token_id)
         is_matched = self.failure is None and self.num_generated > self._grammar_start
@@ -135,8 +141,13 @@ class SequenceSampler:
         return self._uniforms[self.num_generated]
 
     @property
+    def _is_forced(self) -> bool:
+        """The reasoning budget has chosen the next token."""
+        return self._limiter is not None and self._limiter.forced_token_id is not None
+
+    @property
     def _bans_ends(self) -> bool:
-        if self._limiter is not None and self._limiter.forced_token_id is not None:
+        if self._is_forced:
             return False  # a closing tag is no end, even if it is one of `stop_token_ids`
         is_early = self.num_generated < self.sampling.min_tokens
         return is_early and bool(self._end_token_ids) and self._matcher is None
@@ -145,7 +156,7 @@ class SequenceSampler:
     def _changes_logits(self) -> bool:
         sampling = self.sampling
         is_constrained = self._matcher is not None or self._limiter is not None
-        return self._bans_ends or bool(sampling.logit_bias) or sampling.has_penalties or is_constrained
+        return bool(self._bans_ends or sampling.logit_bias or self._bans or sampling.has_penalties or is_constrained)
 
     def _penalise(self, row: Tensor) -> None:
         sampling = self.sampling

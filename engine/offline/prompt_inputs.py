@@ -106,8 +106,10 @@ def check_sampling(sampling: SamplingParams, field: str) -> None:
         "repetition_penalty": 0 < sampling.repetition_penalty <= 100,
         "logit_bias": all(-100 <= bias <= 100 for bias in sampling.logit_bias.values()),
         "stop": all(sampling.stop),
+        "bad_words": all(sampling.bad_words),
         "min_tokens": 0 <= sampling.min_tokens <= sampling.max_tokens,
         "logprobs": sampling.logprobs is None or 0 <= sampling.logprobs <= 20,
+        "prompt_logprobs": sampling.prompt_logprobs is None or 0 <= sampling.prompt_logprobs <= 20,
     }
     for name, is_within in within.items():
         if not is_within:

@@ -63,7 +63,7 @@ class RequestBuilder:
         samplings = _one_for_each(sampling_params, len(requests))
         self._check_grammars(samplings)
         return [
-            self._generate(request, media, sampling)
+            self._generate(request, media, self._spelled(sampling))
             for (request, media), sampling in zip(self._with_media(requests), samplings, strict=True)
         ]
 
@@ -91,6 +91,10 @@ class RequestBuilder:
             self._check_media(request)
         media = iter(self._media.load([medium for request in requests for medium in request.media]))
         return [(request, list(itertools.islice(media, len(request.media)))) for request in requests]
+
+    def _spelled(self, sampling: SamplingParams) -> SamplingParams:
+        words = self._prompts.tokenizer.spell_words(sampling.bad_words)
+        return replace(sampling, bad_word_token_ids=words) if words else sampling
 
     def _check_grammars(self, samplings: Sequence[SamplingParams]) -> None:
         for grammar in {sampling.grammar for sampling in samplings if sampling.grammar is not None}:

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol import Embed, FinishReason, Generate, TokenEvent
 from glimpse.engine.scheduling.core import Core
-from glimpse.engine.text.output_processor import OutputProcessor, TokenText
+from glimpse.engine.text.output_processor import OutputProcessor, TokenText, prompt_token_texts
 from glimpse.engine.text.tokenizer import Tokenizer
 
 
@@ -37,6 +37,8 @@ class RequestOutput:
     """The prompt, with as many placeholder tokens as each medium has tokens."""
     outputs: list[CompletionOutput]
     """Its completions; always one for now."""
+    prompt_logprobs: list[TokenText] | None = None
+    """Log-probabilities of the prompt's tokens, NaN for the first; None unless requested."""
     num_cached_tokens: int
     """Prompt tokens found in the prefix cache."""
 
@@ -81,12 +83,14 @@ class _InProgress:
     """A completion in progress."""
 
     request: Generate
+    tokenizer: Tokenizer
     processor: OutputProcessor
     text: str = ""
     token_ids: list[int] = field(default_factory=list[int])
     tokens: list[TokenText] = field(default_factory=list[TokenText])
     num_cached_tokens: int = 0
     finish: FinishReason | None = None
+    prompt_tokens: list[TokenText] | None = None
 
 
 def run_batch(core: Core, requests: Sequence[Generate], tokenizer: Tokenizer, *, progress: bool) -> list[RequestOutput]:
@@ -104,6 +108,7 @@ def run_batch(core: Core, requests: Sequence[Generate], tokenizer: Tokenizer, *,
     completions = {
         request.request_id: _InProgress(
             request=request,
+            tokenizer=tokenizer,
             processor=OutputProcessor(
                 tokenizer,
                 stop=request.sampling.stop,
@@ -178,6 +183,9 @@ def _add(completion: _InProgress, event: TokenEvent) -> None:
     completion.tokens += delta.tokens
     completion.num_cached_tokens = max(completion.num_cached_tokens, event.num_cached_tokens)
     completion.finish = delta.finish
+    prompt = completion.request.token_ids
+    if completion.request.sampling.prompt_logprobs is not None and (event.prompt_logprobs or len(prompt) == 1):
+        completion.prompt_tokens = list(prompt_token_texts(completion.tokenizer, prompt, event.prompt_logprobs))
 
 
 def _output(completion: _InProgress) -> RequestOutput:
@@ -191,6 +199,7 @@ def _output(completion: _InProgress) -> RequestOutput:
     return RequestOutput(
         prompt_token_ids=completion.request.token_ids,
         outputs=[output],
+        prompt_logprobs=completion.prompt_tokens,
         num_cached_tokens=completion.num_cached_tokens,
     )
 

@@ -170,6 +170,10 @@ class Core:
                 for sample in samples
                 if sample.logprob is not None
             ],
+            prompt_logprobs=[
+                TokenLogprobs(logprob=score.logprob, top=list(score.top), rank=score.rank)
+                for score in (outcome.prompt_scores if is_first else ())
+            ],
             num_cached_tokens=sequence.num_cached_tokens if finish or is_first else 0,
             num_computed_prompt_tokens=sequence.num_prompt_tokens if finish else 0,
             num_encoded_media=len(sequence.encoded_keys) if is_first else 0,

@@ -154,6 +154,8 @@ class Sequence:
     def needs_all_states(self) -> bool:
         """Every token of the prompt must be computed for it, even if its KV is in a cache."""
         pooling = self.pooling
+        if self.sampling.prompt_logprobs is not None:
+            return True
         return pooling is not None and pooling.mode is PoolingMode.MEAN and not pooling.token_ids
 
     @property
@@ -312,6 +314,8 @@ def _check_sampling(sampling: SamplingParams, vocab_size: int) -> None:
     parameters = (
         ("logit_bias", sampling.logit_bias),
         ("stop_token_ids", sampling.stop_token_ids),
+        ("allowed_token_ids", sampling.allowed_token_ids),
+        ("bad_words", [token_id for word in sampling.bad_word_token_ids for token_id in word]),
         ("reasoning_budget", () if budget is None else budget.closing_token_ids),
     )
     for name, token_ids in parameters:

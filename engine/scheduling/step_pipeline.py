@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
 from glimpse.engine.errors import EngineError, EngineErrorCode, OutOfDeviceMemoryError
-from glimpse.engine.plan import CompletedStep, InFlightStep, Sample, StepPlan, StepResult
+from glimpse.engine.plan import CompletedStep, InFlightStep, PromptScore, Sample, StepPlan, StepResult
 from glimpse.engine.scheduling.scheduler import Scheduler
 from glimpse.engine.scheduling.sequence import Sequence
 from glimpse.engine.scheduling.step_builder import EMPTY_STEP, ScheduledStep
@@ -46,6 +46,8 @@ class SequenceOutcome:
     sequence: Sequence
     """Already has the new tokens."""
     samples: Many[Sample] = ()
+    prompt_scores: Many[PromptScore] = ()
+    """Of all tokens of the prompt but the first, with the first sample, if requested."""
     embedding: bytes | None = None
     """Of a sequence that pools and whose prompt is computed, float32 and little-endian."""
     error: EngineError | None = None
@@ -216,7 +218,12 @@ class StepPipeline:
         # Sequences without a sample in this step were dropped from it: their misprediction does not affect `_ahead`.
         self._mispredicted = (result.mispredicted & samples.keys()) | self._begin_grammars(sampled)
         return [
-            SequenceOutcome(sequence=sequence, samples=own, error=_sampling_error(result, sequence))
+            SequenceOutcome(
+                sequence=sequence,
+                samples=own,
+                prompt_scores=result.prompt_scores.get(sequence.sequence_id, ()),
+                error=_sampling_error(result, sequence),
+            )
             for sequence, own in sampled
         ]
 

@@ -3,6 +3,7 @@
 Used by the server and by the offline API. Cancelling the request after a stop string is the caller's task.
 """
 
+import math
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,32 @@ class TokenText:
     logprob: float
     top: tuple[TopToken, ...] = ()
     """The most likely tokens at its position, in descending order."""
+    rank: int = 0
+    """Of a token of a prompt, among all tokens; 1 is the most likely."""
+
+
+def prompt_token_texts(
+    tokenizer: Tokenizer, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs]
+) -> tuple[TokenText, ...]:
+    """Returns the decoded tokens of a prompt. The log-probability of the first is NaN: nothing is before it.
+
+    Args:
+        tokenizer: The checkpoint's.
+        token_ids: The prompt, at least one token.
+        logprobs: Of all tokens but the first.
+    """
+    first = TokenLogprobs(logprob=math.nan)
+    pairs = zip(token_ids, (first, *logprobs), strict=True)
+    return tuple(_token_text(tokenizer, token_id, own) for token_id, own in pairs)
+
+
+def _token_text(tokenizer: Tokenizer, token_id: int, logprobs: TokenLogprobs) -> TokenText:
+    def decoded(token_id: int) -> tuple[str, bytes]:
+        return tokenizer.token_text(token_id), tokenizer.token_bytes(token_id)
+
+    top = tuple(TopToken(other, *decoded(other), logprob) for other, logprob in logprobs.top)
+    text, data = decoded(token_id)
+    return TokenText(token_id=token_id, text=text, bytes=data, logprob=logprobs.logprob, top=top, rank=logprobs.rank)
 
 
 class TextDelta(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +138,7 @@ class OutputProcessor:
         text = ""
         for index, token_id in enumerate(token_ids):
             if self._logprobs is not None:
-                self._withheld.append((self._num_decoded, self._token_text(token_id, logprobs[index])))
+                self._withheld.append((self._num_decoded, _token_text(self._tokenizer, token_id, logprobs[index])))
             new = self._detokenizer.feed((token_id,))
             self._num_decoded += len(new)
             text += self._stops.feed(new)
@@ -125,11 +152,3 @@ class OutputProcessor:
         while self._withheld and (release_all or self._withheld[0][0] < self._num_released):
             released.append(self._withheld.popleft()[1])
         return tuple(released)
-
-    def _token_text(self, token_id: int, logprobs: TokenLogprobs) -> TokenText:
-        top = tuple(TopToken(other, *self._decode(other), logprob) for other, logprob in logprobs.top)
-        text, data = self._decode(token_id)
-        return TokenText(token_id=token_id, text=text, bytes=data, logprob=logprobs.logprob, top=top)
-
-    def _decode(self, token_id: int) -> tuple[str, bytes]:
-        return self._tokenizer.token_text(token_id), self._tokenizer.token_bytes(token_id)

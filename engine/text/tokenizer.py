@@ -78,6 +78,13 @@ class Tokenizer:
         """
         return _encode_fast(self._plain if is_first else self._continuing, text)
 
+    def spell_words(self, words: Iterable[str]) -> tuple[tuple[int, ...], ...]:
+        """Returns the tokens of each word, where it continues a text and after a space, without duplicates."""
+        bare = (word.lstrip() or word for word in words)
+        texts = (text for word in bare for text in (word, f" {word}"))
+        spelled = (tuple(self.encode_plain(text, is_first=False)) for text in texts)
+        return tuple(dict.fromkeys(token_ids for token_ids in spelled if token_ids))
+
     def exceeds(self, text: str, max_tokens: int) -> bool:
         """Returns whether a text certainly has more tokens, without encoding much more than `max_tokens` of them.
 

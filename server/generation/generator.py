@@ -16,7 +16,7 @@ import msgspec
 from glimpse.engine.ipc.client import EngineClient
 from glimpse.engine.protocol import Generate, Ready, Sibling, TokenEvent
 from glimpse.engine.sampling_params import GrammarKind, ReasoningBudget, ReasoningTags, SamplingParams
-from glimpse.engine.text.output_processor import OutputProcessor, TokenText
+from glimpse.engine.text.output_processor import OutputProcessor, TokenText, prompt_token_texts
 from glimpse.engine.text.reasoning import ReasoningFormat
 from glimpse.engine.text.tokenizer import Tokenizer
 from glimpse.media.cache.request_media import MediaUsage
@@ -85,6 +85,9 @@ class CompletionDelta(msgspec.Struct, frozen=True, kw_only=True):
     """All tokens generated; empty unless the request asks for them."""
     prompt_token_ids: Sequence[int] = ()
     """The completion's prompt, the same in every delta; empty unless the request asks for it."""
+    prompt_tokens: tuple[TokenText, ...] = ()
+    """All tokens of the completion's prompt with log-probabilities, in its first delta; empty unless the request asks
+    for them."""
 
 
 class CompletionGenerator:
@@ -155,7 +158,7 @@ class CompletionGenerator:
                 for index, prompt in enumerate(prompts)
             ]
             deltas = await stack.enter_async_context(aclosing(merge_streams(streams)))
-            async for prompt_index, completion_index, delta in deltas:
+            async for prompt_index, completion_index, delta, event in deltas:
                 index = prompt_index * request.num_completions + completion_index
                 timer.observe_tokens(index, delta.num_tokens, queue=delta.queue_seconds, encode=delta.encode_seconds)
                 ticket.end_waiting()
@@ -176,6 +179,7 @@ class CompletionGenerator:
                     videos=prompts[prompt_index].videos,
                     token_ids=delta.token_ids if request.return_token_ids else (),
                     prompt_token_ids=prompts[prompt_index].token_ids if request.return_token_ids else (),
+                    prompt_tokens=self._prompt_tokens(request, prompts[prompt_index], event),
                 )
             self._metrics.count_encoder_cache_hits(counter.encoder_cache_hits)
 
@@ -192,8 +196,9 @@ class CompletionGenerator:
         constraints: OutputConstraints,
         sender: "_Sender",
         deadline: float | None,
-    ) -> AsyncGenerator[tuple[int, int, ParsedDelta], None]:
-        """Yields the deltas of one prompt's completions, each with the prompt's index and its completion's."""
+    ) -> AsyncGenerator[tuple[int, int, ParsedDelta, TokenEvent], None]:
+        """Yields the deltas of one prompt's completions, each after the prompt's index and its completion's, and before
+        the event that it was made from."""
         reasoning = self._reasoning_tags(request, prompt)
         sampling = self._sampling(request, constraints, reasoning)
         generate = self._engine_request(request, prompt, sampling, sender)
@@ -213,9 +218,18 @@ class CompletionGenerator:
                     if running:
                         # Stop strings are matched here, so the engine may still be generating this completion.
                         self._engine.cancel(event.request_id)
-                yield prompt_index, index, delta
+                yield prompt_index, index, delta, event
                 if not running:
                     return
+
+    def _prompt_tokens(
+        self, request: GenerationRequest, prompt: LoadedPrompt, event: TokenEvent
+    ) -> tuple[TokenText, ...]:
+        # Set with the first token. A prompt of one token has no log-probabilities.
+        is_first = bool(event.prompt_logprobs) or len(prompt.token_ids) == 1
+        if request.sampling.prompt_logprobs is None or not is_first:
+            return ()
+        return prompt_token_texts(self._tokenizer, prompt.token_ids, event.prompt_logprobs)
 
     def _reasoning_tags(self, request: GenerationRequest, prompt: LoadedPrompt) -> ReasoningTags | None:
         """Returns the tags between which the completions of a prompt may reason; None if they do not."""
@@ -262,7 +276,8 @@ class CompletionGenerator:
                 max_tokens=request.reasoning.max_tokens,
                 closing_token_ids=tuple(self._tokenizer.encode(reasoning.closing)),
             )
-        return replace(request.sampling, grammar=grammar, reasoning_budget=budget)
+        words = self._tokenizer.spell_words(request.sampling.bad_words)
+        return replace(request.sampling, grammar=grammar, reasoning_budget=budget, bad_word_token_ids=words)
 
     def _engine_request(
         self, request: GenerationRequest, prompt: LoadedPrompt, sampling: SamplingParams, sender: "_Sender"

@@ -187,6 +187,7 @@ def _served_model(
             has_switch="enable_thinking" in prompts.template_source,
         ),
         sampling=checkpoint.sampling,
+        digest=checkpoint.digest,
     )
 
 

@@ -1,9 +1,11 @@
 """Finds the checkpoint that the server serves."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from glimpse import __version__
 from glimpse.engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
 from glimpse.engine.families.companions import resolve_companions
 from glimpse.engine.families.registry import load_model_config
@@ -24,6 +26,13 @@ class Checkpoint:
     """Names that requests may give as `model`; at least one."""
     sampling: SamplingDefaults
     """Of requests that do not set them."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of the version of Glimpse and of the model's configuration, its companions' included."""
+        folders = (self.path, *(Path(folder) for folder in self.folders.values()))
+        configs = b"\0".join((folder / "config.json").read_bytes() for folder in folders)
+        return hashlib.sha256(__version__.encode() + b"\0" + configs).hexdigest()
 
 
 def find_checkpoint(settings: EngineSettings) -> Checkpoint:

@@ -185,7 +185,13 @@ def _field_writer(field: FieldRules) -> Write:
     write = _element_writer(descriptor)
     if not field.is_list:
         return write
+    if field.null_elements:
+        return lambda elements: [None if _is_absent(element) else write(element) for element in elements]
     return lambda elements: [write(element) for element in elements]
+
+
+def _is_absent(element: float | Message) -> bool:
+    return not element.ByteSize() if isinstance(element, Message) else element != element
 
 
 def _element_writer(field: FieldDescriptor) -> Write:

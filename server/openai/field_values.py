@@ -1,5 +1,6 @@
 """Reads JSON values into the fields of a message: scalars, messages, lists and maps."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -91,6 +92,7 @@ def _message_setter(field: FieldDescriptor, read_message: ReadMessage) -> Setter
 def _list_setter(field: FieldRules, read_message: ReadMessage) -> Setter:
     name = field.descriptor.name
     append = _appender(field.descriptor, read_message)
+    append_absent = _append_message if field.descriptor.message_type is not None else _append_nan
     is_single = _single_element_test(field)
 
     def set_field(message: Message, value: Any, path: FieldPath, context: DecodeContext) -> None:
@@ -99,11 +101,22 @@ def _list_setter(field: FieldRules, read_message: ReadMessage) -> Setter:
             append(elements, value, path, context)
         elif type(value) is list:
             for index, element in enumerate(value):
-                append(elements, element, (path, index), context)
+                if element is None and field.null_elements:
+                    append_absent(elements)
+                else:
+                    append(elements, element, (path, index), context)
         else:
             raise wrong_type(field.kinds, value, path)
 
     return set_field
+
+
+def _append_message(elements: Any) -> None:
+    elements.add()
+
+
+def _append_nan(elements: Any) -> None:
+    elements.append(math.nan)
 
 
 def _single_element_test(field: FieldRules) -> Callable[[Any], bool]:

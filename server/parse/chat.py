@@ -11,7 +11,6 @@ from glimpse.engine.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.sampling_params import GrammarKind
 from glimpse.engine.text.conversation import ToolMode
 from glimpse.media.kind import MediaKind
-from glimpse.server.parse.content import parse_conversation
 from glimpse.server.parse.generation import (
     DEFAULT_MAX_TOKENS,
     NO_DEFAULTS,
@@ -94,10 +93,17 @@ def parse_chat(
     )
 
 
-def parse_count(request: chat_pb2.CountTokensRequest, *, max_media: Mapping[MediaKind, int]) -> Conversation:
-    """Parses a request to count tokens. Raises InvalidRequest."""
+def parse_count(
+    request: chat_pb2.CountTokensRequest,
+    *,
+    max_media: Mapping[MediaKind, int],
+    reasoning: ReasoningSupport = NO_REASONING,
+) -> Conversation:
+    """Parses a request to count tokens; the arguments are those of `parse_chat`. Raises InvalidRequest."""
     check_bounds(request)
-    return parse_conversation(request.messages, max_media=max_media, model=request.model)
+    tools = parse_tools(request)
+    shown = tools.definitions if tools.choice is not ToolMode.NONE else ()
+    return with_effort(parse_prompt(request, tools=shown, max_media=max_media), request.reasoning_effort, reasoning)
 
 
 def check_bounds(request: Message) -> None:

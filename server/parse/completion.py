@@ -38,9 +38,8 @@ def parse_completion(
         raise InvalidRequest("generation.n", f"expected at most {MAX_COMPLETIONS} completions for all prompts together")
     sampling = _parse_sampling(request, vocab_size, defaults)
     if request.echo and sampling.logprobs is not None:
-        raise InvalidRequest(
-            "echo", "cannot be combined with logprobs: prompt tokens have no log-probabilities", "unsupported"
-        )
+        num_top = max(sampling.logprobs, sampling.prompt_logprobs or 0)
+        sampling = replace(sampling, prompt_logprobs=num_top)
     return CompletionRequest(
         generation=GenerationRequest(
             prompts=tuple(
@@ -58,6 +57,9 @@ def parse_completion(
         ),
         include_usage=request.stream_options.include_usage,
         echo=request.echo,
+        num_prompt_logprobs=request.generation.prompt_logprobs
+        if request.generation.HasField("prompt_logprobs")
+        else None,
     )
 
 

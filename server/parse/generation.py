@@ -18,6 +18,7 @@ TENANT_LIMIT = "tenant_limit"
 """The reason of requests that the server would serve, but not for this tenant."""
 MAX_LOGIT_BIAS = 100.0
 MAX_STOP_CHARACTERS = 4096
+MAX_BAD_WORD_CHARACTERS = 256
 
 
 def parse_generation(
@@ -51,10 +52,13 @@ def parse_generation(
         seed=options.seed if options.HasField("seed") else None,
         stop=_parse_stop(options),
         include_stop_str_in_output=options.include_stop_str_in_output,
-        stop_token_ids=_parse_stop_token_ids(options, vocab_size),
+        bad_words=_parse_bad_words(options),
+        allowed_token_ids=_parse_token_ids(options.allowed_token_ids, vocab_size, "generation.allowed_token_ids"),
+        stop_token_ids=_parse_token_ids(options.stop_token_ids, vocab_size, "generation.stop_token_ids"),
         min_tokens=options.min_tokens,
         ignore_eos=options.ignore_eos,
         logprobs=_parse_logprobs(options),
+        prompt_logprobs=options.prompt_logprobs if options.HasField("prompt_logprobs") else None,
     )
 
 
@@ -108,9 +112,18 @@ def _parse_stop(options: generation_pb2.GenerationOptions) -> tuple[str, ...]:
     return tuple(options.stop)
 
 
-def _parse_stop_token_ids(options: generation_pb2.GenerationOptions, vocab_size: int) -> tuple[int, ...]:
-    check_token_ids(options.stop_token_ids, vocab_size, "generation.stop_token_ids")
-    return tuple(options.stop_token_ids)
+def _parse_bad_words(options: generation_pb2.GenerationOptions) -> tuple[str, ...]:
+    for index, text in enumerate(options.bad_words):
+        if not 0 < len(text) <= MAX_BAD_WORD_CHARACTERS:
+            message = f"expected a string of 1 to {MAX_BAD_WORD_CHARACTERS} characters, got {len(text)}"
+            raise InvalidRequest(f"generation.bad_words[{index}]", message)
+    return tuple(options.bad_words)
+
+
+def _parse_token_ids(token_ids: Iterable[int], vocab_size: int, field: str) -> tuple[int, ...]:
+    parsed = tuple(token_ids)
+    check_token_ids(parsed, vocab_size, field)
+    return parsed
 
 
 def _parse_logprobs(options: generation_pb2.GenerationOptions) -> int | None:

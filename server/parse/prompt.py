@@ -24,7 +24,7 @@ _RESERVED_VARIABLES = frozenset(
 
 
 def parse_prompt(
-    request: chat_pb2.CreateChatCompletionRequest | tokenizer_pb2.TokenizeRequest,
+    request: chat_pb2.CreateChatCompletionRequest | chat_pb2.CountTokensRequest | tokenizer_pb2.TokenizeRequest,
     *,
     tools: Sequence[ToolDefinition],
     max_media: Mapping[MediaKind, int],
@@ -37,6 +37,7 @@ def parse_prompt(
 def with_options(
     conversation: Conversation,
     request: chat_pb2.CreateChatCompletionRequest
+    | chat_pb2.CountTokensRequest
     | tokenizer_pb2.TokenizeRequest
     | embedding_pb2.CreateEmbeddingsRequest,
     *,

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from glimpse.engine.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
 from glimpse.server.parse.json_text import parse_object
@@ -22,7 +22,10 @@ _MODES = {
 }
 
 
-def parse_tools(request: chat_pb2.CreateChatCompletionRequest) -> Tools:
+_Request: TypeAlias = chat_pb2.CreateChatCompletionRequest | chat_pb2.CountTokensRequest
+
+
+def parse_tools(request: _Request) -> Tools:
     """Parses the tools of a request. Raises InvalidRequest."""
     if not request.tools:
         _check_no_tool_choice(request)
@@ -32,16 +35,22 @@ def parse_tools(request: chat_pb2.CreateChatCompletionRequest) -> Tools:
     return Tools(
         definitions=definitions,
         choice=_parse_choice(request, definitions),
-        parallel=request.parallel_tool_calls if request.HasField("parallel_tool_calls") else True,
+        parallel=_allows_parallel_calls(request),
     )
 
 
-def _check_no_tool_choice(request: chat_pb2.CreateChatCompletionRequest) -> None:
+def _allows_parallel_calls(request: _Request) -> bool:
+    if isinstance(request, chat_pb2.CountTokensRequest) or not request.HasField("parallel_tool_calls"):
+        return True
+    return request.parallel_tool_calls
+
+
+def _check_no_tool_choice(request: _Request) -> None:
     choice = request.tool_choice
     chooses_none = choice.WhichOneof("choice") == "mode" and choice.mode == chat_pb2.TOOL_CHOICE_MODE_NONE
     if request.HasField("tool_choice") and not chooses_none:
         raise InvalidRequest("tool_choice", "only allowed with tools")
-    if request.HasField("parallel_tool_calls"):
+    if isinstance(request, chat_pb2.CreateChatCompletionRequest) and request.HasField("parallel_tool_calls"):
         raise InvalidRequest("parallel_tool_calls", "only allowed with tools")
 
 
@@ -85,7 +94,7 @@ def _check_unique_names(definitions: Sequence[ToolDefinition]) -> None:
         seen.add(definition.name)
 
 
-def _parse_choice(request: chat_pb2.CreateChatCompletionRequest, definitions: Sequence[ToolDefinition]) -> ToolChoice:
+def _parse_choice(request: _Request, definitions: Sequence[ToolDefinition]) -> ToolChoice:
     choice = request.tool_choice
     match choice.WhichOneof("choice"):
         case None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from glimpse.engine.text.output_processor import TokenText
+from glimpse.engine.text.output_processor import TokenText, TopToken
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.kind import MediaKind
 from glimpse.server.generation.completion_parser import CompletionFinishReason
@@ -31,6 +31,8 @@ class CompletionHead:
     created: int
     """Seconds since 1970-01-01 UTC."""
     model: str
+    system_fingerprint: str = ""
+    """What computes the answer; see chat.proto."""
     service_tier: chat_pb2.ServiceTier | None = None
     """None: not reported."""
 
@@ -52,13 +54,15 @@ def render_response(
         videos=render_videos(deltas[-1].videos),
         metadata=request.metadata,
         service_tier=head.service_tier,
+        system_fingerprint=head.system_fingerprint,
         prompt_token_ids=deltas[0].prompt_token_ids,
+        prompt_logprobs=render_prompt_logprobs(by_index[0]),
     )
 
 
 def rendering_size(deltas: Sequence[CompletionDelta]) -> int:
     """Estimates the bytes of a response; rendering takes time in proportion."""
-    num_alternatives = sum(len(token.top) for delta in deltas for token in delta.tokens)
+    num_alternatives = sum(len(token.top) for delta in deltas for token in (*delta.tokens, *delta.prompt_tokens))
     num_prompt_tokens = max((len(delta.prompt_token_ids) for delta in deltas), default=0)
     return _DELTA_BYTES * (len(deltas) + num_alternatives) + _TOKEN_ID_BYTES * num_prompt_tokens
 
@@ -117,6 +121,7 @@ class ChunkRenderer:
             chunk = self._chunk(choice, videos=delta.videos if first else ())
             if first:
                 chunk.prompt_token_ids.extend(delta.prompt_token_ids)
+                chunk.prompt_logprobs.extend(render_prompt_logprobs([delta]))
             yield chunk
         if delta.finish_reason is not None:
             end = chat_pb2.ChunkChoice(
@@ -140,6 +145,7 @@ class ChunkRenderer:
             choices=choices,
             videos=render_videos(videos),
             service_tier=self._head.service_tier,
+            system_fingerprint=self._head.system_fingerprint,
         )
 
 
@@ -199,12 +205,28 @@ def render_usage(usage: Usage) -> generation_pb2.Usage:
         total_tokens=usage.prompt_tokens + usage.completion_tokens,
         prompt_tokens_details=render_prompt_details(usage.media_tokens, cached_tokens=usage.cached_tokens),
         media_usage=None if usage.media_usage is None else _render_media_usage(usage.media_usage, usage),
-        completion_tokens_details=None if usage.reasoning_tokens is None else _render_details(usage.reasoning_tokens),
+        completion_tokens_details=generation_pb2.CompletionTokensDetails(reasoning_tokens=usage.reasoning_tokens or 0),
     )
 
 
-def _render_details(reasoning_tokens: int) -> generation_pb2.CompletionTokensDetails:
-    return generation_pb2.CompletionTokensDetails(reasoning_tokens=reasoning_tokens)
+def render_prompt_logprobs(
+    deltas: Iterable[CompletionDelta], num_top: int | None = None
+) -> list[generation_pb2.PromptLogprobs]:
+    """Renders the log-probabilities of a completion's prompt, with `num_top` of the most likely tokens, or all."""
+    return [_render_prompt_token(token, token.top[:num_top]) for delta in deltas for token in delta.prompt_tokens]
+
+
+def _render_prompt_token(token: TokenText, top: Sequence[TopToken]) -> generation_pb2.PromptLogprobs:
+    rendered = generation_pb2.PromptLogprobs()
+    for rank, other in enumerate(top, 1):
+        rendered.tokens[other.token_id].MergeFrom(
+            generation_pb2.PromptTokenLogprob(logprob=other.logprob, rank=rank, decoded_token=other.text)
+        )
+    if token.rank:
+        rendered.tokens[token.token_id].CopyFrom(
+            generation_pb2.PromptTokenLogprob(logprob=token.logprob, rank=token.rank, decoded_token=token.text)
+        )
+    return rendered
 
 
 def _render_media_usage(media: MediaUsage, usage: Usage) -> generation_pb2.MediaUsage:

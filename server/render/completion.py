@@ -1,20 +1,24 @@
 """Renders completion deltas as CompletionService responses, in the format of OpenAI's legacy completions API."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from glimpse.engine.text.output_processor import TokenText
 from glimpse.server.generation.generator import CompletionDelta, Usage
-from glimpse.server.render.chat import CompletionHead, render_finish_reason, render_usage
+from glimpse.server.render.chat import CompletionHead, render_finish_reason, render_prompt_logprobs, render_usage
+from glimpse.server.request import CompletionRequest
 from glimpse.v1 import completion_pb2
 
 
 class CompletionRenderer:
     """Renders the completions of one request."""
 
-    def __init__(self, head: CompletionHead, echoes: Sequence[str]) -> None:
+    def __init__(self, head: CompletionHead, request: CompletionRequest, echoes: Sequence[str]) -> None:
         """`echoes` has the text that each completion begins with."""
         self._head = head
         self._echoes = echoes
+        self._with_logprobs = request.generation.sampling.logprobs is not None
+        self._num_prompt_logprobs = request.num_prompt_logprobs
         self._num_characters: dict[int, int] = {}
         """Completion index → characters rendered so far."""
 
@@ -31,6 +35,7 @@ class CompletionRenderer:
             id=self._head.id,
             created=self._head.created,
             model=self._head.model,
+            system_fingerprint=self._head.system_fingerprint,
             choices=[choices[index] for index in sorted(choices)],
             usage=render_usage(usage),
         )
@@ -40,28 +45,38 @@ class CompletionRenderer:
         choice = self._choice(delta)
         if not (choice.text or choice.token_ids or choice.HasField("logprobs") or delta.finish_reason):
             return None
-        return completion_pb2.StreamCompletionResponse(
-            id=self._head.id, created=self._head.created, model=self._head.model, choices=[choice]
-        )
+        return self._chunk(choices=[choice])
 
     def usage_chunk(self, usage: Usage) -> completion_pb2.StreamCompletionResponse:
         """Renders the last message of a stream that reports usage; it has no choices."""
+        return self._chunk(usage=render_usage(usage))
+
+    def _chunk(self, **members: Any) -> completion_pb2.StreamCompletionResponse:
         return completion_pb2.StreamCompletionResponse(
-            id=self._head.id, created=self._head.created, model=self._head.model, usage=render_usage(usage)
+            id=self._head.id,
+            created=self._head.created,
+            model=self._head.model,
+            system_fingerprint=self._head.system_fingerprint,
+            **members,
         )
 
     def _choice(self, delta: CompletionDelta) -> completion_pb2.CompletionChoice:
         first = delta.index not in self._num_characters
         echo = self._echoes[delta.index] if first else ""
-        offset = self._num_characters.get(delta.index, 0) + len(echo)
-        self._num_characters[delta.index] = offset + len(delta.text)
+        offset = self._num_characters.get(delta.index, 0)
+        self._num_characters[delta.index] = offset + len(echo) + len(delta.text)
+        tokens = (*delta.prompt_tokens, *delta.tokens) if echo and self._with_logprobs else delta.tokens
+        offset += 0 if tokens is not delta.tokens else len(echo)
         return completion_pb2.CompletionChoice(
             index=delta.index,
             text=echo + delta.text,
-            logprobs=_render_logprobs(delta.tokens, offset) if delta.tokens else None,
+            logprobs=_render_logprobs(tokens, offset) if tokens else None,
             finish_reason=render_finish_reason(delta.finish_reason),
             token_ids=delta.token_ids,
             prompt_token_ids=delta.prompt_token_ids if first else (),
+            prompt_logprobs=render_prompt_logprobs([delta], self._num_prompt_logprobs)
+            if self._num_prompt_logprobs is not None
+            else (),
         )
 
 

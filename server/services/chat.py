@@ -66,7 +66,10 @@ class ChatHandlers:
         """CountTokens."""
         self.model.check_name(request.model)
         max_model_len = self.generator.check_ready().max_model_len
-        conversation = await run_sized(body_size(), parse_count, request, max_media=self.model.max_media)
+        model = self.model
+        conversation = await run_sized(
+            body_size(), parse_count, request, max_media=model.max_media, reasoning=model.reasoning
+        )
         cache_salt = cache_namespace(request.cache_salt)
         del request  # which has the media's bytes
         load = self.loader.load(conversation, cache_salt=cache_salt, deadline=current_rpc().deadline)
@@ -91,11 +94,12 @@ class ChatHandlers:
             defaults=self.model.sampling,
         )
         # Fail before loading media.
-        self.generator.check_ready()
+        ready = self.generator.check_ready()
         head = CompletionHead(
             id=f"chatcmpl-{current_rpc().request_id}",
             created=int(time.time()),
             model=name,
+            system_fingerprint=self.model.fingerprint(ready),
             service_tier=chat_pb2.SERVICE_TIER_DEFAULT if chat.echoes_service_tier else None,
         )
         return head, chat

@@ -61,9 +61,14 @@ class CompletionHandlers:
         completion = parse_completion(
             request, streaming=streaming, vocab_size=self.model.vocab_size, defaults=self.model.sampling
         )
-        self.generator.check_ready()
-        head = CompletionHead(id=f"cmpl-{current_rpc().request_id}", created=int(time.time()), model=name)
-        return CompletionRenderer(head, self._echoes(completion)), completion
+        ready = self.generator.check_ready()
+        head = CompletionHead(
+            id=f"cmpl-{current_rpc().request_id}",
+            created=int(time.time()),
+            model=name,
+            system_fingerprint=self.model.fingerprint(ready),
+        )
+        return CompletionRenderer(head, completion, self._echoes(completion)), completion
 
     def _echoes(self, completion: CompletionRequest) -> list[str]:
         """Returns the text that each completion begins with."""

@@ -1,10 +1,12 @@
 """ModelService: the names, limits and capabilities of the one served model."""
 
+import hashlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from glimpse.engine.model_config.sampling_defaults import SamplingDefaults
+from glimpse.engine.protocol import Ready
 from glimpse.media.kind import MediaKind
 from glimpse.server.parse.chat import check_bounds
 from glimpse.server.request import ReasoningSupport
@@ -33,6 +35,15 @@ class ServedModel:
     reasoning: ReasoningSupport
     sampling: SamplingDefaults
     """Of requests that do not set them."""
+
+    digest: str
+    """Of the version of Glimpse and of the model's configuration."""
+
+    def fingerprint(self, ready: Ready) -> str:
+        """Returns the `system_fingerprint` of answers that an engine computes."""
+        engine = (ready.device, ready.dtype, ready.backend, ready.cpu_level, ready.quantization)
+        text = "\n".join((self.digest, *engine, str(ready.tensor_parallel_size)))
+        return f"fp_{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
     def check_name(self, name: str) -> str:
         """Returns the model name for the response. Raises ModelNotFoundError."""

@@ -76,7 +76,7 @@ class TokenizerHandlers:
             raise InvalidRequest(
                 "prompt", "'prompt': expected either 'prompt' or 'messages', got neither", "missing_value"
             )
-        tools = parse_tools(chat_pb2.CreateChatCompletionRequest(tools=request.tools))
+        tools = parse_tools(chat_pb2.CountTokensRequest(tools=request.tools))
         return parse_prompt(request, tools=tools.definitions, max_media=self.model.max_media)
 
 

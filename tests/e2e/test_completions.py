@@ -46,7 +46,6 @@ def test_completion_stream_equals_the_unary_response(echo_stack: Stack) -> None:
         ({"prompt": "a", "suffix": "b"}, "suffix"),
         ({"prompt": "a", "best_of": 2}, "best_of"),
         ({"prompt": "a", "logprobs": 21}, "logprobs"),
-        ({"prompt": "a", "logprobs": 1, "echo": True}, "echo"),
         ({"prompt": ["a"] * 100, "n": 2}, "n"),
         ({"prompt": "a", "stream_options": {}}, "stream_options"),
     ],
@@ -73,6 +72,22 @@ def test_openai_client_reads_logprobs_and_offsets(client: OpenAI) -> None:
         assert choice.text[offset:].startswith(token)
         assert math.isclose(max(top.values()), own, abs_tol=1e-5)
     client.close()
+
+
+def test_echo_returns_the_log_probabilities_of_the_prompt(client: OpenAI, stack: Stack) -> None:
+    members: dict[str, Any] = {"prompt": "How are you?", "max_tokens": 1, "temperature": 0}
+    (choice,) = client.completions.create(model="nano", echo=True, logprobs=1, **members).choices
+    logprobs = choice.logprobs
+    assert logprobs is not None
+    assert (logprobs.token_logprobs or [0])[0] is None
+    assert (logprobs.top_logprobs or [{}])[0] is None
+    assert "".join(logprobs.tokens or []) == choice.text
+    (scored,) = ask(stack, COMPLETIONS, prompt_logprobs=0, **members).body["choices"]
+    first, *others = scored["prompt_logprobs"]
+    assert first is None
+    own = [own for entry in others for own in entry.values()]
+    assert [entry["logprob"] for entry in own] == (logprobs.token_logprobs or [])[1 : 1 + len(own)]
+    assert "".join(entry["decoded_token"] for entry in own) in choice.text
 
 
 def test_detokenize_reverses_tokenize(echo_stack: Stack) -> None:

@@ -72,7 +72,8 @@ SAMPLES: dict[str, Any] = {
     "query": "Hi", "documents": ["a", {"text": "b"}], "top_n": 1, "return_documents": False, "instruction": "Be good.",
     "queries": "Hi", "text_1": "Hi", "data_1": ["Hi"], "text_2": ["a"], "data_2": "a", "items": {"text": "a"},
     "pooling": "mean", "add_special_tokens": False,
-    "include_stop_str_in_output": True, "return_token_ids": True,
+    "include_stop_str_in_output": True, "return_token_ids": True, "bad_words": ["zebra"],
+    "allowed_token_ids": list(range(300)), "prompt_logprobs": 1,
     "guided_json": {"type": "object"}, "guided_regex": "Hi", "guided_choice": ["Hi"], "guided_grammar": 'start: "Hi"',
 }  # fmt: skip
 REQUIRED_WITH = {
@@ -179,6 +180,8 @@ EFFECTS: list[tuple[dict[str, Any], Callable[[Answer, Answer], bool]]] = [
         byte for token in answer.body["choices"][0]["logprobs"]["content"] for byte in token["bytes"]
     ).decode(errors="replace") == plain.content),
     ({"logit_bias": {I: 100}}, lambda plain, answer: answer.content == "I" * 12),
+    ({"allowed_token_ids": [int(I)]}, lambda _, answer: answer.content == "I" * 12),
+    ({"logit_bias": {I: 100}, "bad_words": ["I"]}, lambda _, answer: "I" not in answer.content),
     ({"logit_bias": {I: 100}, "stop": "III"}, lambda _, answer: answer.content == ""
         and answer.body["choices"][0]["finish_reason"] == "stop"),
     ({"logit_bias": {I: 100}, "stop": "III", "include_stop_str_in_output": True},

@@ -73,7 +73,7 @@ def test_streams_the_reasoning_before_the_content(echo_stack: Stack) -> None:
     message = whole["choices"][0]["message"]
     assert (message["reasoning"], message["content"]) == ("Let me see: ä 🦉\n\nSo.", "Yes.")
     num_tokens = len("\nLet me see: ä 🦉\n\nSo.\n".encode())
-    assert whole["usage"]["completion_tokens_details"] == {"reasoning_tokens": num_tokens}
+    assert whole["usage"]["completion_tokens_details"]["reasoning_tokens"] == num_tokens
     answer = chat(echo_stack, reply_with(text), stream=True, stream_options={"include_usage": True})
     found = deltas(answer)
     assert "".join(delta.get("reasoning", "") for delta in found) == message["reasoning"]
@@ -89,7 +89,7 @@ def test_streams_the_reasoning_before_the_content(echo_stack: Stack) -> None:
 def test_answers_have_no_reasoning_if_the_prompt_ends_it(echo_stack: Stack, members: dict[str, Any]) -> None:
     whole = chat(echo_stack, reply_with("<think> is a tag"), **members).body
     assert whole["choices"][0]["message"] == {"role": "assistant", "content": "<think> is a tag", "refusal": None}
-    assert whole["usage"]["completion_tokens_details"] == {"reasoning_tokens": 0}
+    assert whole["usage"]["completion_tokens_details"]["reasoning_tokens"] == 0
 
 
 def test_unary_answer_has_the_same_tool_calls(echo_stack: Stack) -> None:

@@ -27,8 +27,8 @@ class UploadOptions(CallOptions, total=False):
     the same server."""
 
 
-class CountOptions(CallOptions, total=False):
-    """Options of `count_tokens`."""
+class ModelOptions(CallOptions, total=False):
+    """Options of every call that a model serves."""
 
     model: str
     """Default: the model that is served."""
@@ -36,7 +36,26 @@ class CountOptions(CallOptions, total=False):
     """The cache namespace of uuids and uploads."""
 
 
-class EmbedOptions(CountOptions, total=False):
+class CountOptions(ModelOptions, total=False):
+    """Options of `count_tokens`, as in `ChatOptions`: those that change the prompt."""
+
+    tools: Sequence[chat_pb2.Tool]
+    """The tools that the model may call."""
+    tool_choice: chat_pb2.ToolChoice
+    """Whether and which tool is called."""
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+    """How long the model thinks, for models whose chat template supports it."""
+    add_generation_prompt: bool
+    continue_final_message: bool
+    chat_template_kwargs: Mapping[str, Any]
+    """Further variables of the chat template."""
+    media_io_options: content_pb2.MediaIoOptions
+    """Defaults for reading the conversation's media."""
+    media_processor_options: content_pb2.MediaProcessorOptions
+    """Defaults for resizing and sampling the conversation's media."""
+
+
+class EmbedOptions(ModelOptions, total=False):
     """Options of `embed`. Those without a comment are documented in glimpse/v1/embedding.proto."""
 
     dimensions: int
@@ -55,7 +74,7 @@ class EmbedOptions(CountOptions, total=False):
     user: str
 
 
-class ScoreOptions(CountOptions, total=False):
+class ScoreOptions(ModelOptions, total=False):
     """Options of `score`. Those without a comment are documented in glimpse/v1/rerank.proto."""
 
     instruction: str
@@ -88,6 +107,9 @@ class ChatOptions(CountOptions, total=False):
     seed: int
     stop: Sequence[str]
     stop_token_ids: Sequence[int]
+    bad_words: Sequence[str]
+    allowed_token_ids: Sequence[int]
+    prompt_logprobs: int
     min_tokens: int
     ignore_eos: bool
     include_stop_str_in_output: bool
@@ -100,14 +122,8 @@ class ChatOptions(CountOptions, total=False):
     """A JSON Schema that the answer must match, or another response format."""
     structured_outputs: generation_pb2.StructuredOutputs
     """A regular expression, choices or a grammar that the answer must match."""
-    tools: Sequence[chat_pb2.Tool]
-    """The tools that the model may call."""
-    tool_choice: chat_pb2.ToolChoice
-    """Whether and which tool is called."""
     parallel_tool_calls: bool
     """Whether an answer may call several tools. Default true."""
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"]
-    """How long the model thinks, for models whose chat template supports it."""
     include_reasoning: bool
     """Whether answers carry the model's reasoning. Default true."""
     thinking_token_budget: int
@@ -121,11 +137,3 @@ class ChatOptions(CountOptions, total=False):
     service_tier: chat_pb2.ServiceTier
     user: str
     safety_identifier: str
-    add_generation_prompt: bool
-    continue_final_message: bool
-    chat_template_kwargs: Mapping[str, Any]
-    """Further variables of the chat template."""
-    media_io_options: content_pb2.MediaIoOptions
-    """Defaults for reading the conversation's media."""
-    media_processor_options: content_pb2.MediaProcessorOptions
-    """Defaults for resizing and sampling the conversation's media."""

@@ -112,6 +112,26 @@ class TestMinTokens:
         assert [sample_one(self.LOGITS, sampler).token_id for _ in expected] == expected
 
 
+class TestBans:
+    LOGITS = (1.0, 4.0, 2.0, 9.0, 3.0)
+
+    def test_only_allowed_tokens_are_generated(self):
+        sampler = make_sampler(temperature=0.0, allowed_token_ids=(0, 2), logprobs=5)
+        found = sample_one(self.LOGITS, sampler)
+        assert (found.token_id, [token_id for token_id, _ in found.top]) == (2, [2, 0])
+        drawn = make_sampler(allowed_token_ids=(0, 2), temperature=2.0, seed=1)
+        assert {sample_one(self.LOGITS, drawn).token_id for _ in range(64)} == {0, 2}
+
+    def test_a_bad_word_is_not_completed(self):
+        sampler = make_sampler(temperature=0.0, bad_word_token_ids=((3,), (1, 1), (1, 4, 1)))
+        assert [sample_one(self.LOGITS, sampler).token_id for _ in range(6)] == [1, 4, 4, 1, 4, 4]
+
+    def test_an_answer_without_any_token_left_fails(self):
+        sampler = make_sampler(temperature=0.0, allowed_token_ids=(1,), bad_word_token_ids=((1,),))
+        sample_one(self.LOGITS, sampler)
+        assert sampler.failure == "allowed_token_ids and bad_words leave no token that may follow"
+
+
 class TestLogprobs:
     def test_are_taken_after_penalties_and_before_temperature_and_truncation(self):
         logits = random_logits(40, spread=2)

@@ -101,6 +101,31 @@ def test_each_prompt_may_have_its_own_sampling_parameters(llm: LLM) -> None:
     assert [len(output.outputs[0].token_ids) for output in outputs] == [1, 5]
 
 
+def test_scores_the_tokens_of_prompts(llm: LLM) -> None:
+    (answered,) = llm.generate("the end", SamplingParams(temperature=0, max_tokens=4, ignore_eos=True, logprobs=2))
+    prompt = {"prompt_token_ids": answered.prompt_token_ids + answered.outputs[0].token_ids}
+    (scored,) = llm.generate(prompt, SamplingParams(max_tokens=1, prompt_logprobs=2))
+    assert scored.prompt_logprobs is not None
+    assert len(scored.prompt_logprobs) == len(scored.prompt_token_ids)
+    own = scored.prompt_logprobs[len(answered.prompt_token_ids) :]
+    assert answered.outputs[0].logprobs is not None
+    assert [token.logprob for token in own] == pytest.approx(
+        [token.logprob for token in answered.outputs[0].logprobs], abs=1e-4
+    )
+    assert {token.rank for token in own} == {1}
+    assert answered.prompt_logprobs is None
+
+
+def test_an_answer_may_be_kept_from_tokens_and_words(llm: LLM) -> None:
+    (free,) = llm.generate("the", GREEDY)
+    letters = tuple({letter for letter in free.outputs[0].text if letter.isalpha()})
+    (banned,) = llm.generate("the", SamplingParams(temperature=0, max_tokens=12, bad_words=letters))
+    assert banned.outputs[0].text != free.outputs[0].text
+    allowed = tuple(free.outputs[0].token_ids[:2])
+    (limited,) = llm.generate("the", SamplingParams(temperature=0, max_tokens=12, allowed_token_ids=allowed))
+    assert set(limited.outputs[0].token_ids) <= set(allowed)
+
+
 def test_reuses_a_cached_prefix(tiny_checkpoint: Path) -> None:
     llm = load(tiny_checkpoint)
     conversation = user(image_pil(IMAGE), text("the " * 40))

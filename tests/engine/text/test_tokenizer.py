@@ -29,6 +29,12 @@ def test_plain_encoding_equals_the_librarys_without_added_tokens(text: str) -> N
     assert TOKENIZER.encode_plain(text) == TOKENIZER.encode(text)
 
 
+def test_spells_words_with_and_without_a_space_before_them() -> None:
+    spelled = TOKENIZER.spell_words([" the", "the", " "])
+    texts = [b"".join(map(TOKENIZER.token_bytes, token_ids)) for token_ids in spelled]
+    assert texts == [b"the", b" the", b" ", b"  "]
+
+
 @given(st.text())
 def test_decodes_encoded_text_like_the_library(text: str) -> None:
     token_ids = TOKENIZER.encode(text)

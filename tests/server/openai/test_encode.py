@@ -5,8 +5,9 @@ import struct
 
 import pytest
 
+from glimpse.server.openai.decode import decode
 from glimpse.server.openai.encode import encode
-from glimpse.v1 import chat_pb2, content_pb2, embedding_pb2, generation_pb2, model_pb2
+from glimpse.v1 import chat_pb2, completion_pb2, content_pb2, embedding_pb2, generation_pb2, model_pb2
 from tests.server.openai.sample_dialect import sample
 
 
@@ -34,6 +35,17 @@ def test_log_probabilities() -> None:
         b'{"content":[{"token":" a","logprob":-0.1,"bytes":[32,97],"top_logprobs":'
         b'[{"token":"\xc3\xa9","logprob":-2.3025851,"bytes":[195,169]}]}]}'
     )
+
+
+def test_elements_that_are_not_there_are_null() -> None:
+    logprobs = completion_pb2.CompletionLogprobs(tokens=["a", "b"], token_logprobs=[math.nan, -1], text_offset=[0, 1])
+    logprobs.top_logprobs.add()
+    logprobs.top_logprobs.add(logprobs={"b": -1})
+    text = b'{"tokens":["a","b"],"token_logprobs":[null,-1.0],"top_logprobs":[null,{"b":-1.0}],"text_offset":[0,1]}'
+    assert encode(logprobs) == text
+    read = decode(text, completion_pb2.CompletionLogprobs).message
+    assert math.isnan(read.token_logprobs[0])
+    assert read.top_logprobs == logprobs.top_logprobs
 
 
 def test_packed_float32_values_are_an_array_of_numbers() -> None:

@@ -217,6 +217,9 @@ REFUSED: list[tuple[chat_pb2.CreateChatCompletionRequest, str, str]] = [
     (request(stop_token_ids=[-1]), "generation.stop_token_ids[0]", "invalid_value"),
     (request(logit_bias={VOCAB_SIZE: 1}), f"generation.logit_bias[{VOCAB_SIZE}]", "invalid_value"),
     (request(logit_bias={7: 100.5}), "generation.logit_bias[7]", "invalid_value"),
+    (request(allowed_token_ids=[VOCAB_SIZE]), "generation.allowed_token_ids[0]", "invalid_value"),
+    (request(bad_words=["a", ""]), "generation.bad_words[1]", "invalid_value"),
+    (request(bad_words=["a" * 257]), "generation.bad_words[0]", "invalid_value"),
     (request(logit_bias={7: float("nan")}), "generation.logit_bias[7]", "invalid_value"),
 ]
 

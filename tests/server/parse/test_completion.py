@@ -60,6 +60,14 @@ def test_two_fields_request_log_probabilities(fields: dict[str, Any], logprobs: 
     assert parse(**fields).generation.sampling.logprobs == logprobs
 
 
+def test_an_echo_with_log_probabilities_scores_the_prompt() -> None:
+    assert parse(num_logprobs=2, echo=True).generation.sampling.prompt_logprobs == 2
+    assert parse(num_logprobs=2, echo=True).num_prompt_logprobs is None
+    assert parse(num_logprobs=2).generation.sampling.prompt_logprobs is None
+    both = parse(num_logprobs=2, echo=True, generation={"prompt_logprobs": 5})
+    assert (both.generation.sampling.prompt_logprobs, both.num_prompt_logprobs) == (5, 5)
+
+
 @pytest.mark.parametrize(
     ("fields", "field", "reason"),
     [
@@ -69,7 +77,6 @@ def test_two_fields_request_log_probabilities(fields: dict[str, Any], logprobs: 
         ({"prompts": [{"token_ids": {"ids": [1, 300]}}]}, "prompts[0].token_ids.ids[1]", "invalid_value"),
         ({"prompts": [{"text": "a"}] * 65, "generation": {"n": 2}}, "generation.n", "invalid_value"),
         ({"num_logprobs": 1, "generation": {"logprobs": True}}, "num_logprobs", "conflicting_values"),
-        ({"num_logprobs": 1, "echo": True}, "echo", "unsupported"),
         ({"stream_options": {}}, "stream_options", "invalid_value"),
     ],
 )

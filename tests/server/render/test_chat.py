@@ -162,10 +162,11 @@ def test_reasoning_comes_before_the_content() -> None:
     assert not cut.message.HasField("content")
 
 
-def test_usage_counts_reasoning_tokens_if_the_model_reasons() -> None:
+def test_usage_counts_reasoning_tokens() -> None:
     counted = msgspec.structs.replace(USAGE, reasoning_tokens=2)
     assert whole([delta(0, "a", usage=counted)]).usage.completion_tokens_details.reasoning_tokens == 2
-    assert not whole([delta(0, "a")]).usage.HasField("completion_tokens_details")
+    details = whole([delta(0, "a")]).usage.completion_tokens_details
+    assert details == generation_pb2.CompletionTokensDetails(), "a model that does not reason"
 
 
 def test_logprobs_are_sent_with_their_delta() -> None:

@@ -1,17 +1,29 @@
 """Tests for the typed services over a real channel, unary and streamed."""
 
 import math
+import re
+from typing import Any
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
-from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, generation_pb2, model_pb2, model_pb2_grpc
+from glimpse.v1 import (
+    chat_pb2,
+    chat_pb2_grpc,
+    completion_pb2,
+    completion_pb2_grpc,
+    content_pb2,
+    generation_pb2,
+    model_pb2,
+    model_pb2_grpc,
+)
 from tests.server.requests import image_part, png, request, text_part, user
 from tests.server.serving import Served, health_stub
 
 Chat = chat_pb2_grpc.ChatServiceStub
+TOOL = chat_pb2.Tool(function=chat_pb2.FunctionDefinition(name="look"))
 ABOUT_A_IMAGE = request(user("What is this?", image_part(png())))
 
 
@@ -130,6 +142,50 @@ def test_count_tokens_agrees_with_usage(chat: Chat) -> None:
     assert counted.prompt_tokens == used.prompt_tokens
     assert counted.prompt_tokens_details.image_tokens == used.prompt_tokens_details.image_tokens
     assert counted.max_model_len == 4096
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"tools": [TOOL]},
+        {"tools": [TOOL], "tool_choice": chat_pb2.ToolChoice(mode=chat_pb2.TOOL_CHOICE_MODE_NONE)},
+        {"add_generation_prompt": False},
+        {"chat_template_kwargs": '{"anything": 1}'},
+        {"media_processor_options": content_pb2.MediaProcessorOptions(max_pixels=28 * 28)},
+    ],
+)
+def test_count_tokens_agrees_with_usage_of_each_option(chat: Chat, members: dict[str, Any]) -> None:
+    counted = chat.CountTokens(chat_pb2.CountTokensRequest(messages=ABOUT_A_IMAGE.messages, **members))
+    wire = chat_pb2.CreateChatCompletionRequest(**members)
+    wire.MergeFrom(ABOUT_A_IMAGE)
+    assert counted.prompt_tokens == chat.CreateChatCompletion(wire).usage.prompt_tokens
+    plain = chat.CountTokens(chat_pb2.CountTokensRequest(messages=ABOUT_A_IMAGE.messages))
+    changes_nothing = "tool_choice" in members or "chat_template_kwargs" in members
+    assert (counted.prompt_tokens == plain.prompt_tokens) == changes_nothing
+
+
+def test_all_answers_of_a_server_have_one_fingerprint(chat: Chat, channel: grpc.Channel) -> None:
+    completions = completion_pb2_grpc.CompletionServiceStub(channel)
+    text = completion_pb2.CreateCompletionRequest(prompts=[completion_pb2.Prompt(text="the")])
+    answers = [
+        chat.CreateChatCompletion(request()),
+        *chat.StreamChatCompletion(request()),
+        completions.CreateCompletion(text),
+        *completions.StreamCompletion(text),
+    ]
+    (fingerprint,) = {each.system_fingerprint for each in answers}
+    assert re.fullmatch("fp_[0-9a-f]{10}", fingerprint)
+
+
+def test_answers_have_allowed_tokens_and_no_bad_words(chat: Chat) -> None:
+    allowed = sorted(chat.CreateChatCompletion(request(return_token_ids=True)).choices[0].token_ids)[:2]
+    wire = request(allowed_token_ids=allowed, return_token_ids=True)
+    (choice,) = chat.CreateChatCompletion(wire).choices
+    assert set(choice.token_ids) <= set(allowed)
+    words = list({letter for letter in choice.message.content if letter.strip()})
+    answers = [chat.CreateChatCompletion(request(bad_words=bad)).choices[0].message.content for bad in ([], words)]
+    assert set(words) <= set(answers[0])
+    assert answers[1] != answers[0]
 
 
 def test_special_tokens_in_client_text_are_plain_text(chat: Chat) -> None:

@@ -68,7 +68,11 @@ def test_openai_s_api_has_the_same_answer(channel: grpc.Channel) -> None:
     posted = json.loads(answer.data)
     assert posted["choices"][0]["message"].get("reasoning", "") == typed.reasoning
     assert posted["choices"][0]["message"]["content"] == typed.content
-    assert posted["usage"]["completion_tokens_details"] == {"reasoning_tokens": BUDGET}
+    assert posted["usage"]["completion_tokens_details"] == {
+        "reasoning_tokens": BUDGET,
+        "accepted_prediction_tokens": 0,
+        "rejected_prediction_tokens": 0,
+    }
 
 
 def test_a_budget_of_nothing_ends_the_reasoning_at_once(channel: grpc.Channel) -> None:

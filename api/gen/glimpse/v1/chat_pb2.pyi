@@ -178,7 +178,7 @@ class FunctionName(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class CreateChatCompletionResponse(_message.Message):
-    __slots__ = ("id", "created", "model", "choices", "usage", "videos", "metadata", "service_tier", "prompt_token_ids")
+    __slots__ = ("id", "created", "model", "choices", "usage", "videos", "metadata", "service_tier", "prompt_token_ids", "system_fingerprint", "prompt_logprobs")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -195,6 +195,8 @@ class CreateChatCompletionResponse(_message.Message):
     METADATA_FIELD_NUMBER: _ClassVar[int]
     SERVICE_TIER_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    SYSTEM_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     id: str
     created: int
     model: str
@@ -204,7 +206,9 @@ class CreateChatCompletionResponse(_message.Message):
     metadata: _containers.ScalarMap[str, str]
     service_tier: ServiceTier
     prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., model: _Optional[str] = ..., choices: _Optional[_Iterable[_Union[Choice, _Mapping]]] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., videos: _Optional[_Iterable[_Union[_content_pb2.SampledVideo, _Mapping]]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., service_tier: _Optional[_Union[ServiceTier, str]] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    system_fingerprint: str
+    prompt_logprobs: _containers.RepeatedCompositeFieldContainer[_generation_pb2.PromptLogprobs]
+    def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., model: _Optional[str] = ..., choices: _Optional[_Iterable[_Union[Choice, _Mapping]]] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., videos: _Optional[_Iterable[_Union[_content_pb2.SampledVideo, _Mapping]]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., service_tier: _Optional[_Union[ServiceTier, str]] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., system_fingerprint: _Optional[str] = ..., prompt_logprobs: _Optional[_Iterable[_Union[_generation_pb2.PromptLogprobs, _Mapping]]] = ...) -> None: ...
 
 class Choice(_message.Message):
     __slots__ = ("index", "message", "logprobs", "finish_reason", "token_ids")
@@ -235,7 +239,7 @@ class AssistantMessage(_message.Message):
     def __init__(self, role: _Optional[_Union[_content_pb2.Role, str]] = ..., content: _Optional[str] = ..., refusal: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[_content_pb2.ToolCall, _Mapping]]] = ..., reasoning: _Optional[str] = ...) -> None: ...
 
 class StreamChatCompletionResponse(_message.Message):
-    __slots__ = ("id", "created", "model", "choices", "usage", "videos", "service_tier", "prompt_token_ids")
+    __slots__ = ("id", "created", "model", "choices", "usage", "videos", "service_tier", "prompt_token_ids", "system_fingerprint", "prompt_logprobs")
     ID_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -244,6 +248,8 @@ class StreamChatCompletionResponse(_message.Message):
     VIDEOS_FIELD_NUMBER: _ClassVar[int]
     SERVICE_TIER_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    SYSTEM_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     id: str
     created: int
     model: str
@@ -252,7 +258,9 @@ class StreamChatCompletionResponse(_message.Message):
     videos: _containers.RepeatedCompositeFieldContainer[_content_pb2.SampledVideo]
     service_tier: ServiceTier
     prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., model: _Optional[str] = ..., choices: _Optional[_Iterable[_Union[ChunkChoice, _Mapping]]] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., videos: _Optional[_Iterable[_Union[_content_pb2.SampledVideo, _Mapping]]] = ..., service_tier: _Optional[_Union[ServiceTier, str]] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    system_fingerprint: str
+    prompt_logprobs: _containers.RepeatedCompositeFieldContainer[_generation_pb2.PromptLogprobs]
+    def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., model: _Optional[str] = ..., choices: _Optional[_Iterable[_Union[ChunkChoice, _Mapping]]] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., videos: _Optional[_Iterable[_Union[_content_pb2.SampledVideo, _Mapping]]] = ..., service_tier: _Optional[_Union[ServiceTier, str]] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., system_fingerprint: _Optional[str] = ..., prompt_logprobs: _Optional[_Iterable[_Union[_generation_pb2.PromptLogprobs, _Mapping]]] = ...) -> None: ...
 
 class ChunkChoice(_message.Message):
     __slots__ = ("index", "delta", "logprobs", "finish_reason", "token_ids")
@@ -299,14 +307,30 @@ class FunctionCallDelta(_message.Message):
     def __init__(self, name: _Optional[str] = ..., arguments: _Optional[str] = ...) -> None: ...
 
 class CountTokensRequest(_message.Message):
-    __slots__ = ("model", "messages", "cache_salt")
+    __slots__ = ("model", "messages", "cache_salt", "tools", "tool_choice", "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "media_io_options", "media_processor_options", "reasoning_effort")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
+    TOOLS_FIELD_NUMBER: _ClassVar[int]
+    TOOL_CHOICE_FIELD_NUMBER: _ClassVar[int]
+    ADD_GENERATION_PROMPT_FIELD_NUMBER: _ClassVar[int]
+    CONTINUE_FINAL_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CHAT_TEMPLATE_KWARGS_FIELD_NUMBER: _ClassVar[int]
+    MEDIA_IO_OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    MEDIA_PROCESSOR_OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    REASONING_EFFORT_FIELD_NUMBER: _ClassVar[int]
     model: str
     messages: _containers.RepeatedCompositeFieldContainer[_content_pb2.Message]
     cache_salt: str
-    def __init__(self, model: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_content_pb2.Message, _Mapping]]] = ..., cache_salt: _Optional[str] = ...) -> None: ...
+    tools: _containers.RepeatedCompositeFieldContainer[Tool]
+    tool_choice: ToolChoice
+    add_generation_prompt: bool
+    continue_final_message: bool
+    chat_template_kwargs: str
+    media_io_options: _content_pb2.MediaIoOptions
+    media_processor_options: _content_pb2.MediaProcessorOptions
+    reasoning_effort: ReasoningEffort
+    def __init__(self, model: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_content_pb2.Message, _Mapping]]] = ..., cache_salt: _Optional[str] = ..., tools: _Optional[_Iterable[_Union[Tool, _Mapping]]] = ..., tool_choice: _Optional[_Union[ToolChoice, _Mapping]] = ..., add_generation_prompt: _Optional[bool] = ..., continue_final_message: _Optional[bool] = ..., chat_template_kwargs: _Optional[str] = ..., media_io_options: _Optional[_Union[_content_pb2.MediaIoOptions, _Mapping]] = ..., media_processor_options: _Optional[_Union[_content_pb2.MediaProcessorOptions, _Mapping]] = ..., reasoning_effort: _Optional[_Union[ReasoningEffort, str]] = ...) -> None: ...
 
 class CountTokensResponse(_message.Message):
     __slots__ = ("prompt_tokens", "prompt_tokens_details", "max_model_len", "videos")

@@ -78,7 +78,7 @@ class OneofRule(_message.Message):
     def __init__(self, name: _Optional[str] = ..., tag: _Optional[str] = ..., tag_only_with: _Optional[str] = ...) -> None: ...
 
 class FieldRule(_message.Message):
-    __slots__ = ("name", "json_name", "aliases", "type", "nullable", "raw", "accept_scalar", "flatten", "omit_empty", "effect", "float32s", "shortcuts")
+    __slots__ = ("name", "json_name", "aliases", "type", "nullable", "raw", "accept_scalar", "flatten", "omit_empty", "effect", "float32s", "shortcuts", "null_elements")
     NAME_FIELD_NUMBER: _ClassVar[int]
     JSON_NAME_FIELD_NUMBER: _ClassVar[int]
     ALIASES_FIELD_NUMBER: _ClassVar[int]
@@ -91,6 +91,7 @@ class FieldRule(_message.Message):
     EFFECT_FIELD_NUMBER: _ClassVar[int]
     FLOAT32S_FIELD_NUMBER: _ClassVar[int]
     SHORTCUTS_FIELD_NUMBER: _ClassVar[int]
+    NULL_ELEMENTS_FIELD_NUMBER: _ClassVar[int]
     name: str
     json_name: str
     aliases: _containers.RepeatedScalarFieldContainer[str]
@@ -103,7 +104,8 @@ class FieldRule(_message.Message):
     effect: Effect
     float32s: bool
     shortcuts: _containers.RepeatedCompositeFieldContainer[Shortcut]
-    def __init__(self, name: _Optional[str] = ..., json_name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., type: _Optional[_Union[JsonType, str]] = ..., nullable: _Optional[bool] = ..., raw: _Optional[bool] = ..., accept_scalar: _Optional[bool] = ..., flatten: _Optional[bool] = ..., omit_empty: _Optional[bool] = ..., effect: _Optional[_Union[Effect, str]] = ..., float32s: _Optional[bool] = ..., shortcuts: _Optional[_Iterable[_Union[Shortcut, _Mapping]]] = ...) -> None: ...
+    null_elements: bool
+    def __init__(self, name: _Optional[str] = ..., json_name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., type: _Optional[_Union[JsonType, str]] = ..., nullable: _Optional[bool] = ..., raw: _Optional[bool] = ..., accept_scalar: _Optional[bool] = ..., flatten: _Optional[bool] = ..., omit_empty: _Optional[bool] = ..., effect: _Optional[_Union[Effect, str]] = ..., float32s: _Optional[bool] = ..., shortcuts: _Optional[_Iterable[_Union[Shortcut, _Mapping]]] = ..., null_elements: _Optional[bool] = ...) -> None: ...
 
 class Shortcut(_message.Message):
     __slots__ = ("name", "field")
