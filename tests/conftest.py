@@ -7,7 +7,11 @@ The engine's tests run where the server's packages are missing too (`bench.gpu`)
 from __future__ import annotations
 
 import os
+import signal
 
+# A script's background jobs ignore Ctrl-C, and so would the programs that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # Before OpenMP is loaded, here and in processes that tests start: threads that spin take the cores of the others.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 

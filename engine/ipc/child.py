@@ -2,6 +2,9 @@
 
 import asyncio
 import contextlib
+import errno
+import os
+import shutil
 import socket
 from asyncio.subprocess import DEVNULL, Process, create_subprocess_exec
 from collections.abc import Sequence
@@ -24,6 +27,9 @@ class EngineChild:
 
     @classmethod
     async def spawn(cls, command: Sequence[str]) -> Self:
+        """Starts a process. Raises OSError if its program cannot be run."""
+        if shutil.which(command[0]) is None:  # the shell would start, and then exit with status 127
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command[0])
         ours, theirs = socket.socketpair()
         with theirs:
             channel = await AsyncChannel.connect(ours)
