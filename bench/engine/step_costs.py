@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.engine.costs import decode_bytes, decode_flops, prefill_flops, vision_flops
-from bench.engine.limits import Limits
 from bench.figures import significant, table
+from glimpse.engine.benchmark.limits import Limits
 from glimpse.engine.model_config.model import ModelConfig
 
 

@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from bench.engine.costs import stored_bytes
-from bench.engine.limits import best, measure_limits
 from bench.engine.step_costs import Measured, StepWork, Variant, measured, summary, text_table
 from bench.engine.timed_engine import TimedEngine
-from bench.engine.units.library import unit_levels
+from glimpse.engine.benchmark.limits import best, measure_limits
+from glimpse.engine.benchmark.units.library import unit_levels
 from glimpse.engine.config import Backend, CpuLevel, DType, EngineConfig, Quantization
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.loading.load_engine import LoadedEngine, load_core

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from bench.engine.limits import Limits, measure_limits
+from glimpse.engine.benchmark.limits import Limits, measure_limits
 from glimpse.native.processors import usable_processors
 
 _COPY_BYTES = 4 << 30

@@ -22,13 +22,13 @@ import torch
 from bench.engine.costs import decode_bytes, prefill_flops, stored_bytes, vision_flops
 from bench.engine.divergence import ON_CPU, ON_GPU, compare
 from bench.engine.driver import Driver, Question, text
-from bench.engine.limits import Limits
 from bench.engine.timed_engine import TimedEngine
 from bench.figures import significant
 from bench.gpu.idle import decode_idle_share
 from bench.gpu.limits import device_limits
 from bench.gpu.peer import output_tokens_per_second
 from bench.gpu.workloads import PUBLISHED, ChatSizes, after_turns, batch_of_texts, chats, warm_up
+from glimpse.engine.benchmark.limits import Limits
 from glimpse.engine.config import ChosenQuantization, EngineConfig
 from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.loading.load_engine import LoadedEngine, load_core

@@ -120,3 +120,8 @@ class FamilySpec:
     Embeddings may replace media whose layout is one run. None: the model accepts no embeddings."""
     embedding_kinds: frozenset[MediaKind] | None = None
     """Kinds of media that embeddings may replace, if they are not all that the model supports."""
+
+    @property
+    def reads_media(self) -> bool:
+        """Whether the model reads anything but text."""
+        return self.layout is not _no_layout

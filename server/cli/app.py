@@ -53,6 +53,15 @@ app.command(
     "glimpse.server.cli.check:check",
     help="Tell whether this machine can serve a model, before its weights are downloaded.",
 )
+app.command(
+    "glimpse.server.cli.models:models", config=(), help="List the models of a running server, or the families known."
+)
+app.command("glimpse.server.cli.machine.doctor:doctor", help="Look for what is missing or slow on this machine.")
+app.command(
+    "glimpse.server.cli.machine.bench:bench",
+    config=(),
+    help="Measure this machine, and a model on it, in about a minute.",
+)
 app.command("glimpse.server.cli.serve:serve", help="Serve a model over gRPC alone, without Envoy.")
 
 

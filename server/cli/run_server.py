@@ -13,7 +13,8 @@ from glimpse.engine.errors import CheckpointError, EngineError
 from glimpse.engine.protocol import Ready
 from glimpse.interrupts import INTERRUPTED
 from glimpse.native.processors import num_processors
-from glimpse.server.cli.console import LoadingProgress, ready_text, usage_text
+from glimpse.server.cli.console import LoadingProgress, ready_text
+from glimpse.server.cli.examples import usage_text
 from glimpse.server.identity.errors import IdentityConfigError
 from glimpse.server.lifecycle.addresses import address, local_host
 from glimpse.server.lifecycle.build_server import PortError
@@ -56,8 +57,15 @@ def _serve(settings: Settings, http_port: int | None, gateway_flags: Sequence[st
         print(ready_text(ready, model=model, untrained=is_untrained(checkpoint.path)), end="\n\n")
         http_url = None if http_port is None else f"http://{address(host, http_port)}"
         target = address(host, settings.listen.port)
-        uses_tls = settings.listen.tls_certificate is not None
-        print(usage_text(model=model, http_url=http_url, target=target, uses_tls=uses_tls), flush=True)
+        text = usage_text(
+            model=model,
+            http_url=http_url,
+            target=target,
+            reads_images="image" in checkpoint.model.placeholder_ids,
+            uses_tls=settings.listen.tls_certificate is not None,
+            needs_key=settings.access.api_keys is not None or settings.access.jwt_jwks is not None,
+        )
+        print(text, flush=True)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, LoadingProgress(console) as progress:
         return runner.run(

@@ -15,13 +15,13 @@ from bench.engine.costs import (
     vision_flops,
 )
 from bench.engine.divergence import divergence
-from bench.engine.limits import Limits
 from bench.engine.step_costs import Variant, Work, measured, summary, text_table
 from bench.figures import percentile, ratios, significant, spread, table
 from bench.serving.clients import Answer
 from bench.serving.comparison import CASES, Run, comparison
 from bench.serving.interference import judge
 from bench.serving.report import by_label, latencies
+from glimpse.engine.benchmark.limits import Limits
 from glimpse.engine.model_config.decoder import TextConfig
 from glimpse.engine.model_config.encoders import VisionConfig
 

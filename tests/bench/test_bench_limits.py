@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from bench.engine.limits import Limits, best, measure_limits
-from bench.engine.units.library import (
+from glimpse.engine.benchmark.limits import Limits, best, measure_limits
+from glimpse.engine.benchmark.units.library import (
     FLOAT_UNITS,
     INTEGER_UNITS,
     PATTERNS,

@@ -14,7 +14,8 @@ from google.protobuf import json_format
 
 from glimpse import __version__
 from glimpse.engine.protocol import Ready
-from glimpse.server.cli.console import ready_text, usage_text
+from glimpse.server.cli.console import ready_text
+from glimpse.server.cli.examples import usage_text
 from glimpse.v1 import chat_pb2
 from tests.e2e.stack import free_ports
 from tests.server.requests import png
@@ -134,9 +135,10 @@ def test_says_what_computes() -> None:
 
 
 def bodies(text: str) -> list[bytes]:
-    """What the printed examples send: run by a shell in which curl and grpcurl print their input."""
-    examples = [example for example in text.split("\n\n") if example.startswith("(printf")]
-    shell = "curl() { cat; }; grpcurl() { cat; }; "
+    """What the printed examples send: curl and grpcurl are functions that print their input, or what follows -d."""
+    examples = [example for example in text.split("\n\n") if example.startswith(("(printf", "curl -N", "grpcurl -"))]
+    body = 'if [ "${*#*-d @}" != "$*" ]; then cat; else while [ "$1" != -d ]; do shift; done; printf %s "$2"; fi;'
+    shell = f"curl() {{ {body} }}; grpcurl() {{ {body} }}; "
     return [
         subprocess.run(["sh", "-c", shell + example], cwd=ROOT, capture_output=True, check=True).stdout
         for example in examples
@@ -153,9 +155,20 @@ def test_printed_examples_send_requests_with_an_image(monkeypatch: pytest.Monkey
     assert request.messages[0].content[1].image.source.data.startswith(b"\x89PNG")
 
 
+def test_text_models_get_examples_without_an_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    text = usage_text(model="m", http_url="http://127.0.0.1:8080", target="127.0.0.1:50051", reads_images=False)
+    assert "image" not in text
+    rest, typed = bodies(text)
+    question = json.loads(rest)["messages"][0]["content"]
+    request = json_format.Parse(typed, chat_pb2.CreateChatCompletionRequest())
+    assert request.messages[0].content[0].text == question
+    assert f'glimpse chat "{question}"' in text
+
+
 def test_prints_only_examples_whose_programs_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda _: None)
-    monkeypatch.setattr("glimpse.server.cli.console.find_spec", lambda _: None)
+    monkeypatch.setattr("glimpse.server.cli.examples.find_spec", lambda _: None)
     text = usage_text(model="m", http_url="http://127.0.0.1:8080", target="127.0.0.1:6000")
     assert "glimpse chat" in text
     assert text.endswith("--target 127.0.0.1:6000")
@@ -165,6 +178,13 @@ def test_prints_only_examples_whose_programs_are_installed(monkeypatch: pytest.M
 def test_prints_what_clients_of_a_server_with_tls_need() -> None:
     text = usage_text(model="m", http_url=None, target="127.0.0.1:6000", uses_tls=True)
     assert text.endswith("--target 127.0.0.1:6000 --tls-ca CA.pem")
+
+
+def test_prints_what_clients_need_that_must_have_a_key() -> None:
+    text = usage_text(model="m", http_url="http://127.0.0.1:8080", target="127.0.0.1:50051", needs_key=True)
+    title, command = text.split("\n\n")
+    assert "KEY is an API key" in title
+    assert command.startswith("GLIMPSE_API_KEY=KEY ")
 
 
 def test_ctrl_c_while_loading_prints_no_traceback(tiny_checkpoint: Path) -> None:

@@ -1,0 +1,89 @@
+"""`glimpse models`: what a server serves, and which families of models Glimpse knows."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+from cyclopts import Parameter
+from google.protobuf import json_format
+
+from glimpse.client import GlimpseError
+from glimpse.server.cli.chat.connection import Connection, explain
+from glimpse.v1 import model_pb2
+
+_Server = Annotated[Connection, Parameter(name="*")]
+_DEFAULTS = Connection()
+_SECONDS = 10.0
+
+
+def models(
+    *,
+    families: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+    server: _Server = _DEFAULTS,
+) -> None:
+    """Lists the models of a running server: names, context, inputs, and what requests may ask for.
+
+    Parameters
+    ----------
+    families
+        List the architectures that Glimpse can serve instead. Needs no server.
+    json
+        Print JSON.
+    """
+    if families:
+        print("\n".join(_families(as_json=json)))
+        return
+    served = _served(server)
+    if json:
+        print(json_format.MessageToJson(model_pb2.ListModelsResponse(data=served), preserving_proto_field_name=True))
+    else:
+        print(models_text(served))
+
+
+def _served(server: Connection) -> Sequence[model_pb2.Model]:
+    try:
+        with server.open() as client:
+            return client.models(timeout=_SECONDS)
+    except GlimpseError as error:
+        sys.exit(f"glimpse: {explain(error, server.address)}")
+    except OSError as error:
+        sys.exit(f"glimpse: cannot read {error.filename}: {error.strerror}")
+    except ValueError as error:
+        sys.exit(f"glimpse: {error}")
+
+
+def models_text(served: Sequence[model_pb2.Model]) -> str:
+    """Returns a table with a row for each name."""
+    rows = [("NAME", "CONTEXT", "INPUTS", "KNOWS"), *map(_row, served)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(lines)
+
+
+def _row(model: model_pb2.Model) -> tuple[str, str, str, str]:
+    inputs = (model_pb2.Modality.Name(each).removeprefix("MODALITY_").lower() for each in model.input_modalities)
+    able = model.capabilities
+    known = {
+        "tools": able.tools,
+        "reasoning": able.reasoning,
+        "structured outputs": able.structured_outputs,
+        "logprobs": able.logprobs,
+    }
+    names = ", ".join(name for name, is_known in known.items() if is_known)
+    return model.id, str(model.max_model_len), ", ".join(inputs), names
+
+
+def _families(*, as_json: bool) -> Iterator[str]:
+    import msgspec  # noqa: PLC0415 - the table of a server needs no families
+
+    from glimpse.engine.families.registry import FAMILIES  # noqa: PLC0415
+
+    media = [name for name, spec in FAMILIES.items() if spec.reads_media]
+    text = [name for name, spec in FAMILIES.items() if not spec.reads_media]
+    if as_json:
+        yield msgspec.json.format(msgspec.json.encode({"with_media": media, "text": text})).decode()
+        return
+    yield from ("With images, videos or audio:", *(f"  {name}" for name in media))
+    yield from ("With text alone:", *(f"  {name}" for name in text))
+    yield "config.json of a checkpoint names its own. `glimpse check MODEL` tells whether this machine can serve it."
