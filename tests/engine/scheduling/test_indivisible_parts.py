@@ -2,9 +2,9 @@
 
 import pytest
 
-from glimpse.engine.scheduling.block_pool import BlockPool
 from glimpse.engine.scheduling.limits import SchedulerLimits
-from glimpse.engine.scheduling.prefix_cache import PrefixCache
+from glimpse.engine.scheduling.memory.block_pool import BlockPool
+from glimpse.engine.scheduling.memory.prefix_cache import PrefixCache
 from glimpse.engine.scheduling.scheduler import Scheduler
 from glimpse.engine.scheduling.sequence import ModelSpec, Sequence, make_sequence
 from tests.engine.checking_runner import PLACEHOLDER, generate, image_input

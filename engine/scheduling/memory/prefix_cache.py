@@ -9,7 +9,7 @@ import struct
 from collections.abc import Sequence as Many
 
 from glimpse.engine.plan import MediaSpan
-from glimpse.engine.scheduling.block_pool import BlockPool
+from glimpse.engine.scheduling.memory.block_pool import BlockPool
 from glimpse.engine.scheduling.sequence import Sequence, spans_between
 
 _ROOT_DOMAIN = b"glimpse.kv.root.v1"

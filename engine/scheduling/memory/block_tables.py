@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence as Many
 
-from glimpse.engine.scheduling.block_pool import BlockPool
+from glimpse.engine.scheduling.memory.block_pool import BlockPool
 from glimpse.engine.scheduling.sequence import Sequence
 
 

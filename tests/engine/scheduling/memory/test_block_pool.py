@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glimpse.engine.scheduling.block_pool import BlockPool
+from glimpse.engine.scheduling.memory.block_pool import BlockPool
 
 
 def test_block_is_free_after_its_last_release():

@@ -4,7 +4,7 @@ import pytest
 
 from glimpse.engine.plan import Embeddings
 from glimpse.engine.protocol import MediaInput
-from glimpse.engine.scheduling.encoder_cache import EncoderCache
+from glimpse.engine.scheduling.memory.encoder_cache import EncoderCache
 from glimpse.engine.scheduling.sequence import ModelSpec, Sequence, make_sequence
 from tests.engine.checking_runner import PLACEHOLDER, generate, image_input, key, make_core, run_until_idle
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glimpse.engine.protocol import MediaInput
-from glimpse.engine.scheduling.block_pool import BlockPool
-from glimpse.engine.scheduling.prefix_cache import PrefixCache, block_hash, root_hash
+from glimpse.engine.scheduling.memory.block_pool import BlockPool
+from glimpse.engine.scheduling.memory.prefix_cache import PrefixCache, block_hash, root_hash
 from glimpse.engine.scheduling.sequence import ModelSpec, Sequence, make_sequence
 from tests.engine.checking_runner import PLACEHOLDER, generate, image_input
 
