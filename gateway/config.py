@@ -16,6 +16,8 @@ from glimpse.gateway.access import origin_matchers, request_checks
 from glimpse.gateway.address import Address
 from glimpse.gateway.authentication.filters import EVERYONE, Authentication, http_filters, lines, route_options
 from glimpse.gateway.authentication.filters import clusters as authentication_clusters
+from glimpse.gateway.page.path_hints import unknown_path_routes
+from glimpse.gateway.page.static_files import largest, static_files, static_routes
 from glimpse.gateway.replicas import affinity, clusters, routes
 from glimpse.gateway.telemetry import NO_TELEMETRY, Telemetry
 from glimpse.gateway.tls import NO_UPSTREAM_TLS, Tls, UpstreamTls, listener_socket, upstream_socket
@@ -89,6 +91,8 @@ class GatewayOptions:
     """Requests are routed by key. None: where there may be several servers."""
     telemetry: Telemetry = NO_TELEMETRY
     """Where metrics come from and traces go."""
+    page: bool = True
+    """The gateway serves a page at / and the API reference at /docs."""
 
     @property
     def upstreams(self) -> Sequence[Address]:
@@ -141,7 +145,9 @@ _UNAVAILABLE = _LocalReply(
 
 _LOCAL_REPLIES = (
     _LocalReply(
-        status=404, code="unknown_url", message="Unknown URL: %REQUEST_HEADER(:METHOD)% %PATH(NQ:ORIG_OR_PATH)%"
+        status=404,
+        code="unknown_url",
+        message="Unknown URL: %REQUEST_HEADER(:METHOD)% %PATH(NQ:ORIG_OR_PATH)%. %LOCAL_REPLY_BODY%",
     ),
     _LocalReply(
         status=405,
@@ -168,7 +174,7 @@ _LOCAL_REPLIES = (
 
 
 def write_config(folder: Path, options: GatewayOptions, *, admin: Address | Path) -> Path:
-    """Writes Envoy's configuration and the descriptor set that it refers to, and returns the former's path.
+    """Writes Envoy's configuration and the files that it refers to, and returns its path.
 
     Args:
         folder: where the files go; Envoy must see it under the same path.
@@ -214,12 +220,14 @@ def _values(options: GatewayOptions, folder: Path) -> dict[str, Any]:
         "retry_bytes": _RETRY_BYTES,
         "max_streams": _MAX_STREAMS,
         "downstream_window_bytes": 64 * _BUFFER_BYTES,
+        "max_static_bytes": largest(static_files(page=options.page)),
     }
 
 
 def _blocks(options: GatewayOptions, folder: Path) -> dict[str, str]:
     """Returns lines of YAML by their names in the template."""
     by_key, telemetry, authentication = options.routes_by_key, options.telemetry, options.authentication
+    static = static_routes(static_files(page=options.page), folder / "static", is_authenticated=authentication.is_on)
     max_pause = f"{(options.limits or DEFAULT_LIMITS).max_pause_seconds}s"
     return {
         "telemetry_routes": _items(telemetry.routes),
@@ -229,6 +237,8 @@ def _blocks(options: GatewayOptions, folder: Path) -> dict[str, str]:
         "connect_routes": _items(routes.connect_routes(by_key=by_key, max_pause=max_pause)),
         "http_routes": _items(routes.http_routes(by_key=by_key, max_pause=max_pause)),
         "connect_filter": _items([connect.http_filter()]),
+        "static_routes": _items(static),
+        "unknown_path_routes": _items(unknown_path_routes(page=options.page)),
         "affinity_filter": _items([affinity.http_filter()] if by_key else []),
         "key_listener": _items([affinity.key_listener()] if by_key else []),
         "authentication_filters": _items(http_filters(authentication)),

@@ -26,7 +26,12 @@ CONSTRAINTS = ROOT / "constraints.txt"
 TORCH_CPU_INDEX = os.environ.get("GLIMPSE_TORCH_CPU_INDEX", "https://download.pytorch.org/whl/cpu")
 TRITON = "triton==3.6.0"
 """Not among the constraints, which hold for CUDA builds of torch too."""
-NODE_CLIENTS = (ROOT / "examples" / "node", ROOT / "examples" / "typescript", ROOT / "tests" / "clients" / "node")
+NODE_CLIENTS = (
+    ROOT / "examples" / "node",
+    ROOT / "examples" / "typescript",
+    ROOT / "tests" / "clients" / "node",
+    ROOT / "gateway" / "page",
+)
 OTHER_CLIENTS = ROOT / "tests" / "clients" / "python"
 """Python clients whose requirements are at odds with ours: they have an environment of their own."""
 

@@ -81,6 +81,8 @@ class GatewayFlags:
     against web pages whose names resolve to it; any on other addresses."""
     access_log: bool = False
     """Write a line for each request to standard output."""
+    page: bool = True
+    """Serve a page for people at / and the API reference at /docs. --no-page turns both off."""
     metrics_upstream: AddressFlag | None = None
     """The server's Prometheus endpoint, to be served as /metrics. For a gateway with a single server. Default: none."""
     otlp_endpoint: AddressFlag | None = None
@@ -131,6 +133,7 @@ class GatewayFlags:
             upstream_tls=checked(self.upstream_tls),
             limits=Limits(max_connections=max_connections, max_heap_bytes=self.max_heap_bytes),
             by_key=self.route_by_key,
+            page=self.page,
             telemetry=Telemetry(metrics=self.metrics_upstream, otlp=self.otlp_endpoint),
         )
 

@@ -22,6 +22,7 @@ def up(
     allow_origin: Names = (),
     allowed_host: Names = (),
     otlp_endpoint: str | None = None,
+    page: bool = True,
     settings: _Flags = _DEFAULTS,
 ) -> None:
     """Serves a model with a gateway in front.
@@ -37,6 +38,8 @@ def up(
         is a loopback address, any elsewhere.
     otlp_endpoint
         HOST:PORT of a collector to which the gateway sends its spans as OTLP over gRPC, without TLS. Default: none.
+    page
+        Serve a page for people at / and the API reference at /docs, on the gateway's port.
     """
     if settings.listen.tls_certificate is not None:
         sys.exit(_NO_TLS)
@@ -44,6 +47,8 @@ def up(
     flags = (*flags, *_authentication_flags(settings.access))
     if otlp_endpoint is not None:
         flags = (*flags, f"--otlp-endpoint={otlp_endpoint}")
+    if not page:
+        flags = (*flags, "--no-page")
     _run(settings, http_port, flags)
 
 

@@ -178,7 +178,7 @@ def test_errors_reveal_nothing_about_the_host(stack: Stack) -> None:
     ("method", "path", "status"),
     [
         ("POST", "/v1/nothing", 404),
-        ("GET", "/", 404),
+        ("GET", "/nothing", 404),
         ("DELETE", "/v1/models", 405),
         ("PUT", "/v1/chat/completions", 405),
     ],

@@ -53,8 +53,13 @@ def error(message: str, kind: str, code: str, param: str | None = None) -> dict[
 @pytest.mark.parametrize(
     ("method", "path", "status", "expected"),
     [
-        ("GET", "/nope?secret=1", 404, error("Unknown URL: GET /nope", "invalid_request_error", "unknown_url")),
-        ("POST", "/", 404, error("Unknown URL: POST /", "invalid_request_error", "unknown_url")),
+        (
+            "GET",
+            "/nope?secret=1",
+            404,
+            error("Unknown URL: GET /nope. GET /openapi.json lists the paths.", "invalid_request_error", "unknown_url"),
+        ),
+        ("POST", "/", 405, error("POST is not allowed on /", "invalid_request_error", "method_not_allowed")),
         ("POST", "/glimpse.v1.ChatService/CountTokens", 404, None),
         ("GET", CHAT, 405, error(f"GET is not allowed on {CHAT}", "invalid_request_error", "method_not_allowed")),
         ("DELETE", "/v1/models/a/b", 405, None),
@@ -74,7 +79,7 @@ async def test_envoy_refuses_unknown_paths_and_verbs(
         assert answer.status == status
         assert set(document["error"]) == {"message", "type", "param", "code"}
         assert expected is None or document == expected
-        assert status != 405 or answer.headers["allow"] in ("GET", "POST")
+        assert status != 405 or answer.headers["allow"] in ("GET", "POST", "GET, HEAD")
     assert backend.num_calls == 0
 
 

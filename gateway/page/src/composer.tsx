@@ -1,0 +1,174 @@
+// Where the user writes, and adds media by choosing, dropping, pasting or recording.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { MediaFigure } from "./message";
+import { readMedia, recordingObstacle, startRecording, type Recording } from "./media";
+import type { Kind, Media } from "./types";
+
+interface ComposerProps {
+  // The kinds of media that the model accepts.
+  kinds: Kind[];
+  isRunning: boolean;
+  onSend: (text: string, media: Media[]) => void;
+  onStop: () => void;
+}
+
+export function Composer({ kinds, isRunning, onSend, onStop }: ComposerProps) {
+  const [text, setText] = useState("");
+  const { media, problem, setMedia, add } = useMedia(kinds);
+  const { isOver, ...drop } = useDrop(add);
+  const send = (event: Event): void => {
+    event.preventDefault();
+    if (isRunning || !(text.trim() || media.length)) return;
+    onSend(text.trim(), media);
+    setText("");
+    setMedia([]);
+  };
+  const onKeyDown = (event: KeyboardEvent): void => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event);
+    if (event.key === "Escape" && isRunning) onStop();
+  };
+  const onPaste = (event: ClipboardEvent): void => {
+    const files = [...(event.clipboardData?.files ?? [])];
+    if (!files.length) return;
+    event.preventDefault();
+    void add(files);
+  };
+  return (
+    <form class={isOver ? "composer over" : "composer"} onSubmit={send} {...drop}>
+      {media.length > 0 && <Chosen media={media} onRemove={(gone) => setMedia(media.filter((each) => each !== gone))} />}
+      {problem && (
+        <p class="error" role="alert">
+          {problem}
+        </p>
+      )}
+      <label class="hidden" for="question">
+        Message
+      </label>
+      <textarea
+        id="question"
+        rows={2}
+        placeholder={kinds.length ? `Ask about ${kinds.map((kind) => NAMES[kind]).join(" or ")}. Drop or paste it here.` : "Ask"}
+        value={text}
+        onInput={({ currentTarget }) => setText(currentTarget.value)}
+        onKeyDown={onKeyDown}
+        onPaste={onPaste}
+      />
+      <div class="actions">
+        {kinds.length > 0 && <Choose kinds={kinds} onFiles={add} />}
+        {kinds.includes("audio") && <Record onFile={(file) => add([file])} />}
+        <span class="space" />
+        {isRunning ? (
+          <button type="button" onClick={onStop}>
+            Stop
+          </button>
+        ) : (
+          <button type="submit" class="primary">
+            Send
+          </button>
+        )}
+      </div>
+    </form>
+  );
+}
+
+const NAMES: Record<Kind, string> = { image: "an image", video: "a video", audio: "audio" };
+
+function useMedia(kinds: Kind[]) {
+  const [media, setMedia] = useState<Media[]>([]);
+  const [problem, setProblem] = useState("");
+  const add = async (files: File[]): Promise<void> => {
+    const results = await Promise.allSettled(files.map(readMedia));
+    const read = results.flatMap((result) => (result.status === "fulfilled" ? [result.value] : []));
+    const failed = results.flatMap((result) => (result.status === "rejected" ? [(result.reason as Error).message] : []));
+    const refused = read.filter(({ kind }) => !kinds.includes(kind));
+    failed.push(...refused.map(({ name, kind }) => `'${name}': this model does not read ${kind === "audio" ? kind : `${kind}s`}`));
+    setProblem(failed.join(" "));
+    setMedia((before) => [...before, ...read.filter((each) => !refused.includes(each))]);
+  };
+  return { media, setMedia, problem, add };
+}
+
+function useDrop(add: (files: File[]) => Promise<void>) {
+  const [isOver, setOver] = useState(false);
+  const onDragOver = (event: DragEvent): void => {
+    event.preventDefault();
+    setOver(true);
+  };
+  const onDrop = (event: DragEvent): void => {
+    event.preventDefault();
+    setOver(false);
+    void add([...(event.dataTransfer?.files ?? [])]);
+  };
+  // A file that misses the form must not replace the page.
+  useEffect(() => {
+    const ignore = (event: Event): void => event.preventDefault();
+    for (const name of ["dragover", "drop"]) document.addEventListener(name, ignore);
+    return () => {
+      for (const name of ["dragover", "drop"]) document.removeEventListener(name, ignore);
+    };
+  }, []);
+  return { isOver, onDragOver, onDrop, onDragLeave: () => setOver(false) };
+}
+
+function Chosen({ media, onRemove }: { media: Media[]; onRemove: (media: Media) => void }) {
+  return (
+    <div class="media">
+      {media.map((each) => (
+        <div key={each.id} class="chosen">
+          <MediaFigure media={each} />
+          <button type="button" aria-label={`Remove ${each.name}`} onClick={() => onRemove(each)}>
+            ×
+          </button>
+        </div>
+      ))}
+    </div>
+  );
+}
+
+function Choose({ kinds, onFiles }: { kinds: Kind[]; onFiles: (files: File[]) => Promise<void> }) {
+  const input = useRef<HTMLInputElement>(null);
+  const onChange = async ({ currentTarget }: { currentTarget: HTMLInputElement }): Promise<void> => {
+    const files = [...(currentTarget.files ?? [])];
+    currentTarget.value = "";
+    await onFiles(files);
+  };
+  return (
+    <>
+      <input
+        ref={input}
+        class="hidden"
+        type="file"
+        multiple
+        tabIndex={-1}
+        aria-label="Files"
+        accept={kinds.map((kind) => `${kind}/*`).join(",")}
+        onChange={onChange}
+      />
+      <button type="button" onClick={() => input.current?.click()}>
+        Add files
+      </button>
+    </>
+  );
+}
+
+function Record({ onFile }: { onFile: (file: File) => Promise<void> }) {
+  const [recording, setRecording] = useState<Recording | null>(null);
+  const [problem, setProblem] = useState(recordingObstacle());
+  const toggle = async (): Promise<void> => {
+    if (recording) {
+      setRecording(null);
+      await onFile(await recording.stop());
+      return;
+    }
+    try {
+      setRecording(await startRecording());
+    } catch {
+      setProblem("The browser gave no access to a microphone.");
+    }
+  };
+  return (
+    <button type="button" aria-pressed={recording !== null} disabled={problem !== null} title={problem ?? ""} onClick={toggle}>
+      {recording ? "Stop recording" : "Record"}
+    </button>
+  );
+}

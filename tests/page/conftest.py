@@ -1,0 +1,93 @@
+"""A server with the embedded model behind its gateway, and pages of it in Debian's Chromium."""
+
+import shutil
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed; run `make set-up-dev`")
+
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+
+from glimpse.server.identity.api_keys import Caller, key_line
+from tests.e2e.stack import Stack, eventually, start_stack
+
+_CHROMIUM = shutil.which("chromium")
+_WAIT_MS = 30_000
+"""For what the page shows. A busy machine takes its time."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """For one module: while playwright runs, its event loop leaves no room for those of other tests."""
+    if _CHROMIUM is None:
+        pytest.skip("Chromium is not installed; on Debian: apt install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_CHROMIUM)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def stack(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    # Assertions of playwright have a time limit of their own.
+    expect.set_options(timeout=_WAIT_MS)
+    running = start_stack(tmp_path_factory.mktemp("page"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def console_errors() -> list[str]:
+    """What the page under test wrote to the console as errors. A test that causes errors empties it."""
+    return []
+
+
+@pytest.fixture
+def page(browser: Browser, stack: Stack, console_errors: list[str]) -> Iterator[Page]:
+    """The playground, once it shows that the server serves."""
+    context = browser.new_context(
+        viewport={"width": 1200, "height": 800}, permissions=["clipboard-read", "clipboard-write"]
+    )
+    page = context.new_page()
+    page.set_default_timeout(_WAIT_MS)
+
+    def note(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            console_errors.append(message.text)
+
+    page.on("console", note)
+    page.on("pageerror", lambda error: console_errors.append(str(error)))
+    page.goto(stack.url)
+    page.locator(".status.up").wait_for()
+    page.get_by_label("Model", exact=True).wait_for()
+    yield page
+    context.close()
+    assert console_errors == []
+
+
+def _is_healthy(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def url_with_keys(stack: Stack, tmp_path: Path) -> Iterator[str]:
+    """The URL of a second gateway of the same server, with keys."""
+    keys = tmp_path / "keys"
+    keys.write_text(key_line("acme-key", Caller(tenant="acme")))
+    command = [sys.executable, "-m", "glimpse.gateway", "run", "--listen=127.0.0.1:0", f"--upstream={stack.target}"]
+    with subprocess.Popen([*command, f"--api-keys={keys}"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        url = line.removeprefix("Gateway on ").strip()
+        assert eventually(lambda: _is_healthy(url), timeout_seconds=60)
+        yield url
+        process.terminate()

@@ -1,0 +1,239 @@
+"""The page in a real browser, in front of a real server."""
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.stack import Stack
+from tests.page.actions import BOX, IMAGE, add_image, answers, ask, set_schema
+from tests.paths import ROOT
+
+QUESTION = "What is in this image?"
+LONG = {"type": "string", "minLength": 6000}
+TOOL = {
+    "name": "get_weather",
+    "description": "Weather of a city",
+    "parameters": {"type": "object", "properties": {"city": {"enum": ["Paris"]}}, "required": ["city"]},
+}
+
+DROP = """
+([form, name, type, text]) => {
+  const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  const dataTransfer = new DataTransfer();
+  dataTransfer.items.add(new File([bytes], name, { type }));
+  form.dispatchEvent(new DragEvent("drop", { bubbles: true, cancelable: true, dataTransfer }));
+}
+"""
+STOP_WHILE_IT_GROWS = """
+() => {
+  const lengths = new Set();
+  new MutationObserver((_, observer) => {
+    lengths.add(document.querySelector(".assistant .text")?.textContent.length ?? 0);
+    if (lengths.size < 6) return;
+    observer.disconnect();
+    [...document.querySelectorAll("button")].find((button) => button.textContent === "Stop").click();
+  }).observe(document.body, { subtree: true, childList: true, characterData: true });
+}
+"""
+"""Clicks on Stop once an answer has had several lengths. From outside, the click could come after the end."""
+
+AXE = ROOT / "gateway" / "page" / "node_modules" / "axe-core" / "axe.min.js"
+COLOURS = "{ runOnly: ['color-contrast'] }"
+"""The rule that depends on the theme."""
+
+
+@pytest.fixture
+def axe() -> str:
+    """The script of axe-core."""
+    if not AXE.exists():
+        pytest.skip("axe-core is not installed; run `make set-up-dev`, or `npm ci` in gateway/page")
+    return AXE.read_text()
+
+
+def violations(page: Page, axe: str, options: str = "{}", *, within: str = "html") -> list[str]:
+    """What axe finds: the rule, and the first element that breaks it."""
+    page.evaluate(axe)
+    found = page.evaluate(f"axe.run(document.querySelectorAll('{within}'), {options})")["violations"]
+    return [f"{each['id']}: {each['nodes'][0]['html']}" for each in found]
+
+
+def test_answers_about_a_dropped_image(page: Page) -> None:
+    content = base64.b64encode(IMAGE.read_bytes()).decode()
+    page.evaluate(DROP, [page.locator(".composer").element_handle(), "shapes.png", "image/png", content])
+    expect(page.get_by_text("336 × 252")).to_be_visible()
+    ask(page, QUESTION)
+    expect(answers(page)).to_contain_text("red circle")
+    answers(page).get_by_text(re.compile("first after .* ms")).click()
+    expect(answers(page).get_by_text("Tokens of images")).to_be_visible()
+
+    ask(page, "What is its colour?")
+    expect(answers(page)).to_have_count(2)
+    answers(page).last.get_by_text(re.compile("first after .* ms")).click()
+    expect(answers(page).last.get_by_text("from the cache of pixels")).to_be_visible()
+
+
+def test_an_answer_appears_while_it_is_generated_and_can_be_stopped(page: Page) -> None:
+    set_schema(page, LONG)
+    page.get_by_label("Most tokens of an answer").fill("4000")
+    page.evaluate(STOP_WHILE_IT_GROWS)
+    ask(page, "Tell me a story.")
+    expect(answers(page)).to_contain_text("stopped by you")
+    expect(answers(page).locator(".text")).not_to_be_empty()
+
+
+def test_draws_boxes_on_the_image(page: Page) -> None:
+    add_image(page)
+    set_schema(page, BOX)
+    ask(page, "Where is the red circle?")
+    box = page.locator("svg rect")
+    expect(box).to_have_count(1)
+    shape = [float(box.get_attribute(name) or "nan") for name in ("x", "y", "width", "height")]
+    assert shape == pytest.approx([3, 4, 30, 38])
+    # The list has its corners in pixels of the image.
+    expect(page.locator(".boxes li")).to_have_text("red circle 10, 10 to 111, 106")
+
+
+def test_shows_an_error_and_asks_again(page: Page, console_errors: list[str]) -> None:
+    page.get_by_label("Temperature").fill("9")
+    ask(page, "Hello!")
+    expect(page.get_by_role("alert")).to_contain_text("'temperature'")
+    page.get_by_label("Temperature").fill("0")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    expect(answers(page).locator(".text")).not_to_be_empty()
+    # The browser reports the refused request.
+    assert all("400" in error for error in console_errors)
+    console_errors.clear()
+
+
+def test_says_when_the_gateway_cannot_be_reached(page: Page, console_errors: list[str]) -> None:
+    page.context.set_offline(True)
+    ask(page, "Hello!")
+    expect(page.get_by_role("alert")).to_contain_text("cannot be reached")
+    expect(page.get_by_text("not serving")).to_be_visible()
+    page.context.set_offline(False)
+    expect(page.get_by_text("not serving")).to_have_count(0)
+    page.get_by_role("button", name="Try again").click()
+    expect(answers(page).locator(".text")).not_to_be_empty()
+    assert all("ERR_INTERNET_DISCONNECTED" in error for error in console_errors)
+    console_errors.clear()
+
+
+def test_tokens_show_their_probabilities(page: Page) -> None:
+    page.get_by_label("Show how likely").check()
+    ask(page, "Hello!")
+    token = answers(page).locator(".tokens span").first
+    expect(token).to_have_attribute("title", re.compile(r'".*" \d+\.\d %, '))
+
+
+def test_tools_are_called_and_answered(page: Page) -> None:
+    page.get_by_text("Tools", exact=True).click()
+    page.get_by_label("Functions, as a JSON list").fill(json.dumps([TOOL]))
+    page.get_by_label("Calls of functions").select_option("required")
+    ask(page, "What is the weather in Paris?")
+    expect(page.get_by_label("Tool call")).to_contain_text("get_weather(")
+    page.get_by_label("Result of get_weather").fill("sunny")
+    page.get_by_label("Calls of functions").select_option("none")
+    page.get_by_role("button", name="Send the result").click()
+    expect(answers(page)).to_have_count(2)
+    expect(answers(page).last.locator(".text")).not_to_be_empty()
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed; on Debian: apt install curl")
+def test_the_copied_command_gets_the_same_answer(page: Page, tmp_path: Path) -> None:
+    add_image(page)
+    page.get_by_label("System prompt").fill('It\'s $HOME `id` \\ "x"')
+    ask(page, QUESTION)
+    expect(answers(page).locator(".text")).not_to_be_empty()
+    page.get_by_text("Copy as code").click()
+    page.get_by_role("button", name="Copy", exact=True).click()
+    expect(page.get_by_text("Copied", exact=True)).to_be_visible()
+    command: str = page.evaluate("navigator.clipboard.readText()")
+    shutil.copy(IMAGE, tmp_path)
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
+    events = [json.loads(line[6:]) for line in done.stdout.splitlines() if line.startswith("data: {")]
+    text = "".join(event["choices"][0]["delta"].get("content") or "" for event in events if event["choices"])
+    expect(answers(page).locator(".text")).to_have_text(text)
+
+
+def test_media_that_the_model_does_not_read_are_refused(page: Page) -> None:
+    expect(page.get_by_role("button", name="Record")).to_have_count(0)
+    page.get_by_label("Files").set_input_files(
+        [
+            {"name": "voice.wav", "mimeType": "audio/wav", "buffer": b"RIFF"},
+            {"name": "a.txt", "mimeType": "text/plain", "buffer": b"a"},
+        ]
+    )
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("'voice.wav': this model does not read audio")
+    expect(alert).to_contain_text("'a.txt': expected an image, a video or audio, got text/plain")
+
+
+def test_fits_a_phone(page: Page) -> None:
+    page.set_viewport_size({"width": 360, "height": 640})
+    add_image(page)
+    ask(page, QUESTION)
+    expect(answers(page).locator(".text")).not_to_be_empty()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_reference_shows_every_operation(page: Page, stack: Stack) -> None:
+    page.goto(f"{stack.url}/docs")
+    document = json.loads((ROOT / "gateway" / "openapi.json").read_bytes())
+    for path, verbs in document["paths"].items():
+        for verb in verbs:
+            expect(page.get_by_role("heading", name=f"{verb.upper()} {path}", exact=True)).to_be_visible()
+    message = page.locator("#CreateChatCompletion summary", has_text=re.compile("^Message$"))
+    message.click()
+    expect(page.locator("#CreateChatCompletion").get_by_text("role", exact=True).first).to_be_visible()
+
+
+def test_the_page_is_public_and_asks_for_a_key(url_with_keys: str, page: Page, console_errors: list[str]) -> None:
+    page.goto(url_with_keys)
+    field = page.get_by_label("API key")
+    field.fill("wrong")
+    field.press("Enter")
+    expect(page.get_by_role("alert")).to_have_count(0)
+    field.fill("acme-key")
+    field.press("Enter")
+    expect(field).to_have_count(0)
+    expect(page.get_by_label("Model", exact=True)).to_be_visible()
+    ask(page, "Hello!")
+    expect(answers(page).locator(".text")).not_to_be_empty()
+    # The browser reports the refused requests.
+    assert all("401" in error for error in console_errors)
+    console_errors.clear()
+    # The key is kept in memory alone.
+    assert (
+        page.evaluate("JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie])") == '[{},{},""]'
+    )
+
+
+def test_the_playground_is_accessible(page: Page, axe: str) -> None:
+    add_image(page)
+    set_schema(page, BOX)
+    page.get_by_label("Show how likely").check()
+    page.get_by_text("Tools", exact=True).click()
+    ask(page, "Where is the red circle?")
+    expect(page.locator("svg rect")).to_have_count(1)
+    for summary in answers(page).locator("summary").all():
+        summary.click()
+    page.get_by_text("Copy as code").click()
+    assert violations(page, axe) == []
+    page.get_by_label("Colours").select_option("dark")
+    assert violations(page, axe, COLOURS) == []
+
+
+def test_the_reference_is_accessible(page: Page, stack: Stack, axe: str) -> None:
+    page.goto(f"{stack.url}/docs")
+    page.locator("#CreateEmbeddings summary").get_by_text("EmbeddingConversation", exact=True).first.click()
+    # The whole page has thousands of elements of the same kinds.
+    assert violations(page, axe, within="#CreateEmbeddings") == violations(page, axe, within="header, .contents") == []
+    page.get_by_label("Colours").select_option("dark")
+    assert violations(page, axe, COLOURS, within="#CreateEmbeddings") == []
