@@ -341,6 +341,8 @@ class AccessSettings(BaseModel):
     jwt_jwks: str | None = None
     """File or URL with the public keys (JWKS) of an identity provider, whose JWTs are then credentials too. It is read
     again: a file when it changes, a URL every 5 minutes."""
+    jwt_jwks_ca: Path | None = None
+    """File with the authorities that may sign the certificate of --jwt-jwks, an https:// URL. Default: the system's."""
     jwt_issuer: str | None = None
     """Issuer (`iss`) of valid JWTs."""
     jwt_audience: str | None = None

@@ -2,13 +2,14 @@
 
 import ssl
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from glimpse.server.identity.access import TENANT_HEADER
 from glimpse.server.identity.errors import IdentityConfigError
-from glimpse.server.identity.tokens import parse_jwks
+from glimpse.server.identity.tokens import parse_jwks, parse_jwks_ca
 from glimpse.server.identity.watched_file import WatchedFile
 
 _FILTER = "envoy.filters.http.jwt_authn"
@@ -29,6 +30,8 @@ class Tokens:
     audience: str
     tenant_claim: str = "sub"
     """The claim that names the tenant."""
+    ca: Path | None = None
+    """File with the authorities that may sign the certificate of a URL; None: the system's."""
 
     @property
     def is_fetched(self) -> bool:
@@ -36,19 +39,25 @@ class Tokens:
         return self.jwks.startswith(("https://", "http://"))
 
 
-def parse_tokens(jwks: str | None, issuer: str | None, audience: str | None, tenant_claim: str) -> Tokens | None:
+def parse_tokens(
+    jwks: str | None, issuer: str | None, audience: str | None, tenant_claim: str, *, ca: Path | None = None
+) -> Tokens | None:
     """Checks the flags together; returns None if tokens are no credentials.
 
     Raises:
-        ValueError: a flag is missing or the file cannot be used; the message is for the user.
+        ValueError: a flag is missing or a file cannot be used; the message is for the user.
     """
+    try:
+        parse_jwks_ca(jwks, ca)
+    except IdentityConfigError as error:
+        raise ValueError(str(error)) from error
     if jwks is None:
         if issuer is not None or audience is not None:
             raise ValueError("'--jwt-issuer' and '--jwt-audience' require --jwt-jwks")
         return None
     if not issuer or not audience:
         raise ValueError("'--jwt-jwks' requires --jwt-issuer and --jwt-audience: tokens for others are not for us")
-    tokens = Tokens(jwks=jwks, issuer=issuer, audience=audience, tenant_claim=tenant_claim)
+    tokens = Tokens(jwks=jwks, issuer=issuer, audience=audience, tenant_claim=tenant_claim, ca=ca)
     if tokens.is_fetched:
         return tokens
     try:
@@ -94,7 +103,7 @@ def key_cluster(tokens: Tokens) -> dict[str, Any] | None:
         "connect_timeout": "5s",
         "load_assignment": {"cluster_name": _CLUSTER, "endpoints": endpoints},
     }
-    return cluster | {"transport_socket": _tls(url.hostname or "")} if is_tls else cluster
+    return cluster | {"transport_socket": _tls(url.hostname or "", tokens.ca)} if is_tls else cluster
 
 
 def _keys(tokens: Tokens) -> dict[str, Any]:
@@ -109,11 +118,20 @@ def _keys(tokens: Tokens) -> dict[str, Any]:
     }
 
 
-def _tls(host: str) -> dict[str, Any]:
-    names = [{"san_type": "DNS", "matcher": {"exact": host}}]
-    validation = {
-        "trusted_ca": {"filename": ssl.get_default_verify_paths().cafile or _CA_FILE},
-        "match_typed_subject_alt_names": names,
-    }
-    context = {"@type": _TLS, "sni": host, "common_tls_context": {"validation_context": validation}}
+def _tls(host: str, ca: Path | None) -> dict[str, Any]:
+    trusted = ssl.get_default_verify_paths().cafile or _CA_FILE if ca is None else str(ca.absolute())
+    is_address = _is_address(host)
+    names = [{"san_type": "IP_ADDRESS" if is_address else "DNS", "matcher": {"exact": host}}]
+    validation = {"trusted_ca": {"filename": trusted}, "match_typed_subject_alt_names": names}
+    context: dict[str, Any] = {"@type": _TLS, "common_tls_context": {"validation_context": validation}}
+    if not is_address:  # TLS has no server names that are addresses
+        context["sni"] = host
     return {"name": "envoy.transport_sockets.tls", "typed_config": context}
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -99,6 +99,8 @@ class GatewayFlags:
     jwt_jwks: str | None = None
     """File or URL with the public keys (JWKS) of an identity provider, whose JWTs are then credentials too. A URL is
     fetched again every 5 minutes, a file is read at the start."""
+    jwt_jwks_ca: Path | None = None
+    """File with the authorities that may sign the certificate of --jwt-jwks, an https:// URL. Default: the system's."""
     jwt_issuer: str | None = None
     """Issuer (`iss`) of valid JWTs."""
     jwt_audience: str | None = None
@@ -116,7 +118,9 @@ class GatewayFlags:
         """Checks the flags together. Raises FlagError."""
         try:
             tls = parse_tls(self.tls_certificate, self.tls_key, self.tls_client_ca)
-            tokens = parse_tokens(self.jwt_jwks, self.jwt_issuer, self.jwt_audience, self.jwt_tenant_claim)
+            tokens = parse_tokens(
+                self.jwt_jwks, self.jwt_issuer, self.jwt_audience, self.jwt_tenant_claim, ca=self.jwt_jwks_ca
+            )
             authentication = parse_authentication(
                 self.api_keys, tokens=tokens, by_certificate=self.tenant_from_certificate, tls=tls
             )

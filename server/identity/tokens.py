@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import aiohttp
@@ -89,11 +91,34 @@ def parse_jwks(text: str, name: str) -> Jwks:
         raise IdentityConfigError(f"'{name}': expected a JWKS, a JSON object with public keys: {error}") from error
 
 
+def parse_jwks_ca(jwks: str | None, ca: Path | None) -> ssl.SSLContext | None:
+    """Returns how the certificate of a URL with a JWKS is checked; None: as the system does.
+
+    Args:
+        jwks: The URL or file that --jwt-jwks names.
+        ca: File with the authorities that may sign the certificate.
+
+    Raises:
+        IdentityConfigError: there is nothing to check, or the file cannot be used. The message names the flag.
+    """
+    if ca is None:
+        return None
+    if jwks is None or not jwks.startswith("https://"):
+        raise IdentityConfigError("'--jwt-jwks-ca': expected together with an https:// URL as --jwt-jwks")
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError) as error:
+        reason = error.strerror or type(error).__name__
+        raise IdentityConfigError(f"'--jwt-jwks-ca': expected a PEM file with certificates: {reason}") from error
+
+
 class FetchedKeys:
     """Keys that a provider publishes at a URL. Until they are first fetched there are none."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, tls: ssl.SSLContext | None = None) -> None:
+        """`tls`: how the certificate of an https:// URL is checked. Default: as the system does."""
         self._url = url
+        self._tls = True if tls is None else tls
         self.value: Jwks = ()
 
     async def watch(self) -> None:
@@ -105,10 +130,19 @@ class FetchedKeys:
 
     async def _fetch(self, session: aiohttp.ClientSession) -> bool:
         try:
-            async with session.get(self._url, raise_for_status=True) as answer:
-                data = await answer.content.read(_MAX_JWKS_BYTES)
+            async with session.get(self._url, raise_for_status=True, ssl=self._tls) as answer:
+                data = await self._read(answer)
             self.value = parse_jwks(data.decode(), self._url)
         except (aiohttp.ClientError, TimeoutError, UnicodeDecodeError, IdentityConfigError) as error:
             _logger.warning("the keys of --jwt-jwks could not be fetched: %s", error or type(error).__name__)
             return False
         return True
+
+    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
+        """Returns the whole body, however many pieces it comes in. Raises IdentityConfigError if it is too large."""
+        data = bytearray()
+        async for piece in answer.content.iter_any():
+            data += piece
+            if len(data) > _MAX_JWKS_BYTES:
+                raise IdentityConfigError(f"'{self._url}': expected at most {_MAX_JWKS_BYTES} bytes, got more")
+        return bytes(data)

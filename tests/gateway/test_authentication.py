@@ -2,8 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
@@ -11,7 +10,6 @@ import grpc
 import grpc.aio
 import pytest
 import pytest_asyncio
-from aiohttp import web
 
 from glimpse.gateway.authentication.filters import Authentication, parse_authentication
 from glimpse.gateway.authentication.tokens import parse_tokens
@@ -22,7 +20,7 @@ from glimpse.server.identity.api_keys import Caller, key_line
 from glimpse.v1 import chat_pb2, chat_pb2_grpc
 from tests.gateway.backend import Backend
 from tests.gateway.conftest import ANY_PORT
-from tests.server.identity.tokens import AUDIENCE, ISSUER, Provider
+from tests.server.identity.tokens import AUDIENCE, ISSUER, Provider, published
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -160,13 +158,16 @@ async def test_certificate_gives_the_tenant(backend: Backend, tmp_path: Path) ->
     assert backend.metadata["x-glimpse-tenant"] == "spiffe://example.org/acme"
 
 
-@pytest.mark.parametrize("where", ["file", "URL"])
+@pytest.mark.parametrize("where", ["file", "http", "localhost", "127.0.0.1"])
 async def test_token_gives_the_tenant(backend: Backend, tmp_path: Path, where: str) -> None:
     provider = Provider()
     write_lines(tmp_path / "jwks", provider.jwks)
     write_keys(tmp_path / "keys", "acme-key")
-    async with published(tmp_path / "jwks") as url:
-        tokens = parse_tokens(str(tmp_path / "jwks") if where == "file" else url, ISSUER, AUDIENCE, "sub")
+    is_https = where in ("localhost", "127.0.0.1")
+    certificate, ca = (FILES / "gateway.pem", FILES / "ca.pem") if is_https else (None, None)
+    async with published(provider.jwks, certificate=certificate, host=where if is_https else "127.0.0.1") as url:
+        jwks = str(tmp_path / "jwks") if where == "file" else url
+        tokens = parse_tokens(jwks, ISSUER, AUDIENCE, "sub", ca=ca)
         authentication = Authentication(api_keys=tmp_path / "keys", tokens=tokens)
         async with (
             Envoy(
@@ -190,22 +191,6 @@ async def test_token_gives_the_tenant(backend: Backend, tmp_path: Path, where: s
                 assert await ask(refused) == (401, "")
 
 
-@asynccontextmanager
-async def published(file: Path) -> AsyncGenerator[str]:
-    """Serves the file at a URL."""
-
-    async def serve(_request: web.Request) -> web.FileResponse:
-        return web.FileResponse(file)
-
-    app = web.Application()
-    app.router.add_get("/jwks", serve)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}/jwks"
-    await runner.cleanup()
-
-
 async def test_gateway_that_does_not_authenticate_passes_no_tenant(
     http: aiohttp.ClientSession, backend: Backend
 ) -> None:
@@ -220,5 +205,7 @@ async def test_unusable_flags_are_refused(tmp_path: Path) -> None:
         parse_authentication(tmp_path / "keys", by_certificate=False, tls=None)
     with pytest.raises(ValueError, match="'--jwt-jwks' requires --jwt-issuer and --jwt-audience"):
         parse_tokens("https://issuer.example/jwks", ISSUER, None, "sub")
+    with pytest.raises(ValueError, match="'--jwt-jwks-ca': expected together with an https:// URL"):
+        parse_tokens("http://issuer.example/jwks", ISSUER, AUDIENCE, "sub", ca=FILES / "ca.pem")
     with pytest.raises(ValueError, match="'--tenant-from-certificate' requires --tls-client-ca"):
         parse_authentication(None, by_certificate=True, tls=None)

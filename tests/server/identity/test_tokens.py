@@ -2,19 +2,21 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jwt
 import pytest
-from aiohttp import web
 
 from glimpse.server.identity.access import Access
 from glimpse.server.identity.errors import IdentityConfigError, UnauthenticatedError
-from glimpse.server.identity.tokens import FetchedKeys, KeySource, TokenVerifier, parse_jwks
+from glimpse.server.identity.tokens import FetchedKeys, KeySource, TokenVerifier, parse_jwks, parse_jwks_ca
 from glimpse.server.identity.watched_file import WatchedFile
-from tests.server.identity.tokens import AUDIENCE, ISSUER, Provider
+from tests.paths import ROOT
+from tests.server.identity.tokens import AUDIENCE, ISSUER, Provider, published
 
+CERTIFICATES = ROOT / "tests" / "gateway" / "certificates"
 CHAT = "/glimpse.v1.ChatService/CountTokens"
 
 
@@ -86,21 +88,49 @@ def test_unusable_jwks_is_refused():
             parse_jwks(text, "file")
 
 
-async def test_keys_are_fetched_from_a_url(provider: Provider):
-    async def publish(_request: web.Request) -> web.Response:
-        return web.Response(text=provider.jwks)
-
-    app = web.Application()
-    app.router.add_get("/jwks", publish)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    keys = FetchedKeys(f"http://127.0.0.1:{runner.addresses[0][1]}/jwks")
-    assert verifier(keys).tenant(provider.token()) is None
+async def fetches(keys: FetchedKeys, condition: Callable[[], bool]) -> None:
+    """Waits until the condition holds, while the keys are fetched."""
     watching = asyncio.create_task(keys.watch())
-    async with asyncio.timeout(30):
-        while verifier(keys).tenant(provider.token()) != "acme":  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    watching.cancel()
-    await asyncio.gather(watching, return_exceptions=True)
-    await runner.cleanup()
+    try:
+        async with asyncio.timeout(30):
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+async def test_keys_are_fetched_from_a_url(provider: Provider):
+    async with published(provider.jwks) as url:
+        keys = FetchedKeys(url)
+        assert verifier(keys).tenant(provider.token()) is None
+        await fetches(keys, lambda: verifier(keys).tenant(provider.token()) == "acme")
+
+
+async def test_authority_of_the_url_is_the_one_that_is_named(provider: Provider, caplog: pytest.LogCaptureFixture):
+    async with published(provider.jwks, certificate=CERTIFICATES / "gateway.pem") as url:
+        for ca in (CERTIFICATES / "stranger.pem", None):
+            keys = FetchedKeys(url, parse_jwks_ca(url, ca))
+            await fetches(keys, lambda: "could not be fetched" in caplog.text)
+            assert "certificate verify failed" in caplog.text.replace("_", " ").lower()
+            assert keys.value == ()
+            caplog.clear()
+        keys = FetchedKeys(url, parse_jwks_ca(url, CERTIFICATES / "ca.pem"))
+        await fetches(keys, lambda: verifier(keys).tenant(provider.token()) == "acme")
+
+
+async def test_keys_that_are_too_large_are_refused(provider: Provider, caplog: pytest.LogCaptureFixture):
+    async with published(provider.jwks + " " * (1 << 20)) as url:
+        keys = FetchedKeys(url)
+        await fetches(keys, lambda: "expected at most 1048576 bytes" in caplog.text)
+        assert keys.value == ()
+
+
+def test_unusable_authority_is_refused(tmp_path: Path):
+    (tmp_path / "ca").write_text("broken")
+    for jwks in (None, "file", "http://issuer.example/jwks"):
+        with pytest.raises(IdentityConfigError, match="'--jwt-jwks-ca': expected together with an https:// URL"):
+            parse_jwks_ca(jwks, CERTIFICATES / "ca.pem")
+    for path in (tmp_path / "ca", tmp_path / "none"):
+        with pytest.raises(IdentityConfigError, match="'--jwt-jwks-ca': expected a PEM file"):
+            parse_jwks_ca("https://issuer.example/jwks", path)
