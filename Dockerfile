@@ -23,11 +23,12 @@ ENV PATH=/opt/glimpse/bin:$PATH PIP_DISABLE_PIP_VERSION_CHECK=1
 COPY --from=requirements /requirements /requirements
 WORKDIR /requirements
 
-# torch comes from an index of its own first. Its version satisfies the other packages, so that they bring no other build.
+# torch alone comes from an index of its own, which need not have the versions of its dependencies that we pin. They come
+# with all others, and this build satisfies what those require.
 FROM environment AS dependencies-cpu
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN --mount=type=cache,target=/root/.cache/pip \
-    pip install --constraint constraints.txt --index-url "$TORCH_INDEX" --requirement torch.txt \
+    pip install --no-deps --index-url "$TORCH_INDEX" --requirement torch.txt \
     && pip install --constraint constraints.txt --requirement requirements.txt
 
 # The ordinary index has the CUDA build.

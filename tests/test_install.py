@@ -42,6 +42,12 @@ def make_index(folder: Path, *wheels: tuple[str, str, tuple[str, ...]]) -> str:
     return folder.as_uri()
 
 
+def only_index(url: str) -> dict[str, str]:
+    """An environment in which pip knows one index alone."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    return environment | {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": url, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+
+
 def documented(options: str) -> list[str]:
     """The words of the command of pip in docs/install.md whose options match a pattern."""
     (line,) = re.findall(rf"^pip install dist/\S+{options}$", (ROOT / "docs/install.md").read_text(), re.MULTILINE)
@@ -58,11 +64,10 @@ def test_pip_takes_the_documented_build_of_torch(options: str, torch: str, tmp_p
     words = documented(options)[2:]
     arguments = [{CPU_INDEX: cpu, "dist/glimpse-*.whl": str(glimpse)}.get(word, word) for word in words]
     assert cpu in arguments or "+cpu" not in torch
-    flags = ["--dry-run", "--quiet", "--ignore-installed", "--report", "-", "--index-url", ordinary]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    flags = ["--dry-run", "--quiet", "--ignore-installed", "--report", "-"]
     done = subprocess.run(
         [sys.executable, "-m", "pip", "install", *flags, *arguments],
-        env=environment | {"PIP_CONFIG_FILE": os.devnull},
+        env=only_index(ordinary),
         capture_output=True,
         text=True,
         timeout=120,
@@ -139,6 +144,36 @@ def test_sources_change_without_reinstalling_dependencies(variant: str) -> None:
     assert f"dependencies-{variant}" in made_of
     copied = {path for name in made_of for path in context_paths(name)}
     assert copied == {"pyproject.toml", "constraints.txt", "tools/image_requirements.py"}
+
+
+@pytest.mark.parametrize(("variant", "torch"), [("cpu", "2.13.0+cpu"), ("cuda", "2.13.0")])
+def test_variants_install_their_build_of_torch(variant: str, torch: str, tmp_path: Path) -> None:
+    """Runs the commands of a stage, with indexes that have no more than they must."""
+    ordinary = make_index(
+        tmp_path / "ordinary", ("torch", "2.13.0", ("filelock",)), ("filelock", "4.2", ()), ("other", "1.0", ("torch",))
+    )
+    cpu = make_index(tmp_path / "cpu", ("torch", "2.13.0+cpu", ("filelock",)))
+    (tmp_path / "torch.txt").write_text("torch==2.13.0\n")
+    (tmp_path / "requirements.txt").write_text("other\ntorch==2.13.0\n")
+    (tmp_path / "constraints.txt").write_text("torch==2.13.0\nfilelock==4.2\n")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "environment"], check=True)
+    pip = tmp_path / "pip"
+    pip.write_text(f'#!/bin/sh\nexec {sys.executable} -m pip --python {tmp_path}/environment/bin/python "$@"\n')
+    pip.chmod(0o755)
+    (command,) = STAGES[f"dependencies-{variant}"].of("RUN")
+    environment = only_index(ordinary) | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "TORCH_INDEX": cpu}
+    done = subprocess.run(
+        ["sh", "-c", command.split(None, 1)[1]],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    installed = {path.stem for path in tmp_path.glob("environment/lib/python*/site-packages/*.dist-info")}
+    assert installed == {f"torch-{torch}", "filelock-4.2", "other-1.0"}
 
 
 @pytest.mark.parametrize("variant", ["cpu", "cuda"])

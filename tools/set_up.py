@@ -89,7 +89,8 @@ def install_torch() -> None:
     requirement = next(line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("torch=="))
     if shutil.which("nvidia-smi") is None and needs_cuda(requirement):
         say("No NVIDIA driver here: taking the CPU build of torch")
-        pip("install", "--constraint", str(CONSTRAINTS), "--index-url", TORCH_CPU_INDEX, requirement)
+        # Without what it depends on: that index need not have the versions that we pin. The next command installs them.
+        pip("install", "--no-deps", "--index-url", TORCH_CPU_INDEX, requirement)
     else:
         pip("install", "--constraint", str(CONSTRAINTS), requirement)
 
