@@ -56,6 +56,8 @@ class Limits:
     """Envoy's memory. Near it, Envoy refuses requests with 503."""
     max_idle_seconds: int = 300
     """After which a connection without requests is closed."""
+    max_age_seconds: int | None = None
+    """After which a connection's client is asked to connect anew. Running requests end first. None: never."""
     max_pause_seconds: int = 30
     """Between two pieces of a body whose beginning Envoy holds to find its key. The server then allows as much."""
 
@@ -214,6 +216,7 @@ def _values(options: GatewayOptions, folder: Path) -> dict[str, Any]:
         "max_connections": limits.max_connections,
         "max_heap_bytes": limits.max_heap_bytes,
         "max_idle": f"{limits.max_idle_seconds}s",
+        "max_age": None if limits.max_age_seconds is None else f"{limits.max_age_seconds}s",
         "max_headers_kib": MAX_HEADERS_KIB,
         "max_headers_count": _MAX_HEADERS,
         "buffer_bytes": _BUFFER_BYTES,

@@ -111,6 +111,9 @@ class GatewayFlags:
     """The tenant of a request is the first URI, else the first DNS name, of the client's certificate."""
     upstream_tls: UpstreamTls = NO_UPSTREAM_TLS
     """TLS of connections to the servers."""
+    max_connection_age: Count | None = None
+    """Seconds after which a client is told to connect anew, so that load spreads. Running requests end first, however
+    long they take. Default: never."""
     max_heap_bytes: _Size = DEFAULT_LIMITS.max_heap_bytes
     """Envoy's memory, such as 2GiB. Near it, requests are refused with 503."""
 
@@ -135,7 +138,11 @@ class GatewayFlags:
             tls=tls,
             authentication=authentication,
             upstream_tls=checked(self.upstream_tls),
-            limits=Limits(max_connections=max_connections, max_heap_bytes=self.max_heap_bytes),
+            limits=Limits(
+                max_connections=max_connections,
+                max_heap_bytes=self.max_heap_bytes,
+                max_age_seconds=self.max_connection_age,
+            ),
             by_key=self.route_by_key,
             page=self.page,
             telemetry=Telemetry(metrics=self.metrics_upstream, otlp=self.otlp_endpoint),

@@ -72,6 +72,7 @@ def run(
     log_level: Literal["debug", "info", "warning", "error"] = "warning",
     run_dir: Path | None = None,
     end_with_parent: Annotated[bool, Parameter(negative="")] = False,
+    ready_descriptor: Annotated[int | None, Parameter(show=False)] = None,
 ) -> int:
     """Run Envoy in the foreground. SIGTERM or Ctrl-C drains and stops it; a second one stops it at once.
 
@@ -89,13 +90,16 @@ def run(
         Folder for the configuration, the admin socket and Envoy's log. Default: a temporary one.
     end_with_parent
         Stop, as on SIGTERM, when the parent process exits.
+    ready_descriptor
+        File descriptor, of a pipe for instance, that gets the line which says where the gateway listens. Default:
+        standard output.
     """
     options = flags.options(listen=listen, max_connections=max_connections)
     with tempfile.TemporaryDirectory(prefix="glimpse-gateway-") as temporary:
         folder = run_dir or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         envoy = Envoy(options, run_dir=folder, drain_seconds=drain_seconds, num_workers=workers, log_level=log_level)
-        return asyncio.run(_serve(envoy, end_with_parent=end_with_parent))
+        return asyncio.run(_serve(envoy, end_with_parent=end_with_parent, ready_descriptor=ready_descriptor))
 
 
 @app.command
@@ -136,7 +140,7 @@ def health(*, upstream: AddressFlag = UPSTREAM, upstream_tls: UpstreamTls = NO_U
     return 0 if is_serving(upstream, checked(upstream_tls)) else 1
 
 
-async def _serve(envoy: Envoy, *, end_with_parent: bool) -> int:
+async def _serve(envoy: Envoy, *, end_with_parent: bool, ready_descriptor: int | None) -> int:
     """Runs Envoy until a signal or the end of the parent process. Raises GatewayError if Envoy exits on its own."""
     parent = os.getppid()
     interrupted, forced = asyncio.Event(), asyncio.Event()
@@ -156,7 +160,7 @@ async def _serve(envoy: Envoy, *, end_with_parent: bool) -> int:
         return INTERRUPTED if numbers[0] == signal.SIGINT else 0
     await starting
     try:
-        print(f"Gateway on {envoy.url}", flush=True)
+        _announce(f"Gateway on {envoy.url}", ready_descriptor)
         ended = asyncio.create_task(envoy.wait())
         reasons = [asyncio.create_task(_orphaned(parent))] if end_with_parent else []
         await _first(ended, asyncio.create_task(interrupted.wait()), *reasons)
@@ -166,6 +170,14 @@ async def _serve(envoy: Envoy, *, end_with_parent: bool) -> int:
     finally:
         await envoy.stop()
     return 0
+
+
+def _announce(line: str, descriptor: int | None) -> None:
+    if descriptor is None:
+        print(line, flush=True)
+    else:
+        os.write(descriptor, f"{line}\n".encode())
+        os.close(descriptor)
 
 
 async def _orphaned(parent: int) -> None:

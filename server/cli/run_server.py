@@ -15,6 +15,7 @@ from glimpse.interrupts import INTERRUPTED
 from glimpse.native.processors import num_processors
 from glimpse.server.cli.console import LoadingProgress, ready_text
 from glimpse.server.cli.examples import usage_text
+from glimpse.server.cli.usage import UsageError
 from glimpse.server.identity.errors import IdentityConfigError
 from glimpse.server.lifecycle.addresses import address, local_host
 from glimpse.server.lifecycle.build_server import PortError
@@ -29,6 +30,8 @@ from glimpse.server.settings import Settings
 def run_server(settings: Settings, *, http_port: int | None, gateway_flags: Sequence[str] = ()) -> None:
     """Serves until a signal ends it; exits with a message where it cannot, and with 130 after Ctrl-C while it starts.
 
+    Raises UsageError for a file of the flags that cannot be used.
+
     Args:
         settings: the server's.
         http_port: the gateway's port; None starts no gateway.
@@ -36,7 +39,9 @@ def run_server(settings: Settings, *, http_port: int | None, gateway_flags: Sequ
     """
     try:
         is_interrupted = _serve(settings, http_port, gateway_flags)
-    except (CheckpointError, EngineError, IdentityConfigError, PortError, TlsError, GatewayDiedError) as error:
+    except (IdentityConfigError, TlsError) as error:
+        raise UsageError(str(error)) from error
+    except (CheckpointError, EngineError, PortError, GatewayDiedError) as error:
         sys.exit(f"glimpse: {error}")
     if is_interrupted:
         sys.exit(INTERRUPTED)

@@ -1,18 +1,18 @@
 """`glimpse up` and `glimpse serve`: their flags. `glimpse.server.cli.run_server` is what they do."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from glimpse.server.cli.usage import UsageError
 from glimpse.server.settings import AccessSettings, Names, Port, Settings
 
 _Flags = Annotated[Settings, Parameter(name="*")]
 _DEFAULTS = Settings()
 _NO_TLS = (
-    "glimpse: '--tls-certificate': expected with `glimpse serve`, got it with `glimpse up`, whose gateway has no TLS; "
-    "use `glimpse serve` and `glimpse gateway run`, which have it"
+    "'--tls-certificate': expected with `glimpse serve`, got it with `glimpse up`, whose gateway has no TLS; start two "
+    "commands instead: `glimpse serve`, and `glimpse gateway run` with --upstream-ca FILE and the same flags for TLS"
 )
 
 
@@ -21,6 +21,7 @@ def up(
     http_port: Port = 8080,
     allow_origin: Names = (),
     allowed_host: Names = (),
+    access_log: Annotated[bool, Parameter(negative="")] = False,
     otlp_endpoint: str | None = None,
     page: bool = True,
     settings: _Flags = _DEFAULTS,
@@ -36,15 +37,19 @@ def up(
     allowed_host
         Host name under which the gateway answers, in addition to localhost; repeatable. Default: no other where --host
         is a loopback address, any elsewhere.
+    access_log
+        The gateway writes a line for each request to standard output.
     otlp_endpoint
         HOST:PORT of a collector to which the gateway sends its spans as OTLP over gRPC, without TLS. Default: none.
     page
         Serve a page for people at / and the API reference at /docs, on the gateway's port.
     """
     if settings.listen.tls_certificate is not None:
-        sys.exit(_NO_TLS)
+        raise UsageError(_NO_TLS)
     flags = (*(f"--allow-origin={name}" for name in allow_origin), *(f"--allowed-host={name}" for name in allowed_host))
     flags = (*flags, *_authentication_flags(settings.access))
+    if access_log:
+        flags = (*flags, "--access-log")
     if otlp_endpoint is not None:
         flags = (*flags, f"--otlp-endpoint={otlp_endpoint}")
     if not page:

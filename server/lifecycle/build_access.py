@@ -39,8 +39,8 @@ def build_access(
     Raises:
         IdentityConfigError: a file cannot be used.
     """
-    keys = _watched(settings.api_keys, parse_keys)
-    limits = _watched(settings.tenants, parse_limits)
+    keys = _watched("--api-keys", settings.api_keys, parse_keys)
+    limits = _watched("--tenants", settings.tenants, parse_limits)
     is_gateway = clients.is_proxy if settings.tenant_header else None
     if settings.tenant_from_certificate and not has_client_ca:
         raise IdentityConfigError(
@@ -99,16 +99,21 @@ def _tokens(settings: AccessSettings) -> TokenVerifier | None:
             raise IdentityConfigError(f"'{flag}': expected together with --jwt-jwks: tokens for others are not for us")
     is_url = settings.jwt_jwks.startswith(("https://", "http://"))
     return TokenVerifier(
-        keys=FetchedKeys(settings.jwt_jwks, tls) if is_url else _file(Path(settings.jwt_jwks), parse_jwks),
+        keys=FetchedKeys(settings.jwt_jwks, tls)
+        if is_url
+        else _file("--jwt-jwks", Path(settings.jwt_jwks), parse_jwks),
         issuer=settings.jwt_issuer or "",
         audience=settings.jwt_audience or "",
         tenant_claim=settings.jwt_tenant_claim,
     )
 
 
-def _watched(path: Path | None, parse: Callable[[str, str], _T]) -> WatchedFile[_T] | None:
-    return None if path is None else _file(path, parse)
+def _watched(flag: str, path: Path | None, parse: Callable[[str, str], _T]) -> WatchedFile[_T] | None:
+    return None if path is None else _file(flag, path, parse)
 
 
-def _file(path: Path, parse: Callable[[str, str], _T]) -> WatchedFile[_T]:
-    return WatchedFile(path.expanduser().absolute(), parse)
+def _file(flag: str, path: Path, parse: Callable[[str, str], _T]) -> WatchedFile[_T]:
+    try:
+        return WatchedFile(path.expanduser().absolute(), parse)
+    except IdentityConfigError as error:
+        raise IdentityConfigError(f"'{flag}': {error}") from error

@@ -1,9 +1,13 @@
-"""Runs the gateway as a child process, `python -m glimpse.gateway run`. Its first line of output means it is ready."""
+"""Runs the gateway as a child process, `python -m glimpse.gateway run`. It says through a pipe that it is ready.
+
+Its standard output is this process's own. It is where Envoy writes its access log, which nothing here reads.
+"""
 
 import asyncio
 import contextlib
+import os
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import Sequence
 
 _FLUSH_SECONDS = 3.0
@@ -22,14 +26,15 @@ class GatewayDiedError(Exception):
 class GatewayChild:
     """A running gateway. `start_gateway` makes it."""
 
-    def __init__(self, process: Process, output: asyncio.StreamReader) -> None:
+    def __init__(self, process: Process, ready: asyncio.StreamReader, transport: asyncio.ReadTransport) -> None:
         self._process = process
-        self._output = output
+        self._ready = ready
+        self._transport = transport
         self._is_draining = False
 
     async def ready(self) -> None:
         """Waits until the gateway accepts connections. Raises GatewayDiedError."""
-        if not await self._output.readline():
+        if not await self._ready.readline():
             raise GatewayDiedError(await self._process.wait())
 
     async def watch(self) -> None:
@@ -44,6 +49,7 @@ class GatewayChild:
 
     async def stop(self) -> None:
         """Stops the gateway, whose requests the server has ended."""
+        self._transport.close()
         self.drain()
         if await self._ends_within(_FLUSH_SECONDS):
             return
@@ -60,14 +66,20 @@ class GatewayChild:
 
 async def start_gateway(*, listen: str, upstream: str, drain_seconds: float, flags: Sequence[str] = ()) -> GatewayChild:
     """Starts a gateway from `listen` to `upstream`, both HOST:PORT. `flags` are more flags of `glimpse gateway run`."""
-    options = (f"--listen={listen}", f"--upstream={upstream}", f"--drain-seconds={round(drain_seconds)}")
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "glimpse.gateway", "run", "--end-with-parent", *options, *flags),
-        stdout=PIPE,
-        # Ctrl-C reaches the terminal's whole process group; the gateway must drain first, when the server says so.
-        start_new_session=True,
+    reading, writing = os.pipe()
+    ready = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(ready), os.fdopen(reading, "rb")
     )
-    if process.stdout is None:
-        raise RuntimeError("a child with a pipe has no output stream")
-    return GatewayChild(process, process.stdout)
+    options = (f"--listen={listen}", f"--upstream={upstream}", f"--drain-seconds={round(drain_seconds)}")
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "glimpse.gateway", "run", "--end-with-parent", f"--ready-descriptor={writing}", *options, *flags),
+            pass_fds=(writing,),
+            # Ctrl-C reaches the terminal's whole process group; the gateway must drain first, when the server says so.
+            start_new_session=True,
+        )
+    finally:
+        os.close(writing)
+    return GatewayChild(process, ready, transport)

@@ -12,7 +12,7 @@ import pytest
 
 from glimpse.server.identity.api_keys import Caller, key_line
 from glimpse.v1 import model_pb2, model_pb2_grpc
-from tests.e2e.stack import Stack, start_stack
+from tests.e2e.stack import Stack, eventually, start_stack
 
 LIMITS = "[tenant.brief]\ntokens_per_minute = 10\n[tenant.capped]\nmin_priority = 0\n"
 ASKED: Any = {"model": "nano", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
@@ -24,7 +24,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     keys, limits = folder / "keys", folder / "tenants.toml"
     keys.write_text("\n".join(key_line(f"{name}-key", Caller(tenant=name)) for name in ("acme", "brief", "capped")))
     limits.write_text(LIMITS)
-    running = start_stack(folder, f"--api-keys={keys}", f"--tenants={limits}")
+    running = start_stack(folder, f"--api-keys={keys}", f"--tenants={limits}", "--access-log")
     yield running
     running.stop()
 
@@ -58,6 +58,13 @@ def test_used_up_quota_says_when_to_retry(stack: Stack) -> None:
     assert caught.value.code == "rate_limit_exceeded"
     seconds = int(caught.value.response.headers["retry-after"])
     assert 1 <= seconds <= 6 * (used.total_tokens - 10 + 1) + 1
+
+
+def test_access_log_of_the_gateway_is_on_standard_output(stack: Stack) -> None:
+    tokens = ask(stack, "acme-key", cache_salt="logged").usage
+    line = f"prompt_tokens={tokens.prompt_tokens} completion_tokens={tokens.completion_tokens} "
+    assert eventually(lambda: "POST /v1/chat/completions 200 " in stack.log.read_text(), timeout_seconds=30)
+    assert line in stack.log.read_text()
 
 
 def test_limit_is_named_as_the_client_wrote_it(stack: Stack) -> None:

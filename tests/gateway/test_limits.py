@@ -5,11 +5,15 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import grpc.aio
 import pytest
 from google.api.httpbody_pb2 import HttpBody
 
+from glimpse.gateway import admin
 from glimpse.gateway.config import GatewayOptions, Limits
 from glimpse.gateway.run import Envoy, GatewayError
+from glimpse.openai.v1 import openai_pb2_grpc
+from glimpse.v1 import model_pb2
 from tests.gateway.backend import Backend, Context, Requests, event
 from tests.gateway.conftest import ANY_PORT
 
@@ -52,6 +56,46 @@ async def test_closes_connections_over_the_limit(backend: Backend, tmp_path: Pat
         async with asyncio.timeout(20):
             while not await _is_new_connection_served(envoy):
                 pass
+
+
+async def test_clients_of_old_connections_connect_anew_and_no_stream_is_cut(tmp_path: Path, backend: Backend) -> None:
+    go_on = asyncio.Event()
+
+    async def long(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
+        yield event("first")
+        await go_on.wait()
+        yield event("last")
+
+    backend.script = long
+    options = GatewayOptions(listen=ANY_PORT, upstream=backend.address, limits=Limits(max_age_seconds=1))
+    async with (
+        Envoy(options, run_dir=tmp_path) as envoy,
+        grpc.aio.insecure_channel(str(envoy.address)) as channel,
+        asyncio.timeout(60),
+    ):
+        stub = openai_pb2_grpc.OpenAIServiceStub(channel)
+        stream = stub.CreateChatCompletion(iter([HttpBody()]))
+        chunks = [await anext(aiter(stream))]
+        while admin.total(tmp_path / "admin.sock", ["http.glimpse.downstream_cx_total"]) < 2:
+            await stub.ListModels(model_pb2.ListModelsRequest())
+        go_on.set()
+        chunks += [chunk async for chunk in stream]
+        assert [chunk.data for chunk in chunks] == [b"data: first\n\n", b"data: last\n\n"]
+        await _until_told_to_close(envoy)
+
+
+async def _until_told_to_close(envoy: Envoy) -> None:
+    """Sends requests on one HTTP/1.1 connection until a response says that it closes."""
+    reader, writer = await connect(envoy)
+    closes = False
+    while not closes:
+        writer.write(GET)
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        closes = b"connection: close" in head
+        await reader.readexactly(int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0]))
+    assert await reader.read() == b""
+    await close(writer)
 
 
 async def _is_new_connection_served(envoy: Envoy) -> bool:

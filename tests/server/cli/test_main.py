@@ -100,6 +100,23 @@ def test_wrong_flags_have_an_exit_status_of_their_own() -> None:
     assert result.stderr.startswith("glimpse: Unknown option: --bogus.")
 
 
+def test_a_file_of_keys_that_cannot_be_used_is_a_wrong_flag(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("no hash\n")
+    result = glimpse("serve", f"--api-keys={keys}", "--port=0", "--metrics-port=0", "--no-spare-engine")
+    assert (result.returncode, result.stdout, "Traceback" in result.stderr) == (2, "", False)
+    assert "--api-keys" in result.stderr
+
+
+def test_up_says_how_to_serve_with_tls(tmp_path: Path) -> None:
+    files = [tmp_path / "tls.crt", tmp_path / "tls.key"]
+    for file in files:
+        file.touch()
+    result = glimpse("up", f"--tls-certificate={files[0]}", f"--tls-key={files[1]}")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("glimpse: '--tls-certificate': expected with `glimpse serve`")
+
+
 def test_reports_a_missing_model_without_a_traceback() -> None:
     result = glimpse("serve", "--model=/nowhere/at/all")
     assert (result.returncode, "Traceback" in result.stderr) == (1, False)
