@@ -33,7 +33,7 @@ class EngineOptions:
     if the native kernels can run or the processor has bfloat16 instructions, else float32."""
     backend: Backend = "auto"
     """Kernels that compute. auto: on a CPU native, if the kernels can be compiled;
-    on CUDA flashinfer if it is installed, else triton; torch if none of these can run."""
+    on CUDA triton; torch if these cannot run. flashinfer is used only if it is requested."""
     cpu_level: CpuLevel = "auto"
     """Instruction set level of the native kernels. auto: the fastest of this processor. A slower one is for tests and
     comparisons; one that the processor lacks is refused."""

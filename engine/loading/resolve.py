@@ -172,18 +172,16 @@ def resolve_backend(
         if reason := why_not[backend]():
             raise CheckpointError(f"--backend {backend}: {reason}")
         return backend
-    reason = None
-    for best in _BACKENDS_BY_SPEED.get(device.type, ()):
-        reason = why_not[best]()
-        if reason is None:
-            return best
+    preferred = _PREFERRED.get(device.type, "torch")
+    if (reason := why_not[preferred]()) is None:
+        return preferred
     if device.type == "cuda":
         _log.warning("using the slower torch backend: %s", reason)
     return "torch"
 
 
-_BACKENDS_BY_SPEED: Mapping[str, tuple[ChosenBackend, ...]] = {"cuda": ("flashinfer", "triton"), "cpu": ("native",)}
-"""Backends that are faster than torch, by device type, fastest first."""
+_PREFERRED: Mapping[str, ChosenBackend] = {"cuda": "triton", "cpu": "native"}
+"""What `auto` prefers to torch, by device type. FlashInfer is not measured yet, so it must be requested."""
 
 
 def resolve_level(level: CpuLevel) -> Level:
