@@ -19,6 +19,8 @@ NUM_GPU_TOKENS = 512
 repeat the cost of its launches. None of them measures decoding."""
 SAMPLE_INTERVAL = 32
 """After so many steps with prompt tokens on a GPU, one only decodes, to measure that."""
+NUM_BRIEF_TOKENS = 128
+"""Prompt tokens of a step that is to be short: enough to compute nearly as fast as in a long one."""
 NUM_UNTRIED_TOKENS = 64
 """Prompt tokens in a decoding step until their cost has been measured."""
 DEFAULT_MEDIA_WEIGHT = 2.0
@@ -94,6 +96,11 @@ class PrefillBudget:
         bound = max(NUM_UNTRIED_TOKENS, 2 * most_tried)
         spare_seconds = (self._max_slowdown - 1) * self._expected_decode_seconds
         return max(self._min_tokens, self._prompt_cost.num_tokens_within(spare_seconds, bound))
+
+    @property
+    def num_brief_tokens(self) -> int:
+        """Prompt tokens that a step without decodes may take if it is to be short."""
+        return max(self._min_tokens, NUM_BRIEF_TOKENS)
 
     @property
     def media_weight(self) -> float:

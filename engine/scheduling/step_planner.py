@@ -52,6 +52,7 @@ class StepPlanner:
 
     def observe(self, scheduled: ScheduledStep, seconds: float) -> None:
         """Records how long a step took."""
+        self._decode_turns.count_seconds(seconds)
         # Without samples a runner need not wait until its device has computed the step.
         if any(chunk.samples for chunk in scheduled.plan.chunks):
             work, turns = scheduled.work, self._decode_turns
@@ -73,13 +74,21 @@ class StepPlanner:
         return StepBuilder(
             num_tokens_left=self._max_batch_tokens,
             num_decodes_left=num_decodes,
-            num_prompt_tokens_left=budget.num_prompt_tokens + num_more if num_decodes else self._max_batch_tokens,
+            num_prompt_tokens_left=budget.num_prompt_tokens + num_more if num_decodes else self._max_prompt_tokens(),
             media_weight=budget.media_weight,
             num_draft_tokens=self._draft_budget.plan(chosen),
             num_preemptions=num_preemptions,
             num_reserved_blocks=num_reserved_blocks,
             left_out={*decoding}.difference(chosen) if num_left_out else set(),
             has_only_newcomers=self._decode_turns.begins_newcomer,
+        )
+
+    def _max_prompt_tokens(self) -> int:
+        """Returns the prompt tokens of a step that decodes nothing. Newcomers would wait for a large one of others."""
+        turns = self._decode_turns
+        is_bounded = turns.expects_newcomers and not turns.begins_newcomer
+        return (
+            min(self._prefill_budget.num_brief_tokens, self._max_batch_tokens) if is_bounded else self._max_batch_tokens
         )
 
     def _newcomer(self) -> Sequence | None:

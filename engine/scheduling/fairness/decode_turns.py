@@ -69,9 +69,17 @@ class DecodeTurns:
         self.begins_newcomer = False
         """The step begins a newcomer's prompt and is kept small for it."""
 
-    def observe(self, work: StepWork, seconds: float) -> None:
-        """Records how long a step took. Only those that do nothing but decode say what decodes cost."""
+    @property
+    def expects_newcomers(self) -> bool:
+        """One came not long ago."""
+        return self._seconds < self._recent_until
+
+    def count_seconds(self, seconds: float) -> None:
+        """Counts the duration of a step, of whatever kind."""
         self._seconds += seconds
+
+    def observe(self, work: StepWork, seconds: float) -> None:
+        """Records how long a step took. Only those that do nothing but decode count."""
         if work.num_prompt_tokens or work.num_media_tokens or not work.num_decodes:
             return
         if work.num_decodes <= NUM_SMALL:
@@ -120,7 +128,7 @@ class DecodeTurns:
             return self.max_decodes(least=1, stretch=NEWCOMER_STRETCH)
         usual = self.max_decodes()
         measures_large = self._num_shared % (2 * SAMPLE_INTERVAL) == SAMPLE_INTERVAL
-        if usual is None or self._seconds >= self._recent_until:
+        if usual is None or not self.expects_newcomers:
             self._recent_limit = 0
             return usual
         if measures_large:

@@ -134,7 +134,7 @@ def test_steps_are_smaller_for_some_seconds_after_a_newcomer():
         turns.observe(*(costly(size) if size != NUM_RECENT else decodes(size, 0.0)))
         sizes[size] += 1
     assert sizes == {NUM_SMALL: 10, NUM_BOUNDED: 5, NUM_RECENT: 10 * (SAMPLE_INTERVAL - 1) - 5}, "some measure"
-    turns.observe(*decodes(NUM_RECENT, NEWCOMER_SECONDS + 1))
+    turns.count_seconds(NEWCOMER_SECONDS)
     assert len(turns.begin_step(decoding, is_shared=True)) == NUM_BOUNDED
 
 
@@ -257,6 +257,27 @@ def test_step_for_a_newcomer_takes_no_prompts_of_others():
     assert {length for length in lengths if length > 1} == {20}
     station.run(1)
     assert max(len(chunk.token_ids) for chunk in station.runner.plans[-1].chunks) > 1, "they go on in the next"
+
+
+def test_prompts_of_others_are_short_for_some_seconds_after_a_newcomer():
+    station = TimedCore(max_slowdown=2.35)
+    for index in range(200):
+        station.submit(text(f"flood {index}", 7000, max_tokens=1, client="a"))
+
+    def largest(num_steps: int) -> int:
+        station.run(num_steps)
+        return max(plan.num_tokens for plan in station.runner.plans[-num_steps:])
+
+    assert largest(4) == 2048
+    station.submit(text("long", 1500, max_tokens=1, client="b"))
+    assert largest(1) == 1500, "all of a newcomer's prompt, and nothing else"
+    assert largest(20) == 128
+    begun = station.runner.now
+    station.submit(text("short", 20, max_tokens=1, client="c"))
+    assert station.run_until_first_token("short") < 1.5 * DECODE_SECONDS
+    while station.runner.now < begun + NEWCOMER_SECONDS:
+        station.run(1)
+    assert largest(2) == 2048
 
 
 def test_bound_costs_others_a_fifth_at_most():
