@@ -17,6 +17,7 @@ from glimpse.server.identity.api_keys import Caller, key_line
 from tests.e2e.stack import Stack, eventually, start_stack
 
 _CHROMIUM = shutil.which("chromium")
+_FAKE_MICROPHONE = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
 _WAIT_MS = 30_000
 """For what the page shows. A busy machine takes its time."""
 
@@ -27,7 +28,7 @@ def browser() -> Iterator[Browser]:
     if _CHROMIUM is None:
         pytest.skip("Chromium is not installed; on Debian: apt install chromium")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=_CHROMIUM)
+        browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=_FAKE_MICROPHONE)
         yield browser
         browser.close()
 
@@ -51,7 +52,7 @@ def console_errors() -> list[str]:
 def page(browser: Browser, stack: Stack, console_errors: list[str]) -> Iterator[Page]:
     """The playground, once it shows that the server serves."""
     context = browser.new_context(
-        viewport={"width": 1200, "height": 800}, permissions=["clipboard-read", "clipboard-write"]
+        base_url=stack.url, viewport={"width": 1200, "height": 800}, permissions=["clipboard-read", "clipboard-write"]
     )
     page = context.new_page()
     page.set_default_timeout(_WAIT_MS)

@@ -5,15 +5,19 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.e2e.node import NODE
 from tests.e2e.stack import Stack
+from tests.media.videos import greys, video
 from tests.page.actions import BOX, IMAGE, add_image, answers, ask, set_schema
 from tests.paths import ROOT
 
+NODE_PACKAGES = ROOT / "examples" / "node" / "node_modules"
 QUESTION = "What is in this image?"
 LONG = {"type": "string", "minLength": 6000}
 TOOL = {
@@ -145,21 +149,62 @@ def test_tools_are_called_and_answered(page: Page) -> None:
     expect(answers(page).last.locator(".text")).not_to_be_empty()
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed; on Debian: apt install curl")
-def test_the_copied_command_gets_the_same_answer(page: Page, tmp_path: Path) -> None:
+@pytest.mark.parametrize("language", ["curl", "Python", "Node", "gRPC"])
+def test_the_copied_program_gets_the_same_answer(page: Page, tmp_path: Path, language: str) -> None:
     add_image(page)
     page.get_by_label("System prompt").fill('It\'s $HOME `id` \\ "x"')
     ask(page, QUESTION)
     expect(answers(page).locator(".text")).not_to_be_empty()
     page.get_by_text("Copy as code").click()
+    page.get_by_label("Language").select_option(language)
     page.get_by_role("button", name="Copy", exact=True).click()
     expect(page.get_by_text("Copied", exact=True)).to_be_visible()
-    command: str = page.evaluate("navigator.clipboard.readText()")
+    program: str = page.evaluate("navigator.clipboard.readText()")
     shutil.copy(IMAGE, tmp_path)
-    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
-    events = [json.loads(line[6:]) for line in done.stdout.splitlines() if line.startswith("data: {")]
-    text = "".join(event["choices"][0]["delta"].get("content") or "" for event in events if event["choices"])
-    expect(answers(page).locator(".text")).to_have_text(text)
+    expect(answers(page).locator(".text")).to_have_text(printed(program, language, tmp_path))
+
+
+def printed(program: str, language: str, folder: Path) -> str:
+    """The answer that a program prints, run in this folder."""
+    if language == "Node":
+        if not NODE_PACKAGES.exists():
+            pytest.skip("the Node examples' packages are not installed; run `make set-up-dev`")
+        (folder / "node_modules").symlink_to(NODE_PACKAGES)
+        (folder / "ask.mjs").write_text(program)
+    if language == "curl" and shutil.which("curl") is None:
+        pytest.skip("curl is not installed; on Debian: apt install curl")
+    command = {"curl": ["bash", "-c", program], "Node": [str(NODE), "ask.mjs"]}.get(
+        language, [sys.executable, "-c", program]
+    )
+    output = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=120).stdout
+    if language != "curl":
+        return output.strip()
+    events = [json.loads(line[6:]) for line in output.splitlines() if line.startswith("data: {")]
+    return "".join(event["choices"][0]["delta"].get("content") or "" for event in events if event["choices"])
+
+
+def test_shows_the_frames_of_a_video(page: Page) -> None:
+    content = video(greys(20, width=112, height=112))
+    page.get_by_label("Files").set_input_files([{"name": "grey.mp4", "mimeType": "video/mp4", "buffer": content}])
+    expect(page.get_by_text("112 × 112, 2.0 s")).to_be_visible()
+    ask(page, "What happens?")
+    answers(page).get_by_text(re.compile("first after .* ms")).click()
+    expect(answers(page).get_by_text(re.compile(r"4 frames of 112 × 112, at 0\.0, "))).to_be_visible()
+
+
+def test_records_for_a_model_that_accepts_audio(page: Page, console_errors: list[str]) -> None:
+    models = page.request.get("/v1/models").json()
+    models["data"][0]["input_modalities"].append("audio")
+    page.route("**/v1/models", lambda route: route.fulfill(json=models))
+    page.reload()
+    page.get_by_role("button", name="Record", exact=True).click()
+    page.get_by_role("button", name="Stop recording").click()
+    expect(page.get_by_text("recording.webm")).to_be_visible()
+    ask(page, "What do you hear?")
+    # The embedded model accepts none; the request has reached the server with it.
+    expect(page.get_by_role("alert")).to_contain_text("audio")
+    assert all("400" in error for error in console_errors)
+    console_errors.clear()
 
 
 def test_media_that_the_model_does_not_read_are_refused(page: Page) -> None:

@@ -1,5 +1,5 @@
 // The request as a program: curl, Python, Node and gRPC. Media are read from files of the names that they have here.
-import type { Media, Settings, Turn } from "./types";
+import type { Media, Settings, ToolCall, Turn } from "./types";
 import { requestBody } from "./request";
 
 export const LANGUAGES = ["curl", "Python", "Node", "gRPC"] as const;
@@ -105,42 +105,66 @@ console.log();
 }
 
 // Typed gRPC through the gateway, with the package's own client.
-function grpc({ turns, settings, origin, hasKey, model }: Conversation): string {
-  const { host, protocol } = new URL(origin);
-  const target = host.includes(":") ? host : `${host}:${protocol === "https:" ? 443 : 80}`;
-  const secure = [hasKey ? 'api_key=os.environ["GLIMPSE_API_KEY"]' : "", protocol === "https:" ? "tls=Tls()" : ""];
-  const options = secure.filter(Boolean).map((option) => `, ${option}`).join("");
-  const fields = requestBody(model, turns, settings, () => "");
-  const formats: Record<string, unknown> = {
-    model,
-    temperature: fields.temperature,
-    max_completion_tokens: fields.max_completion_tokens,
-    seed: fields.seed,
-    response_format: settings.schema.trim() ? JSON.parse(settings.schema) : undefined,
-  };
-  const given = Object.entries(formats).filter(([, value]) => value !== undefined);
-  const flags = given.map(([name, value]) => `    ${name}=${pythonLiteral(value)},\n`).join("");
+function grpc(conversation: Conversation): string {
+  const { turns, settings, origin, hasKey } = conversation;
+  const { hostname, host, port, protocol } = new URL(origin);
+  const isSecure = protocol === "https:";
+  const target = port ? host : `${hostname}:${isSecure ? 443 : 80}`;
+  const options = [hasKey && ', api_key=os.environ["GLIMPSE_API_KEY"]', isSecure && ", tls=Tls()"];
   const system = settings.system.trim() ? `    Message("system", ${JSON.stringify(settings.system)}),\n` : "";
-  const note = settings.tools.trim() ? "# Tools: see glimpse.v1.chat_pb2.Tool.\n" : "";
-  const tls = protocol === "https:" ? ", Tls" : "";
+  const hasTools = settings.tools.trim() !== "" || turns.some(({ role }) => role === "tool");
   return `${hasKey ? "import os\n" : ""}from glimpse import Client
-from glimpse.client import Audio, Image, Message, Video${tls}
-
+from glimpse.client import Audio, Image, Message, ${isSecure ? "Tls, " : ""}Video
+${hasTools ? "from glimpse.v1 import chat_pb2, content_pb2\n" : ""}
 messages = [
-${system}${turns.filter((turn) => turn.role !== "tool").map((turn) => grpcMessage(turn, settings)).join("")}]
-${note}with Client(${JSON.stringify(target)}${options}) as client:
-    for chunk in client.stream(messages,
-${flags}    ):
+${system}${turns.map((turn) => grpcMessage(turn, settings)).join("")}]
+with Client(${JSON.stringify(target)}${options.filter(Boolean).join("")}) as client:
+    for chunk in client.stream(
+        messages,
+${grpcOptions(conversation)}    ):
         print(chunk.text, end="", flush=True)
 print()
 `;
+}
+
+function grpcOptions({ model, settings }: Conversation): string {
+  const fields = requestBody(model, [], settings, () => "");
+  const { messages: _, response_format: format, tools, tool_choice: choice, ...same } = fields;
+  const options = Object.entries(same).map(([name, value]) => `${name}=${pythonLiteral(value)}`);
+  if (format) options.push(`response_format=${pythonLiteral((format as { json_schema: { schema: unknown } }).json_schema.schema)}`);
+  if (tools) {
+    options.push(`tools=[${(tools as { function: Definition }[]).map((tool) => grpcTool(tool.function)).join(", ")}]`);
+    options.push(`tool_choice=chat_pb2.ToolChoice(mode="TOOL_CHOICE_MODE_${String(choice).toUpperCase()}")`);
+  }
+  return options.map((option) => `        ${option},\n`).join("");
+}
+
+interface Definition {
+  name: string;
+  description?: string;
+  parameters?: unknown;
+}
+
+function grpcTool({ name, description, parameters }: Definition): string {
+  const members = [`name=${JSON.stringify(name)}`];
+  if (description) members.push(`description=${JSON.stringify(description)}`);
+  if (parameters) members.push(`parameters=${JSON.stringify(JSON.stringify(parameters))}`);
+  return `chat_pb2.Tool(function=chat_pb2.FunctionDefinition(${members.join(", ")}))`;
 }
 
 function grpcMessage(turn: Turn, settings: Settings): string {
   const media = turn.role === "user" ? turn.media : [];
   const parts = media.map((each) => grpcMedia(each, settings));
   if (turn.text) parts.push(JSON.stringify(turn.text));
-  return `    Message("${turn.role}", [${parts.join(", ")}]),\n`;
+  const members = [JSON.stringify(turn.role), `[${parts.join(", ")}]`];
+  if (turn.role === "tool") members.push(`tool_call_id=${JSON.stringify(turn.callId)}`);
+  if (turn.role === "assistant" && turn.toolCalls.length) members.push(`tool_calls=[${turn.toolCalls.map(grpcCall).join(", ")}]`);
+  return `    Message(${members.join(", ")}),\n`;
+}
+
+function grpcCall({ id, function: { name, arguments: text } }: ToolCall): string {
+  const called = `content_pb2.FunctionCall(name=${JSON.stringify(name)}, arguments=${JSON.stringify(text)})`;
+  return `content_pb2.ToolCall(id=${JSON.stringify(id)}, function=${called})`;
 }
 
 function grpcMedia({ kind, name }: Media, settings: Settings): string {
