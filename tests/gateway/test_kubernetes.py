@@ -10,21 +10,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 import yaml
 from jsonschema import Draft202012Validator
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from glimpse.engine.checkpoint import DEFAULT_MODEL
 from glimpse.gateway.cli import main as gateway_cli
+from glimpse.media.shared.address import parse_store_url
 from glimpse.server.cli.app import app
 from glimpse.server.cli.serve import up
-from glimpse.server.settings import ListenSettings, Settings
+from glimpse.server.settings import ListenSettings, MediaSettings, Settings
 from glimpse.server.telemetry.metrics import Metrics
+from tests.media.shared.redis_server import RedisServer
 from tests.paths import ROOT
 
 K8S = ROOT / "gateway" / "k8s"
 COMPONENTS = sorted(path.name for path in (K8S / "components").iterdir())
 LISTEN = ListenSettings()
 GRPC, METRICS, HTTP = LISTEN.port, LISTEN.metrics_port, signature(up).parameters["http_port"].default
+REDIS = parse_store_url("redis://host").port
+PASSWORD = "0123456789abcdef"
 CRDS = os.environ.get("GLIMPSE_CRDS")
 
 MODELS: Mapping[str, str] = {
@@ -153,6 +160,7 @@ def test_component_renders_over_the_base(tmp_path: Path, name: str) -> None:
 
 def test_components_that_go_together_render(tmp_path: Path) -> None:
     together = ("sidecar", "inference-gateway", "inference-pool", "autoscaling", "network-policy", "monitoring")
+    together = (*together, "media-store")
     kinds = {document["kind"] for document in rendered(tmp_path, *together)}
     assert {"InferencePool", "HorizontalPodAutoscaler", "NetworkPolicy", "ServiceMonitor", "PrometheusRule"} <= kinds
 
@@ -186,7 +194,7 @@ def pods() -> Iterator[tuple[str, dict[str, Any]]]:
     for name, documents in FILES.items():
         for document in documents:
             spec = document.get("spec", {})
-            if document["kind"] == "Deployment":
+            if document["kind"] in ("Deployment", "StatefulSet"):
                 yield name, spec.get("template", {}).get("spec", {})
             elif document["kind"] == "ServingRuntime":
                 yield name, spec
@@ -204,14 +212,24 @@ CONTAINERS = {
 )
 def test_commands_and_environment_are_the_program_s(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     container = CONTAINERS[name]
-    for variable in container.get("env", ()):
-        assert variable["name"].removeprefix("GLIMPSE_").lower() in settings_names(), variable
-        monkeypatch.setenv(variable["name"], variable["value"])
+    for name, value in environment(container).items():
+        assert name.removeprefix("GLIMPSE_").lower() in settings_names()
+        monkeypatch.setenv(name, value)
     command, *arguments = [argument.replace("{{.Name}}", "name") for argument in container.get("args", ["serve"])]
     if command == "gateway":
         gateway_cli.app.parse_args(arguments, exit_on_error=False)
     else:
         app.parse_args([command, *arguments], exit_on_error=False)
+
+
+def environment(container: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the variables that have values, with secrets in them replaced."""
+    variables = {each["name"]: each.get("value") for each in container.get("env", ())}
+    values = {name: value for name, value in variables.items() if value is not None}
+    for name in variables.keys() - values.keys():
+        assert any(f"$({name})" in value for value in values.values())
+        values = {other: value.replace(f"$({name})", PASSWORD) for other, value in values.items()}
+    return values
 
 
 def settings_names() -> set[str]:
@@ -222,7 +240,7 @@ def settings_names() -> set[str]:
 def test_ports_and_probes_are_the_program_s(name: str) -> None:
     container = CONTAINERS[name]
     ports = {port["name"]: port["containerPort"] for port in container.get("ports", ())}
-    expected = {"grpc": GRPC, "metrics": METRICS, "http": HTTP, "http1": HTTP}
+    expected = {"grpc": GRPC, "metrics": METRICS, "http": HTTP, "http1": HTTP, "redis": REDIS}
     assert ports == {name: expected[name] for name in ports}
     for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
         for way, probe in container.get(kind, {}).items():
@@ -320,3 +338,47 @@ def test_ai_gateway_routes_the_model_of_the_image() -> None:
     (header,) = route["rules"][0]["matches"][0]["headers"]
     assert header["value"] == DEFAULT_MODEL.name
     assert route["rules"][0]["backendRefs"][0]["name"] == "glimpse"
+
+
+def test_media_store_is_the_one_that_the_servers_name(tmp_path: Path) -> None:
+    objects = {(each["kind"], each["metadata"]["name"]): each for each in rendered(tmp_path, "media-store")}
+    (server,) = objects["Deployment", "glimpse"]["spec"]["template"]["spec"]["containers"]
+    names = [each["name"] for each in server["env"]]
+    # Kubernetes replaces references to variables that are defined before.
+    assert names.index("MEDIA_STORE_PASSWORD") < names.index("GLIMPSE_MEDIA_STORE")
+    address = parse_store_url(environment(server)["GLIMPSE_MEDIA_STORE"])
+    service = objects["Service", "glimpse-media-store"]["spec"]
+    assert (address.host, address.port) == ("glimpse-media-store", service["ports"][0]["port"])
+    policy = objects["NetworkPolicy", "glimpse-media-store"]["spec"]
+    labels = objects["StatefulSet", "glimpse-media-store"]["spec"]["template"]["metadata"]["labels"]
+    assert service["selector"] == policy["podSelector"]["matchLabels"] == labels
+    ours = objects["Deployment", "glimpse"]["spec"]["template"]["metadata"]["labels"]
+    (rule,) = policy["ingress"]
+    assert (rule["from"][0]["podSelector"]["matchLabels"], rule["ports"][0]["port"]) == (ours, REDIS)
+    others = FILES["components/network-policy/network-policies.yaml"]
+    egress = [rule for each in others for rule in each["spec"].get("egress", ())]
+    to = [{"podSelector": {"matchLabels": labels}}]
+    assert {"to": to, "ports": [{"protocol": "TCP", "port": REDIS}]} in egress
+
+
+def test_redis_starts_with_the_component_s_options_and_has_room_for_both_budgets(tmp_path: Path) -> None:
+    component = FILES["components/media-store/redis.yaml"]
+    (stateful_set,) = (each for each in component if each["kind"] == "StatefulSet")
+    (container,) = stateful_set["spec"]["template"]["spec"]["containers"]
+    arguments: list[str] = container["args"]
+    assert arguments[0] == "redis-server"
+    (folder,) = (mount["mountPath"] for mount in container["volumeMounts"])
+    values: dict[str, str] = {"$(MEDIA_STORE_PASSWORD)": PASSWORD, folder: str(tmp_path)}
+    server = RedisServer(tmp_path, *(values.get(option, option) for option in arguments[1:]))
+    try:
+        stranger: Any = redis.Redis(port=server.port, retry=Retry(NoBackoff(), 0))
+        with pytest.raises(redis.AuthenticationError):
+            stranger.ping()
+        client: Any = redis.Redis(port=server.port, password=PASSWORD)
+        found = client.config_get("maxmemory*")
+        client.close()
+    finally:
+        server.stop()
+    defaults = MediaSettings()
+    assert int(found["maxmemory"]) > 1.2 * (defaults.media_cache_bytes + defaults.upload_cache_bytes)
+    assert found["maxmemory-policy"] == "noeviction"
