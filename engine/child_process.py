@@ -1,13 +1,16 @@
 """How a child process of the engine begins: its signals, its log, its inherited socket and its inbox."""
 
 import argparse
+import json
 import logging
 import os
 import queue
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TypeVar
 
 from glimpse.engine.cpu_policy import use_normal_policy
@@ -27,12 +30,51 @@ def inherited_socket(program: str, *, log_name: str) -> socket.socket:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     use_normal_policy()  # before there are threads; the parent process may use another policy
-    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s %(levelname)s {log_name}: %(message)s")
+    _configure_logging(log_name)
     parser = argparse.ArgumentParser(prog=f"python -m {program}")
     parser.add_argument("--fd", type=int, required=True, help="the inherited socket to the parent process")
     connection = socket.socket(fileno=parser.parse_args().fd)
     connection.set_inheritable(False)  # else processes started by libraries would keep it open after this one has ended
     return connection
+
+
+def _configure_logging(log_name: str) -> None:
+    """Logs to standard error in the format of the front end, which has the same one."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_LineFormatter(log_name) if sys.stderr.isatty() else _JsonFormatter(log_name))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+class _JsonFormatter(logging.Formatter):
+    """A JSON object for each record."""
+
+    def __init__(self, log_name: str) -> None:
+        super().__init__()
+        self._log_name = log_name
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns the line of a record."""
+        line = {"event": record.getMessage(), "process": self._log_name, "logger": record.name}
+        line |= {"level": record.levelname.lower(), "timestamp": _timestamp(record)}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+class _LineFormatter(logging.Formatter):
+    """A line for people."""
+
+    def __init__(self, log_name: str) -> None:
+        super().__init__(f"%(asctime)s [%(levelname)-9s] %(message)s [{log_name}]")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 - the library's name
+        """Returns the time as the front end writes it."""
+        del datefmt
+        return _timestamp(record)
+
+
+def _timestamp(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z")
 
 
 def start_inbox(receive: Callable[[], _T | None]) -> queue.SimpleQueue[_T]:

@@ -1,15 +1,20 @@
 """What `glimpse up` prints: progress while the model loads, then what it serves. The caller chooses the stream."""
 
+from collections.abc import Iterator
+from math import ceil
 from typing import Self
 
+import structlog
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from glimpse.engine.protocol import Loading, Ready
 
+_log = structlog.stdlib.get_logger(__name__)
+
 
 class LoadingProgress:
-    """Shows a progress bar on a terminal, and a line for each stage elsewhere."""
+    """Shows a progress bar on a terminal, and logs each stage elsewhere."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -32,19 +37,43 @@ class LoadingProgress:
     def show(self, loading: Loading) -> None:
         self._progress.update(self._task, description=loading.stage, completed=loading.fraction)
         if not self._console.is_terminal and loading.stage != self._stage:
-            self._console.print(f"loading: {loading.stage}", markup=False, highlight=False)
+            _log.info("loading", stage=loading.stage)
         self._stage = loading.stage
 
 
-def ready_text(ready: Ready, *, model: str, untrained: bool) -> str:
-    """Returns the lines that describe the served model."""
+def ready_text(
+    ready: Ready, *, model: str, untrained: bool, trained_len: int | None = None, asked_len: int | None = None
+) -> str:
+    """Returns the lines that describe the served model.
+
+    Args:
+        ready: what the engine reports.
+        model: its name.
+        untrained: whether its weights are random.
+        trained_len: its own context window in tokens.
+        asked_len: that of `--max-model-len`.
+    """
     lines = [
         f"Serving {model} on {ready.device} ({_computing(ready)}), {ready.max_model_len} tokens of context;"
         f" loaded in {ready.load_seconds:.1f} s."
     ]
     if untrained:
         lines.append("Its weights are random: the answers are noise. Give a trained checkpoint with --model.")
+    lines += _cuts(ready, trained_len, asked_len)
     return "\n".join(lines)
+
+
+def _cuts(ready: Ready, trained_len: int | None, asked_len: int | None) -> Iterator[str]:
+    """Yields why the context is smaller than it was to be."""
+    if trained_len is None:
+        return
+    if asked_len is not None and asked_len > trained_len:
+        yield f"'--max-model-len': expected at most {trained_len}, the model's context, got {asked_len}."
+    expected = min(trained_len, asked_len or trained_len)
+    if ready.max_model_len < expected:
+        times = ceil(expected / max(ready.num_blocks * ready.block_size, 1))
+        held = f"The KV cache holds {ready.max_model_len} tokens, the context was to have {expected}"
+        yield f"{held}: raise --kv-cache-bytes, about {times} times."
 
 
 def _computing(ready: Ready) -> str:

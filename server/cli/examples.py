@@ -56,6 +56,9 @@ grpcurl -plaintext -d '{{"generation": {{"max_completion_tokens": 64}},
  {target} glimpse.v1.ChatService/StreamChatCompletion"""
 
 
+_TITLE = "Command line (without a question: a conversation)"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Examples:
     """Commands that ask a model, as templates."""
@@ -118,8 +121,8 @@ def usage_text(
     }
     if places:
         meanings = ", ".join(f"{place} is {meaning}" for place, meaning in places)
-        return f"Command line; {meanings}, {target}\n\n{examples.chat.format(**values)}"
-    shown: list[tuple[str, str, str, object]] = [("Command line", target, examples.chat, True)]
+        return f"{_TITLE}; {meanings}, {target}\n\n{examples.chat.format(**values)}"
+    shown: list[tuple[str, str, str, object]] = [(_TITLE, target, examples.chat, True)]
     if http_url is not None:
         shown += [
             ("curl", f"{http_url}/v1/chat/completions", examples.curl, shutil.which("curl")),

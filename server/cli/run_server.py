@@ -59,7 +59,14 @@ def _serve(settings: Settings, http_port: int | None, gateway_flags: Sequence[st
 
     def on_ready(ready: Ready) -> None:
         progress.stop()
-        print(ready_text(ready, model=model, untrained=is_untrained(checkpoint.path)), end="\n\n")
+        description = ready_text(
+            ready,
+            model=model,
+            untrained=is_untrained(checkpoint.path),
+            trained_len=checkpoint.model.text.max_position_embeddings,
+            asked_len=settings.engine.options.max_model_len,
+        )
+        print(description, end="\n\n")
         http_url = None if http_port is None else f"http://{address(host, http_port)}"
         target = address(host, settings.listen.port)
         text = usage_text(

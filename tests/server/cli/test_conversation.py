@@ -10,8 +10,8 @@ from tests.server.cli.terminal import Terminal, glimpse
 from tests.server.requests import png
 from tests.server.serving import echoing
 
-SLOW_ENGINE = "import sys, tests.engine.echo_engine as echo; echo.STEP_SECONDS = 0.03; sys.exit(echo.main())"
-SLOW_ANSWER = " ".join(f"word{number}" for number in range(200))
+SLOW_ENGINE = "import sys, tests.engine.echo_engine as echo; echo.STEP_SECONDS = 0.05; sys.exit(echo.main())"
+SLOW_ANSWER = " ".join(f"word{number}" for number in range(80))
 
 
 def converse(terminal: Terminal, folder: Path) -> None:
@@ -94,4 +94,4 @@ async def test_ctrl_c_ends_the_answer_and_keeps_its_beginning(tiny_checkpoint: P
         arguments = f"--target=http://127.0.0.1:{server.port}", f"--system={reply_with(SLOW_ANSWER)}"
         with glimpse("chat", *arguments, environment=environment) as terminal:
             await asyncio.to_thread(interrupt, terminal)
-    assert terminal.text().count("word199") == 1  # in the system message that was saved, not in the answer
+    assert terminal.text().count("word79") == 1  # in the system message that was saved, not in the answer

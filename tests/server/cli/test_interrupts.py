@@ -1,6 +1,7 @@
 """Ctrl-C while a command starts: exit status 130 and nothing on the terminal, at every moment of its imports."""
 
 import signal
+import socket
 import subprocess
 import sys
 
@@ -75,6 +76,21 @@ def test_the_gateway_ends_quietly_while_envoy_starts() -> None:
             pass
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=60)
+    assert (process.returncode, output) == (INTERRUPTED, "")
+
+
+def test_a_question_ends_quietly_while_it_waits_for_its_answer() -> None:
+    """Its server takes the connection and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        target = f"--target=127.0.0.1:{server.getsockname()[1]}"
+        command = [sys.executable, "-m", "glimpse", "chat", "Hello", target]
+        with subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
+            connection, _ = server.accept()
+            with connection:
+                process.send_signal(signal.SIGINT)
+                output, _ = process.communicate(timeout=60)
     assert (process.returncode, output) == (INTERRUPTED, "")
 
 
