@@ -188,7 +188,9 @@ def test_image_has_the_environment_and_the_wheel_alone(variant: str) -> None:
 
 
 def test_context_has_what_is_copied_and_no_tests() -> None:
-    admitted = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    assert {"*", "**/__pycache__", "**/node_modules", "**/*.so"} <= set(lines)
+    admitted = {line[1:] for line in lines if line.startswith("!")}
     assert {path for path in admitted if not (ROOT / path).exists()} == set()
     copied = {path for name in STAGES for path in context_paths(name)} - {"."}
     assert copied <= admitted
