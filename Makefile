@@ -10,7 +10,7 @@
 # make rehearse    rehearse several servers: 600 conversations with keys, rolling restarts; REHEARSE="--help".
 # make kernels     compile the CPU kernels next to their sources, for a wheel or image that needs no compiler.
 # make wheel       build a wheel with compiled kernels in dist/.
-# make breaking    compare the protos with those on branch main for changes that break clients.
+# make breaking    compare the protos with those of the last release for changes that break clients.
 
 PYTHON ?= python3
 MODEL ?=
@@ -53,6 +53,7 @@ check-style: set-up-dev
 	$(VENV)/clang-format --dry-run --Werror $$(git ls-files '*.cpp' '*.h')
 	$(VENV)/buf format --diff --exit-code api
 	$(VENV)/buf lint
+	$(VENV)/python tools/check_breaking.py
 	$(VENV)/lint-imports
 	$(VENV)/python tools/check_folders.py
 	$(VENV)/python tools/check_words.py
@@ -85,7 +86,7 @@ wheel: kernels
 	rm -f engine/native/*.so media/native/*.so
 
 breaking: set-up-dev
-	$(VENV)/buf breaking api --against '.git#branch=main,subdir=api'
+	$(VENV)/python tools/check_breaking.py
 
 generate: set-up-dev
 	$(VENV)/python tools/generate.py

@@ -60,6 +60,7 @@ class LLM:
         companions: Mapping[str, str | os.PathLike[str]] | None = None,
         chat_template: str | None = None,
         tool_template: ToolTemplate = "auto",
+        trust_remote_code: bool = False,
         generation_config: str | os.PathLike[str] = "none",
         limit_mm_per_prompt: Mapping[str, int] | None = None,
         enable_mm_embeds: bool = False,
@@ -83,6 +84,8 @@ class LLM:
             chat_template: A file whose template replaces the checkpoint's.
             tool_template: "auto" shows tools in the format of Qwen2.5 to Qwen2-VL and Qwen2.5-VL, if the checkpoint's
                 template ignores them and there is no `chat_template`; "off" refuses tools then.
+            trust_remote_code: Written in many programs for vLLM; both values mean the same, since the code of a
+                checkpoint is never run.
             generation_config: Where the defaults of prompts without `sampling_params` come from. "auto": the
                 checkpoint's `generation_config.json`; "none" or "vllm": those of `SamplingParams`; else a folder with
                 such a file.
@@ -111,6 +114,7 @@ class LLM:
             InputError: an argument has a wrong type, is out of range, or names something unknown.
             TypeError: an option does not exist.
         """
+        del trust_remote_code  # there is nothing to trust
         if tool_template not in get_args(ToolTemplate):
             raise InputError("tool_template", f"expected 'auto' or 'off', got {tool_template!r}")
         max_media = parse_limits(limit_mm_per_prompt or {})
@@ -161,8 +165,9 @@ class LLM:
 
                 - `prompt`, a string, or `prompt_token_ids`: with one placeholder token for each medium.
                 - `multi_modal_data`, optional: a medium or a list of media for each kind. An `image` is a PIL image, an
-                  array (uint8 [height, width, 3]), the bytes of a file, a URL or a data URL. A `video` is an array or
-                  a torch tensor (uint8 [frames, height, width, 3]), a list of images, or a file as above. An `audio`
+                  array ([height, width, 3] or [3, height, width], uint8 or floats from 0 to 255 or from 0 to 1), the
+                  bytes of a file, a URL or a data URL. A `video` is such an array or a torch tensor (with the frames
+                  first), a list of images, or a file as above. An `audio`
                   is a pair of an array (floats, [samples] or [channels, samples]) and its rate, or a file as above.
                   Each may be a dict of embeddings instead: `image_embeds` and `image_grid_thw` (`video_…`;
                   `audio_embeds` alone); see `glimpse.engine.offline.media.embedding_inputs.parse_embeddings`.

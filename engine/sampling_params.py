@@ -82,6 +82,8 @@ class Grammar:
 class SamplingParams:
     """How tokens are sampled and when the answer ends. The front end has checked the ranges."""
 
+    n: int = 1
+    """How many answers `LLM` generates for a prompt, 1 to 128. The engine ignores it: each answer is a request."""
     max_tokens: int = 4096
     """The most tokens to generate, at least 1. The core lowers it to what the context window leaves."""
     temperature: float = 1.0

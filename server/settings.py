@@ -270,6 +270,18 @@ class MediaSettings(BaseModel):
     """Seconds that fetching a video may take; a list of frames, all of them together."""
     audio_fetch_timeout: Annotated[float, Field(gt=0)] = 10.0
     """Seconds that fetching an audio file may take."""
+    max_image_file_bytes: Annotated[Size, Field(ge=1)] = ByteSize(50 << 20)
+    """Largest image file. What comes in a request is bounded by the request's body too, 64 MiB."""
+    max_video_file_bytes: Annotated[Size, Field(ge=1)] = ByteSize(100 << 20)
+    """Largest video file, all files of a video's frames together, and largest upload."""
+    max_audio_file_bytes: Annotated[Size, Field(ge=1)] = ByteSize(50 << 20)
+    """Largest audio file."""
+    max_image_pixels: Annotated[int, Field(ge=1, le=256_000_000), Parameter(show_default=True)] = 64_000_000
+    """Most pixels of an image before it is resized. A worker that decodes has 3 GiB of address space."""
+    max_video_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3600.0
+    """Longest part of a video file that is read."""
+    max_request_media_bytes: Annotated[Size, Field(ge=1)] = ByteSize(1 << 30)
+    """Memory for the media of one request, files and decoded pixels together."""
     media_cache_bytes: Size = ByteSize(512 << 20)
     """Memory of the media cache, for files and decoded pixels; 0 turns it off."""
     media_in_flight_bytes: Size = ByteSize(2 << 30)

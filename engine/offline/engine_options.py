@@ -11,6 +11,13 @@ from glimpse.engine.option_errors import explain
 
 _CONFIG = TypeAdapter(EngineConfig)
 _UNLIMITED = 2**31
+_NAMES_HERE = {
+    "max_num_seqs": "max_sequences",
+    "max_num_batched_tokens": "max_batch_tokens",
+    "enable_prefix_caching": "prefix_caching",
+    "enforce_eager": "cuda_graphs (which means the opposite)",
+}
+"""What options of vLLM are called here."""
 
 
 def parse_engine_options(
@@ -28,7 +35,8 @@ def parse_engine_options(
         InputError: a value has another type, or is out of range.
     """
     for name in options.keys() - OfflineOptions.__annotations__.keys():
-        raise TypeError(f"LLM() got an unexpected keyword argument {name!r}")
+        hint = f"; here it is {_NAMES_HERE[name]}" if name in _NAMES_HERE else ""
+        raise TypeError(f"LLM() got an unexpected keyword argument {name!r}{hint}")
     # All of a call's prompts wait at once.
     values = {**options, "model_path": str(checkpoint), "companions": companions, "max_waiting": _UNLIMITED}
     try:

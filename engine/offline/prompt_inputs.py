@@ -96,6 +96,7 @@ def check_sampling(sampling: SamplingParams, field: str) -> None:
         InputError: a parameter is out of range.
     """
     within = {  # written so that NaN fails
+        "n": 1 <= sampling.n <= 128,
         "max_tokens": sampling.max_tokens >= 1,
         "temperature": 0 <= sampling.temperature <= 100,
         "top_p": 0 < sampling.top_p <= 1,

@@ -16,7 +16,7 @@ from glimpse.engine.offline.media.media_defaults import apply_defaults
 from glimpse.engine.offline.media.media_loading import OfflineMedia
 from glimpse.engine.offline.prompt_inputs import Messages, OfflineRequest, TokenIds, check_sampling
 from glimpse.engine.pooling_params import PoolingParams
-from glimpse.engine.protocol import Embed, Generate, MediaInput
+from glimpse.engine.protocol import Embed, Generate, MediaInput, Sibling
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core
 from glimpse.engine.text.grammar_check import GrammarChecker, GrammarError
@@ -115,8 +115,14 @@ class RequestBuilder:
 
     def _generate(self, request: OfflineRequest, media: Sequence[Medium], sampling: SamplingParams) -> Generate:
         prompt, inputs = self._prompt(request, media)
-        request_id = next(self._request_ids)
-        generate = Generate(request_id=request_id, token_ids=prompt.token_ids, media=inputs, sampling=sampling)
+        request_id, seed = next(self._request_ids), sampling.seed
+        siblings = [
+            Sibling(request_id=f"{request_id}.{index}", seed=None if seed is None else seed + index)
+            for index in range(1, sampling.n)
+        ]
+        generate = Generate(
+            request_id=request_id, token_ids=prompt.token_ids, media=inputs, sampling=sampling, siblings=siblings
+        )
         self._check(generate, request)
         return generate
 

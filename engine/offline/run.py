@@ -19,6 +19,8 @@ from glimpse.engine.text.tokenizer import Tokenizer
 class CompletionOutput:
     """One completion of a prompt."""
 
+    index: int
+    """Among the completions of its prompt, from 0."""
     text: str
     token_ids: list[int]
     """All generated tokens, including an end token and the tokens of a stop string."""
@@ -36,11 +38,11 @@ class RequestOutput:
     prompt_token_ids: list[int]
     """The prompt, with as many placeholder tokens as each medium has tokens."""
     outputs: list[CompletionOutput]
-    """Its completions; always one for now."""
+    """Its completions, as many as `SamplingParams.n`."""
     prompt_logprobs: list[TokenText] | None = None
     """Log-probabilities of the prompt's tokens, NaN for the first; None unless requested."""
     num_cached_tokens: int
-    """Prompt tokens found in the prefix cache."""
+    """Prompt tokens found in the prefix cache when the first of its completions began."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -105,29 +107,28 @@ def run_batch(core: Core, requests: Sequence[Generate], tokenizer: Tokenizer, *,
     Raises:
         EngineError: the engine refused a request or failed.
     """
-    completions = {
-        request.request_id: _InProgress(
-            request=request,
-            tokenizer=tokenizer,
-            processor=OutputProcessor(
-                tokenizer,
-                stop=request.sampling.stop,
-                include_stop=request.sampling.include_stop_str_in_output,
-                logprobs=request.sampling.logprobs,
-            ),
-        )
-        for request in requests
-    }
+    groups = [[_begin(answer, tokenizer) for answer in request.each()] for request in requests]
+    completions = {own.request.request_id: own for group in groups for own in group}
     with _progress_bar(enabled=progress) as bar:
-        task = bar.add_task("completions", total=len(requests))
+        task = bar.add_task("completions", total=len(completions))
         try:
-            for request in requests:
-                core.submit(request)
+            for completion in completions.values():
+                core.submit(completion.request)
             while core.has_work:
                 bar.advance(task, _step(core, completions))
         finally:
             core.shutdown()
-    return [_output(completion) for completion in completions.values()]
+    return [_request_output(group) for group in groups]
+
+
+def _begin(request: Generate, tokenizer: Tokenizer) -> _InProgress:
+    processor = OutputProcessor(
+        tokenizer,
+        stop=request.sampling.stop,
+        include_stop=request.sampling.include_stop_str_in_output,
+        logprobs=request.sampling.logprobs,
+    )
+    return _InProgress(request=request, tokenizer=tokenizer, processor=processor)
 
 
 def run_embeddings(core: Core, requests: Sequence[Embed], *, progress: bool) -> list[EmbeddingOutput]:
@@ -188,19 +189,24 @@ def _add(completion: _InProgress, event: TokenEvent) -> None:
         completion.prompt_tokens = list(prompt_token_texts(completion.tokenizer, prompt, event.prompt_logprobs))
 
 
-def _output(completion: _InProgress) -> RequestOutput:
+def _request_output(completions: Sequence[_InProgress]) -> RequestOutput:
+    """Returns the output of a prompt. Later completions hit the blocks that the first one computed."""
+    return RequestOutput(
+        prompt_token_ids=completions[0].request.token_ids,
+        outputs=[_output(index, completion) for index, completion in enumerate(completions)],
+        prompt_logprobs=completions[0].prompt_tokens,
+        num_cached_tokens=min(completion.num_cached_tokens for completion in completions),
+    )
+
+
+def _output(index: int, completion: _InProgress) -> CompletionOutput:
     assert completion.finish is not None
-    output = CompletionOutput(
+    return CompletionOutput(
+        index=index,
         text=completion.text,
         token_ids=completion.token_ids,
         logprobs=None if completion.request.sampling.logprobs is None else completion.tokens,
         finish_reason=completion.finish,
-    )
-    return RequestOutput(
-        prompt_token_ids=completion.request.token_ids,
-        outputs=[output],
-        prompt_logprobs=completion.prompt_tokens,
-        num_cached_tokens=completion.num_cached_tokens,
     )
 
 

@@ -12,8 +12,6 @@ from glimpse.media.processing.video_options import VideoOptions, check_options
 
 MAX_FRAME_PIXELS = 4096 * 2304
 """Limit on a frame: a decoder keeps up to 16 of them in memory."""
-MAX_DURATION_SECONDS = 3600
-"""Limit on the part of a file that is used."""
 MAX_DECODED_PIXELS = 40_000_000_000
 """Limit on the pixels of all frames decoded for one file: one to two minutes of CPU time."""
 
@@ -38,7 +36,8 @@ def video_from_file(
     fps = (options.fps or processing.sampling.fps) if options.num_frames is None else None
     with open_video(data, max_pixels=MAX_FRAME_PIXELS) as video:
         frames = video.frame_times()
-        frame_indices = _frame_indices(frames, options, fps, processing.sampling)
+        shown = _selected_part(frames, options, processing.max_seconds)
+        frame_indices = _frame_indices(frames, shown, options, fps, processing.sampling)
         if num_decoded(frames.times, frames.keyframes, frame_indices) * video.width * video.height > MAX_DECODED_PIXELS:
             message = "the video takes too long to decode; send a shorter part of it or smaller frames"
             raise MediaError(MediaErrorCode.TOO_LARGE, message)
@@ -52,9 +51,10 @@ def video_from_file(
         )
 
 
-def _frame_indices(frames: FrameTimes, options: VideoOptions, fps: float | None, sampling: FrameSampling) -> list[int]:
-    """Returns the sampled frame indices."""
-    shown = _selected_part(frames, options)
+def _frame_indices(
+    frames: FrameTimes, shown: range, options: VideoOptions, fps: float | None, sampling: FrameSampling
+) -> list[int]:
+    """Returns the indices of the frames that are sampled from those shown."""
     max_frames = options.max_frames or MAX_FRAMES
     if fps is not None:
         indices = sampling.at_rate(len(shown), _duration(frames, shown), fps=fps, max_frames=max_frames)
@@ -63,8 +63,8 @@ def _frame_indices(frames: FrameTimes, options: VideoOptions, fps: float | None,
     return [shown[index] for index in indices]
 
 
-def _selected_part(frames: FrameTimes, options: VideoOptions) -> range:
-    """Returns the indices of the frames between the request's start and end."""
+def _selected_part(frames: FrameTimes, options: VideoOptions, max_seconds: float) -> range:
+    """Returns the indices of the frames between the request's start and end, at most `max_seconds` apart."""
     start = options.start_seconds or 0
     end = frames.seconds(len(frames.times) - 1) if options.end_seconds is None else options.end_seconds
     inside = [index for index in range(len(frames.times)) if start <= frames.seconds(index) <= end]
@@ -73,9 +73,9 @@ def _selected_part(frames: FrameTimes, options: VideoOptions) -> range:
         message = f"expected start_seconds and end_seconds to select a frame of the video, which lasts {seconds:g} s"
         raise MediaError(MediaErrorCode.INVALID_PARAMETER, message)
     shown = range(inside[0], inside[-1] + 1)
-    if _duration(frames, shown) > MAX_DURATION_SECONDS:
+    if _duration(frames, shown) > max_seconds:
         message = (
-            f"expected a video of at most {MAX_DURATION_SECONDS} s, got {float(_duration(frames, shown)):g} s; "
+            f"expected a video of at most {max_seconds:g} s, got {float(_duration(frames, shown)):g} s; "
             "select a part with start_seconds and end_seconds"
         )
         raise MediaError(MediaErrorCode.TOO_LARGE, message)

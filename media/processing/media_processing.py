@@ -30,6 +30,8 @@ class ProcessingDefaults:
     """Rate at which the frames of video files are sampled. Excludes `num_frames`."""
     num_frames: int | None = None
     """Number of frames that are sampled from video files."""
+    max_seconds: float | None = None
+    """Longest part of a video file that is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,4 +72,5 @@ def _videos(videos: VideoProcessing, defaults: ProcessingDefaults) -> VideoProce
     max_pixels = videos.checkpoint_max_pixels if defaults.max_pixels == "checkpoint" else defaults.max_pixels
     sizing = videos.sizing.with_bounds(min_pixels=defaults.min_pixels, max_pixels=max_pixels, total_pixels=None)
     sampling = videos.sampling if defaults.fps is None else msgspec.structs.replace(videos.sampling, fps=defaults.fps)
-    return replace(videos, sizing=sizing, sampling=sampling, num_frames=defaults.num_frames)
+    max_seconds = videos.max_seconds if defaults.max_seconds is None else defaults.max_seconds
+    return replace(videos, sizing=sizing, sampling=sampling, num_frames=defaults.num_frames, max_seconds=max_seconds)

@@ -44,6 +44,8 @@ class VideoProcessing:
     """Which frames are sampled."""
     num_frames: int | None = None
     """Number of frames to sample from a file by default; None: as many as the rate of `sampling` gives."""
+    max_seconds: float = 3600.0
+    """Longest part of a file that is read."""
     background: Colour = (255, 255, 255)
     """RGB color behind transparent pixels of frames that are images."""
     checkpoint_max_pixels: int | None = None

@@ -28,9 +28,6 @@ from glimpse.server.telemetry.metrics import Metrics
 
 _logger = logging.getLogger(__name__)
 
-MAX_REQUEST_BYTES = 1 << 30
-"""Memory limit for the media of one request: files and decoded pixels together."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaComponents:
@@ -99,12 +96,15 @@ def build_media(
     Raises:
         CheckpointError: the checkpoint's preprocessor configuration is not supported, or does not allow an option.
     """
-    memory_budget = MemoryBudget(max_bytes=settings.media_in_flight_bytes, max_request_bytes=MAX_REQUEST_BYTES)
+    memory_budget = MemoryBudget(
+        max_bytes=settings.media_in_flight_bytes, max_request_bytes=settings.max_request_media_bytes
+    )
     shared = _shared_media(settings, memory_budget, metrics, on_store_change)
     store = MediaStore(max_bytes=settings.media_cache_bytes, shared=shared)
     uploads = Uploads(
         max_bytes=settings.upload_cache_bytes,
         ttl_seconds=settings.upload_ttl,
+        max_file_bytes=settings.max_video_file_bytes,
         memory_budget=memory_budget,
         shared=None if shared is None else shared.store,
     )
@@ -116,7 +116,7 @@ def build_media(
         processing=processing,
         policy=_policy(settings),
         local=LocalFiles(settings.allowed_local_media_path) if settings.allowed_local_media_path else None,
-        decoders=Decoders(),
+        decoders=Decoders(max_decoded_pixels=settings.max_image_pixels),
         store=store,
         uploads=uploads,
         memory_budget=memory_budget,
@@ -124,6 +124,11 @@ def build_media(
             MediaKind.IMAGE: settings.image_fetch_timeout,
             MediaKind.VIDEO: settings.video_fetch_timeout,
             MediaKind.AUDIO: settings.audio_fetch_timeout,
+        },
+        max_file_bytes={
+            MediaKind.IMAGE: settings.max_image_file_bytes,
+            MediaKind.VIDEO: settings.max_video_file_bytes,
+            MediaKind.AUDIO: settings.max_audio_file_bytes,
         },
     )
     embeddings = EmbeddingLoader(spec=embedding_spec(model), store=store)
@@ -158,6 +163,7 @@ def _processing_defaults(settings: MediaSettings) -> ProcessingDefaults:
         max_pixels=own.max_pixels,
         fps=sampling.fps,
         num_frames=sampling.num_frames,
+        max_seconds=settings.max_video_seconds,
     )
 
 

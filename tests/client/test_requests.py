@@ -1,13 +1,16 @@
 """The options cover the API, and importing the clients is quick."""
 
+import io
 import json
 import subprocess
 import sys
 from typing import Any, get_type_hints
 
+import numpy as np
+import PIL.Image
 import pytest
 
-from glimpse.client import ChatOptions, EmbedOptions, Image, Message
+from glimpse.client import ChatOptions, EmbedOptions, Image, Message, Video
 from glimpse.client.options import CallOptions, CountOptions
 from glimpse.client.requests import call_arguments, chat_request, embedding_request, upload_requests
 from glimpse.v1 import chat_pb2, embedding_pb2, generation_pb2, media_pb2
@@ -22,6 +25,22 @@ def test_options_cover_the_fields_of_requests() -> None:
     assert set(get_type_hints(ChatOptions)) - call == fields - {"messages", "generation", "stream_options"}
     count = set(chat_pb2.CountTokensRequest.DESCRIPTOR.fields_by_name)
     assert set(get_type_hints(CountOptions)) - call == count - {"messages"}
+
+
+def test_arrays_are_sent_as_png() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 5, 7, 3), dtype=np.uint8)
+    (message,) = chat_request([Image(pixels[0]), Video(pixels), Video(list(pixels)), "What?"], {}).messages
+    image, video, frames, _ = message.content
+    assert video.video == frames.video
+    sent = [image.image.source, *video.video.frames.frames]
+    for source, array in zip(sent, [pixels[0], *pixels], strict=True):
+        assert (np.asarray(PIL.Image.open(io.BytesIO(source.data))) == array).all()
+    grey_and_alpha = [pixels[0, :, :, 0], np.concatenate([pixels[0], pixels[1, :, :, :1]], axis=2)]
+    (message,) = chat_request([Image(array[:, ::2]) for array in grey_and_alpha], {}).messages
+    for part, array in zip(message.content, grey_and_alpha, strict=True):
+        assert (np.asarray(PIL.Image.open(io.BytesIO(part.image.source.data))) == array[:, ::2]).all()
+    with pytest.raises(TypeError, match=r"'source': expected a uint8 array .*, got float64 \[5, 7, 3\]"):
+        chat_request([Image(pixels[0] / 255)], {})  # pyright: ignore[reportArgumentType] - a wrong type
 
 
 @pytest.mark.parametrize("key", ["conversation-7", "a" * 128])

@@ -12,7 +12,10 @@ from glimpse.media.kind import MediaKind
 
 
 def are_embeddings(value: object) -> bool:
-    """Returns whether the value is a dict of tensors, a tensor of floats, or a list of such tensors."""
+    """Returns whether the value is a dict of tensors, a tensor of floats, or a list of such tensors.
+
+    A tensor of floats with four dimensions is the frames of a video.
+    """
     if isinstance(value, list | tuple):
         return bool(value) and all(map(is_of_floats, value))
     return isinstance(value, Mapping) or is_of_floats(value)

@@ -10,8 +10,8 @@ from glimpse.media.embeddings.tensor import Tensor, TensorType, invalid, make_te
 
 
 def is_of_floats(value: object) -> bool:
-    """Returns whether the value is a torch tensor of floats, which an image never is."""
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
+    """Returns whether the value is a torch tensor of floats that is no video. An image is never a tensor of floats."""
+    return isinstance(value, torch.Tensor) and value.is_floating_point() and value.ndim != 4
 
 
 def tensor_of(value: object) -> Tensor:

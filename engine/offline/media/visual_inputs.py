@@ -1,7 +1,8 @@
 """Parses the images and videos that callers of `LLM` pass. Decodes nothing.
 
-An image or video that was passed before under a uuid may be None. Arrays and tensors are uint8, channels last, and are
-used without a copy. A torch tensor is recognized by its `__array__` method.
+An image or video that was passed before under a uuid may be None. Arrays and tensors have their channels last or first.
+Those of uint8, channels last, are used without a copy. Floats are from 0 to 255, as `process_vision_info` of
+qwen-vl-utils makes them, or from 0 to 1. A torch tensor is recognized by its `__array__` method.
 """
 
 from collections.abc import Sequence
@@ -108,7 +109,7 @@ def _image_source(image: object, field: str, uuid: str | None) -> ImageOrCached 
         case PIL.Image.Image():
             return image
         case np.ndarray():
-            return PIL.Image.fromarray(_checked_array(image, 3, field))
+            return PIL.Image.fromarray(_pixels(image, 3, field))
         case bytes():
             return DataSource(data=image)
         case str():
@@ -131,7 +132,7 @@ def _video_source(video: object, field: str) -> VideoSource | DecodedFrames:
             if array is None:
                 message = f"expected an array, a tensor, a list of frames, bytes or a URL, got {type(video).__name__}"
                 raise InputError(field, message)
-            return DecodedFrames(frames=list(_checked_array(array, 4, field)))
+            return DecodedFrames(frames=list(_pixels(array, 4, field)))
 
 
 def _frames_source(frames: Sequence[object], field: str) -> FrameSources | DecodedFrames:
@@ -152,7 +153,7 @@ def _decoded_frame(frame: object, field: str) -> PIL.Image.Image | npt.NDArray[n
     array = _as_array(frame)
     if array is None:
         raise InputError(field, f"expected a PIL image or an array, like the other frames, got {type(frame).__name__}")
-    return _checked_array(array, 3, field)
+    return _pixels(array, 3, field)
 
 
 def _as_array(value: object) -> npt.NDArray[Any] | None:
@@ -165,8 +166,25 @@ def _as_array(value: object) -> npt.NDArray[Any] | None:
         return None
 
 
-def _checked_array(array: npt.NDArray[Any], num_dimensions: int, field: str) -> npt.NDArray[np.uint8]:
-    if array.dtype != np.uint8 or array.ndim != num_dimensions or array.shape[-1] not in (3, 4) or not array.size:
-        shape = "[frames, height, width, 3 or 4]" if num_dimensions == 4 else "[height, width, 3 or 4]"
-        raise InputError(field, f"expected a uint8 array {shape}, got {array.dtype} {list(array.shape)}")
-    return array
+def _pixels(array: npt.NDArray[Any], num_dimensions: int, field: str) -> npt.NDArray[np.uint8]:
+    """Returns an image or the frames of a video, uint8 with the channels last. Raises InputError."""
+    is_number = array.dtype == np.uint8 or np.issubdtype(array.dtype, np.floating)
+    if not is_number or array.ndim != num_dimensions or not array.size or not {3, 4} & {*array.shape[-3::2]}:
+        channels = "3 or 4 channels, last or first"
+        shape = (
+            f"[frames, height, width] with {channels}" if num_dimensions == 4 else f"[height, width] with {channels}"
+        )
+        message = f"expected an array of uint8 or floats, {shape}, got {array.dtype} {list(array.shape)}"
+        raise InputError(field, message)
+    if array.shape[-1] not in (3, 4):
+        array = np.ascontiguousarray(np.moveaxis(array, -3, -1))
+    return array if array.dtype == np.uint8 else _of_floats(array, field)
+
+
+def _of_floats(array: npt.NDArray[Any], field: str) -> npt.NDArray[np.uint8]:
+    """Rounds values from 0 to 255. As in transformers, those from 0 to 1 that are not all whole are scaled."""
+    least, most = float(array.min()), float(array.max())
+    if not (least >= 0 and most <= 255):  # written so that NaN fails
+        raise InputError(field, f"expected floats from 0 to 255 or from 0 to 1, got {least:g} to {most:g}")
+    is_scaled = most <= 1 and not np.array_equal(array, array.round())
+    return (array * 255 if is_scaled else array).round().astype(np.uint8)

@@ -2,6 +2,8 @@
 
 import io
 import os
+import struct
+import zlib
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -10,15 +12,20 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 from glimpse.v1 import content_pb2, media_pb2
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     from PIL.Image import Image as PillowImage
 
 _URL_SCHEMES = ("http://", "https://", "data:", "file://")
 _PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16"})
+_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_PNG_COLOUR_TYPES = {3: 2, 4: 6}
+"""By channels: RGB and RGBA."""
 
 File: TypeAlias = "str | os.PathLike[str] | bytes | media_pb2.Media"
 """A media file: a path, a URL (http, https, data or file), its bytes, or an upload (`Client.upload`)."""
-ImageFile: TypeAlias = "File | PillowImage"
-"""The same, or an image of Pillow's, which is sent as PNG."""
+ImageFile: TypeAlias = "File | PillowImage | npt.NDArray[np.uint8]"
+"""The same, or an image of Pillow's or of NumPy, uint8 [height, width, 3 or 4] or [height, width], sent as PNG."""
 Part: TypeAlias = "str | Image | Video | Audio"
 """A part of a message: text, or a media input."""
 Prompt: TypeAlias = "str | Sequence[Part] | Sequence[Message]"
@@ -48,8 +55,9 @@ class Image:
 class Video:
     """A video input. The model sees some of its frames."""
 
-    source: "File | Sequence[ImageFile] | None" = None
-    """The file, or the frames as images of one size; None with the `uuid` of a video that the server has cached."""
+    source: "File | Sequence[ImageFile] | npt.NDArray[np.uint8] | None" = None
+    """The file, or the frames as images of one size, also as an array [frames, height, width, 3 or 4]; None with the
+    `uuid` of a video that the server has cached."""
     _: KW_ONLY
     fps: float | None = None
     """Frames sampled per second. Default 1. For given frames, their rate."""
@@ -119,10 +127,27 @@ def read_file(source: "ImageFile") -> bytes:
             raise ValueError("'source': expected a path, bytes or an image, got a URL")
         case str() | os.PathLike():
             return Path(source).read_bytes()
+        case _ if hasattr(source, "__array_interface__") and not hasattr(source, "save"):
+            return _encode_array(cast("npt.NDArray[np.uint8]", source))
         case _ if hasattr(source, "save"):
-            return _encode_png(source)
+            return _encode_png(cast("PillowImage", source))
         case _:
             raise TypeError(f"'source': expected a path, URL, bytes or an image, got {type(source).__name__}")
+
+
+def _encode_array(array: "npt.NDArray[np.uint8]") -> bytes:
+    """Returns an image as PNG, without filters. Raises TypeError for another type or shape."""
+    channels = array.shape[-1] if array.ndim == 3 else 1
+    if array.dtype != "uint8" or array.ndim not in (2, 3) or (array.ndim == 3 and channels not in _PNG_COLOUR_TYPES):
+        shape = "[height, width, 3 or 4] or [height, width]"
+        raise TypeError(f"'source': expected a uint8 array {shape}, got {array.dtype} {list(array.shape)}")
+    height, width = array.shape[:2]
+    header = struct.pack(">2I5B", width, height, 8, 0 if array.ndim == 2 else _PNG_COLOUR_TYPES[channels], 0, 0, 0)
+    rows = b"".join(b"\0" + row.tobytes() for row in array)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 1)), (b"IEND", b""))
+    return _PNG_SIGNATURE + b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
+    )
 
 
 def _encode_png(image: "PillowImage") -> bytes:
@@ -166,10 +191,12 @@ def _to_part(part: "Part") -> content_pb2.ContentPart:
 
 def _to_video(video: Video) -> content_pb2.VideoPart:
     source, frames = video.source, None
-    if isinstance(source, Sequence) and not isinstance(source, str | bytes):
-        source, frames = None, content_pb2.FrameList(frames=filter(None, map(_to_source, source)))
+    is_array = hasattr(source, "__array_interface__")
+    if is_array or (isinstance(source, Sequence) and not isinstance(source, str | bytes)):
+        images = cast("Sequence[ImageFile]", source)
+        source, frames = None, content_pb2.FrameList(frames=filter(None, map(_to_source, images)))
     return content_pb2.VideoPart(
-        source=_to_source(source),
+        source=_to_source(cast("File | None", source)),
         frames=frames,
         fps=video.fps,
         num_frames=video.num_frames,

@@ -45,6 +45,9 @@ def test_a_conversation_equals_its_rendered_prompt(llm: LLM) -> None:
     [
         pytest.param(IMAGE, id="PIL"),
         pytest.param(PIXELS, id="array"),
+        pytest.param(PIXELS.transpose(2, 0, 1), id="array, channels first"),
+        pytest.param(PIXELS.astype("float32"), id="floats to 255"),
+        pytest.param(PIXELS.transpose(2, 0, 1) / 255, id="floats to 1, channels first"),
         pytest.param([PIXELS], id="list"),
         pytest.param(png(IMAGE), id="bytes"),
         pytest.param(base64_png(IMAGE), id="base64"),
@@ -124,6 +127,18 @@ def test_an_answer_may_be_kept_from_tokens_and_words(llm: LLM) -> None:
     allowed = tuple(free.outputs[0].token_ids[:2])
     (limited,) = llm.generate("the", SamplingParams(temperature=0, max_tokens=12, allowed_token_ids=allowed))
     assert set(limited.outputs[0].token_ids) <= set(allowed)
+
+
+def test_a_prompt_may_have_several_completions(llm: LLM) -> None:
+    drawn = SamplingParams(n=3, seed=5, temperature=2, max_tokens=12, ignore_eos=True)
+    first, second = llm.generate(["the", {"prompt": PLACEHOLDER, "multi_modal_data": {"image": IMAGE}}], drawn)
+    for output in (first, second):
+        assert [completion.index for completion in output.outputs] == [0, 1, 2]
+        assert len({completion.text for completion in output.outputs}) == 3
+    (alone,) = llm.generate("the", SamplingParams(seed=6, temperature=2, max_tokens=12, ignore_eos=True))
+    assert alone.outputs[0].token_ids == first.outputs[1].token_ids
+    (greedy,) = llm.chat(user(text("the")), SamplingParams(n=2, temperature=0, max_tokens=4, stop=("x",)))
+    assert greedy.outputs[0].token_ids == greedy.outputs[1].token_ids
 
 
 def test_reuses_a_cached_prefix(tiny_checkpoint: Path) -> None:
@@ -237,7 +252,11 @@ def test_names_the_field_of_an_invalid_conversation(llm: LLM, messages: list[Any
             r"data\.image\[0\]': expected one placeholder for each image input, got 0 for 1",
         ),
         ([{"prompt": PLACEHOLDER}], r"prompts\[0\]': expected one placeholder for each image input, got 1 for 0"),
-        ([{"prompt": "x", "multi_modal_data": {"image": PIXELS / 255}}], r"image\[0\]': expected a uint8 array"),
+        ([{"prompt": "x", "multi_modal_data": {"image": PIXELS * 1.5}}], r"image\[0\]': expected floats from 0 to 255"),
+        (
+            [{"prompt": "x", "multi_modal_data": {"image": PIXELS[:, :, :2]}}],
+            r"image\[0\]': expected an array of uint8",
+        ),
         ([{"prompt": "x", "multi_modal_data": {"image": 5}}], r"image\[0\]': expected a PIL image"),
     ],
 )

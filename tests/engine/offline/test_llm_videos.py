@@ -33,6 +33,9 @@ def video_url(url: object, **options: Any) -> dict[str, Any]:
     "part",
     [
         pytest.param(video_part(torch.from_numpy(FRAMES.copy())), id="tensor"),
+        pytest.param(video_part(torch.from_numpy(FRAMES).permute(0, 3, 1, 2).float()), id="as process_vision_info"),
+        pytest.param(video_part(torch.from_numpy(FRAMES).permute(0, 3, 1, 2) / 255), id="floats to 1"),
+        pytest.param(video_part([frame.transpose(2, 0, 1) for frame in FRAMES]), id="arrays, channels first"),
         pytest.param(video_part(list(FRAMES)), id="arrays"),
         pytest.param(video_part(IMAGES), id="PIL"),
         pytest.param(video_part([png(image) for image in IMAGES]), id="files"),
@@ -50,7 +53,15 @@ def test_accepts_a_video_in_every_form(llm: LLM, part: Any) -> None:
     assert output.outputs == expected.outputs
 
 
-@pytest.mark.parametrize("value", [FRAMES, [FRAMES], IMAGES, [IMAGES], tuple(IMAGES)], ids=range(5))
+AS_MADE_FOR_QWEN = torch.from_numpy(FRAMES.transpose(0, 3, 1, 2).copy()).float()
+"""The frames as `process_vision_info` returns them."""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [FRAMES, [FRAMES], IMAGES, [IMAGES], tuple(IMAGES), AS_MADE_FOR_QWEN, [AS_MADE_FOR_QWEN], AS_MADE_FOR_QWEN.numpy()],
+    ids=range(8),
+)
 def test_accepts_a_prompt_s_video_as_an_array_or_a_list(llm: LLM, value: Any) -> None:
     prompt = f"{PLACEHOLDER}the"
     (output,) = llm.generate({"prompt": prompt, "multi_modal_data": {"video": value}}, GREEDY)
@@ -128,10 +139,11 @@ def test_reuses_the_cached_prefix_of_a_video(tiny_checkpoint: Path) -> None:
         ),
         (
             video_part(FRAMES[0]),
-            r"expected a uint8 array \[frames, height, width, 3 or 4\], got uint8 \[56, 56, 3\]",
+            r"floats, \[frames, height, width\] with 3 or 4 channels, last or first, got uint8 \[56, 56, 3\]",
         ),
-        (video_part(FRAMES / 255), r"video': expected a uint8 array"),
-        (video_part(torch.zeros(2, 28, 28, 3)), r"video': expected a uint8 array"),
+        (video_part(FRAMES - 127.5), r"video': expected floats from 0 to 255 or from 0 to 1, got -127.5 to 127.5"),
+        (video_part(torch.zeros(2, 28, 28, 3).long()), r"video': expected an array of uint8 or floats"),
+        (video_part(torch.full((2, 28, 28, 3), float("nan"))), r"video': expected floats from 0 to 255"),
         (video_part(b"hello"), r"content\[0\]\.video': expected a video .*, got an unknown format"),
         (video_part(video(greys(4))[:500]), r"content\[0\]\.video': the video is corrupt"),
         (video_part(start_seconds=1), r"content\[0\]\.video\.start_seconds': expected a video file"),

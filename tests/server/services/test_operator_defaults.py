@@ -1,11 +1,14 @@
 """What an operator sets for requests that do not: the checkpoint's sampling parameters, limits and sizes of media."""
 
+import io
 import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
+import numpy as np
+import PIL.Image
 import pytest
 
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, completion_pb2, completion_pb2_grpc, content_pb2
@@ -32,6 +35,11 @@ def channel(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         '--limit-mm-per-prompt={"image": 2}',
         '--mm-processor-kwargs={"max_pixels": "checkpoint"}',
         '--media-io-kwargs={"video": {"num_frames": 8}}',
+        "--max-image-file-bytes=20KiB",
+        "--max-image-pixels=2000000",
+        "--max-audio-file-bytes=1KiB",
+        "--max-video-file-bytes=1MiB",
+        "--max-video-seconds=15",
     )
     with served(checkpoint, folder, *flags) as server, server.channel() as opened:
         yield opened
@@ -73,6 +81,21 @@ def test_frames_are_sampled_as_the_operator_says(channel: grpc.Channel) -> None:
     data = video(greys(20, width=112, height=112))
     assert [each.num_frames for each in count(channel, video_part(data)).videos] == [8]
     assert [each.num_frames for each in count(channel, video_part(data, fps=5)).videos] == [10]
+
+
+def test_limits_files_and_pixels(channel: grpc.Channel) -> None:
+    noise = io.BytesIO()
+    PIL.Image.fromarray(np.random.default_rng(0).integers(0, 256, (96, 96, 3), np.uint8)).save(noise, "PNG")
+    long = video(greys(40, width=112, height=112), fps=2)
+    for part, expected in (
+        (image_part(noise.getvalue()), "expected a file of at most 20480 bytes"),
+        (image_part(png(1500, 1500)), "expected an image of at most 2000000 pixels, got 1500×1500"),
+        (video_part(long), "expected a video of at most 15 s, got 20 s"),
+        (video_part(b"\0" * (1 << 20) + b"\0"), "expected a file of at most 1048576 bytes"),
+    ):
+        with pytest.raises(grpc.RpcError, match=expected):
+            count(channel, part)
+    assert count(channel, video_part(long, end_seconds=10)).videos
 
 
 def test_limits_media_as_json_says(channel: grpc.Channel) -> None:
