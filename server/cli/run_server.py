@@ -15,6 +15,7 @@ from glimpse.interrupts import INTERRUPTED
 from glimpse.native.processors import num_processors
 from glimpse.server.cli.console import LoadingProgress, ready_text
 from glimpse.server.cli.examples import usage_text
+from glimpse.server.cli.serve import NO_PAGE
 from glimpse.server.cli.usage import UsageError
 from glimpse.server.identity.errors import IdentityConfigError
 from glimpse.server.lifecycle.addresses import address, local_host
@@ -68,6 +69,8 @@ def _serve(settings: Settings, http_port: int | None, gateway_flags: Sequence[st
         )
         print(description, end="\n\n")
         http_url = None if http_port is None else f"http://{address(host, http_port)}"
+        if http_url is not None and NO_PAGE not in gateway_flags:
+            print(f"Open {http_url} in a browser, or copy a command:", end="\n\n")
         target = address(host, settings.listen.port)
         text = usage_text(
             model=model,

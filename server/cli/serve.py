@@ -8,6 +8,9 @@ from cyclopts import Parameter
 from glimpse.server.cli.usage import UsageError
 from glimpse.server.settings import AccessSettings, Names, Port, Settings
 
+NO_PAGE = "--no-page"
+"""The flag of `glimpse gateway run` that turns the page off."""
+
 _Flags = Annotated[Settings, Parameter(name="*")]
 _DEFAULTS = Settings()
 _NO_TLS = (
@@ -53,7 +56,7 @@ def up(
     if otlp_endpoint is not None:
         flags = (*flags, f"--otlp-endpoint={otlp_endpoint}")
     if not page:
-        flags = (*flags, "--no-page")
+        flags = (*flags, NO_PAGE)
     _run(settings, http_port, flags)
 
 

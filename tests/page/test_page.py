@@ -282,3 +282,7 @@ def test_the_reference_is_accessible(page: Page, stack: Stack, axe: str) -> None
     assert violations(page, axe, within="#CreateEmbeddings") == violations(page, axe, within="header, .contents") == []
     page.get_by_label("Colours").select_option("dark")
     assert violations(page, axe, COLOURS, within="#CreateEmbeddings") == []
+
+
+def test_the_start_prints_the_address_of_the_page(stack: Stack) -> None:
+    assert f"Open {stack.url} in a browser" in stack.log.read_text()
