@@ -1,8 +1,10 @@
 """Servers that count the quotas of tenants together, in a real Redis, and alone while it is away."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from glimpse.server.identity.errors import QuotaExceededError
 from glimpse.server.identity.shared_quota import SharedQuotas
 from glimpse.server.identity.tenant import Limits, Tenant
 from tests.media.shared.redis_server import RedisServer
+from tests.paths import ROOT
 
 FROZEN = 1000.0
 """Time of the servers' own counts: what they count alone never grows back."""
@@ -19,10 +22,10 @@ FROZEN = 1000.0
 class Server:
     """What a server has of quotas."""
 
-    def __init__(self, redis: RedisServer, *, prefix: str = "glimpse:") -> None:
+    def __init__(self, url: str, *, prefix: str = "glimpse:") -> None:
         self.available = asyncio.Event()
         self.away = asyncio.Event()
-        self.quotas = SharedQuotas(parse_store_url(redis.url), prefix=prefix, on_change=self._changed)
+        self.quotas = SharedQuotas(parse_store_url(url), prefix=prefix, on_change=self._changed)
 
     def tenant(self, name: str = "acme", **limits: int) -> Tenant:
         tenant = Tenant(name, shared=self.quotas, clock=lambda: FROZEN)
@@ -36,8 +39,8 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(redis: RedisServer, prefix: str = "glimpse:") -> AsyncGenerator[Server]:
-    server = Server(redis, prefix=prefix)
+async def serving(url: str, prefix: str = "glimpse:") -> AsyncGenerator[Server]:
+    server = Server(url, prefix=prefix)
     watch = asyncio.create_task(server.quotas.watch())
     try:
         await asyncio.wait_for(server.available.wait(), 30)
@@ -62,13 +65,13 @@ def redis(running_redis: RedisServer) -> RedisServer:
 
 @pytest.fixture
 async def one(redis: RedisServer) -> AsyncIterator[Server]:
-    async with serving(redis) as server:
+    async with serving(redis.url) as server:
         yield server
 
 
 @pytest.fixture
 async def other(redis: RedisServer) -> AsyncIterator[Server]:
-    async with serving(redis) as server:
+    async with serving(redis.url) as server:
         yield server
 
 
@@ -146,7 +149,7 @@ async def test_what_redis_has_names_no_tenant_and_expires(one: Server, redis: Re
 
 async def test_servers_of_another_prefix_count_apart(one: Server, redis: RedisServer):
     assert await admitted(one.tenant(requests_per_minute=1))
-    async with serving(redis, "other:") as apart:
+    async with serving(redis.url, "other:") as apart:
         assert await admitted(apart.tenant(requests_per_minute=1))
 
 
@@ -175,8 +178,35 @@ async def test_each_server_counts_alone_while_redis_is_away(one: Server, other: 
     assert not await admitted(other.tenant("third", requests_per_minute=1))
 
 
+async def test_request_that_is_cancelled_meanwhile_is_not_counted_here(one: Server, redis: RedisServer):
+    tenant = one.tenant(requests_per_minute=2, max_concurrent_requests=1)
+    with paused(redis):
+        beginning = asyncio.create_task(tenant.begin_request())
+        await asyncio.sleep(0.01)
+        beginning.cancel()
+        await asyncio.gather(beginning, return_exceptions=True)
+        assert beginning.cancelled()
+    assert await admitted(tenant)
+    tenant.end_request(0)
+    assert await admitted(one.tenant("other", requests_per_minute=1))
+    assert not await admitted(one.tenant("other", requests_per_minute=1))
+
+
+async def test_user_of_an_access_list_needs_what_the_documents_say(tmp_path: Path):
+    documented = re.search(r"groups `([@a-z ]+)`, and `TIME`", (ROOT / "docs" / "operations.md").read_text())
+    assert documented
+    rights = [f"+{group}" for group in documented[1].split()]
+    server = RedisServer(tmp_path, "--user", "me", "on", ">secret", "~glimpse:*", *rights, "+time")
+    try:
+        async with serving(f"redis://me:secret@127.0.0.1:{server.port}") as user:
+            assert await admitted(user.tenant(requests_per_minute=1, tokens_per_minute=1))
+            assert not await admitted(user.tenant(requests_per_minute=1))
+    finally:
+        server.stop()
+
+
 async def test_redis_that_answers_nothing_holds_up_one_request(redis: RedisServer):
-    async with serving(redis) as server:
+    async with serving(redis.url) as server:
         tenant = server.tenant(requests_per_minute=100)
         with paused(redis):
             await asyncio.wait_for(asyncio.gather(*(tenant.begin_request() for _ in range(20))), 30)
