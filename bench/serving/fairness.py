@@ -3,29 +3,35 @@
     glimpse serve --port 50051 &
     python -m bench.serving.fairness --target 127.0.0.1:50051
 
-One client sends two requests for 128 completions each, another 500 streams, all of which generate until the end. They
-run in a process of their own, as other clients would. Each client has an API key of its own; with --one-client they
+One client sends two requests for 128 completions each, another 500 streams, all of which generate until the end. With
+--long-prompts, one client sends prompts of about 2500 words for a token each instead, 8 at a time. The floods run in a
+process of their own, as other clients would. Each client has an API key of its own; with --one-client they
 share one, so that only requests are told apart.
 """
 
 import argparse
 import asyncio
 import multiprocessing
+import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from multiprocessing.connection import Connection
+from typing import Any
 
 import grpc.aio
 import uvloop
 
 from bench.figures import percentile
+from bench.serving.words import COMMON
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, generation_pb2
 
 _NUM_WIDE = 2
 _COMPLETIONS = 128
 _LONG_TOKENS = 8000
 _SHORT_TOKENS = 8
+_NUM_LONG_PROMPTS = 8
+_PROMPT_WORDS = 2500
 
 
 def _request(text: str, *, max_tokens: int, num_completions: int = 1) -> chat_pb2.CreateChatCompletionRequest:
@@ -47,6 +53,7 @@ class Clients:
         self._channels: dict[str, grpc.aio.Channel] = {}
         self.num_characters = 0
         """Of all answers so far."""
+        self.num_answers = 0
 
     async def ask(self, name: str, request: chat_pb2.CreateChatCompletionRequest) -> float:
         """Streams an answer to its end. Returns the seconds to its first token."""
@@ -59,6 +66,7 @@ class Clients:
         async for chunk in stub.StreamChatCompletion(request, metadata=[("authorization", f"Bearer {key}")]):
             first = first or time.perf_counter()
             self.num_characters += sum(len(choice.delta.content) for choice in chunk.choices)
+        self.num_answers += 1
         return (first or time.perf_counter()) - begun
 
     async def close(self) -> None:
@@ -72,6 +80,24 @@ async def _ask_often(clients: Clients, count: int, words: str) -> list[float]:
         seconds.append(await clients.ask("third", _request(f"{words} {index}: what is it?", max_tokens=_SHORT_TOKENS)))
         await asyncio.sleep(0.05)
     return seconds
+
+
+async def _send_long_prompts(clients: Clients, index: int) -> None:
+    """Sends one long prompt after the other, without end."""
+    draw = random.Random(index)
+    while True:
+        text = " ".join(draw.choice(COMMON) for _ in range(_PROMPT_WORDS))
+        await clients.ask("prompts", _request(text, max_tokens=1))
+
+
+def _floods(clients: Clients, arguments: argparse.Namespace) -> list[Coroutine[Any, Any, object]]:
+    if arguments.long_prompts:
+        return [_send_long_prompts(clients, index) for index in range(_NUM_LONG_PROMPTS)]
+    wide = [
+        _request(f"count {index}", max_tokens=_LONG_TOKENS, num_completions=_COMPLETIONS) for index in range(_NUM_WIDE)
+    ]
+    streams = [_request(f"tell {index}", max_tokens=_LONG_TOKENS) for index in range(arguments.streams)]
+    return [*(clients.ask("wide", each) for each in wide), *(clients.ask("streams", each) for each in streams)]
 
 
 async def _measure_third(arguments: argparse.Namespace, floods: Connection) -> tuple[list[float], list[float]]:
@@ -91,25 +117,21 @@ async def _measure_third(arguments: argparse.Namespace, floods: Connection) -> t
 async def _flood(arguments: argparse.Namespace, orders: Connection) -> None:
     """Floods the server from "begin" to "end", and prints what was answered from "measure" on."""
     clients = Clients(arguments.target, share_key=arguments.one_client)
-    wide = [
-        clients.ask("wide", _request(f"count {index}", max_tokens=_LONG_TOKENS, num_completions=_COMPLETIONS))
-        for index in range(_NUM_WIDE)
-    ]
-    streams = [
-        clients.ask("streams", _request(f"tell {index}", max_tokens=_LONG_TOKENS)) for index in range(arguments.streams)
-    ]
+    coroutines = _floods(clients, arguments)
     await asyncio.to_thread(orders.recv)
-    floods = [asyncio.create_task(each) for each in (*wide, *streams)]
+    floods = [asyncio.create_task(each) for each in coroutines]
     await asyncio.to_thread(orders.recv)
-    begun, num_before = time.perf_counter(), clients.num_characters
+    begun, num_before, num_answers = time.perf_counter(), clients.num_characters, clients.num_answers
     await asyncio.to_thread(orders.recv)
-    rate = (clients.num_characters - num_before) / (time.perf_counter() - begun)
+    seconds = time.perf_counter() - begun
+    rate, answer_rate = (clients.num_characters - num_before) / seconds, (clients.num_answers - num_answers) / seconds
     num_ended = sum(task.done() for task in floods)
     for task in floods:
         task.cancel()
     await asyncio.gather(*floods, return_exceptions=True)
     await clients.close()
-    print(f"floods: {rate:.0f} characters/s; {num_ended} of {len(floods)} requests ended before the measurement did")
+    ended = f"{num_ended} of {len(floods)} requests ended before the measurement did"
+    print(f"floods: {rate:.0f} characters/s, {answer_rate:.1f} answers/s; {ended}")
 
 
 def _run_floods(arguments: argparse.Namespace, orders: Connection) -> None:
@@ -126,6 +148,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="127.0.0.1:50051", help="host and port of gRPC")
     parser.add_argument("--streams", type=int, default=500, help="streams of the second client")
+    parser.add_argument("--long-prompts", action="store_true", help="flood with long prompts in place of streams")
     parser.add_argument("--requests", type=int, default=20, help="of the third client, before and during the floods")
     parser.add_argument("--settle-seconds", type=float, default=20.0, help="from the floods to the measurement")
     parser.add_argument("--one-client", action="store_true", help="send the same key everywhere")
