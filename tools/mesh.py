@@ -37,20 +37,27 @@ STOP_SECONDS = 75.0
 COLUMNS = ("server", "state", "running", "waiting", "KV cache", "prompt tokens", "cached", "by key", "by load")
 
 HELP = """\
-The gateway: {url} (REST, gRPC and grpc-web). Logs: {folder}
+The gateway: {url} (REST, gRPC, grpc-web and Connect). Logs: {folder}
 
-A conversation with a key stays on one server (column "by key"); change the key, and it may go to another:
+Questions about one image go to one server ("by key" grows). Ask twice: the second prompt is cached.
+
+  {glimpse} chat "What is in this image?" --image {image} --target {target}
+
+So do requests with one prompt_cache_key. Change the key, and they may go to another server.
 
   curl -s {url}/v1/chat/completions -H 'content-type: application/json' \\
     -d '{{"prompt_cache_key": "me", "messages": [{{"role": "user", "content": "Hello"}}]}}'
 
-  {glimpse} chat "What is in this image?" --image {image} --target {target}
+Requests without a key go to the servers that have less to do ("by load" grows).
 
-Kill a server, and its keys move; the others stay:
+  curl -s {url}/v1/models
+
+Kill the last server, and its keys move; those of the others stay. Start it again, and they come back.
 
   kill -9 {pid}
+  {command}
 
-Ctrl-C ends everything.
+Ctrl-C here ends everything that was started from here.
 """
 
 
@@ -63,6 +70,7 @@ class Server:
     """A server, running."""
 
     process: asyncio.subprocess.Process
+    command: Sequence[str]
     address: Address
     metrics_url: str
 
@@ -105,7 +113,7 @@ async def run(options: argparse.Namespace) -> None:
             for number in range(options.replicas)
         ]
         gateway = await stack.enter_async_context(_gateway(folder, options, servers))
-        console.print(f"Starting {options.replicas} servers and a gateway …")
+        console.print(f"Starting {options.replicas} servers and a gateway …", highlight=False)
         ready = asyncio.create_task(_until_ready(folder, servers, gateway))
         stopped = asyncio.create_task(stopping.wait())
         await asyncio.wait([ready, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -147,8 +155,10 @@ async def _server(folder: Path, options: argparse.Namespace, number: int, store:
     flags = [f"--port={address.port}", f"--metrics-port={metrics_port}", "--no-spare-engine"]
     flags += [f"--model={options.model}"] if options.model else []
     flags += [f"--media-store={store}"] if store else []
-    async with _process(folder / f"server-{number}.log", *GLIMPSE, "serve", *flags) as process:
-        yield Server(process=process, address=address, metrics_url=f"http://{HOST}:{metrics_port}/metrics")
+    command = (*GLIMPSE, "serve", *flags)
+    async with _process(folder / f"server-{number}.log", *command) as process:
+        metrics_url = f"http://{HOST}:{metrics_port}/metrics"
+        yield Server(process=process, command=command, address=address, metrics_url=metrics_url)
 
 
 @asynccontextmanager
@@ -209,7 +219,11 @@ async def _until_ready(folder: Path, servers: Sequence[Server], gateway: asyncio
 async def _all_serve(folder: Path, servers: Sequence[Server]) -> bool:
     if not await asyncio.to_thread(admin.is_ready, folder / "admin.sock"):
         return False
-    return all([await asyncio.to_thread(is_serving, server.address) for server in servers])
+    if not all([await asyncio.to_thread(is_serving, server.address) for server in servers]):
+        return False
+    # The gateway learns it from its next health check, and the table shows what the gateway knows.
+    known = await asyncio.to_thread(admin.servers, folder / "admin.sock", BY_KEY)
+    return len(known) == len(servers) and all(server.is_healthy for server in known)
 
 
 def _help(folder: Path, options: argparse.Namespace, servers: Sequence[Server]) -> str:
@@ -222,6 +236,7 @@ def _help(folder: Path, options: argparse.Namespace, servers: Sequence[Server]) 
         image=image,
         glimpse=Path(sys.executable).with_name("glimpse"),
         pid=servers[-1].process.pid,
+        command=shlex.join(servers[-1].command),
     )
 
 
@@ -263,7 +278,9 @@ def _rows(folder: Path, servers: Sequence[Server]) -> list[list[str]]:
 def _row(server: Server, by_cluster: dict[str, dict[str, admin.ServerStatus]]) -> list[str]:
     name = str(server.address)
     status = by_cluster[BY_KEY].get(name)
-    state = "ended" if server.process.returncode is not None else "serving" if status and status.is_healthy else "away"
+    # One that was started by hand instead of one that ended serves too.
+    ended = server.process.returncode is not None
+    state = "serving" if status and status.is_healthy else "ended" if ended else "away"
     metrics = _metrics(server.metrics_url)
     blocks, prompt = metrics.get("glimpse_kv_blocks", 0), metrics.get("glimpse_prompt_tokens_total", 0)
     counts = [by_cluster[cluster][name].num_requests if status else 0 for cluster in (BY_KEY, BY_LOAD)]

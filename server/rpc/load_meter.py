@@ -15,6 +15,9 @@ WINDOW_SECONDS = 10.0
 """Period over which rates are averaged."""
 _SHORTEST_WINDOW_SECONDS = 0.1
 """Lower bound of the divisor, so that the first requests do not yield extreme rates."""
+_LEAST_UTILIZATION = 0.1
+"""Reported by a server that has less to do. Balancers divide by the utilization and ignore reports of 0: an idle
+server would get no more requests than a busy one."""
 _FAILURES = ("UNKNOWN", "INTERNAL", "UNAVAILABLE", "RESOURCE_EXHAUSTED")
 
 
@@ -82,5 +85,7 @@ class LoadMeter:
                 "num_requests_running": self._num_running,
                 "num_requests_waiting": self._num_waiting,
             },
-            application_utilization=max(used, (self._num_running + self._num_waiting) / self._max_sequences),
+            application_utilization=max(
+                _LEAST_UTILIZATION, used, (self._num_running + self._num_waiting) / self._max_sequences
+            ),
         )

@@ -57,6 +57,12 @@ class Mesh:
         names = (f"{prefix}.health_check.failure", f"{prefix}.upstream_rq_retry")
         return await asyncio.to_thread(admin.total, self.run_dir / "admin.sock", names)
 
+    async def num_requests_by_load(self) -> list[int]:
+        """Returns for each replica how many requests without a key it has got so far."""
+        servers = await asyncio.to_thread(admin.servers, self.run_dir / "admin.sock", BY_LOAD)
+        counts = {server.address: server.num_requests for server in servers}
+        return [counts[f"{HOST}:{replica.target.grpc_port}"] for replica in self.replicas]
+
     async def _num_healthy(self, cluster: str) -> int:
         servers = await asyncio.to_thread(admin.servers, self.run_dir / "admin.sock", cluster)
         return sum(server.is_healthy for server in servers)

@@ -49,7 +49,7 @@ def test_reports_running_requests(channel: grpc.Channel) -> None:
     busy = next(report for report in reports if report.named_metrics["num_requests_running"])
     assert busy.application_utilization > 0
     streamed.cancel()
-    assert next(report for report in reports if not report.application_utilization)
+    assert next(report for report in reports if not report.named_metrics["num_requests_running"])
     reports.cancel()
 
 

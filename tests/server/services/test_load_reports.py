@@ -39,7 +39,7 @@ def test_rates_cover_the_last_seconds(meter: LoadMeter, clock: Clock) -> None:
 
 
 def test_utilization_is_that_of_the_scarcest_resource(meter: LoadMeter) -> None:
-    assert meter.report().application_utilization == 0
+    assert meter.report().application_utilization == 0.1  # balancers ignore 0
     meter.engine_changed(num_blocks=100)
     meter.engine_stepped(stats(running=2, blocks=70))
     assert meter.report().application_utilization == 0.7
@@ -57,7 +57,7 @@ def test_lost_engine_resets_the_load(meter: LoadMeter) -> None:
     meter.engine_changed(num_blocks=100)
     meter.engine_stepped(stats(running=2, blocks=70))
     meter.engine_changed(num_blocks=100)
-    assert meter.report().application_utilization == 0
+    assert meter.report().application_utilization == 0.1
 
 
 def test_report_is_encoded_as_orca() -> None:
