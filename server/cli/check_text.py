@@ -25,6 +25,8 @@ class ModelCheck(msgspec.Struct, frozen=True, kw_only=True):
     """None if the configuration cannot be read, like all that follows."""
     inputs: list[str] = []
     """Kinds of content that requests may carry."""
+    template: str | None = None
+    """Where the chat template comes from; None if it cannot be read."""
     tools: str | None = None
     """Format in which the model writes tool calls; None if its chat template knows no tools."""
     reasoning: str | None = None
@@ -56,6 +58,8 @@ def _rows(check: ModelCheck) -> Iterator[tuple[str, str]]:
     size = "" if engine.num_parameters is None else f", {_parameters(engine.num_parameters)}"
     yield "model", check.architecture + size
     yield "inputs", ", ".join(check.inputs)
+    if check.template:
+        yield "template", check.template
     yield "tools", f"yes, in the {check.tools} format" if check.tools else "no: the chat template knows none"
     if check.reasoning:
         yield "reasoning", f"yes, in the {check.reasoning} format"

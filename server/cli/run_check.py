@@ -75,6 +75,7 @@ def check_model(model: str, settings: ModelSettings) -> ModelCheck:
         weights_are_here=None not in here,
         architecture=config.architecture,
         inputs=["text", *config.placeholder_ids],
+        template=template_origin(config, settings, templates[0]),
         tools=None if tools is None else tools.name,
         reasoning=None if reasoning is None else reasoning.name,
         engine=engine,
@@ -114,6 +115,16 @@ def _template_sources(path: Path, config: ModelConfig, settings: ModelSettings) 
     template = None if settings.chat_template is None else str(settings.chat_template)
     prompts = load_prompt_builder(path, config, template, tool_template=settings.tool_template)
     return prompts.template_source, prompts.tool_template_source
+
+
+def template_origin(config: ModelConfig, settings: ModelSettings, source: str) -> str | None:
+    """Returns where a chat template comes from; None for an empty one, which could not be read."""
+    if not source:
+        return None
+    if settings.chat_template is not None:
+        return str(settings.chat_template)
+    is_fallback = source == FAMILIES[config.architecture].fallback_template
+    return "that of the model's family: the checkpoint has none" if is_fallback else "the checkpoint's"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,6 +94,7 @@ def test_has_its_data(installed: Installed) -> None:
 def test_has_every_kernel_source_and_type_stub(installed: Installed) -> None:
     package = installed.packages / "glimpse"
     for folder, patterns in (
+        ("engine/benchmark/units", ("*.cpp",)),
         ("engine/native", ("*.cpp", "*.h")),
         ("media/native", ("*.cpp", "*.h")),
         ("media/shared", ("*.lua",)),
@@ -105,7 +106,7 @@ def test_has_every_kernel_source_and_type_stub(installed: Installed) -> None:
 
 
 def test_imports_nothing_from_the_repository(installed: Installed) -> None:
-    code = "import glimpse, glimpse.client, glimpse.server.cli.main, glimpse.engine.llm, sys\n"
+    code = "import glimpse, glimpse.client, glimpse.server.cli.app, glimpse.engine.llm, sys\n"
     code += (
         "print('\\n'.join(m.__file__ for n, m in sys.modules.items() if n.split('.')[0] == 'glimpse' and m.__file__))"
     )

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ import msgspec
 import pytest
 from safetensors.torch import load_file
 
+from glimpse.engine.families.registry import FAMILIES, load_model_config
 from glimpse.engine.loading.check_messages import Computing, Context, Decoding, Memory, ServingCheck, TensorCheck
 from glimpse.server.cli.check_text import ModelCheck, check_text
+from glimpse.server.cli.run_check import template_origin
+from glimpse.server.settings import ModelSettings
 from tests.server.cli.hub import serve_hub
 from tests.server.cli.test_main import TORCH, loaded
 from tests.server.serving import ROOT
@@ -38,6 +42,7 @@ def test_reads_a_model_of_the_hub_but_none_of_its_weights(tiny_checkpoint: Path,
     assert (status, result["problems"]) == (0, [])
     assert (result["can_be_served"], result["weights_are_here"]) == (True, False)
     assert result["inputs"] == ["text", "image", "video"]
+    assert result["template"] == "the checkpoint's"
     assert result["engine"]["tensors"] | {"expected": 0} == {
         "expected": 0,
         "missing": [],
@@ -82,6 +87,17 @@ def test_says_what_a_checkpoint_lacks(tiny_checkpoint: Path, tmp_path: Path) -> 
     ]
 
 
+def test_says_where_the_chat_template_comes_from(tiny_checkpoint: Path) -> None:
+    config = load_model_config(tiny_checkpoint)
+    assert template_origin(config, ModelSettings(), "{{ messages }}") == "the checkpoint's"
+    assert template_origin(config, ModelSettings(chat_template=Path("own.jinja")), "{{ messages }}") == "own.jinja"
+    assert template_origin(config, ModelSettings(), "") is None
+    internvl = replace(config, architecture="InternVLForConditionalGeneration")
+    fallback = FAMILIES["InternVLForConditionalGeneration"].fallback_template
+    assert fallback is not None
+    assert template_origin(internvl, ModelSettings(), fallback) == "that of the model's family: the checkpoint has none"
+
+
 @pytest.mark.parametrize(
     ("config", "problem"),
     [
@@ -115,6 +131,7 @@ CHECK = ModelCheck(
     weights_are_here=True,
     architecture="Qwen2VLForConditionalGeneration",
     inputs=["text", "image", "video"],
+    template="the checkpoint's",
     engine=ServingCheck(
         problems=[],
         num_parameters=8_291_375_616,
@@ -143,6 +160,7 @@ org/name can be served here.
 
 model      Qwen2VLForConditionalGeneration, 8.29 billion parameters
 inputs     text, image, video
+template   the checkpoint's
 tools      no: the chat template knows none
 computing  cpu, native backend (AVX2), bfloat16, int8 weights, 4 threads
 memory     12.0 GiB of the 16.0 GiB available: weights 9.0 GiB, KV cache 1.0 GiB, the rest 2.0 GiB
@@ -162,6 +180,7 @@ def test_prints_problems_first_and_nothing_that_is_unknown() -> None:
         "",
         "model      Qwen2VLForConditionalGeneration",
         "inputs     text, image, video",
+        "template   the checkpoint's",
         "tools      yes, in the hermes format",
         "reasoning  yes, in the qwen3 format",
         "tensors    not compared: the weights are not here",
