@@ -4,13 +4,20 @@ This is the only module that uses huggingface_hub.
 """
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
 from huggingface_hub import get_safetensors_metadata, snapshot_download
-from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
 
 from glimpse.engine.errors import CheckpointError
 
@@ -78,6 +85,23 @@ def _download(model: str, patterns: Sequence[str]) -> Path:
         raise CheckpointError(f"{model!r} is neither a folder nor a model on the hub") from error
     except (OSError, ValueError) as error:  # errors of the library, the network or the disk
         raise CheckpointError(
-            f"{model!r} is not a folder and could not be downloaded from the hub; "
+            f"{model!r} is not a folder and could not be downloaded from the hub: {_reason(error)}; "
             "without network access, pass the folder of a checkpoint"
         ) from error
+
+
+def _reason(error: BaseException) -> str:
+    """Returns why a download failed, without addresses and paths of this machine."""
+    causes = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:
+        causes.append(cause)
+    for each in causes:
+        if isinstance(each, OfflineModeIsEnabled):
+            return "HF_HUB_OFFLINE is set, and the local cache does not have the model"
+        if isinstance(each, HfHubHTTPError):
+            return f"the hub answered with status {each.response.status_code}"
+        if isinstance(each, OSError) and each.errno is not None:
+            return os.strerror(each.errno)
+    if isinstance(error, LocalEntryNotFoundError):
+        return "the hub cannot be reached, and the local cache does not have the model"
+    return type(causes[-1]).__name__

@@ -105,7 +105,7 @@ SKIPPED = (
 SUFFIXES = {".py", ".md", ".proto", ".toml", ".yaml", ".lua", ".cpp", ".h", ".mjs", ".ts", ".jinja", ""}
 ALLOWED = re.compile(
     r"\bCLIP\w*|\bclip_vision_model\b|openai/clip|(models[./]|modeling_|processing_pil_)clip\b"
-    r"|\.clip\(|in[-_ ]flight|InFlight|single[-_ ]?flight|SingleFlight|preflight|guess_type"
+    r"|\.clip\(|in[-_ ]flight|IN_FLIGHT|InFlight|single[-_ ]?flight|SingleFlight|preflight|guess_type"
     r"|['\"]Picture['\" ]|\b(Path)?Completer\b|\bcompleter="
 )
 """CLIP is a model; `clip` and `guess_type` are NumPy's and mimetypes', `Completer` is prompt_toolkit's; "in flight" and

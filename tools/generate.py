@@ -16,6 +16,7 @@ CODE = Path("api/gen")
 DOCUMENT = Path("gateway/openapi.json")
 TABLES = {
     Path("docs/compatibility.md"): "glimpse.gateway.field_table",
+    Path("docs/environment.md"): "tools.environment",
     Path("docs/models.md"): "models.published.page",
 }
 """Documents, and the modules that refresh the tables in them."""

@@ -7,6 +7,7 @@ the last one.
 import asyncio
 import logging
 import math
+import signal
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -242,6 +243,9 @@ class EngineClient:
         except (OSError, TransportError) as error:
             await self._reap()
             raise EngineError(EngineErrorCode.UNAVAILABLE, f"the engine cannot be started: {error}") from error
+        except CheckpointError:
+            await self._reap(grace_seconds=EXIT_SECONDS)  # it ends by itself
+            raise
         except BaseException:
             await self._reap()
             raise
@@ -374,7 +378,8 @@ class EngineClient:
         status = await engine.end(grace_seconds=grace_seconds)
         if self._engine is engine:
             self._engine = None
-            _log.info("the engine process exited with status %d", status)
+            how = f"exited with status {status}" if status >= 0 else f"was ended by {signal.Signals(-status).name}"
+            _log.info("the engine process %s", how)
 
     def _set_state(self, state: EngineState, reason: str) -> None:
         if self.state is EngineState.STOPPED or self.state is state:

@@ -41,7 +41,7 @@ except CheckpointError as error:
 
 def resolve_offline(model: str, hub_cache: Path) -> str:
     """Resolves in a child process, because huggingface_hub reads its settings when it is imported."""
-    environment = {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(hub_cache), "PYTHONPATH": str(Path.cwd())}
+    environment = {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(hub_cache), "PYTHONPATH": str(Path.cwd() / "src")}
     result = subprocess.run(
         [sys.executable, "-c", RESOLVE, model], env=environment, capture_output=True, text=True, check=True
     )
@@ -62,6 +62,7 @@ def test_failed_download_is_reported(tmp_path: Path) -> None:
     message = resolve_offline("org/name", tmp_path)
     assert "'org/name'" in message
     assert "could not be downloaded" in message
+    assert "HF_HUB_OFFLINE is set" in message
     assert "http" not in message
 
 

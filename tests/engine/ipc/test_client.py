@@ -1,6 +1,7 @@
 """The client of the engine process, against a real process that follows a script at the other end of a real socket."""
 
 import asyncio
+import logging
 import os
 import signal
 import subprocess
@@ -338,11 +339,13 @@ async def test_backoff_doubles_up_to_a_limit(tmp_path: Path, monkeypatch: pytest
     await engine.client.stop()
 
 
-async def test_unusable_checkpoint_fails_the_start(tmp_path: Path) -> None:
+async def test_unusable_checkpoint_fails_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     engine = Engine(tmp_path, "failed")
     with pytest.raises(CheckpointError, match="the script says that it fails"):
         await engine.client.start()
     assert engine.states == [EngineState.FAILED]
+    assert "the engine process exited with status" in caplog.text, "it is not killed"
     [event] = await events_of(engine.client, request("echo"))
     assert event.error is EngineErrorCode.UNAVAILABLE
     assert engine.client.pid is None

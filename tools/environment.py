@@ -1,0 +1,73 @@
+"""Generates the tables of docs/environment.md: `python -m tools.environment < OLD > NEW`.
+
+Variables are those of the commands' flags, and what they mean is the flags' help.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cyclopts import App, Argument
+
+from glimpse.gateway.cli.main import app as gateway
+from glimpse.server.cli.app import app as server
+
+_SECTION = re.compile(r"(<!-- (server|gateway) -->\n).*?(<!-- end -->)", re.DOTALL)
+_TABLES: Mapping[str, tuple[App, str]] = {"server": (server, "GLIMPSE_"), "gateway": (gateway, "GLIMPSE_GATEWAY_")}
+_HEAD = "| variable | commands | meaning |\n|---|---|---|\n"
+
+
+@dataclass(slots=True, kw_only=True)
+class Variable:
+    """A variable, the commands that read it, and the help of the first one's flag."""
+
+    commands: list[str]
+    meaning: str
+
+
+def with_tables(document: str) -> str:
+    """Returns the document with fresh tables, each between its markers."""
+    return _SECTION.sub(lambda match: f"{match[1]}\n{_table(*_TABLES[match[2]])}\n{match[3]}", document)
+
+
+def variables(app: App, prefix: str) -> dict[str, Variable]:
+    """Returns the variables of an app's commands by name, in the order of their flags."""
+    found: dict[str, Variable] = {}
+    for command in app:
+        if not command.isalpha() or command == "gateway":  # flags, and a program of its own
+            continue
+        own_only = app[command].config == ()
+        for argument in app[command].assemble_argument_collection(parse_docstring=True):
+            for name in _names(argument, None if own_only else prefix):
+                variable = found.setdefault(name, Variable(commands=[], meaning=_meaning(argument)))
+                variable.commands.append(command)
+    return found
+
+
+def _names(argument: Argument, prefix: str | None) -> Iterable[str]:
+    """Yields the variables of a flag; none for positional arguments and for members of JSON values.
+
+    `prefix` is that of variables which flags have without naming any; None: they have none.
+    """
+    flag = next((name for name in argument.names if name.startswith("--")), "")
+    if not (argument.parse and argument.show and flag) or "." in flag:
+        return
+    if argument.parameter.env_var:
+        yield from argument.parameter.env_var
+    elif prefix is not None:
+        yield prefix + flag.removeprefix("--").replace("-", "_").upper()
+
+
+def _meaning(argument: Argument) -> str:
+    help_text = " ".join((argument.parameter.help or "").split())
+    return f"`{argument.name}`: {help_text}".replace("|", "\\|")
+
+
+def _table(app: App, prefix: str) -> str:
+    rows = variables(app, prefix).items()
+    return _HEAD + "".join(f"| `{name}` | {', '.join(each.commands)} | {each.meaning} |\n" for name, each in rows)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(with_tables(sys.stdin.read()))
