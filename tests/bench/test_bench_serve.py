@@ -20,7 +20,7 @@ from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
 from glimpse.server.settings import EngineSettings, ListenSettings, Settings
 from tests.e2e.stack import free_ports
 
-STEP_MS = 2
+STEP_MS = 25
 
 
 @pytest.fixture
