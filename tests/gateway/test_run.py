@@ -184,6 +184,21 @@ async def test_drain_has_a_time_limit() -> None:
     await backend.server.stop(0)
 
 
+async def test_drain_asks_an_envoy_again_that_is_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its requests go on: to end it then would cut them."""
+    backend = await start_backend()
+    async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=backend.address), run_dir=tmp_path) as envoy:
+        os.kill(envoy.process_id, signal.SIGSTOP)
+        with monkeypatch.context() as impatient:
+            impatient.setattr("glimpse.gateway.admin._TIMEOUT_SECONDS", 0.05)
+            drain = asyncio.create_task(envoy.drain())
+            await asyncio.wait([drain], timeout=0.5)
+            assert not drain.done()
+        os.kill(envoy.process_id, signal.SIGCONT)
+        await drain
+    await backend.server.stop(0)
+
+
 async def test_access_log_has_a_line_for_each_request() -> None:
     backend = await start_backend()
     process, url = await start_command(backend, "--access-log")
