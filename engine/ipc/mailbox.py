@@ -57,6 +57,7 @@ def _merged(events: Sequence[TokenEvent]) -> TokenEvent:
         request_id=last.request_id,
         token_ids=[token_id for event in events for token_id in event.token_ids],
         logprobs=[logprobs for event in events for logprobs in event.logprobs],
+        prompt_logprobs=[logprobs for event in events for logprobs in event.prompt_logprobs],
         num_cached_tokens=max(event.num_cached_tokens for event in events),
         num_computed_prompt_tokens=last.num_computed_prompt_tokens,
         num_encoded_media=max(event.num_encoded_media for event in events),

@@ -111,8 +111,10 @@ class RedisLink:
             self._tried.set()
             if reason is None:
                 backoff_seconds = _MIN_BACKOFF_SECONDS
+                # Not `wait_for`: Python 3.11's loses a cancellation that comes in the moment in which the wait ends.
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._lost.wait(), PROBE_SECONDS)
+                    async with asyncio.timeout(PROBE_SECONDS):
+                        await self._lost.wait()
             else:
                 await asyncio.sleep(backoff_seconds * random.uniform(0.5, 1))  # noqa: S311 - no secret
                 backoff_seconds = min(2 * backoff_seconds, _MAX_BACKOFF_SECONDS)

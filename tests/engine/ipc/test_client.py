@@ -20,7 +20,7 @@ from glimpse.engine.errors import CheckpointError, EngineError, EngineErrorCode
 from glimpse.engine.ipc import client, transport
 from glimpse.engine.ipc.client import EngineClient, EngineState
 from glimpse.engine.ipc.mailbox import Mailbox
-from glimpse.engine.protocol import FinishReason, Generate, Sibling, Step, StepStats, TokenEvent
+from glimpse.engine.protocol import FinishReason, Generate, Sibling, Step, StepStats, TokenEvent, TokenLogprobs
 from glimpse.engine.sampling_params import SamplingParams
 from tests.engine.ipc.scripted import Engine
 from tests.engine.processes import DEADLINE_SECONDS, alive, until
@@ -173,12 +173,13 @@ async def test_events_of_a_slow_consumer_are_merged(engine: Engine) -> None:
     assert taken[-1].num_cached_tokens == 2
 
 
-async def test_merged_events_keep_the_times_of_the_first() -> None:
-    mailbox = Mailbox()
-    mailbox.put(TokenEvent(request_id="r", token_ids=[1], queue_seconds=0.5, encode_seconds=0.25))
+async def test_merged_events_keep_what_the_first_says() -> None:
+    mailbox, scores = Mailbox(), [TokenLogprobs(logprob=-1.5, rank=2)]
+    first = TokenEvent(request_id="r", token_ids=[1], queue_seconds=0.5, encode_seconds=0.25, prompt_logprobs=scores)
+    mailbox.put(first)
     mailbox.put(TokenEvent(request_id="r", token_ids=[2]))
     (event,) = await mailbox.take()
-    assert (event.token_ids, event.queue_seconds, event.encode_seconds) == ([1, 2], 0.5, 0.25)
+    assert event == msgspec.structs.replace(first, token_ids=[1, 2])
 
 
 async def test_closing_the_iterator_early_cancels_the_request(engine: Engine) -> None:
