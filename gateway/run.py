@@ -112,6 +112,10 @@ class Envoy:
             raise
         self._address = Address(host=self._options.listen.host, port=port)
 
+    async def is_serving(self) -> bool:
+        """Whether Envoy accepts connections, also before `start` has returned."""
+        return self._process is not None and await asyncio.to_thread(admin.is_ready, self._admin_path)
+
     async def wait(self) -> int:
         """Waits until Envoy exits and returns its exit status."""
         return await self._running().wait()

@@ -154,13 +154,15 @@ async def _serve(envoy: Envoy, *, end_with_parent: bool, ready_descriptor: int |
         asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
     starting = asyncio.create_task(envoy.start())
     await _first(starting, asyncio.create_task(interrupted.wait()))
-    if not starting.done():
+    # It may serve although this process has not noticed yet: then running requests are drained.
+    if not starting.done() and not await envoy.is_serving():
         starting.cancel()
         await asyncio.wait([starting])
         return INTERRUPTED if numbers[0] == signal.SIGINT else 0
     await starting
     try:
-        _announce(f"Gateway on {envoy.url}", ready_descriptor)
+        if not interrupted.is_set():
+            _announce(f"Gateway on {envoy.url}", ready_descriptor)
         ended = asyncio.create_task(envoy.wait())
         reasons = [asyncio.create_task(_orphaned(parent))] if end_with_parent else []
         await _first(ended, asyncio.create_task(interrupted.wait()), *reasons)

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from google.api.httpbody_pb2 import HttpBody
 from glimpse.gateway.address import Address
 from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.run import Envoy, GatewayError
+from tests.e2e.stack import free_ports
 from tests.gateway.backend import Backend, Context, Requests, event, start_backend
 from tests.gateway.conftest import ANY_PORT
 
@@ -135,6 +137,42 @@ async def test_stop_finishes_running_answers(how: str) -> None:
         assert await answer.content.read() == b"data: last\n\n"
     assert await asyncio.wait_for(process.wait(), 10) == 0
     await backend.server.stop(0)
+
+
+async def test_answers_are_finished_whether_or_not_it_knows_that_envoy_serves() -> None:
+    """Envoy serves a moment before this process notices. Here it is held up, and told to end, in that moment."""
+    backend = await start_backend()
+    backend.script = slow_stream
+    (port,) = free_ports(1)
+    command = (sys.executable, "-m", "glimpse.gateway", "run", f"--listen=127.0.0.1:{port}")
+    process = await asyncio.create_subprocess_exec(*command, f"--upstream={backend.address}")
+    while not await asyncio.to_thread(children, process.pid):
+        assert process.returncode is None
+    process.send_signal(signal.SIGSTOP)
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+        await health_of(session)
+        async with session.post(CHAT, data=b"{}") as answer:
+            await answer.content.readany()
+            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGCONT)
+            assert await answer.content.read() == b"data: last\n\n"
+    assert await asyncio.wait_for(process.wait(), 30) == 0
+    await backend.server.stop(0)
+
+
+async def health_of(session: aiohttp.ClientSession) -> int:
+    """The status, once there is one."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                async with session.get("/health") as answer:
+                    return answer.status
+            except aiohttp.ClientConnectionError:
+                await asyncio.sleep(0.02)
+
+
+def children(pid: int) -> str:
+    return subprocess.run(["ps", "--ppid", str(pid), "-o", "pid="], capture_output=True, text=True, check=False).stdout
 
 
 async def test_second_signal_stops_at_once() -> None:
