@@ -26,13 +26,15 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(VENV)/python -m mkdocs
 QUICK_TESTS := tests/engine/scheduling tests/engine/text tests/media/cache tests/media/containers tests/media/processing \
 	tests/media/sources tests/server/generation tests/server/openai tests/server/parse tests/server/render
 
+# The caller's own, with which `glimpse up` prints commands that work in the caller's other terminals.
+CALLER_PATH := $(PATH)
 export PATH := $(CURDIR)/$(VENV):$(PATH)
 
 .PHONY: up mesh rehearse test test-quick check check-types check-style docs fuzz chaos kernels wheel breaking generate \
 	set-up set-up-dev
 
 up: set-up
-	@exec $(VENV)/glimpse up $(if $(MODEL),--model $(MODEL))
+	@PATH='$(CALLER_PATH)' exec $(VENV)/glimpse up $(if $(MODEL),--model $(MODEL))
 
 test: set-up-dev
 	$(VENV)/python -m pytest $(PARALLEL)
