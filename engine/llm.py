@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Literal, Unpack, get_args
 
 from glimpse.engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
@@ -16,7 +17,7 @@ from glimpse.engine.offline.media.media_defaults import parse_defaults
 from glimpse.engine.offline.media.media_loading import OfflineMedia
 from glimpse.engine.offline.media.media_policy import parse_rules
 from glimpse.engine.offline.pooling_inputs import parse_input, parse_pooling
-from glimpse.engine.offline.prompt_inputs import OfflineRequest, parse_conversation, parse_prompt
+from glimpse.engine.offline.prompt_inputs import OfflineRequest, parse_conversations, parse_prompt
 from glimpse.engine.offline.request_builder import RequestBuilder, fill_defaults, parse_limits
 from glimpse.engine.offline.run import (
     CompletionOutput,
@@ -51,7 +52,45 @@ __all__ = [
 
 
 class LLM:
-    """A checkpoint, loaded in this process."""
+    """A checkpoint, loaded in this process.
+
+    Args:
+        model: A folder, or an id of the Hugging Face hub; by default the checkpoint that comes with the project.
+        companions: Folders of checkpoints that the model's `config.json` names as its parts, by these names:
+            `{"meta-llama/Llama-3.2-1B-Instruct": "/models/llama"}` for Ultravox; by default each name is a folder
+            or an id of the hub.
+        chat_template: A file whose template replaces the checkpoint's.
+        tool_template: "auto" shows tools in the format of Qwen2.5 to Qwen2-VL and Qwen2.5-VL, if the checkpoint's
+            template ignores them and there is no `chat_template`; "off" refuses tools then.
+        trust_remote_code: Must be False, as programs for vLLM may write: the code of a checkpoint is never run.
+        generation_config: Where the defaults of prompts without `sampling_params` come from. "auto": the
+            checkpoint's `generation_config.json`; "none" or "vllm": those of `SamplingParams`; else a folder with
+            such a file.
+        limit_mm_per_prompt: The most media of each kind in a prompt, such as `{"image": 4, "video": 1}`. Kinds
+            that are missing have no limit.
+        enable_mm_embeds: Accept embeddings, computed elsewhere, in place of media.
+        media_cache_bytes: Memory for the media cache; 0 disables it, and uuids have no effect.
+        allowed_local_media_path: The folder whose files may be read through file: URLs; by default none.
+        allowed_media_domains: The only hosts that URLs may have; by default any public host.
+        allowed_media_networks: Private networks that URLs may lead to all the same, such as 10.1.0.0/16.
+        allowed_media_ports: The only ports that URLs may have.
+        fetch_timeouts: Seconds for fetching a medium, by kind; by default
+            `{"image": 5, "video": 30, "audio": 10}`.
+        media_io_kwargs: How media are read, as in vLLM: `{"image": {"rgba_background_color": [0, 0, 0]}}` is the
+            colour behind transparent pixels, white by default; `{"video": {"num_frames": 32}}` or
+            `{"video": {"fps": 2}}` is how frames of files are sampled where nothing else says it.
+        mm_processor_kwargs: Defaults for media and prompts that do not set them: `min_pixels` and `max_pixels`,
+            and for videos `fps` or `num_frames`. `max_pixels` may be "checkpoint": as many as the checkpoint's own
+            configuration allows, where the default stays below it.
+        **options: How the engine computes: `device`, `quantization`, `kv_cache_bytes`, … `EngineOptions` in
+            `glimpse.engine.config` documents each.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be found or served.
+        EngineError: one of several processes ended unexpectedly.
+        InputError: an argument has a wrong type, is out of range, or names something unknown.
+        TypeError: an option does not exist.
+    """
 
     def __init__(
         self,
@@ -74,49 +113,8 @@ class LLM:
         mm_processor_kwargs: Mapping[str, Any] | None = None,
         **options: Unpack[OfflineOptions],
     ) -> None:
-        """Loads a checkpoint.
-
-        Args:
-            model: A folder, or an id of the Hugging Face hub; by default the checkpoint that comes with the project.
-            companions: Folders of checkpoints that the model's `config.json` names as its parts, by these names:
-                `{"meta-llama/Llama-3.2-1B-Instruct": "/models/llama"}` for Ultravox; by default each name is a folder
-                or an id of the hub.
-            chat_template: A file whose template replaces the checkpoint's.
-            tool_template: "auto" shows tools in the format of Qwen2.5 to Qwen2-VL and Qwen2.5-VL, if the checkpoint's
-                template ignores them and there is no `chat_template`; "off" refuses tools then.
-            trust_remote_code: Written in many programs for vLLM; both values mean the same, since the code of a
-                checkpoint is never run.
-            generation_config: Where the defaults of prompts without `sampling_params` come from. "auto": the
-                checkpoint's `generation_config.json`; "none" or "vllm": those of `SamplingParams`; else a folder with
-                such a file.
-            limit_mm_per_prompt: The most media of each kind in a prompt, such as `{"image": 4, "video": 1}`. Kinds
-                that are missing have no limit.
-            enable_mm_embeds: Accept embeddings, computed elsewhere, in place of media.
-            media_cache_bytes: Memory for the media cache; 0 disables it, and uuids have no effect.
-            allowed_local_media_path: The folder whose files may be read through file: URLs; by default none.
-            allowed_media_domains: The only hosts that URLs may have; by default any public host.
-            allowed_media_networks: Private networks that URLs may lead to all the same, such as 10.1.0.0/16.
-            allowed_media_ports: The only ports that URLs may have.
-            fetch_timeouts: Seconds for fetching a medium, by kind; by default
-                `{"image": 5, "video": 30, "audio": 10}`.
-            media_io_kwargs: How media are read, as in vLLM: `{"image": {"rgba_background_color": [0, 0, 0]}}` is the
-                colour behind transparent pixels, white by default; `{"video": {"num_frames": 32}}` or
-                `{"video": {"fps": 2}}` is how frames of files are sampled where nothing else says it.
-            mm_processor_kwargs: Defaults for media and prompts that do not set them: `min_pixels` and `max_pixels`,
-                and for videos `fps` or `num_frames`. `max_pixels` may be "checkpoint": as many as the checkpoint's own
-                configuration allows, where the default stays below it.
-            **options: How the engine computes: `device`, `quantization`, `kv_cache_bytes`, … `EngineOptions` in
-                `glimpse.engine.config` documents each.
-
-        Raises:
-            CheckpointError: the checkpoint cannot be found or served.
-            EngineError: one of several processes ended unexpectedly.
-            InputError: an argument has a wrong type, is out of range, or names something unknown.
-            TypeError: an option does not exist.
-        """
-        del trust_remote_code  # there is nothing to trust
-        if tool_template not in get_args(ToolTemplate):
-            raise InputError("tool_template", f"expected 'auto' or 'off', got {tool_template!r}")
+        """Loads the checkpoint. The class documents the arguments."""
+        _check_choices(tool_template, trust_remote_code=trust_remote_code)
         max_media = parse_limits(limit_mm_per_prompt or {})
         rules = parse_rules(
             allowed_local_media_path=allowed_local_media_path,
@@ -130,8 +128,7 @@ class LLM:
         )
         path = resolve_checkpoint(os.fspath(model))
         replaced = {name: os.fspath(folder) for name, folder in (companions or {}).items()}
-        defaults = asdict(read_sampling_defaults(os.fspath(generation_config), path))
-        self._sampling = SamplingParams(**{name: value for name, value in defaults.items() if value is not None})
+        self._sampling = _default_sampling(generation_config, path)
         config = parse_engine_options(options, path, resolve_companions(path, replaced))
         engine = load_core(config, on_progress=lambda _stage, _fraction: None)
         self._core = engine.core
@@ -241,14 +238,8 @@ class LLM:
             continue_final_message=continue_final_message,
             template_kwargs=chat_template_kwargs or {},
         )
-        if any(isinstance(message, Mapping) for message in messages):
-            requests = [parse_conversation(messages, "", options)]
-        else:
-            requests = [
-                parse_conversation(each, f"conversations[{index}]", options) for index, each in enumerate(messages)
-            ]
         defaults = parse_defaults(mm_processor_kwargs, "mm_processor_kwargs")
-        requests = [fill_defaults(request, defaults) for request in requests]
+        requests = [fill_defaults(request, defaults) for request in parse_conversations(messages, options)]
         return self._answer(requests, sampling_params, progress=progress)
 
     def embed(
@@ -364,3 +355,18 @@ class LLM:
     ) -> list[EmbeddingOutput]:
         embeds = self._requests.embeds(requests, pooling, add_special_tokens=add_special_tokens)
         return run_embeddings(self._core, embeds, progress=progress and len(embeds) > 1)
+
+
+def _check_choices(tool_template: str, *, trust_remote_code: bool) -> None:
+    """Raises InputError."""
+    if trust_remote_code:
+        message = "expected False, got True: the code of a checkpoint is never run, and no supported model needs it"
+        raise InputError("trust_remote_code", message)
+    if tool_template not in get_args(ToolTemplate):
+        raise InputError("tool_template", f"expected 'auto' or 'off', got {tool_template!r}")
+
+
+def _default_sampling(generation_config: str | os.PathLike[str], checkpoint: Path) -> SamplingParams:
+    """Returns the sampling parameters of prompts without their own. Raises CheckpointError."""
+    defaults = asdict(read_sampling_defaults(os.fspath(generation_config), checkpoint))
+    return SamplingParams(**{name: value for name, value in defaults.items() if value is not None})

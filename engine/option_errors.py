@@ -30,7 +30,10 @@ _EXPECTED: Mapping[str, str] = {
 def explain(error: ErrorDetails) -> str:
     """Returns "expected X, got Y" for one of Pydantic's errors."""
     message = error["msg"].removeprefix("Value error, ")
-    if error["type"] == "value_error" and not message.startswith("expected "):
+    if error["type"] == "value_error" and (not message.startswith("expected ") or ", got " in message):
         return message
-    expected = _EXPECTED.get(error["type"], message.removeprefix("Input should be ").removeprefix("expected "))
-    return f"expected {expected.format_map(error.get('ctx', {}))}, got {reprlib.repr(error['input'])}"
+    if error["type"] in _EXPECTED:
+        expected = _EXPECTED[error["type"]].format_map(error.get("ctx", {}))
+    else:  # may have braces of its own
+        expected = message.removeprefix("Input should be ").removeprefix("expected ")
+    return f"expected {expected}, got {reprlib.repr(error['input'])}"

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from glimpse.media.errors import MediaError, MediaErrorCode, OptionError
-from glimpse.media.sources.source import MAX_UUID_CHARACTERS, CachedSource, Source, parse_url_text
+from glimpse.media.sources.source import MAX_UUID_CHARACTERS, CachedSource, DataSource, Source, parse_url_text
 
 
 class InputError(ValueError):
@@ -58,6 +58,31 @@ def parse_url(url: object, field: str) -> Source:
         raise InputError(field, f"expected a URL, got {type(url).__name__}")
     with blaming(field):
         return parse_url_text(url)
+
+
+def parse_source(medium: object, field: str, uuid: str | None) -> Source | CachedSource | None:
+    """Parses a medium that is not decoded: the bytes of a file, a URL, a data URL, base64, or None with a uuid.
+
+    Args:
+        medium: what the caller passed; None: the cached medium of this uuid.
+        field: its path.
+        uuid: the caller's name for it.
+
+    Returns:
+        None for other values, which may be decoded media.
+
+    Raises:
+        InputError: a string is no URL, or there is neither a medium nor a uuid.
+    """
+    match medium:
+        case None:
+            return by_reference(uuid, field)
+        case bytes():
+            return DataSource(data=medium)
+        case str():
+            return parse_url(medium, field)
+        case _:
+            return None
 
 
 def by_reference(uuid: str | None, field: str) -> CachedSource:

@@ -3,7 +3,7 @@
 Fields that are not supported are refused by name. Independent of tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from glimpse.engine.offline.fields import InputError, known_fields
@@ -69,6 +69,15 @@ def parse_prompt(prompt: object, field: str) -> OfflineRequest:
     kwargs_field = f"{field}.mm_processor_kwargs"
     defaults = parse_defaults(prompt_fields.get("mm_processor_kwargs"), kwargs_field)
     return OfflineRequest(prompt=parsed, media=apply_defaults(media, defaults, kwargs_field), field=field)
+
+
+def parse_conversations(
+    messages: Sequence[Mapping[str, object]] | Sequence[Sequence[Mapping[str, object]]], options: TemplateOptions
+) -> list[OfflineRequest]:
+    """Parses one conversation or several. Raises InputError."""
+    if any(isinstance(message, Mapping) for message in messages):
+        return [parse_conversation(messages, "", options)]
+    return [parse_conversation(each, f"conversations[{index}]", options) for index, each in enumerate(messages)]
 
 
 def parse_conversation(messages: object, field: str, options: TemplateOptions) -> OfflineRequest:

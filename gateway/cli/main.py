@@ -6,6 +6,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -129,15 +130,22 @@ def config(
 
 
 @app.command
-def health(*, upstream: AddressFlag = UPSTREAM, upstream_tls: UpstreamTls = NO_UPSTREAM_TLS) -> int:
+def health(
+    *,
+    upstream: AddressFlag | None = None,
+    port: Annotated[int, Parameter(env_var="GLIMPSE_PORT")] = UPSTREAM.port,
+    upstream_tls: UpstreamTls = NO_UPSTREAM_TLS,
+) -> int:
     """Check a server's health. The exit status is 0 while it is SERVING.
 
     Parameters
     ----------
     upstream
-        The server's gRPC address.
+        The server's gRPC address. Default: this machine's, with --port.
+    port
+        The gRPC port of a server on this machine, as that server's --port.
     """
-    return 0 if is_serving(upstream, checked(upstream_tls)) else 1
+    return 0 if is_serving(upstream or replace(UPSTREAM, port=port), checked(upstream_tls)) else 1
 
 
 async def _serve(envoy: Envoy, *, end_with_parent: bool, ready_descriptor: int | None) -> int:

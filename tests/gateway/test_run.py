@@ -254,13 +254,14 @@ async def test_access_log_has_a_line_for_each_request() -> None:
 async def test_health_command_exits_with_the_health() -> None:
     backend = await start_backend()
 
-    async def status() -> int:
-        command = (sys.executable, "-m", "glimpse.gateway", "health", "--upstream", str(backend.address))
-        process = await asyncio.create_subprocess_exec(*command)
+    async def status(*flags: str, **variables: str) -> int:
+        command = (sys.executable, "-m", "glimpse.gateway", "health", *flags)
+        process = await asyncio.create_subprocess_exec(*command, env=os.environ | variables)
         return await asyncio.wait_for(process.wait(), 20)
 
-    assert await status() == 0
+    assert await status("--upstream", str(backend.address), GLIMPSE_PORT="1") == 0
+    assert await status(GLIMPSE_PORT=str(backend.address.port)) == 0  # as the image's HEALTHCHECK
     backend.serving = False
-    assert await status() == 1
+    assert await status(GLIMPSE_PORT=str(backend.address.port)) == 1
     await backend.server.stop(0)
-    assert await status() == 1
+    assert await status("--upstream", str(backend.address)) == 1

@@ -70,6 +70,7 @@ def test_option_reaches_the_engine_by_flag_and_by_environment(name: str, monkeyp
         (f"--tls-client-ca={__file__}", "'--tls-client-ca': requires --tls-certificate"),
         ("--tls-certificate=/none", "'--tls-certificate': expected a file that exists, got '/none'"),
         ("--companion=org/llama", "'--companion': expected ID=FOLDER, got 'org/llama'"),
+        ("--companion={id}", "'--companion': expected ID=FOLDER, got '{id}'"),
         ("--kv-cache=1", "Did you mean --kv-cache-bytes?"),
     ],
 )
@@ -78,6 +79,7 @@ def test_refuses_a_wrong_flag_in_one_sentence(flag: str, message: str) -> None:
         parsed(flag)
     text = explain_flags(caught.value)
     assert message in text
+    assert text.count(", got ") <= 1
     assert "\n" not in text
 
 

@@ -6,24 +6,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from glimpse.engine.offline.fields import InputError, by_reference, known_fields, parse_url
+from glimpse.engine.offline.fields import InputError, by_reference, known_fields, parse_source, parse_url
 from glimpse.media.inputs import AudioInput
 from glimpse.media.sources.decoded import AudioSamples
-from glimpse.media.sources.source import AudioOrCached, DataSource
+from glimpse.media.sources.source import DataSource
 
 
 def parse_audio(audio: object, field: str, uuid: str | None = None) -> AudioInput:
-    """Parses a pair of samples and their rate, the bytes of a file, a URL, a data URL or base64.
-
-    Args:
-        audio: what the caller passed; None: the cached audio of this uuid.
-        field: its path.
-        uuid: the caller's name for it.
-
-    Raises:
-        InputError: it is something else.
-    """
-    return AudioInput(source=_audio_source(audio, field, uuid), field=field, uuid=uuid)
+    """Parses a pair of samples and their rate, or what `parse_source` does. Raises InputError."""
+    source = parse_source(audio, field, uuid) or _samples(audio, field)
+    return AudioInput(source=source, field=field, uuid=uuid)
 
 
 def parse_audio_url(audio_url: object, field: str, uuid: str | None = None) -> AudioInput:
@@ -59,16 +51,10 @@ def is_samples(value: Sequence[object]) -> bool:
     return len(value) == 2 and isinstance(value[1], int | float | np.number)
 
 
-def _audio_source(audio: object, field: str, uuid: str | None) -> AudioOrCached | AudioSamples:
+def _samples(audio: object, field: str) -> AudioSamples:
     match audio:
-        case None:
-            return by_reference(uuid, field)
         case (array, int() | float() | np.number() as rate):
             return AudioSamples(array=_checked_array(array, field), rate=_checked_rate(rate, field))
-        case bytes():
-            return DataSource(data=audio)
-        case str():
-            return parse_url(audio, field)
         case _:
             raise InputError(field, f"expected a pair (samples, rate), bytes or a URL, got {type(audio).__name__}")
 

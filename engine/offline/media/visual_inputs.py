@@ -13,28 +13,28 @@ import numpy as np
 import numpy.typing as npt
 import PIL.Image
 
-from glimpse.engine.offline.fields import InputError, blaming, by_reference, known_fields, parse_number, parse_url
+from glimpse.engine.offline.fields import (
+    InputError,
+    blaming,
+    by_reference,
+    known_fields,
+    parse_number,
+    parse_source,
+    parse_url,
+)
 from glimpse.media.inputs import ImageInput, VideoInput, is_made_of_frames
 from glimpse.media.processing.video_options import VideoOptions, check_options
 from glimpse.media.sources.decoded import DecodedFrames
-from glimpse.media.sources.source import DataSource, FrameSources, ImageOrCached, VideoSource, parse_video_text
+from glimpse.media.sources.source import DataSource, FrameSources, VideoSource, parse_video_text
 
 VIDEO_OPTIONS = tuple(field.name for field in fields(VideoOptions))
 INTEGER_OPTIONS = ("num_frames", "max_frames", "min_pixels", "max_pixels", "total_pixels")
 
 
 def parse_image(image: object, field: str, uuid: str | None = None) -> ImageInput:
-    """Parses a PIL image, an array, the bytes of a file, a URL, a data URL or base64.
-
-    Args:
-        image: what the caller passed; None: the cached image of this uuid.
-        field: its path.
-        uuid: the caller's name for it.
-
-    Raises:
-        InputError: it is something else.
-    """
-    return ImageInput(source=_image_source(image, field, uuid), field=field, uuid=uuid)
+    """Parses a PIL image, an array, or what `parse_source` does. Raises InputError."""
+    source = parse_source(image, field, uuid) or _decoded_image(image, field)
+    return ImageInput(source=source, field=field, uuid=uuid)
 
 
 def parse_image_pil(image: object, field: str, uuid: str | None) -> ImageInput:
@@ -102,18 +102,12 @@ def is_frame(value: object) -> bool:
     return isinstance(value, PIL.Image.Image) or (array is not None and array.ndim == 3)
 
 
-def _image_source(image: object, field: str, uuid: str | None) -> ImageOrCached | PIL.Image.Image:
+def _decoded_image(image: object, field: str) -> PIL.Image.Image:
     match image:
-        case None:
-            return by_reference(uuid, field)
         case PIL.Image.Image():
             return image
         case np.ndarray():
             return PIL.Image.fromarray(_pixels(image, 3, field))
-        case bytes():
-            return DataSource(data=image)
-        case str():
-            return parse_url(image, field)
         case _:
             raise InputError(field, f"expected a PIL image, an array, bytes or a URL, got {type(image).__name__}")
 

@@ -23,7 +23,6 @@ SHORT = SamplingParams(temperature=0.0, max_tokens=4)
 def llm(tiny_checkpoint: Path) -> LLM:
     return LLM(
         model=str(tiny_checkpoint),
-        trust_remote_code=True,
         max_model_len=1024,
         limit_mm_per_prompt={"image": 4, "video": 1},
         mm_processor_kwargs={"min_pixels": 28 * 28, "max_pixels": 1280 * 28 * 28, "fps": 1},

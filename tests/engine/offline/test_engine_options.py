@@ -66,6 +66,11 @@ def test_refuses_a_wrong_value_by_name(name: str, value: Any, message: str, tiny
     assert str(caught.value) == message
 
 
+def test_the_code_of_a_checkpoint_is_never_run(tiny_checkpoint: Path) -> None:
+    with pytest.raises(InputError, match=r"'trust_remote_code': expected False, got True: the code of a checkpoint"):
+        LLM(tiny_checkpoint, trust_remote_code=True)
+
+
 @pytest.mark.parametrize("name", ["max_waiting", "gpu_memory"])
 def test_refuses_an_unknown_option_by_name(name: str, tiny_checkpoint: Path) -> None:
     unknown: Any = {name: 1}
