@@ -123,6 +123,8 @@ class _LocalReply:
     """The HTTP status."""
     replacement: int | None = None
     """The HTTP status that clients get in its place."""
+    header: tuple[str, str] | None = None
+    """A header of the request and a text that its value contains, where the error applies to such requests alone."""
     and_above: bool = False
     """Whether it also covers every greater status that has no earlier entry."""
     type: str = "invalid_request_error"
@@ -157,8 +159,23 @@ _LOCAL_REPLIES = (
         message="%REQUEST_HEADER(:METHOD)% is not allowed on %PATH(NQ:ORIG_OR_PATH)%",
     ),
     _LocalReply(status=401, type="authentication_error", code="invalid_credential", message="%LOCAL_REPLY_BODY%"),
+    # Envoy says nothing itself about the first two.
+    _LocalReply(
+        status=403,
+        replacement=400,
+        header=("connection", "upgrade"),
+        code="invalid_request",
+        message="'Upgrade': expected no such header, got %REQUEST_HEADER(UPGRADE)%; stream with server-sent events",
+    ),
+    _LocalReply(
+        status=400,
+        header=(":path", "%00"),
+        code="invalid_request",
+        message="The URL: expected a path without a null byte",
+    ),
     _LocalReply(status=403, type="permission_error", code="permission_denied", message="%LOCAL_REPLY_BODY%"),
     _LocalReply(status=408, code="request_timeout", message="The request did not arrive in time."),
+    _LocalReply(status=415, code="unsupported_media_type", message="%LOCAL_REPLY_BODY%"),
     _LocalReply(status=413, code="request_too_large", message="The request body is too large."),
     _LocalReply(status=431, code="headers_too_large", message=_HEADERS_TOO_LARGE),
     _UNAVAILABLE,
@@ -295,7 +312,12 @@ def _local_reply_mapper(reply: _LocalReply) -> dict[str, Any]:
         "op": "GE" if reply.and_above else "EQ",
         "value": {"default_value": reply.status, "runtime_key": "glimpse.local_reply"},
     }
-    mapper = {"filter": {"status_code_filter": {"comparison": status}}, "body_format_override": _json_body(reply)}
+    matches: dict[str, Any] = {"status_code_filter": {"comparison": status}}
+    if reply.header is not None:
+        name, text = reply.header
+        header = {"name": name, "string_match": {"contains": text, "ignore_case": True}}
+        matches = {"and_filter": {"filters": [matches, {"header_filter": {"header": header}}]}}
+    mapper = {"filter": matches, "body_format_override": _json_body(reply)}
     return mapper if reply.replacement is None else mapper | {"status_code": reply.replacement}
 
 

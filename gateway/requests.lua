@@ -62,6 +62,17 @@ local function complete_connect(handle, headers)
   handle:streamInfo():dynamicMetadata():set("glimpse.connect", "codec", codec)
 end
 
+-- Headers of REST requests that the server or its gRPC library could only misread.
+local function check_rest(headers)
+  local encoding, timeout = headers:get("content-encoding"), headers:get("grpc-timeout")
+  if encoding and encoding:lower() ~= "identity" then
+    return 415, "'Content-Encoding': expected a body that is not compressed, got '" .. encoding:sub(1, 100) .. "'"
+  end
+  if timeout and not (#timeout <= 9 and timeout:find("^%d+[HMSmun]$")) then
+    return 400, "'grpc-timeout': expected 1 to 8 digits and a unit (H, M, S, m, u or n), got '" .. timeout:sub(1, 100) .. "'"
+  end
+end
+
 -- Returns the status and the message of a refusal.
 local function check(handle)
   local headers, checks = handle:headers(), handle:filterContext()
@@ -82,6 +93,7 @@ local function check(handle)
     -- Envoy turns it into the gRPC status UNIMPLEMENTED.
     return 404, "gRPC requires HTTP/2. Over HTTP/1.1 use grpc-web or REST."
   end
+  if not content_type:find("^application/grpc") and not headers:get("x-glimpse-codec") then return check_rest(headers) end
 end
 
 function envoy_on_request(handle)

@@ -4,18 +4,19 @@ Generic over endpoints: each is a method of `OpenAIService` bound to typed metho
 decoded; the response is one document or a stream of server-sent events. The handlers enforce deadlines.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any, cast
 
 import grpc
 import grpc.aio
 from google.api.httpbody_pb2 import HttpBody
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import DecodeError as MessageError
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from glimpse.dialect.bindings import Binding, bindings
-from glimpse.dialect.options import descriptor_of
 from glimpse.openai.v1 import openai_pb2
 from glimpse.server.openai.decode import Decoded, decode
 from glimpse.server.openai.encode import encode
@@ -24,7 +25,7 @@ from glimpse.server.openai.requests import collect
 from glimpse.server.rpc.admission import begin_preparing
 from glimpse.server.rpc.body_budget import body_size
 from glimpse.server.rpc.context import current_rpc, send_headers
-from glimpse.server.rpc.errors import RpcFailure, abort
+from glimpse.server.rpc.errors import InvalidRequest, RpcFailure, abort
 from glimpse.server.rpc.offload import run_sized
 from glimpse.server.rpc.request_size import check_json_size
 from glimpse.server.rpc.typed_handlers import (
@@ -67,7 +68,8 @@ def _method_handler(
     endpoint = _Endpoint(binding, handlers, max_body_bytes)
     return METHOD_HANDLERS[method.client_streaming, method.server_streaming](
         endpoint.stream_response if method.server_streaming else endpoint.return_response,
-        request_deserializer=GetMessageClass(method.input_type).FromString,
+        # gRPC would end a unary call whose message cannot be parsed as an error of the server.
+        request_deserializer=GetMessageClass(method.input_type).FromString if method.client_streaming else None,
         response_serializer=HttpBody.SerializeToString,
     )
 
@@ -124,10 +126,9 @@ class _Endpoint:
     async def _read(self, incoming: Any) -> "_Request":
         current_rpc().is_json = True
         method = self._binding.facade
-        if method.input_type.full_name != descriptor_of(HttpBody).full_name:
-            return _Request(Decoded(message=incoming, unknown=[], streaming=False))
-        chunks = incoming if method.client_streaming else _single(incoming)
-        pieces = await collect(chunks, max_bytes=self._max_body_bytes)
+        if not method.client_streaming:
+            return _Request(Decoded(message=_from_url(method, incoming), unknown=[], streaming=False))
+        pieces = await collect(incoming, max_bytes=self._max_body_bytes)
         await begin_preparing()
         request_class = GetMessageClass(self._binding.unary.input_type)
         return _Request(await run_sized(body_size(), _decode, pieces, request_class, self._binding.stream_member))
@@ -163,6 +164,14 @@ class _ResponseWriter:
         await self._stop.send(self.context.write, HttpBody(content_type=content_type, data=data))
 
 
+def _from_url(method: MethodDescriptor, data: bytes) -> Message:
+    """Parses the request of a method without a body, which the gateway makes of the URL. Raises InvalidRequest."""
+    try:
+        return GetMessageClass(method.input_type).FromString(data)
+    except MessageError as error:
+        raise InvalidRequest("", "The URL: expected UTF-8 text after decoding its escapes, got other bytes") from error
+
+
 def _decode(pieces: list[bytes], request_class: type[Message], stream_member: str | None) -> Decoded[Message]:
     body = b"".join(pieces)
     pieces.clear()  # frees them: the caller keeps the list
@@ -172,10 +181,6 @@ def _decode(pieces: list[bytes], request_class: type[Message], stream_member: st
 
 async def _encode(response: Message) -> bytes:
     return await run_sized(response.ByteSize(), encode, response)
-
-
-async def _single(body: HttpBody) -> AsyncIterator[HttpBody]:
-    yield body
 
 
 def _event(data: bytes) -> bytes:

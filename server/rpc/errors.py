@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 import structlog
 from google.protobuf import any_pb2
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
@@ -94,6 +94,8 @@ def to_status(error: Exception) -> RpcFailure:
             return _invalid(error.message, error.reason, error.field)
         case MediaError():
             return _invalid(error.message, error.code.value, None)
+        case DecodeError():  # of a stream of requests, which gRPC parses
+            return _invalid("expected messages of this method's type, got other bytes", "invalid_value", None)
         case TemplateError():
             return _invalid(str(error), "template_refused", "messages")
         case ModelNotFoundError():

@@ -209,6 +209,25 @@ async def test_explains_a_missing_host(envoy: Envoy) -> None:
     assert "'Host': expected" in answer
 
 
+@pytest.mark.parametrize(
+    ("path", "headers", "status", "named"),
+    [
+        (CHAT, {"content-encoding": "gzip"}, 415, "'Content-Encoding'"),
+        (CHAT, {"grpc-timeout": "soon"}, 400, "'grpc-timeout'"),
+        (CHAT, {"connection": "upgrade", "upgrade": "websocket"}, 400, "'Upgrade'"),
+        ("/v1/models/%00", {}, 400, "null byte"),
+    ],
+)
+async def test_explains_what_cannot_be_served(
+    envoy: Envoy, backend: Backend, path: str, headers: Mapping[str, str], status: int, named: str
+) -> None:
+    lines = [f"{name}: {value}\r\n" for name, value in ({"connection": "close"} | dict(headers)).items()]
+    answer = await send(envoy, f"GET {path} HTTP/1.1\r\nhost: localhost\r\n{''.join(lines)}\r\n")
+    assert answer.startswith(f"HTTP/1.1 {status}")
+    assert named in answer
+    assert backend.num_calls == 0
+
+
 async def test_explains_that_grpc_needs_http_2(http: aiohttp.ClientSession, backend: Backend) -> None:
     for content_type in ("application/grpc", "application/grpc+proto"):
         headers = {"content-type": content_type}

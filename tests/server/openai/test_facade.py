@@ -71,7 +71,7 @@ def script() -> Script:
 
 
 @pytest.fixture
-async def stub(script: Script) -> AsyncIterator[Any]:
+async def channel(script: Script) -> AsyncIterator[grpc.aio.Channel]:
     server = grpc.aio.server()
     handlers: dict[str, Callable[..., Any]] = {
         "glimpse.v1.ChatService.CreateChatCompletion": script.create,
@@ -89,8 +89,13 @@ async def stub(script: Script) -> AsyncIterator[Any]:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        yield openai_pb2_grpc.OpenAIServiceStub(channel)
+        yield channel
     await server.stop(None)
+
+
+@pytest.fixture
+def stub(channel: grpc.aio.Channel) -> Any:
+    return openai_pb2_grpc.OpenAIServiceStub(channel)
 
 
 def send(stub: Any, document: Any, *, content_type: str = "application/json", part_bytes: int = 1000) -> Any:
@@ -164,6 +169,16 @@ async def test_failure_of_a_get_method_is_a_status(stub: Any) -> None:
     assert caught.value.code() == grpc.StatusCode.NOT_FOUND
     info, _ = details(caught.value)
     assert dict(info.metadata) == {"type": "invalid_request_error", "param": "model"}
+
+
+@pytest.mark.parametrize("method", ["GetModel", "CreateChatCompletion"])
+async def test_refuses_bytes_that_are_no_message(channel: grpc.aio.Channel, method: str) -> None:
+    # The gateway makes such a message of the path /v1/models/%ff.
+    call = channel.stream_unary(f"/glimpse.openai.v1.OpenAIService/{method}")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call(iter([b"\x0a\x01\xff"]))
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "got other bytes" in (caught.value.details() or "")
 
 
 @pytest.mark.parametrize("stream", [False, True])
