@@ -6,6 +6,10 @@ import { join } from "node:path";
 
 const target = process.argv[2] ?? "dist";
 const LICENSED = ["preact"];
+const PAGES = [
+  { name: "index", title: "Playground", entry: "playground" },
+  { name: "docs", title: "API reference", entry: "reference" },
+];
 
 // Returns the path under which pages load the content.
 async function writeAsset(name, suffix, content) {
@@ -33,8 +37,9 @@ async function bundle(entry) {
   return outputFiles[0].text;
 }
 
+// All pages have one template: their scripts write what they show.
 async function writePage(name, values) {
-  const template = await readFile(`src/${name}.html`, "utf8");
+  const template = await readFile("src/page.html", "utf8");
   await writeFile(join(target, `${name}.html`), template.replace(/{(\w+)}/g, (_, key) => values[key]));
 }
 
@@ -50,8 +55,8 @@ await rm(target, { recursive: true, force: true });
 await mkdir(join(target, "assets"), { recursive: true });
 const icon = await writeAsset("icon", ".svg", await readFile("src/icon.svg", "utf8"));
 const style = await writeAsset("style", ".css", await bundle("src/style.css"));
-for (const [page, entry] of [["index", "playground"], ["docs", "reference"]]) {
+for (const { name, title, entry } of PAGES) {
   const script = await writeAsset(entry, ".js", await bundle(`src/${entry}.tsx`));
-  await writePage(page, { icon, style, script });
+  await writePage(name, { title, icon, style, script });
 }
 await writeFile(join(target, "licenses.txt"), await licenses());

@@ -14,6 +14,7 @@ pytest.importorskip("playwright.sync_api", reason="playwright is not installed; 
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from glimpse.server.identity.api_keys import Caller, key_line
+from tests.audio_checkpoints import make_audio_checkpoint
 from tests.e2e.stack import Stack, eventually, start_stack
 
 _CHROMIUM = shutil.which("chromium")
@@ -69,6 +70,16 @@ def page(browser: Browser, stack: Stack, console_errors: list[str]) -> Iterator[
     yield page
     context.close()
     assert console_errors == []
+
+
+@pytest.fixture(scope="module")
+def hearing_stack(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A server with a random model that accepts audio and no images. Without Chromium it is not started."""
+    folder = tmp_path_factory.mktemp("hearing")
+    checkpoint = make_audio_checkpoint(folder / "audio-model")
+    running = start_stack(folder, f"--model={checkpoint}", "--dtype=float32")
+    yield running
+    running.stop()
 
 
 def _is_healthy(url: str) -> bool:

@@ -167,8 +167,26 @@ function Record({ onFile }: { onFile: (file: File) => Promise<void> }) {
     }
   };
   return (
-    <button type="button" aria-pressed={recording !== null} disabled={problem !== null} title={problem ?? ""} onClick={toggle}>
-      {recording ? "Stop recording" : "Record"}
-    </button>
+    <>
+      <button type="button" aria-pressed={recording !== null} disabled={problem !== null} title={problem ?? ""} onClick={toggle}>
+        {recording ? "Stop recording" : "Record"}
+      </button>
+      {recording && <Timer />}
+    </>
+  );
+}
+
+// The seconds since it is shown.
+function Timer() {
+  const [seconds, setSeconds] = useState(0);
+  useEffect(() => {
+    const start = performance.now();
+    const timer = setInterval(() => setSeconds(Math.floor((performance.now() - start) / 1000)), 200);
+    return () => clearInterval(timer);
+  }, []);
+  return (
+    <span class="faint" role="timer">
+      {seconds} s
+    </span>
   );
 }
