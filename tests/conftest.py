@@ -89,7 +89,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, media_host: MediaHost, local
 @pytest.fixture(scope="session")
 def echo_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One that says what it is told."""
-    from glimpse.server.settings import MediaSettings
+    from glimpse.server.media_settings import MediaSettings
     from tests.e2e.stack import start_echo_stack
 
     domains = MediaSettings(allowed_media_domains=("media.example",))

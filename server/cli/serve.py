@@ -6,7 +6,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from glimpse.server.cli.usage import UsageError
-from glimpse.server.settings import AccessSettings, Names, Port, Settings
+from glimpse.server.setting_types import Names, Port
+from glimpse.server.settings import AccessSettings, Settings
 
 NO_PAGE = "--no-page"
 """The flag of `glimpse gateway run` that turns the page off."""

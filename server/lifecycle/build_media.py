@@ -23,7 +23,7 @@ from glimpse.media.shared.values import StoreUnavailableError
 from glimpse.media.sources.local import LocalFiles
 from glimpse.media.sources.policy import FetchPolicy
 from glimpse.media.sources.uploads import Uploads
-from glimpse.server.settings import MediaSettings
+from glimpse.server.media_settings import MediaSettings
 from glimpse.server.telemetry.metrics import Metrics
 
 _logger = logging.getLogger(__name__)

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from glimpse.server.settings import EngineSettings, ListenSettings, MediaSettings, Settings
+from glimpse.server.media_settings import MediaSettings
+from glimpse.server.settings import EngineSettings, ListenSettings, Settings
 from tests import loop_watchdog
 from tests.paths import ROOT
 

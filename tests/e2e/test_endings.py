@@ -20,7 +20,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
-from glimpse.server.settings import MediaSettings
+from glimpse.server.media_settings import MediaSettings
 from glimpse.v1 import chat_pb2_grpc, load_pb2, load_pb2_grpc, media_pb2, media_pb2_grpc
 from tests.e2e.media_host import HOST, MediaHost
 from tests.e2e.stack import Stack, eventually, start_scripted_stack

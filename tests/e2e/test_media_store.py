@@ -9,7 +9,7 @@ import pytest
 from grpc_health.v1 import health_pb2
 from openai import APIStatusError, OpenAI
 
-from glimpse.server.settings import MediaSettings
+from glimpse.server.media_settings import MediaSettings
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, media_pb2, media_pb2_grpc
 from tests.e2e.images import data_url, encoded, tiles
 from tests.e2e.stack import Stack, eventually, start_echo_stack

@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from glimpse.server.settings import MediaSettings
+from glimpse.server.media_settings import MediaSettings
 from tests.e2e.stack import ROOT, Stack, start_echo_stack
 
 DOCUMENT = json.loads((ROOT / "gateway" / "openapi.json").read_text())

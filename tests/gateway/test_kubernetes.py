@@ -21,7 +21,8 @@ from glimpse.gateway.cli import main as gateway_cli
 from glimpse.media.shared.address import parse_store_url
 from glimpse.server.cli.app import app
 from glimpse.server.cli.serve import up
-from glimpse.server.settings import ListenSettings, MediaSettings, Settings
+from glimpse.server.media_settings import MediaSettings
+from glimpse.server.settings import ListenSettings, Settings
 from glimpse.server.telemetry.metrics import Metrics
 from tests.media.shared.redis_server import RedisServer
 from tests.paths import ROOT

@@ -20,7 +20,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from glimpse.server.lifecycle.build_server import start_server
 from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
 from glimpse.server.lifecycle.server import Server
-from glimpse.server.settings import AccessSettings, EngineSettings, ListenSettings, MediaSettings, Settings
+from glimpse.server.media_settings import MediaSettings
+from glimpse.server.settings import AccessSettings, EngineSettings, ListenSettings, Settings
 from tests import loop_watchdog
 from tests.e2e.stack import free_ports
 from tests.paths import ROOT

@@ -1,6 +1,6 @@
 """`glimpse doctor`: its flags. `run_doctor` is what it does."""
 
-from glimpse.server.settings import Port
+from glimpse.server.setting_types import Port
 
 
 def doctor(*, http_port: Port = 8080, port: Port = 50051, metrics_port: Port = 9090, host: str = "127.0.0.1") -> None:
