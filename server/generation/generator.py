@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import msgspec
 
@@ -158,29 +159,17 @@ class CompletionGenerator:
                 for index, prompt in enumerate(prompts)
             ]
             deltas = await stack.enter_async_context(aclosing(merge_streams(streams)))
-            async for prompt_index, completion_index, delta, event in deltas:
-                index = prompt_index * request.num_completions + completion_index
+            async for own in deltas:
+                delta, index = own.delta, own.prompt_index * request.num_completions + own.completion_index
                 timer.observe_tokens(index, delta.num_tokens, queue=delta.queue_seconds, encode=delta.encode_seconds)
                 ticket.end_waiting()
                 lengths[index] += delta.num_tokens
                 if delta.finish_reason is not None:
                     timer.finish(index, delta.finish_reason)
                     ticket.end_completion(lengths[index])
-                usage = counter.add(prompt_index, completion_index, delta)
+                usage = counter.add(own.prompt_index, own.completion_index, delta)
                 on_usage(usage)
-                yield CompletionDelta(
-                    index=index,
-                    reasoning=delta.reasoning,
-                    text=delta.text,
-                    tool_calls=delta.tool_calls,
-                    tokens=delta.tokens,
-                    finish_reason=delta.finish_reason,
-                    usage=usage,
-                    videos=prompts[prompt_index].videos,
-                    token_ids=delta.token_ids if request.return_token_ids else (),
-                    prompt_token_ids=prompts[prompt_index].token_ids if request.return_token_ids else (),
-                    prompt_tokens=self._prompt_tokens(request, prompts[prompt_index], event),
-                )
+                yield _completion_delta(index, own, prompts[own.prompt_index], usage, request)
             self._metrics.count_encoder_cache_hits(counter.encoder_cache_hits)
 
     async def _build_constraints(self, request: GenerationRequest) -> OutputConstraints:
@@ -196,14 +185,14 @@ class CompletionGenerator:
         constraints: OutputConstraints,
         sender: "_Sender",
         deadline: float | None,
-    ) -> AsyncGenerator[tuple[int, int, ParsedDelta, TokenEvent], None]:
-        """Yields the deltas of one prompt's completions, each after the prompt's index and its completion's, and before
-        the event that it was made from."""
+    ) -> AsyncGenerator["_PromptDelta", None]:
+        """Yields the deltas of one prompt's completions."""
         reasoning = self._reasoning_tags(request, prompt)
         sampling = self._sampling(request, constraints, reasoning)
         generate = self._engine_request(request, prompt, sampling, sender)
         ids = [generate.request_id, *(sibling.request_id for sibling in generate.siblings)]
         running = {each: (index, self._new_parser(request, constraints, reasoning)) for index, each in enumerate(ids)}
+        without_scores = set() if sampling.prompt_logprobs is None else set(ids)
         own = self._engine.generate(generate, on_abandoned=charge_if_unused())
         async with aclosing(_until(deadline, own)) as events:
             async for event in events:
@@ -218,18 +207,14 @@ class CompletionGenerator:
                     if running:
                         # Stop strings are matched here, so the engine may still be generating this completion.
                         self._engine.cancel(event.request_id)
-                yield prompt_index, index, delta, event
+                prompt_tokens: tuple[TokenText, ...] = ()
+                has_scores = bool(event.prompt_logprobs) or len(prompt.token_ids) == 1  # the first token has none
+                if has_scores and event.request_id in without_scores:
+                    without_scores.remove(event.request_id)
+                    prompt_tokens = prompt_token_texts(self._tokenizer, prompt.token_ids, event.prompt_logprobs)
+                yield _PromptDelta(prompt_index, index, delta, prompt_tokens)
                 if not running:
                     return
-
-    def _prompt_tokens(
-        self, request: GenerationRequest, prompt: LoadedPrompt, event: TokenEvent
-    ) -> tuple[TokenText, ...]:
-        # Set with the first token. A prompt of one token has no log-probabilities.
-        is_first = bool(event.prompt_logprobs) or len(prompt.token_ids) == 1
-        if request.sampling.prompt_logprobs is None or not is_first:
-            return ()
-        return prompt_token_texts(self._tokenizer, prompt.token_ids, event.prompt_logprobs)
 
     def _reasoning_tags(self, request: GenerationRequest, prompt: LoadedPrompt) -> ReasoningTags | None:
         """Returns the tags between which the completions of a prompt may reason; None if they do not."""
@@ -309,6 +294,36 @@ class _Sender:
     client: str
     flow: str
     """The same for all prompts and completions of the request, and for no other request."""
+
+
+class _PromptDelta(NamedTuple):
+    """A delta of one of a prompt's completions."""
+
+    prompt_index: int
+    completion_index: int
+    """Among the completions of the prompt."""
+    delta: ParsedDelta
+    prompt_tokens: tuple[TokenText, ...]
+    """As in `CompletionDelta`."""
+
+
+def _completion_delta(
+    index: int, own: _PromptDelta, prompt: LoadedPrompt, usage: Usage, request: GenerationRequest
+) -> CompletionDelta:
+    delta = own.delta
+    return CompletionDelta(
+        index=index,
+        reasoning=delta.reasoning,
+        text=delta.text,
+        tool_calls=delta.tool_calls,
+        tokens=delta.tokens,
+        finish_reason=delta.finish_reason,
+        usage=usage,
+        videos=prompt.videos,
+        token_ids=delta.token_ids if request.return_token_ids else (),
+        prompt_token_ids=prompt.token_ids if request.return_token_ids else (),
+        prompt_tokens=own.prompt_tokens,
+    )
 
 
 @contextmanager

@@ -43,7 +43,8 @@ class CompletionRenderer:
     def chunk(self, delta: CompletionDelta) -> completion_pb2.StreamCompletionResponse | None:
         """Renders one delta; None for an empty one."""
         choice = self._choice(delta)
-        if not (choice.text or choice.token_ids or choice.HasField("logprobs") or delta.finish_reason):
+        has_tokens = choice.token_ids or choice.prompt_logprobs or choice.HasField("logprobs")
+        if not (choice.text or has_tokens or delta.finish_reason):
             return None
         return self._chunk(choices=[choice])
 
@@ -63,10 +64,11 @@ class CompletionRenderer:
     def _choice(self, delta: CompletionDelta) -> completion_pb2.CompletionChoice:
         first = delta.index not in self._num_characters
         echo = self._echoes[delta.index] if first else ""
-        offset = self._num_characters.get(delta.index, 0)
-        self._num_characters[delta.index] = offset + len(echo) + len(delta.text)
-        tokens = (*delta.prompt_tokens, *delta.tokens) if echo and self._with_logprobs else delta.tokens
-        offset += 0 if tokens is not delta.tokens else len(echo)
+        begin = self._num_characters.get(delta.index, 0)
+        self._num_characters[delta.index] = begin + len(echo) + len(delta.text)
+        tokens, offset = delta.tokens, begin + len(echo)
+        if echo and self._with_logprobs:
+            tokens, offset = (*delta.prompt_tokens, *delta.tokens), begin
         return completion_pb2.CompletionChoice(
             index=delta.index,
             text=echo + delta.text,

@@ -75,3 +75,15 @@ def test_an_echoed_prompt_has_log_probabilities(channel: grpc.Channel, tiny_chec
     chunks = [chunk.choices[0] for chunk in Completions(channel).StreamCompletion(wire)]
     assert [token for chunk in chunks for token in chunk.logprobs.tokens] == list(logprobs.tokens)
     assert [offset for chunk in chunks for offset in chunk.logprobs.text_offset] == list(logprobs.text_offset)
+
+
+def test_a_prompt_of_one_token_has_one_entry_without_any(channel: grpc.Channel) -> None:
+    wire = text("", echo=True)
+    wire.prompts[0].token_ids.ids.append(20)
+    wire.generation.MergeFrom(generation_pb2.GenerationOptions(prompt_logprobs=1, ignore_eos=True))
+    wire.generation.max_completion_tokens = 64  # more than one event may have
+    (choice,) = Completions(channel).CreateCompletion(wire).choices
+    assert len(choice.token_ids) == 64
+    assert list(choice.prompt_logprobs) == [generation_pb2.PromptLogprobs()]
+    chunks = [chunk.choices[0] for chunk in Completions(channel).StreamCompletion(wire)]
+    assert [score for chunk in chunks for score in chunk.prompt_logprobs] == list(choice.prompt_logprobs)
