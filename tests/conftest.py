@@ -28,6 +28,7 @@ from tests.checkpoints import make_checkpoint
 if TYPE_CHECKING:
     from tests.e2e.media_host import MediaHost
     from tests.e2e.stack import Stack
+    from tests.media.shared.redis_server import RedisServer
 
 torch.set_num_threads(1)
 # Before anyone imports Triton, which decides then how kernels run: without a GPU they are interpreted.
@@ -96,3 +97,20 @@ def echo_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     running = start_echo_stack(tmp_path_factory.mktemp("echo"), domains)
     yield running
     assert running.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def running_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A Redis that the tests of a file share."""
+    from tests.media.shared.redis_server import RedisServer
+
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def redis(running_redis: RedisServer) -> RedisServer:
+    """The same, emptied."""
+    running_redis.client().flushall()
+    return running_redis

@@ -74,15 +74,8 @@ class Replica:
 
 
 @pytest.fixture(scope="module")
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def replicas(redis: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Replica]]:
-    media = MediaSettings(media_store=redis.url)
+def replicas(running_redis: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Replica]]:
+    media = MediaSettings(media_store=running_redis.url)
     started: list[Replica] = []
     try:
         folders = [tmp_path_factory.mktemp(name) for name in ("one", "other")]
@@ -131,12 +124,12 @@ def test_uuid_sent_to_one_server_is_known_to_the_other(replicas: list[Replica]) 
     assert other.over_rest({"image_url": None, "uuid": "by gRPC"}, cache_salt="yours") == "400 media_not_cached"
 
 
-def test_servers_go_on_without_redis_and_use_it_again(replicas: list[Replica], redis: RedisServer) -> None:
+def test_servers_go_on_without_redis_and_use_it_again(replicas: list[Replica], running_redis: RedisServer) -> None:
     one, other = replicas
     handle = one.upload(OTHER_PNG)
     part = content_pb2.ContentPart(image={"source": {"upload_id": handle}})
     assert {replica.store_health() for replica in replicas} == {SERVING}
-    redis.stop()
+    running_redis.stop()
     for replica in replicas:
         assert eventually(lambda each=replica: each.store_health() == NOT_SERVING, timeout_seconds=30)
         assert replica.stack.metric("glimpse_media_store_available") == 0
@@ -149,7 +142,7 @@ def test_servers_go_on_without_redis_and_use_it_again(replicas: list[Replica], r
         other.upload(PNG)
     refused: Any = caught.value
     assert refused.code() == grpc.StatusCode.UNAVAILABLE
-    redis.start()  # empty: what it had is lost
+    running_redis.start()  # empty: what it had is lost
     assert becomes(lambda: other.over_grpc(part), "answered")
     assert {replica.store_health() for replica in replicas} == {SERVING}
     assert other.stack.metric("glimpse_media_store_available") == 1

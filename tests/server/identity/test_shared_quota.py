@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -48,19 +48,6 @@ async def serving(url: str, prefix: str = "glimpse:") -> AsyncGenerator[Server]:
     finally:
         watch.cancel()
         await asyncio.gather(watch, return_exceptions=True)
-
-
-@pytest.fixture(scope="module")
-def running_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def redis(running_redis: RedisServer) -> RedisServer:
-    running_redis.client().flushall()
-    return running_redis
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Tenants of two servers that share a Redis: quotas, uploads and purges."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from hashlib import sha256
 from pathlib import Path
@@ -100,22 +100,15 @@ async def becomes(ask: Callable[[], Awaitable[object]], expected: object) -> boo
     return True
 
 
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
-    yield server
-    server.stop()
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def clients(
-    tiny_checkpoint: Path, redis: RedisServer, tmp_path_factory: pytest.TempPathFactory
+    tiny_checkpoint: Path, running_redis: RedisServer, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[list[Client]]:
     folder = tmp_path_factory.mktemp("tenants")
     keys, limits = folder / "keys", folder / "tenants.toml"
     keys.write_text("\n".join(key_line(f"{name}-key", Caller(tenant=name)) for name in TENANTS))
     limits.write_text(LIMITS)
-    media, access = MediaSettings(media_store=redis.url), AccessSettings(api_keys=keys, tenants=limits)
+    media, access = MediaSettings(media_store=running_redis.url), AccessSettings(api_keys=keys, tenants=limits)
     async with AsyncExitStack() as stack:
         started = [await stack.enter_async_context(echoing(tiny_checkpoint, media=media, access=access)) for _ in "ab"]
         yield [Client(channel, server.metrics_port) for server, channel in started]
@@ -153,14 +146,14 @@ async def test_purge_on_one_server_holds_on_the_other(clients: list[Client]):
         assert await client.find("acme", upload) is NOT_FOUND
 
 
-async def test_servers_count_alone_without_redis_and_say_so(clients: list[Client], redis: RedisServer):
-    redis.stop()
+async def test_servers_count_alone_without_redis_and_say_so(clients: list[Client], running_redis: RedisServer):
+    running_redis.stop()
     try:
         for client in clients:
             assert await becomes(client.counts_together, False)
             assert await client.ask("short") is OK
             assert await client.ask("short") is EXHAUSTED
     finally:
-        redis.start()
+        running_redis.start()
     for client in clients:
         assert await becomes(client.counts_together, True)
