@@ -87,7 +87,7 @@ def parse_jwks(text: str, name: str) -> Jwks:
     """Returns the keys of a JWKS. Raises IdentityConfigError, with `name`, where it came from."""
     try:
         return jwt.PyJWKSet.from_json(text).keys
-    except (jwt.PyJWTError, ValueError, AttributeError) as error:
+    except (jwt.PyJWTError, ValueError, AttributeError, RecursionError) as error:
         raise IdentityConfigError(f"'{name}': expected a JWKS, a JSON object with public keys: {error}") from error
 
 

@@ -13,9 +13,11 @@ import grpc.aio
 from glimpse.engine.ipc.client import ENGINE_COMMAND, EngineClient, EngineState
 from glimpse.engine.protocol import Loading, Ready, StepStats
 from glimpse.openai.v1 import openai_pb2
+from glimpse.server.identity.access import Access
+from glimpse.server.lifecycle.addresses import address
 from glimpse.server.lifecycle.build_access import build_access, build_quotas
 from glimpse.server.lifecycle.build_handlers import build_handlers
-from glimpse.server.lifecycle.build_media import build_media
+from glimpse.server.lifecycle.build_media import MediaComponents, build_media
 from glimpse.server.lifecycle.connections import connection_options
 from glimpse.server.lifecycle.loop_delay import watch_loop_delay
 from glimpse.server.lifecycle.malloc import return_memory
@@ -66,6 +68,7 @@ _TYPED_SERVICES = tuple(
     for service in module.DESCRIPTOR.services_by_name.values()
 )
 _OPENAI_SERVICE = openai_pb2.DESCRIPTOR.services_by_name["OpenAIService"]
+_SERVICE_NAMES = [service.full_name for service in (*_TYPED_SERVICES, _OPENAI_SERVICE)]
 _LOAD_REPORTS = load_pb2.DESCRIPTOR.services_by_name["LoadService"].methods_by_name["StreamLoadReports"]
 
 _MAX_METADATA_BYTES = 128 << 10
@@ -88,9 +91,8 @@ class PortError(Exception):
     """The server cannot listen on a port."""
 
     def __init__(self, host: str, port: int, flag: str) -> None:
-        super().__init__(
-            f"cannot listen on {host}:{port}: the port is taken or not permitted; choose another with {flag}"
-        )
+        where = address(host, port)
+        super().__init__(f"cannot listen on {where}: the port is taken or not permitted; choose another with {flag}")
 
 
 async def start_server(
@@ -107,44 +109,31 @@ async def start_server(
         IdentityConfigError: a file that says who may call cannot be used.
         PortError: a port cannot be listened on.
     """
+    observers = _Observers(
+        metrics=Metrics(checkpoint.names[0]),
+        load=LoadMeter(max_sequences=settings.engine.options.max_sequences),
+        admission=Admission(max_queue_seconds=settings.engine.max_queue_seconds),
+        health=Health(_SERVICE_NAMES),
+    )
     clients = ClientIdentifier(settings.listen.trusted_proxies)
-    service_names = [service.full_name for service in (*_TYPED_SERVICES, _OPENAI_SERVICE)]
-    health = Health(service_names)
-    metrics = Metrics(checkpoint.names[0])
-    access = build_access(
-        settings.access,
-        clients,
-        has_client_ca=settings.listen.tls_client_ca is not None,
-        quotas=build_quotas(settings, metrics, on_change=partial(health.set_store, QUOTA_STORE)),
+    access = _access(settings, clients, observers)
+    interceptor = RpcInterceptor(
+        observers.metrics,
+        observers.load,
+        access=access,
+        clients=clients,
+        admission=observers.admission,
+        bodies=BodyBudget(settings.listen.body_in_flight_bytes),
     )
-    load = LoadMeter(max_sequences=settings.engine.options.max_sequences)
-    admission = Admission(max_queue_seconds=settings.engine.max_queue_seconds)
-    bodies = BodyBudget(settings.listen.body_in_flight_bytes)
-    interceptor = RpcInterceptor(metrics, load, access=access, clients=clients, admission=admission, bodies=bodies)
-    grpc_server = grpc.aio.server(
-        interceptors=[interceptor], options=(*_GRPC_OPTIONS, *connection_options(settings.listen))
-    )
+    options = (*_GRPC_OPTIONS, *connection_options(settings.listen))
+    grpc_server = grpc.aio.server(interceptors=[interceptor], options=options)
     port = _listen(grpc_server, settings.listen)
-    metrics_server = _serve_metrics(metrics, settings.listen)
-
-    engine = _engine_client(
-        settings.engine,
-        checkpoint,
-        engine_command,
-        on_loading=on_loading,
-        observers=_EngineObservers(metrics=metrics, load=load, admission=admission, health=health),
-    )
-    media = build_media(
-        settings.media,
-        checkpoint.path,
-        checkpoint.model,
-        metrics,
-        on_store_change=partial(health.set_store, MEDIA_STORE),
-    )
-    media.on_purge(access.forget_prefixes)
-    _add_services(grpc_server, build_handlers(settings, checkpoint, engine, media, metrics, load, access))
-    add_reflection(grpc_server, [*service_names, HEALTH_SERVICE])
-    await health.add_to(grpc_server)
+    metrics_server = _serve_metrics(observers.metrics, settings.listen)
+    engine = _engine_client(settings.engine, checkpoint, engine_command, on_loading=on_loading, observers=observers)
+    media = _media(settings, checkpoint, access, observers)
+    handlers = build_handlers(settings, checkpoint, engine, media, observers.metrics, observers.load, access)
+    _add_services(grpc_server, handlers)
+    await observers.health.add_to(grpc_server)
     await grpc_server.start()
     return Server(
         port=port,
@@ -152,10 +141,10 @@ async def start_server(
         metrics_server=metrics_server,
         engine=engine,
         media=media,
-        health=health,
+        health=observers.health,
         open_rpcs=interceptor.open_rpcs,
         watches=[
-            asyncio.create_task(watch_loop_delay(metrics.loop_delayed)),
+            asyncio.create_task(watch_loop_delay(observers.metrics.loop_delayed)),
             asyncio.create_task(return_memory()),
             asyncio.create_task(access.watch()),
         ],
@@ -163,24 +152,41 @@ async def start_server(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _EngineObservers:
-    """Told what the engine does."""
+class _Observers:
+    """Told what the engine and the stores do."""
 
     metrics: Metrics
     load: LoadMeter
     admission: Admission
     health: Health
 
-    def changed(self, state: EngineState, ready: Ready | None) -> None:
+    def engine_changed(self, state: EngineState, ready: Ready | None) -> None:
         self.metrics.engine_changed(state, ready)
         self.load.engine_changed(num_blocks=0 if ready is None else ready.num_blocks)
         self.admission.engine_changed()
         self.health.set(state is EngineState.READY)
 
-    def stepped(self, stats: StepStats) -> None:
+    def engine_stepped(self, stats: StepStats) -> None:
         self.metrics.engine_stepped(stats)
         self.load.engine_stepped(stats)
         self.admission.engine_stepped(stats)
+
+
+def _access(settings: Settings, clients: ClientIdentifier, observers: _Observers) -> Access:
+    on_change = partial(observers.health.set_store, QUOTA_STORE)
+    return build_access(
+        settings.access,
+        clients,
+        has_client_ca=settings.listen.tls_client_ca is not None,
+        quotas=build_quotas(settings, observers.metrics, on_change=on_change),
+    )
+
+
+def _media(settings: Settings, checkpoint: Checkpoint, access: Access, observers: _Observers) -> MediaComponents:
+    on_change = partial(observers.health.set_store, MEDIA_STORE)
+    media = build_media(settings.media, checkpoint.path, checkpoint.model, observers.metrics, on_store_change=on_change)
+    media.on_purge(access.forget_prefixes)
+    return media
 
 
 def _engine_client(
@@ -189,17 +195,17 @@ def _engine_client(
     command: Sequence[str],
     *,
     on_loading: Callable[[Loading], None],
-    observers: _EngineObservers,
+    observers: _Observers,
 ) -> EngineClient:
     def on_state(state: EngineState, _reason: str) -> None:
-        observers.changed(state, engine.ready)
+        observers.engine_changed(state, engine.ready)
 
     engine = EngineClient(
         settings.engine_config(checkpoint.path, checkpoint.folders),
         command=command,
         on_state=on_state,
         on_loading=on_loading,
-        on_stats=observers.stepped,
+        on_stats=observers.engine_stepped,
         max_silence_seconds=settings.engine_timeout,
         keep_spare=settings.spare_engine,
     )
@@ -210,15 +216,15 @@ def _add_services(server: grpc.aio.Server, handlers: Mapping[str, Handler]) -> N
     add_typed_services(server, _TYPED_SERVICES, handlers)
     add_method_alias(server, _LOAD_REPORTS, handlers[_LOAD_REPORTS.full_name], ORCA_METHOD)
     add_facade(server, handlers, max_body_bytes=MAX_BODY_BYTES)
+    add_reflection(server, [*_SERVICE_NAMES, HEALTH_SERVICE])
 
 
 def _listen(server: grpc.aio.Server, settings: ListenSettings) -> int:
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    address, files = f"{host}:{settings.port}", tls_files(settings)
+    listen, files = address(settings.host, settings.port), tls_files(settings)
     try:
         if files is None:
-            return server.add_insecure_port(address)
-        return server.add_secure_port(address, server_credentials(files))
+            return server.add_insecure_port(listen)
+        return server.add_secure_port(listen, server_credentials(files))
     except RuntimeError as error:
         raise PortError(settings.host, settings.port, "--port") from error
 
