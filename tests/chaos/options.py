@@ -95,6 +95,14 @@ def _parser() -> argparse.ArgumentParser:
         epilog="The exit status is 1 if a request was lost, answered twice or wrongly, hung, or failed without an"
         " attack that explains it, or if a bound was exceeded.",
     )
+    _add_attacks(parser)
+    _add_manner(parser)
+    _add_outputs(parser)
+    _add_bounds(parser)
+    return parser
+
+
+def _add_attacks(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("what")
     what.add_argument("--seconds", type=float, default=60, help="time for attacks; start and rest come on top (60)")
     what.add_argument("--seed", type=int, default=1, help="of the attacks' order and of their dice (1)")
@@ -109,6 +117,9 @@ def _parser() -> argparse.ArgumentParser:
         help="kill each kind of process N times, spread over the time, while the other attacks run",
     )
     what.add_argument("--scale", type=float, default=1, help="factor of the attacks' counts (1)")
+
+
+def _add_manner(parser: argparse.ArgumentParser) -> None:
     how = parser.add_argument_group("how")
     how.add_argument(
         "--serve-args",
@@ -146,9 +157,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="run everything on N of the cores: threads that wait for each other are slow on a busy machine (all)",
     )
+
+
+def _add_outputs(parser: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("where to")
     where.add_argument("--report", type=Path, metavar="FILE", help="write the report as JSON")
     where.add_argument("--log", type=Path, metavar="FILE", help="append the server's log")
+
+
+def _add_bounds(parser: argparse.ArgumentParser) -> None:
     bounds = parser.add_argument_group("bounds")
     bounds.add_argument("--max-health-p99", type=float, metavar="MS", help="of each health probe")
     bounds.add_argument("--max-loop-delay", type=float, metavar="MS", help="99th percentile of the event loop's delay")
@@ -156,4 +173,3 @@ def _parser() -> argparse.ArgumentParser:
         "--max-recovery", type=float, metavar="SECONDS", help="median, from a kill of the engine to an answer"
     )
     bounds.add_argument("--max-memory-growth", type=float, metavar="PERCENT", help="of all processes together")
-    return parser

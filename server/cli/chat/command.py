@@ -2,7 +2,8 @@
 
 import json as json_module
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,25 +60,31 @@ def chat(
     max_tokens
         The largest number of tokens in the answer. Default: the server's.
     temperature
-        0 always chooses the most likely token. Default: 1.
+        0 always chooses the most likely token. Default: the server's, 1 unless its --generation-config says otherwise.
     history
         Keep the lines of conversations in a file, for the arrow keys.
     """
     texts, media = split_arguments([*([] if question is None else [question]), *files])
     options = _options(model, json, max_tokens, temperature)
     text = _question(texts)
-    target = server.address
-    try:
-        named = [*((Image, name) for name in image), *((Video, name) for name in video)]
-        named += [*((Audio, name) for name in audio), *((kind_of(name) or Image, name) for name in media)]
+    named = [*((Image, name) for name in image), *((Video, name) for name in video), *((Audio, name) for name in audio)]
+    named += [(kind_of(name) or Image, name) for name in media]
+    with _explained(server.address):
         attachments = [attach(kind, name) for kind, name in named]
         with server.open() as client:
-            if text is None:
-                from glimpse.server.cli.chat.conversation import converse  # noqa: PLC0415 - a question needs no prompt
-
-                converse(client, options, system=system, attachments=attachments, keeps_history=history)
-            else:
+            if text is not None:
                 _ask(client, text, attachments, options, system)
+                return
+            from glimpse.server.cli.chat.conversation import converse  # noqa: PLC0415 - a question needs no prompt
+
+            converse(client, options, system=system, attachments=attachments, keeps_history=history)
+
+
+@contextmanager
+def _explained(target: str) -> Generator[None]:
+    """Ends the process with a message where a file cannot be read or the server at `target` does not answer."""
+    try:
+        yield
     except BrokenPipeError:
         raise  # `glimpse.server.cli.app` handles it
     except OSError as error:
