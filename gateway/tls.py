@@ -49,7 +49,7 @@ class UpstreamTls:
         flags = {**files, "--upstream-server-name": self.upstream_server_name}
         if self.upstream_ca is None:
             if (flag := next((flag for flag, value in flags.items() if value is not None), None)) is not None:
-                raise ValueError(f"'{flag}' requires --upstream-ca")
+                raise ValueError(f"'{flag}': expected together with --upstream-ca")
             return
         if None in files.values() and any(files.values()):
             raise ValueError("'--upstream-certificate' and '--upstream-key': expected both or none, got one")
@@ -72,8 +72,10 @@ def parse_tls(certificate: Path | None, key: Path | None, client_ca: Path | None
         _check_pair({"--tls-certificate": certificate, "--tls-key": key})
         absolute = None if client_ca is None else client_ca.absolute()
         return Tls(certificate=certificate.absolute(), key=key.absolute(), client_ca=absolute)
-    if (flag := next((flag for flag, path in flags.items() if path is not None), None)) is not None:
-        raise ValueError(f"'{flag}' requires --tls-certificate and --tls-key")
+    if certificate is not None or key is not None:
+        raise ValueError("'--tls-certificate' and '--tls-key': expected both or none, got one")
+    if client_ca is not None:
+        raise ValueError("'--tls-client-ca': expected together with --tls-certificate and --tls-key")
     return None
 
 

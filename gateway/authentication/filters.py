@@ -48,7 +48,7 @@ def parse_authentication(
     """
     if by_certificate and (tls is None or tls.client_ca is None):
         raise ValueError(
-            "'--tenant-from-certificate' requires --tls-client-ca, which says whose certificates are valid"
+            "'--tenant-from-certificate': expected together with --tls-client-ca, which says which are valid"
         )
     authentication = Authentication(api_keys=api_keys, tokens=tokens, by_certificate=by_certificate)
     _check(authentication)

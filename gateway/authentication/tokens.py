@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from glimpse.server.identity.access import TENANT_HEADER
 from glimpse.server.identity.errors import IdentityConfigError
-from glimpse.server.identity.tokens import parse_jwks, parse_jwks_ca
+from glimpse.server.identity.tokens import check_token_flags, parse_jwks, parse_jwks_ca
 from glimpse.server.identity.watched_file import WatchedFile
 
 _FILTER = "envoy.filters.http.jwt_authn"
@@ -49,15 +49,12 @@ def parse_tokens(
     """
     try:
         parse_jwks_ca(jwks, ca)
+        check_token_flags(jwks, issuer, audience)
     except IdentityConfigError as error:
         raise ValueError(str(error)) from error
     if jwks is None:
-        if issuer is not None or audience is not None:
-            raise ValueError("'--jwt-issuer' and '--jwt-audience' require --jwt-jwks")
         return None
-    if not issuer or not audience:
-        raise ValueError("'--jwt-jwks' requires --jwt-issuer and --jwt-audience: tokens for others are not for us")
-    tokens = Tokens(jwks=jwks, issuer=issuer, audience=audience, tenant_claim=tenant_claim, ca=ca)
+    tokens = Tokens(jwks=jwks, issuer=issuer or "", audience=audience or "", tenant_claim=tenant_claim, ca=ca)
     if tokens.is_fetched:
         return tokens
     try:

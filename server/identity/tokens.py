@@ -91,6 +91,19 @@ def parse_jwks(text: str, name: str) -> Jwks:
         raise IdentityConfigError(f"'{name}': expected a JWKS, a JSON object with public keys: {error}") from error
 
 
+def check_token_flags(jwks: str | None, issuer: str | None, audience: str | None) -> None:
+    """Checks --jwt-jwks, --jwt-issuer and --jwt-audience together: all are given, or none.
+
+    Raises:
+        IdentityConfigError: one is missing. The message names the flag.
+    """
+    for flag, value in {"--jwt-issuer": issuer, "--jwt-audience": audience}.items():
+        if jwks is None and value is not None:
+            raise IdentityConfigError(f"'{flag}': expected together with --jwt-jwks, which says whose tokens are valid")
+        if jwks is not None and not value:
+            raise IdentityConfigError(f"'{flag}': expected together with --jwt-jwks: tokens for others are not for us")
+
+
 def parse_jwks_ca(jwks: str | None, ca: Path | None) -> ssl.SSLContext | None:
     """Returns how the certificate of a URL with a JWKS is checked; None: as the system does.
 

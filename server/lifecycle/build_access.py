@@ -9,7 +9,7 @@ from glimpse.server.identity.access import Access
 from glimpse.server.identity.api_keys import parse_keys
 from glimpse.server.identity.errors import IdentityConfigError
 from glimpse.server.identity.limits import parse_limits
-from glimpse.server.identity.tokens import FetchedKeys, TokenVerifier, parse_jwks, parse_jwks_ca
+from glimpse.server.identity.tokens import FetchedKeys, TokenVerifier, check_token_flags, parse_jwks, parse_jwks_ca
 from glimpse.server.identity.watched_file import WatchedFile
 from glimpse.server.rpc.client_identity import ClientIdentifier
 from glimpse.server.settings import AccessSettings, Settings
@@ -87,16 +87,9 @@ def build_quotas(settings: Settings, metrics: Metrics, *, on_change: Callable[[b
 
 def _tokens(settings: AccessSettings) -> TokenVerifier | None:
     tls = parse_jwks_ca(settings.jwt_jwks, settings.jwt_jwks_ca)
-    required = {"--jwt-issuer": settings.jwt_issuer, "--jwt-audience": settings.jwt_audience}
+    check_token_flags(settings.jwt_jwks, settings.jwt_issuer, settings.jwt_audience)
     if settings.jwt_jwks is None:
-        if given := next((flag for flag, value in required.items() if value is not None), None):
-            raise IdentityConfigError(
-                f"'{given}': expected together with --jwt-jwks, which says whose tokens are valid"
-            )
         return None
-    for flag, value in required.items():
-        if not value:
-            raise IdentityConfigError(f"'{flag}': expected together with --jwt-jwks: tokens for others are not for us")
     is_url = settings.jwt_jwks.startswith(("https://", "http://"))
     return TokenVerifier(
         keys=FetchedKeys(settings.jwt_jwks, tls)

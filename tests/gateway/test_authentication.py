@@ -203,9 +203,9 @@ async def test_unusable_flags_are_refused(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("broken")
     with pytest.raises(ValueError, match=r"'--api-keys': .*line 1: expected sha256:"):
         parse_authentication(tmp_path / "keys", by_certificate=False, tls=None)
-    with pytest.raises(ValueError, match="'--jwt-jwks' requires --jwt-issuer and --jwt-audience"):
+    with pytest.raises(ValueError, match="'--jwt-audience': expected together with --jwt-jwks"):
         parse_tokens("https://issuer.example/jwks", ISSUER, None, "sub")
     with pytest.raises(ValueError, match="'--jwt-jwks-ca': expected together with an https:// URL"):
         parse_tokens("http://issuer.example/jwks", ISSUER, AUDIENCE, "sub", ca=FILES / "ca.pem")
-    with pytest.raises(ValueError, match="'--tenant-from-certificate' requires --tls-client-ca"):
+    with pytest.raises(ValueError, match="'--tenant-from-certificate': expected together with --tls-client-ca"):
         parse_authentication(None, by_certificate=True, tls=None)

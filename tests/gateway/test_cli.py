@@ -20,10 +20,11 @@ GATEWAY_PEM = Path(__file__).with_name("certificates") / "gateway.pem"
         (["--upstream=[::1]"], "'--upstream': expected an address such as 127.0.0.1:8080, got '[::1]'"),
         (["--max-heap-bytes=much"], "'--max-heap-bytes': expected a size such as 2GiB, got 'much'"),
         (["--max-connections=many"], "'--max-connections': expected an integer, got 'many'"),
-        ([f"--tls-certificate={GATEWAY_PEM}"], "'--tls-certificate' requires --tls-certificate and --tls-key"),
-        (["--upstream-server-name=glimpse"], "'--upstream-server-name' requires --upstream-ca"),
-        (["--jwt-issuer=me"], "'--jwt-issuer' and '--jwt-audience' require --jwt-jwks"),
-        (["--tenant-from-certificate"], "'--tenant-from-certificate' requires --tls-client-ca"),
+        ([f"--tls-certificate={GATEWAY_PEM}"], "'--tls-certificate' and '--tls-key': expected both or none, got one"),
+        ([f"--tls-client-ca={GATEWAY_PEM}"], "'--tls-client-ca': expected together with --tls-certificate"),
+        (["--upstream-server-name=glimpse"], "'--upstream-server-name': expected together with --upstream-ca"),
+        (["--jwt-issuer=me"], "'--jwt-issuer': expected together with --jwt-jwks"),
+        (["--tenant-from-certificate"], "'--tenant-from-certificate': expected together with --tls-client-ca"),
     ],
 )
 @pytest.mark.parametrize("command", ["run", "config"])

@@ -152,8 +152,8 @@ async def test_connects_to_servers_with_mutual_tls(tls: UpstreamTls, status: int
 @pytest.mark.parametrize(
     ("tls", "message"),
     [
-        (UpstreamTls(upstream_key=FILES / "client.key"), "'--upstream-key' requires --upstream-ca"),
-        (UpstreamTls(upstream_server_name="a"), "'--upstream-server-name' requires --upstream-ca"),
+        (UpstreamTls(upstream_key=FILES / "client.key"), "'--upstream-key': expected together with --upstream-ca"),
+        (UpstreamTls(upstream_server_name="a"), "'--upstream-server-name': expected together with --upstream-ca"),
         (replace(TO_SERVERS, upstream_key=None), "'--upstream-certificate' and '--upstream-key': expected both"),
         (replace(TO_SERVERS, upstream_key=FILES / "gateway.key"), "a certificate and its unencrypted private key, got"),
         (replace(TO_SERVERS, upstream_ca=FILES / "none"), "'--upstream-ca': expected a file"),
@@ -167,9 +167,9 @@ def test_refuses_wrong_flags_of_upstream_tls(tls: UpstreamTls, message: str) -> 
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ((FILES / "gateway.pem", None, None), "'--tls-certificate' requires"),
-        ((None, FILES / "gateway.key", None), "'--tls-key' requires"),
-        ((None, None, FILES / "ca.pem"), "'--tls-client-ca' requires"),
+        ((FILES / "gateway.pem", None, None), "'--tls-certificate' and '--tls-key': expected both or none"),
+        ((None, FILES / "gateway.key", None), "'--tls-certificate' and '--tls-key': expected both or none"),
+        ((None, None, FILES / "ca.pem"), "'--tls-client-ca': expected together with"),
         ((FILES / "gateway.pem", FILES / "nothing", None), "'--tls-key': expected a file"),
         (
             (FILES / "gateway.pem", FILES / "client.key", None),

@@ -83,7 +83,7 @@ def test_bearer_token_is_a_credential(provider: Provider, keys: KeySource):
 
 
 def test_unusable_jwks_is_refused():
-    for text in ("{", "[]", '{"keys": []}', '{"keys": [{"kty": "none"}]}'):
+    for text in ("{", "[]", "[" * 100_000, '{"keys": []}', '{"keys": [{"kty": "none"}]}'):
         with pytest.raises(IdentityConfigError, match="'file': expected a JWKS"):
             parse_jwks(text, "file")
 
