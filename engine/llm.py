@@ -164,14 +164,16 @@ class LLM:
                 - `multi_modal_data`, optional: a medium or a list of media for each kind. An `image` is a PIL image, an
                   array ([height, width, 3] or [3, height, width], uint8 or floats from 0 to 255 or from 0 to 1), the
                   bytes of a file, a URL or a data URL. A `video` is such an array or a torch tensor (with the frames
-                  first), a list of images, or a file as above. An `audio`
+                  first), a list of images, a pair of one of these and its metadata (`fps` of the file and
+                  `frames_indices` in it), or a file as above. An `audio`
                   is a pair of an array (floats, [samples] or [channels, samples]) and its rate, or a file as above.
                   Each may be a dict of embeddings instead: `image_embeds` and `image_grid_thw` (`video_…`;
                   `audio_embeds` alone); see `glimpse.engine.offline.media.embedding_inputs.parse_embeddings`.
                 - `multi_modal_uuids`, optional: a uuid or a list of uuids for each kind. A medium that was passed
                   before under a uuid may be None afterwards, embeddings `{"image_embeds": None}`. In one call, a uuid
                   identifies one medium.
-                - `mm_processor_kwargs`, optional: as in `LLM`, for the media of this prompt.
+                - `mm_processor_kwargs`, optional: as in `LLM`, for the media of this prompt; or what qwen-vl-utils'
+                  `process_vision_info` returns.
             sampling_params: For all prompts, or one for each prompt. Default: `get_default_sampling_params`.
             progress: Show a progress bar on standard error if there are several prompts.
 

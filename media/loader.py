@@ -7,9 +7,11 @@ import asyncio
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from hashlib import sha256
 from typing import TypeVar, cast
 
 import msgspec
+import numpy as np
 import PIL.Image
 
 from glimpse.media.cache.media_file import NamedMedia
@@ -213,7 +215,8 @@ class MediaLoader:
     ) -> Video:
         job = self._frames_job(len(source.frames), options)
         images = source.pick(job.frame_indices)
-        video = await asyncio.to_thread(video_from_images, images, job.frame_indices, job.processing, options)
+        prepare = partial(video_from_images, images, job.frame_indices, job.processing, options, seconds=source.seconds)
+        video = await asyncio.to_thread(prepare)
         return self._cache(video, job, uuid, batch, indices=job.frame_indices, num_frames=len(source.frames))
 
     async def _load_file(
@@ -245,12 +248,13 @@ class MediaLoader:
         indices: Sequence[int] = (0,),
         num_frames: int | None = None,
     ) -> MediaT:
-        """Caches media that have no files under their uuid, with the media's own key in place of file hashes."""
+        """Caches media that have no files under their uuid, with a digest of the media in place of file hashes."""
         if uuid is not None:
             batch.reservation.reserve_shared(media, _num_bytes(media))
-            key = _key(job, [media.key] * len(indices), batch)
+            digest = _digest(media)
+            key = _key(job, [digest] * len(indices), batch)
             self._store.put_decoded(batch.namespace, key, media, _num_bytes(media))
-            named = NamedMedia(files=dict.fromkeys(indices, media.key), num_frames=num_frames, url_digest=None)
+            named = NamedMedia(files=dict.fromkeys(indices, digest), num_frames=num_frames, url_digest=None)
             self._store.put_named(batch.namespace, media.kind, uuid, named, ())
         return media
 
@@ -272,6 +276,13 @@ def _supported(processing: ProcessingT | None, kind: MediaKind) -> ProcessingT:
 
 def _key(job: Job, digests: Sequence[bytes], batch: RequestMedia) -> bytes:
     return decoded_key(batch.namespace, str(job.__struct_config__.tag), digests, *msgspec.structs.astuple(job))
+
+
+def _digest(media: DecodedMedia) -> bytes:
+    """The content key; for a video also of its times, which equal frames may have different ones of."""
+    if not isinstance(media, Video) or not media.frame_seconds:
+        return media.key
+    return sha256(media.key + np.array(media.frame_seconds).tobytes()).digest()
 
 
 def _num_bytes(media: DecodedMedia) -> int:

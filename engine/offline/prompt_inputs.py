@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from glimpse.engine.offline.fields import InputError, known_fields
-from glimpse.engine.offline.media.media_defaults import apply_defaults, parse_defaults
+from glimpse.engine.offline.media.media_defaults import apply_kwargs
 from glimpse.engine.offline.media.media_inputs import parse_media, parse_part
 from glimpse.engine.offline.tool_inputs import parse_tool_calls
 from glimpse.engine.sampling_params import SamplingParams
@@ -66,9 +66,8 @@ def parse_prompt(prompt: object, field: str) -> OfflineRequest:
     media = parse_media(
         prompt_fields.get("multi_modal_data") or {}, prompt_fields.get("multi_modal_uuids") or {}, field
     )
-    kwargs_field = f"{field}.mm_processor_kwargs"
-    defaults = parse_defaults(prompt_fields.get("mm_processor_kwargs"), kwargs_field)
-    return OfflineRequest(prompt=parsed, media=apply_defaults(media, defaults, kwargs_field), field=field)
+    kwargs = prompt_fields.get("mm_processor_kwargs")
+    return OfflineRequest(prompt=parsed, media=apply_kwargs(media, kwargs, f"{field}.mm_processor_kwargs"), field=field)
 
 
 def parse_conversations(

@@ -36,6 +36,8 @@ def video_from_images(
     frame_indices: Sequence[int],
     processing: VideoProcessing,
     options: VideoOptions,
+    *,
+    seconds: Sequence[float] | None = None,
 ) -> Video:
     """Preprocesses images of any mode and equal size as the frames of a video.
 
@@ -44,15 +46,20 @@ def video_from_images(
         frame_indices: Their indices among all frames, from `sample_frame_indices`.
         processing: The checkpoint's parameters.
         options: The request's options; `fps` is the frame rate of all frames.
+        seconds: Times of all frames, in place of `fps`.
 
     Raises:
         MediaError: An image is corrupt or of another size, or they are too large in total.
     """
+    if seconds is not None:
+        frame_seconds = tuple(seconds[index] for index in frame_indices)
+    else:
+        frame_seconds = () if options.fps is None else tuple(index / options.fps for index in frame_indices)
     return make_video(
         _of_one_size(images, frame_indices, processing),
         len(frame_indices),
         processing.with_options(options),
-        frame_seconds=() if options.fps is None else tuple(index / options.fps for index in frame_indices),
+        frame_seconds=frame_seconds,
         fps=None,
     )
 

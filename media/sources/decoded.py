@@ -15,6 +15,8 @@ class DecodedFrames:
 
     frames: Sequence[PIL.Image.Image | npt.NDArray[np.uint8]]
     """Images, or uint8 arrays [height, width, 3 or 4]."""
+    seconds: tuple[float, ...] | None = None
+    """Time of each frame in the file that it was read from. None: the options say how fast the frames follow."""
 
     def pick(self, indices: Sequence[int]) -> Iterator[PIL.Image.Image]:
         """Yields the frames at these indices. Converts an array to an image only when it is reached."""

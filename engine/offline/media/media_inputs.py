@@ -15,7 +15,7 @@ from glimpse.engine.offline.media.embedding_inputs import (
 )
 from glimpse.engine.offline.media.visual_inputs import (
     VIDEO_OPTIONS,
-    is_frame,
+    is_video,
     parse_image,
     parse_image_pil,
     parse_image_url,
@@ -90,11 +90,9 @@ def _items(kind: MediaKind, value: object) -> Sequence[object]:
         return ()
     if not isinstance(value, list | tuple):
         return (value,)
-    # A list of images is one video, a pair of an array and a number is one audio input.
-    is_one = (kind is MediaKind.VIDEO and value and is_frame(value[0])) or (
-        kind is MediaKind.AUDIO and is_samples(value)
-    )
-    return (value,) if is_one else value
+    # A list of images is one video, or frames and their metadata; a pair of an array and a number is one audio input.
+    is_one = {MediaKind.VIDEO: is_video, MediaKind.AUDIO: is_samples}.get(kind, lambda _: False)
+    return (value,) if is_one(value) else value
 
 
 def _paired(media: Sequence[_T], uuids: Sequence[str | None], field: str) -> Sequence[tuple[_T, str | None]]:

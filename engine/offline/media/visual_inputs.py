@@ -5,9 +5,11 @@ Those of uint8, channels last, are used without a copy. Floats are from 0 to 255
 qwen-vl-utils makes them, or from 0 to 1. A torch tensor is recognized by its `__array__` method.
 """
 
-from collections.abc import Sequence
-from dataclasses import fields
-from typing import Any
+import math
+import reprlib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +30,9 @@ from glimpse.media.sources.decoded import DecodedFrames
 from glimpse.media.sources.source import DataSource, FrameSources, VideoSource, parse_video_text
 
 VIDEO_OPTIONS = tuple(field.name for field in fields(VideoOptions))
+METADATA = ("fps", "frames_indices", "total_num_frames", "duration", "width", "height", "video_backend")
+"""Metadata of frames, named as in qwen-vl-utils and transformers. `fps` and `frames_indices` say when each frame is;
+the others describe the file."""
 INTEGER_OPTIONS = ("num_frames", "max_frames", "min_pixels", "max_pixels", "total_pixels")
 
 
@@ -61,6 +66,8 @@ def parse_image_url(image_url: object, field: str, uuid: str | None) -> ImageInp
 def parse_video(video: object, field: str, uuid: str | None = None, **options: object) -> VideoInput:
     """Parses the bytes of a file, a URL, a data URL, base64, an array [frames, height, width, 3], or a list of frames.
 
+    An array or a list may come in a pair with its metadata, as qwen-vl-utils returns it (`return_video_metadata`).
+
     Args:
         video: what the caller passed; None: the cached video of this uuid.
         field: its path.
@@ -80,6 +87,8 @@ def parse_video(video: object, field: str, uuid: str | None = None, **options: o
     if video is None:  # the loader checks the options, once it knows whether a file or frames are cached
         return VideoInput(source=by_reference(uuid, field), field=field, options=parsed, uuid=uuid)
     source = _video_source(video, field)
+    if isinstance(source, DecodedFrames) and source.seconds is not None and parsed.fps is not None:
+        raise InputError(f"{field}.fps", "expected none, because the metadata say when the frames are; got one")
     with blaming(field):
         check_options(parsed, of_frames=is_made_of_frames(source))
     return VideoInput(source=source, field=field, options=parsed, uuid=uuid)
@@ -96,10 +105,13 @@ def parse_video_url(video_url: object, field: str, uuid: str | None) -> VideoInp
     return parse_video(url, field, uuid, **url_fields)
 
 
-def is_frame(value: object) -> bool:
-    """Returns whether the value is a single decoded image."""
-    array = _as_array(value)
-    return isinstance(value, PIL.Image.Image) or (array is not None and array.ndim == 3)
+def is_video(value: Sequence[object]) -> bool:
+    """Returns whether a sequence is one video: a list of decoded images, or a pair of frames and their metadata."""
+    if not value:
+        return False
+    array = _as_array(value[0])
+    is_frame = isinstance(value[0], PIL.Image.Image) or (array is not None and array.ndim == 3)
+    return is_frame or (len(value) == 2 and isinstance(value[1], Mapping))
 
 
 def _decoded_image(image: object, field: str) -> PIL.Image.Image:
@@ -119,6 +131,8 @@ def _video_source(video: object, field: str) -> VideoSource | DecodedFrames:
         case str():
             with blaming(field):
                 return parse_video_text(video)
+        case (frames, Mapping() as metadata):
+            return _frames_with_metadata(frames, cast("Mapping[str, Any]", metadata), field)
         case list() | tuple():
             return _frames_source(video, field)
         case _:
@@ -127,6 +141,23 @@ def _video_source(video: object, field: str) -> VideoSource | DecodedFrames:
                 message = f"expected an array, a tensor, a list of frames, bytes or a URL, got {type(video).__name__}"
                 raise InputError(field, message)
             return DecodedFrames(frames=list(_pixels(array, 4, field)))
+
+
+def _frames_with_metadata(frames: object, metadata: Mapping[str, Any], field: str) -> DecodedFrames:
+    """Parses decoded frames with the rate of the file that they were read from, and their indices in it."""
+    source = _video_source(frames, f"{field}[0]")
+    if not isinstance(source, DecodedFrames):
+        raise InputError(f"{field}[0]", "expected decoded frames, to which the metadata belong, got a file")
+    known_fields(metadata, f"{field}[1]", known=METADATA)
+    fps = parse_number(metadata.get("fps"), f"{field}[1].fps", integer=False)
+    if fps is None or not 0 < fps < math.inf:
+        raise InputError(f"{field}[1].fps", f"expected the file's frames per second, above 0, got {fps!r}")
+    indices = metadata.get("frames_indices")
+    array = np.arange(len(source.frames)) if indices is None else np.asarray(indices)
+    if array.dtype.kind not in "iu" or array.shape != (len(source.frames),) or np.any(np.diff(array, prepend=0) < 0):
+        message = f"expected {len(source.frames)} integers, one for each frame, none less than the one before"
+        raise InputError(f"{field}[1].frames_indices", f"{message}, got {reprlib.repr(indices)}")
+    return replace(source, seconds=tuple(float(index) / fps for index in array))
 
 
 def _frames_source(frames: Sequence[object], field: str) -> FrameSources | DecodedFrames:

@@ -42,11 +42,13 @@ def image_part(pixels: np.ndarray) -> dict[str, Any]:
     return {"type": "image_pil", "image_pil": PIL.Image.fromarray(pixels)}
 
 
-def video_part(frames: np.ndarray = FRAMES, **options: Any) -> dict[str, Any]:
+def video_part(frames: np.ndarray | tuple[np.ndarray, dict[str, Any]] = FRAMES, **options: Any) -> dict[str, Any]:
     return {"type": "video", "video": frames, **options}
 
 
 TIMES = [index / 4 for index in range(5)]
+METADATA = {"fps": 8.0, "frames_indices": [0, 2, 4, 6, 8], "total_num_frames": 10, "video_backend": "torchcodec"}
+"""As qwen-vl-utils returns it, of frames at these times."""
 CONVERSATIONS: list[tuple[list[dict[str, Any]], list[tuple[np.ndarray, list[float]]]]] = [
     ([text("the and")], []),
     ([image_part(WIDE), text("What is it?")], [(WIDE, [])]),
@@ -56,6 +58,7 @@ CONVERSATIONS: list[tuple[list[dict[str, Any]], list[tuple[np.ndarray, list[floa
     ),
     ([text("a:"), image_part(SMALL), image_part(WIDE)], [(SMALL, []), (WIDE, [])]),
     ([video_part(fps=4), text("What happens?")], [(FRAMES, TIMES)]),
+    ([video_part((FRAMES, METADATA)), text("What happens?")], [(FRAMES, TIMES)]),
     ([image_part(SMALL), text("then"), video_part(fps=4)], [(SMALL, []), (FRAMES, TIMES)]),
 ]
 
@@ -100,6 +103,83 @@ def test_a_video_at_another_rate_shares_pixels_but_no_times(llm: LLM) -> None:
     (again,) = llm.chat(user(video_part(frames, fps=0.02), question), GREEDY)
     assert slow.prompt_token_ids != fast.prompt_token_ids
     assert fast.num_cached_tokens < 16 < again.num_cached_tokens
+
+
+def test_accepts_what_process_vision_info_returns(llm: LLM) -> None:
+    """With `return_video_metadata` pairs, without it rates; as for vLLM."""
+    placeholder = "<|vision_start|><|video_pad|><|vision_end|>the"
+    floats = torch.from_numpy(FRAMES.transpose(0, 3, 1, 2).copy()).float()
+    pairs: list[tuple[Any, dict[str, Any]]] = [
+        ([(floats, METADATA)], {"do_sample_frames": False}),
+        ((floats, METADATA | {"frames_indices": torch.tensor(METADATA["frames_indices"])}), {}),
+        ([(FRAMES, {"fps": 4})], {}),
+        ([floats], {"do_sample_frames": False, "fps": [4.0]}),
+        (floats, {"fps": 4}),
+    ]
+    prompts = [
+        {"prompt": placeholder, "multi_modal_data": {"video": video}, "mm_processor_kwargs": kwargs}
+        for video, kwargs in pairs
+    ]
+    first, *others = [whole(output) for output in llm.generate(prompts, GREEDY)]
+    assert others == [first] * len(others)
+
+
+def test_rates_are_those_of_the_videos_in_order(llm: LLM) -> None:
+    video = "<|vision_start|><|video_pad|><|vision_end|>"
+    prompt = {
+        "prompt": f"{video}<|vision_start|><|image_pad|><|vision_end|>{video}",
+        "multi_modal_data": {"video": [FRAMES, FRAMES], "image": SMALL},
+    }
+    slow_last, fast_last, fast = (
+        llm.generate(prompt | {"mm_processor_kwargs": {"fps": fps}}, GREEDY)[0].prompt_token_ids
+        for fps in ([4, 1], [1, 4], 4)
+    )
+    assert len({tuple(slow_last), tuple(fast_last), tuple(fast)}) == 3
+
+
+def test_a_video_s_metadata_are_cached_under_its_uuid(llm: LLM) -> None:
+    question = text("What happens?")
+    slow, fast = ((FRAMES, METADATA | {"fps": fps}) for fps in (0.5, 8.0))
+    (first,) = llm.chat(user(video_part(slow, uuid="slow"), question), GREEDY)
+    (second,) = llm.chat(user(video_part(fast, uuid="fast"), question), GREEDY)
+    assert first.prompt_token_ids != second.prompt_token_ids
+    for uuid, expected in (("slow", first), ("fast", second)):
+        cached = {"type": "video", "video": None, "uuid": uuid}
+        assert whole(llm.chat(user(cached, question), GREEDY)[0]) == whole(expected)
+
+
+@pytest.mark.parametrize(
+    ("video", "kwargs", "message"),
+    [
+        ((FRAMES, {}), {}, r"video\[0\]\[1\]\.fps': expected the file's frames per second, above 0, got None"),
+        ((FRAMES, {"fps": 0}), {}, r"video\[0\]\[1\]\.fps': expected the file's frames per second"),
+        ((FRAMES, {"fps": 4, "frames_indices": [0, 1]}), {}, r"frames_indices': expected 5 integers, .*, got \[0, 1\]"),
+        (
+            (FRAMES, {"fps": 4, "frames_indices": [4, 3, 2, 1, 0]}),
+            {},
+            r"frames_indices': expected 5 integers, .* none less",
+        ),
+        ((FRAMES, {"fps": 4, "mood": 1}), {}, r"video\[0\]\[1\]\.mood': unknown field"),
+        (
+            (b"x", {"fps": 4}),
+            {},
+            r"video\[0\]\[0\]': expected decoded frames, to which the metadata belong, got a file",
+        ),
+        ([b"x"], {"do_sample_frames": False}, r"do_sample_frames': expected False, .*, got it with a video file"),
+        (FRAMES, {"do_sample_frames": True}, r"do_sample_frames': expected False, .*, got True; use fps or num_frames"),
+        (FRAMES, {"fps": [4, 4]}, r"mm_processor_kwargs\.fps': expected one for each of 1 videos, got 2"),
+        (FRAMES, {"fps": ["4"]}, r"mm_processor_kwargs\.fps': expected a number, got '4'"),
+    ],
+)
+def test_names_the_field_of_wrong_metadata(llm: LLM, video: Any, kwargs: dict[str, Any], message: str) -> None:
+    prompt = {"prompt": "<|video_pad|>", "multi_modal_data": {"video": video}, "mm_processor_kwargs": kwargs}
+    with pytest.raises(InputError, match=message):
+        llm.generate(prompt, GREEDY)
+
+
+def test_a_frame_rate_contradicts_metadata(llm: LLM) -> None:
+    with pytest.raises(InputError, match=r"content\[0\]\.video\.fps': expected none, because the metadata"):
+        llm.chat(user(video_part((FRAMES, METADATA), fps=2)), GREEDY)
 
 
 def test_resizes_videos_to_the_volume_that_a_request_allows(llm: LLM) -> None:
