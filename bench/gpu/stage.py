@@ -24,6 +24,7 @@ from bench.engine.divergence import ON_CPU, ON_GPU, compare
 from bench.engine.driver import Driver, Question, text
 from bench.engine.timed_engine import TimedEngine
 from bench.figures import significant
+from bench.gpu.draws import DRAWS, draw_seconds
 from bench.gpu.idle import decode_idle_share
 from bench.gpu.limits import device_limits
 from bench.gpu.peer import output_tokens_per_second
@@ -31,6 +32,7 @@ from bench.gpu.workloads import PUBLISHED, ChatSizes, after_turns, batch_of_text
 from glimpse.engine.benchmark.limits import Limits
 from glimpse.engine.config import ChosenQuantization, EngineConfig
 from glimpse.engine.families.registry import load_model_config
+from glimpse.engine.loading.build_runner import choose_draw_tokens
 from glimpse.engine.loading.load_engine import LoadedEngine, load_core
 from glimpse.engine.model_config.decoder import TextConfig
 
@@ -176,6 +178,22 @@ def quantization(setting: Setting) -> Iterator[Figure]:
         _free_device_memory()
 
 
+def sampling(setting: Setting) -> Iterator[Figure]:
+    """Measures the kernels that draw tokens beside torch's operations, on random logits."""
+    vocab_size = load_model_config(setting.checkpoint).text.vocab_size
+    kernels = choose_draw_tokens("triton" if setting.device == "cuda" else "torch", torch.device(setting.device))
+    for num_rows in (1, setting.scale.concurrency, setting.scale.num_texts):
+        for name, params, spread in DRAWS:
+            logits = spread * torch.randn(num_rows, vocab_size, device=setting.device)
+            seconds = {"torch": draw_seconds(logits, params, None, repeats=setting.scale.repeats)}
+            if kernels is not None:
+                seconds["kernels"] = draw_seconds(logits, params, kernels, repeats=setting.scale.repeats)
+            for path, (host, whole) in seconds.items():
+                label = f"{name}, {num_rows} rows, {path}"
+                yield Figure(name=f"{label}, host", value=1e6 * host, unit="µs", aim="until all is launched")
+                yield Figure(name=label, value=1e6 * whole, unit="µs", aim="until the tokens are on the host")
+
+
 def idle(setting: Setting) -> Iterator[Figure]:
     """Measures how long the device waits for the host in steady decoding."""
     engine, scale = setting.load(), setting.scale
@@ -230,6 +248,7 @@ STAGES: Mapping[str, Callable[[Setting], Iterator[Figure]]] = {
     "limits": limits,
     "tests": tests,
     "steps": steps,
+    "sampling": sampling,
     "idle": idle,
     "dashinfer": dashinfer,
     "batch": batch,

@@ -14,6 +14,7 @@ import torch
 from glimpse.engine.layers.ops import Ops
 from glimpse.engine.plan import SequenceChunk
 from glimpse.engine.tensors.batch import SequenceLayout, make_batch
+from glimpse.engine.tensors.draws import DrawParams, DrawTokens
 from glimpse.engine.tensors.kv_cache import allocate_kv_cache
 
 CudaBackend = Literal["triton", "flashinfer"]
@@ -42,6 +43,23 @@ def why_not_flashinfer(device: torch.device, dtype: torch.dtype, head_dim: int) 
     if head_dim not in FLASHINFER_HEAD_DIMS:
         return f"it has no kernels for head_dim {head_dim}"
     return kernel_error(lambda: _attend_once(device, dtype, head_dim))
+
+
+def why_not_draw_tokens(device: torch.device) -> str | None:
+    """Returns why the kernels that draw tokens cannot run on this device, or None if they can. Draws from a row."""
+    params = DrawParams(
+        rows=torch.zeros(1, dtype=torch.int64, device=device),
+        top_k=torch.ones(1, dtype=torch.int64, device=device),
+        **{name: torch.ones(1, dtype=torch.float64, device=device) for name in ("temperature", "min_p", "top_p")},
+        uniform=torch.zeros(1, dtype=torch.float64, device=device),
+    )
+    token_ids = torch.zeros(1, dtype=torch.int64, device=device)
+    return kernel_error(lambda: make_draw_tokens()(torch.zeros(1, 64, device=device), params, token_ids))
+
+
+def make_draw_tokens() -> DrawTokens:
+    """Returns the kernels that draw tokens; see `why_not_draw_tokens`."""
+    return import_module("glimpse.engine.cuda.sampling").draw_tokens
 
 
 def make_cuda_ops(backend: CudaBackend, *, num_heads: int, device: torch.device) -> Ops:

@@ -1,9 +1,10 @@
 """Samples tokens on the device, all rows at once and without waiting, so that the next step can be launched at once.
 
-This serves sequences whose next token depends on the logits alone (`SamplingParams.needs_host_sampling` is False). The
-arithmetic is that of `glimpse.engine.execution.sampler`, shortlist included. If a shortlist does not determine which
-token is drawn, the whole row is sorted when results are requested. The token may then differ from the one that the next
-step was launched with: the row is mispredicted.
+This serves sequences whose next token depends on the logits alone (`SamplingParams.needs_host_sampling` is False).
+Kernels of the backend draw from whole rows (`glimpse.engine.cuda.sampling`). Without them the arithmetic is that of
+`glimpse.engine.execution.sampler`, shortlist included: if a shortlist does not determine which token is drawn, the
+whole row is sorted when results are requested. The token may then differ from the one that the next step was launched
+with: the row is mispredicted.
 """
 
 from collections.abc import Sequence
@@ -15,39 +16,22 @@ from torch import Tensor
 
 from glimpse.engine.execution.sampler import SHORTLIST_SIZE, SequenceSampler, draw_from_all, finite_logprobs
 from glimpse.engine.plan import Sample
+from glimpse.engine.tensors.draws import DrawParams, DrawTokens
 from glimpse.engine.tensors.transfer import Download, upload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RowParams:
-    """Sampling parameters of each row, and its random number."""
-
-    top_k: Tensor
-    """int64 [rows]; 0 keeps all tokens."""
-    min_p: Tensor
-    """float64 [rows]"""
-    top_p: Tensor
-    """float64 [rows]"""
-    uniform: Tensor
-    """float64 [rows], uniform in [0, 1)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Draws:
-    """Rows whose tokens are drawn at random."""
+    """Rows whose tokens are drawn from shortlists."""
 
     rows: Sequence[int]
     """Indices into the logits."""
-    indices: Tensor
-    """int64 [rows]: the same."""
     sequences: Sequence[SequenceSampler]
     uniforms: Sequence[float]
     scaled: Tensor
     """float32 [rows, vocab_size]: logits over temperature."""
     totals: Tensor
     """float32 [rows, 1]: log-sum-exp of `scaled`."""
-    token_ids: Tensor
-    """int64 [rows]"""
     resolved: Tensor
     """bool [rows]: the shortlist determines the token."""
 
@@ -79,20 +63,32 @@ class _LogprobRows:
 class DeviceSample:
     """The sampled tokens of a step's rows."""
 
-    def __init__(self, logits: Tensor, sequences: Sequence[SequenceSampler]) -> None:
+    def __init__(
+        self, logits: Tensor, sequences: Sequence[SequenceSampler], draw_tokens: DrawTokens | None = None
+    ) -> None:
         """Starts to sample a token for each row.
 
         Args:
             logits: float32 [rows, vocab_size]
             sequences: One for each row. None needs host sampling.
+            draw_tokens: The backend's kernels. Without, tokens are drawn from shortlists.
         """
         drawn = [row for row, sequence in enumerate(sequences) if not sequence.sampling.greedy]
         scored = [row for row, sequence in enumerate(sequences) if sequence.sampling.logprobs is not None]
-        self.token_ids = logits.argmax(dim=-1)
+        replaces_all = draw_tokens is not None and len(drawn) == len(sequences)
+        self.token_ids = (
+            torch.empty(len(logits), dtype=torch.int64, device=logits.device) if replaces_all else logits.argmax(dim=-1)
+        )
         """int64 [rows], on the device."""
-        self._draws = _draw(logits, drawn, [sequences[row] for row in drawn]) if drawn else None
-        if self._draws is not None:
-            self.token_ids[self._draws.indices] = self._draws.token_ids
+        self._draws: _Draws | None = None
+        if drawn:
+            samplers = [sequences[row] for row in drawn]
+            uniforms = [sampler.draw() for sampler in samplers]
+            params = _upload_params(drawn, samplers, uniforms, logits.device)
+            if draw_tokens is None:
+                self._draws = _draw(logits, self.token_ids, params, drawn, samplers, uniforms)
+            else:
+                draw_tokens(logits, params, self.token_ids)
         self._logprob_rows = _gather_logprobs(logits, self.token_ids, scored, sequences) if scored else None
         self._download = Download(torch.cat([part.double().flatten() for part in self._parts()]))
 
@@ -136,7 +132,7 @@ class DeviceSample:
             )
 
 
-def draw_positions(probs: Tensor, params: RowParams, *, complete: bool) -> tuple[Tensor, Tensor]:
+def draw_positions(probs: Tensor, params: DrawParams, *, complete: bool) -> tuple[Tensor, Tensor]:
     """Computes `glimpse.engine.execution.sampler.draw_position` for many rows at once.
 
     Args:
@@ -173,37 +169,38 @@ def draw_positions(probs: Tensor, params: RowParams, *, complete: bool) -> tuple
     return positions.minimum(kept - 1), resolved
 
 
-def _draw(logits: Tensor, rows: list[int], sequences: list[SequenceSampler]) -> _Draws:
+def _upload_params(
+    rows: Sequence[int], sequences: Sequence[SequenceSampler], uniforms: Sequence[float], device: torch.device
+) -> DrawParams:
     samplings = [sequence.sampling for sequence in sequences]
-    uniforms = [sequence.draw() for sequence in sequences]
-    columns = upload(
-        {
-            "indices": np.array(rows),
-            "temperature": np.array([sampling.temperature for sampling in samplings], dtype=np.float64),
-            "top_k": np.array([sampling.top_k for sampling in samplings]),
-            "min_p": np.array([sampling.min_p for sampling in samplings], dtype=np.float64),
-            "top_p": np.array([sampling.top_p for sampling in samplings], dtype=np.float64),
-            "uniform": np.array(uniforms),
-        },
-        logits.device,
-    )
-    indices, temperature = columns.pop("indices"), columns.pop("temperature")
-    own = logits if len(rows) == len(logits) else logits[indices]
-    scaled = own / temperature.float()[:, None]
+    columns = {
+        "rows": np.array(rows),
+        "temperature": np.array([sampling.temperature for sampling in samplings], dtype=np.float64),
+        "top_k": np.array([sampling.top_k for sampling in samplings]),
+        "min_p": np.array([sampling.min_p for sampling in samplings], dtype=np.float64),
+        "top_p": np.array([sampling.top_p for sampling in samplings], dtype=np.float64),
+        "uniform": np.array(uniforms),
+    }
+    return DrawParams(**upload(columns, device))
+
+
+def _draw(
+    logits: Tensor,
+    token_ids: Tensor,
+    params: DrawParams,
+    rows: Sequence[int],
+    sequences: Sequence[SequenceSampler],
+    uniforms: Sequence[float],
+) -> _Draws:
+    """Draws from shortlists and writes the tokens to `token_ids`, int64 [rows of logits]."""
+    own = logits if len(rows) == len(logits) else logits[params.rows]
+    scaled = own / params.temperature.float()[:, None]
     totals = scaled.logsumexp(dim=-1, keepdim=True)
     values, order = scaled.topk(min(SHORTLIST_SIZE, scaled.shape[1]), dim=-1)
     probs = (values - totals).double().exp()
-    positions, resolved = draw_positions(probs, RowParams(**columns), complete=probs.shape[1] == scaled.shape[1])
-    return _Draws(
-        rows=rows,
-        indices=indices,
-        sequences=sequences,
-        uniforms=uniforms,
-        scaled=scaled,
-        totals=totals,
-        token_ids=order.gather(1, positions[:, None])[:, 0],
-        resolved=resolved,
-    )
+    positions, resolved = draw_positions(probs, params, complete=probs.shape[1] == scaled.shape[1])
+    token_ids[params.rows] = order.gather(1, positions[:, None])[:, 0]
+    return _Draws(rows=rows, sequences=sequences, uniforms=uniforms, scaled=scaled, totals=totals, resolved=resolved)
 
 
 def _gather_logprobs(

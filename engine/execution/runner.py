@@ -39,6 +39,7 @@ from glimpse.engine.plan import (
 )
 from glimpse.engine.sampling_params import Grammar
 from glimpse.engine.tensors.batch import Batch, SequenceLayout, make_batch
+from glimpse.engine.tensors.draws import DrawTokens
 from glimpse.engine.tensors.kv_cache import KVCache
 from glimpse.engine.tensors.transfer import Download, Fence, Stopwatch, upload_bytes
 
@@ -93,6 +94,7 @@ class ModelRunner:
         share_outputs: ShareOutputs | None = None,
         samples_on_device: bool = False,
         recorded: RecordedDecode | None = None,
+        draw_tokens: DrawTokens | None = None,
     ) -> None:
         """
         Args:
@@ -105,6 +107,7 @@ class ModelRunner:
             share_outputs: With several ranks: called in each step that encodes.
             samples_on_device: Tokens are sampled there where possible, so a plan may contain PENDING_TOKEN_ID.
             recorded: Recorded decode steps of the model and the cache. Without, no step is recorded.
+            draw_tokens: The backend's kernels that draw tokens on the device; None if it has none.
         """
         self._model = model
         self._cache = cache
@@ -115,6 +118,7 @@ class ModelRunner:
         self._share_outputs = share_outputs
         self._samples_on_device = samples_on_device
         self._recorded = recorded
+        self._draw_tokens = draw_tokens
         self._sequences: dict[int, RunningSequence] = {}
         # The tokens that the last step sampled on the device, int64 [rows], and the row of each sequence. Other ranks
         # do not have the tensor.
@@ -265,7 +269,7 @@ class ModelRunner:
             return UnsampledStep(Fence(self._device))
         if not self._samples_on_device or not all(own.can_sample_on_device for own in rows):
             return HostSampledStep(rows, logits)
-        sample = DeviceSample(logits, [own.sampler for own in rows])
+        sample = DeviceSample(logits, [own.sampler for own in rows], self._draw_tokens)
         self._last_sampled = sample.token_ids
         self._last_sampled_rows = {own.sequence_id: row for row, own in enumerate(rows)}
         return DeviceSampledStep(rows, sample)

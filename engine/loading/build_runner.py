@@ -1,5 +1,6 @@
 """Builds a rank's runner from its loaded shard: sizes and allocates the KV cache, and sets up CUDA graphs."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -7,6 +8,7 @@ from functools import partial
 import torch
 
 from glimpse.engine.config import ChosenBackend, EngineConfig
+from glimpse.engine.cuda.backend import make_draw_tokens, why_not_draw_tokens
 from glimpse.engine.cuda.graphs import CudaGraphCapturer, DecodeGraphs, DecodeInputs
 from glimpse.engine.errors import CheckpointError, OutOfDeviceMemoryError
 from glimpse.engine.execution.memory_profile import (
@@ -34,8 +36,11 @@ from glimpse.engine.native.programs import DecodePrograms, RecordableDecoder, ca
 from glimpse.engine.parallel.encoder_exchange import share_outputs
 from glimpse.engine.parallel.group import Group
 from glimpse.engine.parallel.sharded_ops import ParallelOps
+from glimpse.engine.tensors.draws import DrawTokens
 from glimpse.engine.tensors.kv_cache import KVCache, allocate_kv_cache, block_bytes
 from glimpse.engine.tensors.paged_plan import PagedPlan
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +92,7 @@ def make_runner(
         dtype=shard.dtype,
         grammars=GrammarCompiler(shard.vocabulary),
         samples_on_device=uses_async_scheduling(config, shard.device),
+        draw_tokens=choose_draw_tokens(shard.backend, shard.device),
     )
     num_bytes = config.kv_cache_bytes
     if num_bytes is None and shard.device.type == "cuda":
@@ -99,6 +105,16 @@ def make_runner(
         return make(cache=cache, share_outputs=share, recorded=make_programs(shard, cache))
     cache = _allocate(shard, config.block_size, num_blocks + 1)
     return make(cache=cache, recorded=make_graphs(config, shard, cache))
+
+
+def choose_draw_tokens(backend: ChosenBackend, device: torch.device) -> DrawTokens | None:
+    """Returns the kernels that draw tokens on the device; None, with a warning, if they cannot run."""
+    if backend not in ("triton", "flashinfer"):
+        return None
+    if reason := why_not_draw_tokens(device):
+        _log.warning("sampling with torch, which takes more launches: %s", reason)
+        return None
+    return make_draw_tokens()
 
 
 def make_graphs(config: EngineConfig, shard: LoadedShard, cache: KVCache) -> DecodeGraphs:

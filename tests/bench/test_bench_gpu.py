@@ -4,15 +4,20 @@ import random
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor
 
 from bench.engine.driver import Driver, Question, text
 from bench.gpu.__main__ import Done, markdown, run_stage, stages
+from bench.gpu.draws import draw_seconds
 from bench.gpu.idle import idle_share
 from bench.gpu.stage import SMALL, STAGES, Figure, Setting
 from bench.gpu.workloads import ChatSizes, after_turns, batch_of_texts, chats
 from bench.make_checkpoint import PRESETS, make_checkpoint
 from glimpse.engine.config import EngineConfig
 from glimpse.engine.loading.load_engine import LoadedEngine, load_core
+from glimpse.engine.sampling_params import SamplingParams
+from glimpse.engine.tensors.draws import DrawParams
 
 
 @pytest.fixture(scope="module")
@@ -85,3 +90,22 @@ def test_a_stage_that_fails_is_named_in_the_report(tmp_path: Path) -> None:
 
 def test_a_stage_that_runs_out_of_time_is_ended(tmp_path: Path) -> None:
     assert run_stage("limits", "", out=tmp_path, device="cpu", seconds=1).failure == "out of time after 1 s"
+
+
+def test_measures_both_ways_to_sample(checkpoint: Path) -> None:
+    setting = Setting(checkpoint=checkpoint, device="cpu", scale=SMALL)
+    figures = list(STAGES["sampling"](setting))
+    assert len(figures) == 2 * 4 * 3, "without kernels on a CPU"
+    assert all(figure.value > 0 for figure in figures)
+
+
+def test_draws_are_timed_with_kernels_too() -> None:
+    calls: list[int] = []
+
+    def draw_tokens(_logits: Tensor, params: DrawParams, token_ids: Tensor) -> None:
+        calls.append(len(params.rows))
+        token_ids.fill_(3)
+
+    host, whole = draw_seconds(torch.zeros(5, 40), SamplingParams(), draw_tokens, repeats=2)
+    assert 0 < host < whole
+    assert calls == [5] * 4

@@ -11,11 +11,13 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 
-from glimpse.engine.cuda import quantized, rotary, rows
+from glimpse.engine.cuda import quantized, rotary, rows, sampling
 from glimpse.engine.layers.group_quantized import GroupQuantizedLinear
 from glimpse.engine.layers.linear import Int8Linear, Linear
 from glimpse.engine.layers.mlp import Activation
 from glimpse.engine.layers.rotary import Rotation
+from glimpse.engine.sampling_params import SamplingParams
+from tests.engine.cuda.draws import draw_params
 from tests.engine.cuda.steps import attend, make_cache, make_step
 
 COMPILED: list[dict[str, Any]] = []
@@ -75,6 +77,9 @@ def main() -> None:
         quantized.multiply(torch.empty(3, 1536, dtype=DTYPE), linear, None)
         if isinstance(linear, GroupQuantizedLinear):
             quantized.dequantize(linear, DTYPE)
+    sampling.draw_tokens(
+        torch.empty(1, 151_936), draw_params([SamplingParams()], [0.5]), torch.empty(1, dtype=torch.int64)
+    )
     print(json.dumps(COMPILED))
 
 

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from glimpse.engine.execution.device_sampler import DeviceSample, RowParams, draw_positions
+from glimpse.engine.execution.device_sampler import DeviceSample, draw_positions
 from glimpse.engine.execution.sampler import SHORTLIST_SIZE, SequenceSampler, draw_position, sample
 from glimpse.engine.sampling_params import SamplingParams
+from glimpse.engine.tensors.draws import DrawParams
 from glimpse.engine.tensors.transfer import pack, packed_size, unpack
 
 samplings = st.builds(
@@ -86,7 +87,9 @@ def test_draw_positions_equal_draw_position(
     def column(values: Sequence[Any], dtype: torch.dtype) -> Tensor:
         return torch.tensor(values, dtype=dtype)
 
-    row_params = RowParams(
+    row_params = DrawParams(
+        rows=torch.arange(len(params)),
+        temperature=column([each.temperature for each in params], torch.float64),
         top_k=column([each.top_k for each in params], torch.int64),
         min_p=column([each.min_p for each in params], torch.float64),
         top_p=column([each.top_p for each in params], torch.float64),
