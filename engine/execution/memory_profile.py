@@ -1,10 +1,12 @@
 """Sizes the KV cache on a GPU: it gets the memory that is left after the engine's largest steps have been tried.
 
-The arithmetic and the plans of these steps are plain values. Only `measure` and `foreign_bytes` use a device.
+The arithmetic and the plans of these steps are plain values. Only `measure`, `free_bytes` and `foreign_bytes` use a
+device.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -31,12 +33,15 @@ class MemoryUse:
     largest_step: int
     """Peak of the step with the most tokens, in addition to the weights."""
     decode_step: int
-    """Peak of the step with the most sequences. CUDA graphs keep this memory."""
+    """Peak of the step with the most sequences. Its logits may still be in use while another step runs."""
+    graphs: int
+    """Inputs, logits and memory pool of the CUDA graphs of decode steps; 0 without them."""
     encoder_cache: int
 
     @property
     def used(self) -> int:
-        return self.foreign + self.weights + self.largest_step + self.decode_step + self.encoder_cache
+        steps = self.largest_step + self.decode_step
+        return self.foreign + self.weights + steps + self.graphs + self.encoder_cache
 
 
 def kv_cache_bytes(use: MemoryUse, *, utilization: float) -> int:
@@ -57,6 +62,7 @@ def kv_cache_bytes(use: MemoryUse, *, utilization: float) -> int:
                 ("by other programs and CUDA", use.foreign),
                 ("by the weights", use.weights),
                 ("by the largest steps", use.largest_step + use.decode_step),
+                ("for CUDA graphs", use.graphs),
                 ("for encoded media", use.encoder_cache),
             )
         )
@@ -102,6 +108,40 @@ def measure(run: Callable[[], object], device: torch.device) -> int:
     run()
     torch.cuda.synchronize(device)
     return torch.cuda.max_memory_allocated(device) - before
+
+
+class Graphs(Protocol):
+    """Recorded steps."""
+
+    def prepare(self) -> bool:
+        """Records another one; returns False if there is none, or none can be recorded."""
+        ...
+
+
+def graph_bytes(make: Callable[[], Graphs], num_graphs: int, read_free: Callable[[], int]) -> int:
+    """Returns the GPU memory, in bytes, that graphs take when all of them are captured.
+
+    Captures two of them, and takes the second for as large as each of the others, which share the memory of the first.
+
+    Args:
+        make: makes the graphs. The first one that they capture is the largest.
+        num_graphs: their number.
+        read_free: reads how many bytes of GPU memory are free.
+    """
+    before = read_free()
+    graphs = make()
+    readings = [read_free()]
+    while len(readings) < min(3, 1 + num_graphs) and graphs.prepare():
+        readings.append(read_free())
+    others = max(0, readings[1] - readings[2]) if len(readings) == 3 else 0
+    return max(0, before - readings[-1]) + max(0, num_graphs - 2) * others
+
+
+def free_bytes(device: torch.device) -> int:
+    """Returns the GPU memory that neither tensors nor CUDA itself hold, in bytes. Waits for the device."""
+    torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()
+    return torch.cuda.mem_get_info(device)[0]
 
 
 def foreign_bytes(device: torch.device) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import torch
 
 from glimpse.engine.config import ChosenBackend, EngineConfig
 from glimpse.engine.cuda.backend import make_draw_tokens, why_not_draw_tokens
-from glimpse.engine.cuda.graphs import CudaGraphCapturer, DecodeGraphs, DecodeInputs
+from glimpse.engine.cuda.graphs import CudaGraphCapturer, DecodeGraphs, DecodeInputs, max_graphs, table_widths
 from glimpse.engine.errors import CheckpointError, OutOfDeviceMemoryError
 from glimpse.engine.execution.memory_profile import (
     DEFAULT_CPU_BYTES,
@@ -17,6 +17,8 @@ from glimpse.engine.execution.memory_profile import (
     decode_step,
     end_of,
     foreign_bytes,
+    free_bytes,
+    graph_bytes,
     kv_cache_bytes,
     largest_step,
     measure,
@@ -135,7 +137,8 @@ def make_graphs(config: EngineConfig, shard: LoadedShard, cache: KVCache) -> Dec
         compute,
         CudaGraphCapturer(),
         max_sequences=min(config.max_sequences, config.max_batch_tokens),
-        max_blocks=min(-(-window // cache.block_size), cache.num_blocks),
+        widths=table_widths(min(-(-window // cache.block_size), cache.num_blocks), cache.block_size),
+        block_size=cache.block_size,
         scratch_slot=(cache.num_blocks - 1) * cache.block_size,
         vocab_size=decoder.config.vocab_size,
         device=shard.device,
@@ -189,7 +192,8 @@ def _measured_use(config: EngineConfig, shard: LoadedShard, make: Callable[..., 
     medium = family_of(shard.config).largest_medium(shard.config, config.max_batch_tokens)
     plans = (largest_step(medium, **sizes), decode_step(**sizes))
     weights = torch.cuda.memory_allocated(shard.device)
-    runner = make(cache=_allocate(shard, config.block_size, num_blocks_of(plans[0])))
+    cache = _allocate(shard, config.block_size, num_blocks_of(plans[0]))
+    runner = make(cache=cache)
     steps: list[int] = []
     for plan in plans:
         try:
@@ -201,7 +205,14 @@ def _measured_use(config: EngineConfig, shard: LoadedShard, make: Callable[..., 
             ) from error
         runner.execute(end_of(plan))
     foreign, total = foreign_bytes(shard.device)
-    del runner
+    graphs = 0
+    if uses_cuda_graphs(config, shard):
+        graphs = graph_bytes(
+            partial(make_graphs, config, shard, cache),
+            max_graphs(min(config.max_sequences, config.max_batch_tokens)),
+            partial(free_bytes, shard.device),
+        )
+    del runner, cache
     torch.cuda.empty_cache()
     return MemoryUse(
         total=total,
@@ -209,6 +220,7 @@ def _measured_use(config: EngineConfig, shard: LoadedShard, make: Callable[..., 
         weights=weights,
         largest_step=steps[0],
         decode_step=steps[1],
+        graphs=graphs,
         encoder_cache=encoder_cache_bytes(config, shard.config, shard.device, shard.dtype),
     )
 

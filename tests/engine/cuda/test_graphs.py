@@ -22,6 +22,8 @@ from glimpse.engine.cuda.graphs import (
     GraphCapturer,
     Replay,
     capture_sizes,
+    max_graphs,
+    table_widths,
 )
 from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.layers.attention import plan_attention
@@ -42,6 +44,7 @@ CPU = torch.device("cpu")
 BLOCK_SIZE = 8
 NUM_BLOCKS = 60
 MAX_BLOCKS = 5
+WIDTHS = (1, 3, MAX_BLOCKS)
 MAX_SEQUENCES = 20
 
 
@@ -87,7 +90,8 @@ def make_graphs(compute: Compute, capturer: GraphCapturer, vocab_size: int) -> D
         compute,
         capturer,
         max_sequences=MAX_SEQUENCES,
-        max_blocks=MAX_BLOCKS,
+        widths=WIDTHS,
+        block_size=BLOCK_SIZE,
         scratch_slot=NUM_BLOCKS * BLOCK_SIZE,
         vocab_size=vocab_size,
         device=CPU,
@@ -131,12 +135,17 @@ def random_batch(lengths: list[int], seed: int) -> Batch:
 @settings(max_examples=25, deadline=None)
 @given(
     steps=st.lists(st.lists(st.integers(1, BLOCK_SIZE * MAX_BLOCKS), min_size=1, max_size=12), min_size=1, max_size=4),
+    num_prepared=st.integers(0, 18),
     seed=st.integers(0, 1000),
 )
 @torch.inference_mode()
-def test_replayed_steps_of_any_size_match_plain_steps(model: Model, steps: list[list[int]], seed: int):
+def test_replayed_steps_of_any_size_match_plain_steps(
+    model: Model, steps: list[list[int]], num_prepared: int, seed: int
+):
     plain, replayed = random_cache(model, seed), random_cache(model, seed)
     graphs = make_graphs(computing(model, replayed), RerunningCapturer(), model.decoder.config.vocab_size)
+    for _ in range(num_prepared):
+        assert graphs.prepare()
     for index, lengths in enumerate(steps):
         batch = random_batch(lengths, seed + index)
         expected = model(batch, plain, {})
@@ -163,11 +172,40 @@ def test_capture_sizes(max_sequences: int, sizes: list[int]):
     assert capture_sizes(max_sequences) == sizes
 
 
+@pytest.mark.parametrize(
+    ("max_blocks", "block_size", "widths"),
+    [(1, 32, [1]), (16, 32, [16]), (17, 32, [16, 17]), (1024, 32, [16, 64, 1024]), (300, 100, [6, 21, 300])],
+)
+def test_table_widths(max_blocks: int, block_size: int, widths: list[int]):
+    assert table_widths(max_blocks, block_size) == widths
+    assert len(widths) * len(capture_sizes(40)) <= max_graphs(40)
+
+
+def test_replays_the_narrowest_graph_that_holds_the_contexts():
+    widths: list[int] = []
+
+    def compute(inputs: DecodeInputs) -> torch.Tensor:
+        assert inputs.block_tables.is_contiguous()
+        widths.append(inputs.block_tables.shape[1])
+        return torch.zeros(len(inputs.token_ids), 10)
+
+    graphs = make_graphs(compute, RerunningCapturer(), vocab_size=10)
+    assert graphs.compute(random_batch([1], 0)) is not None
+    assert widths == [5, 5], "captures only the widest on demand, and replays it"
+    while graphs.prepare():
+        pass
+    widths.clear()
+    for lengths in ([1], [8, 8], [9], [3, 24], [25, 1], [40]):
+        graphs.compute(random_batch(lengths, 0))
+    assert widths == [1, 1, 3, 3, 5, 5]
+
+
 def test_captures_the_largest_first_when_idle_and_what_a_step_needs():
     sizes: list[int] = []
 
     def compute(inputs: DecodeInputs) -> torch.Tensor:
-        sizes.append(len(inputs.token_ids))
+        if inputs.block_tables.shape[1] == MAX_BLOCKS:
+            sizes.append(len(inputs.token_ids))
         return torch.zeros(len(inputs.token_ids), 10)
 
     capturer = RerunningCapturer()
@@ -178,7 +216,7 @@ def test_captures_the_largest_first_when_idle_and_what_a_step_needs():
     while graphs.prepare():
         pass
     assert sizes == [20, 4, 4, 16, 8, 2, 1]
-    assert capturer.num_captures == 6
+    assert capturer.num_captures == 6 * len(WIDTHS)
     assert not graphs.prepare()
 
 
@@ -226,7 +264,8 @@ def test_engine_with_graphs_gives_the_same_answers(
             computing(shard.model, cache),
             capturer,
             max_sequences=config.max_sequences,
-            max_blocks=cache.num_blocks,
+            widths=(1, 3, cache.num_blocks),
+            block_size=cache.block_size,
             scratch_slot=(cache.num_blocks - 1) * cache.block_size,
             vocab_size=shard.config.text.vocab_size,
             device=shard.device,

@@ -1,5 +1,6 @@
 """The size of the KV cache, and the profiling steps that determine it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from glimpse.engine.execution.memory_profile import (
     MemoryUse,
     decode_step,
     end_of,
+    graph_bytes,
     kv_cache_bytes,
     largest_step,
     num_blocks_of,
@@ -29,7 +31,7 @@ MEDIUM = LargestMedium(
 
 
 def use(**bytes_taken: int) -> MemoryUse:
-    nothing = {"foreign": 0, "weights": 0, "largest_step": 0, "decode_step": 0, "encoder_cache": 0}
+    nothing = {"foreign": 0, "weights": 0, "largest_step": 0, "decode_step": 0, "graphs": 0, "encoder_cache": 0}
     return MemoryUse(total=100 * GIB, **(nothing | bytes_taken))
 
 
@@ -40,9 +42,16 @@ def use(**bytes_taken: int) -> MemoryUse:
         ({}, 0.5, 50),
         ({"weights": 30 * GIB}, 0.9, 60),
         (
-            {"foreign": GIB, "weights": 10 * GIB, "largest_step": 2 * GIB, "decode_step": GIB, "encoder_cache": GIB},
+            {
+                "foreign": GIB,
+                "weights": 10 * GIB,
+                "largest_step": 2 * GIB,
+                "decode_step": GIB,
+                "graphs": 3 * GIB,
+                "encoder_cache": GIB,
+            },
             1,
-            85,
+            82,
         ),
     ],
 )
@@ -53,8 +62,43 @@ def test_kv_cache_gets_the_remaining_memory(taken: dict[str, int], utilization: 
 @pytest.mark.parametrize("weights", [90 * GIB, 95 * GIB])
 def test_error_lists_memory_use_if_nothing_is_left(weights: int):
     with pytest.raises(CheckpointError, match="no memory is left for the KV cache") as caught:
-        kv_cache_bytes(use(weights=weights, largest_step=GIB, decode_step=GIB), utilization=0.9)
-    assert f"{weights / GIB} GiB by the weights, 2.0 GiB by the largest steps" in str(caught.value)
+        kv_cache_bytes(use(weights=weights, largest_step=GIB, decode_step=GIB, graphs=GIB), utilization=0.9)
+    message = str(caught.value)
+    assert f"{weights / GIB} GiB by the weights, 2.0 GiB by the largest steps, 1.0 GiB for CUDA graphs" in message
+
+
+class GraphsThatTake:
+    """Graphs on a GPU whose free memory is known: reading it needs a GPU."""
+
+    def __init__(self, static_bytes: int, graph_bytes: Sequence[int]) -> None:
+        self.free = 1000 - static_bytes
+        self._graph_bytes = [*graph_bytes]
+
+    def prepare(self) -> bool:
+        if not self._graph_bytes:
+            return False
+        self.free -= self._graph_bytes.pop(0)
+        return True
+
+
+@pytest.mark.parametrize(
+    ("captured", "num_graphs", "expected"),
+    [
+        ([50, 7, 7, 7], 4, 100 + 50 + 3 * 7),
+        ([50, 0, 0], 3, 100 + 50),
+        ([50], 1, 100 + 50),
+        ([50, 7], 2, 100 + 50 + 7),
+        ([], 9, 100),  # capturing fails
+    ],
+)
+def test_graphs_are_counted_from_two_of_them(captured: list[int], num_graphs: int, expected: int):
+    made: list[GraphsThatTake] = []
+
+    def make() -> GraphsThatTake:
+        made.append(GraphsThatTake(100, captured))
+        return made[0]
+
+    assert graph_bytes(make, num_graphs, lambda: made[0].free if made else 1000) == expected
 
 
 @pytest.mark.parametrize(("max_batch_tokens", "max_sequences"), [(100, 8), (8, 100), (1, 1), (64, 1)])
