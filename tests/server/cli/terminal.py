@@ -1,18 +1,21 @@
 """A program at a terminal of its own, and what it shows there."""
 
-import fcntl
 import os
 import pty
 import re
 import subprocess
 import sys
-import termios
 import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
 from tests.server.serving import ROOT, eventually
 
+_OPENING_ITS_TERMINAL = ("/bin/sh", "-c", 'exec "$@" <"$0"')
+"""Runs a command in a session whose terminal is the one that $0 names: the first one that the session's leader opens.
+
+A `preexec_fn` could set it too, but it runs after a fork of this process, whose threads (gRPC's) crash the child.
+"""
 _ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[a-zA-Z]|[=>])")
 
 
@@ -24,14 +27,13 @@ class Terminal:
         # prompt_toolkit would ask the terminal where the cursor is, and wait for an answer.
         variables = os.environ | {"PROMPT_TOOLKIT_NO_CPR": "1", "TERM": "xterm", "COLUMNS": "200", **environment}
         self.process = subprocess.Popen(
-            command,
+            (*_OPENING_ITS_TERMINAL, os.ttyname(child), *command),
             stdin=child,
             stdout=child,
             stderr=child,
             cwd=ROOT,
             env=variables,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
         os.close(child)
         self._screen = b""
