@@ -43,7 +43,7 @@ class VideoSampling(BaseModel):
     model_config = FROZEN
 
     fps: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Frames per second. Default: the model family's, 1 or 2."""
+    """Frames per second. Default: the model family's, 1 to 3."""
     num_frames: Annotated[int, Field(ge=1)] | None = None
     """Number of frames, evenly spaced."""
 

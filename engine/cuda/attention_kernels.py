@@ -218,9 +218,8 @@ def attend_chunks(
     dims = tl.arange(0, tile_dims)
     tokens = first_token + rows // num_queries_per_kv
     position = num_keys - num_queries + tokens
-    place = ((first_row + tokens) * num_heads + kv_head * num_queries_per_kv + rows % num_queries_per_kv)[
-        :, None
-    ] * head_dim + dims[None, :]
+    head = kv_head * num_queries_per_kv + rows % num_queries_per_kv
+    place = ((first_row + tokens) * num_heads + head)[:, None] * head_dim + dims[None, :]
     used = ((rows < tile_tokens * num_queries_per_kv) & (tokens < num_queries))[:, None] & (dims < head_dim)[None, :]
     queries = tl.load(query + place, mask=used, other=0.0)
     end = tl.minimum(num_keys - num_queries + first_token + tile_tokens, num_keys)

@@ -103,26 +103,26 @@ def check_sampling(sampling: SamplingParams, field: str) -> None:
     Raises:
         InputError: a parameter is out of range.
     """
-    within = {  # written so that NaN fails
-        "n": 1 <= sampling.n <= 128,
-        "max_tokens": sampling.max_tokens >= 1,
-        "temperature": 0 <= sampling.temperature <= 100,
-        "top_p": 0 < sampling.top_p <= 1,
-        "top_k": sampling.top_k >= 0,
-        "min_p": 0 <= sampling.min_p <= 1,
-        "frequency_penalty": -2 <= sampling.frequency_penalty <= 2,
-        "presence_penalty": -2 <= sampling.presence_penalty <= 2,
-        "repetition_penalty": 0 < sampling.repetition_penalty <= 100,
-        "logit_bias": all(-100 <= bias <= 100 for bias in sampling.logit_bias.values()),
-        "stop": all(sampling.stop),
-        "bad_words": all(sampling.bad_words),
-        "min_tokens": 0 <= sampling.min_tokens <= sampling.max_tokens,
-        "logprobs": sampling.logprobs is None or 0 <= sampling.logprobs <= 20,
-        "prompt_logprobs": sampling.prompt_logprobs is None or 0 <= sampling.prompt_logprobs <= 20,
+    allowed = {  # written so that NaN fails
+        "n": (1 <= sampling.n <= 128, "1 to 128"),
+        "max_tokens": (sampling.max_tokens >= 1, "at least 1"),
+        "temperature": (0 <= sampling.temperature <= 100, "0 to 100"),
+        "top_p": (0 < sampling.top_p <= 1, "more than 0, at most 1"),
+        "top_k": (sampling.top_k >= 0, "at least 0"),
+        "min_p": (0 <= sampling.min_p <= 1, "0 to 1"),
+        "frequency_penalty": (-2 <= sampling.frequency_penalty <= 2, "-2 to 2"),
+        "presence_penalty": (-2 <= sampling.presence_penalty <= 2, "-2 to 2"),
+        "repetition_penalty": (0 < sampling.repetition_penalty <= 100, "more than 0, at most 100"),
+        "logit_bias": (all(-100 <= bias <= 100 for bias in sampling.logit_bias.values()), "values from -100 to 100"),
+        "stop": (all(sampling.stop), "texts that are not empty"),
+        "bad_words": (all(sampling.bad_words), "texts that are not empty"),
+        "min_tokens": (0 <= sampling.min_tokens <= sampling.max_tokens, f"0 to max_tokens ({sampling.max_tokens})"),
+        "logprobs": (sampling.logprobs is None or 0 <= sampling.logprobs <= 20, "0 to 20"),
+        "prompt_logprobs": (sampling.prompt_logprobs is None or 0 <= sampling.prompt_logprobs <= 20, "0 to 20"),
     }
-    for name, is_within in within.items():
+    for name, (is_within, expected) in allowed.items():
         if not is_within:
-            raise InputError(f"{field}.{name}", f"{getattr(sampling, name)!r} is out of range")
+            raise InputError(f"{field}.{name}", f"expected {expected}, got {getattr(sampling, name)!r}")
 
 
 def _parse_message(message: object, field: str, media: list[MediumInput]) -> ChatMessage:

@@ -70,9 +70,12 @@ def _answer(client: Client, options: ChatOptions, conversation: Conversation, qu
     written: list[str] = []
     begin = time.monotonic()
     last = None
-    with suppress(KeyboardInterrupt):
-        last = print_answer(client.stream(conversation.messages(question), **options), written)
-    print(flush=True)
+    try:
+        with suppress(KeyboardInterrupt):
+            last = print_answer(client.stream(conversation.messages(question), **options), written)
+    finally:
+        if written:
+            print(flush=True)
     if answer := "".join(written):
         conversation.add(question, answer)
     _show("The answer was stopped." if last is None else _figures(last, time.monotonic() - begin))

@@ -19,6 +19,7 @@ HELP = """\
 /image FILE …   ask the next question about images; paths or URLs. /video and /audio likewise.
                 A path in a question, typed or dropped on the terminal, does the same.
 /system TEXT    set the system message; without TEXT, show it
+/detach         forget the files that the next question is about
 /new            forget the conversation; the system message stays
 /save FILE      write the conversation: OpenAI's messages to a .json file, else Markdown
 /help           show this
@@ -56,6 +57,13 @@ def _system(conversation: Conversation, argument: str) -> str:
     return conversation.system or "There is no system message."
 
 
+def _detach(conversation: Conversation, argument: str) -> str:
+    if argument:
+        raise CommandError(f"expected nothing after /detach, got {argument!r}")
+    conversation.attachments.clear()
+    return "The next question is about no files."
+
+
 def _new(conversation: Conversation, argument: str) -> str:
     if argument:
         raise CommandError(f"expected nothing after /new, got {argument!r}")
@@ -75,6 +83,7 @@ COMMANDS: dict[str, _Command] = {
     "/video": _attach(Video),
     "/audio": _attach(Audio),
     "/system": _system,
+    "/detach": _detach,
     "/new": _new,
     "/save": _save,
     "/help": lambda _conversation, _argument: HELP,

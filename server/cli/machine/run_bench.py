@@ -1,5 +1,6 @@
 """Measures the machine with a program of the engine's, and a model by asking a server that is started for it."""
 
+import math
 import os
 import random
 import signal
@@ -99,7 +100,7 @@ def measure_answers(client: Client) -> list[Answers]:
     _say("measuring answers")
     draw = random.Random(1)  # noqa: S311 - no secret
     rate = _rate(client, draw, 1, _MIN_TOKENS)
-    num_tokens = min(max(_MIN_TOKENS, round(rate * _ANSWER_SECONDS)), _MAX_TOKENS)
+    num_tokens = max(_MIN_TOKENS, round(min(rate * _ANSWER_SECONDS, _MAX_TOKENS)))
     return [
         Answers(
             at_once=at_once,
@@ -111,12 +112,15 @@ def measure_answers(client: Client) -> list[Answers]:
 
 
 def _rate(client: Client, draw: random.Random, at_once: int, num_tokens: int) -> float:
-    """Returns the tokens per second of answers together, from the first token of the first to the last of the last."""
+    """Returns the tokens per second of answers together, from the first token of the first to the last of the last.
+
+    Infinity if all came in one chunk, as few tokens of a fast model may.
+    """
     prompts = [_text(draw, 20) for _ in range(at_once)]
     with ThreadPoolExecutor(at_once) as threads:
         spans = list(threads.map(lambda prompt: _span(client, prompt, num_tokens), prompts))
     begin, end = min(begin for begin, _ in spans), max(end for _, end in spans)
-    return (num_tokens - 1) * at_once / (end - begin)
+    return (num_tokens - 1) * at_once / (end - begin) if end > begin else math.inf
 
 
 def _span(client: Client, prompt: str, num_tokens: int) -> tuple[float, float]:

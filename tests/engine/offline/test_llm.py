@@ -268,10 +268,10 @@ def test_names_the_field_of_an_invalid_prompt(llm: LLM, prompts: list[Any], mess
 @pytest.mark.parametrize(
     ("sampling", "message"),
     [
-        (SamplingParams(temperature=-1), r"sampling_params\.temperature': -1 is out of range"),
+        (SamplingParams(temperature=-1), r"sampling_params\.temperature': expected 0 to 100, got -1"),
         (SamplingParams(top_p=float("nan")), r"sampling_params\.top_p"),
         (SamplingParams(stop=("",)), r"sampling_params\.stop"),
-        (SamplingParams(max_tokens=2, min_tokens=3), r"sampling_params\.min_tokens"),
+        (SamplingParams(max_tokens=2, min_tokens=3), r"min_tokens': expected 0 to max_tokens \(2\), got 3"),
         ([SamplingParams(), SamplingParams(logprobs=-1)], r"sampling_params\[1\]\.logprobs"),
         ([SamplingParams(), SamplingParams()], "expected one for each of 1 prompts, got 2"),
         ([], "expected one for each of 1 prompts, got 0"),

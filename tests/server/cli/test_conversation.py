@@ -44,6 +44,10 @@ def converse(terminal: Terminal, folder: Path) -> None:
     terminal.type("/help\r")
     terminal.shows("/system TEXT")
 
+    terminal.type(f"/image {image}\r")
+    terminal.shows("[two words.png] >", times=2)
+    terminal.type("/detach\r")
+    terminal.shows("The next question is about no files.")
     terminal.type("/new\r")
     terminal.shows("A new conversation.")
     terminal.type("Hello?\r")
