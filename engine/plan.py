@@ -4,7 +4,7 @@ A step has no prefill or decode phase. Each chunk holds the next tokens of one s
 token.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
@@ -128,8 +128,7 @@ class Encode:
         return self.content
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SequenceChunk:
+class SequenceChunk(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens of one sequence that this step computes."""
 
     sequence_id: int
@@ -137,8 +136,9 @@ class SequenceChunk:
     """Index in the sequence of the first of `token_ids`. The KV of all tokens before it is in the cache."""
     token_ids: tuple[int, ...]
     """The last one may be PENDING_TOKEN_ID."""
-    block_table: tuple[int, ...]
-    """Ids of the blocks for tokens 0 to start + len(token_ids) - 1, in order. There may be more."""
+    block_table: Sequence[int]
+    """Ids of the blocks for tokens 0 to start + len(token_ids) - 1, in order. There may be more, and more may be
+    appended later, to the same list; it never changes otherwise."""
     samples: bool
     """The chunk reaches the end of the sequence, and a token is sampled from the logits of its last token."""
     num_draft_tokens: int = 0
@@ -164,8 +164,7 @@ class StepPlan:
         return sum(len(chunk.token_ids) for chunk in self.chunks)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A token sampled for one sequence."""
 
     token_id: int

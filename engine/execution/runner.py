@@ -120,6 +120,7 @@ class ModelRunner:
         self._recorded = recorded
         self._draw_tokens = draw_tokens
         self._sequences: dict[int, RunningSequence] = {}
+        self._prompt_readers: set[int] = set()  # sequences that pool, or whose prompts are scored
         # The tokens that the last step sampled on the device, int64 [rows], and the row of each sequence. Other ranks
         # do not have the tensor.
         self._last_sampled: Tensor | None = None
@@ -158,8 +159,11 @@ class ModelRunner:
     def _launch(self, plan: StepPlan) -> InFlightStep:
         for sequence_id in plan.ended:
             self._sequences.pop(sequence_id, None)
+            self._prompt_readers.discard(sequence_id)
         for start in plan.started:
-            self._sequences[start.sequence_id] = self._begin(start)
+            sequence = self._sequences[start.sequence_id] = self._begin(start)
+            if sequence.pooler is not None or sequence.scorer is not None:
+                self._prompt_readers.add(start.sequence_id)
         for key in plan.evicted:
             self._encoder_outputs.pop(key, None)
         if not plan.encode:
@@ -172,6 +176,8 @@ class ModelRunner:
         if not plan.chunks:
             return CompletedStep(StepResult())
         batch = self._make_batch(plan.chunks)
+        if not self._prompt_readers:
+            return self._sample(plan.chunks, self._compute(batch))
         poolers, scorers = self._poolers(plan.chunks), self._scorers(plan.chunks)
         if not poolers and not scorers:
             return self._sample(plan.chunks, self._compute(batch))

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import msgspec
+
 from glimpse.engine.plan import Embeddings, Encode, StepPlan
 from glimpse.engine.sampling_params import SamplingParams
 
@@ -44,5 +46,5 @@ def _without_results(plan: StepPlan) -> StepPlan:
     return replace(
         plan,
         started=tuple(replace(start, sampling=SamplingParams(), pooling=None) for start in plan.started),
-        chunks=tuple(replace(chunk, samples=False, num_draft_tokens=0) for chunk in plan.chunks),
+        chunks=tuple(msgspec.structs.replace(chunk, samples=False, num_draft_tokens=0) for chunk in plan.chunks),
     )

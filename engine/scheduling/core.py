@@ -160,6 +160,8 @@ class Core:
             return _error_event(sequence.request_id, outcome.error, sequence)
         is_first = sequence.num_generated == len(samples)
         finish = _finish_reason(sequence) if outcome.embedding is None else FinishReason.STOP
+        if finish is None and not is_first and samples[0].logprob is None:  # nearly always
+            return TokenEvent(request_id=sequence.request_id, token_ids=[sample.token_id for sample in samples])
         if finish is not None:
             self._end(sequence)
         return TokenEvent(
@@ -196,6 +198,7 @@ class Core:
             num_prompt_tokens=sum(
                 max(0, min(chunk.start + len(chunk.token_ids), sequence.num_prompt_tokens) - chunk.start)
                 for sequence, chunk in zip(scheduled.sequences, scheduled.plan.chunks, strict=True)
+                if chunk.start < sequence.num_prompt_tokens
             ),
             num_generated_tokens=step.num_generated_tokens,
             num_cached_tokens=scheduled.num_cached_tokens,
@@ -209,10 +212,11 @@ class Core:
 
 
 def _finish_reason(sequence: Sequence) -> FinishReason | None:
-    # The sampler already bans end tokens before `min_tokens`; the core does not rely on it. A grammar may end earlier.
-    min_tokens = 0 if sequence.is_constrained else sequence.sampling.min_tokens
-    if sequence.token_ids[-1] in sequence.end_token_ids and sequence.num_generated > min_tokens:
-        return FinishReason.STOP
+    if sequence.token_ids[-1] in sequence.end_token_ids:
+        # The sampler bans end tokens before `min_tokens`; the core does not rely on it. A grammar may end earlier.
+        min_tokens = 0 if sequence.is_constrained else sequence.sampling.min_tokens
+        if sequence.num_generated > min_tokens:
+            return FinishReason.STOP
     return FinishReason.LENGTH if sequence.is_complete else None
 
 

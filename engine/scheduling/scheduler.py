@@ -25,6 +25,7 @@ class Scheduler:
         self._planner = StepPlanner(limits, self._state)
         self.block_pool = self._state.block_pool
         self.encoder_cache = self._state.encoder_cache
+        self._block_size = limits.block_size
         self._ended: dict[int, None] = {}  # ids of sequences that the next plan makes the runner forget
 
     @property
@@ -96,9 +97,12 @@ class Scheduler:
         """
         for sequence, chunk in zip(scheduled.sequences, scheduled.plan.chunks, strict=True):
             # The sequence has the accepted draft tokens; the KV of the others is overwritten later.
-            sequence.num_computed_tokens = min(chunk.start + len(chunk.token_ids), sequence.num_tokens)
-            self._state.prefix_cache.register_blocks(sequence, first_token=chunk.start)
-            self.encoder_cache.advance(sequence, first_token=chunk.start)
+            start, end = chunk.start, min(chunk.start + len(chunk.token_ids), len(sequence.token_ids))
+            sequence.num_computed_tokens = end
+            if start // self._block_size < end // self._block_size:
+                self._state.prefix_cache.register_blocks(sequence, first_token=start)
+            if start < sequence.num_prompt_tokens:
+                self.encoder_cache.advance(sequence, first_token=start)
 
     def observe(self, scheduled: ScheduledStep, seconds: float) -> None:
         """Records how long a step took."""

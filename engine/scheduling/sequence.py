@@ -107,6 +107,10 @@ class Sequence:
     """The runner knows it."""
     has_ended: bool = False
     """It was removed from the scheduler. Results that arrive later are discarded."""
+    _samples_on_host: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._samples_on_host = self.sampling.needs_host_sampling
 
     @property
     def num_tokens(self) -> int:
@@ -132,12 +136,12 @@ class Sequence:
     @property
     def is_complete(self) -> bool:
         """It has all the tokens that it may have, even if the last is still pending."""
-        return self.num_generated >= self.max_tokens
+        return len(self.token_ids) - self.num_prompt_tokens >= self.max_tokens
 
     @property
     def needs_host_sampling(self) -> bool:
         """The next token does not depend on the model's logits alone."""
-        return self.sampling.needs_host_sampling or self.grammar_start is not None
+        return self._samples_on_host or self.grammar_start is not None
 
     @property
     def is_constrained(self) -> bool:
@@ -148,7 +152,12 @@ class Sequence:
     @property
     def decodes(self) -> bool:
         """It needs a single token computed, and a token follows."""
-        return self.num_uncomputed_tokens == 1 and not self.is_complete and self.pooling is None
+        num_tokens = len(self.token_ids)  # written out: called for each sequence in each step
+        return (
+            num_tokens - self.num_computed_tokens == 1
+            and num_tokens - self.num_prompt_tokens < self.max_tokens
+            and self.pooling is None
+        )
 
     @property
     def needs_all_states(self) -> bool:
@@ -185,8 +194,10 @@ class Sequence:
 
     def append_token(self, token_id: int) -> None:
         """Appends a generated token, or replaces the pending one with it."""
-        self.drop_pending_token()
-        self.token_ids.append(token_id)
+        if self.token_ids[-1] == PENDING_TOKEN_ID:
+            self.token_ids[-1] = token_id
+        else:
+            self.token_ids.append(token_id)
 
     def triggers_grammar(self, token_ids: Iterable[int]) -> bool:
         """Reads the last generated tokens. Returns True if the last one triggers the grammar, once for an answer."""

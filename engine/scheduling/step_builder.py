@@ -89,15 +89,19 @@ class StepBuilder:
             sequence.started = True
             self.started.append(_start_of(sequence))
         start = sequence.num_computed_tokens
-        self.num_tokens_left -= end - start + len(draft_token_ids)
+        num_tokens = end - start + len(draft_token_ids)
+        is_single = num_tokens == 1  # a decode
+        self.num_tokens_left -= num_tokens
         self.sequences.append(sequence)
         self.chunks.append(
             SequenceChunk(
                 sequence_id=sequence.sequence_id,
                 start=start,
-                token_ids=(*sequence.token_ids[start:end], *draft_token_ids),
-                block_table=tuple(sequence.block_table),
-                samples=end == sequence.num_tokens and sequence.pooling is None,
+                token_ids=(sequence.token_ids[start],)
+                if is_single
+                else (*sequence.token_ids[start:end], *draft_token_ids),
+                block_table=sequence.block_table,
+                samples=end == len(sequence.token_ids) and sequence.pooling is None,
                 num_draft_tokens=len(draft_token_ids),
             )
         )

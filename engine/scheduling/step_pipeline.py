@@ -14,7 +14,9 @@ import logging
 from collections.abc import Callable
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from typing import NoReturn, Protocol, TypeAlias
+
+import msgspec
 
 from glimpse.engine.errors import EngineError, EngineErrorCode, OutOfDeviceMemoryError
 from glimpse.engine.plan import CompletedStep, InFlightStep, PromptScore, Sample, StepPlan, StepResult
@@ -39,8 +41,7 @@ class Runner(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SequenceOutcome:
+class SequenceOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a step brought to one sequence."""
 
     sequence: Sequence
@@ -52,6 +53,10 @@ class SequenceOutcome:
     """Of a sequence that pools and whose prompt is computed, float32 and little-endian."""
     error: EngineError | None = None
     """Why the sequence must end. Its samples do not count."""
+
+
+_Sampled: TypeAlias = tuple[Sequence, list[Sample]]
+"""A sequence and its new tokens: the accepted draft tokens, and the one sampled after them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +126,7 @@ class StepPipeline:
         waits_since = self._clock()
         try:
             result = step.in_flight.result()
-            samples = _new_samples(step.scheduled.plan, result)
+            sampled = _new_samples(step.scheduled, result)
             embedded = _new_embeddings(step.scheduled, result)
         except Exception as error:
             _logger.exception("a step of %d sequences failed", len(step.scheduled.sequences))
@@ -131,13 +136,13 @@ class StepPipeline:
         # The time to launch the next step is that step's, although this one's results wait for it.
         own_seconds = step.launch_seconds + self._last_finished_at - waits_since
         _count_encoding(step.scheduled, result.encode_seconds)
-        num_generated_tokens = sum(map(len, samples.values()))
+        num_generated_tokens = sum(len(own) for _, own in sampled)
         return StepOutcome(
-            outcomes=[*self._complete(step, samples, result, own_seconds), *embedded],
+            outcomes=[*self._complete(step, sampled, result, own_seconds), *embedded],
             seconds=seconds,
             scheduled=step.scheduled,
             num_generated_tokens=num_generated_tokens,
-            num_accepted_tokens=num_generated_tokens - len(samples),
+            num_accepted_tokens=num_generated_tokens - len(sampled),
         )
 
     def drain(self) -> None:
@@ -177,8 +182,9 @@ class StepPipeline:
 
     def _without_discarded(self, ahead: _LaunchedStep) -> _LaunchedStep:
         """Drops the sequences that have ended since the launch and those that were mispredicted."""
+        discarded = self._mispredicted
         wanted = [
-            not sequence.has_ended and sequence.sequence_id not in self._mispredicted
+            not sequence.has_ended and (not discarded or sequence.sequence_id not in discarded)
             for sequence in ahead.scheduled.sequences
         ]
         if not all(wanted):
@@ -199,14 +205,9 @@ class StepPipeline:
         )
 
     def _complete(
-        self, step: _LaunchedStep, samples: dict[int, list[Sample]], result: StepResult, seconds: float
+        self, step: _LaunchedStep, sampled: Many[_Sampled], result: StepResult, seconds: float
     ) -> list[SequenceOutcome]:
         """Gives each sequence its new tokens."""
-        sampled = [
-            (sequence, samples[sequence.sequence_id])
-            for sequence in step.scheduled.sequences
-            if sequence.sequence_id in samples
-        ]
         if not step.is_completed:
             for sequence, own in sampled:
                 sequence.token_ids += (sample.token_id for sample in own[:-1])
@@ -216,7 +217,11 @@ class StepPipeline:
         if not self._is_hidden(step):
             self._scheduler.observe(step.scheduled, seconds)
         # Sequences without a sample in this step were dropped from it: their misprediction does not affect `_ahead`.
-        self._mispredicted = (result.mispredicted & samples.keys()) | self._begin_grammars(sampled)
+        self._mispredicted = self._begin_grammars(sampled)
+        if result.mispredicted:
+            self._mispredicted |= result.mispredicted.intersection(sequence.sequence_id for sequence, _ in sampled)
+        if not result.prompt_scores and not result.failed:
+            return [SequenceOutcome(sequence=sequence, samples=own) for sequence, own in sampled]
         return [
             SequenceOutcome(
                 sequence=sequence,
@@ -227,10 +232,12 @@ class StepPipeline:
             for sequence, own in sampled
         ]
 
-    def _begin_grammars(self, sampled: Many[tuple[Sequence, list[Sample]]]) -> frozenset[int]:
+    def _begin_grammars(self, sampled: Many[_Sampled]) -> frozenset[int]:
         """Begins the grammars that the new tokens have triggered, and returns the ids of their sequences."""
         triggered = [
-            sequence for sequence, own in sampled if sequence.triggers_grammar(sample.token_id for sample in own)
+            sequence
+            for sequence, own in sampled
+            if sequence.trigger is not None and sequence.triggers_grammar(sample.token_id for sample in own)
         ]
         for sequence in triggered:
             self._scheduler.restart_in_runner(sequence)
@@ -308,14 +315,17 @@ def _new_embeddings(scheduled: ScheduledStep, result: StepResult) -> list[Sequen
     ]
 
 
-def _new_samples(plan: StepPlan, result: StepResult) -> dict[int, list[Sample]]:
-    """Sequence id → its new tokens, for each chunk that samples.
+def _new_samples(scheduled: ScheduledStep, result: StepResult) -> list[_Sampled]:
+    """Returns each sequence whose chunk samples, and its new tokens.
 
     Raises:
         KeyError: the runner sampled nothing for one of them.
     """
-    return {
-        chunk.sequence_id: [*result.accepted.get(chunk.sequence_id, ()), result.samples[chunk.sequence_id]]
-        for chunk in plan.chunks
+    samples, accepted = result.samples, result.accepted
+    return [
+        (sequence, [*accepted.get(chunk.sequence_id, ()), samples[chunk.sequence_id]])
+        if accepted
+        else (sequence, [samples[chunk.sequence_id]])
+        for sequence, chunk in zip(scheduled.sequences, scheduled.plan.chunks, strict=True)
         if chunk.samples
-    }
+    ]

@@ -134,9 +134,13 @@ class StepPlanner:
         """Continues the running sequences. With several clients, prompts are left for later and returned."""
         prompts: list[Sequence] = []
         for sequence in tuple(self._state.running):
-            if not sequence.is_running or sequence.is_complete or sequence in builder.left_out:
+            if not sequence.is_running or sequence in builder.left_out:
                 continue
-            if sequence.decodes or self._state.queue.has_one_client:
+            if sequence.decodes:
+                self._decode(sequence, builder)
+            elif sequence.is_complete:
+                continue
+            elif self._state.queue.has_one_client:
                 self._continue(sequence, builder)
             else:
                 prompts.append(sequence)
@@ -150,13 +154,22 @@ class StepPlanner:
                 self._continue(sequence, builder)
 
     def _continue(self, sequence: Sequence, builder: StepBuilder) -> None:
-        decodes = sequence.decodes
-        builder.num_decodes_left -= decodes
-        num_tokens = 1 if decodes else builder.num_free_tokens
-        end = self._schedulable_end(sequence, sequence.num_computed_tokens, num_tokens, builder)
+        """Continues a prompt, as far as the step has tokens left for it."""
+        end = self._schedulable_end(sequence, sequence.num_computed_tokens, builder.num_free_tokens, builder)
         if end > sequence.num_computed_tokens and self._make_room(sequence, end, builder):
-            draft_token_ids = self._propose(sequence, builder) if decodes else ()
-            self._plan_until(sequence, end, builder, draft_token_ids=draft_token_ids, is_prompt=not decodes)
+            self._plan_until(sequence, end, builder, is_prompt=True)
+
+    def _decode(self, sequence: Sequence, builder: StepBuilder) -> None:
+        """Plans the next token of a sequence, and draft tokens after it."""
+        builder.num_decodes_left -= 1
+        start = sequence.num_computed_tokens
+        end = start + 1
+        # A generated token belongs to no medium.
+        if start < sequence.num_prompt_tokens and self._schedulable_end(sequence, start, 1, builder) == start:
+            return
+        if self._make_room(sequence, end, builder):
+            draft_token_ids = self._propose(sequence, builder) if builder.num_draft_tokens else ()
+            self._plan_until(sequence, end, builder, draft_token_ids=draft_token_ids, is_prompt=False)
 
     def _schedulable_end(self, sequence: Sequence, start: int, num_tokens: int, builder: StepBuilder) -> int:
         """Where the tokens end that the step can compute from `start` on, at most `num_tokens`. Plans their media."""
@@ -191,17 +204,18 @@ class StepPlanner:
         is_prompt: bool,
     ) -> None:
         """Plans the uncomputed tokens of a running sequence before `end`. `is_prompt`: the prefill budget pays them."""
-        num_tokens = end - sequence.num_computed_tokens
+        start = sequence.num_computed_tokens
         self._state.block_tables.extend(sequence, end + len(draft_token_ids))
         if end > sequence.num_served_tokens:
             sequence.flow.client.service += end - sequence.num_served_tokens
             sequence.num_served_tokens = end
         builder.add(sequence, end, draft_token_ids)
-        known_end = min(end, sequence.num_known_tokens)
-        builder.hashes_in_progress |= self._state.prefix_cache.hashes(sequence, sequence.num_computed_tokens, known_end)
+        if start // self._block_size < end // self._block_size:
+            known_end = min(end, sequence.num_known_tokens)
+            builder.hashes_in_progress |= self._state.prefix_cache.hashes(sequence, start, known_end)
         if is_prompt:
-            builder.num_prompt_tokens += num_tokens
-            builder.num_prompt_tokens_left -= num_tokens
+            builder.num_prompt_tokens += end - start
+            builder.num_prompt_tokens_left -= end - start
             self._decode_turns.append(sequence)
 
     def _make_room(self, sequence: Sequence, end: int, builder: StepBuilder) -> bool:

@@ -13,6 +13,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+import msgspec
+
 from glimpse.engine.errors import OutOfDeviceMemoryError
 from glimpse.engine.plan import PENDING_TOKEN_ID, MediaSpan, Sample, SequenceChunk, SequenceStart, StepPlan, StepResult
 from glimpse.engine.pooling_params import PoolingMode, PoolingParams
@@ -254,7 +256,7 @@ class CheckingRunner:
         sequence = self.sequences[chunk.sequence_id]
         if chunk.sequence_id in mispredictions:
             sequence.token_ids[-1] = mispredictions[chunk.sequence_id][0]
-        return replace(chunk, token_ids=(*chunk.token_ids[:-1], sequence.token_ids[-1]))
+        return msgspec.structs.replace(chunk, token_ids=(*chunk.token_ids[:-1], sequence.token_ids[-1]))
 
     def _take_back(self, sequence_id: int, sampled: int, chunks: Many[SequenceChunk]) -> None:
         """Takes back what was computed from a mispredicted token."""

@@ -34,9 +34,13 @@ class BlockTables:
         sequence.num_computed_tokens = len(matched) * self._block_size
 
     def extend(self, sequence: Sequence, end: int) -> None:
-        """Gives a sequence the blocks that it lacks for its tokens before `end`. They must be free."""
-        for _ in range(self.num_missing(sequence, end)):
-            sequence.block_table.append(self._pool.allocate())
+        """Gives a sequence the blocks that it lacks for its tokens before `end`. They must be free.
+
+        Plans refer to the list of its blocks: it is only ever appended to, until another one replaces it.
+        """
+        block_table = sequence.block_table
+        while end > len(block_table) * self._block_size:
+            block_table.append(self._pool.allocate())
 
     def release(self, sequence: Sequence) -> None:
         """Frees all blocks of a sequence. Nothing of it is computed any more."""
