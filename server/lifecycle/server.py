@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -13,6 +14,8 @@ from glimpse.server.lifecycle.build_media import MediaComponents
 from glimpse.server.rpc.stopping import OpenRpcs
 from glimpse.server.services.health import Health
 from glimpse.server.telemetry.metrics_server import MetricsServer
+
+_logger = logging.getLogger(__name__)
 
 _BEGIN_SECONDS = 0.2
 """Time for calls that gRPC has received to begin: it would cancel them without a status when it closes its port."""
@@ -47,6 +50,8 @@ class Server:
         self._health = health
         self._open_rpcs = open_rpcs
         self._watches = watches
+        for watch in watches:
+            watch.add_done_callback(_report_failure)
         self._loading = asyncio.create_task(engine.start())
 
     async def ready(self) -> Ready:
@@ -86,3 +91,9 @@ class Server:
         await asyncio.gather(self._loading, *self._watches, return_exceptions=True)
         await self._media.close()
         await asyncio.to_thread(self._metrics_server.close)
+
+
+def _report_failure(watch: asyncio.Task[None]) -> None:
+    """Logs why a watch ended, which goes on until it is cancelled. The server serves without it."""
+    if not watch.cancelled() and (error := watch.exception()) is not None:
+        _logger.error("a watch of the server failed; what it watched stays as it is", exc_info=error)
