@@ -25,29 +25,29 @@ def grpc_routes(*, by_key: bool, max_pause: str) -> list[dict[str, Any]]:
         by_key: whether requests with a key have a cluster of their own.
         max_pause: how long a body may pause while Envoy holds its beginning; then the answer is 408.
     """
-    rest = {"match": _match(_IS_GRPC), "route": {"cluster": BY_LOAD, **_NO_TIMEOUT}}
+    others = {"match": _match(_IS_GRPC), "route": {"cluster": BY_LOAD, **_NO_TIMEOUT}}
     if not by_key:
-        return [rest]
+        return [others]
     hashed = _hashed()
     return [
         {"match": _match(_IS_GRPC, _HAS_NONE), "route": {"cluster": BY_LOAD, **_NO_TIMEOUT}},
         {"match": _match(_IS_GRPC, _HAS_KEY), "route": hashed},
         *(_asking({"path": path, "headers": [_IS_GRPC]}, max_pause) for path in affinity.grpc_paths()),
-        rest,
+        others,
     ]
 
 
 def connect_routes(*, by_key: bool, max_pause: str) -> list[dict[str, Any]]:
     """Returns the routes of requests in Connect's protocol, which become gRPC there. Arguments as of `grpc_routes`."""
     match = {"prefix": connect.PATH_PREFIX, "headers": connect.HEADERS}
-    rest = connect.turned_on({"match": match, "route": {"cluster": BY_LOAD, **_NO_TIMEOUT}})
+    others = connect.turned_on({"match": match, "route": {"cluster": BY_LOAD, **_NO_TIMEOUT}})
     if not by_key:
-        return [rest]
+        return [others]
     keyed = [{"path": path, "headers": connect.HEADERS} for path in affinity.grpc_paths()]
     return [
         connect.turned_on({"match": match | {"headers": [*connect.HEADERS, _HAS_KEY]}, "route": _hashed()}),
         *(connect.turned_on(_asking(each, max_pause)) for each in keyed),
-        rest,
+        others,
     ]
 
 

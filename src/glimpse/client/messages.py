@@ -2,13 +2,12 @@
 
 import io
 import os
-import struct
-import zlib
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
+from glimpse.client.png import GREY, RGB, RGBA, encode_png
 from glimpse.v1 import content_pb2, media_pb2
 
 if TYPE_CHECKING:
@@ -18,9 +17,8 @@ if TYPE_CHECKING:
 
 _URL_SCHEMES = ("http://", "https://", "data:", "file://")
 _PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16"})
-_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_PNG_COLOUR_TYPES = {3: 2, 4: 6}
-"""By channels: RGB and RGBA."""
+_COLOUR_TYPES = {3: RGB, 4: RGBA}
+"""By channels."""
 
 File: TypeAlias = "str | os.PathLike[str] | bytes | media_pb2.Media"
 """A media file: a path, a URL (http, https, data or file), its bytes, or an upload (`Client.upload`)."""
@@ -60,7 +58,7 @@ class Video:
     `uuid` of a video that the server has cached."""
     _: KW_ONLY
     fps: float | None = None
-    """Frames sampled per second. Default 1. For given frames, their rate."""
+    """Frames sampled per second. Default: the model family's, 1 for most. For given frames, their rate."""
     num_frames: int | None = None
     """Number of frames sampled, evenly spaced. Excludes the `fps` of a file."""
     max_frames: int | None = None
@@ -136,18 +134,14 @@ def read_file(source: "ImageFile") -> bytes:
 
 
 def _encode_array(array: "npt.NDArray[np.uint8]") -> bytes:
-    """Returns an image as PNG, without filters. Raises TypeError for another type or shape."""
+    """Returns an image as PNG. Raises TypeError for another type or shape."""
     channels = array.shape[-1] if array.ndim == 3 else 1
-    if array.dtype != "uint8" or array.ndim not in (2, 3) or (array.ndim == 3 and channels not in _PNG_COLOUR_TYPES):
+    if array.dtype != "uint8" or array.ndim not in (2, 3) or (array.ndim == 3 and channels not in _COLOUR_TYPES):
         shape = "[height, width, 3 or 4] or [height, width]"
         raise TypeError(f"'source': expected a uint8 array {shape}, got {array.dtype} {list(array.shape)}")
     height, width = array.shape[:2]
-    header = struct.pack(">2I5B", width, height, 8, 0 if array.ndim == 2 else _PNG_COLOUR_TYPES[channels], 0, 0, 0)
-    rows = b"".join(b"\0" + row.tobytes() for row in array)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 1)), (b"IEND", b""))
-    return _PNG_SIGNATURE + b"".join(
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
-    )
+    colour_type = GREY if array.ndim == 2 else _COLOUR_TYPES[channels]
+    return encode_png((row.tobytes() for row in array), width=width, height=height, colour_type=colour_type)
 
 
 def _encode_png(image: "PillowImage") -> bytes:
