@@ -93,6 +93,7 @@ def usage_text(
     target: str,
     reads_images: bool = True,
     uses_tls: bool = False,
+    needs_certificate: bool = False,
     needs_key: bool = False,
 ) -> str:
     """Returns commands to copy, those whose programs are installed; `glimpse chat` always is.
@@ -103,11 +104,13 @@ def usage_text(
         target: HOST:PORT for gRPC.
         reads_images: whether the examples ask about one.
         uses_tls: only `glimpse chat` is shown, with a place for the CA, which is not known here.
+        needs_certificate: with TLS, clients need a certificate of their own too: the command has places for it.
         needs_key: only `glimpse chat` is shown, with a place for an API key.
     """
     examples = _IMAGE if reads_images else _TEXT
     flags = "" if target == DEFAULT_TARGET else f" --target {target}"
     places = [("CA.pem", "the CA that signed the certificate")] if uses_tls else []
+    places += [("CLIENT.pem", "your certificate"), ("CLIENT.key", "its private key")] if needs_certificate else []
     places += [("KEY", "an API key")] if needs_key else []
     values = {
         "question": examples.question,
@@ -117,7 +120,9 @@ def usage_text(
         "model": model,
         "url": http_url,
         "target": target,
-        "flags": flags + " --tls-ca CA.pem" * uses_tls,
+        "flags": flags
+        + " --tls-ca CA.pem" * uses_tls
+        + " --tls-certificate CLIENT.pem --tls-key CLIENT.key" * needs_certificate,
     }
     if places:
         meanings = ", ".join(f"{place} is {meaning}" for place, meaning in places)

@@ -78,6 +78,7 @@ def _serve(settings: Settings, http_port: int | None, gateway_flags: Sequence[st
             target=target,
             reads_images="image" in checkpoint.model.placeholder_ids,
             uses_tls=settings.listen.tls_certificate is not None,
+            needs_certificate=settings.listen.tls_client_ca is not None,
             needs_key=settings.access.api_keys is not None or settings.access.jwt_jwks is not None,
         )
         print(text, flush=True)

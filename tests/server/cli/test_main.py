@@ -209,6 +209,10 @@ def test_prints_only_examples_whose_programs_are_installed(monkeypatch: pytest.M
 def test_prints_what_clients_of_a_server_with_tls_need() -> None:
     text = usage_text(model="m", http_url=None, target="127.0.0.1:6000", uses_tls=True)
     assert text.endswith("--target 127.0.0.1:6000 --tls-ca CA.pem")
+    text = usage_text(model="m", http_url=None, target="127.0.0.1:6000", uses_tls=True, needs_certificate=True)
+    title, command = text.split("\n\n")
+    assert "CLIENT.pem is your certificate, CLIENT.key is its private key" in title
+    assert command.endswith("--tls-ca CA.pem --tls-certificate CLIENT.pem --tls-key CLIENT.key")
 
 
 def test_prints_what_clients_need_that_must_have_a_key() -> None:
