@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from glimpse.gateway.run import Envoy, GatewayError
 from tests.e2e.stack import free_ports
 from tests.gateway.backend import Backend, Context, Requests, event, start_backend
 from tests.gateway.conftest import ANY_PORT
+from tests.server.serving import children
 
 CHAT = "/v1/chat/completions"
 
@@ -146,7 +146,7 @@ async def test_answers_are_finished_whether_or_not_it_knows_that_envoy_serves() 
     (port,) = free_ports(1)
     command = (sys.executable, "-m", "glimpse.gateway", "run", f"--listen=127.0.0.1:{port}")
     process = await asyncio.create_subprocess_exec(*command, f"--upstream={backend.address}")
-    while not await asyncio.to_thread(children, process.pid):
+    while not await asyncio.to_thread(children, process.pid, "envoy"):
         assert process.returncode is None
     process.send_signal(signal.SIGSTOP)
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
@@ -169,10 +169,6 @@ async def health_of(session: aiohttp.ClientSession) -> int:
                     return answer.status
             except aiohttp.ClientConnectionError:
                 await asyncio.sleep(0.02)
-
-
-def children(pid: int) -> str:
-    return subprocess.run(["ps", "--ppid", str(pid), "-o", "pid="], capture_output=True, text=True, check=False).stdout
 
 
 async def test_second_signal_stops_at_once() -> None:

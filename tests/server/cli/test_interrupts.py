@@ -9,7 +9,7 @@ import pytest
 
 from glimpse.interrupts import INTERRUPTED
 from tests.e2e.stack import free_ports
-from tests.server.serving import ROOT
+from tests.server.serving import ROOT, children
 
 AT_IMPORT = """
 import os, signal, sys
@@ -72,7 +72,7 @@ def test_the_gateway_ends_quietly_while_envoy_starts() -> None:
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "glimpse.gateway", "run", f"--listen=127.0.0.1:{port}"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        while not children(process.pid) and process.poll() is None:
+        while not children(process.pid, "envoy") and process.poll() is None:
             pass
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=60)
@@ -83,6 +83,7 @@ def test_a_question_ends_quietly_while_it_waits_for_its_answer() -> None:
     """Its server takes the connection and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         target = f"--target=127.0.0.1:{server.getsockname()[1]}"
+        server.settimeout(60)
         command = [sys.executable, "-m", "glimpse", "chat", "Hello", target]
         with subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -92,7 +93,3 @@ def test_a_question_ends_quietly_while_it_waits_for_its_answer() -> None:
                 process.send_signal(signal.SIGINT)
                 output, _ = process.communicate(timeout=60)
     assert (process.returncode, output) == (INTERRUPTED, "")
-
-
-def children(pid: int) -> str:
-    return subprocess.run(["ps", "--ppid", str(pid), "-o", "pid="], capture_output=True, text=True, check=False).stdout
