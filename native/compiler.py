@@ -163,7 +163,7 @@ def compile_object(sources: Sources, source: Path, folder: Path, *, compiler: st
     flags = [*sources.flags, "-iquote", str(sources.folder)]
     if is_clang:
         translated = folder / source.name
-        translated.write_text(_for_clang(source))
+        translated.write_text(_for_clang(source), encoding="utf-8")
         source, flags = translated, [*flags, "-Wno-unknown-attributes", "-Wno-unknown-warning-option"]
     _run([compiler, *flags, "-c", str(source), "-o", str(compiled)])
     return compiled
@@ -175,7 +175,7 @@ def _for_clang(source: Path) -> str:
     clang ignores `#pragma GCC target`. Flags such as -mavx2 would also apply to the standard library's inline
     functions, which the linker may then take for processors without these instructions.
     """
-    text = source.read_text()
+    text = source.read_text(encoding="utf-8")
     selected = re.compile(r'^#pragma GCC target\((".*")\)$', re.MULTILINE)
     begin = r"#pragma clang attribute push(__attribute__((target(\1))), apply_to = function)"
     text, count = selected.subn(begin, text)

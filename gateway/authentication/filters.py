@@ -67,7 +67,7 @@ def http_filters(authentication: Authentication) -> list[dict[str, Any]]:
     """Returns the filters, in their order; none if everyone may call."""
     if not authentication.is_on:
         return []
-    script = {"inline_string": _SCRIPT.read_text()}
+    script = {"inline_string": _SCRIPT.read_text(encoding="utf-8")}
     check = {"name": FILTER, "typed_config": {"@type": f"{_LUA}Lua", "default_source_code": script}}
     return [check] if authentication.tokens is None else [token_filter(authentication.tokens), check]
 

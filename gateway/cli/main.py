@@ -6,6 +6,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -31,6 +32,8 @@ from glimpse.gateway.health import is_serving
 from glimpse.gateway.run import LIMITS_HERE, Envoy, GatewayError
 from glimpse.gateway.tls import NO_UPSTREAM_TLS, UpstreamTls
 from glimpse.interrupts import INTERRUPTED
+from glimpse.native.open_files import OpenFilesError
+from glimpse.standard_streams import announce
 
 _ADMIN = Address(host="127.0.0.1", port=9901)
 # One worker handles tens of thousands of events per second; the other cores are for the model.
@@ -58,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         reason = explain_flags(error) if isinstance(error, CycloptsError) else error
         print(f"glimpse gateway: {reason}", file=sys.stderr)
         sys.exit(_USAGE_STATUS)
-    except GatewayError as error:
+    except (GatewayError, OpenFilesError) as error:
         sys.exit(f"glimpse gateway: {error}")
 
 
@@ -184,10 +187,11 @@ async def _serve(envoy: Envoy, *, end_with_parent: bool, ready_descriptor: int |
 
 def _announce(line: str, descriptor: int | None) -> None:
     if descriptor is None:
-        print(line, flush=True)
-    else:
+        announce(line)
+        return
+    with suppress(BrokenPipeError):  # the parent has ended, and so does this process in a moment
         os.write(descriptor, f"{line}\n".encode())
-        os.close(descriptor)
+    os.close(descriptor)
 
 
 async def _orphaned(parent: int) -> None:

@@ -61,7 +61,7 @@ def turn_on() -> dict[str, Any]:
 def key_listener() -> dict[str, Any]:
     """Returns the listener inside Envoy that answers with a request's key."""
     lua = "type.googleapis.com/envoy.extensions.filters.http.lua.v3"
-    script = {"@type": f"{lua}.Lua", "default_source_code": {"inline_string": _SCRIPT.read_text()}}
+    script = {"@type": f"{lua}.Lua", "default_source_code": {"inline_string": _SCRIPT.read_text(encoding="utf-8")}}
     router = {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}
     host = {
         "name": _LISTENER,

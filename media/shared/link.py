@@ -28,6 +28,8 @@ COMMAND_SECONDS = 2.0
 """Default limit on one command, which transfers at most a chunk."""
 PROBE_SECONDS = 1.0
 """Pause between two probes while Redis answers."""
+REFUSAL_SECONDS = 60.0
+"""Pause between two lines of the log about commands that Redis refuses for the same reason."""
 _MIN_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 0.1, 5.0
 """Pauses between two attempts to reconnect: doubled each time, less up to a half at random."""
 _MAX_COMMANDS = 8
@@ -71,6 +73,8 @@ class RedisLink:
         self._lost = asyncio.Event()
         self._tried = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
+        self._refused: dict[str, float] = {}
+        """By the type of a refusal, when it was last logged: time of the event loop."""
 
     async def start(self) -> None:
         """Connects, and keeps connecting in the background. Returns after the first attempt, whether it succeeded."""
@@ -98,10 +102,17 @@ class RedisLink:
             reason = _describe(error)
         except RedisError as error:
             # The connection works, but not this command: no memory left, or no permission.
-            _logger.warning("the %s refused a command: %s", self._name, _describe(error))
+            self._log_refusal(error)
             raise StoreUnavailableError from None
         self._change(is_available=False, reason=reason)
         raise StoreUnavailableError
+
+    def _log_refusal(self, error: RedisError) -> None:
+        """Logs why commands are refused, once a minute: each request has some."""
+        kind, now = type(error).__name__, asyncio.get_running_loop().time()
+        if now - self._refused.get(kind, -REFUSAL_SECONDS) >= REFUSAL_SECONDS:
+            self._refused[kind] = now
+            _logger.warning("the %s refuses commands: %s", self._name, _describe(error))
 
     async def _keep_connected(self) -> None:
         backoff_seconds = _MIN_BACKOFF_SECONDS

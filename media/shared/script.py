@@ -15,7 +15,7 @@ class Script:
 
     def __init__(self, name: str, package: str | None = __package__) -> None:
         """`name`: of the file in the folder of `package`, without its ending."""
-        self._text = resources.files(package or "").joinpath(f"{name}.lua").read_text()
+        self._text = resources.files(package or "").joinpath(f"{name}.lua").read_text(encoding="utf-8")
         # Redis' name for a script.
         self._sha = hashlib.sha1(self._text.encode(), usedforsecurity=False).hexdigest()
 

@@ -12,6 +12,7 @@ from glimpse.engine.cpu_policy import MAX_FEW_PROCESSORS, use_batch_policy
 from glimpse.engine.errors import CheckpointError, EngineError
 from glimpse.engine.protocol import Ready
 from glimpse.interrupts import INTERRUPTED
+from glimpse.native.open_files import OpenFilesError, allow_files
 from glimpse.native.processors import num_processors
 from glimpse.server.cli.console import LoadingProgress, ready_text
 from glimpse.server.cli.examples import usage_text
@@ -26,6 +27,7 @@ from glimpse.server.lifecycle.run import run
 from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
 from glimpse.server.lifecycle.tls import TlsError
 from glimpse.server.settings import Settings
+from glimpse.standard_streams import announce
 
 
 def run_server(settings: Settings, *, http_port: int | None, gateway_flags: Sequence[str] = ()) -> None:
@@ -42,7 +44,7 @@ def run_server(settings: Settings, *, http_port: int | None, gateway_flags: Sequ
         is_interrupted = _serve(settings, http_port, gateway_flags)
     except (IdentityConfigError, TlsError) as error:
         raise UsageError(str(error)) from error
-    except (CheckpointError, EngineError, PortError, GatewayDiedError) as error:
+    except (CheckpointError, EngineError, PortError, GatewayDiedError, OpenFilesError) as error:
         sys.exit(f"glimpse: {error}")
     if is_interrupted:
         sys.exit(INTERRUPTED)
@@ -50,6 +52,7 @@ def run_server(settings: Settings, *, http_port: int | None, gateway_flags: Sequ
 
 def _serve(settings: Settings, http_port: int | None, gateway_flags: Sequence[str]) -> bool:
     """Returns whether Ctrl-C ended it before it served."""
+    allow_files()
     configure_logging(settings.listen.log_level)
     if num_processors() <= MAX_FEW_PROCESSORS:
         use_batch_policy()  # the gateway too, which is started from here; the engine takes it back
@@ -67,12 +70,12 @@ def _serve(settings: Settings, http_port: int | None, gateway_flags: Sequence[st
             trained_len=checkpoint.model.text.max_position_embeddings,
             asked_len=settings.engine.options.max_model_len,
         )
-        print(description, end="\n\n")
+        parts = [description]
         http_url = None if http_port is None else f"http://{address(host, http_port)}"
         if http_url is not None and NO_PAGE not in gateway_flags:
-            print(f"Open {http_url} in a browser, or copy a command:", end="\n\n")
+            parts.append(f"Open {http_url} in a browser, or copy a command:")
         target = address(host, settings.listen.port)
-        text = usage_text(
+        usage = usage_text(
             model=model,
             http_url=http_url,
             target=target,
@@ -81,7 +84,7 @@ def _serve(settings: Settings, http_port: int | None, gateway_flags: Sequence[st
             needs_certificate=settings.listen.tls_client_ca is not None,
             needs_key=settings.access.api_keys is not None or settings.access.jwt_jwks is not None,
         )
-        print(text, flush=True)
+        announce("\n\n".join([*parts, usage]))
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, LoadingProgress(console) as progress:
         return runner.run(

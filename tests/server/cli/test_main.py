@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,7 @@ from glimpse.engine.protocol import Ready
 from glimpse.server.cli.console import ready_text
 from glimpse.server.cli.examples import usage_text
 from glimpse.v1 import chat_pb2
-from tests.e2e.stack import free_ports
+from tests.e2e.stack import eventually, free_ports
 from tests.server.requests import png
 from tests.server.serving import ROOT, Served, children
 
@@ -27,6 +28,14 @@ READY = Ready(device="cpu", dtype="float32", max_model_len=4096, num_blocks=1, b
 def glimpse(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from glimpse.server.cli.main import main; main()", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def is_healthy(http_port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{http_port}/health", timeout=5) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
 
 
 def loaded(code: str, *arguments: str) -> set[str]:
@@ -233,20 +242,26 @@ def test_ctrl_c_while_loading_prints_no_traceback(tiny_checkpoint: Path) -> None
     assert all(json.loads(line)["event"] for line in errors.splitlines()), "one format, and no traceback"
 
 
-def test_stops_when_the_gateway_dies(tiny_checkpoint: Path) -> None:
+def test_refuses_a_port_that_two_flags_name() -> None:
+    result = glimpse("up", "--http-port=5001", "--metrics-port=5001")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "'--http-port': expected a port of its own, got 5001, which --metrics-port has" in result.stderr
+
+
+def test_says_that_too_few_files_may_be_open() -> None:
+    command = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", sys.executable, "-m", "glimpse", "serve"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("glimpse: expected a limit of at least 256 open files, got 64; raise it")
+
+
+def test_serves_without_standard_streams_and_stops_when_the_gateway_dies(tiny_checkpoint: Path) -> None:
     http_port, port, metrics_port = free_ports(3)
     flags = [f"--http-port={http_port}", f"--port={port}", f"--metrics-port={metrics_port}"]
-    command = [
-        sys.executable,
-        "-c",
-        "from glimpse.server.cli.main import main; main()",
-        "up",
-        f"--model={tiny_checkpoint}",
-        *flags,
-    ]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("Serving tiny")
+    without = 'exec "$@" <&- >/dev/full'  # no input, and a disk without room for output
+    command = ["sh", "-c", without, "sh", sys.executable, "-m", "glimpse", "up", f"--model={tiny_checkpoint}", *flags]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        assert eventually(lambda: is_healthy(http_port) or process.poll() is not None, timeout_seconds=60)
         (gateway,) = children(process.pid, "gateway run")
         os.kill(gateway, signal.SIGTERM)
         _, errors = process.communicate(timeout=30)

@@ -118,6 +118,18 @@ def test_file_is_read_again_and_a_broken_one_is_not_taken_over(tmp_path: Path):
         access.authenticate(CHAT, [("x-api-key", "secret")])
 
 
+def test_file_that_vanishes_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    access, file = access_of(tmp_path / "keys", f"{HASH} acme")
+    for _ in range(2):
+        (tmp_path / "keys").rename(tmp_path / "elsewhere")
+        for _ in range(3):
+            file.refresh()
+        assert access.authenticate(CHAT, [("x-api-key", "secret")]).tenant.name == "acme"
+        (tmp_path / "elsewhere").rename(tmp_path / "keys")
+        file.refresh()
+    assert caplog.text.count("what was read before stays in effect") == 2
+
+
 def test_missing_file_is_an_error_at_the_start(tmp_path: Path):
     with pytest.raises(IdentityConfigError, match="expected a readable file"):
         WatchedFile(tmp_path / "none", parse_keys)

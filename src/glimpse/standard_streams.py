@@ -1,0 +1,27 @@
+"""Standard input, output and error of programs that serve: closed ones, and output that nobody takes.
+
+Commands import this module before others, so it imports little.
+"""
+
+import os
+import sys
+
+_NUMBERS = (0, 1, 2)
+
+
+def open_closed_streams() -> None:
+    """Opens /dev/null in place of closed standard streams, whose numbers files that are opened later would get."""
+    for number in _NUMBERS:
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the smallest number that is free: this one
+
+
+def announce(text: str) -> None:
+    """Prints a line or more. A server goes on where the disk is full or the reader has left, and prints no more."""
+    try:
+        print(text, flush=True)
+    except OSError:
+        # Python would try again to write the text when the program ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
