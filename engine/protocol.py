@@ -173,8 +173,9 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Prompt tokens found in the prefix cache. Set with the first token and with `finish`."""
     num_computed_prompt_tokens: int = 0
     """Prompt tokens that were computed for the request or found in the prefix cache. Set with `finish`."""
-    num_encoded_media: int = 0
-    """Media of the prompt that were encoded for this request; the others were cached. Set with the first token."""
+    encoded_media: list[int] = []
+    """Indices of the media of the prompt that were encoded for this request; the others were cached, or equal one that
+    was encoded. Set with the first token."""
     queue_seconds: float = 0.0
     """Time from the request's arrival in the engine to the step in which it was first computed. Set with the first
     token and with `finish`; 0 if it was never computed."""
@@ -187,6 +188,11 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Set exactly when `finish` is ERROR."""
     message: str = ""
     """What went wrong, for the client."""
+
+    @property
+    def num_encoded_media(self) -> int:
+        """Number of media of the prompt that were encoded for this request."""
+        return len(self.encoded_media)
 
 
 class StepStats(msgspec.Struct, frozen=True, kw_only=True):

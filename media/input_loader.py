@@ -25,7 +25,7 @@ class MediaInputError(Exception):
 async def load_inputs(
     inputs: Sequence[MediumInput], *, loader: MediaLoader, embeddings: EmbeddingLoader, batch: RequestMedia
 ) -> list[Medium]:
-    """Loads media concurrently and returns them in the order of `inputs`.
+    """Loads media concurrently and returns them in the order of `inputs`. Their origins follow in the batch's usage.
 
     Inputs by reference are loaded last, since they may refer to media of the same request.
 
@@ -33,9 +33,10 @@ async def load_inputs(
         MediaInputError: the first input that failed to load; the other loads are cancelled.
     """
     num_images = sum(isinstance(medium, ImageInput) for medium in inputs)
-    load = partial(_load, loader=loader, embeddings=embeddings, batch=batch, is_alone=num_images == 1)
-    sent = iter(await run_all(load(medium) for medium in inputs if not is_by_reference(medium)))
-    referenced = iter(await run_all(load(medium) for medium in inputs if is_by_reference(medium)))
+    load = partial(_load, loader=loader, embeddings=embeddings, is_alone=num_images == 1)
+    each = [(medium, batch.for_medium()) for medium in inputs]
+    sent = iter(await run_all(load(medium, batch=own) for medium, own in each if not is_by_reference(medium)))
+    referenced = iter(await run_all(load(medium, batch=own) for medium, own in each if is_by_reference(medium)))
     return [next(referenced if is_by_reference(medium) else sent) for medium in inputs]
 
 

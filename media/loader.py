@@ -29,6 +29,7 @@ from glimpse.media.processing.audio_samples import audio_from_array
 from glimpse.media.processing.image import Image, prepare_image
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.rgb import Colour
+from glimpse.media.processing.sizing.views import Size
 from glimpse.media.processing.video import Video, VideoProcessing
 from glimpse.media.processing.video_options import VideoOptions, check_options
 from glimpse.media.sources.decoded import AudioSamples, DecodedFrames
@@ -176,6 +177,10 @@ class MediaLoader:
                 audio = await asyncio.to_thread(audio_from_array, source.array, source.rate, job.processing)
                 return self._cache(audio, job, uuid, own)
             return cast(Audio, await self._load_file(source, job, MediaKind.AUDIO, uuid, own))
+
+    def tiles(self, image: Image) -> tuple[int, Size]:
+        """Returns the number of tiles of a loaded image, and the size of the largest."""
+        return _supported(self._processing.images, MediaKind.IMAGE).sizing.tiles(image.pixels.shape, image.grid)
 
     async def warm(self) -> None:
         """Starts what the first image would have to wait for."""

@@ -60,7 +60,7 @@ def _merged(events: Sequence[TokenEvent]) -> TokenEvent:
         prompt_logprobs=[logprobs for event in events for logprobs in event.prompt_logprobs],
         num_cached_tokens=max(event.num_cached_tokens for event in events),
         num_computed_prompt_tokens=last.num_computed_prompt_tokens,
-        num_encoded_media=max(event.num_encoded_media for event in events),
+        encoded_media=[index for event in events for index in event.encoded_media],
         queue_seconds=max(event.queue_seconds for event in events),
         encode_seconds=max(event.encode_seconds for event in events),
         embedding=last.embedding,

@@ -178,7 +178,7 @@ class Core:
             ],
             num_cached_tokens=sequence.num_cached_tokens if finish or is_first else 0,
             num_computed_prompt_tokens=sequence.num_prompt_tokens if finish else 0,
-            num_encoded_media=len(sequence.encoded_keys) if is_first else 0,
+            encoded_media=sequence.encoded_media if is_first else [],
             queue_seconds=sequence.queue_seconds if finish or is_first else 0.0,
             encode_seconds=sequence.encode_seconds if finish or is_first else 0.0,
             embedding=outcome.embedding or b"",

@@ -134,6 +134,16 @@ class Sequence:
         return len(self.token_ids) - self.num_computed_tokens
 
     @property
+    def encoded_media(self) -> list[int]:
+        """Indices of the media that were encoded for this sequence. Of equal ones, the first that was not cached."""
+        first: dict[bytes, tuple[bool, int]] = {}
+        for index, span in enumerate(self.spans):
+            if span.key in self.encoded_keys:
+                place = (span.end <= self.num_cached_tokens, index)
+                first[span.key] = min(first.get(span.key, place), place)
+        return sorted(index for _, index in first.values())
+
+    @property
     def is_complete(self) -> bool:
         """It has all the tokens that it may have, even if the last is still pending."""
         return len(self.token_ids) - self.num_prompt_tokens >= self.max_tokens

@@ -2,10 +2,27 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from time import monotonic
 
 from glimpse.media.cache.memory_budget import MemoryReservation
+
+
+@dataclass(slots=True, kw_only=True)
+class MediumOrigin:
+    """Where one medium of a request came from."""
+
+    num_fetched: int = 0
+    """Files fetched from other servers."""
+    num_cached_files: int = 0
+    """Files served from the cache, or from a fetch that another request had started."""
+    was_decoded: bool = False
+    """It was served decoded from the cache, or from a decode that another request had started."""
+
+    @property
+    def had_files(self) -> bool:
+        """Files were cached, and none had to be fetched."""
+        return self.num_cached_files > 0 and self.num_fetched == 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,6 +45,8 @@ class MediaUsage:
     """(begin, end) of each wait for a file, in seconds of `time.monotonic`."""
     decode_waits: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
     """(begin, end) of each wait for a decoded medium, in the same seconds."""
+    origins: list[MediumOrigin] = field(default_factory=list[MediumOrigin])
+    """Of each medium, in the order of the request."""
 
     def __add__(self, other: "MediaUsage") -> "MediaUsage":
         """Returns the work of both."""
@@ -49,6 +68,14 @@ class RequestMedia:
     reservation: MemoryReservation
     usage: MediaUsage
     """Updated while the media are loaded."""
+    origin: MediumOrigin = field(default_factory=MediumOrigin)
+    """Of the medium that is being loaded; updated meanwhile."""
+
+    def for_medium(self) -> "RequestMedia":
+        """Returns a copy with which the request's next medium is loaded."""
+        origin = MediumOrigin()
+        self.usage.origins.append(origin)
+        return replace(self, origin=origin)
 
     @contextmanager
     def fetching(self) -> Generator[None]:
@@ -76,8 +103,15 @@ class RequestMedia:
         """Counts one file."""
         self.usage.num_fetch_cache_hits += is_cache_hit
         self.usage.num_fetched += not is_cache_hit
+        self.origin.num_cached_files += is_cache_hit
+        self.origin.num_fetched += not is_cache_hit
+
+    def count_named(self, num_files: int) -> None:
+        """Counts the cached files of a medium that the request names by its uuid."""
+        self.origin.num_cached_files += num_files
 
     def count_decoding(self, *, is_cache_hit: bool) -> None:
         """Counts one media input."""
         self.usage.num_decode_cache_hits += is_cache_hit
         self.usage.num_decoded += not is_cache_hit
+        self.origin.was_decoded = is_cache_hit

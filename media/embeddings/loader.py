@@ -53,6 +53,7 @@ class EmbeddingLoader:
         if isinstance(embeddings, CachedSource):
             cached = await self._get(kind, embeddings.uuid, batch)
             self._reserve(cached.embedding, batch)
+            batch.origin.was_decoded = True
             self._cache(cached, embeddings.uuid, batch)
             return cached.embedding
         loaded = await self._load(kind, embeddings, grid_thw)

@@ -175,6 +175,7 @@ class FileLoader:
         if len(data) < len(files):
             return SourceFiles(kind=kind, digests=digests, data=None)
         batch.reservation.reserve(sum(map(len, data)))
+        batch.count_named(len(data))
         return SourceFiles(kind=kind, digests=digests, data=data)
 
     async def _find_file(self, digest: bytes, kind: MediaKind, batch: RequestMedia) -> MediaFile | None:

@@ -71,8 +71,8 @@ class ParsedDelta(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of the completion's reasoning so far."""
     num_cached_tokens: int
     """Prompt tokens found in the prefix cache; 0 unless the event reports them."""
-    num_encoded_media: int
-    """Media of the prompt that were encoded for the completion; 0 unless the event reports them."""
+    encoded_media: Sequence[int]
+    """Indices of the media of the prompt that were encoded for the completion; empty unless the event reports them."""
     queue_seconds: float = 0.0
     """Time in the engine's queue; 0 unless the event reports it."""
     encode_seconds: float = 0.0
@@ -196,7 +196,7 @@ class CompletionParser:
             token_ids=event.token_ids[: delta.num_tokens],
             num_tokens=delta.num_tokens,
             num_cached_tokens=event.num_cached_tokens,
-            num_encoded_media=event.num_encoded_media,
+            encoded_media=event.encoded_media,
             queue_seconds=event.queue_seconds,
             encode_seconds=event.encode_seconds,
             finish_reason=None if delta.finish is None else self._finish_reason(delta.finish),

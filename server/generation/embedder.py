@@ -7,7 +7,7 @@ import asyncio
 import itertools
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import assert_never
@@ -22,6 +22,7 @@ from glimpse.media.kind import MediaKind
 from glimpse.server.generation.abandoned_prompts import charge_always
 from glimpse.server.generation.engine_failures import check_end, check_ready
 from glimpse.server.generation.generator import Usage
+from glimpse.server.generation.medium_usage import MediumUsage, PromptMedium, medium_usages
 from glimpse.server.generation.merge_streams import merge_streams
 from glimpse.server.generation.prompts import LoadedPrompt, PromptLoader
 from glimpse.server.request import (
@@ -90,7 +91,7 @@ class Embedder:
         streams = [self._embedded(indices, batch) for _ in range(min(MAX_INPUTS_AT_ONCE, len(request.inputs)))]
         async with aclosing(merge_streams(streams)) as ended:
             events = {index: event async for index, event in ended}
-        usage = batch.usage(events.values())
+        usage = batch.usage(events)
         self._metrics.count_encoder_cache_hits(usage.encoder_cache_hits)
         self._metrics.count_embeddings(len(events))
         return Embeddings(vectors=[events[index].embedding for index in sorted(events)], usage=usage)
@@ -157,6 +158,7 @@ class _Batch:
         self._media_tokens = Counter[MediaKind]()
         self._media_usage: MediaUsage | None = None
         self._num_encodable = 0
+        self._seen: dict[int, tuple[PromptMedium, ...]] = {}
         self._num_spans = 0
 
     def add(self, index: int, prompt: LoadedPrompt) -> None:
@@ -165,6 +167,7 @@ class _Batch:
         self._num_prompt_tokens += len(prompt.token_ids)
         self._media_tokens.update(prompt.media_tokens)
         self._num_encodable += prompt.num_encodable
+        self._seen[index] = prompt.seen
         if prompt.media_usage is not None:
             self._media_usage = prompt.media_usage + (self._media_usage or MediaUsage())
         if self._num_loaded == len(self.request.inputs):
@@ -181,9 +184,11 @@ class _Batch:
         self._rpc.prompt_tokens = (self._rpc.prompt_tokens or 0) + self._num_tokens[index]
         self._expect(index, 0)
 
-    def usage(self, events: Iterable[TokenEvent]) -> Usage:
-        """Returns what the request used. `events` are the last of its inputs."""
-        cached, encoded = zip(*((event.num_cached_tokens, event.num_encoded_media) for event in events), strict=True)
+    def usage(self, events: Mapping[int, TokenEvent]) -> Usage:
+        """Returns what the request used. `events` are the last of its inputs, by their indices."""
+        cached, encoded = zip(
+            *((event.num_cached_tokens, event.num_encoded_media) for event in events.values()), strict=True
+        )
         return Usage(
             prompt_tokens=self._num_prompt_tokens,
             media_tokens=self._media_tokens,
@@ -191,8 +196,12 @@ class _Batch:
             completion_tokens=0,
             media_usage=self._media_usage,
             num_encoded_media=sum(encoded),
+            media=tuple(medium for index in sorted(events) for medium in self._media_of(index, events[index])),
             encoder_cache_hits=max(0, self._num_encodable - sum(encoded)),
         )
+
+    def _media_of(self, index: int, event: TokenEvent) -> tuple[MediumUsage, ...]:
+        return medium_usages(self._seen[index], num_cached_tokens=event.num_cached_tokens, encoded=event.encoded_media)
 
     def _expect(self, index: int, num_tokens: int) -> None:
         self._num_waiting_tokens += num_tokens - self._num_tokens[index]

@@ -32,6 +32,7 @@ from glimpse.server.generation.completion_parser import (
 )
 from glimpse.server.generation.constraints import UNCONSTRAINED, ConstraintBuilder, OutputConstraints
 from glimpse.server.generation.engine_failures import check_end, check_ready
+from glimpse.server.generation.medium_usage import MediumUsage, medium_usages
 from glimpse.server.generation.merge_streams import merge_streams
 from glimpse.server.generation.prompts import LoadedPrompt, PromptLoader, VideoFrames
 from glimpse.server.request import GenerationRequest
@@ -60,6 +61,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """Fetching and decoding of the media; None if the request has no media."""
     num_encoded_media: int = 0
     """Media that the engine's encoder processed for this request."""
+    media: tuple[MediumUsage, ...] = ()
+    """Each medium of the request, in order."""
     encoder_cache_hits: int = 0
     """Media that needed no encoder run, because their encoder output or the KV blocks after them were cached."""
 
@@ -350,6 +353,10 @@ class _UsageCounter:
         self._media_tokens = sum((Counter(prompt.media_tokens) for prompt in prompts), Counter[MediaKind]())
         # At most one prompt has media: requests with several prompts are text only.
         self._media_usage = next((prompt.media_usage for prompt in prompts if prompt.media_usage is not None), None)
+        self._seen = next(((index, prompt.seen) for index, prompt in enumerate(prompts) if prompt.seen), None)
+        """(prompt index, its media) of the prompt that has media."""
+        self._media: tuple[MediumUsage, ...] = ()
+        self._encoded_media: set[int] = set()
         self._num_encodable = sum(prompt.num_encodable for prompt in prompts)
         self._num_encoded = 0
         self._completion_tokens = 0
@@ -375,7 +382,12 @@ class _UsageCounter:
             # Later completions hit the blocks that the first one computed: not a saving, so the smallest count holds.
             cached = self._cached.get(prompt_index, delta.num_cached_tokens)
             self._cached[prompt_index] = min(cached, delta.num_cached_tokens)
-            self._num_encoded += delta.num_encoded_media
+            self._num_encoded += len(delta.encoded_media)
+            self._encoded_media.update(delta.encoded_media)
+            if self._seen is not None and self._seen[0] == prompt_index:
+                self._media = medium_usages(
+                    self._seen[1], num_cached_tokens=self._cached[prompt_index], encoded=self._encoded_media
+                )
         return Usage(
             prompt_tokens=self.num_prompt_tokens,
             media_tokens=self._media_tokens,
@@ -384,6 +396,7 @@ class _UsageCounter:
             reasoning_tokens=self._reasoning_tokens.total() if self._counts_reasoning else None,
             media_usage=self._media_usage,
             num_encoded_media=self._num_encoded,
+            media=self._media,
             encoder_cache_hits=self.encoder_cache_hits,
         )
 

@@ -26,6 +26,7 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
 from glimpse.media.medium import Medium
 from glimpse.media.processing.video import Video
+from glimpse.server.generation.medium_usage import PromptMedium, medium_shape
 from glimpse.server.request import Conversation, PromptSource, TextPrompt, TokenPrompt
 from glimpse.server.rpc.admission import current_ticket
 from glimpse.server.rpc.body_budget import release_body
@@ -64,6 +65,8 @@ class LoadedPrompt:
     """The sampled frames of its videos, in prompt order."""
     media_usage: MediaUsage | None = None
     """How its media were loaded; None if it has none."""
+    seen: tuple[PromptMedium, ...] = ()
+    """Its media without their content, in prompt order."""
 
     @property
     def media_tokens(self) -> Mapping[MediaKind, int]:
@@ -152,11 +155,13 @@ class PromptLoader:
                 media = await self._load_media(source.media, batch)
                 build = partial(self._of_conversation, source, media)
                 prompt, layouts = build() if _is_short(source) else await asyncio.to_thread(build)
+                inputs = media_inputs(media, layouts, prompt)
                 return LoadedPrompt(
                     token_ids=prompt.token_ids,
-                    media=media_inputs(media, layouts, prompt),
+                    media=inputs,
                     videos=tuple(_frames_of(medium) for medium in media if isinstance(medium, Video)),
-                    media_usage=batch.usage if batch.usage.num_media else None,
+                    media_usage=batch.usage if media else None,
+                    seen=self._seen(media, inputs, batch.usage),
                 )
             case TextPrompt():
                 is_short = len(source.text) <= _MAX_INLINE_CHARACTERS
@@ -176,6 +181,19 @@ class PromptLoader:
                 raise
             raise InvalidRequest(conversation.media[error.missing].field, str(error), "template_refused") from error
         return prompt, layouts
+
+    def _seen(
+        self, media: Sequence[Medium], inputs: Sequence[MediaInput], usage: MediaUsage
+    ) -> tuple[PromptMedium, ...]:
+        return tuple(
+            PromptMedium(
+                span=given.span,
+                shape=medium_shape(medium, self._media),
+                origin=origin,
+                is_embedding=isinstance(given.content, Embeddings),
+            )
+            for medium, given, origin in zip(media, inputs, usage.origins, strict=True)
+        )
 
     def _of_text(self, source: TextPrompt) -> Prompt:
         try:

@@ -8,14 +8,27 @@ from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.kind import MediaKind
 from glimpse.server.generation.completion_parser import CompletionFinishReason
 from glimpse.server.generation.generator import CompletionDelta, Usage
+from glimpse.server.generation.medium_usage import CacheTier, MediumUsage
 from glimpse.server.generation.prompts import VideoFrames
 from glimpse.server.request import ChatRequest
-from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
+from glimpse.v1 import chat_pb2, content_pb2, generation_pb2, model_pb2
 
 _DELTA_BYTES = 40
 """About what a token, or an alternative to it, takes in a response."""
 _TOKEN_ID_BYTES = 4
 """About what a token id takes in a response."""
+MODALITIES = {
+    MediaKind.IMAGE: model_pb2.MODALITY_IMAGE,
+    MediaKind.VIDEO: model_pb2.MODALITY_VIDEO,
+    MediaKind.AUDIO: model_pb2.MODALITY_AUDIO,
+}
+_CACHE_TIERS = {
+    CacheTier.NONE: generation_pb2.MEDIA_CACHE_TIER_NONE,
+    CacheTier.FILE: generation_pb2.MEDIA_CACHE_TIER_FILE,
+    CacheTier.DECODED: generation_pb2.MEDIA_CACHE_TIER_DECODED,
+    CacheTier.ENCODER: generation_pb2.MEDIA_CACHE_TIER_ENCODER,
+    CacheTier.PREFIX: generation_pb2.MEDIA_CACHE_TIER_PREFIX,
+}
 _FINISH_REASONS = {
     CompletionFinishReason.STOP: generation_pb2.FINISH_REASON_STOP,
     CompletionFinishReason.LENGTH: generation_pb2.FINISH_REASON_LENGTH,
@@ -239,6 +252,21 @@ def _render_media_usage(media: MediaUsage, usage: Usage) -> generation_pb2.Media
         decode_milliseconds=round(media.decode_seconds * 1000, 3),
         encoded_media=usage.num_encoded_media,
         encoder_cache_hits=usage.encoder_cache_hits,
+        media=map(_render_medium, usage.media),
+    )
+
+
+def _render_medium(medium: MediumUsage) -> generation_pb2.MediumUsage:
+    shape = medium.shape
+    return generation_pb2.MediumUsage(
+        modality=MODALITIES[medium.kind],
+        tokens=medium.num_tokens,
+        cache_tier=_CACHE_TIERS[medium.tier],
+        width=shape.width,
+        height=shape.height,
+        num_tiles=shape.num_tiles,
+        num_frames=shape.num_frames,
+        duration_seconds=None if shape.duration_seconds is None else round(shape.duration_seconds, 3),
     )
 
 

@@ -9,16 +9,11 @@ from glimpse.engine.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.protocol import Ready
 from glimpse.media.kind import MediaKind
 from glimpse.server.parse.chat import check_bounds
+from glimpse.server.render.chat import MODALITIES
 from glimpse.server.request import ReasoningSupport
 from glimpse.server.rpc.errors import ModelNotFoundError
 from glimpse.server.rpc.typed_handlers import Context
 from glimpse.v1 import model_pb2
-
-_MODALITIES = {
-    MediaKind.IMAGE: model_pb2.MODALITY_IMAGE,
-    MediaKind.VIDEO: model_pb2.MODALITY_VIDEO,
-    MediaKind.AUDIO: model_pb2.MODALITY_AUDIO,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +69,7 @@ class ModelHandlers:
             max_videos=model.max_media.get(MediaKind.VIDEO, 0),
             max_audios=model.max_media.get(MediaKind.AUDIO, 0),
         )
-        self._modalities = [model_pb2.MODALITY_TEXT, *(_MODALITIES[kind] for kind in model.max_media)]
+        self._modalities = [model_pb2.MODALITY_TEXT, *(MODALITIES[kind] for kind in model.max_media)]
 
     async def list_models(
         self, _request: model_pb2.ListModelsRequest, _context: Context

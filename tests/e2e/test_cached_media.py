@@ -1,5 +1,6 @@
 """Media that is sent once, under a uuid or as an upload over gRPC, and used by OpenAI's client through Envoy."""
 
+import base64
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
@@ -11,6 +12,8 @@ from openai.types.chat import ChatCompletion
 
 from glimpse.v1 import media_pb2, media_pb2_grpc
 from tests.e2e.images import data_url, encoded, tiles
+from tests.e2e.requests import CHAT
+from tests.e2e.requests import ask as post
 from tests.e2e.stack import Stack
 from tests.media.videos import greys, video
 
@@ -114,6 +117,20 @@ def test_upload_belongs_to_its_cache_salt(client: OpenAI, media: media_pb2_grpc.
     handle = upload(media, encoded(tiles(seed=36)), cache_salt="mine")
     assert ask(client, image_part({"upload_id": handle}), cache_salt="mine").choices
     assert refusal(client, image_part({"upload_id": handle}))[0] == "media_not_cached"
+
+
+def test_usage_tells_how_the_model_saw_each_medium(client: OpenAI, stack: Stack) -> None:
+    video_url = f"data:video/mp4;base64,{base64.b64encode(VIDEO).decode()}"
+    parts = [image_part({"url": data_url(tiles(seed=37))}), video_part({"url": video_url, **LARGE})]
+    first, again = ask(client, *parts), ask(client, *parts)
+    image = {"modality": "image", "tokens": 64, "width": 224, "height": 224, "num_tiles": 1}
+    film = {"modality": "video", "tokens": 40, "width": 140, "height": 112, "num_frames": 4}
+    assert media_usage(first)["media"][0] == {**image, "cache_tier": "none"}
+    # The prefix of whole blocks ends within the video.
+    assert media_usage(again)["media"] == [{**image, "cache_tier": "prefix"}, {**film, "cache_tier": "encoder"}]
+    message = {"role": "user", "content": [*parts, {"type": "text", "text": "What is this?"}]}
+    streamed = post(stack, CHAT, messages=[message], stream=True, stream_options={"include_usage": True}, max_tokens=2)
+    assert streamed.events[-1]["usage"]["media_usage"]["media"] == media_usage(again)["media"]
 
 
 def test_request_without_media_has_no_media_usage(client: OpenAI) -> None:

@@ -81,11 +81,14 @@ def test_answers_about_a_dropped_image(page: Page) -> None:
     expect(answers(page)).to_contain_text("red circle")
     answers(page).get_by_text(re.compile("first after .* ms")).click()
     expect(answers(page).get_by_text("Tokens of images")).to_be_visible()
+    expect(page.locator(".user figcaption")).to_contain_text("To the model: 336 × 252, 108 tokens, ")
 
     ask(page, "What is its colour?")
     expect(answers(page)).to_have_count(2)
+    cached = "336 × 252, 108 tokens, from the prefix cache"
+    expect(page.locator(".user figcaption")).to_contain_text(f"To the model: {cached}")
     answers(page).last.get_by_text(re.compile("first after .* ms")).click()
-    expect(answers(page).last.get_by_text("from the cache of pixels")).to_be_visible()
+    expect(answers(page).last.get_by_text(cached)).to_be_visible()
 
 
 def test_answers_about_a_pasted_image(page: Page) -> None:
@@ -204,7 +207,8 @@ def test_shows_the_frames_of_a_video(page: Page) -> None:
     expect(page.get_by_text("112 × 112, 2.0 s")).to_be_visible()
     ask(page, "What happens?")
     answers(page).get_by_text(re.compile("first after .* ms")).click()
-    expect(answers(page).get_by_text(re.compile(r"4 frames of 112 × 112, at 0\.0, "))).to_be_visible()
+    expect(answers(page).get_by_text(re.compile(r"^at 0\.0, "))).to_be_visible()
+    expect(page.locator(".user figcaption")).to_contain_text("To the model: 4 frames of 112 × 112, 32 tokens, ")
 
 
 def test_answers_about_recorded_audio(page: Page, hearing_stack: Stack) -> None:
@@ -218,9 +222,11 @@ def test_answers_about_recorded_audio(page: Page, hearing_stack: Stack) -> None:
     expect(page.get_by_text("recording.webm")).to_be_visible()
     ask(page, "What do you hear?")
     answers(page).get_by_text(re.compile("first after .* ms")).click()
-    tokens = answers(page).locator("dt", has_text="Tokens of audio").locator("xpath=following-sibling::dd")
+    heard = re.search(r"To the model: (\S+) s, (\d+) tokens", page.locator(".user figcaption").inner_text())
+    assert heard is not None
     # Two positions of 20 ms each are a token.
-    assert int(tokens.inner_text()) > 20
+    assert int(heard[2]) == pytest.approx(25 * float(heard[1]), abs=3)
+    assert float(heard[1]) > 0.5
 
 
 def test_media_that_the_model_does_not_read_are_refused(page: Page) -> None:

@@ -14,11 +14,9 @@ export type Scale = "auto" | "thousand" | "fraction" | "pixel";
 export interface Seen {
   // The model's name, which tells Qwen2.5-VL from Qwen3-VL.
   model: string;
-  // The image as it was sent, in pixels.
+  // The image as the model saw it, in pixels.
   width: number;
   height: number;
-  // Tokens of the image; 0 if unknown, or if the prompt has several images.
-  tokens: number;
 }
 
 type Corners = [number, number, number, number];
@@ -117,7 +115,7 @@ function unquote(quoted: string | undefined): string {
 function unitsOf(found: Found[], seen: Seen, scale: Scale): [number, number] {
   const choice = scale === "auto" ? likelyScale(found, seen.model) : scale;
   if (choice === "fraction") return [1, 1];
-  return choice === "thousand" ? [1000, 1000] : seenSize(seen);
+  return choice === "thousand" ? [1000, 1000] : [seen.width, seen.height];
 }
 
 function likelyScale(found: Found[], model: string): Scale {
@@ -125,20 +123,4 @@ function likelyScale(found: Found[], model: string): Scale {
   if (values.every((value) => value <= 1)) return "fraction";
   if (found[0]!.form === "token") return "thousand";
   return /qwen2[._]?5/i.test(model) || values.some((value) => value > 1000) ? "pixel" : "thousand";
-}
-
-const PIXELS_PER_TOKEN_SIDE = 28;
-
-// Returns the size to which Qwen2.5-VL's processor resizes the image: of the sizes with this number of tokens, the one
-// whose shape is nearest to the image's. Without the number, the image's own size.
-function seenSize({ width, height, tokens }: Seen): [number, number] {
-  let best: [number, number] = [width, height];
-  let error = Number.POSITIVE_INFINITY;
-  for (let rows = 1; rows <= tokens; rows += 1) {
-    if (tokens % rows) continue;
-    const columns = tokens / rows;
-    const difference = Math.abs(Math.log((columns / rows) * (height / width)));
-    if (difference < error) [best, error] = [[columns * PIXELS_PER_TOKEN_SIDE, rows * PIXELS_PER_TOKEN_SIDE], difference];
-  }
-  return best;
 }

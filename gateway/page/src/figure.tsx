@@ -1,14 +1,14 @@
 // An image with the boxes of an answer drawn on it.
 import { useState } from "preact/hooks";
 import { findBoxes, type Box, type Scale } from "./boxes";
-import type { Media } from "./types";
+import type { Media, MediumUsage } from "./types";
 
 interface BoxesProps {
   text: string;
   image: Media;
   model: string;
-  // Tokens of the image; 0 if unknown.
-  tokens: number;
+  // The image as the model saw it; undefined before the answer's end.
+  seenAs: MediumUsage | undefined;
 }
 
 const SCALES: [Scale, string][] = [
@@ -18,9 +18,11 @@ const SCALES: [Scale, string][] = [
   ["pixel", "pixels of the resized image"],
 ];
 
-export function Boxes({ text, image, model, tokens }: BoxesProps) {
+export function Boxes({ text, image, model, seenAs }: BoxesProps) {
   const [scale, setScale] = useState<Scale>("auto");
-  const seen = { model, width: image.width, height: image.height, tokens };
+  // Boxes in pixels are those of a whole image.
+  const { width = 0, height = 0 } = seenAs?.num_tiles === 1 ? seenAs : image;
+  const seen = { model, width, height };
   const boxes = findBoxes(text, seen, scale);
   if (!boxes.length && !findBoxes(text, seen, "thousand").length) return null;
   return (

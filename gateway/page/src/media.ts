@@ -1,5 +1,5 @@
 // Files that the user drops, pastes, chooses or records.
-import type { Kind, Media } from "./types";
+import type { Kind, Media, MediumUsage, Turn } from "./types";
 
 let lastId = 0;
 
@@ -62,6 +62,43 @@ export function describe(media: Media): string {
   const size = media.width ? `${media.width} × ${media.height}, ` : "";
   const seconds = media.seconds ? `${media.seconds.toFixed(1)} s, ` : "";
   return `${size}${seconds}${readableBytes(media.bytes)}`;
+}
+
+// The media of a conversation, in order.
+export const mediaOf = (turns: readonly Turn[]): Media[] => turns.flatMap((turn) => (turn.role === "user" ? turn.media : []));
+
+// What the model saw of each medium, by its id, as the last answer that tells says it.
+export function lastSeen(turns: readonly Turn[]): Map<number, MediumUsage> {
+  const seen = new Map<number, MediumUsage>();
+  turns.forEach((turn, index) => {
+    const usages = turn.role === "assistant" ? (turn.usage?.media_usage?.media ?? []) : [];
+    mediaOf(turns.slice(0, index)).forEach(({ id }, place) => {
+      const usage = usages[place];
+      if (usage) seen.set(id, usage);
+    });
+  });
+  return seen;
+}
+
+const TIERS: Record<MediumUsage["cache_tier"], string> = {
+  none: "nothing of it cached",
+  file: "from the cache of files",
+  decoded: "from the cache of decoded media",
+  encoder: "from the encoder's cache",
+  prefix: "from the prefix cache",
+};
+
+// A medium as the model saw it, in words.
+export function describeSeen(usage: MediumUsage): string {
+  return [seenSize(usage), `${usage.tokens} tokens`, TIERS[usage.cache_tier]].filter(Boolean).join(", ");
+}
+
+function seenSize({ width, height, num_tiles: tiles = 0, num_frames: frames, duration_seconds: seconds }: MediumUsage): string {
+  if (seconds !== undefined) return `${seconds.toFixed(1)} s`;
+  if (width === undefined) return "";
+  const size = `${width} × ${height}`;
+  if (frames !== undefined) return `${frames} frames of ${size}`;
+  return tiles > 1 ? `${tiles} tiles of up to ${size}` : size;
 }
 
 export function readableBytes(bytes: number): string {

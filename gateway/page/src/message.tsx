@@ -1,16 +1,22 @@
 // Turns of the conversation, as they are shown.
 import { useState } from "preact/hooks";
 import { Boxes } from "./figure";
-import { describe } from "./media";
-import type { AssistantTurn, Media, TokenLogprob, ToolCall, ToolTurn, UserTurn } from "./types";
+import { describe, describeSeen } from "./media";
+import type { AssistantTurn, Media, MediumUsage, TokenLogprob, ToolCall, ToolTurn, UserTurn } from "./types";
 
-export function UserMessage({ turn }: { turn: UserTurn }) {
+interface UserProps {
+  turn: UserTurn;
+  // What the model saw of each medium, by its id.
+  seen: Map<number, MediumUsage>;
+}
+
+export function UserMessage({ turn, seen }: UserProps) {
   return (
     <article class="turn user" aria-label="You">
       {turn.media.length > 0 && (
         <div class="media">
           {turn.media.map((media) => (
-            <MediaFigure key={media.id} media={media} />
+            <MediaFigure key={media.id} media={media} seenAs={seen.get(media.id)} />
           ))}
         </div>
       )}
@@ -19,7 +25,7 @@ export function UserMessage({ turn }: { turn: UserTurn }) {
   );
 }
 
-export function MediaFigure({ media }: { media: Media }) {
+export function MediaFigure({ media, seenAs }: { media: Media; seenAs?: MediumUsage | undefined }) {
   return (
     <figure>
       {media.kind === "image" && <img src={media.objectUrl} alt={media.name} />}
@@ -27,6 +33,7 @@ export function MediaFigure({ media }: { media: Media }) {
       {media.kind === "audio" && <audio src={media.objectUrl} controls aria-label={media.name} />}
       <figcaption>
         {media.name} <span class="faint">{describe(media)}</span>
+        {seenAs && <p class="seen">To the model: {describeSeen(seenAs)}</p>}
       </figcaption>
     </figure>
   );
@@ -34,10 +41,8 @@ export function MediaFigure({ media }: { media: Media }) {
 
 interface AssistantProps {
   turn: AssistantTurn;
-  // The image that boxes of this answer are drawn on.
-  image: Media | undefined;
-  // Images of the conversation up to this answer.
-  numImages: number;
+  // The media of the conversation up to this answer.
+  media: Media[];
   model: string;
   isLast: boolean;
   onRetry: () => void;
@@ -45,9 +50,12 @@ interface AssistantProps {
 }
 
 export function AssistantMessage(props: AssistantProps) {
-  const { turn, image, isLast, onRetry, onToolResults } = props;
+  const { turn, media, isLast, onRetry, onToolResults } = props;
+  // Boxes are drawn on the last image.
+  const place = media.map(({ kind }) => kind).lastIndexOf("image");
+  const image = media[place];
+  const seen = turn.usage?.media_usage?.media ?? [];
   const isWaiting = turn.isRunning && !turn.text && !turn.reasoning && !turn.toolCalls.length;
-  const imageTokens = props.numImages === 1 ? (turn.usage?.prompt_tokens_details?.image_tokens ?? 0) : 0;
   return (
     <article class="turn assistant" aria-label="Model" aria-busy={turn.isRunning}>
       {turn.reasoning && (
@@ -61,14 +69,14 @@ export function AssistantMessage(props: AssistantProps) {
       {turn.toolCalls.length > 0 && (
         <ToolCalls calls={turn.toolCalls} isOpen={isLast && !turn.isRunning} onResults={onToolResults} />
       )}
-      {image && !turn.isRunning && <Boxes text={turn.text} image={image} model={props.model} tokens={imageTokens} />}
+      {image && !turn.isRunning && <Boxes text={turn.text} image={image} model={props.model} seenAs={seen[place]} />}
       {turn.error && (
         <div class="error" role="alert">
           <p>{turn.error}</p>
           {isLast && <button onClick={onRetry}>Try again</button>}
         </div>
       )}
-      <Figures turn={turn} />
+      <Figures turn={turn} media={media} />
     </article>
   );
 }
@@ -168,15 +176,15 @@ export function ToolMessage({ turn }: { turn: ToolTurn }) {
 }
 
 // Times, tokens and caches of an answer.
-function Figures({ turn }: { turn: AssistantTurn }) {
-  const rows = [...speedRows(turn), ...tokenRows(turn), ...mediaRows(turn)];
+function Figures({ turn, media }: { turn: AssistantTurn; media: Media[] }) {
+  const rows = [...speedRows(turn), ...tokenRows(turn), ...mediaRows(turn, media)];
   if (!rows.length) return null;
   return (
     <details class="figures">
       <summary>{summary(turn)}</summary>
       <dl>
-        {rows.map(([name, value]) => (
-          <div key={name}>
+        {rows.map(([name, value], index) => (
+          <div key={index}>
             <dt>{name}</dt>
             <dd>{value}</dd>
           </div>
@@ -226,21 +234,10 @@ function tokenRows({ usage }: AssistantTurn): Row[] {
   return rows.filter(([, value]) => value).map(([name, value]) => [name, String(value)]);
 }
 
-function mediaRows({ usage, videos }: AssistantTurn): Row[] {
-  const media = usage?.media_usage;
-  const rows: Row[] = videos.map((video, index) => {
-    const times = (video.frame_seconds ?? []).map((seconds) => seconds.toFixed(1)).join(", ");
-    const frames = `${video.num_frames} frames of ${video.width} × ${video.height}`;
-    return [`Video ${index + 1} as the model saw it`, times ? `${frames}, at ${times} s` : frames];
-  });
-  if (!media) return rows;
-  const decoded = tier(media.decoded_media, "decoded", media.decode_cache_hits, "from the cache of pixels");
-  const encoded = tier(media.encoded_media, "encoded", media.encoder_cache_hits, "from the encoder's or the prefix cache");
-  const fetched = tier(media.fetched_files, "downloaded", media.fetch_cache_hits, "from the cache of files");
-  const all: Row[] = [...rows, ["Media files", fetched], ["Media decoding", decoded], ["Media encoding", encoded]];
-  return all.filter(([, value]) => value);
-}
-
-function tier(done: number | undefined, verb: string, hits: number | undefined, where: string): string {
-  return [done ? `${done} ${verb}` : "", hits ? `${hits} ${where}` : ""].filter(Boolean).join(", ");
+function mediaRows({ usage, videos }: AssistantTurn, media: Media[]): Row[] {
+  const seen: Row[] = (usage?.media_usage?.media ?? []).map((each, place) => [media[place]?.name ?? each.modality, describeSeen(each)]);
+  const sampled: Row[] = videos
+    .filter((video) => video.frame_seconds?.length)
+    .map((video, index) => [`Frames of video ${index + 1}`, `at ${(video.frame_seconds ?? []).map((seconds) => seconds.toFixed(1)).join(", ")} s`]);
+  return [...seen, ...sampled];
 }

@@ -6,9 +6,10 @@ import { Composer } from "./composer";
 import { useConversation } from "./conversation";
 import { CopyPanel } from "./copy";
 import { Header } from "./header";
+import { lastSeen, mediaOf } from "./media";
 import { AssistantMessage, ToolMessage, UserMessage } from "./message";
 import { DEFAULTS, SettingsPanel } from "./settings";
-import type { Kind, Media, Model, Turn } from "./types";
+import type { Kind, Model, Turn } from "./types";
 
 const KINDS: Kind[] = ["image", "video", "audio"];
 
@@ -85,20 +86,19 @@ function Turns({ conversation, model }: { conversation: ReturnType<typeof useCon
   const { turns, isRunning, retry, answerTools } = conversation;
   const end = useRef<HTMLDivElement>(null);
   useEffect(() => end.current?.scrollIntoView({ block: "nearest" }), [turns]);
+  const seen = lastSeen(turns);
   return (
     <>
       <div class="turns" role="log" aria-live="off" tabIndex={0} aria-label="Messages">
         {!turns.length && <h2 class="faint">Ask the model about an image</h2>}
         {turns.map((turn, index) => {
-          if (turn.role === "user") return <UserMessage key={turn.id} turn={turn} />;
+          if (turn.role === "user") return <UserMessage key={turn.id} turn={turn} seen={seen} />;
           if (turn.role === "tool") return <ToolMessage key={turn.id} turn={turn} />;
-          const images = imagesOf(turns.slice(0, index));
           return (
             <AssistantMessage
               key={turn.id}
               turn={turn}
-              image={images.at(-1)}
-              numImages={images.length}
+              media={mediaOf(turns.slice(0, index))}
               model={model}
               isLast={index === turns.length - 1}
               onRetry={retry}
@@ -114,9 +114,6 @@ function Turns({ conversation, model }: { conversation: ReturnType<typeof useCon
     </>
   );
 }
-
-const imagesOf = (turns: Turn[]): Media[] =>
-  turns.flatMap((turn) => (turn.role === "user" ? turn.media.filter(({ kind }) => kind === "image") : []));
 
 // Screen readers hear the answer once it is complete, rather than word by word.
 function announcement(last: Turn | undefined, isRunning: boolean): string {

@@ -36,15 +36,19 @@ export interface Usage {
   completion_tokens: number;
   prompt_tokens_details?: { cached_tokens?: number; image_tokens?: number; video_tokens?: number; audio_tokens?: number };
   completion_tokens_details?: { reasoning_tokens?: number };
-  media_usage?: {
-    fetched_files?: number;
-    fetch_cache_hits?: number;
-    decoded_media?: number;
-    decode_cache_hits?: number;
-    decode_milliseconds?: number;
-    encoded_media?: number;
-    encoder_cache_hits?: number;
-  };
+  media_usage?: { media: MediumUsage[] };
+}
+
+// One medium of the conversation as the model saw it.
+export interface MediumUsage {
+  modality: Kind;
+  tokens: number;
+  cache_tier: "none" | "file" | "decoded" | "encoder" | "prefix";
+  width?: number;
+  height?: number;
+  num_tiles?: number;
+  num_frames?: number;
+  duration_seconds?: number;
 }
 
 export interface SampledVideo {

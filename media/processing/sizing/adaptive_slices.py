@@ -54,6 +54,13 @@ class AdaptiveSlices(ImageRecipe, frozen=True, kw_only=True, tag="adaptive_slice
         num_patches = own_rows * own_columns + rows * columns * slice_rows * slice_columns
         return (has_slices or is_alone) and shape[0] == num_patches and self._is_bounded(grid)
 
+    def tiles(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> tuple[int, Size]:  # noqa: ARG002 - the grid says it
+        own_rows, own_columns, rows, columns, slice_rows, slice_columns = grid
+        num_rows, num_columns = max(
+            (own_rows, own_columns), (slice_rows, slice_columns), key=lambda size: size[0] * size[1]
+        )
+        return 1 + rows * columns, (num_rows * self.patch_size, num_columns * self.patch_size)
+
     def _is_bounded(self, grid: tuple[int, ...]) -> bool:
         """Whether overview and slices are no larger than an image can make them, with some slack for roundings."""
         side = self.scale / self.patch_size

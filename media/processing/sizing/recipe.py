@@ -11,7 +11,7 @@ from typing import Self
 import msgspec
 
 from glimpse.media.errors import OptionError
-from glimpse.media.processing.sizing.views import ImagePlan, View
+from glimpse.media.processing.sizing.views import ImagePlan, Size, View
 
 
 class ImageRecipe(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +28,14 @@ class ImageRecipe(msgspec.Struct, frozen=True, kw_only=True):
     @abstractmethod
     def fits(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> bool:
         """Whether some image becomes pixels of this shape with this grid. Decoding workers are not trusted."""
+
+    def tiles(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> tuple[int, Size]:  # noqa: ARG002 - as for `fits`
+        """Returns the number of tiles of an image with pixels of this shape and this grid, and the size of the largest.
+
+        Default: tiles have one size, and pixels are [tiles, height, width, 3] or [height, width, 3].
+        """
+        *tiles, height, width, _ = shape
+        return (tiles[0] if tiles else 1), (height, width)
 
     def key_parameters(self, grid: tuple[int, ...]) -> tuple[int, ...]:
         """Returns what an encoder output depends on besides the pixels and their shape."""

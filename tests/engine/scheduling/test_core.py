@@ -182,8 +182,23 @@ def test_encoded_media_are_reported_with_the_first_token(prefix_caching: bool):
     media = [image_input("cat", 1, 3), image_input("cat", 4, 3), image_input("dog", 7, 3)]
     for name in ("cold", "warm"):
         core.submit(generate(name, [1, *[PLACEHOLDER] * 9, 1], *media, sampling=sampling))
-        reported = [event.num_encoded_media for step in run_until_idle(core) for event in step.events]
-        assert reported == ([2, 0] if name == "cold" else [0, 0])
+        reported = [event.encoded_media for step in run_until_idle(core) for event in step.events]
+        # The second cat equals the first one.
+        assert reported == ([[0, 2], []] if name == "cold" else [[], []])
+
+
+def test_of_equal_media_the_one_that_no_prefix_holds_is_encoded():
+    core, _ = make_core(block_size=4, max_model_len=42)
+    sampling = SamplingParams(max_tokens=1, ignore_eos=True)
+    cat, dog, again = (image_input(name, start, 3) for name, start in (("cat", 1), ("dog", 4), ("cat", 7)))
+    core.submit(generate("cold", [1, *[PLACEHOLDER] * 3, 1], cat, sampling=sampling))
+    run_until_idle(core)
+    # Another output takes the place of the first one; its keys and values stay.
+    core.submit(generate("other", [2, *[PLACEHOLDER] * 40], image_input("bird", 1, 40), sampling=sampling))
+    run_until_idle(core)
+    core.submit(generate("warm", [1, *[PLACEHOLDER] * 9, 1], cat, dog, again, sampling=sampling))
+    (event,) = (event for step in run_until_idle(core) for event in step.events)
+    assert (event.num_cached_tokens, event.encoded_media) == (4, [1, 2])
 
 
 def test_without_prefix_caching_nothing_is_cached():

@@ -18,17 +18,17 @@ const { findBoxes } = await import(`data:text/javascript,${encodeURIComponent(so
 const cases = JSON.parse(process.argv[1]);
 console.log(JSON.stringify(cases.map(({ text, seen, scale }) => findBoxes(text, seen, scale))));
 """
-SEEN = {"model": "other", "width": 1000, "height": 500, "tokens": 0}
+SEEN = {"model": "other", "width": 1000, "height": 500}
 HALF = [("cat", 0.1, 0.2, 0.5, 0.6)]
 
 CASES = {
     "Qwen2-VL": ("<|object_ref_start|>cat<|object_ref_end|><|box_start|>(100,200),(500,600)<|box_end|>", {}, HALF),
     "Qwen2-VL without special tokens": ("cat(100,200),(500,600)", {}, HALF),
     "Qwen3-VL": ('```json\n[{"bbox_2d": [100, 200, 500, 600], "label": "cat"}]\n```', {"model": "Qwen3-VL-4B"}, HALF),
-    # 36 × 18 tokens of 28 × 28 pixels.
+    # Pixels of the image as the model saw it.
     "Qwen2.5-VL": (
         '[{"label": "cat", "bbox_2d": [100.8, 100.8, 504, 302.4]}]',
-        {"model": "Qwen/Qwen2.5-VL-3B-Instruct", "tokens": 648},
+        {"model": "Qwen/Qwen2.5-VL-3B-Instruct", "width": 1008, "height": 504},
         HALF,
     ),
     "InternVL": ("A <ref>cat</ref><box>[[100, 200, 500, 600]]</box> sits.", {}, HALF),

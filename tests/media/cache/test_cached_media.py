@@ -3,6 +3,7 @@
 import asyncio
 import base64
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 from urllib.parse import quote_from_bytes
@@ -16,7 +17,11 @@ from hypothesis import strategies as st
 from glimpse.media.cache.media_file import MediaFile
 from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.cache.request_media import MediaUsage
+from glimpse.media.embeddings.embeddings import EmbeddingSpec
+from glimpse.media.embeddings.loader import EmbeddingLoader
 from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.input_loader import load_inputs
+from glimpse.media.inputs import ImageInput
 from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import (
     CachedSource,
@@ -198,6 +203,30 @@ async def test_image_by_uuid_can_have_other_bounds(caching: CachingLoader) -> No
     assert (again.key, counts(usage)) == (sent.key, (0, 0, 0, 1))
     smaller, usage = await caching.image(BY_UUID, max_pixels=9 * 28 * 28)
     assert (num_tokens(smaller), counts(usage)) == (9, (0, 0, 1, 0))
+
+
+async def test_origins_say_what_was_cached_of_each_medium(caching: CachingLoader, web: Web) -> None:
+    web.answers["/cat"] = respond(PNG, headers=FRESH)
+    embeddings = EmbeddingLoader(
+        spec=EmbeddingSpec(kinds=frozenset(), hidden_size=64, merge_size=2), store=caching.store
+    )
+
+    async def origins(*inputs: ImageInput) -> list[tuple[bool, bool]]:
+        with caching.loader.batch() as batch:
+            await load_inputs(inputs, loader=caching.loader, embeddings=embeddings, batch=batch)
+            return [(origin.had_files, origin.was_decoded) for origin in batch.usage.origins]
+
+    sent = ImageInput(field="a", source=DataSource(data=OTHER_PNG), uuid="dog")
+    fetched = ImageInput(field="b", source=url(web))
+    assert await origins(fetched, sent) == [(False, False)] * 2
+    assert await origins(fetched, sent) == [(True, True), (False, True)]
+    named = ImageInput(field="c", source=CachedSource(uuid="dog"), max_pixels=28 * 28 * 4)
+    # What is named is loaded last, and keeps its place.
+    assert await origins(named, replace(fetched, max_pixels=28 * 28 * 4), replace(sent, max_pixels=28 * 28)) == [
+        (True, False),
+        (True, False),
+        (False, False),
+    ]
 
 
 @pytest.mark.parametrize("is_file", [True, False])

@@ -18,6 +18,7 @@ from glimpse.v1 import (
     content_pb2,
     embedding_pb2,
     embedding_pb2_grpc,
+    generation_pb2,
     tokenizer_pb2,
     tokenizer_pb2_grpc,
 )
@@ -124,6 +125,9 @@ def test_response_reports_the_tokens_and_media_used(stub: embedding_pb2_grpc.Emb
     assert usage.completion_tokens == usage.prompt_tokens_details.cached_tokens == 0
     assert usage.prompt_tokens_details.image_tokens == 12
     assert (usage.media_usage.decoded_media, usage.media_usage.encoded_media) == (1, 1)
+    assert [medium.tokens for medium in usage.media_usage.media] == [12]
+    assert usage.media_usage.media[0].cache_tier == generation_pb2.MEDIA_CACHE_TIER_NONE
+    assert second.usage.media_usage.media[0].cache_tier == generation_pb2.MEDIA_CACHE_TIER_ENCODER
     assert second.usage.prompt_tokens_details.cached_tokens >= 32
     assert second.usage.media_usage.decode_cache_hits == second.usage.media_usage.encoder_cache_hits == 1
     assert first.model == "tiny"

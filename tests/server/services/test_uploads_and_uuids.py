@@ -14,8 +14,10 @@ from glimpse.v1 import (
     chat_pb2,
     chat_pb2_grpc,
     content_pb2,
+    generation_pb2,
     media_pb2,
     media_pb2_grpc,
+    model_pb2,
     tokenizer_pb2,
     tokenizer_pb2_grpc,
 )
@@ -222,6 +224,12 @@ def test_usage_reports_media_work_and_cache_hits(chat: Chat, shared_server: Serv
     assert (again.fetched_files, again.decoded_media, again.decode_cache_hits) == (0, 0, 1)
     assert (first.encoded_media, first.encoder_cache_hits) == (1, 0)
     assert (again.encoded_media, again.encoder_cache_hits) == (0, 1)
+    (seen,) = first.media
+    assert (seen.modality, seen.tokens) == (model_pb2.MODALITY_IMAGE, 4)
+    assert (seen.width, seen.height, seen.num_tiles) == (56, 56, 1)
+    assert not seen.HasField("num_frames")
+    assert seen.cache_tier == generation_pb2.MEDIA_CACHE_TIER_NONE
+    assert again.media[0].cache_tier == generation_pb2.MEDIA_CACHE_TIER_ENCODER
     assert first.decode_milliseconds > 0 == first.fetch_milliseconds
     assert shared_server.metric("glimpse_media_total") == before + 2
     assert shared_server.metric("glimpse_media_decode_seconds_count") > 0

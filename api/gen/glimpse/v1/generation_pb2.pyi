@@ -1,4 +1,5 @@
 from glimpse.json.v1 import annotations_pb2 as _annotations_pb2
+from glimpse.v1 import model_pb2 as _model_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -14,10 +15,25 @@ class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FINISH_REASON_STOP: _ClassVar[FinishReason]
     FINISH_REASON_LENGTH: _ClassVar[FinishReason]
     FINISH_REASON_TOOL_CALLS: _ClassVar[FinishReason]
+
+class MediaCacheTier(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MEDIA_CACHE_TIER_UNSPECIFIED: _ClassVar[MediaCacheTier]
+    MEDIA_CACHE_TIER_NONE: _ClassVar[MediaCacheTier]
+    MEDIA_CACHE_TIER_FILE: _ClassVar[MediaCacheTier]
+    MEDIA_CACHE_TIER_DECODED: _ClassVar[MediaCacheTier]
+    MEDIA_CACHE_TIER_ENCODER: _ClassVar[MediaCacheTier]
+    MEDIA_CACHE_TIER_PREFIX: _ClassVar[MediaCacheTier]
 FINISH_REASON_UNSPECIFIED: FinishReason
 FINISH_REASON_STOP: FinishReason
 FINISH_REASON_LENGTH: FinishReason
 FINISH_REASON_TOOL_CALLS: FinishReason
+MEDIA_CACHE_TIER_UNSPECIFIED: MediaCacheTier
+MEDIA_CACHE_TIER_NONE: MediaCacheTier
+MEDIA_CACHE_TIER_FILE: MediaCacheTier
+MEDIA_CACHE_TIER_DECODED: MediaCacheTier
+MEDIA_CACHE_TIER_ENCODER: MediaCacheTier
+MEDIA_CACHE_TIER_PREFIX: MediaCacheTier
 
 class GenerationOptions(_message.Message):
     __slots__ = ("max_completion_tokens", "temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty", "logit_bias", "seed", "stop", "stop_token_ids", "min_tokens", "ignore_eos", "logprobs", "top_logprobs", "n", "skip_special_tokens", "include_stop_str_in_output", "return_token_ids", "bad_words", "allowed_token_ids", "prompt_logprobs")
@@ -174,7 +190,7 @@ class CompletionTokensDetails(_message.Message):
     def __init__(self, reasoning_tokens: _Optional[int] = ..., accepted_prediction_tokens: _Optional[int] = ..., rejected_prediction_tokens: _Optional[int] = ...) -> None: ...
 
 class MediaUsage(_message.Message):
-    __slots__ = ("fetched_files", "fetch_cache_hits", "decoded_media", "decode_cache_hits", "fetch_milliseconds", "decode_milliseconds", "encoded_media", "encoder_cache_hits")
+    __slots__ = ("fetched_files", "fetch_cache_hits", "decoded_media", "decode_cache_hits", "fetch_milliseconds", "decode_milliseconds", "encoded_media", "encoder_cache_hits", "media")
     FETCHED_FILES_FIELD_NUMBER: _ClassVar[int]
     FETCH_CACHE_HITS_FIELD_NUMBER: _ClassVar[int]
     DECODED_MEDIA_FIELD_NUMBER: _ClassVar[int]
@@ -183,6 +199,7 @@ class MediaUsage(_message.Message):
     DECODE_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
     ENCODED_MEDIA_FIELD_NUMBER: _ClassVar[int]
     ENCODER_CACHE_HITS_FIELD_NUMBER: _ClassVar[int]
+    MEDIA_FIELD_NUMBER: _ClassVar[int]
     fetched_files: int
     fetch_cache_hits: int
     decoded_media: int
@@ -191,7 +208,28 @@ class MediaUsage(_message.Message):
     decode_milliseconds: float
     encoded_media: int
     encoder_cache_hits: int
-    def __init__(self, fetched_files: _Optional[int] = ..., fetch_cache_hits: _Optional[int] = ..., decoded_media: _Optional[int] = ..., decode_cache_hits: _Optional[int] = ..., fetch_milliseconds: _Optional[float] = ..., decode_milliseconds: _Optional[float] = ..., encoded_media: _Optional[int] = ..., encoder_cache_hits: _Optional[int] = ...) -> None: ...
+    media: _containers.RepeatedCompositeFieldContainer[MediumUsage]
+    def __init__(self, fetched_files: _Optional[int] = ..., fetch_cache_hits: _Optional[int] = ..., decoded_media: _Optional[int] = ..., decode_cache_hits: _Optional[int] = ..., fetch_milliseconds: _Optional[float] = ..., decode_milliseconds: _Optional[float] = ..., encoded_media: _Optional[int] = ..., encoder_cache_hits: _Optional[int] = ..., media: _Optional[_Iterable[_Union[MediumUsage, _Mapping]]] = ...) -> None: ...
+
+class MediumUsage(_message.Message):
+    __slots__ = ("modality", "tokens", "cache_tier", "width", "height", "num_tiles", "num_frames", "duration_seconds")
+    MODALITY_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CACHE_TIER_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    NUM_TILES_FIELD_NUMBER: _ClassVar[int]
+    NUM_FRAMES_FIELD_NUMBER: _ClassVar[int]
+    DURATION_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    modality: _model_pb2.Modality
+    tokens: int
+    cache_tier: MediaCacheTier
+    width: int
+    height: int
+    num_tiles: int
+    num_frames: int
+    duration_seconds: float
+    def __init__(self, modality: _Optional[_Union[_model_pb2.Modality, str]] = ..., tokens: _Optional[int] = ..., cache_tier: _Optional[_Union[MediaCacheTier, str]] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., num_tiles: _Optional[int] = ..., num_frames: _Optional[int] = ..., duration_seconds: _Optional[float] = ...) -> None: ...
 
 class PromptTokensDetails(_message.Message):
     __slots__ = ("cached_tokens", "image_tokens", "video_tokens", "audio_tokens")

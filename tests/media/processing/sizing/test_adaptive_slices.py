@@ -31,19 +31,21 @@ def test_arrangements_match_the_reference(height: int, width: int, scale: int, m
 
 
 @pytest.mark.parametrize(
-    ("size", "grid"),
+    ("size", "grid", "largest"),
     [
-        ((448, 448), (32, 32, 0, 0, 0, 0)),
-        ((100, 100), (32, 32, 0, 0, 0, 0)),
-        ((1000, 1000), (32, 32, 2, 2, 32, 32)),
-        ((3000, 1000), (18, 55, 2, 4, 26, 39)),
+        ((448, 448), (32, 32, 0, 0, 0, 0), (448, 448)),
+        ((100, 100), (32, 32, 0, 0, 0, 0), (448, 448)),
+        ((1000, 1000), (32, 32, 2, 2, 32, 32), (448, 448)),
+        ((3000, 1000), (18, 55, 2, 4, 26, 39), (364, 546)),
     ],
 )
-def test_published_slices(size: tuple[int, int], grid: tuple[int, ...]) -> None:
+def test_published_slices(size: tuple[int, int], grid: tuple[int, ...], largest: tuple[int, int]) -> None:
     width, height = size
     plan = PUBLISHED.plan(height, width)
     assert plan.grid == grid
     assert plan.num_tiles == grid[0] * grid[1] + grid[2] * grid[3] * grid[4] * grid[5]
+    # The overview is a tile beside the slices.
+    assert PUBLISHED.tiles((plan.num_tiles, 14, 14, 3), grid) == (1 + grid[2] * grid[3], largest)
 
 
 @settings(max_examples=25)

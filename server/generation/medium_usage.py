@@ -1,0 +1,117 @@
+"""What a request's media were to the model: their size, their tokens, and what caches held of them."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import assert_never
+
+from glimpse.engine.plan import MediaSpan
+from glimpse.media.cache.request_media import MediumOrigin
+from glimpse.media.embeddings.embeddings import Embedding
+from glimpse.media.kind import MediaKind
+from glimpse.media.loader import MediaLoader
+from glimpse.media.medium import Medium
+from glimpse.media.processing.audio import Audio
+from glimpse.media.processing.image import Image
+from glimpse.media.processing.video import Video
+
+
+class CacheTier(Enum):
+    """The last stage of a medium's processing whose result was cached."""
+
+    NONE = auto()
+    FILE = auto()
+    """Its files."""
+    DECODED = auto()
+    """The decoded medium, or embeddings in its place."""
+    ENCODER = auto()
+    """The encoder's output."""
+    PREFIX = auto()
+    """Its tokens, as part of a cached prefix."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediumShape:
+    """The size of a medium as the model sees it; None where the kind has no such size."""
+
+    width: int | None = None
+    """Pixels, after resizing: of an image's largest tile, or of a video's frames."""
+    height: int | None = None
+    num_tiles: int | None = None
+    """Of an image, its overview included."""
+    num_frames: int | None = None
+    """Of a video."""
+    duration_seconds: float | None = None
+    """Of audio, without what the model does not hear."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptMedium:
+    """A medium of a prompt, without its content."""
+
+    span: MediaSpan
+    shape: MediumShape
+    origin: MediumOrigin
+    is_embedding: bool
+    """It is an encoder output, so that the engine's own encoder has nothing to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediumUsage:
+    """One medium of a request, once the engine has begun with it."""
+
+    kind: MediaKind
+    shape: MediumShape
+    num_tokens: int
+    """Its tokens in the prompt."""
+    tier: CacheTier
+
+
+def medium_shape(medium: Medium, loader: MediaLoader) -> MediumShape:
+    """Returns the size of a medium that `loader` has loaded."""
+    match medium:
+        case Image():
+            num_tiles, (height, width) = loader.tiles(medium)
+            return MediumShape(width=width, height=height, num_tiles=num_tiles)
+        case Video():
+            num_frames, height, width, _ = medium.pixels.shape
+            return MediumShape(width=width, height=height, num_frames=num_frames)
+        case Audio():
+            return MediumShape(duration_seconds=medium.duration_seconds)
+        case Embedding():
+            return MediumShape()
+        case _:
+            assert_never(medium)
+
+
+def medium_usages(
+    media: Sequence[PromptMedium], *, num_cached_tokens: int, encoded: Collection[int]
+) -> tuple[MediumUsage, ...]:
+    """Returns the usage of the media of one prompt.
+
+    Args:
+        media: in prompt order.
+        num_cached_tokens: tokens of the prompt that the prefix cache held.
+        encoded: indices of the media that were encoded for the prompt.
+    """
+    return tuple(
+        MediumUsage(
+            kind=medium.span.kind,
+            shape=medium.shape,
+            num_tokens=medium.span.num_tokens,
+            tier=_tier(medium, num_cached_tokens, is_encoded=index in encoded),
+        )
+        for index, medium in enumerate(media)
+    )
+
+
+def _tier(medium: PromptMedium, num_cached_tokens: int, *, is_encoded: bool) -> CacheTier:
+    offset, length = medium.span.runs[-1]
+    if not is_encoded:
+        if medium.span.start + offset + length <= num_cached_tokens:
+            return CacheTier.PREFIX
+        if not medium.is_embedding:
+            return CacheTier.ENCODER
+    if medium.origin.was_decoded:
+        return CacheTier.DECODED
+    return CacheTier.FILE if medium.origin.had_files else CacheTier.NONE

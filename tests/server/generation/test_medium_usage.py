@@ -1,0 +1,65 @@
+"""The usage of each medium: the last stage of its processing whose result was cached."""
+
+import pytest
+
+from glimpse.engine.plan import MediaSpan
+from glimpse.media.cache.request_media import MediumOrigin
+from glimpse.media.kind import MediaKind
+from glimpse.server.generation.medium_usage import CacheTier, MediumShape, PromptMedium, medium_usages
+
+NEW = MediumOrigin()
+FETCHED = MediumOrigin(num_fetched=1)
+MIXED = MediumOrigin(num_fetched=1, num_cached_files=1)
+FILES = MediumOrigin(num_cached_files=2)
+DECODED = MediumOrigin(num_cached_files=1, was_decoded=True)
+
+
+def medium(start: int, origin: MediumOrigin = NEW, *, is_embedding: bool = False) -> PromptMedium:
+    """Ten tokens, of which the first and the last are marks around the placeholder tokens."""
+    span = MediaSpan(kind=MediaKind.IMAGE, start=start, num_tokens=10, runs=((1, 8),), key=b"a", grid=(1, 2, 4))
+    shape = MediumShape(width=56, height=28, num_tiles=1)
+    return PromptMedium(span=span, shape=shape, origin=origin, is_embedding=is_embedding)
+
+
+def tiers(*media: PromptMedium, cached: int = 0, encoded: tuple[int, ...] = ()) -> list[CacheTier]:
+    return [usage.tier for usage in medium_usages(media, num_cached_tokens=cached, encoded=encoded)]
+
+
+@pytest.mark.parametrize(
+    ("origin", "tier"),
+    [
+        (NEW, CacheTier.NONE),
+        (FETCHED, CacheTier.NONE),
+        (MIXED, CacheTier.NONE),
+        (FILES, CacheTier.FILE),
+        (DECODED, CacheTier.DECODED),
+    ],
+)
+def test_an_encoded_medium_has_the_tier_of_its_loading(origin: MediumOrigin, tier: CacheTier) -> None:
+    assert tiers(medium(3, origin), encoded=(0,)) == [tier]
+
+
+@pytest.mark.parametrize(
+    ("cached", "tier"),
+    [(0, CacheTier.ENCODER), (11, CacheTier.ENCODER), (12, CacheTier.PREFIX), (16, CacheTier.PREFIX)],
+)
+def test_a_prefix_holds_a_medium_with_its_last_placeholder_token(cached: int, tier: CacheTier) -> None:
+    assert tiers(medium(3, DECODED), cached=cached) == [tier]
+
+
+def test_each_medium_has_its_own_tier() -> None:
+    media = [medium(0, FILES), medium(10), medium(20), medium(30)]
+    assert tiers(*media, cached=16, encoded=(2,)) == [
+        CacheTier.PREFIX,
+        CacheTier.ENCODER,
+        CacheTier.NONE,
+        CacheTier.ENCODER,
+    ]
+
+
+def test_embeddings_are_never_encoded() -> None:
+    assert tiers(medium(0, is_embedding=True), medium(10, DECODED, is_embedding=True)) == [
+        CacheTier.NONE,
+        CacheTier.DECODED,
+    ]
+    assert tiers(medium(0, is_embedding=True), cached=16) == [CacheTier.PREFIX]
