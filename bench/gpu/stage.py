@@ -76,9 +76,14 @@ class Setting:
     scale: Scale
 
     def load(
-        self, *, quantization: ChosenQuantization = "none", prefix_caching: bool = False, cuda_graphs: bool = True
+        self,
+        *,
+        quantization: ChosenQuantization = "none",
+        prefix_caching: bool = False,
+        cuda_graphs: bool = True,
+        prepares: bool = True,
     ) -> LoadedEngine:
-        """Returns a ready engine, without prefix caching unless it is what is measured."""
+        """Returns an engine that has captured its graphs, without prefix caching unless it is what is measured."""
         config = EngineConfig(
             model_path=str(self.checkpoint),
             device=self.device,
@@ -88,7 +93,7 @@ class Setting:
             speculative="off",  # each step has one token of each sequence
         )
         engine = load_core(config, on_progress=lambda *_: None)
-        while engine.core.prepare():
+        while prepares and engine.core.prepare():
             pass
         return engine
 
@@ -156,6 +161,21 @@ def steps(setting: Setting) -> Iterator[Figure]:
         yield from _against(f"prefill of {num_tokens}", timed.prefill(num_tokens), ideal)
     ideal = vision_flops(engine.model.vision, 32 * 32) / found.flops_per_second
     yield from _against("image of 448 x 448", timed.image(448, 448), ideal)
+
+
+def graphs(setting: Setting) -> Iterator[Figure]:
+    """Measures decode steps with graphs for the longest context, then with those for the steps' own contexts."""
+    engine, scale = setting.load(prepares=False), setting.scale  # on demand, only the former are captured
+    timed = TimedEngine(engine.core, engine.model, repeats=scale.repeats)
+    for name in ("the longest context", "their own contexts"):
+        for batch_size in scale.batches:
+            timed.run(batch_size, scale.context // 2)
+            median = statistics.median(timed.decode())
+            label = f"decode step, {batch_size} x {scale.context // 2}, graph for {name}"
+            yield Figure(name=label, value=1000 * median, unit="ms")
+        timed.end()
+        while engine.core.prepare():
+            pass
 
 
 def quantization(setting: Setting) -> Iterator[Figure]:
@@ -249,6 +269,7 @@ STAGES: Mapping[str, Callable[[Setting], Iterator[Figure]]] = {
     "tests": tests,
     "steps": steps,
     "sampling": sampling,
+    "graphs": graphs,
     "idle": idle,
     "dashinfer": dashinfer,
     "batch": batch,

@@ -99,6 +99,14 @@ def test_measures_both_ways_to_sample(checkpoint: Path) -> None:
     assert all(figure.value > 0 for figure in figures)
 
 
+def test_decode_steps_are_timed_before_and_after_graphs_are_captured(checkpoint: Path) -> None:
+    figures = list(STAGES["graphs"](Setting(checkpoint=checkpoint, device="cpu", scale=SMALL)))
+    assert [figure.name.rpartition(" graph ")[2] for figure in figures] == [
+        *["for the longest context"] * 2,
+        *["for their own contexts"] * 2,
+    ]
+
+
 def test_draws_are_timed_with_kernels_too() -> None:
     calls: list[int] = []
 

@@ -70,7 +70,8 @@ def test_draws_exactly_beyond_the_shortlist():
 
 def test_draws_in_proportion_to_probabilities():
     logits, num_rows = torch.tensor([0.5, 0.125, 0.25, 0.125]).log(), 16
-    found = drawn(logits.repeat(num_rows, 1), [SamplingParams()] * num_rows, [i / num_rows for i in range(num_rows)])
+    uniforms = [(index + 0.5) / num_rows for index in range(num_rows)]
+    found = drawn(logits.repeat(num_rows, 1), [SamplingParams()] * num_rows, uniforms)
     assert found == [0] * 8 + [2] * 4 + [1] * 2 + [3] * 2, "from most to least likely, equal ones by id"
 
 
