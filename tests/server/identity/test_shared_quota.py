@@ -198,6 +198,8 @@ async def test_redis_that_answers_nothing_holds_up_one_request(redis: RedisServe
         with paused(redis):
             await asyncio.wait_for(asyncio.gather(*(tenant.begin_request() for _ in range(20))), 30)
             assert server.away.is_set()
+            with pytest.raises(StopIteration):  # it has ended without waiting for anything
+                tenant.begin_request().send(None)
 
 
 @contextmanager
