@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 def inherited_socket(program: str, *, log_name: str) -> socket.socket:
     """Prepares this process and returns the socket that `--fd` names.
 
+    With `--end-with-stdin`, this process ends at the end of its standard input, which its parent holds open.
+
     Args:
         program: name of the module that runs.
         log_name: what the process is called in its log.
@@ -33,9 +35,19 @@ def inherited_socket(program: str, *, log_name: str) -> socket.socket:
     _configure_logging(log_name)
     parser = argparse.ArgumentParser(prog=f"python -m {program}")
     parser.add_argument("--fd", type=int, required=True, help="the inherited socket to the parent process")
-    connection = socket.socket(fileno=parser.parse_args().fd)
+    parser.add_argument("--end-with-stdin", action="store_true", help="end with the parent process")
+    arguments = parser.parse_args()
+    if arguments.end_with_stdin:
+        threading.Thread(target=_end_with_stdin, name="parent", daemon=True).start()
+    connection = socket.socket(fileno=arguments.fd)
     connection.set_inheritable(False)  # else processes started by libraries would keep it open after this one has ended
     return connection
+
+
+def _end_with_stdin() -> None:
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os._exit(0)
 
 
 def _configure_logging(log_name: str) -> None:

@@ -20,6 +20,9 @@ Quantization = Literal["none", "auto", "int8", "int4", "fp8"]
 ChosenQuantization = Literal["none", "int8", "int4", "fp8"]
 Count = Annotated[int, Ge(1)]
 ByteCount = Annotated[int, Ge(0)]
+TcpPort = Annotated[int, Ge(1), Le(65535)]
+
+DEFAULT_MASTER_PORT = 29500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +78,39 @@ class EngineOptions:
     on CUDA only with tensor_parallel_size, because it keeps steps from being launched ahead."""
     tensor_parallel_size: Count = 1
     """Processes that share each step, on GPUs one each; on a CPU they share its threads. See docs/gpu.md."""
+    nnodes: Count = 1
+    """Machines that share each step; tensor_parallel_size counts the processes of all of them. Each machine is told the
+    same options, and node_rank. Their network must be trusted. See docs/gpu.md."""
+    node_rank: Annotated[int, Ge(0)] = 0
+    """Number of this machine among the nodes. Node 0 serves; the others run `glimpse serve` and compute for it."""
+    master_addr: str | None = None
+    """Address of node 0, where it listens for the other nodes. Required if nnodes is above 1."""
+    master_port: TcpPort = DEFAULT_MASTER_PORT
+    """Port at which node 0 listens for the other nodes."""
     num_threads: Count | None = None
     """Compute threads on a CPU, of all processes together. Default: one for each physical performance core that the
     engine may use; if these are more than two and no others are free, one less, for the front end."""
     numa_node: Annotated[int, Ge(0)] | None = None
     """NUMA node, by its number, whose processors and memory the engine uses. Linux only. Default: all nodes."""
+
+    @property
+    def num_local_ranks(self) -> int:
+        """Ranks of each node."""
+        return self.tensor_parallel_size // self.nnodes
+
+    @property
+    def why_not_nodes(self) -> str | None:
+        """Why the options of several nodes cannot be honored together; None if they can."""
+        if self.nnodes == 1:
+            if self.master_addr is not None or self.master_port != DEFAULT_MASTER_PORT:
+                return "--master-addr and --master-port: expected only with --nnodes above 1"
+        elif self.master_addr is None:
+            return f"--nnodes {self.nnodes}: expected the address of node 0 as --master-addr too"
+        elif self.tensor_parallel_size % self.nnodes:
+            return f"--tensor-parallel-size {self.tensor_parallel_size}: expected a multiple of --nnodes {self.nnodes}"
+        if self.node_rank >= self.nnodes:
+            return f"--node-rank {self.node_rank}: expected less than --nnodes {self.nnodes}"
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,5 +146,9 @@ class OfflineOptions(TypedDict, total=False):
     cuda_graphs: bool
     speculative: Speculative
     tensor_parallel_size: int
+    nnodes: int
+    node_rank: int
+    master_addr: str | None
+    master_port: int
     num_threads: int | None
     numa_node: int | None

@@ -1,25 +1,26 @@
 """The program of a tensor-parallel rank other than 0: `python -m glimpse.engine.rank --fd N`.
 
-It executes the steps that rank 0 sends over the inherited socket N. It exits when the socket closes, even during a
-step, and after any error of its own, which rank 0 detects: a rank that continued after an error would leave the others
-waiting in an all-reduce.
+It executes the steps that rank 0 sends over the inherited socket N, which may lead to another node. It exits when the
+socket closes, even during a step, and after any error of its own, which rank 0 detects: a rank that continued after an
+error would leave the others waiting in an all-reduce.
 """
 
 import logging
 import os
 import queue
-from pathlib import Path
 
 from glimpse.engine.child_process import inherited_socket, start_inbox
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.parallel.handshake import CANNOT_SERVE
 from glimpse.engine.parallel.messages import (
     Execute,
     FromRank,
+    Join,
     Joined,
     Load,
-    Loaded,
     LoadFailed,
     Pipe,
+    Refused,
     ToRank,
     pipe_to_rank_zero,
 )
@@ -42,7 +43,9 @@ def _run(pipe: _RankZero) -> int:
         assert isinstance(load, Load)
         _serve(pipe, inbox, load)
     except CheckpointError as error:
+        _log.error("the rank exits: %s", error)
         pipe.send(LoadFailed(message=str(error)))
+        return CANNOT_SERVE
     except Exception:
         _log.exception("the rank exits after an unexpected error")
     return 1
@@ -55,9 +58,21 @@ def _serve(pipe: _RankZero, inbox: _Inbox, load: Load) -> None:
     from glimpse.engine.parallel.group import join_group  # noqa: PLC0415
 
     shard = load_shard(load.config, rank=load.rank, on_progress=_no_progress)
-    pipe.send(Loaded())
-    num_ranks = load.config.tensor_parallel_size
-    group = join_group(Path(load.rendezvous_file), rank=load.rank, num_ranks=num_ranks, device=shard.device)
+    pipe.send(shard.loaded)
+    match inbox.get():
+        case Join() as join:
+            pass
+        case Refused(message=message):
+            raise CheckpointError(message)
+        case Load() | Execute() as message:
+            raise TypeError(f"expected Join or Refused, got {type(message).__name__}")
+    group = join_group(
+        join.rendezvous,
+        rank=load.rank,
+        num_ranks=load.config.tensor_parallel_size,
+        device=shard.device,
+        address=join.address,
+    )
     runner = make_runner(load.config, shard, group, on_progress=_no_progress)
     pipe.send(Joined())
     while True:

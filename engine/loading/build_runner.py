@@ -37,6 +37,7 @@ from glimpse.engine.native.library import Level, load_library
 from glimpse.engine.native.programs import DecodePrograms, RecordableDecoder, can_record
 from glimpse.engine.parallel.encoder_exchange import share_outputs
 from glimpse.engine.parallel.group import Group
+from glimpse.engine.parallel.messages import Loaded
 from glimpse.engine.parallel.sharded_ops import ParallelOps
 from glimpse.engine.tensors.draws import DrawTokens
 from glimpse.engine.tensors.kv_cache import KVCache, allocate_kv_cache, block_bytes
@@ -60,6 +61,12 @@ class LoadedShard:
     scheme: QuantizationScheme | None
     """How the decoder's weights are quantized; None if they are not."""
     vocabulary: Vocabulary
+
+    @property
+    def loaded(self) -> Loaded:
+        """What ranks must have in common."""
+        dtype = str(self.dtype).removeprefix("torch.")
+        return Loaded(device=self.device.type, dtype=dtype, quantization=str(self.scheme or "none"))
 
 
 def make_runner(

@@ -56,11 +56,13 @@ def check_serving(request: CheckRequest, *, on_progress: Callable[[str, float], 
 
 def _check(request: CheckRequest, on_progress: Callable[[str, float], None]) -> ServingCheck:
     config, path = request.config, Path(request.config.model_path)
+    if (why_not := config.why_not_nodes) is not None:
+        raise CheckpointError(why_not)
     model = with_stored_head(load_model_config(path, config.companions), request.tensors)
     tensors = None
     if request.tensors is not None:
         tensors = check_tensors(request.tensors, path, model, companions=request.companion_tensors)
-    device = assign_device(resolve_device(config.device), rank=0, num_ranks=config.tensor_parallel_size)
+    device = assign_device(resolve_device(config.device), rank=0, num_ranks=config.num_local_ranks)
     bind_to_node(config.numa_node)
     if device.type == "cpu":
         set_threads(config)
@@ -113,8 +115,8 @@ def _memory(
     config: EngineConfig, needs: MemoryNeeds, choices: MemoryNeeds | None, device: torch.device, available: int | None
 ) -> Memory:
     kv_cache = config.kv_cache_bytes or DEFAULT_CPU_BYTES
-    # Ranks on a CPU share its memory; `build` returns the shard of one.
-    ranks = config.tensor_parallel_size if device.type == "cpu" else 1
+    # A node's ranks on a CPU share its memory; `build` returns the shard of one.
+    ranks = config.num_local_ranks if device.type == "cpu" else 1
     weights, besides = ranks * needs.weights[None], needs.besides - kv_cache
     if config.kv_cache_bytes is None and device.type == "cuda" and available is not None:
         kv_cache = max(available - weights - besides, 0)
@@ -131,7 +133,7 @@ def _does_not_fit(config: EngineConfig, memory: Memory, available: int) -> str:
     smaller = [
         name
         for name, size in memory.weights_in.items()
-        if memory.needed - memory.weights + size * config.tensor_parallel_size <= available
+        if memory.needed - memory.weights + size * config.num_local_ranks <= available
     ]
     if smaller:
         advice = f"--quantization {smaller[0]} fits"
@@ -172,7 +174,7 @@ def _describe(config: EngineConfig, computing: Computing, scheme: QuantizationSc
 
 def _context(config: EngineConfig, model: Model, memory: Memory, dtype: torch.dtype) -> Context:
     trained = model.decoder.config.max_position_embeddings
-    num_blocks = memory.kv_cache // (config.tensor_parallel_size * _kv_bytes(model, dtype) * config.block_size)
+    num_blocks = memory.kv_cache // (config.num_local_ranks * _kv_bytes(model, dtype) * config.block_size)
     tokens = num_blocks * config.block_size
     return Context(
         window=min(trained, config.max_model_len or trained, tokens), trained=trained, kv_cache_tokens=tokens
@@ -196,7 +198,7 @@ def _decoding(config: EngineConfig, shard: Model, device: torch.device, memory: 
     tensors = [*decoder.parameters(), *decoder.buffers()]
     # A step reads single rows of the embedding, unless that is the output head too.
     embedding = 0 if decoder.embed_tokens is None else decoder.embed_tokens.nbytes
-    ranks = config.tensor_parallel_size if device.type == "cpu" else 1
+    ranks = config.num_local_ranks if device.type == "cpu" else 1
     return Decoding(
         weight_bytes=ranks * (sum(tensor.nbytes for tensor in tensors) - embedding),
         kv_bytes=ranks * _kv_bytes(shard, decoder.norm.weight.dtype),

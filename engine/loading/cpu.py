@@ -47,12 +47,12 @@ def bind_to_node(node: int | None) -> None:
 def set_threads(options: EngineOptions) -> None:
     """Sets the number of threads that this rank computes with."""
     number = options.num_threads or default_num_threads(usable_processors(), cpu_quota())
-    torch.set_num_threads(max(1, number // options.tensor_parallel_size))
+    torch.set_num_threads(max(1, number // options.num_local_ranks))
 
 
 def num_threads(options: EngineOptions) -> int:
-    """Returns the number of compute threads of all ranks, after `set_threads`."""
-    return torch.get_num_threads() * options.tensor_parallel_size
+    """Returns the number of compute threads of all ranks of this node, after `set_threads`."""
+    return torch.get_num_threads() * options.num_local_ranks
 
 
 def log_cpu(

@@ -28,7 +28,7 @@ from glimpse.engine.loading.output_head import with_stored_head
 from glimpse.engine.loading.quantization_choice import choose_scheme
 from glimpse.engine.loading.resolve import Computing, assign_device, resolve_computing, resolve_device
 from glimpse.engine.loading.weight_conversion import make_converter
-from glimpse.engine.loading.weight_files import read_headers
+from glimpse.engine.loading.weight_files import checkpoint_digest, read_headers
 from glimpse.engine.loading.weights import load_weights
 from glimpse.engine.model_config.model import ModelConfig
 from glimpse.engine.models.families import make_model
@@ -74,6 +74,10 @@ def load_core(
         EngineError: one of several ranks exited while loading.
     """
     started = time.perf_counter()
+    if (why_not := config.why_not_nodes) is not None:
+        raise CheckpointError(why_not)
+    if config.node_rank > 0:
+        raise CheckpointError(f"--node-rank {config.node_rank}: expected 0 here; other nodes run `glimpse serve`")
     if config.tensor_parallel_size == 1:
         shard = load_shard(config, rank=0, on_progress=on_progress)
         runner = local_runner = make_runner(config, shard, None, on_progress=on_progress)
@@ -112,7 +116,8 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
     _check_step_size(config, model_config)
     if model_config.is_embedding_model:
         model_config = with_stored_head(model_config, read_headers(path))
-    device = assign_device(resolve_device(config.device), rank=rank, num_ranks=num_ranks)
+    num_local = config.num_local_ranks
+    device = assign_device(resolve_device(config.device), rank=rank % max(num_local, 1), num_ranks=num_local)
     bind_to_node(config.numa_node)
     if device.type == "cpu":
         set_threads(config)
@@ -172,10 +177,12 @@ def _load_ranks(
     config: EngineConfig, on_progress: Callable[[str, float], None], on_rank_failure: Callable[[], None]
 ) -> tuple[LoadedShard, ModelRunner, ParallelRunner]:
     """Returns rank 0's shard, its local runner, and the runner that executes steps on all ranks."""
-    ranks = Ranks(config, on_rank_failure=on_rank_failure)
+    digest = checkpoint_digest([config.model_path, *config.companions.values()]) if config.nnodes > 1 else ""
+    ranks = Ranks(config, digest=digest, on_rank_failure=on_rank_failure)
     try:
         shard = load_shard(config, rank=0, on_progress=on_progress)
-        group = ranks.join(shard.device)
+        on_progress("waiting for the other ranks", 0.93)
+        group = ranks.join(shard.device, shard.loaded)
         local_runner = make_runner(config, shard, group, on_progress=on_progress)
         ranks.wait_until_joined()
     except BaseException:

@@ -23,6 +23,11 @@ _log = logging.getLogger(__name__)
 def assign_device(device: torch.device, *, rank: int, num_ranks: int) -> torch.device:
     """Returns the device of a rank and makes it the current device of this process.
 
+    Args:
+        device: where the model computes.
+        rank: the rank's number among those of this machine.
+        num_ranks: ranks of this machine.
+
     Raises:
         CheckpointError: the number of ranks is not positive, or there are fewer GPUs than ranks.
     """
@@ -32,7 +37,9 @@ def assign_device(device: torch.device, *, rank: int, num_ranks: int) -> torch.d
         return device
     num_devices = torch.cuda.device_count()
     if num_ranks > num_devices:
-        raise CheckpointError(f"--tensor-parallel-size {num_ranks}: this machine has {num_devices} CUDA devices")
+        raise CheckpointError(
+            f"--tensor-parallel-size: {num_ranks} ranks on this machine, which has {num_devices} CUDA devices"
+        )
     device = torch.device("cuda", rank)
     torch.cuda.set_device(device)
     return device

@@ -1,17 +1,21 @@
 """Collective operations of the tensor-parallel ranks: NCCL between GPUs, gloo between processes on a CPU.
 
-All traffic stays on this host: ranks rendezvous through a file (torch's TCPStore would listen on all interfaces), and
-their sockets are bound to the loopback address.
+The traffic of one machine stays there: ranks rendezvous through a file, and their sockets are bound to the loopback
+address. With several nodes, ranks rendezvous at a store of rank 0, and each binds its sockets to its own node's
+address. Nobody authenticates there, so the network between the nodes must be trusted.
 """
 
 import os
+import socket
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed
 from torch import Tensor
+
+from glimpse.engine.parallel.interfaces import interface_of
+from glimpse.engine.parallel.messages import StoreAddress
 
 _distributed: Any = torch.distributed  # its type stubs lack most of what is used here
 
@@ -49,38 +53,66 @@ class Group:
             self._process_group.abort()
 
 
-def join_group(rendezvous_file: Path, *, rank: int, num_ranks: int, device: torch.device) -> Group:
+def join_group(
+    rendezvous: str | StoreAddress,
+    *,
+    rank: int,
+    num_ranks: int,
+    device: torch.device,
+    address: str = "127.0.0.1",
+    store_socket: socket.socket | None = None,
+) -> Group:
     """Joins the group and waits until all ranks have joined.
 
     Args:
-        rendezvous_file: a path that all ranks pass and that did not exist before.
+        rendezvous: where all ranks meet: a path that did not exist before, or the address of rank 0's store.
         rank: this process's rank.
         num_ranks: number of ranks.
         device: device of the tensors that are summed.
+        address: the address to which this rank binds its sockets.
+        store_socket: rank 0's socket that listens at the store's address; the store becomes its owner.
 
     Raises:
         RuntimeError: not all ranks joined within the time limit.
     """
-    store = _distributed.FileStore(str(rendezvous_file), num_ranks)
-    store.set_timeout(timedelta(seconds=JOIN_SECONDS))
+    store = _make_store(rendezvous, num_ranks, store_socket)
     # Not `init_process_group`: its group is global to the process, which may belong to a user's program.
     make = _nccl if device.type == "cuda" else _gloo
-    group = Group(make(store, rank, num_ranks), rank=rank, num_ranks=num_ranks, device=device)
+    group = Group(make(store, rank, num_ranks, address), rank=rank, num_ranks=num_ranks, device=device)
     group.min(0)  # connects the ranks now rather than in the first step
     return group
 
 
-def _gloo(store: Any, rank: int, num_ranks: int) -> Any:
+def _make_store(rendezvous: str | StoreAddress, num_ranks: int, store_socket: socket.socket | None) -> Any:
+    timeout = timedelta(seconds=JOIN_SECONDS)
+    if isinstance(rendezvous, str):
+        store = _distributed.FileStore(rendezvous, num_ranks)
+        store.set_timeout(timeout)
+        return store
+    return _distributed.TCPStore(
+        rendezvous.host,
+        rendezvous.port,
+        num_ranks,
+        is_master=store_socket is not None,
+        timeout=timeout,
+        wait_for_workers=False,
+        # A socket that the store opened itself would listen on all interfaces.
+        master_listen_fd=None if store_socket is None else store_socket.detach(),
+    )
+
+
+def _gloo(store: Any, rank: int, num_ranks: int, address: str) -> Any:
     gloo = _distributed.ProcessGroupGloo
     # The public constructor takes the interface from the environment or from the address of the host name.
     options = gloo._Options()  # noqa: SLF001
-    options._devices = [gloo.create_device(hostname="127.0.0.1")]  # noqa: SLF001
+    options._devices = [gloo.create_device(hostname=address)]  # noqa: SLF001
     options._timeout = timedelta(seconds=SUM_SECONDS)  # noqa: SLF001
     return gloo(store, rank, num_ranks, options)
 
 
-def _nccl(store: Any, rank: int, num_ranks: int) -> Any:
-    os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")  # all GPUs are in one host
+def _nccl(store: Any, rank: int, num_ranks: int, address: str) -> Any:
+    if (interface := interface_of(address)) is not None:
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")  # "=": this one, not all that begin so
     nccl = _distributed.ProcessGroupNCCL
     options = nccl.Options()
     options._timeout = timedelta(seconds=SUM_SECONDS)  # noqa: SLF001

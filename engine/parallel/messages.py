@@ -1,4 +1,6 @@
-"""Messages between rank 0 and the other ranks, and their framing on a Unix socket: an 8-byte length, then msgpack.
+"""Messages between rank 0 and the other ranks, and their framing on a socket: an 8-byte length, then msgpack.
+
+The socket is a Unix one within a machine and a TCP connection between nodes.
 
 Unlike `engine.ipc.transport`, which connects the engine to a front end, this sets no limit on the length of a message:
 both ends are the engine's own, and a step's plan may contain the pixels of several requests.
@@ -15,13 +17,34 @@ from glimpse.engine.config import EngineConfig
 from glimpse.engine.plan import StepPlan
 
 
+class StoreAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """Where rank 0's TCP store listens, at which the ranks of several nodes meet."""
+
+    host: str
+    port: int
+
+
 class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
-    """The first message to a rank: load your shard of this checkpoint, then join the group."""
+    """The first message to a rank: load your shard of this checkpoint."""
 
     config: EngineConfig
+    """That of the rank's own node."""
     rank: int
-    rendezvous_file: str
-    """See `glimpse.engine.parallel.group.join_group`."""
+
+
+class Join(msgspec.Struct, frozen=True, kw_only=True, tag="join"):
+    """All ranks have loaded: join the group."""
+
+    rendezvous: StoreAddress | str
+    """See `glimpse.engine.parallel.group.join_group`; a string is the path of a file."""
+    address: str
+    """The rank's own address in the group."""
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
+    """What the rank has loaded does not fit what rank 0 has loaded; the rank exits."""
+
+    message: str
 
 
 class Execute(msgspec.Struct, frozen=True, kw_only=True, tag="execute"):
@@ -30,11 +53,16 @@ class Execute(msgspec.Struct, frozen=True, kw_only=True, tag="execute"):
     plan: StepPlan
 
 
-ToRank = Load | Execute
+ToRank = Load | Join | Refused | Execute
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True, tag="loaded"):
-    """The rank has loaded its shard and waits for the others to join the group."""
+    """The rank has loaded its shard and waits for the others."""
+
+    device: str
+    """Type of its device, such as "cuda"."""
+    dtype: str
+    quantization: str
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True, tag="joined"):
@@ -79,7 +107,7 @@ class Pipe(Generic[_Sent, _Received]):
 
     def receive(self) -> _Received | None:
         """Blocks until a message arrives and returns it, or None once the other end is closed."""
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(OSError):  # the connection was reset, or the other host is out of reach
             length = self._file.read(_LENGTH.size)
             if len(length) == _LENGTH.size:
                 (num_bytes,) = _LENGTH.unpack(length)

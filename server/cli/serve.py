@@ -53,6 +53,8 @@ def up(
     for flag, port in (("--port", settings.listen.port), ("--metrics-port", settings.listen.metrics_port)):
         if http_port == port != 0:
             raise UsageError(f"'--http-port': expected a port of its own, got {port}, which {flag} has")
+    if (rank := settings.engine.options.node_rank) > 0:
+        raise UsageError(f"'--node-rank': expected 0 with `glimpse up`, got {rank}; other nodes run `glimpse serve`")
     flags = (*(f"--allow-origin={name}" for name in allow_origin), *(f"--allowed-host={name}" for name in allowed_host))
     flags = (*flags, *_authentication_flags(settings.access))
     if access_log:
@@ -65,8 +67,14 @@ def up(
 
 
 def serve(*, settings: _Flags = _DEFAULTS) -> None:
-    """Serves a model without a gateway."""
-    _run(settings, None)
+    """Serves a model without a gateway, or computes for another node that serves it."""
+    if settings.engine.options.node_rank == 0:
+        _run(settings, None)
+        return
+    _check_nodes(settings)
+    from glimpse.server.cli.run_node import run_node  # noqa: PLC0415 - as below
+
+    run_node(settings)
 
 
 def _authentication_flags(access: AccessSettings) -> Iterator[str]:
@@ -76,7 +84,13 @@ def _authentication_flags(access: AccessSettings) -> Iterator[str]:
             yield f"--{name.replace('_', '-')}={value}"
 
 
+def _check_nodes(settings: Settings) -> None:
+    if (why_not := settings.engine.options.why_not_nodes) is not None:
+        raise UsageError(why_not)
+
+
 def _run(settings: Settings, http_port: int | None, gateway_flags: Sequence[str] = ()) -> None:
+    _check_nodes(settings)
     from glimpse.server.cli.run_server import run_server  # noqa: PLC0415 - `--help` and refused flags load no server
 
     run_server(settings, http_port=http_port, gateway_flags=gateway_flags)

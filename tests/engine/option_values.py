@@ -26,6 +26,10 @@ OTHER_VALUES: Mapping[str, object] = {
     "cuda_graphs": False,
     "speculative": "ngram",
     "tensor_parallel_size": 2,
+    "nnodes": 2,
+    "node_rank": 1,
+    "master_addr": "127.0.0.1",
+    "master_port": 29600,
     "num_threads": 3,
     "numa_node": 1,
 }

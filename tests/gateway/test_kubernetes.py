@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from glimpse.engine.checkpoint import DEFAULT_MODEL
+from glimpse.engine.config import EngineOptions
 from glimpse.gateway.cli import main as gateway_cli
 from glimpse.media.shared.address import parse_store_url
 from glimpse.server.cli.app import app
@@ -52,6 +54,7 @@ OTHER_GROUPS = {
     "gateway.envoyproxy.io",
     "gateway.networking.k8s.io",
     "inference.networking.k8s.io",
+    "leaderworkerset.x-k8s.io",
     "serving.kserve.io",
 }
 """API groups whose schemas no package has. With GLIMPSE_CRDS their definitions are read from a folder."""
@@ -197,6 +200,9 @@ def pods() -> Iterator[tuple[str, dict[str, Any]]]:
             spec = document.get("spec", {})
             if document["kind"] in ("Deployment", "StatefulSet"):
                 yield name, spec.get("template", {}).get("spec", {})
+            elif document["kind"] == "LeaderWorkerSet":
+                for role in ("leaderTemplate", "workerTemplate"):
+                    yield name, spec["leaderWorkerTemplate"][role]["spec"]
             elif document["kind"] == "ServingRuntime":
                 yield name, spec
 
@@ -216,11 +222,28 @@ def test_commands_and_environment_are_the_program_s(name: str, monkeypatch: pyte
     for name, value in environment(container).items():
         assert name.removeprefix("GLIMPSE_").lower() in settings_names()
         monkeypatch.setenv(name, value)
-    command, *arguments = [argument.replace("{{.Name}}", "name") for argument in container.get("args", ["serve"])]
+    command, *arguments = map(filled, container.get("args", ["serve"]))
     if command == "gateway":
         gateway_cli.app.parse_args(arguments, exit_on_error=False)
     else:
         app.parse_args([command, *arguments], exit_on_error=False)
+
+
+FILLED: Mapping[str, str] = {
+    "{{.Name}}": "name",
+    "$(LWS_GROUP_SIZE)": "2",
+    "$(LWS_LEADER_ADDRESS)": "glimpse-0.glimpse.default",
+    "$(LWS_WORKER_INDEX)": "1",
+    "$(POD_IP)": "10.0.0.1",
+}
+"""Variables in arguments that Kubernetes, KServe or the LeaderWorkerSet controller fills, and an example of each."""
+
+
+def filled(argument: str) -> str:
+    for variable, value in FILLED.items():
+        argument = argument.replace(variable, value)
+    assert "$(" not in argument
+    return argument
 
 
 def environment(container: Mapping[str, Any]) -> dict[str, str]:
@@ -228,7 +251,7 @@ def environment(container: Mapping[str, Any]) -> dict[str, str]:
     variables = {each["name"]: each.get("value") for each in container.get("env", ())}
     values = {name: value for name, value in variables.items() if value is not None}
     for name in variables.keys() - values.keys():
-        assert any(f"$({name})" in value for value in values.values())
+        assert any(f"$({name})" in value for value in (*values.values(), *container.get("args", ())))
         values = {other: value.replace(f"$({name})", PASSWORD) for other, value in values.items()}
     return values
 
@@ -325,6 +348,28 @@ def test_services_are_the_ones_that_others_name() -> None:
     assert monitor["selector"]["matchLabels"] == metrics["metadata"]["labels"]
     (port,) = metrics["spec"]["ports"]
     assert (monitor["endpoints"][0]["port"], port["port"]) == (port["name"], METRICS)
+
+
+def test_nodes_of_a_leader_worker_set_make_one_server(tmp_path: Path) -> None:
+    objects = {(each["kind"], each["metadata"]["name"]): each for each in rendered(tmp_path, "leader-worker-set")}
+    assert ("Deployment", "glimpse") not in objects
+    server = objects["LeaderWorkerSet", "glimpse"]
+    template = server["spec"]["leaderWorkerTemplate"]
+    leader, worker = template["leaderTemplate"], template["workerTemplate"]
+    assert objects["Service", "glimpse"]["spec"]["selector"].items() <= leader["metadata"]["labels"].items()
+    assert not objects["Service", "glimpse"]["spec"]["selector"].items() <= worker["metadata"]["labels"].items()
+    options: list[EngineOptions] = []
+    for index, role in enumerate((leader, worker)):
+        (container,) = role["spec"]["containers"]
+        gpus = int(container["resources"]["limits"]["nvidia.com/gpu"])
+        arguments = [each.replace("$(LWS_WORKER_INDEX)", str(index)) for each in container["args"]]
+        _, bound, _ = app.parse_args([*map(filled, arguments)], exit_on_error=False)
+        options.append(bound.arguments["settings"].engine.options)
+        assert options[-1].why_not_nodes is None
+        assert (options[-1].num_local_ranks, options[-1].nnodes) == (gpus, template["size"])
+    assert replace(options[0], node_rank=1, master_addr=FILLED["$(LWS_LEADER_ADDRESS)"]) == options[1]
+    grace = leader["spec"]["terminationGracePeriodSeconds"]
+    assert grace >= LISTEN.drain_delay + LISTEN.drain_timeout + 10
 
 
 def test_autoscaler_follows_a_metric_and_a_deployment_that_exist() -> None:

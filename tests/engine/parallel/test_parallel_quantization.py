@@ -72,7 +72,7 @@ def logprobs(events: Sequence[TokenEvent]) -> list[dict[int, float]]:
 def core_of_threads(config: EngineConfig, rendezvous_file: Path, pool: ThreadPoolExecutor) -> Core:
     def load(rank: int) -> ModelRunner:
         shard = load_shard(config, rank=rank, on_progress=lambda _stage, _fraction: None)
-        group = join_group(rendezvous_file, rank=rank, num_ranks=config.tensor_parallel_size, device=shard.device)
+        group = join_group(str(rendezvous_file), rank=rank, num_ranks=config.tensor_parallel_size, device=shard.device)
         return make_runner(config, shard, group, on_progress=lambda _stage, _fraction: None)
 
     text = load_model_config(Path(config.model_path)).text

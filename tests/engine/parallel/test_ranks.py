@@ -19,7 +19,7 @@ from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import CheckpointError, EngineErrorCode
 from glimpse.engine.ipc.client import EngineClient, EngineState
 from glimpse.engine.loading.load_engine import load_core
-from glimpse.engine.parallel.messages import Load, Loaded, pipe_to_rank
+from glimpse.engine.parallel.messages import Join, Load, Loaded, pipe_to_rank
 from glimpse.engine.parallel.ranks import Ranks
 from glimpse.engine.pooling_params import PoolingMode, PoolingParams
 from glimpse.engine.protocol import Embed, FinishReason, Generate, TokenEvent
@@ -30,6 +30,7 @@ from tests.engine.harness import Prompt, make_prompt, request_of
 TOLERANCE = 2e-5
 """For logprobs: float32 sums in another order."""
 DEADLINE_SECONDS = 200.0
+LOADED = Loaded(device="cpu", dtype="float32", quantization="none")
 
 PROMPTS = [
     make_prompt(1, 23),
@@ -189,8 +190,9 @@ def test_rank_exits_with_rank_0_while_waiting_to_join(tiny_checkpoint: Path, tmp
         fd = theirs.fileno()
         process = subprocess.Popen([sys.executable, "-m", "glimpse.engine.rank", "--fd", str(fd)], pass_fds=[fd])
     pipe = pipe_to_rank(ours)
-    pipe.send(Load(config=engine_config(tiny_checkpoint, 2), rank=1, rendezvous_file=str(tmp_path / "rendezvous")))
-    assert pipe.receive() == Loaded()
+    pipe.send(Load(config=engine_config(tiny_checkpoint, 2), rank=1))
+    assert pipe.receive() == LOADED
+    pipe.send(Join(rendezvous=str(tmp_path / "rendezvous"), address="127.0.0.1"))
     pipe.shutdown()
     pipe.close()
     assert process.wait(DEADLINE_SECONDS) == 0
@@ -202,7 +204,7 @@ def test_reports_why_a_rank_cannot_load_the_checkpoint(tmp_path: Path):
     ranks = Ranks(engine_config(tmp_path, 2), on_rank_failure=lambda: failures.append("failed"))
     assert len(children_of(os.getpid())) == len(before) + 1
     with pytest.raises(CheckpointError, match=r"the checkpoint has no config\.json"):
-        ranks.join(torch.device("cpu"))
+        ranks.join(torch.device("cpu"), LOADED)
     del ranks
     assert children_of(os.getpid()) == before
     assert not failures

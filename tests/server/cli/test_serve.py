@@ -7,6 +7,7 @@ import pytest
 from glimpse.gateway.cli import main as gateway_cli
 from glimpse.server.cli import serve
 from glimpse.server.cli.app import app
+from glimpse.server.cli.usage import UsageError
 from glimpse.server.settings import Settings
 
 
@@ -21,3 +22,17 @@ def test_collector_of_traces_reaches_the_gateway(monkeypatch: pytest.MonkeyPatch
     command(*bound.args, **bound.kwargs)
     _, bound, _ = gateway_cli.app.parse_args(["run", *passed], exit_on_error=False)
     assert str(bound.arguments["flags"].otlp_endpoint) == "collector:4317"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["up", "--nnodes=2", "--node-rank=1"], "'--node-rank': expected 0 with `glimpse up`, got 1"),
+        (["serve", "--node-rank=1"], "--node-rank 1: expected less than --nnodes 1"),
+        (["serve", "--nnodes=2"], "--nnodes 2: expected the address of node 0 as --master-addr too"),
+    ],
+)
+def test_refuses_options_of_several_nodes_that_do_not_go_together(arguments: list[str], message: str) -> None:
+    command, bound, _ = app.parse_args(arguments, exit_on_error=False, print_error=False)
+    with pytest.raises(UsageError, match=message):
+        command(*bound.args, **bound.kwargs)
