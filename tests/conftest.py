@@ -6,6 +6,9 @@ The engine's tests run where the server's packages are missing too (`bench.gpu`)
 # ruff: noqa: PLC0415
 from __future__ import annotations
 
+import asyncio
+import functools
+import inspect
 import os
 import signal
 
@@ -17,7 +20,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -37,6 +40,25 @@ os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else 
 # fails for what was changed; everyone else tries new ones.
 settings.register_profile("glimpse", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("glimpse")
+
+
+ASYNC_TEST_SECONDS = 150.0
+"""An asynchronous test that waits longer than this fails where it waits."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Bounds asynchronous tests: what never comes fails one test by name, rather than the run without one."""
+    if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+        item.obj = _bounded(item.obj)
+
+
+def _bounded(test: Any) -> Any:
+    @functools.wraps(test)
+    async def bounded(*args: Any, **kwargs: Any) -> None:
+        async with asyncio.timeout(ASYNC_TEST_SECONDS):
+            await test(*args, **kwargs)
+
+    return bounded
 
 
 @pytest.fixture(autouse=True)
