@@ -6,6 +6,7 @@ This is the only module that uses huggingface_hub.
 import json
 import os
 import re
+import socket
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -100,6 +101,8 @@ def _reason(error: BaseException) -> str:
             return "HF_HUB_OFFLINE is set, and the local cache does not have the model"
         if isinstance(each, HfHubHTTPError):
             return f"the hub answered with status {each.response.status_code}"
+        if isinstance(each, socket.gaierror):
+            return "the hub's name does not resolve"
         if isinstance(each, OSError) and each.errno is not None:
             return os.strerror(each.errno)
     if isinstance(error, LocalEntryNotFoundError):

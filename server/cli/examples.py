@@ -56,33 +56,75 @@ grpcurl -plaintext -d '{{"generation": {{"max_completion_tokens": 64}},
  {target} glimpse.v1.ChatService/StreamChatCompletion"""
 
 
+_EMBED_CLIENT = """\
+{python} - <<'END'
+from glimpse.client import Client, Tls
+with Client("{target}"{arguments}) as client:
+    print(client.embed("{question}").vectors[0][:8])
+END"""
+
+_EMBED_CURL = """\
+curl {url}/v1/embeddings -H 'content-type: application/json' -d '{{"input": "{question}"}}'"""
+
+_EMBED_OPENAI = """\
+{python} - <<'END'
+import openai
+client = openai.OpenAI(base_url="{url}/v1", api_key="none")
+print(client.embeddings.create(model="{model}", input="{question}").data[0].embedding[:8])
+END"""
+
+_EMBED_GRPCURL = """\
+grpcurl -plaintext -d '{{"inputs": [{{"text": "{question}"}}]}}' \\
+ {target} glimpse.v1.EmbeddingService/CreateEmbeddings"""
+
+
 _TITLE = "Command line (without a question: a conversation)"
+
+
+_EMBED_TITLE = "Python, over gRPC"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Examples:
     """Commands that ask a model, as templates."""
 
+    title: str
+    """Of the first one, which needs nothing but Glimpse."""
+    path: str
+    """Of the REST API."""
     question: str
-    chat: str
+    first: str
     curl: str
     openai: str
     grpcurl: str
 
 
 _IMAGE = _Examples(
+    title=_TITLE,
+    path="/v1/chat/completions",
     question="What is in this image?",
-    chat='{glimpse} chat "{question}" --image {image}{flags}',
+    first='{glimpse} chat "{question}" --image {image}{flags}',
     curl=_IMAGE_CURL,
     openai=_IMAGE_OPENAI,
     grpcurl=_IMAGE_GRPCURL,
 )
 _TEXT = _Examples(
+    title=_TITLE,
+    path="/v1/chat/completions",
     question="What is the capital of France?",
-    chat='{glimpse} chat "{question}"{flags}',
+    first='{glimpse} chat "{question}"{flags}',
     curl=_TEXT_CURL,
     openai=_TEXT_OPENAI,
     grpcurl=_TEXT_GRPCURL,
+)
+_EMBED = _Examples(
+    title=_EMBED_TITLE,
+    path="/v1/embeddings",
+    question="What is the capital of France?",
+    first=_EMBED_CLIENT,
+    curl=_EMBED_CURL,
+    openai=_EMBED_OPENAI,
+    grpcurl=_EMBED_GRPCURL,
 )
 
 
@@ -92,22 +134,24 @@ def usage_text(
     http_url: str | None,
     target: str,
     reads_images: bool = True,
+    only_embeds: bool = False,
     uses_tls: bool = False,
     needs_certificate: bool = False,
     needs_key: bool = False,
 ) -> str:
-    """Returns commands to copy, those whose programs are installed; `glimpse chat` always is.
+    """Returns commands to copy, those whose programs are installed; Glimpse's own always is.
 
     Args:
         model: its name.
         http_url: the gateway's URL, if there is one.
         target: HOST:PORT for gRPC.
         reads_images: whether the examples ask about one.
-        uses_tls: only `glimpse chat` is shown, with a place for the CA, which is not known here.
+        only_embeds: whether the model was published for embeddings, and the examples ask for one.
+        uses_tls: only the first command is shown, with a place for the CA, which is not known here.
         needs_certificate: with TLS, clients need a certificate of their own too: the command has places for it.
-        needs_key: only `glimpse chat` is shown, with a place for an API key.
+        needs_key: only the first command is shown, with a place for an API key.
     """
-    examples = _IMAGE if reads_images else _TEXT
+    examples = _EMBED if only_embeds else _IMAGE if reads_images else _TEXT
     flags = "" if target == DEFAULT_TARGET else f" --target {target}"
     places = [("CA.pem", "the CA that signed the certificate")] if uses_tls else []
     places += [("CLIENT.pem", "your certificate"), ("CLIENT.key", "its private key")] if needs_certificate else []
@@ -123,20 +167,27 @@ def usage_text(
         "flags": flags
         + " --tls-ca CA.pem" * uses_tls
         + " --tls-certificate CLIENT.pem --tls-key CLIENT.key" * needs_certificate,
+        "arguments": _arguments(uses_tls=uses_tls, needs_certificate=needs_certificate, needs_key=needs_key),
     }
     if places:
         meanings = ", ".join(f"{place} is {meaning}" for place, meaning in places)
-        return f"{_TITLE}; {meanings}, {target}\n\n{examples.chat.format(**values)}"
-    shown: list[tuple[str, str, str, object]] = [(_TITLE, target, examples.chat, True)]
+        return f"{examples.title}; {meanings}, {target}\n\n{examples.first.format(**values)}"
+    shown: list[tuple[str, str, str, object]] = [(examples.title, target, examples.first, True)]
     if http_url is not None:
         shown += [
-            ("curl", f"{http_url}/v1/chat/completions", examples.curl, shutil.which("curl")),
+            ("curl", f"{http_url}{examples.path}", examples.curl, shutil.which("curl")),
             ("OpenAI's Python client", f"{http_url}/v1", examples.openai, find_spec("openai")),
         ]
     shown.append(("grpcurl", target, examples.grpcurl, shutil.which("grpcurl")))
     return "\n\n".join(
         f"{name}, {address}\n\n{text.format(**values)}" for name, address, text, installed in shown if installed
     )
+
+
+def _arguments(*, uses_tls: bool, needs_certificate: bool, needs_key: bool) -> str:
+    """Returns what a program gives to `Client` after the target, with places as in the commands."""
+    own = ', certificate="CLIENT.pem", key="CLIENT.key"' * needs_certificate
+    return f', tls=Tls(ca="CA.pem"{own})' * uses_tls + ', api_key="KEY"' * needs_key
 
 
 def _command() -> str:

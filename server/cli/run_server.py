@@ -80,6 +80,7 @@ def _serve(settings: Settings, http_port: int | None, gateway_flags: Sequence[st
             http_url=http_url,
             target=target,
             reads_images="image" in checkpoint.model.placeholder_ids,
+            only_embeds=checkpoint.model.is_embedding_model,
             uses_tls=settings.listen.tls_certificate is not None,
             needs_certificate=settings.listen.tls_client_ca is not None,
             needs_key=settings.access.api_keys is not None or settings.access.jwt_jwks is not None,

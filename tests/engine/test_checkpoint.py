@@ -1,6 +1,7 @@
 """Resolution of checkpoints: folders, repository ids of the Hugging Face hub, and errors for anything else."""
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,15 @@ def test_failed_download_is_reported(tmp_path: Path) -> None:
     assert "could not be downloaded" in message
     assert "HF_HUB_OFFLINE is set" in message
     assert "http" not in message
+
+
+def test_an_unknown_hub_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+    def download(*_: object, **__: object) -> str:
+        raise OSError("cannot connect") from socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr("glimpse.engine.checkpoint.snapshot_download", download)
+    with pytest.raises(CheckpointError, match="from the hub: the hub's name does not resolve; without network access"):
+        resolve_checkpoint("org/name")
 
 
 def test_embedded_checkpoint_is_found() -> None:

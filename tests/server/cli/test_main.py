@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,7 +18,7 @@ from glimpse import __version__
 from glimpse.engine.protocol import Ready
 from glimpse.server.cli.console import ready_text
 from glimpse.server.cli.examples import usage_text
-from glimpse.v1 import chat_pb2
+from glimpse.v1 import chat_pb2, embedding_pb2
 from tests.e2e.stack import eventually, free_ports
 from tests.server.requests import png
 from tests.server.serving import ROOT, Served, children
@@ -204,6 +205,24 @@ def test_text_models_get_examples_without_an_image(monkeypatch: pytest.MonkeyPat
     request = json_format.Parse(typed, chat_pb2.CreateChatCompletionRequest())
     assert request.messages[0].content[0].text == question
     assert f'glimpse chat "{question}"' in text
+
+
+def test_embedding_models_get_examples_of_embeddings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    url, target = "http://127.0.0.1:8080", "127.0.0.1:50051"
+    text = usage_text(model="m", http_url=url, target=target, only_embeds=True)
+    assert "chat" not in text.lower()
+    typed = [example for example in text.split("\n\n") if example.startswith("grpcurl -")]
+    (body,) = bodies(typed[0])
+    request = json_format.Parse(body, embedding_pb2.CreateEmbeddingsRequest())
+    assert f'-d \'{{"input": "{request.inputs[0].text}"}}\'' in text
+    secured = usage_text(
+        model="m", http_url=url, target=target, only_embeds=True, uses_tls=True, needs_certificate=True, needs_key=True
+    )
+    own = 'certificate="CLIENT.pem", key="CLIENT.key"'
+    assert f'Client("127.0.0.1:50051", tls=Tls(ca="CA.pem", {own}), api_key="KEY")' in secured
+    for program in re.findall(r"<<'END'\n(.*?)END", text + secured, re.DOTALL):
+        compile(program, "example", "exec")
 
 
 def test_prints_only_examples_whose_programs_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
