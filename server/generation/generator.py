@@ -365,6 +365,8 @@ class _UsageCounter:
         """(prompt index, completion index) → tokens of the reasoning so far."""
         self._cached: dict[int, int] = {}
         """Prompt index → the smallest number of cached tokens among its completions that have begun."""
+        self._num_cached = 0
+        """The sum of these."""
         self._begun: set[tuple[int, int]] = set()
         """(prompt index, completion index) of the completions that have begun."""
 
@@ -376,12 +378,14 @@ class _UsageCounter:
     def add(self, prompt_index: int, completion_index: int, delta: ParsedDelta) -> Usage:
         """Adds a delta of a completion and returns the usage up to it."""
         self._completion_tokens += delta.num_tokens
-        self._reasoning_tokens[prompt_index, completion_index] = delta.num_reasoning_tokens
+        if self._counts_reasoning:
+            self._reasoning_tokens[prompt_index, completion_index] = delta.num_reasoning_tokens
         if (prompt_index, completion_index) not in self._begun:
             self._begun.add((prompt_index, completion_index))
             # Later completions hit the blocks that the first one computed: not a saving, so the smallest count holds.
             cached = self._cached.get(prompt_index, delta.num_cached_tokens)
             self._cached[prompt_index] = min(cached, delta.num_cached_tokens)
+            self._num_cached = sum(self._cached.values())
             self._num_encoded += len(delta.encoded_media)
             self._encoded_media.update(delta.encoded_media)
             if self._seen is not None and self._seen[0] == prompt_index:
@@ -391,7 +395,7 @@ class _UsageCounter:
         return Usage(
             prompt_tokens=self.num_prompt_tokens,
             media_tokens=self._media_tokens,
-            cached_tokens=sum(self._cached.values()),
+            cached_tokens=self._num_cached,
             completion_tokens=self._completion_tokens,
             reasoning_tokens=self._reasoning_tokens.total() if self._counts_reasoning else None,
             media_usage=self._media_usage,

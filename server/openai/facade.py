@@ -28,6 +28,7 @@ from glimpse.server.rpc.context import current_rpc, send_headers
 from glimpse.server.rpc.errors import InvalidRequest, RpcFailure, abort
 from glimpse.server.rpc.offload import run_sized
 from glimpse.server.rpc.request_size import check_json_size
+from glimpse.server.rpc.text_chunks import JsonChunks
 from glimpse.server.rpc.typed_handlers import (
     METHOD_HANDLERS,
     Context,
@@ -114,9 +115,10 @@ class _Endpoint:
             await abort(context, failure)
 
     async def _write_events(self, stream: StreamHandler, request: "_Request", writer: "_ResponseWriter") -> None:
+        documents = JsonChunks(encode)
         async with aclosing(stream(request.take(), writer.context)) as chunks:
             async for chunk in chunks:
-                await writer.write(_EVENTS, _event(encode(chunk)))
+                await writer.write(_EVENTS, _event(documents.encode(chunk)))
         if self._binding.stream_end is not None:
             await writer.write(_EVENTS, _event(self._binding.stream_end.encode()))
 

@@ -11,6 +11,7 @@ from glimpse.server.generation.generator import CompletionDelta, Usage
 from glimpse.server.generation.medium_usage import CacheTier, MediumUsage
 from glimpse.server.generation.prompts import VideoFrames
 from glimpse.server.request import ChatRequest
+from glimpse.server.rpc.text_chunks import TextChunk, TextTemplate
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2, model_pb2
 
 _DELTA_BYTES = 40
@@ -114,16 +115,21 @@ class ChunkRenderer:
     def __init__(self, head: CompletionHead) -> None:
         self._head = head
         self._begun: set[int] = set()
+        self._templates: dict[int, TextTemplate] = {}
+        """Completion index → its messages that have only content."""
 
-    def render(self, delta: CompletionDelta) -> Iterator[chat_pb2.StreamChatCompletionResponse]:
+    def render(self, delta: CompletionDelta) -> Iterator[chat_pb2.StreamChatCompletionResponse | TextChunk]:
         """Yields the messages of a delta; none for an empty one.
 
         A completion's first message carries the role, the sampled video frames and the prompt's token ids, its last
         only the finish reason.
         """
         first = delta.index not in self._begun
+        has_more = first or delta.reasoning or delta.tool_calls or delta.tokens or delta.token_ids
         # A delta may be empty: text is withheld while it may be part of a character, a stop string or a tool call.
-        if first or delta.text or delta.reasoning or delta.tool_calls or delta.tokens or delta.token_ids:
+        if delta.text and not has_more:
+            yield TextChunk(self._template(delta.index), delta.text)
+        elif has_more:
             self._begun.add(delta.index)
             choice = chat_pb2.ChunkChoice(
                 index=delta.index,
@@ -147,6 +153,13 @@ class ChunkRenderer:
         chunk = self._chunk()
         chunk.usage.CopyFrom(render_usage(usage))
         return chunk
+
+    def _template(self, index: int) -> TextTemplate:
+        template = self._templates.get(index)
+        if template is None:
+            chunk = self._chunk(chat_pb2.ChunkChoice(index=index, delta=chat_pb2.Delta()))
+            template = self._templates[index] = TextTemplate(chunk, chunk.choices[0].delta, "content")
+        return template
 
     def _chunk(
         self, *choices: chat_pb2.ChunkChoice, videos: Iterable[VideoFrames] = ()

@@ -7,6 +7,7 @@ from glimpse.engine.text.output_processor import TokenText
 from glimpse.server.generation.generator import CompletionDelta, Usage
 from glimpse.server.render.chat import CompletionHead, render_finish_reason, render_prompt_logprobs, render_usage
 from glimpse.server.request import CompletionRequest
+from glimpse.server.rpc.text_chunks import TextChunk, TextTemplate
 from glimpse.v1 import completion_pb2
 
 
@@ -21,6 +22,8 @@ class CompletionRenderer:
         self._num_prompt_logprobs = request.num_prompt_logprobs
         self._num_characters: dict[int, int] = {}
         """Completion index → characters rendered so far."""
+        self._templates: dict[int, TextTemplate] = {}
+        """Completion index → its chunks that have only text."""
 
     def response(self, deltas: Iterable[CompletionDelta], usage: Usage) -> completion_pb2.CreateCompletionResponse:
         """Joins all deltas of the request into one response."""
@@ -40,8 +43,12 @@ class CompletionRenderer:
             usage=render_usage(usage),
         )
 
-    def chunk(self, delta: CompletionDelta) -> completion_pb2.StreamCompletionResponse | None:
+    def chunk(self, delta: CompletionDelta) -> completion_pb2.StreamCompletionResponse | TextChunk | None:
         """Renders one delta; None for an empty one."""
+        has_more = delta.tokens or delta.token_ids or delta.prompt_tokens or delta.finish_reason
+        if delta.index in self._num_characters and delta.text and not has_more:
+            self._num_characters[delta.index] += len(delta.text)
+            return TextChunk(self._template(delta.index), delta.text)
         choice = self._choice(delta)
         has_tokens = choice.token_ids or choice.prompt_logprobs or choice.HasField("logprobs")
         if not (choice.text or has_tokens or delta.finish_reason):
@@ -51,6 +58,13 @@ class CompletionRenderer:
     def usage_chunk(self, usage: Usage) -> completion_pb2.StreamCompletionResponse:
         """Renders the last message of a stream that reports usage; it has no choices."""
         return self._chunk(usage=render_usage(usage))
+
+    def _template(self, index: int) -> TextTemplate:
+        template = self._templates.get(index)
+        if template is None:
+            chunk = self._chunk(choices=[completion_pb2.CompletionChoice(index=index)])
+            template = self._templates[index] = TextTemplate(chunk, chunk.choices[0], "text")
+        return template
 
     def _chunk(self, **members: Any) -> completion_pb2.StreamCompletionResponse:
         return completion_pb2.StreamCompletionResponse(

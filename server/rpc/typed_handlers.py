@@ -20,11 +20,12 @@ from glimpse.server.rpc.context import current_rpc, send_headers
 from glimpse.server.rpc.errors import InvalidRequest, abort, to_status
 from glimpse.server.rpc.json_messages import parse_json, serialize, to_json
 from glimpse.server.rpc.request_size import parse_message
+from glimpse.server.rpc.text_chunks import TextChunk
 
 Context = grpc.aio.ServicerContext[Any, Any]
 UnaryHandler = Callable[[Any, Context], Awaitable[Message]]
 """Takes the request, which it alone holds; for client-streaming methods an asynchronous iterator of requests."""
-StreamHandler = Callable[[Any, Context], AsyncGenerator[Message, None]]
+StreamHandler = Callable[[Any, Context], AsyncGenerator[Message | TextChunk, None]]
 Handler = UnaryHandler | StreamHandler
 
 METHOD_HANDLERS: "dict[tuple[bool, bool], Callable[..., grpc.RpcMethodHandler[Any, Any]]]" = {
@@ -103,6 +104,12 @@ async def _encoded(response: Message) -> Message | bytes:
     return await to_json(response) if current_rpc().connect_codec == "json" else response
 
 
+async def _encoded_chunk(chunk: Message | TextChunk) -> Message | bytes:
+    if not isinstance(chunk, TextChunk):
+        return await _encoded(chunk)
+    return await to_json(chunk.copy()) if current_rpc().connect_codec == "json" else chunk.serialize()
+
+
 def _unary(handler: UnaryHandler, parse: _Parse) -> Callable[[Any, Context], Awaitable[Message | bytes]]:
     async def serve(request: Any, context: Context) -> Message | bytes:
         try:
@@ -131,10 +138,10 @@ def _streaming(handler: StreamHandler, parse: _Parse) -> Callable[[Any, Context]
     return serve
 
 
-async def _write(responses: AsyncGenerator[Message, None], context: Context) -> None:
+async def _write(responses: AsyncGenerator[Message | TextChunk, None], context: Context) -> None:
     headers_sent, stop = False, current_rpc().stop
     async for response in responses:
         if not headers_sent:
             await send_headers(context)
             headers_sent = True
-        await stop.send(context.write, await _encoded(response))
+        await stop.send(context.write, await _encoded_chunk(response))

@@ -20,6 +20,7 @@ from glimpse.server.request import ChatRequest
 from glimpse.server.rpc.body_budget import body_size
 from glimpse.server.rpc.context import cache_namespace, current_rpc
 from glimpse.server.rpc.offload import run_sized
+from glimpse.server.rpc.text_chunks import TextChunk
 from glimpse.server.rpc.typed_handlers import Context
 from glimpse.server.services.models import ServedModel
 from glimpse.server.services.usage_accounting import with_usage_accounting
@@ -46,7 +47,7 @@ class ChatHandlers:
 
     async def stream(
         self, request: chat_pb2.CreateChatCompletionRequest, _context: Context
-    ) -> AsyncGenerator[chat_pb2.StreamChatCompletionResponse, None]:
+    ) -> AsyncGenerator[chat_pb2.StreamChatCompletionResponse | TextChunk, None]:
         """StreamChatCompletion."""
         head, chat = await run_sized(body_size(), self._begin, request, streaming=True)
         del request  # which has the media's bytes

@@ -15,6 +15,7 @@ from glimpse.server.request import CompletionRequest, Conversation, PromptSource
 from glimpse.server.rpc.body_budget import body_size
 from glimpse.server.rpc.context import current_rpc
 from glimpse.server.rpc.offload import run_sized
+from glimpse.server.rpc.text_chunks import TextChunk
 from glimpse.server.rpc.typed_handlers import Context
 from glimpse.server.services.models import ServedModel
 from glimpse.server.services.usage_accounting import with_usage_accounting
@@ -41,7 +42,7 @@ class CompletionHandlers:
 
     async def stream(
         self, request: completion_pb2.CreateCompletionRequest, _context: Context
-    ) -> AsyncGenerator[completion_pb2.StreamCompletionResponse, None]:
+    ) -> AsyncGenerator[completion_pb2.StreamCompletionResponse | TextChunk, None]:
         """StreamCompletion."""
         renderer, completion = await run_sized(body_size(), self._begin, request, streaming=True)
         del request

@@ -13,6 +13,7 @@ from glimpse.server.generation.generator import CompletionDelta, Usage
 from glimpse.server.openai.encode import encode
 from glimpse.server.render.chat import ChunkRenderer, CompletionHead, render_response
 from glimpse.server.request import ChatRequest, GenerationRequest
+from glimpse.server.rpc.text_chunks import TextChunk
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
 
 HEAD = CompletionHead(id="chatcmpl-1", created=5, model="m")
@@ -48,8 +49,10 @@ def more(index: int, arguments: str) -> ToolCallDelta:
 
 
 def chunks(*deltas: CompletionDelta) -> list[chat_pb2.ChunkChoice]:
-    renderer = ChunkRenderer(HEAD)
-    return [chunk.choices[0] for each in deltas for chunk in renderer.render(each)]
+    renderer, messages = ChunkRenderer(HEAD), list[Any]()
+    for chunk in (chunk for each in deltas for chunk in renderer.render(each)):
+        messages.append(chunk.copy() if isinstance(chunk, TextChunk) else chunk)
+    return [message.choices[0] for message in messages]
 
 
 def rendered_deltas(*deltas: CompletionDelta) -> list[bytes]:

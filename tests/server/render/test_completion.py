@@ -9,6 +9,7 @@ from glimpse.server.generation.generator import CompletionDelta, Usage
 from glimpse.server.render.chat import CompletionHead
 from glimpse.server.render.completion import CompletionRenderer
 from glimpse.server.request import CompletionRequest, GenerationRequest
+from glimpse.v1 import completion_pb2
 
 HEAD = CompletionHead(id="cmpl-1", created=5, model="m")
 USAGE = Usage(prompt_tokens=1, media_tokens={}, cached_tokens=0, completion_tokens=1)
@@ -45,9 +46,9 @@ def test_scores_of_the_prompt_come_even_while_the_text_is_withheld() -> None:
     score = TokenText(token_id=3, text="a", bytes=b"a", logprob=-0.5, rank=2)
     first = TokenText(token_id=2, text="b", bytes=b"b", logprob=math.nan)
     chunk = renderer.chunk(delta("", prompt_tokens=(first, score)))
-    assert chunk is not None
+    assert isinstance(chunk, completion_pb2.StreamCompletionResponse)
     assert [dict(each.tokens).keys() for each in chunk.choices[0].prompt_logprobs] == [set(), {3}]
     assert renderer.chunk(delta("")) is None
     last = renderer.chunk(delta("c", finish=CompletionFinishReason.STOP))
-    assert last is not None
+    assert isinstance(last, completion_pb2.StreamCompletionResponse)
     assert not last.choices[0].prompt_logprobs
