@@ -28,7 +28,7 @@ from glimpse.engine.model_config.model import ModelConfig
 from glimpse.engine.models.model import Model
 from glimpse.engine.native.backend import use_native, why_not_native
 from glimpse.engine.plan import SequenceChunk
-from glimpse.engine.tensors.batch import make_batch
+from glimpse.engine.tensors.batch_builder import make_batch
 from glimpse.engine.tensors.kv_cache import allocate_kv_cache
 
 _BLOCK_SIZE = 32

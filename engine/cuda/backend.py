@@ -13,7 +13,8 @@ import torch
 
 from glimpse.engine.layers.ops import Ops
 from glimpse.engine.plan import SequenceChunk
-from glimpse.engine.tensors.batch import SequenceLayout, make_batch
+from glimpse.engine.tensors.batch import SequenceLayout
+from glimpse.engine.tensors.batch_builder import make_batch
 from glimpse.engine.tensors.draws import DrawParams, DrawTokens
 from glimpse.engine.tensors.kv_cache import allocate_kv_cache
 

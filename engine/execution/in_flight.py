@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -20,8 +21,7 @@ from glimpse.engine.tensors.transfer import Fence, Stopwatch
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingRows:
+class SamplingRows(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The logits rows of one sequence: one for each draft token, and one more."""
 
     sequence_id: int
@@ -29,9 +29,9 @@ class SamplingRows:
     draft_token_ids: tuple[int, ...]
 
     @property
-    def can_sample_on_device(self) -> bool:
-        """The next token depends on the logits alone."""
-        return not self.sampler.needs_host_sampling and not self.draft_token_ids
+    def needs_host_sampling(self) -> bool:
+        """The next token does not depend on the logits alone."""
+        return bool(self.draft_token_ids) or self.sampler.needs_host_sampling
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,8 @@ from glimpse.engine.plan import (
     StepResult,
 )
 from glimpse.engine.sampling_params import Grammar
-from glimpse.engine.tensors.batch import Batch, SequenceLayout, make_batch
+from glimpse.engine.tensors.batch import Batch, SequenceLayout
+from glimpse.engine.tensors.batch_builder import BatchBuilder
 from glimpse.engine.tensors.draws import DrawTokens
 from glimpse.engine.tensors.kv_cache import KVCache
 from glimpse.engine.tensors.transfer import Download, Fence, Stopwatch, upload_bytes
@@ -120,6 +121,7 @@ class ModelRunner:
         self._recorded = recorded
         self._draw_tokens = draw_tokens
         self._sequences: dict[int, RunningSequence] = {}
+        self._batches = BatchBuilder(block_size=cache.block_size, device=device)
         self._prompt_readers: set[int] = set()  # sequences that pool, or whose prompts are scored
         # The tokens that the last step sampled on the device, int64 [rows], and the row of each sequence. Other ranks
         # do not have the tensor.
@@ -159,9 +161,11 @@ class ModelRunner:
     def _launch(self, plan: StepPlan) -> InFlightStep:
         for sequence_id in plan.ended:
             self._sequences.pop(sequence_id, None)
+            self._batches.remove(sequence_id)
             self._prompt_readers.discard(sequence_id)
         for start in plan.started:
             sequence = self._sequences[start.sequence_id] = self._begin(start)
+            self._batches.add(start.sequence_id, sequence.layout)
             if sequence.pooler is not None or sequence.scorer is not None:
                 self._prompt_readers.add(start.sequence_id)
         for key in plan.evicted:
@@ -227,14 +231,7 @@ class ModelRunner:
 
     def _make_batch(self, chunks: Sequence[SequenceChunk]) -> Batch:
         """Returns the batch of a step. Tokens that the last step sampled on the device are filled in."""
-        layouts = {chunk.sequence_id: self._sequences[chunk.sequence_id].layout for chunk in chunks}
-        batch = make_batch(
-            chunks,
-            layouts,
-            block_size=self._cache.block_size,
-            device=self._device,
-            last_sampled_rows=self._last_sampled_rows,
-        )
+        batch = self._batches.build(chunks, last_sampled_rows=self._last_sampled_rows)
         if batch.pending_tokens is not None:
             assert self._last_sampled is not None
             batch.token_ids[batch.pending_tokens.rows] = self._last_sampled[batch.pending_tokens.sources]
@@ -273,7 +270,7 @@ class ModelRunner:
         rows = [self._sampling_rows(chunk) for chunk in chunks if chunk.samples]
         if not rows:
             return UnsampledStep(Fence(self._device))
-        if not self._samples_on_device or not all(own.can_sample_on_device for own in rows):
+        if not self._samples_on_device or any(own.needs_host_sampling for own in rows):
             return HostSampledStep(rows, logits)
         sample = DeviceSample(logits, [own.sampler for own in rows], self._draw_tokens)
         self._last_sampled = sample.token_ids

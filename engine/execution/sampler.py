@@ -62,8 +62,16 @@ class SequenceSampler:
         """Index in the answer of the next token. The runner sets it, because it may not report every token here."""
         self._matcher = matcher
         self._limiter = limiter
+        self._needs_host_sampling = sampling.needs_host_sampling or matcher is not None or limiter is not None
         self._grammar_start = grammar_start
         self._bans = TokenBans(sampling)
+        self._always_changes_logits = bool(
+            sampling.logit_bias
+            or self._bans
+            or sampling.has_penalties
+            or self._matcher is not None
+            or self._limiter is not None
+        )
         self._generated: Counter[int] = Counter()
         self._prompt_token_ids = frozenset(prompt_token_ids) if sampling.repetition_penalty != 1.0 else frozenset[int]()
         ignores_eos = sampling.ignore_eos and matcher is None  # a grammar's end is an end
@@ -75,7 +83,7 @@ class SequenceSampler:
     @property
     def needs_host_sampling(self) -> bool:
         """The next token does not depend on the model's logits alone."""
-        return self.sampling.needs_host_sampling or self._matcher is not None
+        return self._needs_host_sampling
 
     @property
     def is_plain_argmax(self) -> bool:
@@ -154,9 +162,8 @@ class SequenceSampler:
 
     @property
     def _changes_logits(self) -> bool:
-        sampling = self.sampling
-        is_constrained = self._matcher is not None or self._limiter is not None
-        return bool(self._bans_ends or sampling.logit_bias or self._bans or sampling.has_penalties or is_constrained)
+        # Whatever else changes logits needs the host.
+        return self._needs_host_sampling and bool(self._bans_ends or self._always_changes_logits)
 
     def _penalise(self, row: Tensor) -> None:
         sampling = self.sampling

@@ -34,7 +34,8 @@ from glimpse.engine.plan import MediaSpan, SequenceChunk
 from glimpse.engine.protocol import Generate
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core
-from glimpse.engine.tensors.batch import Batch, SequenceLayout, make_batch
+from glimpse.engine.tensors.batch import Batch, SequenceLayout
+from glimpse.engine.tensors.batch_builder import make_batch
 from glimpse.engine.tensors.kv_cache import KVCache
 from glimpse.media.kind import MediaKind
 from tests.engine.checking_runner import answers, run_until_idle

@@ -17,7 +17,8 @@ from glimpse.engine.native.programs import MAX_ROWS, DecodePrograms
 from glimpse.engine.plan import SequenceChunk
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core
-from glimpse.engine.tensors.batch import Batch, SequenceLayout, make_batch
+from glimpse.engine.tensors.batch import Batch, SequenceLayout
+from glimpse.engine.tensors.batch_builder import make_batch
 from glimpse.engine.tensors.kv_cache import KVCache, allocate_kv_cache
 from tests.checkpoints import make_checkpoint
 from tests.engine.checking_runner import answers, run_until_idle

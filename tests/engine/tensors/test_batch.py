@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glimpse.engine.plan import PENDING_TOKEN_ID, MediaSpan, SequenceChunk
-from glimpse.engine.tensors.batch import MediaRows, SequenceLayout, make_batch
+from glimpse.engine.tensors.batch import MediaRows, SequenceLayout
+from glimpse.engine.tensors.batch_builder import make_batch
 from glimpse.media.kind import MediaKind
 
 CPU = torch.device("cpu")
