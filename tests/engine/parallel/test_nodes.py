@@ -266,6 +266,14 @@ async def test_node_joins_again_when_node_0_is_back(monkeypatch: pytest.MonkeyPa
     assert [len(joined) for joined in rounds] == [1, 1]
 
 
+async def test_node_whose_rank_cannot_compute_with_the_others_ends():
+    config = node_config("here")
+    command = ("sh", "-c", f"exit {handshake.CANNOT_SERVE}")
+    with listening(config), pytest.raises(CheckpointError, match="a rank of node 1 cannot compute with node 0"):
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            await serve_node(replace(config, node_rank=1), "weights", command=command)
+
+
 def connect(config: EngineConfig) -> socket.socket:
     return socket.create_connection((config.master_addr or "", config.master_port), timeout=DEADLINE_SECONDS)
 
