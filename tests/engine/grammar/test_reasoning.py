@@ -2,6 +2,7 @@
 
 import json
 import re
+import string
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -16,7 +17,14 @@ from glimpse.engine.execution.reasoning_limiter import ReasoningLimiter
 from glimpse.engine.execution.sampler import SequenceSampler, sample, sample_with_draft_tokens
 from glimpse.engine.grammar.matcher import GrammarCompiler, Matcher, Vocabulary
 from glimpse.engine.llm import LLM
-from glimpse.engine.sampling_params import Grammar, GrammarKind, ReasoningBudget, ReasoningTags, SamplingParams
+from glimpse.engine.sampling_params import (
+    Grammar,
+    GrammarKind,
+    GrammarTrigger,
+    ReasoningBudget,
+    ReasoningTags,
+    SamplingParams,
+)
 from glimpse.engine.text.reasoning import ReasoningParser
 from glimpse.engine.text.tokenizer import Tokenizer
 from tests.checkpoints import SPECIAL_TOKENS, make_tokenizer
@@ -211,3 +219,35 @@ def test_engine_enforces_budget_and_grammar_with_draft_tokens_as_without(tiny_ch
         assert all(tuple(own[12 : 12 + len(closing)]) == closing for own in token_ids)
     assert found[0] == found[1]
     assert all(re.fullmatch(".*</think>[a-c]{3}", text, re.DOTALL) for text in found[0][1::2])
+
+
+def test_a_trigger_counts_after_the_reasoning_alone(tiny_checkpoint: Path) -> None:
+    """As for a model that thinks, and then may call a tool."""
+    tags = tags_of(PLAIN, is_open=True, strips_answer=False)
+    begins = GrammarTrigger(texts=tuple(string.ascii_lowercase))
+    follows = r"[\s\S]{0,16}[a-z][\s\S]{0,16}=[0-9]{3}"
+    grammar = Grammar(kind=GrammarKind.REGEX, text=follows, reasoning=tags, trigger=begins)
+    closing = tuple(PLAIN.encode("</think>"))
+    budget = ReasoningBudget(tags=tags, max_tokens=12, closing_token_ids=closing)
+    samplings = [
+        SamplingParams(seed=seed, max_tokens=120, ignore_eos=True, grammar=grammar, reasoning_budget=budget)
+        for seed in range(4)
+    ]
+    found: list[list[str]] = []
+    for speculative in ("off", "ngram"):
+        llm = LLM(
+            tiny_checkpoint,
+            dtype="float32",
+            device="cpu",
+            kv_cache_bytes=8 << 20,
+            num_threads=1,
+            speculative=speculative,
+            backend="torch",
+        )
+        outputs = llm.generate(["the the the the the"] * len(samplings), samplings)
+        found.append([output.outputs[0].text for output in outputs])
+    assert found[0] == found[1]
+    for text in found[0]:
+        reasoning, _, answer = text.partition("</think>")
+        assert re.search("[a-z]", reasoning), "what is a trigger comes while it thinks"
+        assert re.fullmatch(f"[^a-z]*{follows}", answer), answer
