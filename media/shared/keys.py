@@ -37,6 +37,11 @@ class StoreKeys:
         """Key of the purged tenants that replicas are told of."""
         return f"{self._prefix}purges"
 
+    @property
+    def probe(self) -> str:
+        """Key that never exists."""
+        return f"{self._prefix}probe"
+
     def staged(self, token: str) -> str:
         """Returns the key of a value that is being written."""
         return f"{self._prefix}staged:{token}"

@@ -56,7 +56,7 @@ class RedisLink:
         """
         Args:
             address: Where Redis is.
-            probe: Run every second to see whether Redis answers.
+            probe: Run every second to see whether Redis answers, and whether it takes writes.
             on_change: Called when Redis becomes available (True) or unavailable (False).
             name: What it is for, in logs.
             command_seconds: Limit on one command.
@@ -120,15 +120,19 @@ class RedisLink:
             reason = await self._try_probe()
             self._change(is_available=reason is None, reason=reason or "")
             self._tried.set()
-            if reason is None:
+            if reason is None and not await self._is_lost_within(PROBE_SECONDS):
                 backoff_seconds = _MIN_BACKOFF_SECONDS
-                # Not `wait_for`: Python 3.11's loses a cancellation that comes in the moment in which the wait ends.
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(PROBE_SECONDS):
-                        await self._lost.wait()
-            else:
-                await asyncio.sleep(backoff_seconds * random.uniform(0.5, 1))  # noqa: S311 - no secret
-                backoff_seconds = min(2 * backoff_seconds, _MAX_BACKOFF_SECONDS)
+                continue
+            # Also after a command that failed right after a probe that did not: both might go on for ever.
+            await asyncio.sleep(backoff_seconds * random.uniform(0.5, 1))  # noqa: S311 - no secret
+            backoff_seconds = min(2 * backoff_seconds, _MAX_BACKOFF_SECONDS)
+
+    async def _is_lost_within(self, seconds: float) -> bool:
+        # Not `wait_for`: Python 3.11's loses a cancellation that comes in the moment in which the wait ends.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                return await self._lost.wait()
+        return False
 
     async def _try_probe(self) -> str | None:
         """Returns why Redis is unavailable; None if it answers."""

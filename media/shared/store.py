@@ -255,7 +255,8 @@ class SharedStore:
         return await self._call(lambda client: client.execute_command("HGET", key, index))
 
     async def _probe(self, client: Client) -> None:
-        """Asks for purges and removals, which also shows whether Redis answers."""
+        """Asks for purges and removals, which also shows whether Redis answers; and whether it takes writes."""
+        await client.delete(self.keys.probe)  # which a replica refuses
         for announcements, listeners in ((self._purges, self._on_purge), (self._removals, self._on_removal)):
             for announcement in await announcements.hear(client):
                 for listener in listeners:

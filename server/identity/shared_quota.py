@@ -96,5 +96,6 @@ class SharedQuotas:
         return await self._link.run(lambda client: self._script.run(client, [key], arguments))
 
     async def _probe(self, client: Client) -> None:
-        """Shows whether Redis runs scripts, with the quotas of no one."""
+        """Shows whether Redis takes writes and runs scripts, with the quotas of no one."""
+        await client.delete(f"{self._prefix}quota:")
         await self._script.run(client, [f"{self._prefix}quota:"], ["tokens", 1, 1, 0])

@@ -236,6 +236,28 @@ async def test_password_is_needed_and_used(tmp_path: Path) -> None:
         server.stop()
 
 
+async def test_store_that_became_a_replica_is_unavailable_until_it_takes_writes(
+    redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with connected(redis) as store:
+        caplog.set_level("WARNING")
+        await put(store, "cat")
+
+        async def write_again() -> None:
+            await put(store, "dog")
+
+        store.on_reconnect(write_again)
+        with redis.client() as client:
+            client.replicaof("127.0.0.1", redis.port + 1)
+            with pytest.raises(StoreUnavailableError):
+                await put(store, "cat")
+            await asyncio.sleep(1)  # several attempts to reconnect
+            assert not store.is_available
+            assert caplog.text.count("is unavailable") == 1
+            client.replicaof("NO", "ONE")
+        await until(lambda: store.is_available)
+
+
 async def test_user_of_an_access_list_needs_what_the_documents_say(tmp_path: Path) -> None:
     documented = re.search(r"groups `([@a-z ]+)`, and `TIME`", (ROOT / "docs" / "operations.md").read_text())
     assert documented
