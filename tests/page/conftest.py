@@ -97,9 +97,11 @@ def url_with_keys(stack: Stack, tmp_path: Path) -> Iterator[str]:
     keys.write_text(key_line("acme-key", Caller(tenant="acme")))
     command = [sys.executable, "-m", "glimpse.gateway", "run", "--listen=127.0.0.1:0", f"--upstream={stack.target}"]
     with subprocess.Popen([*command, f"--api-keys={keys}"], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        url = line.removeprefix("Gateway on ").strip()
-        assert eventually(lambda: _is_healthy(url), timeout_seconds=60)
-        yield url
-        process.terminate()
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            url = line.removeprefix("Gateway on ").strip()
+            assert eventually(lambda: _is_healthy(url), timeout_seconds=60)
+            yield url
+        finally:
+            process.terminate()
