@@ -60,7 +60,7 @@ _EMBED_CLIENT = """\
 {python} - <<'END'
 from glimpse.client import Client, Tls
 with Client("{target}"{arguments}) as client:
-    print(client.embed("{question}").vectors[0][:8])
+    print(client.embed(["{question}"]).vectors[0][:8])
 END"""
 
 _EMBED_CURL = """\

@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 from glimpse.engine.ipc.client import EngineState
 from glimpse.engine.protocol import Ready, StepStats
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.shared.values import Outcome
+
+# A series more for each counter and histogram: when it was made, which no dashboard here asks.
+disable_created_metrics()
 
 MODEL_LABEL = "model_name"
 """Label of metrics about completions: the model's name."""

@@ -221,6 +221,7 @@ def test_embedding_models_get_examples_of_embeddings(monkeypatch: pytest.MonkeyP
     )
     own = 'certificate="CLIENT.pem", key="CLIENT.key"'
     assert f'Client("127.0.0.1:50051", tls=Tls(ca="CA.pem", {own}), api_key="KEY")' in secured
+    assert f'client.embed(["{request.inputs[0].text}"])' in text
     for program in re.findall(r"<<'END'\n(.*?)END", text + secured, re.DOTALL):
         compile(program, "example", "exec")
 

@@ -12,6 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from glimpse.server.lifecycle.server import Server
+from glimpse.server.telemetry.metrics import Metrics
 from glimpse.v1 import chat_pb2_grpc, embedding_pb2, embedding_pb2_grpc
 from tests.server.requests import image_part, png, request, user
 from tests.server.serving import Served, scripted
@@ -155,3 +156,9 @@ def test_prefix_cache_hits_are_a_part_of_the_queries(
     again = change(shared_server, lambda: chat.CreateChatCompletion(asked))
     assert first["glimpse_admitted_tokens_total"] == again["glimpse_admitted_tokens_total"]
     assert 0 < again["glimpse_cached_tokens_total"] < again["glimpse_admitted_tokens_total"]
+
+
+def test_no_series_says_when_a_metric_was_made() -> None:
+    samples = [sample.name for metric in Metrics("m").registry.collect() for sample in metric.samples]
+    assert samples
+    assert not [name for name in samples if name.endswith("_created")]
