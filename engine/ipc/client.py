@@ -378,7 +378,8 @@ class EngineClient:
         status = await engine.end(grace_seconds=grace_seconds)
         if self._engine is engine:
             self._engine = None
-            how = f"exited with status {status}" if status >= 0 else f"was ended by {signal.Signals(-status).name}"
+            # Real-time signals have a description, but are not in `signal.Signals`.
+            how = f"exited with status {status}" if status >= 0 else f"was ended by: {signal.strsignal(-status)}"
             _log.info("the engine process %s", how)
 
     def _set_state(self, state: EngineState, reason: str) -> None:

@@ -243,9 +243,10 @@ async def test_request_over_the_message_limit_is_refused_alone(engine: Engine, m
     task.cancel()
 
 
-async def test_killed_engine_ends_requests_as_unavailable_and_restarts(engine: Engine) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGRTMIN + 1])
+async def test_killed_engine_ends_requests_as_unavailable_and_restarts(engine: Engine, how: int) -> None:
     tasks = [await held(engine.client, f"hold-{i}") for i in range(5)]
-    os.kill(engine.pids[0], signal.SIGKILL)
+    os.kill(engine.pids[0], how)
     await asyncio.wait(tasks, timeout=DEADLINE_SECONDS)
     for task in tasks:
         assert last_of(task).error is EngineErrorCode.UNAVAILABLE
