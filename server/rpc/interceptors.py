@@ -29,8 +29,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 MethodHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 
 _INFRASTRUCTURE = ("/grpc.", "/glimpse.v1.LoadService/", "/xds.")
-"""Health, reflection and load reports. Logged at level debug, neither traced nor counted as load, and no drain waits
-for them: they are called constantly or stream without end."""
+"""Health, reflection and load reports. Logged at level debug, not traced, counted neither as load nor in the metrics,
+and no drain waits for them: they are called constantly or stream without end."""
 
 _FREE = ("/ListModels", "/GetModel")
 """Methods that do no work. Like the infrastructure, they count against no quota."""
@@ -130,8 +130,8 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         finally:
             self._count(-counted)
             seconds = time.monotonic() - began
-            self._metrics.rpc_ended(method, code, seconds)
             if counted:
+                self._metrics.rpc_ended(method, code, seconds)
                 self._load.rpc_ended(code)
                 end_span(
                     span,

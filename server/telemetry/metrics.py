@@ -47,7 +47,9 @@ class Metrics:
         return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
 
     def _add_rpc_metrics(self) -> None:
-        self._rpcs = self._counter("glimpse_requests", "RPCs completed, by method and status code.", ["method", "code"])
+        self._rpcs = self._counter(
+            "glimpse_requests", "RPCs completed, by method and status code. Without health checks.", ["method", "code"]
+        )
         self._rpc_seconds = self._histogram(
             "glimpse_request_seconds", "Duration of RPCs in seconds.", _RPC_BUCKETS, ["method"]
         )

@@ -263,4 +263,11 @@ def test_metrics_count_rpcs_and_tokens(chat: Chat, shared_server: Served) -> Non
     chat.CreateChatCompletion(request())
     after = [shared_server.metric(name) for name in names]
     assert [later - earlier for earlier, later in zip(before, after, strict=True)] == [1, 8, 1]
+
+
+def test_metrics_count_no_health_checks(chat: Chat, shared_server: Served) -> None:
+    before = shared_server.metric("glimpse_requests_total")
+    assert shared_server.is_serving()
+    chat.CreateChatCompletion(request())
+    assert shared_server.metric("glimpse_requests_total") - before == 1
     assert shared_server.metric("glimpse_kv_blocks") > 0
