@@ -8,7 +8,7 @@ out=$(cd "$2" && pwd)
 cd "$(dirname "$0")"
 here=$PWD
 cd ../api
-api=(glimpse/json/v1/annotations.proto glimpse/v1/{chat,content,generation}.proto)
+api=(glimpse/json/v1/annotations.proto glimpse/v1/{chat,content,generation,model}.proto)
 google=(google/api/field_behavior.proto google/rpc/{status,error_details}.proto)
 protoc() { command protoc -I. -I../third_party "$@"; }
 

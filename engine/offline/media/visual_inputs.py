@@ -9,6 +9,7 @@ import math
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -154,10 +155,16 @@ def _frames_with_metadata(frames: object, metadata: Mapping[str, Any], field: st
         raise InputError(f"{field}[1].fps", f"expected the file's frames per second, above 0, got {fps!r}")
     indices = metadata.get("frames_indices")
     array = np.arange(len(source.frames)) if indices is None else np.asarray(indices)
-    if array.dtype.kind not in "iu" or array.shape != (len(source.frames),) or np.any(np.diff(array, prepend=0) < 0):
+    # As a list, because differences of unsigned integers are never below 0.
+    if array.dtype.kind not in "iu" or array.shape != (len(source.frames),) or not _is_rising([0, *array.tolist()]):
         message = f"expected {len(source.frames)} integers, one for each frame, none less than the one before"
         raise InputError(f"{field}[1].frames_indices", f"{message}, got {reprlib.repr(indices)}")
     return replace(source, seconds=tuple(float(index) / fps for index in array))
+
+
+def _is_rising(numbers: Sequence[int]) -> bool:
+    """Whether no number is less than the one before."""
+    return all(first <= second for first, second in pairwise(numbers))
 
 
 def _frames_source(frames: Sequence[object], field: str) -> FrameSources | DecodedFrames:

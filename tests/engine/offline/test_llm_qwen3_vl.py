@@ -159,6 +159,11 @@ def test_a_video_s_metadata_are_cached_under_its_uuid(llm: LLM) -> None:
             {},
             r"frames_indices': expected 5 integers, .* none less",
         ),
+        (
+            (FRAMES, {"fps": 4, "frames_indices": np.array([4, 3, 2, 1, 0], np.uint8)}),
+            {},
+            r"frames_indices': expected 5 integers, .* none less",
+        ),
         ((FRAMES, {"fps": 4, "mood": 1}), {}, r"video\[0\]\[1\]\.mood': unknown field"),
         (
             (b"x", {"fps": 4}),
