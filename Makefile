@@ -19,8 +19,10 @@ CHAOS ?= --seconds 60 --seed 20 --scale 0.2 --cores 1 --rest 2 --without rolling
 MESH ?=
 REHEARSE ?=
 VENV := .venv/bin
-# A process per core; the tests of a file share one, and with it the servers that they start.
-PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile
+# A process per core and one more, because many tests wait; at most 4. The tests of a file share one, and with it the
+# servers that they start.
+PROCESSES := $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores + 1 : 4)))
+PARALLEL := --numprocesses $(PROCESSES) --dist loadfile
 # Run as a module, so that its hooks find tools/; without its notice about the next version of MkDocs.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(VENV)/python -m mkdocs
 QUICK_TESTS := tests/engine/scheduling tests/engine/text tests/media/cache tests/media/containers tests/media/processing \
