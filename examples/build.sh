@@ -8,6 +8,7 @@ out=$(cd "$2" && pwd)
 cd "$(dirname "$0")"
 here=$PWD
 cd ../api
+service=glimpse/v1/chat.proto
 api=(glimpse/json/v1/annotations.proto glimpse/v1/{chat,content,generation,model}.proto)
 google=(google/api/field_behavior.proto google/rpc/{status,error_details}.proto)
 protoc() { command protoc -I. -I../third_party "$@"; }
@@ -16,7 +17,8 @@ case $language in
 go)
     # A GOPATH of its own, with Debian's Go packages behind it. The Google protos are among them.
     mkdir -p "$out/src/ask"
-    protoc --go_out="$out/src" --go-grpc_out="$out/src" "${api[@]}"
+    protoc --go_out="$out/src" "${api[@]}"
+    protoc --go-grpc_out="$out/src" "$service"
     cp "$here/go/ask.go" "$out/src/ask/"
     cd "$out/src/ask"
     GO111MODULE=off GOFLAGS=-p=2 GOPATH="$out:/usr/share/gocode" go build -o "$out/ask" .
@@ -26,16 +28,16 @@ java)
         protobuf guava gson perfmark-api geronimo-annotation-1.3-spec \
         netty-{buffer,codec,codec-http,codec-http2,common,handler,resolver,transport})
     mkdir -p "$out/src" "$out/classes"
-    protoc --java_out="$out/src" --plugin=protoc-gen-grpc="$(command -v grpc_java_plugin)" --grpc_out="$out/src" \
-        "${api[@]}" "${google[@]}"
+    protoc --java_out="$out/src" "${api[@]}" "${google[@]}"
+    protoc --plugin=protoc-gen-grpc="$(command -v grpc_java_plugin)" --grpc_out="$out/src" "$service"
     javac -nowarn -cp "$jars" -d "$out/classes" "$here/java/Ask.java" $(find "$out/src" -name '*.java')
     printf '#!/bin/sh\nexec java -XX:TieredStopAtLevel=1 -cp "%s" Ask "$@"\n' "$out/classes:$jars" >"$out/ask"
     chmod +x "$out/ask"
     ;;
 cpp)
     mkdir -p "$out/src"
-    protoc --cpp_out="$out/src" --plugin=protoc-gen-grpc="$(command -v grpc_cpp_plugin)" --grpc_out="$out/src" \
-        "${api[@]}" "${google[@]}"
+    protoc --cpp_out="$out/src" "${api[@]}" "${google[@]}"
+    protoc --plugin=protoc-gen-grpc="$(command -v grpc_cpp_plugin)" --grpc_out="$out/src" "$service"
     cd "$out/src"
     find . -name '*.pb.cc' -print0 | xargs -0 -P2 -n3 g++ -std=c++17 -O0 -w -I. -c
     g++ -std=c++17 -I. "$here/cpp/ask.cpp" ./*.o -lgrpc++ -lgrpc -lgpr -lprotobuf -labsl_synchronization -o "$out/ask"

@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import venv
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,13 +47,16 @@ def main() -> None:
     if stamped("dev") == wanted or (not dev and stamped("run") == wanted):
         return
     say(f"Setting up {VENV.name} (once; a few minutes where nothing is cached)")
-    make_environment(VENV)
-    install_torch()
-    if dev and sys.platform == "linux":
-        install_triton()
-    pip("install", "--constraint", str(CONSTRAINTS), "--editable", f"{ROOT}[{'dev' if dev else 'clients'}]")
+    with ThreadPoolExecutor(1) as background:
+        other_clients = background.submit(install_other_clients) if dev else None
+        make_environment(VENV)
+        install_torch()
+        if dev and sys.platform == "linux":
+            install_triton()
+        pip("install", "--constraint", str(CONSTRAINTS), "--editable", f"{ROOT}[{'dev' if dev else 'clients'}]")
+        if other_clients is not None:
+            other_clients.result()
     if dev:
-        install_other_clients()
         for folder in NODE_CLIENTS:
             install_node_clients(folder)
     stamp_file("dev" if dev else "run").write_text(wanted)
@@ -117,8 +121,9 @@ def needs_cuda(requirement: str) -> bool:
 def install_other_clients() -> None:
     environment = OTHER_CLIENTS / ".venv"
     make_environment(environment)
-    # All of them are pinned: to resolve them once more would take pip many minutes.
-    pip("install", "--no-deps", "--requirement", str(OTHER_CLIENTS / "lock.txt"), python=environment / "bin" / "python")
+    # All of them are pinned: to resolve them once more would take pip many minutes. Quiet, because another pip runs.
+    lock = str(OTHER_CLIENTS / "lock.txt")
+    pip("install", "--quiet", "--no-deps", "--requirement", lock, python=environment / "bin" / "python")
 
 
 def install_node_clients(folder: Path) -> None:
