@@ -21,10 +21,10 @@ from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.kind import MediaKind
 from glimpse.server.generation.abandoned_prompts import charge_always
 from glimpse.server.generation.engine_failures import check_end, check_ready
-from glimpse.server.generation.generator import Usage
 from glimpse.server.generation.medium_usage import MediumUsage, PromptMedium, medium_usages
 from glimpse.server.generation.merge_streams import merge_streams
 from glimpse.server.generation.prompts import LoadedPrompt, PromptLoader
+from glimpse.server.generation.usage import Usage
 from glimpse.server.request import (
     Conversation,
     EmbeddingInput,

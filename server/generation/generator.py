@@ -6,8 +6,7 @@ or the async generator is closed), the engine's work is cancelled too.
 
 import asyncio
 import itertools
-from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -20,8 +19,6 @@ from glimpse.engine.sampling_params import GrammarKind, ReasoningBudget, Reasoni
 from glimpse.engine.text.output_processor import OutputProcessor, TokenText, prompt_token_texts
 from glimpse.engine.text.reasoning import ReasoningFormat
 from glimpse.engine.text.tokenizer import Tokenizer
-from glimpse.media.cache.request_media import MediaUsage
-from glimpse.media.kind import MediaKind
 from glimpse.server.generation.abandoned_prompts import charge_if_unused
 from glimpse.server.generation.completion_parser import (
     CompletionFinishReason,
@@ -32,9 +29,9 @@ from glimpse.server.generation.completion_parser import (
 )
 from glimpse.server.generation.constraints import UNCONSTRAINED, ConstraintBuilder, OutputConstraints
 from glimpse.server.generation.engine_failures import check_end, check_ready
-from glimpse.server.generation.medium_usage import MediumUsage, medium_usages
 from glimpse.server.generation.merge_streams import merge_streams
 from glimpse.server.generation.prompts import LoadedPrompt, PromptLoader, VideoFrames
+from glimpse.server.generation.usage import Usage, UsageCounter
 from glimpse.server.request import GenerationRequest
 from glimpse.server.rpc.admission import current_ticket
 from glimpse.server.rpc.context import engine_namespace
@@ -43,28 +40,6 @@ from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.stages import RequestTimer
 
 _JSON = (GrammarKind.JSON_OBJECT, GrammarKind.JSON_SCHEMA)
-
-
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens and media that a request has used so far."""
-
-    prompt_tokens: int
-    """Includes media tokens. Each prompt counts once, however many completions it has."""
-    media_tokens: Mapping[MediaKind, int]
-    """The part of `prompt_tokens` that stands for media, by kind."""
-    cached_tokens: int
-    """The part of `prompt_tokens` that the prefix cache held when the first completion of each prompt began."""
-    completion_tokens: int
-    reasoning_tokens: int | None = None
-    """The part of `completion_tokens` that is reasoning; None if completions are not searched for it."""
-    media_usage: MediaUsage | None = None
-    """Fetching and decoding of the media; None if the request has no media."""
-    num_encoded_media: int = 0
-    """Media that the engine's encoder processed for this request."""
-    media: tuple[MediumUsage, ...] = ()
-    """Each medium of the request, in order."""
-    encoder_cache_hits: int = 0
-    """Media that needed no encoder run, because their encoder output or the KV blocks after them were cached."""
 
 
 class CompletionDelta(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,7 +121,7 @@ class CompletionGenerator:
                 self._loader.load(each, cache_salt=request.cache_salt, deadline=deadline) for each in request.prompts
             ]
             prompts = [await stack.enter_async_context(load) for load in loads]
-            counter = _UsageCounter(prompts, counts_reasoning=request.reasoning is not None)
+            counter = UsageCounter(prompts, counts_reasoning=request.reasoning is not None)
             sender = _Sender(request_id=request_id, client=client, flow=f"{request_id}/{next(self._serial)}")
             lengths = [0] * (len(prompts) * request.num_completions)
             ticket = current_ticket()
@@ -343,66 +318,6 @@ def _counting_aborts(timer: RequestTimer) -> Generator[None]:
         raise
     finally:
         timer.abort(reason)
-
-
-class _UsageCounter:
-    """Adds up the usage of a request."""
-
-    def __init__(self, prompts: Sequence[LoadedPrompt], *, counts_reasoning: bool) -> None:
-        self.num_prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
-        self._media_tokens = sum((Counter(prompt.media_tokens) for prompt in prompts), Counter[MediaKind]())
-        # At most one prompt has media: requests with several prompts are text only.
-        self._media_usage = next((prompt.media_usage for prompt in prompts if prompt.media_usage is not None), None)
-        self._seen = next(((index, prompt.seen) for index, prompt in enumerate(prompts) if prompt.seen), None)
-        """(prompt index, its media) of the prompt that has media."""
-        self._media: tuple[MediumUsage, ...] = ()
-        self._encoded_media: set[int] = set()
-        self._num_encodable = sum(prompt.num_encodable for prompt in prompts)
-        self._num_encoded = 0
-        self._completion_tokens = 0
-        self._counts_reasoning = counts_reasoning
-        self._reasoning_tokens = Counter[tuple[int, int]]()
-        """(prompt index, completion index) → tokens of the reasoning so far."""
-        self._cached: dict[int, int] = {}
-        """Prompt index → the smallest number of cached tokens among its completions that have begun."""
-        self._num_cached = 0
-        """The sum of these."""
-        self._begun: set[tuple[int, int]] = set()
-        """(prompt index, completion index) of the completions that have begun."""
-
-    @property
-    def encoder_cache_hits(self) -> int:
-        """Media of the request less those that were encoded; several completions of a prompt encode its media once."""
-        return max(0, self._num_encodable - self._num_encoded)
-
-    def add(self, prompt_index: int, completion_index: int, delta: ParsedDelta) -> Usage:
-        """Adds a delta of a completion and returns the usage up to it."""
-        self._completion_tokens += delta.num_tokens
-        if self._counts_reasoning:
-            self._reasoning_tokens[prompt_index, completion_index] = delta.num_reasoning_tokens
-        if (prompt_index, completion_index) not in self._begun:
-            self._begun.add((prompt_index, completion_index))
-            # Later completions hit the blocks that the first one computed: not a saving, so the smallest count holds.
-            cached = self._cached.get(prompt_index, delta.num_cached_tokens)
-            self._cached[prompt_index] = min(cached, delta.num_cached_tokens)
-            self._num_cached = sum(self._cached.values())
-            self._num_encoded += len(delta.encoded_media)
-            self._encoded_media.update(delta.encoded_media)
-            if self._seen is not None and self._seen[0] == prompt_index:
-                self._media = medium_usages(
-                    self._seen[1], num_cached_tokens=self._cached[prompt_index], encoded=self._encoded_media
-                )
-        return Usage(
-            prompt_tokens=self.num_prompt_tokens,
-            media_tokens=self._media_tokens,
-            cached_tokens=self._num_cached,
-            completion_tokens=self._completion_tokens,
-            reasoning_tokens=self._reasoning_tokens.total() if self._counts_reasoning else None,
-            media_usage=self._media_usage,
-            num_encoded_media=self._num_encoded,
-            media=self._media,
-            encoder_cache_hits=self.encoder_cache_hits,
-        )
 
 
 def _until(deadline: float | None, events: AsyncGenerator[TokenEvent, None]) -> AsyncGenerator[TokenEvent, None]:

@@ -7,9 +7,10 @@ from glimpse.engine.text.output_processor import TokenText, TopToken
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.kind import MediaKind
 from glimpse.server.generation.completion_parser import CompletionFinishReason
-from glimpse.server.generation.generator import CompletionDelta, Usage
+from glimpse.server.generation.generator import CompletionDelta
 from glimpse.server.generation.medium_usage import CacheTier, MediumUsage
 from glimpse.server.generation.prompts import VideoFrames
+from glimpse.server.generation.usage import Usage
 from glimpse.server.request import ChatRequest
 from glimpse.server.rpc.text_chunks import TextChunk, TextTemplate
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2, model_pb2

@@ -5,8 +5,9 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from glimpse.server.generation.generator import CompletionGenerator, Usage
+from glimpse.server.generation.generator import CompletionGenerator
 from glimpse.server.generation.prompts import PromptLoader
+from glimpse.server.generation.usage import Usage
 from glimpse.server.parse.chat import parse_chat, parse_count
 from glimpse.server.render.chat import (
     ChunkRenderer,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from glimpse.engine.text.tokenizer import Tokenizer
-from glimpse.server.generation.generator import CompletionGenerator, Usage
+from glimpse.server.generation.generator import CompletionGenerator
+from glimpse.server.generation.usage import Usage
 from glimpse.server.parse.completion import parse_completion
 from glimpse.server.render.chat import CompletionHead, rendering_size
 from glimpse.server.render.completion import CompletionRenderer

@@ -2,7 +2,8 @@
 
 from collections.abc import AsyncGenerator
 
-from glimpse.server.generation.generator import CompletionDelta, CompletionGenerator, Usage
+from glimpse.server.generation.generator import CompletionDelta, CompletionGenerator
+from glimpse.server.generation.usage import Usage
 from glimpse.server.request import GenerationRequest
 from glimpse.server.rpc.context import current_rpc
 

@@ -1,11 +1,25 @@
-"""Typed requests, and small images for them."""
+"""Requests, typed and parsed, and small images for them."""
 
 import io
 from typing import Any
 
 import PIL.Image
 
+from glimpse.engine.sampling_params import SamplingParams
+from glimpse.server.request import GenerationRequest
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
+
+GENERATION = GenerationRequest(
+    prompts=(),
+    sampling=SamplingParams(),
+    num_completions=1,
+    skip_special_tokens=True,
+    constraint=None,
+    tools=None,
+    priority=0,
+    cache_salt="",
+)
+"""Parsed, and without the prompt, which its answers do not need."""
 
 
 def png(width: int = 64, height: int = 48, colour: tuple[int, int, int] = (200, 30, 40)) -> bytes:

@@ -3,10 +3,11 @@
 import json
 import re
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from glimpse.engine.execution.reasoning_limiter import ReasoningLimiter
 from glimpse.engine.execution.sampler import SequenceSampler, sample, sample_with_draft_tokens
 from glimpse.engine.grammar.matcher import GrammarCompiler, Matcher, Vocabulary
 from glimpse.engine.llm import LLM
+from glimpse.engine.offline.run import RequestOutput
 from glimpse.engine.sampling_params import (
     Grammar,
     GrammarKind,
@@ -188,6 +190,22 @@ def test_draft_tokens_change_nothing(drafts: list[int], seed: int) -> None:
     assert found == one_by_one
 
 
+def outputs_of(
+    checkpoint: Path, samplings: Sequence[SamplingParams], *, speculative: Literal["off", "ngram"]
+) -> list[RequestOutput]:
+    """Returns what the model says after the same prompt with each of these parameters."""
+    llm = LLM(
+        checkpoint,
+        dtype="float32",
+        device="cpu",
+        kv_cache_bytes=8 << 20,
+        num_threads=1,
+        speculative=speculative,
+        backend="torch",
+    )
+    return llm.generate(["the the the the the"] * len(samplings), list(samplings))
+
+
 def test_engine_enforces_budget_and_grammar_with_draft_tokens_as_without(tiny_checkpoint: Path) -> None:
     tags = tags_of(PLAIN, is_open=True, strips_answer=False)
     closing = tuple(PLAIN.encode("</think>"))
@@ -204,16 +222,7 @@ def test_engine_enforces_budget_and_grammar_with_draft_tokens_as_without(tiny_ch
     ]
     found: list[list[str]] = []
     for speculative in ("off", "ngram"):
-        llm = LLM(
-            tiny_checkpoint,
-            dtype="float32",
-            device="cpu",
-            kv_cache_bytes=8 << 20,
-            num_threads=1,
-            speculative=speculative,
-            backend="torch",
-        )
-        outputs = llm.generate(["the the the the the"] * len(samplings), samplings)
+        outputs = outputs_of(tiny_checkpoint, samplings, speculative=speculative)
         found.append([output.outputs[0].text for output in outputs])
         token_ids = [list(output.outputs[0].token_ids) for output in outputs]
         assert all(tuple(own[12 : 12 + len(closing)]) == closing for own in token_ids)
@@ -235,16 +244,7 @@ def test_a_trigger_counts_after_the_reasoning_alone(tiny_checkpoint: Path) -> No
     ]
     found: list[list[str]] = []
     for speculative in ("off", "ngram"):
-        llm = LLM(
-            tiny_checkpoint,
-            dtype="float32",
-            device="cpu",
-            kv_cache_bytes=8 << 20,
-            num_threads=1,
-            speculative=speculative,
-            backend="torch",
-        )
-        outputs = llm.generate(["the the the the the"] * len(samplings), samplings)
+        outputs = outputs_of(tiny_checkpoint, samplings, speculative=speculative)
         found.append([output.outputs[0].text for output in outputs])
     assert found[0] == found[1]
     for text in found[0]:

@@ -1,34 +1,27 @@
 """Tests for ChatService responses: unary and streamed ones agree and have the format that clients expect."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.text.output_processor import TokenText
 from glimpse.media.kind import MediaKind
 from glimpse.server.generation.completion_parser import CompletionFinishReason, ToolCallDelta
-from glimpse.server.generation.generator import CompletionDelta, Usage
+from glimpse.server.generation.generator import CompletionDelta
+from glimpse.server.generation.usage import Usage
 from glimpse.server.openai.encode import encode
 from glimpse.server.render.chat import ChunkRenderer, CompletionHead, render_response
-from glimpse.server.request import ChatRequest, GenerationRequest
+from glimpse.server.request import ChatRequest
 from glimpse.server.rpc.text_chunks import TextChunk
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
+from tests.server.requests import GENERATION
 
 HEAD = CompletionHead(id="chatcmpl-1", created=5, model="m")
 USAGE = Usage(prompt_tokens=7, media_tokens={MediaKind.IMAGE: 4}, cached_tokens=2, completion_tokens=3)
 REQUEST = ChatRequest(
-    generation=GenerationRequest(
-        prompts=(),
-        sampling=SamplingParams(),
-        num_completions=2,
-        skip_special_tokens=True,
-        constraint=None,
-        tools=None,
-        priority=0,
-        cache_salt="",
-    ),
+    generation=replace(GENERATION, num_completions=2),
     include_usage=False,
     metadata={"a": "b"},
     echoes_service_tier=False,

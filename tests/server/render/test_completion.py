@@ -2,27 +2,18 @@
 
 import math
 
-from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.text.output_processor import TokenText
 from glimpse.server.generation.completion_parser import CompletionFinishReason
-from glimpse.server.generation.generator import CompletionDelta, Usage
+from glimpse.server.generation.generator import CompletionDelta
+from glimpse.server.generation.usage import Usage
 from glimpse.server.render.chat import CompletionHead
 from glimpse.server.render.completion import CompletionRenderer
-from glimpse.server.request import CompletionRequest, GenerationRequest
+from glimpse.server.request import CompletionRequest
 from glimpse.v1 import completion_pb2
+from tests.server.requests import GENERATION
 
 HEAD = CompletionHead(id="cmpl-1", created=5, model="m")
 USAGE = Usage(prompt_tokens=1, media_tokens={}, cached_tokens=0, completion_tokens=1)
-GENERATION = GenerationRequest(
-    prompts=(),
-    sampling=SamplingParams(),
-    num_completions=1,
-    skip_special_tokens=True,
-    constraint=None,
-    tools=None,
-    priority=0,
-    cache_salt="",
-)
 REQUEST = CompletionRequest(generation=GENERATION, include_usage=False, echo=False, num_prompt_logprobs=1)
 
 

@@ -1,32 +1,25 @@
 """Tests for text chunks: clients receive what they would receive if each message were built and encoded whole."""
 
+from dataclasses import replace
 from typing import Any
 
 from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glimpse.engine.sampling_params import SamplingParams
-from glimpse.server.generation.generator import CompletionDelta, Usage
+from glimpse.server.generation.generator import CompletionDelta
+from glimpse.server.generation.usage import Usage
 from glimpse.server.openai.encode import encode
 from glimpse.server.render.chat import ChunkRenderer, CompletionHead
 from glimpse.server.render.completion import CompletionRenderer
-from glimpse.server.request import CompletionRequest, GenerationRequest
+from glimpse.server.request import CompletionRequest
 from glimpse.server.rpc.text_chunks import JsonChunks, TextChunk
 from glimpse.v1 import chat_pb2, completion_pb2
+from tests.server.requests import GENERATION
 
 HEAD = CompletionHead(id='"text":"","content":""', created=5, model='m "\\ é', system_fingerprint="f")
 USAGE = Usage(prompt_tokens=7, media_tokens={}, cached_tokens=2, completion_tokens=3)
-GENERATION = GenerationRequest(
-    prompts=(),
-    sampling=SamplingParams(),
-    num_completions=2,
-    skip_special_tokens=True,
-    constraint=None,
-    tools=None,
-    priority=0,
-    cache_salt="",
-)
+PAIR = replace(GENERATION, num_completions=2)
 TEXTS = st.lists(
     st.tuples(st.integers(0, 1), st.text(st.characters(exclude_categories=["Cs"]), min_size=1)), min_size=1
 )
@@ -77,7 +70,7 @@ def test_chunks_of_a_chat_equal_whole_messages(texts: list[tuple[int, str]]) -> 
 
 @given(TEXTS)
 def test_chunks_of_a_completion_equal_whole_messages(texts: list[tuple[int, str]]) -> None:
-    request = CompletionRequest(generation=GENERATION, include_usage=False, echo=False)
+    request = CompletionRequest(generation=PAIR, include_usage=False, echo=False)
     renderer, documents = CompletionRenderer(HEAD, request, ["", ""]), JsonChunks(encode)
     for index in (0, 1):
         renderer.chunk(delta(index, "x"))
