@@ -10,7 +10,8 @@ from asyncio.subprocess import DEVNULL, Process, create_subprocess_exec
 from collections.abc import Sequence
 from typing import Self
 
-from glimpse.engine.ipc.transport import AsyncChannel
+from glimpse.engine.ipc.transport import FROM_ENGINE, AsyncChannel
+from glimpse.engine.protocol import FromEngine
 
 _STDERR = 2
 _WITHOUT_INTERRUPTS = ("/bin/sh", "-c", 'trap "" INT; exec "$0" "$@"')
@@ -21,7 +22,7 @@ group, and an engine that still starts would print a traceback. libuv lets child
 class EngineChild:
     """A running engine process."""
 
-    def __init__(self, process: Process, channel: AsyncChannel) -> None:
+    def __init__(self, process: Process, channel: AsyncChannel[FromEngine]) -> None:
         self.process = process
         self.channel = channel
 
@@ -32,7 +33,7 @@ class EngineChild:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command[0])
         ours, theirs = socket.socketpair()
         with theirs:
-            channel = await AsyncChannel.connect(ours)
+            channel = await AsyncChannel.connect(ours, FROM_ENGINE)
             try:
                 fd = theirs.fileno()
                 # Output of libraries goes to the log, and terminal input to the front end.

@@ -1,13 +1,13 @@
 """Messages over a Unix stream socket: four bytes of length, little-endian, then one message in msgpack.
 
-`Channel` is the engine's end and blocks. `AsyncChannel` is the front end's.
+`Channel` is the engine's end and blocks. `AsyncChannel` is that of a front end.
 """
 
 import asyncio
 import contextlib
 import socket
 import struct
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -23,9 +23,11 @@ _READ_AHEAD_BYTES = 1 << 20
 
 _Message = TypeVar("_Message")
 
+FROM_ENGINE: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(FromEngine)
+"""Of what an engine sends."""
+
 _encoder = msgspec.msgpack.Encoder()
 _to_engine: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
-_from_engine: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(FromEngine)
 
 
 class MessageTooLargeError(Exception):
@@ -66,7 +68,7 @@ class Channel:
         if length is None:
             return None
         body = self._read(_num_bytes(length))
-        return None if body is None else _decoded(_to_engine, body)
+        return None if body is None else decoded(_to_engine, body)
 
     def _read(self, num_bytes: int) -> bytearray | None:
         """Reads exactly `num_bytes`. Returns None if the stream ends before."""
@@ -83,40 +85,57 @@ class Channel:
         return data
 
 
-class AsyncChannel:
-    """The front end's end of the socket. Create it with `connect`, in a running event loop, and end it with `close`."""
+class AsyncChannel(Generic[_Message]):
+    """An end of a socket in an event loop. Create it with `connect`, in the running loop, and end it with `close`."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, decoder: msgspec.msgpack.Decoder[_Message]
+    ) -> None:
         self._reader = reader
         self._writer = writer
-        self._outbox: asyncio.Queue[bytearray] = asyncio.Queue()
+        self._decoder = decoder
+        self._outbox: asyncio.Queue[bytes | bytearray] = asyncio.Queue()
         self._writing = asyncio.create_task(self._write())
 
     @classmethod
-    async def connect(cls, connection: socket.socket) -> "AsyncChannel":
-        """Takes ownership of the socket."""
-        return cls(*await asyncio.open_unix_connection(sock=connection, limit=_READ_AHEAD_BYTES))
+    async def connect(
+        cls, connection: socket.socket, decoder: msgspec.msgpack.Decoder[_Message]
+    ) -> "AsyncChannel[_Message]":
+        """Takes ownership of the socket. `decoder` is of what the other end sends."""
+        return cls(*await asyncio.open_unix_connection(sock=connection, limit=_READ_AHEAD_BYTES), decoder)
 
-    def post(self, message: ToEngine) -> None:
-        """Queues a message. If the engine is gone, the message is lost: `receive` returns None then.
+    def post(self, message: msgspec.Struct) -> None:
+        """Queues a message. If the other end is gone, the message is lost: `receive` returns None then.
 
         Raises:
             MessageTooLargeError: the message is too long; nothing was queued.
         """
-        self._outbox.put_nowait(_frame(message))
+        self.post_body(encoded(message))
 
-    async def receive(self) -> FromEngine | None:
-        """Waits for a message. Returns None once the engine is gone.
+    def post_body(self, body: bytes | bytearray) -> None:
+        """Queues a message that `encoded` returned, or that another channel received."""
+        self._outbox.put_nowait(body)
+
+    async def receive(self) -> _Message | None:
+        """Waits for a message. Returns None once the other end is gone.
 
         Raises:
             TransportError: the message is invalid.
         """
+        body = await self.receive_body()
+        return None if body is None else decoded(self._decoder, body)
+
+    async def receive_body(self) -> bytes | None:
+        """Waits for a message and returns it as it was encoded. Returns None once the other end is gone.
+
+        Raises:
+            TransportError: the message is too long.
+        """
         try:
             length = await self._reader.readexactly(_LENGTH.size)
-            body = await self._reader.readexactly(_num_bytes(length))
+            return await self._reader.readexactly(_num_bytes(length))
         except (asyncio.IncompleteReadError, ConnectionError):
             return None
-        return _decoded(_from_engine, body)
 
     async def close(self) -> None:
         """Closes the socket. Queued messages are lost. May be called more than once."""
@@ -129,13 +148,23 @@ class AsyncChannel:
     async def _write(self) -> None:
         with contextlib.suppress(ConnectionError):  # `receive` returns None then
             while True:
-                frame = memoryview(await self._outbox.get())
-                for start in range(0, len(frame), _SLICE_BYTES):
-                    self._writer.write(frame[start : start + _SLICE_BYTES])
+                body = memoryview(await self._outbox.get())
+                self._writer.write(_LENGTH.pack(len(body)) + body[:_SLICE_BYTES])
+                await self._writer.drain()
+                for start in range(_SLICE_BYTES, len(body), _SLICE_BYTES):
+                    self._writer.write(body[start : start + _SLICE_BYTES])
                     await self._writer.drain()
 
 
-def _frame(message: ToEngine | FromEngine) -> bytearray:
+def encoded(message: msgspec.Struct) -> bytes:
+    """Returns a message in msgpack. Raises MessageTooLargeError."""
+    body = _encoder.encode(message)
+    if len(body) > MAX_MESSAGE_BYTES:
+        raise MessageTooLargeError(len(body))
+    return body
+
+
+def _frame(message: FromEngine) -> bytearray:
     frame = bytearray(_LENGTH.size)
     _encoder.encode_into(message, frame, _LENGTH.size)
     num_bytes = len(frame) - _LENGTH.size
@@ -152,7 +181,8 @@ def _num_bytes(length: bytes | bytearray) -> int:
     return num_bytes
 
 
-def _decoded(decoder: msgspec.msgpack.Decoder[_Message], body: bytes | bytearray) -> _Message:
+def decoded(decoder: msgspec.msgpack.Decoder[_Message], body: bytes | bytearray) -> _Message:
+    """Returns a message. Raises TransportError."""
     try:
         return decoder.decode(body)
     except msgspec.DecodeError as error:

@@ -4,7 +4,6 @@ Independent of protobuf and gRPC. When the caller's task is cancelled, the engin
 """
 
 import asyncio
-import itertools
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
-from glimpse.engine.ipc.client import EngineClient
+from glimpse.engine.ipc.engine import Engine
 from glimpse.engine.protocol import Embed, Ready, TokenEvent
 from glimpse.engine.text.conversation import num_characters
 from glimpse.engine.text.prompt import TemplateError
@@ -63,11 +62,10 @@ class Embeddings:
 class Embedder:
     """Computes embeddings with one engine."""
 
-    def __init__(self, *, engine: EngineClient, loader: PromptLoader, metrics: Metrics) -> None:
+    def __init__(self, *, engine: Engine, loader: PromptLoader, metrics: Metrics) -> None:
         self._engine = engine
         self._loader = loader
         self._metrics = metrics
-        self._serial = itertools.count()
 
     def check_ready(self) -> Ready:
         """Returns what the engine reported when it became ready. Raises EngineError (UNAVAILABLE) if it is not."""
@@ -86,7 +84,7 @@ class Embedder:
             EngineError: the engine refused an input or could not finish it.
             DeadlineExceededError: `deadline`, in the event loop's time, passed first.
         """
-        batch = _Batch(request, flow=f"{request_id}/{next(self._serial)}", client=client, deadline=deadline)
+        batch = _Batch(request, flow=self._engine.unique_id(request_id), client=client, deadline=deadline)
         indices = iter(range(len(request.inputs)))
         streams = [self._embedded(indices, batch) for _ in range(min(MAX_INPUTS_AT_ONCE, len(request.inputs)))]
         async with aclosing(merge_streams(streams)) as ended:
@@ -116,9 +114,8 @@ class Embedder:
                 yield prompt
 
     async def _run(self, prompt: LoadedPrompt, batch: "_Batch") -> TokenEvent:
-        # Clients choose request ids and may use one for two concurrent requests.
         embed = Embed(
-            request_id=f"{batch.flow}/{next(self._serial)}",
+            request_id=self._engine.unique_id(batch.flow),
             token_ids=prompt.token_ids,
             media=prompt.media,
             pooling=batch.request.pooling,

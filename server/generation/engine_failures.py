@@ -1,7 +1,8 @@
 """What the engine's state and its last events mean for requests."""
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
-from glimpse.engine.ipc.client import EngineClient, EngineState
+from glimpse.engine.ipc.engine import Engine
+from glimpse.engine.ipc.supervisor import EngineState
 from glimpse.engine.protocol import FinishReason, Ready, TokenEvent
 from glimpse.server.rpc.stopping import ServerStoppingError
 
@@ -14,14 +15,14 @@ _UNAVAILABLE_MESSAGES = {
 }
 
 
-def check_ready(engine: EngineClient) -> Ready:
+def check_ready(engine: Engine) -> Ready:
     """Returns what the engine reported when it became ready. Raises EngineError (UNAVAILABLE) if it is not."""
     if engine.state is not EngineState.READY or engine.ready is None:
         raise _unavailable(engine, _UNAVAILABLE_MESSAGES[engine.state])
     return engine.ready
 
 
-def check_end(engine: EngineClient, event: TokenEvent) -> None:
+def check_end(engine: Engine, event: TokenEvent) -> None:
     """Raises EngineError for a last event that reports a failure, ServerStoppingError if the engine was stopped."""
     match event.finish:
         case FinishReason.ERROR if event.error is EngineErrorCode.UNAVAILABLE:
@@ -35,5 +36,5 @@ def check_end(engine: EngineClient, event: TokenEvent) -> None:
             return
 
 
-def _unavailable(engine: EngineClient, message: str) -> EngineError:
+def _unavailable(engine: Engine, message: str) -> EngineError:
     return EngineError(EngineErrorCode.UNAVAILABLE, message, retry_after_seconds=engine.retry_after_seconds)

@@ -5,7 +5,6 @@ or the async generator is closed), the engine's work is cancelled too.
 """
 
 import asyncio
-import itertools
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from glimpse.engine.ipc.client import EngineClient
+from glimpse.engine.ipc.engine import Engine
 from glimpse.engine.protocol import Generate, Ready, Sibling, TokenEvent
 from glimpse.engine.sampling_params import GrammarKind, ReasoningBudget, ReasoningTags, SamplingParams
 from glimpse.engine.text.output_processor import OutputProcessor, TokenText, prompt_token_texts
@@ -75,7 +74,7 @@ class CompletionGenerator:
     def __init__(
         self,
         *,
-        engine: EngineClient,
+        engine: Engine,
         loader: PromptLoader,
         tokenizer: Tokenizer,
         constraints: ConstraintBuilder,
@@ -88,7 +87,6 @@ class CompletionGenerator:
         self._constraints = constraints
         self._reasoning = reasoning
         self._metrics = metrics
-        self._serial = itertools.count()
 
     def check_ready(self) -> Ready:
         """Returns what the engine reported when it became ready. Raises EngineError (UNAVAILABLE) if it is not."""
@@ -122,7 +120,7 @@ class CompletionGenerator:
             ]
             prompts = [await stack.enter_async_context(load) for load in loads]
             counter = UsageCounter(prompts, counts_reasoning=request.reasoning is not None)
-            sender = _Sender(request_id=request_id, client=client, flow=f"{request_id}/{next(self._serial)}")
+            sender = _Sender(request_id=request_id, client=client, flow=self._engine.unique_id(request_id))
             lengths = [0] * (len(prompts) * request.num_completions)
             ticket = current_ticket()
             ticket.expect(
@@ -245,8 +243,7 @@ class CompletionGenerator:
     def _engine_request(
         self, request: GenerationRequest, prompt: LoadedPrompt, sampling: SamplingParams, sender: "_Sender"
     ) -> Generate:
-        # Clients choose request ids and may use one for two concurrent requests.
-        unique = f"{sender.request_id}/{next(self._serial)}"
+        unique = self._engine.unique_id(sender.request_id)
         seed = request.sampling.seed
         return Generate(
             request_id=unique,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from glimpse.engine.config import EngineOptions
-from glimpse.engine.ipc.client import EngineClient
+from glimpse.engine.ipc.engine import Engine
 from glimpse.engine.model_config.model import ModelConfig
 from glimpse.engine.text.grammar_check import GrammarChecker
 from glimpse.engine.text.media_inputs import MediaLayouts
@@ -56,7 +56,7 @@ class _Shared:
 def build_handlers(
     settings: Settings,
     checkpoint: Checkpoint,
-    engine: EngineClient,
+    engine: Engine,
     media: MediaComponents,
     metrics: Metrics,
     load: LoadMeter,
@@ -120,7 +120,7 @@ def _model_handlers(shared: _Shared) -> Mapping[str, Handler]:
 
 
 def _shared(
-    settings: Settings, checkpoint: Checkpoint, engine: EngineClient, media: MediaComponents, metrics: Metrics
+    settings: Settings, checkpoint: Checkpoint, engine: Engine, media: MediaComponents, metrics: Metrics
 ) -> _Shared:
     prompts = _prompt_builder(settings.engine, checkpoint)
     tokenizer = prompts.tokenizer
@@ -191,7 +191,7 @@ def _served_model(
     )
 
 
-def _max_model_len(options: EngineOptions, model: ModelConfig, engine: EngineClient) -> Callable[[], int]:
+def _max_model_len(options: EngineOptions, model: ModelConfig, engine: Engine) -> Callable[[], int]:
     """Returns the context window: the engine's own once it is loaded, before that the requested one."""
     requested = min(options.max_model_len or model.text.max_position_embeddings, model.text.max_position_embeddings)
     return lambda: engine.ready.max_model_len if engine.ready else requested

@@ -10,7 +10,8 @@ from functools import partial
 
 import grpc.aio
 
-from glimpse.engine.ipc.client import ENGINE_COMMAND, EngineClient, EngineState
+from glimpse.engine.ipc.client import EngineClient
+from glimpse.engine.ipc.supervisor import ENGINE_COMMAND, EngineState
 from glimpse.engine.protocol import Loading, Ready, StepStats
 from glimpse.openai.v1 import openai_pb2
 from glimpse.server.identity.access import Access

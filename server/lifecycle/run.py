@@ -4,7 +4,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Coroutine, Sequence
 
-from glimpse.engine.ipc.client import ENGINE_COMMAND
+from glimpse.engine.ipc.supervisor import ENGINE_COMMAND
 from glimpse.engine.protocol import Loading, Ready
 from glimpse.server.lifecycle.addresses import address, local_host
 from glimpse.server.lifecycle.build_server import PortError, start_server

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import grpc.aio
 
-from glimpse.engine.ipc.client import EngineClient
+from glimpse.engine.ipc.engine import Engine
 from glimpse.engine.protocol import Ready
 from glimpse.server.lifecycle.build_media import MediaComponents
 from glimpse.server.rpc.stopping import OpenRpcs
@@ -34,7 +34,7 @@ class Server:
         port: int,
         grpc_server: grpc.aio.Server,
         metrics_server: MetricsServer,
-        engine: EngineClient,
+        engine: Engine,
         media: MediaComponents,
         health: Health,
         open_rpcs: OpenRpcs,

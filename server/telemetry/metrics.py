@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
-from glimpse.engine.ipc.client import EngineState
+from glimpse.engine.ipc.supervisor import EngineState
 from glimpse.engine.protocol import Ready, StepStats
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.shared.values import Outcome

@@ -18,8 +18,9 @@ from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import CheckpointError, EngineErrorCode
 from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.ipc.child import EngineChild
-from glimpse.engine.ipc.client import ENGINE_COMMAND, EngineClient, EngineState
-from glimpse.engine.ipc.transport import AsyncChannel
+from glimpse.engine.ipc.client import EngineClient
+from glimpse.engine.ipc.supervisor import ENGINE_COMMAND, EngineState
+from glimpse.engine.ipc.transport import FROM_ENGINE, AsyncChannel
 from glimpse.engine.model_config.model import ModelConfig
 from glimpse.engine.plan import MediaSpan
 from glimpse.engine.protocol import (
@@ -49,7 +50,7 @@ DEADLINE_SECONDS = 20.0
 class PausableEngine:
     """A process with a pausable runner, and the test's ends of its socket and its gate."""
 
-    def __init__(self, process: Process, gate: socket.socket, channel: AsyncChannel) -> None:
+    def __init__(self, process: Process, gate: socket.socket, channel: AsyncChannel[FromEngine]) -> None:
         self.process = process
         self.gate = gate
         self.channel = channel
@@ -120,7 +121,7 @@ async def pausable(model_path: str | None = "model") -> AsyncGenerator[PausableE
         command = [sys.executable, str(PAUSABLE_ENGINE), "--fd", str(fds[0]), "--gate", str(fds[1])]
         process = await create_subprocess_exec(*command, pass_fds=fds, stdin=DEVNULL, stderr=PIPE)
         theirs.close()
-        channel = await AsyncChannel.connect(ours)
+        channel = await AsyncChannel.connect(ours, FROM_ENGINE)
         engine = PausableEngine(process, gate, channel)
         if model_path is not None:
             engine.post(Start(config=EngineConfig(model_path=model_path)))

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from glimpse.engine.config import EngineConfig
-from glimpse.engine.ipc.client import EngineClient, EngineState
+from glimpse.engine.ipc.client import EngineClient
+from glimpse.engine.ipc.supervisor import EngineState
 from glimpse.engine.protocol import Loading, StepStats
 from tests.paths import ROOT
 
@@ -30,7 +31,7 @@ class Engine:
         self.starts_file = folder / "starts"
         self.client = EngineClient(
             EngineConfig(model_path="script"),
-            command=[sys.executable, str(SCRIPTED_ENGINE), str(self.starts_file), *scripts],
+            command=scripted_command(folder, *scripts),
             on_state=lambda state, _reason: self.states.append(state),
             on_loading=self.loading.append,
             on_stats=on_stats or self.stats.append,
@@ -42,3 +43,8 @@ class Engine:
     def pids(self) -> list[int]:
         """Process ids of all processes that were started."""
         return [int(line) for line in self.starts_file.read_text().split()]
+
+
+def scripted_command(folder: Path, *scripts: str) -> list[str]:
+    """Returns the command of an engine that follows the scripts and writes its process ids to `starts` there."""
+    return [sys.executable, str(SCRIPTED_ENGINE), str(folder / "starts"), *scripts]

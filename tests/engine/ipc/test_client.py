@@ -17,9 +17,10 @@ import uvloop
 
 from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import CheckpointError, EngineError, EngineErrorCode
-from glimpse.engine.ipc import client, transport
-from glimpse.engine.ipc.client import EngineClient, EngineState
+from glimpse.engine.ipc import supervisor, transport
+from glimpse.engine.ipc.client import EngineClient
 from glimpse.engine.ipc.mailbox import Mailbox
+from glimpse.engine.ipc.supervisor import EngineState
 from glimpse.engine.protocol import FinishReason, Generate, Sibling, Step, StepStats, TokenEvent, TokenLogprobs
 from glimpse.engine.sampling_params import SamplingParams
 from tests.engine.ipc.scripted import Engine
@@ -39,7 +40,7 @@ async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
 
 @pytest.fixture(autouse=True)
 def quick_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "INITIAL_BACKOFF_SECONDS", 0.01)
+    monkeypatch.setattr(supervisor, "INITIAL_BACKOFF_SECONDS", 0.01)
 
 
 def request(request_id: str, token_ids: list[int] | None = None) -> Generate:
@@ -319,7 +320,7 @@ async def test_restarts_continue_until_one_succeeds(tmp_path: Path) -> None:
 
 
 async def test_backoff_doubles_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "MAX_BACKOFF_SECONDS", 0.03)
+    monkeypatch.setattr(supervisor, "MAX_BACKOFF_SECONDS", 0.03)
     pauses: list[float] = []
     sleep = asyncio.sleep
 
@@ -334,7 +335,7 @@ async def test_backoff_doubles_up_to_a_limit(tmp_path: Path, monkeypatch: pytest
     os.kill(engine.pids[0], signal.SIGKILL)
     await until(lambda: len(engine.states) == 3)
     assert pauses == [0.01, 0.02, 0.03, 0.03]
-    monkeypatch.setattr(client, "STABLE_SECONDS", 0.0)
+    monkeypatch.setattr(supervisor, "STABLE_SECONDS", 0.0)
     os.kill(engine.pids[-1], signal.SIGKILL)
     await until(lambda: len(engine.states) == 5)
     assert pauses[4:] == [0.01]
@@ -396,7 +397,7 @@ async def test_stop_cancels_requests_and_ends_the_process(engine: Engine) -> Non
 
 
 async def test_stop_kills_an_engine_that_does_not_exit(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "STOP_SECONDS", 0.05)
+    monkeypatch.setattr(supervisor, "STOP_SECONDS", 0.05)
     task = await held(engine.client, "hold")
     os.kill(engine.pids[0], signal.SIGSTOP)
     await engine.client.stop()

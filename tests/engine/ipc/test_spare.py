@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from glimpse.engine.ipc import client, spare
-from glimpse.engine.ipc.client import EngineState
+from glimpse.engine.ipc import spare, supervisor
+from glimpse.engine.ipc.supervisor import EngineState
 from tests.engine.ipc.scripted import Engine
 from tests.engine.processes import DEADLINE_SECONDS, alive, until
 
@@ -18,8 +18,8 @@ from tests.engine.processes import DEADLINE_SECONDS, alive, until
 @pytest.fixture
 async def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engine]:
     """An engine with a spare. A restart without the spare would take too long for its test."""
-    monkeypatch.setattr(client, "INITIAL_BACKOFF_SECONDS", 4 * DEADLINE_SECONDS)
-    monkeypatch.setattr(client, "MAX_BACKOFF_SECONDS", 8 * DEADLINE_SECONDS)
+    monkeypatch.setattr(supervisor, "INITIAL_BACKOFF_SECONDS", 4 * DEADLINE_SECONDS)
+    monkeypatch.setattr(supervisor, "MAX_BACKOFF_SECONDS", 8 * DEADLINE_SECONDS)
     monkeypatch.setattr(spare, "INITIAL_BACKOFF_SECONDS", 0.01)
     engine = Engine(tmp_path, "ready", keep_spare=True)
     await engine.client.start()

@@ -13,7 +13,7 @@ import pytest
 from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import EngineErrorCode
 from glimpse.engine.ipc import transport
-from glimpse.engine.ipc.transport import AsyncChannel, Channel, MessageTooLargeError, TransportError
+from glimpse.engine.ipc.transport import FROM_ENGINE, AsyncChannel, Channel, MessageTooLargeError, TransportError
 from glimpse.engine.plan import Embeddings, MediaContent, MediaSpan
 from glimpse.engine.protocol import (
     Cancel,
@@ -70,7 +70,7 @@ TO_ENGINE: list[ToEngine] = [
     Cancel(request_id="r1"),
     Stop(),
 ]
-FROM_ENGINE: list[FromEngine] = [
+FROM_THE_ENGINE: list[FromEngine] = [
     Loading(stage="reading", fraction=0.5),
     Ready(device="cpu", dtype="float32", max_model_len=77, num_blocks=8, block_size=32, load_seconds=1.5),
     Failed(message="no such folder"),
@@ -108,24 +108,24 @@ async def received(channel: Channel) -> ToEngine | None:
 
 @pytest.mark.parametrize("message", TO_ENGINE, ids=lambda message: type(message).__name__)
 async def test_messages_to_the_engine_round_trip(ends: tuple[socket.socket, socket.socket], message: ToEngine) -> None:
-    front = await AsyncChannel.connect(ends[0])
+    front = await AsyncChannel.connect(ends[0], FROM_ENGINE)
     front.post(message)
     assert await received(Channel(ends[1])) == message
     await front.close()
 
 
-@pytest.mark.parametrize("message", FROM_ENGINE, ids=lambda message: type(message).__name__)
+@pytest.mark.parametrize("message", FROM_THE_ENGINE, ids=lambda message: type(message).__name__)
 async def test_messages_from_the_engine_round_trip(
     ends: tuple[socket.socket, socket.socket], message: FromEngine
 ) -> None:
-    front = await AsyncChannel.connect(ends[0])
+    front = await AsyncChannel.connect(ends[0], FROM_ENGINE)
     Channel(ends[1]).send(message)
     assert await front.receive() == message
     await front.close()
 
 
 async def test_posted_messages_arrive_in_order(ends: tuple[socket.socket, socket.socket]) -> None:
-    front, engine = await AsyncChannel.connect(ends[0]), Channel(ends[1])
+    front, engine = await AsyncChannel.connect(ends[0], FROM_ENGINE), Channel(ends[1])
     for message in TO_ENGINE * 50:
         front.post(message)
     assert [await received(engine) for _ in TO_ENGINE * 50] == TO_ENGINE * 50
@@ -133,7 +133,7 @@ async def test_posted_messages_arrive_in_order(ends: tuple[socket.socket, socket
 
 
 async def test_long_message_is_written_in_slices(ends: tuple[socket.socket, socket.socket]) -> None:
-    front, engine = await AsyncChannel.connect(ends[0]), Channel(ends[1])
+    front, engine = await AsyncChannel.connect(ends[0], FROM_ENGINE), Channel(ends[1])
     transport_below = front._writer.transport  # pyright: ignore[reportPrivateUsage]  # the event loop's own buffer
     message = generate(memoryview(bytes(64 << 20)))
     front.post(message)
@@ -152,7 +152,7 @@ async def test_long_message_is_written_in_slices(ends: tuple[socket.socket, sock
 
 
 async def test_pixels_are_views_into_the_received_message(ends: tuple[socket.socket, socket.socket]) -> None:
-    front = await AsyncChannel.connect(ends[0])
+    front = await AsyncChannel.connect(ends[0], FROM_ENGINE)
     front.post(generate(memoryview(bytes(48))))
     message = await received(Channel(ends[1]))
     assert isinstance(message, Generate)
@@ -164,12 +164,12 @@ async def test_pixels_are_views_into_the_received_message(ends: tuple[socket.soc
 
 
 async def test_front_end_reads_a_message_in_pieces(ends: tuple[socket.socket, socket.socket]) -> None:
-    front = await AsyncChannel.connect(ends[0])
+    front = await AsyncChannel.connect(ends[0], FROM_ENGINE)
     receiving = asyncio.create_task(front.receive())
-    for byte in _frame_bytes(FROM_ENGINE[-1]):
+    for byte in _frame_bytes(FROM_THE_ENGINE[-1]):
         ends[1].send(bytes([byte]))
         await asyncio.sleep(0)
-    assert await receiving == FROM_ENGINE[-1]
+    assert await receiving == FROM_THE_ENGINE[-1]
     await front.close()
 
 
@@ -190,8 +190,8 @@ def test_engine_reads_a_message_in_pieces(ends: tuple[socket.socket, socket.sock
 async def test_end_of_stream_is_none_even_within_a_message(
     ends: tuple[socket.socket, socket.socket], num_bytes: int
 ) -> None:
-    front = await AsyncChannel.connect(ends[0])
-    ends[1].sendall(_frame_bytes(FROM_ENGINE[0])[:num_bytes])
+    front = await AsyncChannel.connect(ends[0], FROM_ENGINE)
+    ends[1].sendall(_frame_bytes(FROM_THE_ENGINE[0])[:num_bytes])
     ends[1].close()
     assert await front.receive() is None
     await front.close()
@@ -207,7 +207,7 @@ def test_engine_sees_the_end_of_the_stream(ends: tuple[socket.socket, socket.soc
 async def test_engine_exit_with_unread_messages_is_end_of_stream(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
-    front = await AsyncChannel.connect(ends[0])
+    front = await AsyncChannel.connect(ends[0], FROM_ENGINE)
     front.post(generate(memoryview(bytes(8 << 20))))
     await asyncio.sleep(0.01)
     ends[1].close()
@@ -221,18 +221,18 @@ def test_front_end_exit_with_unread_messages_is_end_of_stream(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     engine = Channel(ends[1])
-    engine.send(FROM_ENGINE[0])
+    engine.send(FROM_THE_ENGINE[0])
     ends[0].close()
     assert engine.receive() is None
     with pytest.raises(ConnectionError):
-        engine.send(FROM_ENGINE[0])
+        engine.send(FROM_THE_ENGINE[0])
 
 
 async def test_message_over_the_limit_is_not_sent(
     ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "MAX_MESSAGE_BYTES", 1000)
-    front = await AsyncChannel.connect(ends[0])
+    front = await AsyncChannel.connect(ends[0], FROM_ENGINE)
     with pytest.raises(MessageTooLargeError, match=r"has 1\d\d\d bytes; at most 1000"):
         front.post(generate(memoryview(bytes(1000))))
     with pytest.raises(MessageTooLargeError):
@@ -254,7 +254,7 @@ async def test_message_over_the_limit_is_not_sent(
 async def test_both_ends_refuse_invalid_messages(
     ends: tuple[socket.socket, socket.socket], data: bytes, message: str
 ) -> None:
-    front = await AsyncChannel.connect(ends[0])
+    front = await AsyncChannel.connect(ends[0], FROM_ENGINE)
     ends[1].sendall(data)
     with pytest.raises(TransportError, match=message):
         await front.receive()

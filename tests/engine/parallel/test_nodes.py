@@ -21,7 +21,8 @@ import torch
 
 from glimpse.engine.config import DEFAULT_MASTER_PORT, EngineConfig, EngineOptions
 from glimpse.engine.errors import CheckpointError, EngineErrorCode
-from glimpse.engine.ipc.client import ENGINE_COMMAND, EngineClient, EngineState
+from glimpse.engine.ipc.client import EngineClient
+from glimpse.engine.ipc.supervisor import ENGINE_COMMAND, EngineState
 from glimpse.engine.loading.load_engine import load_core
 from glimpse.engine.loading.weight_files import SINGLE_NAME, checkpoint_digest
 from glimpse.engine.parallel import handshake

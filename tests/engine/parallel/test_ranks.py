@@ -17,7 +17,8 @@ import torch
 
 from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import CheckpointError, EngineErrorCode
-from glimpse.engine.ipc.client import EngineClient, EngineState
+from glimpse.engine.ipc.client import EngineClient
+from glimpse.engine.ipc.supervisor import EngineState
 from glimpse.engine.loading.load_engine import load_core
 from glimpse.engine.parallel.messages import Join, Load, Loaded, pipe_to_rank
 from glimpse.engine.parallel.ranks import Ranks
