@@ -3,6 +3,7 @@
 The docstring under a field is its help text. Nothing here opens a file or a socket.
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from ipaddress import IPv4Network, IPv6Network
@@ -57,6 +58,9 @@ class ListenSettings(BaseModel):
     """Address to listen on. Without --api-keys let other machines in only through a proxy that authenticates."""
     port: Port = 50051
     """Port for gRPC; 0 takes a free one."""
+    front_ends: Annotated[int, Field(ge=1, le=64)] = 1
+    """Processes that serve gRPC on this port and share the engine; one is enough for some 10,000 tokens/s.
+    More than one: Linux only."""
     tls_certificate: FilePath | None = None
     """PEM file of the gRPC port's certificate. Turns TLS on; read again when it changes. Default: plain text."""
     tls_key: Annotated[FilePath | None, Field(validate_default=True)] = None
@@ -88,6 +92,13 @@ class ListenSettings(BaseModel):
     never."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe level that is logged."""
+
+    @field_validator("front_ends")
+    @classmethod
+    def _check_front_ends(cls, number: int) -> int:
+        if number > 1 and sys.platform != "linux":  # elsewhere the kernel does not spread connections over a port
+            raise ValueError(f"expected 1 on this system, got {number}; several front ends need Linux")
+        return number
 
     @field_validator("tls_key", "tls_client_ca")
     @classmethod

@@ -1,9 +1,10 @@
 """CPU time per token of the front end and Envoy, with an engine that computes nothing and emits tokens at a fixed rate.
 
-    python -m bench.serving.frontend [--streams 16] [--step-ms 30] [--seconds 10]
+    python -m bench.serving.frontend [--front-ends 1] [--streams 16] [--step-ms 30] [--seconds 10]
 
 Starts the server with `bench.serving.paced_engine` and Envoy, runs the streams over REST and then over gRPC, and prints
-the CPU time of the front end and of Envoy: microseconds per token, and the share of a core.
+the CPU time of the front end and of Envoy: microseconds per token, and the share of a core. With several front ends it
+prints their sum, and the supervisor's time.
 """
 
 import argparse
@@ -28,32 +29,40 @@ from bench.serving.load_generator import closed_loop, probe
 from bench.serving.processes import command_line, cpu_seconds, family
 from bench.serving.workloads import Sizes, text_session
 from glimpse.engine.checkpoint import DEFAULT_MODEL
-from glimpse.server.lifecycle.build_server import start_server
-from glimpse.server.lifecycle.gateway_child import start_gateway
 from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
+from glimpse.server.processes.run import run as run_server
 from glimpse.server.settings import EngineSettings, ListenSettings, Settings
 
 _START_SECONDS = 30.0
+_KINDS = ("supervisor", "front end", "Envoy")
+_MARKS = {"processes.front_end": "front end", "paced_engine": "engine", "envoy": "Envoy"}
+"""Part of a command line → what the process is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """CPU time of one kind of process."""
+    """CPU time of all processes of one kind."""
 
     process: str
     microseconds_per_token: float
     share_of_core: float
 
 
-async def serve(checkpoint: Path, step_ms: float, port: int, http_port: int) -> None:
+async def serve(checkpoint: Path, step_ms: float, num_front_ends: int, port: int, http_port: int) -> None:
     """Serves until killed."""
-    settings = Settings(engine=EngineSettings(model=str(checkpoint)), listen=ListenSettings(port=port, metrics_port=0))
+    settings = Settings(
+        engine=EngineSettings(model=str(checkpoint)),
+        listen=ListenSettings(port=port, metrics_port=0, front_ends=num_front_ends, log_level="warning"),
+    )
     command = [sys.executable, "-m", "bench.serving.paced_engine", f"--step-ms={step_ms}"]
-    found = find_checkpoint(settings.engine)
-    server = await start_server(settings, found, on_loading=lambda _: None, engine_command=command)
-    gateway = await start_gateway(listen=f"127.0.0.1:{http_port}", upstream=f"127.0.0.1:{port}", drain_seconds=1)
-    await server.ready()
-    await gateway.watch()
+    await run_server(
+        settings,
+        find_checkpoint(settings.engine),
+        http_port=http_port,
+        on_loading=lambda _: None,
+        on_ready=lambda _: None,
+        engine_command=command,
+    )
 
 
 async def measure(target: str, pid: int, *, num_streams: int, num_tokens: int) -> list[Cost]:
@@ -63,8 +72,8 @@ async def measure(target: str, pid: int, *, num_streams: int, num_tokens: int) -
         prompts = await probe(client, draw)
         sizes = Sizes(prompt_tokens=64, side=0, num_turns=1)
         sessions = [text_session(draw, prompts, sizes) for _ in range(num_streams)]
-        processes = {_kind(each, pid): each for each in family(pid)}
-        before = {kind: cpu_seconds([each]) for kind, each in processes.items()}
+        processes = _by_kind(pid)
+        before = {kind: cpu_seconds(each) for kind, each in processes.items()}
         begun = time.perf_counter()
         gathered = await closed_loop(
             client, sessions, concurrency=num_streams, max_tokens=num_tokens, on_answer=lambda: None
@@ -73,25 +82,31 @@ async def measure(target: str, pid: int, *, num_streams: int, num_tokens: int) -
     if gathered.failures:
         raise AskError(gathered.failures[0])
     tokens = sum(answer.output_tokens for _, answer in gathered.answers)
-    used = {kind: cpu_seconds([each]) - before[kind] for kind, each in processes.items()}
+    used = {kind: cpu_seconds(each) - before[kind] for kind, each in processes.items()}
     return [
         Cost(process=kind, microseconds_per_token=1e6 * used[kind] / tokens, share_of_core=used[kind] / seconds)
-        for kind in ("front end", "Envoy")
+        for kind in _KINDS
+        if kind in used
     ]
 
 
-def _kind(pid: int, root: int) -> str:
-    if pid == root:
-        return "front end"
-    words = command_line(pid)
-    return next((kind for mark, kind in (("paced_engine", "engine"), ("envoy", "Envoy")) if mark in words), "launcher")
+def _by_kind(root: int) -> dict[str, list[int]]:
+    """Returns the process ids of a server by what the processes are."""
+    found: dict[str, list[int]] = {}
+    for pid in family(root):
+        words = command_line(pid)
+        kind = next((kind for mark, kind in _MARKS.items() if mark in words), "launcher")
+        found.setdefault("root" if pid == root else kind, []).append(pid)
+    found["supervisor" if "front end" in found else "front end"] = found.pop("root")
+    return found
 
 
 @contextmanager
-def _serving(checkpoint: Path, step_ms: float) -> Generator[tuple[int, int, int]]:
+def _serving(checkpoint: Path, step_ms: float, num_front_ends: int) -> Generator[tuple[int, int, int]]:
     """Yields the server's process id, its gRPC port and Envoy's port."""
     port, http_port = _free_port(), _free_port()
-    options = [f"--checkpoint={checkpoint}", f"--step-ms={step_ms}", f"--serve={port},{http_port}"]
+    options = [f"--checkpoint={checkpoint}", f"--step-ms={step_ms}", f"--front-ends={num_front_ends}"]
+    options.append(f"--serve={port},{http_port}")
     with tempfile.TemporaryFile() as log:
         server = subprocess.Popen([sys.executable, "-m", "bench.serving.frontend", *options], stdout=log, stderr=log)
         try:
@@ -124,7 +139,7 @@ async def run(arguments: argparse.Namespace) -> str:
     """Measures REST and gRPC; returns the table."""
     rows: list[list[str]] = []
     num_tokens = round(1000 * arguments.seconds / arguments.step_ms)
-    with _serving(arguments.checkpoint, arguments.step_ms) as (pid, port, http_port):
+    with _serving(arguments.checkpoint, arguments.step_ms, arguments.front_ends) as (pid, port, http_port):
         for protocol, target in (("REST", f"http://127.0.0.1:{http_port}/v1"), ("gRPC", f"grpc://127.0.0.1:{port}")):
             await _wait_until_served(target)
             for cost in await measure(target, pid, num_streams=arguments.streams, num_tokens=num_tokens):
@@ -136,6 +151,7 @@ async def run(arguments: argparse.Namespace) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", type=Path, default=DEFAULT_MODEL, help="whose tokenizer and template are used")
+    parser.add_argument("--front-ends", type=int, default=1)
     parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--step-ms", type=float, default=30.0, help="between one token of a stream and the next")
     parser.add_argument("--seconds", type=float, default=10.0, help="length of each run, in seconds")
@@ -143,7 +159,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.serve:
         port, http_port = map(int, arguments.serve.split(","))
-        uvloop.run(serve(arguments.checkpoint, arguments.step_ms, port, http_port))
+        uvloop.run(serve(arguments.checkpoint, arguments.step_ms, arguments.front_ends, port, http_port))
     else:
         os.nice(5)
         print(uvloop.run(run(arguments)))

@@ -5,6 +5,7 @@ import contextlib
 import errno
 import os
 import shutil
+import signal
 import socket
 from asyncio.subprocess import DEVNULL, Process, create_subprocess_exec
 from collections.abc import Sequence
@@ -17,6 +18,12 @@ _STDERR = 2
 _WITHOUT_INTERRUPTS = ("/bin/sh", "-c", 'trap "" INT; exec "$0" "$@"')
 """Runs a command that ignores SIGINT from its first instruction on. Ctrl-C in a terminal reaches the whole process
 group, and an engine that still starts would print a traceback. libuv lets children inherit no mask of signals."""
+
+
+def describe_exit(status: int) -> str:
+    """Returns how a process ended, such as "exited with status 1"; `status` is negative after a signal."""
+    # Real-time signals have a description, but are not in `signal.Signals`.
+    return f"exited with status {status}" if status >= 0 else f"was ended by: {signal.strsignal(-status)}"
 
 
 class EngineChild:

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import math
-import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,7 +12,7 @@ from typing import assert_never
 
 from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import CheckpointError, EngineError, EngineErrorCode
-from glimpse.engine.ipc.child import EngineChild
+from glimpse.engine.ipc.child import EngineChild, describe_exit
 from glimpse.engine.ipc.spare import SpareEngine
 from glimpse.engine.ipc.transport import TransportError
 from glimpse.engine.protocol import Failed, Loading, Ready, Start, Step, Stop
@@ -261,9 +260,7 @@ class EngineSupervisor:
         status = await engine.end(grace_seconds=grace_seconds)
         if self._engine is engine:
             self._engine = None
-            # Real-time signals have a description, but are not in `signal.Signals`.
-            how = f"exited with status {status}" if status >= 0 else f"was ended by: {signal.strsignal(-status)}"
-            _log.info("the engine process %s", how)
+            _log.info("the engine process %s", describe_exit(status))
 
     def _set_state(self, state: EngineState, reason: str) -> None:
         if self.state is EngineState.STOPPED or self.state is state:

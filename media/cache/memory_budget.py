@@ -8,6 +8,7 @@ import math
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from glimpse.media.cache.byte_count import ByteCount
 from glimpse.media.errors import MediaError, MediaErrorCode
 
 
@@ -17,11 +18,14 @@ class MemoryShare:
     def __init__(self, max_bytes: float | None = None) -> None:
         """None: no limit but the budget's."""
         self.num_bytes = 0
+        """Reserved in this process."""
+        self.num_bytes_elsewhere = 0
+        """Reserved in other processes, as this one last heard."""
         self.max_bytes = max_bytes
 
     def reserve(self, num_bytes: int) -> None:
         """Counts reserved bytes. Raises MediaError (OVERLOADED)."""
-        if self.max_bytes is not None and self.num_bytes + num_bytes > self.max_bytes:
+        if self.max_bytes is not None and self.num_bytes + self.num_bytes_elsewhere + num_bytes > self.max_bytes:
             message = f"the media of your tenant's requests exceed its limit, {self.max_bytes} bytes; try again later"
             raise MediaError(MediaErrorCode.OVERLOADED, message)
         self.num_bytes += num_bytes
@@ -34,14 +38,16 @@ class MemoryShare:
 class MemoryBudget:
     """Bytes reserved by all requests of one event loop."""
 
-    def __init__(self, *, max_bytes: float = math.inf, max_request_bytes: float = math.inf) -> None:
+    def __init__(
+        self, *, max_bytes: float = math.inf, max_request_bytes: float = math.inf, count: ByteCount | None = None
+    ) -> None:
         """
         Args:
             max_bytes: Limit for all requests together.
             max_request_bytes: Limit for each request.
+            count: Counts what is reserved. Default: only this budget.
         """
-        self.num_bytes = 0
-        """Reserved in total."""
+        self._count = count or ByteCount()
         self.max_bytes = max_bytes
         self.max_request_bytes = min(max_bytes, max_request_bytes)
         self._num_holders: dict[int, int] = {}
@@ -56,16 +62,21 @@ class MemoryBudget:
         finally:
             reservation.release_all()
 
+    @property
+    def num_bytes(self) -> int:
+        """Reserved here in total."""
+        return self._count.own
+
     def reserve(self, num_bytes: int) -> None:
         """Reserves bytes. Raises MediaError (OVERLOADED)."""
-        if self.num_bytes + num_bytes > self.max_bytes:
+        if self._count.total + num_bytes > self.max_bytes:
             message = "the media of all requests in progress exceed the server's memory limit; try again later"
             raise MediaError(MediaErrorCode.OVERLOADED, message)
-        self.num_bytes += num_bytes
+        self._count.add(num_bytes)
 
     def release(self, num_bytes: int) -> None:
         """Releases reserved bytes."""
-        self.num_bytes -= num_bytes
+        self._count.add(-num_bytes)
 
     def reserve_shared(self, shared: object, num_bytes: int) -> None:
         """Like `reserve`, but counts an object once. The object must stay alive until it is released."""

@@ -32,18 +32,21 @@ class Decoders:
         max_decoded_pixels: int = 64_000_000,
         num_images: int | None = None,
         num_videos: int = 2,
+        num_sharing: int = 1,
         isolated: bool = True,
     ) -> None:
         """
         Args:
             max_decoded_pixels: Limit on an image before resizing.
-            num_images: Number of images decoded concurrently; by default the number of CPUs, between 2 and 8.
+            num_images: Number of images decoded concurrently; by default this process's share of the CPUs, between 2
+                and 8.
             num_videos: Number of videos decoded concurrently, files and lists of frames together.
+            num_sharing: Number of processes that share the CPUs.
             isolated: Decode in processes with limits on memory and time. False decodes in threads, which suits trusted
                 files only: what crashes the decoder crashes this process.
         """
         self._max_decoded_pixels = max_decoded_pixels
-        num_images = num_images or min(max(num_processors(), 2), _MAX_IMAGE_WORKERS)
+        num_images = num_images or min(max(num_processors() // num_sharing, 2), _MAX_IMAGE_WORKERS)
         self._isolated = (
             IsolatedDecoders(num_images=num_images, num_videos=num_videos, max_decoded_pixels=max_decoded_pixels)
             if isolated

@@ -21,12 +21,9 @@ from glimpse.media.shared.announcements import Announcements
 from glimpse.media.shared.keys import Area, StoreKeys
 from glimpse.media.shared.link import COMMAND_SECONDS, PROBE_SECONDS, Client, RedisLink
 from glimpse.media.shared.script import Script
-from glimpse.media.shared.values import OVERHEAD_BYTES, Header, Outcome, StoreUnavailableError
+from glimpse.media.shared.values import CHUNK_BYTES, OVERHEAD_BYTES, Header, Outcome, StoreUnavailableError
 
 ResultT = TypeVar("ResultT")
-
-CHUNK_BYTES = 1 << 20
-"""Most that one command transfers: sending it occupies the event loop for about a millisecond."""
 
 _STAGED_MILLISECONDS = 60_000
 """Lifetime of the chunks of a value that is being written."""

@@ -4,12 +4,14 @@ from enum import StrEnum
 
 import msgspec
 
+CHUNK_BYTES = 1 << 20
+"""Most of a value that is transferred at once: sending it occupies the event loop for about a millisecond."""
 OVERHEAD_BYTES = 512
 """Estimated size of a value without its bytes."""
 
 
 class StoreUnavailableError(Exception):
-    """The shared media store cannot be reached, or refused a command."""
+    """The shared media store cannot be reached, or refused a command; or the supervisor, which has the uploads."""
 
 
 class Outcome(StrEnum):

@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from glimpse.media.cache.fair_lru import FairLru
 from glimpse.media.cache.media_file import MediaFile, file_digest
@@ -19,15 +18,13 @@ from glimpse.media.cache.memory_budget import MemoryBudget, MemoryReservation, M
 from glimpse.media.cache.single_flight import SingleFlight
 from glimpse.media.errors import MediaError, MediaErrorCode, store_unavailable, too_large
 from glimpse.media.shared.keys import Area, tenant_of
+from glimpse.media.shared.value_store import ValueStore
 from glimpse.media.shared.values import OVERHEAD_BYTES, Header, StoreUnavailableError
 from glimpse.media.sources.source import DEFAULT_MAX_VIDEO_BYTES
 
-if TYPE_CHECKING:
-    from glimpse.media.shared.store import SharedStore
-
 _HANDLE_BYTES = 24
 _ANNOUNCEMENT = "upload "
-"""Begins what replicas are told of a removed upload; its handle follows."""
+"""Begins what other processes are told of a removed upload; its handle follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +49,9 @@ class _Stored:
 class Uploads:
     """Stores the uploads of one event loop. A cache namespace never sees another one's uploads.
 
-    With a shared store, the store decides which uploads exist, and this memory only avoids transfers. While the store
-    is unavailable, uploads can be used where they are in memory. New ones are refused: other replicas would not know
-    them.
+    With a shared store, the store decides which uploads exist, and copies in this memory only avoid transfers. While
+    the store is unavailable, uploads can be used where there are copies. New ones are refused: other processes would
+    not know them.
     """
 
     def __init__(
@@ -64,7 +61,8 @@ class Uploads:
         ttl_seconds: float,
         memory_budget: MemoryBudget,
         max_file_bytes: int = DEFAULT_MAX_VIDEO_BYTES,
-        shared: "SharedStore | None" = None,
+        shared: ValueStore | None = None,
+        max_copied_bytes: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """
@@ -73,7 +71,9 @@ class Uploads:
             ttl_seconds: Longest lifetime of an upload.
             memory_budget: Budget for the bytes of uploads in progress, and of those read from the shared store.
             max_file_bytes: Limit on one file.
-            shared: Shares uploads with other replicas; None: they are this replica's.
+            shared: Shares uploads with other processes; None: they are this one's.
+            max_copied_bytes: Limit for copies of what the shared store has; None: `max_bytes`. An upload without a copy
+                is read from the store by each request.
             clock: Returns the seconds since 1970-01-01 UTC.
         """
         self.is_enabled = max_bytes > 0
@@ -83,17 +83,19 @@ class Uploads:
         self._shared = shared
         self._clock = clock
         self._uploads = FairLru[tuple[str, str], _Stored](
-            max_bytes=max_bytes, owner=lambda key: tenant_of(key[0]), clock=clock
+            max_bytes=max_bytes if shared is None or max_copied_bytes is None else max_copied_bytes,
+            owner=lambda key: tenant_of(key[0]),
+            clock=clock,
         )
         self._reads = SingleFlight[tuple[str, str], MediaFile | None]()
+        self._num_removals = 0
+        """Removals and purges so far. One may come while a removed upload is read, which is not copied then."""
         if shared is not None:
             shared.on_removal(self._forget)
-            shared.on_purge(self.purge)
-            shared.on_reconnect(self._restore)
 
     @property
     def num_bytes(self) -> int:
-        """Size of all stored uploads."""
+        """Size of all uploads in this memory."""
         return self._uploads.num_bytes
 
     @contextmanager
@@ -202,9 +204,10 @@ class Uploads:
             raise self._not_found()
         return file
 
-    async def _read(self, shared: "SharedStore", namespace: str, upload: Upload, seconds: float) -> MediaFile | None:
+    async def _read(self, shared: ValueStore, namespace: str, upload: Upload, seconds: float) -> MediaFile | None:
         """Returns the file from the shared store and stores it here too; None if the store does not have it."""
         header = Header(digest=upload.digest, num_bytes=upload.num_bytes, expires=upload.expires, note=b"")
+        num_removals = self._num_removals
         with _unavailable("try again, or send the file itself"), self._in_flight.reservation() as reservation:
             reservation.reserve(2 * max(upload.num_bytes, 0))
             async with asyncio.timeout(seconds):
@@ -212,12 +215,13 @@ class Uploads:
         if data is None:
             return None
         file = MediaFile(digest=upload.digest, data=data)
-        self._put(namespace, upload, file)
+        if num_removals == self._num_removals:
+            self._put(namespace, upload, file)
         return file
 
     async def _share(
         self,
-        shared: "SharedStore",
+        shared: ValueStore,
         namespace: str,
         upload: Upload,
         file: MediaFile,
@@ -235,16 +239,18 @@ class Uploads:
         )
 
     def purge(self, prefix: str) -> None:
-        """Removes the uploads of the namespaces that begin with `prefix` from this replica's memory."""
+        """Removes the uploads of the namespaces that begin with `prefix` from this process's memory."""
+        self._num_removals += 1
         self._uploads.drop_where(lambda key: key[0].startswith(prefix))
 
     def _forget(self, announcement: str) -> None:
-        """Drops what some replica removed."""
+        """Drops what some process removed."""
         if announcement.startswith(_ANNOUNCEMENT):
+            self._num_removals += 1
             handle = announcement.removeprefix(_ANNOUNCEMENT)
             self._uploads.drop_where(lambda key: key[1] == handle)
 
-    async def _restore(self) -> None:
+    async def restore(self) -> None:
         """Puts uploads into a shared store that lost them. Raises StoreUnavailableError."""
         if self._shared is None:
             return
@@ -271,7 +277,7 @@ class Uploads:
         return MediaError(MediaErrorCode.NOT_CACHED, message)
 
     @staticmethod
-    def _key(shared: "SharedStore", namespace: str, handle: str) -> str:
+    def _key(shared: ValueStore, namespace: str, handle: str) -> str:
         return shared.keys.value(Area.UPLOADS, namespace, "upload", handle)
 
 

@@ -9,7 +9,7 @@ from glimpse.engine.loading.weight_files import checkpoint_digest
 from glimpse.engine.parallel.node import serve_node
 from glimpse.server.lifecycle.logs import configure_logging
 from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
-from glimpse.server.lifecycle.signals import StopSignals
+from glimpse.server.processes.signals import StopSignals
 from glimpse.server.settings import Settings
 
 

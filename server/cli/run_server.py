@@ -21,11 +21,12 @@ from glimpse.server.cli.usage import UsageError
 from glimpse.server.identity.errors import IdentityConfigError
 from glimpse.server.lifecycle.addresses import address, local_host
 from glimpse.server.lifecycle.build_server import PortError
-from glimpse.server.lifecycle.gateway_child import GatewayDiedError
 from glimpse.server.lifecycle.logs import configure_logging
-from glimpse.server.lifecycle.run import run
 from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
 from glimpse.server.lifecycle.tls import TlsError
+from glimpse.server.processes.front_ends import FrontEndDiedError
+from glimpse.server.processes.gateway_child import GatewayDiedError
+from glimpse.server.processes.run import run
 from glimpse.server.settings import Settings
 from glimpse.standard_streams import announce
 
@@ -44,7 +45,7 @@ def run_server(settings: Settings, *, http_port: int | None, gateway_flags: Sequ
         is_interrupted = _serve(settings, http_port, gateway_flags)
     except (IdentityConfigError, TlsError) as error:
         raise UsageError(str(error)) from error
-    except (CheckpointError, EngineError, PortError, GatewayDiedError, OpenFilesError) as error:
+    except (CheckpointError, EngineError, PortError, GatewayDiedError, FrontEndDiedError, OpenFilesError) as error:
         sys.exit(f"glimpse: {error}")
     if is_interrupted:
         sys.exit(INTERRUPTED)

@@ -5,18 +5,15 @@ proxies may also read load reports. Everything else needs a credential.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from glimpse.server.identity.api_keys import Caller, key_hash
 from glimpse.server.identity.errors import UnauthenticatedError
 from glimpse.server.identity.limits import TenantLimits
-from glimpse.server.identity.tenant import Tenant, is_tenant_name
+from glimpse.server.identity.tenant import SharedCounts, Tenant, is_tenant_name
 from glimpse.server.identity.tokens import TokenVerifier
 from glimpse.server.identity.watched_file import WatchedFile
-
-if TYPE_CHECKING:
-    from glimpse.server.identity.shared_quota import SharedQuotas
 
 TENANT_HEADER = "x-glimpse-tenant"
 """Set by the gateway to the tenant of a request; it removes what clients send."""
@@ -40,7 +37,8 @@ class Access:
         is_proxy: Callable[[str], bool] = lambda _: False,
         by_certificate: bool = False,
         limits: WatchedFile[TenantLimits] | None = None,
-        shared_quotas: "SharedQuotas | None" = None,
+        shared: Sequence[SharedCounts] = (),
+        purges: Mapping[str, str] | None = None,
     ) -> None:
         """
         Args:
@@ -51,7 +49,8 @@ class Access:
                 refused before.
             is_proxy: whether a peer is a load balancer, which may read load reports without a credential.
             limits: what tenants may use. Default: what the server's own limits allow.
-            shared_quotas: counts what tenants use over several servers. Default: this server counts alone.
+            shared: count what tenants use in several processes. Default: this one counts alone.
+            purges: purges that happened before: the beginning of a tenant's namespaces → the last one's name.
         """
         self._keys = keys
         self._tokens = tokens
@@ -59,8 +58,12 @@ class Access:
         self._is_proxy = is_proxy
         self._by_certificate = by_certificate
         self._limits = limits
-        self._shared_quotas = shared_quotas
+        self._shared = shared
+        self._purges = dict(purges or {})
+        self._media_elsewhere: Mapping[str, int] = {}
         self._tenants: dict[str, Tenant] = {}
+        self._by_prefix: dict[str, Tenant] = {}
+        """Tenants by what their namespaces begin with."""
         self._nameless = Tenant()
 
     @property
@@ -96,20 +99,37 @@ class Access:
         """Returns the tenant of this name, with its limits of this moment."""
         tenant = self._tenants.get(name)
         if tenant is None:
-            tenant = self._tenants[name] = Tenant(name, shared=self._shared_quotas)
+            tenant = self._tenants[name] = Tenant(name, shared=self._shared)
+            self._by_prefix[tenant.namespace_prefix] = tenant
+            tenant.forget_prefixes(self._purges.get(tenant.namespace_prefix, ""))
+            tenant.media.num_bytes_elsewhere = self._media_elsewhere.get(tenant.namespace_prefix, 0)
         if self._limits is not None:
             tenant.set_limits(self._limits.value.of(name))
         return tenant
 
-    def forget_prefixes(self, namespace_prefix: str) -> None:
-        """Forgets the cached prefixes of the tenant whose namespaces begin so, if it has called this server."""
-        for tenant in self._tenants.values():
-            if tenant.namespace_prefix == namespace_prefix:
-                tenant.forget_prefixes()
+    def forget_prefixes(self, namespace_prefix: str, purge: str | None = None) -> None:
+        """Forgets the cached prefixes of the tenant whose namespaces begin so. Without its name, the purge is new."""
+        name = self._purges[namespace_prefix] = purge or secrets.token_hex(8)
+        if (tenant := self._by_prefix.get(namespace_prefix)) is not None:
+            tenant.forget_prefixes(name)
+
+    def media_bytes(self) -> Mapping[str, int]:
+        """Returns what the media of tenants with a limit on it occupy here, by what their namespaces begin with."""
+        if self._limits is None:
+            return {}
+        shares = ((prefix, tenant.media) for prefix, tenant in self._by_prefix.items())
+        return {prefix: share.num_bytes for prefix, share in shares if share.num_bytes and share.max_bytes is not None}
+
+    def set_media_elsewhere(self, num_bytes: Mapping[str, int]) -> None:
+        """Says what the media of tenants occupy in other processes, all of it, as `media_bytes` returns it there."""
+        for prefix in self._media_elsewhere.keys() | num_bytes.keys():
+            if (tenant := self._by_prefix.get(prefix)) is not None:
+                tenant.media.num_bytes_elsewhere = num_bytes.get(prefix, 0)
+        self._media_elsewhere = num_bytes
 
     async def watch(self) -> None:
         """Keeps what is known about callers up to date, until it is cancelled."""
-        watched = (self._keys, self._limits, self._tokens and self._tokens.keys, self._shared_quotas)
+        watched = (self._keys, self._limits, self._tokens and self._tokens.keys)
         await asyncio.gather(*(each.watch() for each in watched if each is not None))
 
     def _is_open(self, method: str, values: Mapping[str, str], peer: str) -> bool:

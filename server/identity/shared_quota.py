@@ -5,6 +5,7 @@ Each server counts for itself too (`glimpse.server.identity.quota`): while Redis
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from glimpse.media.shared.address import StoreAddress
@@ -12,6 +13,7 @@ from glimpse.media.shared.link import Client, RedisLink
 from glimpse.media.shared.script import Script
 from glimpse.media.shared.values import StoreUnavailableError
 from glimpse.server.identity.quota import quota_exceeded
+from glimpse.server.identity.tenant import Limits
 
 COMMAND_SECONDS = 0.5
 """Longest wait of a request for Redis. After one such wait no other waits until Redis answers again."""
@@ -54,42 +56,47 @@ class SharedQuotas:
             await asyncio.gather(*self._charges, return_exceptions=True)
             await self._link.close()
 
-    async def admit(self, tenant: str, *, requests_per_minute: int | None, tokens_per_minute: int | None) -> None:
+    async def admit(self, tenant: str, limits: Limits) -> None:
         """Counts a request that begins, unless a quota is used up. Counts nothing while Redis is unavailable.
 
-        Args:
-            tenant: The tenant's tag.
-            requests_per_minute: Its quota; None: unlimited.
-            tokens_per_minute: Its quota; None: unlimited.
-
-        Raises:
-            QuotaExceededError: a quota is used up, by the requests of all servers.
+        Raises QuotaExceededError: a quota is used up, by the requests of all servers.
         """
-        quotas = [("tokens", tokens_per_minute, 0), ("requests", requests_per_minute, 1)]
-        limits = [(name, most, amount) for name, most, amount in quotas if most is not None]
-        if not limits:
+        all_quotas = [("tokens", limits.tokens_per_minute, 0), ("requests", limits.requests_per_minute, 1)]
+        quotas = [(name, most, amount) for name, most, amount in all_quotas if most is not None]
+        if not quotas:
             return
         try:
-            found = await self._run(tenant, [part for name, most, amount in limits for part in (name, most, 1, amount)])
+            found = await self._run(tenant, [part for name, most, amount in quotas for part in (name, most, 1, amount)])
         except StoreUnavailableError:
             return
         if found:
             position, microseconds = found
-            name, most, _ = limits[int(position) - 1]
+            name, most, _ = quotas[int(position) - 1]
             raise quota_exceeded(name, most, microseconds / 1e6)
+
+    def withdraw(self, tenant: str, limits: Limits) -> None:
+        """Gives a request back that was counted and does not begin."""
+        if limits.requests_per_minute is not None:
+            self._later(tenant, ["requests", limits.requests_per_minute, 0, -1])
+
+    def release(self, tenant: str) -> None:
+        """Nothing: servers limit requests in progress each for themselves."""
 
     def charge(self, tenant: str, num_tokens: int, tokens_per_minute: int) -> None:
         """Counts tokens in the background, whether or not they are left. While Redis is unavailable they are lost."""
-        if num_tokens and self._link.is_available:
-            task = asyncio.create_task(self._charge(tenant, num_tokens, tokens_per_minute))
+        if num_tokens:
+            self._later(tenant, ["tokens", tokens_per_minute, 0, num_tokens])
+
+    def _later(self, tenant: str, arguments: list[str | bytes | int]) -> None:
+        """Runs the script in the background, unless Redis is unavailable."""
+        if self._link.is_available:
+            task = asyncio.create_task(self._count(tenant, arguments))
             self._charges.add(task)
             task.add_done_callback(self._charges.discard)
 
-    async def _charge(self, tenant: str, num_tokens: int, tokens_per_minute: int) -> None:
-        try:
-            await self._run(tenant, ["tokens", tokens_per_minute, 0, num_tokens])
-        except StoreUnavailableError:
-            return
+    async def _count(self, tenant: str, arguments: list[str | bytes | int]) -> None:
+        with suppress(StoreUnavailableError):
+            await self._run(tenant, arguments)
 
     async def _run(self, tenant: str, arguments: list[str | bytes | int]) -> Any:
         key = f"{self._prefix}quota:{tenant}"

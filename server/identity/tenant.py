@@ -3,16 +3,13 @@
 import hashlib
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from glimpse.media.cache.memory_budget import MemoryShare
 from glimpse.server.identity.errors import QuotaExceededError
 from glimpse.server.identity.quota import Quota, quota_exceeded
-
-if TYPE_CHECKING:
-    from glimpse.server.identity.shared_quota import SharedQuotas
 
 _NAME = re.compile(r"[!-~]{1,128}")
 _TAG_DOMAIN, _NAMESPACE_DOMAIN = b"glimpse tenant\0", b"glimpse namespace\0"
@@ -43,16 +40,32 @@ class Limits:
     """Its uploads that are stored, together."""
 
 
+class SharedCounts(Protocol):
+    """Counts what tenants use in several processes. Tenants are named by their tags."""
+
+    async def admit(self, tenant: str, limits: Limits) -> None:
+        """Counts a request that begins. Raises QuotaExceededError, without counting it."""
+
+    def withdraw(self, tenant: str, limits: Limits) -> None:
+        """A request that was admitted does not begin."""
+
+    def release(self, tenant: str) -> None:
+        """A request has ended."""
+
+    def charge(self, tenant: str, num_tokens: int, tokens_per_minute: int) -> None:
+        """Counts tokens, whether or not they are left."""
+
+
 class Tenant:
     """A tenant as this process knows it. The nameless one sends the requests of servers without authentication."""
 
     def __init__(
-        self, name: str = "", *, shared: "SharedQuotas | None" = None, clock: Callable[[], float] = time.monotonic
+        self, name: str = "", *, shared: Sequence[SharedCounts] = (), clock: Callable[[], float] = time.monotonic
     ) -> None:
         """
         Args:
             name: Its name; empty: the nameless one.
-            shared: Counts its quotas over several servers. None: this server counts alone.
+            shared: Count it in several processes; asked in this order.
             clock: Returns the time in seconds.
         """
         self.name = name
@@ -62,10 +75,16 @@ class Tenant:
         self.limits = Limits()
         self.media = MemoryShare()
         """What the media of its requests occupy."""
-        self._num_purges = 0
+        self._purge = ""
         self._num_running = 0
         self._requests, self._tokens = Quota(clock), Quota(clock)
         self._shared = shared
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether as many of its requests run as may."""
+        most = self.limits.max_concurrent_requests
+        return most is not None and self._num_running >= most
 
     def set_limits(self, limits: Limits) -> None:
         """Changes its limits. What it has used stays counted."""
@@ -85,54 +104,69 @@ class Tenant:
 
     def engine_namespace(self, namespace: str) -> str:
         """Returns under which name the engine caches what belongs to one of the tenant's namespaces."""
-        return f"{namespace}/{self._num_purges}" if self._num_purges else namespace
+        return f"{namespace}/{self._purge}" if self._purge else namespace
 
-    def forget_prefixes(self) -> None:
-        """Gives the engine's caches of the tenant's requests other names: what they hold is never hit again."""
-        self._num_purges += 1
+    def forget_prefixes(self, purge: str) -> None:
+        """Gives the engine's caches of the tenant's requests other names: what they hold is never hit again.
+
+        `purge` names the purge, and no other one.
+        """
+        self._purge = purge
 
     async def begin_request(self) -> None:
         """Counts an RPC that begins. `end_request` must follow. Raises QuotaExceededError, without counting it.
 
-        The quotas that servers share are asked last: what this server refuses by its own count, they would too.
+        Those who count several processes are asked last: what this one refuses by its own count, they would too.
         """
         limits = self.limits
         self._begin_here(limits)
-        if self._shared is None:
-            return
+        admitted: list[SharedCounts] = []
         try:
-            await self._shared.admit(
-                self._tag, requests_per_minute=limits.requests_per_minute, tokens_per_minute=limits.tokens_per_minute
-            )
+            for counts in self._shared:
+                await counts.admit(self._tag, limits)
+                admitted.append(counts)
         except BaseException:
-            self._num_running -= 1
-            _use(self._requests, -1, limits.requests_per_minute)
+            for counts in admitted:
+                counts.withdraw(self._tag, limits)
+            self._withdraw_here(limits)
             raise
+
+    def withdraw_request(self) -> None:
+        """Takes back an RPC that was counted and does not begin."""
+        for counts in self._shared:
+            counts.withdraw(self._tag, self.limits)
+        self._withdraw_here(self.limits)
 
     def end_request(self, num_tokens: int) -> None:
         """Counts the end of an RPC, and the tokens of its prompts and completions."""
         self._num_running -= 1
+        for counts in self._shared:
+            counts.release(self._tag)
         self.charge(num_tokens)
 
     def charge(self, num_tokens: int) -> None:
         """Counts tokens that a request has used, also after its end."""
         if self.limits.tokens_per_minute is not None:
             self._tokens.use(num_tokens, self.limits.tokens_per_minute)
-            if self._shared is not None:
-                self._shared.charge(self._tag, num_tokens, self.limits.tokens_per_minute)
+            for counts in self._shared:
+                counts.charge(self._tag, num_tokens, self.limits.tokens_per_minute)
 
     def _begin_here(self, limits: Limits) -> None:
         """Counts an RPC that begins on this server, or raises QuotaExceededError."""
-        if limits.max_concurrent_requests is not None and self._num_running >= limits.max_concurrent_requests:
-            most = limits.max_concurrent_requests
+        if self.is_busy:
             raise QuotaExceededError(
-                f"expected at most {most} requests of your tenant at a time, got more; wait until another ends",
+                f"expected at most {limits.max_concurrent_requests} requests of your tenant at a time, got more; wait "
+                "until another ends",
                 retry_after_seconds=_BUSY_SECONDS,
             )
         _check(self._tokens, limits.tokens_per_minute, "tokens")
         _check(self._requests, limits.requests_per_minute, "requests")
         _use(self._requests, 1, limits.requests_per_minute)
         self._num_running += 1
+
+    def _withdraw_here(self, limits: Limits) -> None:
+        _use(self._requests, -1, limits.requests_per_minute)
+        self._num_running -= 1
 
 
 def is_tenant_name(name: str) -> bool:

@@ -1,6 +1,6 @@
 """Builds from the settings what decides who may call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -9,6 +9,7 @@ from glimpse.server.identity.access import Access
 from glimpse.server.identity.api_keys import parse_keys
 from glimpse.server.identity.errors import IdentityConfigError
 from glimpse.server.identity.limits import parse_limits
+from glimpse.server.identity.tenant import SharedCounts
 from glimpse.server.identity.tokens import FetchedKeys, TokenVerifier, check_token_flags, parse_jwks, parse_jwks_ca
 from glimpse.server.identity.watched_file import WatchedFile
 from glimpse.server.rpc.client_identity import ClientIdentifier
@@ -26,7 +27,8 @@ def build_access(
     clients: ClientIdentifier,
     *,
     has_client_ca: bool = False,
-    quotas: "SharedQuotas | None" = None,
+    shared: Sequence[SharedCounts] = (),
+    purges: Mapping[str, str] | None = None,
 ) -> Access:
     """Builds it.
 
@@ -34,7 +36,8 @@ def build_access(
         settings: who may call.
         clients: knows the trusted proxies.
         has_client_ca: clients need a certificate.
-        quotas: counts what tenants use over several servers. None: this server counts alone.
+        shared: count what tenants use in several processes.
+        purges: those that happened before, as in `Access`.
 
     Raises:
         IdentityConfigError: a file cannot be used.
@@ -53,7 +56,8 @@ def build_access(
         is_proxy=clients.is_proxy,
         by_certificate=settings.tenant_from_certificate,
         limits=limits,
-        shared_quotas=quotas,
+        shared=shared,
+        purges=purges,
     )
     if limits is not None and not access.is_required:
         raise IdentityConfigError(

@@ -1,7 +1,7 @@
 """Builds the handlers of the typed methods, and what they share."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from glimpse.engine.config import EngineOptions
@@ -61,8 +61,9 @@ def build_handlers(
     metrics: Metrics,
     load: LoadMeter,
     access: Access,
+    purge: Callable[[str], Awaitable[bool]],
 ) -> Mapping[str, Handler]:
-    """Returns a handler for each typed method, by the method's full name."""
+    """Returns a handler for each typed method, by the method's full name. `purge` is as in `TenantHandlers`."""
     shared = _shared(settings, checkpoint, engine, media, metrics)
     uploads = MediaHandlers(media.uploads)
     return {
@@ -73,7 +74,7 @@ def build_handlers(
         "glimpse.v1.MediaService.UploadMedia": uploads.upload,
         "glimpse.v1.MediaService.GetMedia": uploads.get_media,
         "glimpse.v1.MediaService.DeleteMedia": uploads.delete_media,
-        "glimpse.v1.TenantService.PurgeTenant": TenantHandlers(access, media.purge).purge,
+        "glimpse.v1.TenantService.PurgeTenant": TenantHandlers(access, purge).purge,
     }
 
 

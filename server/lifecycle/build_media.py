@@ -8,6 +8,7 @@ from pathlib import Path
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.model_config.model import ModelConfig
 from glimpse.engine.text.media_inputs import embedding_spec, read_media
+from glimpse.media.cache.byte_count import ByteCount
 from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.cache.shared_media import SharedMedia
 from glimpse.media.cache.store import MediaStore
@@ -19,6 +20,7 @@ from glimpse.media.loader import MediaLoader
 from glimpse.media.processing.media_processing import MediaProcessing, ProcessingDefaults
 from glimpse.media.shared.address import parse_store_url
 from glimpse.media.shared.keys import Area
+from glimpse.media.shared.value_store import ValueStore
 from glimpse.media.shared.values import StoreUnavailableError
 from glimpse.media.sources.local import LocalFiles
 from glimpse.media.sources.policy import FetchPolicy
@@ -51,6 +53,11 @@ class MediaComponents:
         if self.shared is not None:
             self.shared.store.on_purge(listener)
 
+    def forget(self, prefix: str) -> None:
+        """Removes all media of the namespaces that begin with `prefix` from this process's memory."""
+        self.store.purge(prefix)
+        self.uploads.purge(prefix)
+
     async def purge(self, prefix: str) -> bool:
         """Removes all media of the namespaces that begin with `prefix`, from the media store and all its servers too.
 
@@ -59,8 +66,7 @@ class MediaComponents:
         Raises:
             MediaError: STORE_UNAVAILABLE: this server's memory is purged, the store is not.
         """
-        self.store.purge(prefix)
-        self.uploads.purge(prefix)
+        self.forget(prefix)
         if self.shared is not None:
             try:
                 await self.shared.store.purge(prefix)
@@ -83,6 +89,9 @@ def build_media(
     metrics: Metrics,
     *,
     on_store_change: Callable[[bool], None],
+    in_flight: ByteCount | None = None,
+    common_uploads: ValueStore | None = None,
+    num_front_ends: int = 1,
 ) -> MediaComponents:
     """Builds them.
 
@@ -92,22 +101,31 @@ def build_media(
         model: Its configuration.
         metrics: Told of memory and of the media store.
         on_store_change: Told whether the media store is available, first and whenever that changes.
+        in_flight: Counts what the media of running requests occupy. Default: those of this process.
+        common_uploads: Has the uploads of all front ends, unless the media store has them. None: this one has them.
+        num_front_ends: Front ends that share the processors and the memory of caches.
 
     Raises:
         CheckpointError: the checkpoint's preprocessor configuration is not supported, or does not allow an option.
     """
     memory_budget = MemoryBudget(
-        max_bytes=settings.media_in_flight_bytes, max_request_bytes=settings.max_request_media_bytes
+        max_bytes=settings.media_in_flight_bytes,
+        max_request_bytes=settings.max_request_media_bytes,
+        count=in_flight,
     )
     shared = _shared_media(settings, memory_budget, metrics, on_store_change)
-    store = MediaStore(max_bytes=settings.media_cache_bytes, shared=shared)
+    store = MediaStore(max_bytes=settings.media_cache_bytes // num_front_ends, shared=shared)
     uploads = Uploads(
         max_bytes=settings.upload_cache_bytes,
         ttl_seconds=settings.upload_ttl,
         max_file_bytes=settings.max_video_file_bytes,
         memory_budget=memory_budget,
-        shared=None if shared is None else shared.store,
+        shared=common_uploads if shared is None else shared.store,
+        max_copied_bytes=settings.upload_cache_bytes // num_front_ends,
     )
+    if shared is not None:
+        shared.store.on_purge(uploads.purge)
+        shared.store.on_reconnect(uploads.restore)
     metrics.watch_media("cached", lambda: store.num_bytes)
     metrics.watch_media("uploaded", lambda: uploads.num_bytes)
     metrics.watch_media("in_flight", lambda: memory_budget.num_bytes)
@@ -116,7 +134,7 @@ def build_media(
         processing=processing,
         policy=_policy(settings),
         local=LocalFiles(settings.allowed_local_media_path) if settings.allowed_local_media_path else None,
-        decoders=Decoders(max_decoded_pixels=settings.max_image_pixels),
+        decoders=Decoders(max_decoded_pixels=settings.max_image_pixels, num_sharing=num_front_ends),
         store=store,
         uploads=uploads,
         memory_budget=memory_budget,

@@ -4,17 +4,23 @@ It listens before the model is loaded, so that health checks work; until then re
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 import grpc.aio
+from prometheus_client.registry import Collector
 
 from glimpse.engine.ipc.client import EngineClient
+from glimpse.engine.ipc.engine import Engine
 from glimpse.engine.ipc.supervisor import ENGINE_COMMAND, EngineState
-from glimpse.engine.protocol import Loading, Ready, StepStats
+from glimpse.engine.protocol import Loading
+from glimpse.media.cache.byte_count import ByteCount
+from glimpse.media.shared.value_store import ValueStore
 from glimpse.openai.v1 import openai_pb2
 from glimpse.server.identity.access import Access
+from glimpse.server.identity.tenant import SharedCounts
 from glimpse.server.lifecycle.addresses import address
 from glimpse.server.lifecycle.build_access import build_access, build_quotas
 from glimpse.server.lifecycle.build_handlers import build_handlers
@@ -22,6 +28,7 @@ from glimpse.server.lifecycle.build_media import MediaComponents, build_media
 from glimpse.server.lifecycle.connections import connection_options
 from glimpse.server.lifecycle.loop_delay import watch_loop_delay
 from glimpse.server.lifecycle.malloc import return_memory
+from glimpse.server.lifecycle.observers import Observers
 from glimpse.server.lifecycle.served_checkpoint import Checkpoint
 from glimpse.server.lifecycle.server import Server
 from glimpse.server.lifecycle.tls import server_credentials, tls_files
@@ -50,6 +57,9 @@ from glimpse.v1 import (
     tenant_pb2,
     tokenizer_pb2,
 )
+
+if TYPE_CHECKING:
+    from glimpse.server.identity.shared_quota import SharedQuotas
 
 MAX_BODY_BYTES = 64 << 20
 _MESSAGE_SLACK_BYTES = 1 << 20
@@ -83,8 +93,6 @@ _GRPC_OPTIONS = (
     # Above these limits gRPC cancels requests at random. The engine sheds load itself, with a reason.
     ("grpc.server.max_pending_requests", 100_000),
     ("grpc.server.max_pending_requests_hard_limit", 100_000),
-    # A port in use is an error. gRPC would share it with the process that has it.
-    ("grpc.so_reuseport", 0),
 )
 
 
@@ -94,6 +102,35 @@ class PortError(Exception):
     def __init__(self, host: str, port: int, flag: str) -> None:
         where = address(host, port)
         super().__init__(f"cannot listen on {where}: the port is taken or not permitted; choose another with {flag}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a front end finds when it starts. The defaults are those of one that has its engine for itself."""
+
+    shares_port: bool = False
+    """Other front ends listen on its port too."""
+    own_port: int | None = None
+    """A loopback port that it listens on as well. None: it has none."""
+    num_front_ends: int = 1
+    """That share the server's memory."""
+    body_bytes: ByteCount | None = None
+    media_bytes: ByteCount | None = None
+    """Count what bodies and media of requests occupy in all of them. None: it is the only one."""
+    uploads: ValueStore | None = None
+    """Has the uploads of all of them. None: it is the only one."""
+    client_salt: bytes | None = None
+    """For the names of clients; None: draw one."""
+    counts: Sequence[SharedCounts] = ()
+    """Count what tenants use, with other front ends."""
+    purges: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Purges that happened before, as in `Access`."""
+    announce_purge: Callable[[str], Awaitable[None]] | None = None
+    """Makes all front ends, this one too, forget what a tenant sent, whose namespaces begin so. None: it is the only
+    one."""
+
+
+_ALONE = Surroundings()
 
 
 async def start_server(
@@ -110,29 +147,75 @@ async def start_server(
         IdentityConfigError: a file that says who may call cannot be used.
         PortError: a port cannot be listened on.
     """
-    observers = _Observers(
-        metrics=Metrics(checkpoint.names[0]),
-        load=LoadMeter(max_sequences=settings.engine.options.max_sequences),
-        admission=Admission(max_queue_seconds=settings.engine.max_queue_seconds),
-        health=Health(_SERVICE_NAMES),
+    observers = make_observers(settings.engine, checkpoint.names[0])
+
+    def on_state(state: EngineState, _reason: str) -> None:
+        observers.engine_changed(state, engine.ready)
+
+    engine = EngineClient(
+        settings.engine.engine_config(checkpoint.path, checkpoint.folders),
+        command=engine_command,
+        on_state=on_state,
+        on_loading=on_loading,
+        on_stats=observers.engine_stepped,
+        max_silence_seconds=settings.engine.engine_timeout,
+        keep_spare=settings.engine.spare_engine,
     )
-    clients = ClientIdentifier(settings.listen.trusted_proxies)
-    access = _access(settings, clients, observers)
+    metrics_server = serve_metrics(observers.metrics, settings.listen)
+    try:
+        return await start_front_end(settings, checkpoint, observers, engine, metrics_server=metrics_server)
+    except BaseException:
+        metrics_server.close()
+        raise
+
+
+async def start_front_end(
+    settings: Settings,
+    checkpoint: Checkpoint,
+    observers: Observers,
+    engine: Engine,
+    *,
+    surroundings: Surroundings = _ALONE,
+    metrics_server: MetricsServer | None = None,
+) -> Server:
+    """Starts to listen, and starts the engine. Raises as `start_server`.
+
+    Args:
+        settings: The server's.
+        checkpoint: What is served.
+        observers: Told what happens; the engine tells them itself.
+        engine: Started here.
+        surroundings: Where the front end has its place.
+        metrics_server: Of `observers.metrics`; belongs to the server from now on. None: another process serves them.
+    """
+    clients = ClientIdentifier(settings.listen.trusted_proxies, surroundings.client_salt)
+    quotas = _quotas(settings, observers)
+    access = build_access(
+        settings.access,
+        clients,
+        has_client_ca=settings.listen.tls_client_ca is not None,
+        # Redis last: it takes longest, and what it counts would have to be taken back over the network.
+        shared=(*surroundings.counts, *quotas),
+        purges=surroundings.purges,
+    )
     interceptor = RpcInterceptor(
         observers.metrics,
         observers.load,
         access=access,
         clients=clients,
         admission=observers.admission,
-        bodies=BodyBudget(settings.listen.body_in_flight_bytes),
+        bodies=BodyBudget(settings.listen.body_in_flight_bytes, surroundings.body_bytes),
     )
-    options = (*_GRPC_OPTIONS, *connection_options(settings.listen))
+    # A port in use is an error. By default, gRPC would share it with the process that has it.
+    reuse = ("grpc.so_reuseport", int(surroundings.shares_port))
+    options = (*_GRPC_OPTIONS, reuse, *connection_options(settings.listen))
     grpc_server = grpc.aio.server(interceptors=[interceptor], options=options)
     port = _listen(grpc_server, settings.listen)
-    metrics_server = _serve_metrics(observers.metrics, settings.listen)
-    engine = _engine_client(settings.engine, checkpoint, engine_command, on_loading=on_loading, observers=observers)
-    media = _media(settings, checkpoint, access, observers)
-    handlers = build_handlers(settings, checkpoint, engine, media, observers.metrics, observers.load, access)
+    if surroundings.own_port is not None:
+        _listen(grpc_server, settings.listen.model_copy(update={"host": "127.0.0.1", "port": surroundings.own_port}))
+    media = _media(settings, checkpoint, access, observers, surroundings)
+    purge = partial(_purge, access=access, media=media, surroundings=surroundings)
+    handlers = build_handlers(settings, checkpoint, engine, media, observers.metrics, observers.load, access, purge)
     _add_services(grpc_server, handlers)
     await observers.health.add_to(grpc_server)
     await grpc_server.start()
@@ -142,75 +225,74 @@ async def start_server(
         metrics_server=metrics_server,
         engine=engine,
         media=media,
+        access=access,
         health=observers.health,
         open_rpcs=interceptor.open_rpcs,
         watches=[
             asyncio.create_task(watch_loop_delay(observers.metrics.loop_delayed)),
             asyncio.create_task(return_memory()),
             asyncio.create_task(access.watch()),
+            *(asyncio.create_task(each.watch()) for each in quotas),
         ],
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Observers:
-    """Told what the engine and the stores do."""
-
-    metrics: Metrics
-    load: LoadMeter
-    admission: Admission
-    health: Health
-
-    def engine_changed(self, state: EngineState, ready: Ready | None) -> None:
-        self.metrics.engine_changed(state, ready)
-        self.load.engine_changed(num_blocks=0 if ready is None else ready.num_blocks)
-        self.admission.engine_changed()
-        self.health.set(state is EngineState.READY)
-
-    def engine_stepped(self, stats: StepStats) -> None:
-        self.metrics.engine_stepped(stats)
-        self.load.engine_stepped(stats)
-        self.admission.engine_stepped(stats)
-
-
-def _access(settings: Settings, clients: ClientIdentifier, observers: _Observers) -> Access:
-    on_change = partial(observers.health.set_store, QUOTA_STORE)
-    return build_access(
-        settings.access,
-        clients,
-        has_client_ca=settings.listen.tls_client_ca is not None,
-        quotas=build_quotas(settings, observers.metrics, on_change=on_change),
+def make_observers(settings: EngineSettings, model_name: str) -> Observers:
+    """Makes those of a server of this model."""
+    return Observers(
+        metrics=Metrics(model_name),
+        load=LoadMeter(max_sequences=settings.options.max_sequences),
+        admission=Admission(max_queue_seconds=settings.max_queue_seconds),
+        health=Health(_SERVICE_NAMES),
     )
 
 
-def _media(settings: Settings, checkpoint: Checkpoint, access: Access, observers: _Observers) -> MediaComponents:
-    on_change = partial(observers.health.set_store, MEDIA_STORE)
-    media = build_media(settings.media, checkpoint.path, checkpoint.model, observers.metrics, on_store_change=on_change)
+def serve_metrics(metrics: Metrics, listen: ListenSettings, *, merged: Collector | None = None) -> MetricsServer:
+    """Starts the Prometheus endpoint. Raises PortError.
+
+    Args:
+        metrics: This process's.
+        listen: Says where and under which names.
+        merged: The families of `metrics` summed over all processes. Default: this process is the only one.
+    """
+    own = merged or metrics.registry
+    registry = named_registry(own, listen.metrics_names, model_name=metrics.model_name, ready=lambda: metrics.ready)
+    try:
+        return MetricsServer(registry, listen.metrics_host, listen.metrics_port)
+    except OSError as error:
+        raise PortError(listen.metrics_host, listen.metrics_port, "--metrics-port") from error
+
+
+def _quotas(settings: Settings, observers: Observers) -> "Sequence[SharedQuotas]":
+    """Returns what counts quotas over several servers, if anything does."""
+    quotas = build_quotas(settings, observers.metrics, on_change=partial(observers.health.set_store, QUOTA_STORE))
+    return () if quotas is None else (quotas,)
+
+
+async def _purge(prefix: str, access: Access, media: MediaComponents, surroundings: Surroundings) -> bool:
+    """Forgets what belongs to the namespaces with a prefix. Returns whether all servers do."""
+    if surroundings.announce_purge is not None:
+        await surroundings.announce_purge(prefix)
+    else:
+        access.forget_prefixes(prefix)
+    return await media.purge(prefix)
+
+
+def _media(
+    settings: Settings, checkpoint: Checkpoint, access: Access, observers: Observers, surroundings: Surroundings
+) -> MediaComponents:
+    media = build_media(
+        settings.media,
+        checkpoint.path,
+        checkpoint.model,
+        observers.metrics,
+        on_store_change=partial(observers.health.set_store, MEDIA_STORE),
+        in_flight=surroundings.media_bytes,
+        common_uploads=surroundings.uploads,
+        num_front_ends=surroundings.num_front_ends,
+    )
     media.on_purge(access.forget_prefixes)
     return media
-
-
-def _engine_client(
-    settings: EngineSettings,
-    checkpoint: Checkpoint,
-    command: Sequence[str],
-    *,
-    on_loading: Callable[[Loading], None],
-    observers: _Observers,
-) -> EngineClient:
-    def on_state(state: EngineState, _reason: str) -> None:
-        observers.engine_changed(state, engine.ready)
-
-    engine = EngineClient(
-        settings.engine_config(checkpoint.path, checkpoint.folders),
-        command=command,
-        on_state=on_state,
-        on_loading=on_loading,
-        on_stats=observers.engine_stepped,
-        max_silence_seconds=settings.engine_timeout,
-        keep_spare=settings.spare_engine,
-    )
-    return engine
 
 
 def _add_services(server: grpc.aio.Server, handlers: Mapping[str, Handler]) -> None:
@@ -228,11 +310,3 @@ def _listen(server: grpc.aio.Server, settings: ListenSettings) -> int:
         return server.add_secure_port(listen, server_credentials(files))
     except RuntimeError as error:
         raise PortError(settings.host, settings.port, "--port") from error
-
-
-def _serve_metrics(metrics: Metrics, settings: ListenSettings) -> MetricsServer:
-    try:
-        registry = named_registry(metrics, settings.metrics_names)
-        return MetricsServer(registry, settings.metrics_host, settings.metrics_port)
-    except OSError as error:
-        raise PortError(settings.metrics_host, settings.metrics_port, "--metrics-port") from error

@@ -42,10 +42,24 @@ def find_checkpoint(settings: EngineSettings) -> Checkpoint:
     # The folder of a downloaded checkpoint is named by a hash.
     name = path.name if Path(model).expanduser().is_dir() else model
     folders = resolve_companions(path, settings.companions)
+    return load_checkpoint(path, folders, settings.served_model_name or (name,), settings.generation_config)
+
+
+def load_checkpoint(
+    path: Path, folders: Mapping[str, str], names: tuple[str, ...], generation_config: str
+) -> Checkpoint:
+    """Reads a checkpoint that was found. Raises CheckpointError.
+
+    Args:
+        path: Its folder.
+        folders: Those of its companions, by the field of `config.json`.
+        names: Names that requests may give as `model`.
+        generation_config: As in the settings.
+    """
     return Checkpoint(
         path=path,
         folders=folders,
         model=load_model_config(path, folders),
-        names=settings.served_model_name or (name,),
-        sampling=read_sampling_defaults(settings.generation_config, path),
+        names=names,
+        sampling=read_sampling_defaults(generation_config, path),
     )

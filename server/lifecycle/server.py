@@ -10,6 +10,7 @@ import grpc.aio
 
 from glimpse.engine.ipc.engine import Engine
 from glimpse.engine.protocol import Ready
+from glimpse.server.identity.access import Access
 from glimpse.server.lifecycle.build_media import MediaComponents
 from glimpse.server.rpc.stopping import OpenRpcs
 from glimpse.server.services.health import Health
@@ -33,26 +34,35 @@ class Server:
         *,
         port: int,
         grpc_server: grpc.aio.Server,
-        metrics_server: MetricsServer,
+        metrics_server: MetricsServer | None,
         engine: Engine,
         media: MediaComponents,
+        access: Access,
         health: Health,
         open_rpcs: OpenRpcs,
         watches: Sequence[asyncio.Task[None]],
     ) -> None:
         self.port = port
         """gRPC port, as bound."""
-        self.metrics_port = metrics_server.port
         self._grpc_server = grpc_server
         self._metrics_server = metrics_server
         self._engine = engine
         self._media = media
+        self.access = access
+        """Who may call."""
         self._health = health
         self._open_rpcs = open_rpcs
         self._watches = watches
         for watch in watches:
             watch.add_done_callback(_report_failure)
         self._loading = asyncio.create_task(engine.start())
+
+    @property
+    def metrics_port(self) -> int:
+        """Of the Prometheus endpoint. Raises ValueError if another process has it."""
+        if self._metrics_server is None:
+            raise ValueError("this front end serves no metrics")
+        return self._metrics_server.port
 
     async def ready(self) -> Ready:
         """Waits until the model is loaded and the decoders run. Raises CheckpointError, EngineError."""
@@ -62,6 +72,11 @@ class Server:
         gc.collect()
         gc.freeze()
         return ready
+
+    def forget(self, prefix: str, purge: str) -> None:
+        """Forgets what a tenant sent, whose namespaces begin with `prefix`. `purge` is as in `Access`."""
+        self.access.forget_prefixes(prefix, purge)
+        self._media.forget(prefix)
 
     async def announce_stop(self, delay_seconds: float) -> None:
         """Turns health to NOT_SERVING and gives proxies time to notice. Requests are still served."""
@@ -90,7 +105,8 @@ class Server:
             watch.cancel()
         await asyncio.gather(self._loading, *self._watches, return_exceptions=True)
         await self._media.close()
-        await asyncio.to_thread(self._metrics_server.close)
+        if self._metrics_server is not None:
+            await asyncio.to_thread(self._metrics_server.close)
 
 
 def _report_failure(watch: asyncio.Task[None]) -> None:

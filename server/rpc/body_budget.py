@@ -9,16 +9,22 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from glimpse.media.cache.byte_count import ByteCount
 from glimpse.server.rpc.errors import InvalidRequest
 
 
 class BodyBudget:
     """Bytes of the bodies of all requests of one event loop."""
 
-    def __init__(self, max_bytes: float = math.inf) -> None:
-        self.num_bytes = 0
-        """Reserved in total."""
+    def __init__(self, max_bytes: float = math.inf, count: ByteCount | None = None) -> None:
+        """`count` counts what is reserved; by default, only this budget's."""
+        self.count = count or ByteCount()
         self.max_bytes = max_bytes
+
+    @property
+    def num_bytes(self) -> int:
+        """Reserved here in total."""
+        return self.count.own
 
     @contextmanager
     def reservation(self) -> Generator[None]:
@@ -38,14 +44,14 @@ class _Reservation:
 
     def reserve(self, num_bytes: int) -> None:
         budget = self._budget
-        if budget.num_bytes + num_bytes > budget.max_bytes:
+        if budget.count.total + num_bytes > budget.max_bytes:
             message = "The bodies of all requests in progress exceed the server's memory limit; try again later."
             raise InvalidRequest("", message, "overloaded")
-        budget.num_bytes += num_bytes
+        budget.count.add(num_bytes)
         self.num_bytes += num_bytes
 
     def release(self) -> None:
-        self._budget.num_bytes -= self.num_bytes
+        self._budget.count.add(-self.num_bytes)
         self.num_bytes = 0
 
 

@@ -23,12 +23,16 @@ LOOPBACK = (IPv4Network("127.0.0.0/8"), IPv6Network("::1/128"))
 
 
 class ClientIdentifier:
-    """Names clients, differently in each process."""
+    """Names clients, differently with each salt."""
 
-    def __init__(self, trusted_proxies: Iterable[Network] = LOOPBACK) -> None:
-        """`trusted_proxies`: networks of peers that may say which address they speak for."""
+    def __init__(self, trusted_proxies: Iterable[Network] = LOOPBACK, salt: bytes | None = None) -> None:
+        """
+        Args:
+            trusted_proxies: Networks of peers that may say which address they speak for.
+            salt: 32 random bytes; None: draw them.
+        """
         self._trusted_proxies = tuple(trusted_proxies)
-        self._salt = secrets.token_bytes(32)
+        self._salt = salt or secrets.token_bytes(32)
 
     def identify(self, metadata: Iterable[tuple[str, str | bytes]], peer: str) -> str:
         """Returns an opaque name.

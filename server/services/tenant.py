@@ -15,10 +15,10 @@ from glimpse.v1 import tenant_pb2
 class TenantHandlers:
     """Method of TenantService. `glimpse.server.rpc.errors` maps the exceptions it raises to statuses."""
 
-    def __init__(self, access: Access, purge_media: Callable[[str], Awaitable[bool]]) -> None:
-        """`purge_media` removes the media of the namespaces with a prefix, and returns whether from all servers."""
+    def __init__(self, access: Access, purge: Callable[[str], Awaitable[bool]]) -> None:
+        """`purge` forgets all that belongs to the namespaces with a prefix. It returns whether all servers do."""
         self._access = access
-        self._purge_media = purge_media
+        self._purge = purge
 
     async def purge(self, request: tenant_pb2.PurgeTenantRequest, _context: Context) -> tenant_pb2.PurgeTenantResponse:
         """PurgeTenant."""
@@ -32,7 +32,5 @@ class TenantHandlers:
             raise PermissionDeniedError("Other tenants can only be purged with an admin key.", "permission_denied")
         if not is_tenant_name(request.tenant):
             raise InvalidRequest("tenant", "expected 1 to 128 visible ASCII characters")
-        tenant = self._access.tenant(request.tenant)
-        tenant.forget_prefixes()
-        reaches_all = await self._purge_media(tenant.namespace_prefix)
+        reaches_all = await self._purge(self._access.tenant(request.tenant).namespace_prefix)
         return tenant_pb2.PurgeTenantResponse(reaches_all_servers=reaches_all)

@@ -32,9 +32,11 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.ready: Ready | None = None
         """What the engine reported when it became ready; None before that."""
+        self._add_engine_metrics()
+        self.engine_families = frozenset(family.name for family in self.registry.collect())
+        """Names of the families that the engine's reports change: those of `engine_changed` and `engine_stepped`."""
         self._add_rpc_metrics()
         self._add_completion_metrics()
-        self._add_engine_metrics()
         self._add_media_metrics()
 
     def _counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
@@ -99,6 +101,7 @@ class Metrics:
             "Completions that ended, by reason: stop, length, tool_calls, cancelled, deadline_exceeded or error.",
             [MODEL_LABEL, "reason"],
         )
+        self._embeddings = self._counter("glimpse_embeddings", "Inputs embedded, and documents scored.")
 
     def _stage_histogram(self, name: str, text: str) -> Histogram:
         return self._histogram(name, text, _STAGE_BUCKETS, [MODEL_LABEL]).labels(self.model_name)
@@ -117,11 +120,7 @@ class Metrics:
             "glimpse_admitted_tokens", "Prompt tokens that were looked up in the prefix cache, computed or cached."
         )
         self._generated_tokens = self._counter("glimpse_generated_tokens", "Tokens generated.")
-        self._embeddings = self._counter("glimpse_embeddings", "Inputs embedded, and documents scored.")
         self._encoded_media = self._counter("glimpse_encoded_media", "Media items run through the encoder.")
-        self._encoder_cache_hits = self._counter(
-            "glimpse_encoder_cache_hits", "Media items of requests that needed no encoder run."
-        )
         self._draft_tokens = self._counter("glimpse_draft_tokens", "Draft tokens that were verified (--speculative).")
         self._accepted_tokens = self._counter("glimpse_accepted_tokens", "Draft tokens that were accepted.")
         self._preemptions = self._counter("glimpse_preemptions", "Sequences preempted for KV blocks or fair shares.")
@@ -150,6 +149,9 @@ class Metrics:
         )
         self._media_bytes = self._gauge(
             "glimpse_media_bytes", "Memory used by media in bytes: cached, uploaded or in_flight.", ["state"]
+        )
+        self._encoder_cache_hits = self._counter(
+            "glimpse_encoder_cache_hits", "Media items of requests that needed no encoder run."
         )
 
     def add_media_store(self) -> None:

@@ -1,10 +1,10 @@
 """The server's metrics under the names and labels that vLLM gives to the same quantities.
 
 Inference gateways, autoscalers and dashboards that are made for vLLM read these. Nothing is measured twice: each scrape
-derives them from the server's own metrics.
+derives them from the metrics of one process, or from the sums of several.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
@@ -13,8 +13,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from glimpse.engine.protocol import Ready
 from glimpse.server.settings import MetricsNames
-from glimpse.server.telemetry.metrics import Metrics
 
 _ENGINE = "0"
 """vLLM numbers its engines; this server has one."""
@@ -53,16 +53,17 @@ _FINISHED_REASONS: Mapping[str, str] = {
 """Reason of glimpse_completions_total → vLLM's `finished_reason`."""
 
 
-class VllmCollector(Collector):
+class VllmNames:
     """Derives vLLM's metrics from a server's own."""
 
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-        self._labels = {"model_name": metrics.model_name, "engine": _ENGINE}
+    def __init__(self, model_name: str, ready: Callable[[], Ready | None]) -> None:
+        """`ready` returns what the engine reported when it became ready; None before that."""
+        self._ready = ready
+        self._labels = {"model_name": model_name, "engine": _ENGINE}
 
-    def collect(self) -> Iterator[Metric]:
-        """Yields the metrics of this moment."""
-        own = {family.name: family for family in self._metrics.registry.collect()}
+    def derive(self, families: Iterable[Metric]) -> Iterator[Metric]:
+        """Yields vLLM's metrics with the values of the server's own families."""
+        own = {family.name: family for family in families}
         for name, source in _GAUGES.items():
             yield self._gauge(name, own[source].documentation, _value(own[source]))
         for name, source in _COUNTERS.items():
@@ -92,7 +93,7 @@ class VllmCollector(Collector):
         return family
 
     def _cache_config(self) -> Metric:
-        ready = self._metrics.ready
+        ready = self._ready()
         sizes = {"block_size": ready.block_size, "num_gpu_blocks": ready.num_blocks} if ready else {}
         labels = (*self._labels, "block_size", "num_gpu_blocks")
         family = GaugeMetricFamily("vllm:cache_config_info", "Size of the KV cache, as labels.", labels=labels)
@@ -117,26 +118,35 @@ class VllmCollector(Collector):
         return family
 
 
-@dataclass(frozen=True, slots=True)
-class _Registries(Collector):
-    """The metrics of several collectors."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NamedMetrics(Collector):
+    """A server's metrics under its own names, vLLM's, or both. Reads them once for each scrape."""
 
-    collectors: Iterable[Collector]
+    own: Collector
+    names: MetricsNames
+    vllm: VllmNames
 
     def collect(self) -> Iterator[Metric]:
-        for collector in self.collectors:
-            yield from collector.collect()
+        families = list(self.own.collect())
+        if self.names != "vllm":
+            yield from families
+        if self.names != "glimpse":
+            yield from self.vllm.derive(families)
 
 
-def named_registry(metrics: Metrics, names: MetricsNames) -> CollectorRegistry:
-    """Returns a registry of the server's metrics under its own names, vLLM's, or both."""
-    collectors: dict[MetricsNames, tuple[Collector, ...]] = {
-        "glimpse": (metrics.registry,),
-        "vllm": (VllmCollector(metrics),),
-        "both": (metrics.registry, VllmCollector(metrics)),
-    }
+def named_registry(
+    own: Collector, names: MetricsNames, *, model_name: str, ready: Callable[[], Ready | None]
+) -> CollectorRegistry:
+    """Returns a registry of the server's metrics under its own names, vLLM's, or both.
+
+    Args:
+        own: The families of `Metrics`, of one process or merged.
+        names: Which names to give them.
+        model_name: The label of vLLM's metrics.
+        ready: Returns what the engine reported when it became ready; None before that.
+    """
     registry = CollectorRegistry()
-    registry.register(_Registries(collectors[names]))
+    registry.register(_NamedMetrics(own=own, names=names, vllm=VllmNames(model_name, ready)))
     return registry
 
 

@@ -15,8 +15,8 @@ from bench.serving.serve import measure, parse
 from bench.serving.workloads import Question
 from glimpse.engine.checkpoint import DEFAULT_MODEL
 from glimpse.server.lifecycle.build_server import start_server
-from glimpse.server.lifecycle.gateway_child import start_gateway
 from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
+from glimpse.server.processes.gateway_child import start_gateway
 from glimpse.server.settings import EngineSettings, ListenSettings, Settings
 from tests.e2e.stack import free_ports
 
@@ -32,7 +32,9 @@ async def protocols() -> AsyncGenerator[dict[str, str]]:
     server = await start_server(
         settings, find_checkpoint(settings.engine), on_loading=lambda _: None, engine_command=command
     )
-    gateway = await start_gateway(listen=f"127.0.0.1:{http_port}", upstream=f"127.0.0.1:{server.port}", drain_seconds=1)
+    gateway = await start_gateway(
+        listen=f"127.0.0.1:{http_port}", upstreams=[f"127.0.0.1:{server.port}"], drain_seconds=1
+    )
     try:
         await server.ready()
         await gateway.ready()

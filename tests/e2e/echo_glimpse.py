@@ -7,8 +7,8 @@ import asyncio
 import sys
 
 from glimpse.server.lifecycle.logs import configure_logging
-from glimpse.server.lifecycle.run import run
 from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
+from glimpse.server.processes.run import run
 from glimpse.server.settings import Settings
 
 ECHO_ENGINE = ("-m", "tests.engine.echo_engine")

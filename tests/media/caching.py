@@ -86,6 +86,9 @@ async def caching_loader(
         shared=None if shared is None else shared.store,
         clock=clock,
     )
+    if shared is not None:
+        shared.store.on_purge(uploads.purge)
+        shared.store.on_reconnect(uploads.restore)
     loader = MediaLoader(
         processing=MEDIA_PROCESSING,
         policy=POLICY,

@@ -1,5 +1,6 @@
 """Flags and environment variables become settings, and settings the engine's configuration."""
 
+import sys
 from pathlib import Path
 from typing import get_args
 
@@ -222,3 +223,11 @@ def test_refused_media_store_is_not_shown_with_its_password(tmp_path: Path) -> N
         with pytest.raises(CycloptsError) as caught:
             parsed(*flags)
         assert "secret" not in explain_flags(caught.value)
+
+
+def test_several_front_ends_are_refused_where_a_port_cannot_be_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ListenSettings(front_ends=2).front_ends == 2
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert ListenSettings(front_ends=1).front_ends == 1
+    with pytest.raises(ValidationError, match="expected 1 on this system, got 2; several front ends need Linux"):
+        ListenSettings(front_ends=2)

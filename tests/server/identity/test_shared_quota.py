@@ -28,7 +28,7 @@ class Server:
         self.quotas = SharedQuotas(parse_store_url(url), prefix=prefix, on_change=self._changed)
 
     def tenant(self, name: str = "acme", **limits: int) -> Tenant:
-        tenant = Tenant(name, shared=self.quotas, clock=lambda: FROZEN)
+        tenant = Tenant(name, shared=[self.quotas], clock=lambda: FROZEN)
         tenant.set_limits(Limits(**limits))
         return tenant
 

@@ -73,3 +73,12 @@ def test_report_is_encoded_as_orca() -> None:
     # Field 8: a message of 1 (string) and 2 (double); field 9: a double.
     named = bytes([8 << 3 | 2, 12, 1 << 3 | 2, 1, ord("a"), 2 << 3 | 1]) + struct.pack("<d", 0.5)
     assert report.SerializeToString(deterministic=True) == named + bytes([9 << 3 | 1]) + struct.pack("<d", 1.0)
+
+
+def test_rates_of_other_processes_are_added(meter: LoadMeter, clock: Clock) -> None:
+    clock.now = 10.0
+    meter.rpc_began()
+    meter.rpc_ended("INTERNAL")
+    meter.set_elsewhere(2.0, 0.5)
+    assert meter.rates == (0.1, 0.1), "its own alone"
+    assert (meter.report().rps_fractional, meter.report().eps) == (pytest.approx(2.1), pytest.approx(0.6))

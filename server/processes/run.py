@@ -2,17 +2,22 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 
 from glimpse.engine.ipc.supervisor import ENGINE_COMMAND
 from glimpse.engine.protocol import Loading, Ready
 from glimpse.server.lifecycle.addresses import address, local_host
 from glimpse.server.lifecycle.build_server import PortError, start_server
-from glimpse.server.lifecycle.gateway_child import GatewayChild, start_gateway
 from glimpse.server.lifecycle.served_checkpoint import Checkpoint
 from glimpse.server.lifecycle.server import END_SECONDS, Server
-from glimpse.server.lifecycle.signals import StopSignals
+from glimpse.server.processes.front_ends import FrontEnds
+from glimpse.server.processes.gateway_child import GatewayChild, start_gateway
+from glimpse.server.processes.signals import StopSignals
+from glimpse.server.processes.tasks import first
 from glimpse.server.settings import ListenSettings, Settings
+
+_Serving = Server | FrontEnds
+"""One front end with an engine of its own, or several that share one."""
 
 
 async def run(
@@ -58,17 +63,19 @@ async def run(
         gateway: GatewayChild | None = None
         if http_port is not None:
             _check_free(settings.listen.host, http_port, "--http-port")
-        server = await start_server(settings, checkpoint, on_loading=on_loading, engine_command=engine_command)
+        server = await _start(settings, checkpoint, on_loading, engine_command, has_gateway=http_port is not None)
         try:
+            if isinstance(server, FrontEnds):
+                await server.listening()
             if http_port is not None:
-                gateway = await _start_gateway(settings.listen, http_port, server.port, gateway_flags)
-            await _first(signals.stop_requested.wait(), _serve(server, gateway, begin))
+                gateway = await _start_gateway(settings.listen, http_port, server, gateway_flags)
+            await first(signals.stop_requested.wait(), _serve(server, gateway, begin))
         finally:
             await _stop(server, gateway, settings.listen, signals)
     return signals.by_keyboard and not has_served
 
 
-async def _serve(server: Server, gateway: GatewayChild | None, on_ready: Callable[[Ready], None]) -> None:
+async def _serve(server: _Serving, gateway: GatewayChild | None, on_ready: Callable[[Ready], None]) -> None:
     """Serves until it is cancelled. Raises the error that ends the server."""
     if gateway is not None:
         await gateway.ready()
@@ -78,18 +85,18 @@ async def _serve(server: Server, gateway: GatewayChild | None, on_ready: Callabl
     await asyncio.get_running_loop().create_future()
 
 
-async def _stop(server: Server, gateway: GatewayChild | None, listen: ListenSettings, signals: StopSignals) -> None:
+async def _stop(server: _Serving, gateway: GatewayChild | None, listen: ListenSettings, signals: StopSignals) -> None:
     if signals.stop_requested.is_set():
-        await _first(signals.stop_now.wait(), _drain(server, gateway, listen, by_keyboard=signals.by_keyboard))
+        await first(signals.stop_now.wait(), _drain(server, gateway, listen, by_keyboard=signals.by_keyboard))
     await _end(server, gateway, grace_seconds=0)
 
 
-async def _drain(server: Server, gateway: GatewayChild | None, listen: ListenSettings, *, by_keyboard: bool) -> None:
+async def _drain(server: _Serving, gateway: GatewayChild | None, listen: ListenSettings, *, by_keyboard: bool) -> None:
     await server.announce_stop(0 if by_keyboard else listen.drain_delay)
     await _end(server, gateway, grace_seconds=listen.drain_timeout)
 
 
-async def _end(server: Server, gateway: GatewayChild | None, *, grace_seconds: float) -> None:
+async def _end(server: _Serving, gateway: GatewayChild | None, *, grace_seconds: float) -> None:
     """Stops both; running requests get `grace_seconds`. Idempotent.
 
     The gateway stays until the server has ended its requests: responses pass through it.
@@ -103,23 +110,28 @@ async def _end(server: Server, gateway: GatewayChild | None, *, grace_seconds: f
         endings.create_task(server.stop(grace_seconds=0))
 
 
-async def _first(*coroutines: Coroutine[object, object, object]) -> None:
-    """Waits for the first coroutine to end, cancels the others, and raises the first one's error."""
-    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+async def _start(
+    settings: Settings,
+    checkpoint: Checkpoint,
+    on_loading: Callable[[Loading], None],
+    engine_command: Sequence[str],
+    *,
+    has_gateway: bool,
+) -> _Serving:
+    if settings.listen.front_ends > 1:
+        return FrontEnds(
+            settings, checkpoint, has_gateway=has_gateway, on_loading=on_loading, engine_command=engine_command
+        )
+    return await start_server(settings, checkpoint, on_loading=on_loading, engine_command=engine_command)
 
 
-async def _start_gateway(listen: ListenSettings, http_port: int, grpc_port: int, flags: Sequence[str]) -> GatewayChild:
+async def _start_gateway(
+    listen: ListenSettings, http_port: int, server: _Serving, flags: Sequence[str]
+) -> GatewayChild:
+    own = [address(local_host(listen.host), server.port)]
     return await start_gateway(
         listen=address(listen.host, http_port),
-        upstream=address(local_host(listen.host), grpc_port),
+        upstreams=server.upstreams if isinstance(server, FrontEnds) else own,
         drain_seconds=listen.drain_timeout + 2 * END_SECONDS,
         flags=flags,
     )

@@ -64,14 +64,17 @@ class GatewayChild:
         return self._process.returncode is not None
 
 
-async def start_gateway(*, listen: str, upstream: str, drain_seconds: float, flags: Sequence[str] = ()) -> GatewayChild:
-    """Starts a gateway from `listen` to `upstream`, both HOST:PORT. `flags` are more flags of `glimpse gateway run`."""
+async def start_gateway(
+    *, listen: str, upstreams: Sequence[str], drain_seconds: float, flags: Sequence[str] = ()
+) -> GatewayChild:
+    """Starts a gateway from `listen` to `upstreams`, all HOST:PORT. `flags` are more flags of `glimpse gateway run`."""
     reading, writing = os.pipe()
     ready = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(ready), os.fdopen(reading, "rb")
     )
-    options = (f"--listen={listen}", f"--upstream={upstream}", f"--drain-seconds={round(drain_seconds)}")
+    servers = (f"--upstream={upstream}" for upstream in upstreams)
+    options = (f"--listen={listen}", *servers, f"--drain-seconds={round(drain_seconds)}")
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable,

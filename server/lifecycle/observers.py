@@ -1,0 +1,33 @@
+"""What is told of the engine and of the stores: metrics, load reports, admission and health."""
+
+from dataclasses import dataclass
+
+from glimpse.engine.ipc.supervisor import EngineState
+from glimpse.engine.protocol import Ready, StepStats
+from glimpse.server.rpc.admission import Admission
+from glimpse.server.rpc.load_meter import LoadMeter
+from glimpse.server.services.health import Health
+from glimpse.server.telemetry.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observers:
+    """Those of one front end."""
+
+    metrics: Metrics
+    load: LoadMeter
+    admission: Admission
+    health: Health
+
+    def engine_changed(self, state: EngineState, ready: Ready | None) -> None:
+        """The engine has a new state; `ready` is its last Ready message."""
+        self.metrics.engine_changed(state, ready)
+        self.load.engine_changed(num_blocks=0 if ready is None else ready.num_blocks)
+        self.admission.engine_changed()
+        self.health.set(state is EngineState.READY)
+
+    def engine_stepped(self, stats: StepStats) -> None:
+        """The engine has done a step."""
+        self.metrics.engine_stepped(stats)
+        self.load.engine_stepped(stats)
+        self.admission.engine_stepped(stats)

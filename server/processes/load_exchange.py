@@ -1,0 +1,54 @@
+"""Tells each front end the load of the others.
+
+It needs that to estimate waits, to report the load of the whole server, and to limit what a tenant's media occupy.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+
+from glimpse.server.processes.messages import Load
+
+INTERVAL_SECONDS = 0.2
+"""Between two looks at whether a load has changed."""
+
+NO_LOAD = Load(waiting={}, rpcs_per_second=0.0, failures_per_second=0.0)
+
+
+class LoadExchange:
+    """The loads of front ends, by number."""
+
+    def __init__(self) -> None:
+        self._loads: dict[int, Load] = {}
+
+    def set(self, number: int, load: Load) -> None:
+        """A front end has this load now."""
+        self._loads[number] = load
+
+    def lose(self, number: int) -> None:
+        """A front end is gone."""
+        self._loads.pop(number, None)
+
+    def elsewhere(self, number: int) -> Load:
+        """Returns the sum of the loads of all front ends but this one."""
+        others = [load for other, load in self._loads.items() if other != number]
+        waiting, media_bytes = Counter[str](), Counter[str]()
+        for load in others:
+            waiting.update(load.waiting)
+            media_bytes.update(load.media_bytes)
+        return Load(
+            waiting=waiting,
+            media_bytes=media_bytes,
+            rpcs_per_second=sum(load.rpcs_per_second for load in others),
+            failures_per_second=sum(load.failures_per_second for load in others),
+        )
+
+
+async def tell_changes(load: Callable[[], Load], tell: Callable[[Load], None]) -> None:
+    """Calls `tell` with the load whenever it has changed, until it is cancelled."""
+    told = NO_LOAD
+    while True:
+        await asyncio.sleep(INTERVAL_SECONDS)
+        if (now := load()) != told:
+            told = now
+            tell(now)

@@ -1,0 +1,136 @@
+"""Calls and notices between a supervisor and a front end, in both directions over one Unix socket."""
+
+import asyncio
+import itertools
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar, cast
+
+import msgspec
+
+from glimpse.engine.ipc.transport import AsyncChannel, TransportError, decoded, encoded
+
+_Message = TypeVar("_Message", bound=msgspec.Struct)
+_Reply = TypeVar("_Reply", bound=msgspec.Struct)
+
+_logger = logging.getLogger(__name__)
+
+
+class PeerGoneError(Exception):
+    """The other end is gone, or did not answer a call because it failed."""
+
+
+class _Envelope(msgspec.Struct, frozen=True, array_like=True):
+    number: int
+    """Of a call that expects a reply; negative: of the call that this replies to; 0: a notice."""
+    body: msgspec.Raw
+    """The message. Empty: the call failed."""
+
+
+_ENVELOPES = msgspec.msgpack.Decoder(_Envelope)
+
+
+class Peer(Generic[_Message]):
+    """The other end of a socket. Belongs to the event loop in which `connect` is called."""
+
+    def __init__(
+        self,
+        channel: AsyncChannel[_Envelope],
+        messages: msgspec.msgpack.Decoder[_Message],
+        answer: Callable[[_Message], Awaitable[msgspec.Struct]],
+        notice: Callable[[_Message], None],
+    ) -> None:
+        self._channel = channel
+        self._messages = messages
+        self._answer = answer
+        self._notice = notice
+        self._numbers = itertools.count(1)
+        self._calls: dict[int, asyncio.Future[msgspec.Struct]] = {}
+        self._answers = set[asyncio.Task[None]]()
+        self._is_gone = False
+
+    @classmethod
+    async def connect(
+        cls,
+        connection: socket.socket,
+        messages: msgspec.msgpack.Decoder[_Message],
+        *,
+        answer: Callable[[_Message], Awaitable[msgspec.Struct]],
+        notice: Callable[[_Message], None],
+    ) -> "Peer[_Message]":
+        """Takes ownership of the socket.
+
+        Args:
+            connection: The socket.
+            messages: Decodes what the other end sends, replies included.
+            answer: Answers calls; several at a time. The other end does not learn of what it raises.
+            notice: Called with notices, in order; must not block.
+        """
+        return cls(await AsyncChannel.connect(connection, _ENVELOPES), messages, answer, notice)
+
+    def tell(self, message: msgspec.Struct) -> None:
+        """Sends a notice. It is lost if the other end is gone."""
+        self._post(0, msgspec.Raw(encoded(message)))
+
+    async def call(self, message: msgspec.Struct, expected: type[_Reply]) -> _Reply:
+        """Sends a call and returns its reply. Raises PeerGoneError."""
+        if self._is_gone:
+            raise PeerGoneError
+        number = next(self._numbers)
+        reply = self._calls[number] = asyncio.get_running_loop().create_future()
+        try:
+            self._post(number, msgspec.Raw(encoded(message)))
+            answer = await reply
+        finally:
+            del self._calls[number]
+        if not isinstance(answer, expected):
+            raise TransportError(f"expected a reply of type {expected.__name__}, got {type(answer).__name__}")
+        return answer
+
+    async def serve(self) -> None:
+        """Receives until the other end is gone; then all calls raise PeerGoneError. Raises TransportError."""
+        try:
+            while (envelope := await self._channel.receive()) is not None:
+                self._take(envelope)
+        finally:
+            self._is_gone = True
+            for reply in self._calls.values():
+                if not reply.done():
+                    reply.set_exception(PeerGoneError())
+
+    async def close(self) -> None:
+        """Closes the socket. Notices that are not sent yet are lost."""
+        for task in self._answers:
+            task.cancel()
+        await asyncio.gather(*self._answers, return_exceptions=True)
+        await self._channel.close()
+
+    def _take(self, envelope: _Envelope) -> None:
+        number, body = envelope.number, bytes(envelope.body)
+        if number > 0:
+            task = asyncio.create_task(self._reply(number, decoded(self._messages, body)))
+            self._answers.add(task)
+            task.add_done_callback(self._answers.discard)
+        elif number == 0:
+            self._notice(decoded(self._messages, body))
+        elif (reply := self._calls.get(-number)) is not None and not reply.done():
+            if body == _NOTHING:
+                reply.set_exception(PeerGoneError())
+            else:
+                reply.set_result(cast("msgspec.Struct", decoded(self._messages, body)))
+
+    async def _reply(self, number: int, message: _Message) -> None:
+        try:
+            body = encoded(await self._answer(message))
+        except Exception:
+            _logger.exception("a call of another process of this server failed")
+            body = _NOTHING
+        self._post(-number, msgspec.Raw(body))
+
+    def _post(self, number: int, body: msgspec.Raw) -> None:
+        self._channel.post(_Envelope(number=number, body=body))
+
+
+_NOTHING = msgspec.msgpack.encode(None)
+"""The body of the reply to a call that failed."""

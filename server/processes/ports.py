@@ -1,0 +1,52 @@
+"""Ports on which several processes listen: the kernel spreads connections among them (SO_REUSEPORT).
+
+The supervisor keeps such a port bound without listening on it, so that no other program takes it while a front end is
+being restarted.
+"""
+
+import socket
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Self
+
+
+class ReservedPort:
+    """A port of one host, kept until `close`."""
+
+    def __init__(self, port: int, sockets: ExitStack) -> None:
+        self.port = port
+        self._sockets = sockets
+
+    @classmethod
+    def reserve(cls, host: str, port: int) -> Self:
+        """Reserves a port; 0 takes a free one. Raises OSError if it is taken or not permitted."""
+        addresses = _addresses(host)
+        _check_free(addresses, port)
+        with ExitStack() as sockets:
+            for family, name in addresses:
+                held = sockets.enter_context(socket.socket(family))
+                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                held.bind((name, port))
+                # It was for connections that are still closing. Left on, the next check would find the port free.
+                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+                port = held.getsockname()[1]
+            return cls(port, sockets.pop_all())
+
+    def close(self) -> None:
+        """Gives the port up. Idempotent."""
+        self._sockets.close()
+
+
+def _addresses(host: str) -> Sequence[tuple[socket.AddressFamily, str]]:
+    """Returns family and address of all addresses of a host."""
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return [(family, str(name[0])) for family, _, _, _, name in found]
+
+
+def _check_free(addresses: Sequence[tuple[socket.AddressFamily, str]], port: int) -> None:
+    """Raises OSError if another program listens there, which would share a reusable port without a word."""
+    for family, name in addresses:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((name, port))

@@ -1,0 +1,425 @@
+"""Several front ends on one engine: real processes, and an engine that follows a script."""
+
+import asyncio
+import os
+import signal
+import socket
+import urllib.request
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from grpc_health.v1 import health_pb2
+
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.ipc.supervisor import ENGINE_COMMAND
+from glimpse.media.shared.values import OVERHEAD_BYTES
+from glimpse.server.identity.api_keys import Caller, key_line
+from glimpse.server.identity.errors import IdentityConfigError
+from glimpse.server.identity.tenant import Tenant
+from glimpse.server.lifecycle.build_server import PortError
+from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
+from glimpse.server.processes import front_ends as front_ends_module
+from glimpse.server.processes.front_ends import FrontEnds
+from glimpse.server.processes.messages import Load
+from glimpse.server.settings import AccessSettings, EngineSettings, ListenSettings, Settings
+from glimpse.v1 import (
+    chat_pb2,
+    chat_pb2_grpc,
+    content_pb2,
+    media_pb2,
+    media_pb2_grpc,
+    tenant_pb2,
+    tenant_pb2_grpc,
+)
+from tests.engine.ipc.scripted import scripted_command
+from tests.engine.processes import alive, until
+from tests.server.requests import image_part, png, request, user
+from tests.server.services.test_streaming import PLAIN_TOKENS
+from tests.server.serving import children, eventually, health_stub, read_metric, served
+
+NUM_FRONT_ENDS = 2
+MODULE = "glimpse.server.processes.front_end"
+KEY = ("x-api-key", "the-key")
+PNG = png()
+STREAM = "/glimpse.v1.ChatService/StreamChatCompletion"
+
+
+@pytest.fixture(autouse=True)
+def quick_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front_ends_module, "INITIAL_BACKOFF_SECONDS", 0.01)
+
+
+def front_ends(
+    checkpoint: Path,
+    folder: Path,
+    script: str = "ready",
+    *,
+    has_gateway: bool = True,
+    access: AccessSettings | None = None,
+    port: int = 0,
+    engine_command: Sequence[str] | None = None,
+) -> FrontEnds:
+    """Starts front ends of an engine that follows a script, or of another one."""
+    settings = Settings(
+        engine=EngineSettings(model=str(checkpoint), spare_engine=False),
+        listen=ListenSettings(port=port, metrics_port=0, front_ends=NUM_FRONT_ENDS),
+        access=access or AccessSettings(),
+    )
+    return FrontEnds(
+        settings,
+        find_checkpoint(settings.engine),
+        has_gateway=has_gateway,
+        on_loading=lambda _: None,
+        engine_command=engine_command or scripted_command(folder, script),
+    )
+
+
+@asynccontextmanager
+async def serving(checkpoint: Path, folder: Path, **options: Any) -> AsyncGenerator[FrontEnds]:
+    """Front ends that serve."""
+    server = front_ends(checkpoint, folder, **options)
+    try:
+        await server.ready()
+        yield server
+    finally:
+        await server.stop(grace_seconds=0)
+
+
+def connect(target: str) -> grpc.aio.Channel:
+    """A channel that connects at once: by default all channels of a process wait together after a failure."""
+    return grpc.aio.insecure_channel(target, options=[("grpc.use_local_subchannel_pool", 1)])
+
+
+def ask(channel: grpc.aio.Channel, script: str) -> Any:
+    """A stream from the scripted engine, which follows the request's id."""
+    chat: Any = chat_pb2_grpc.ChatServiceStub(channel)
+    return chat.StreamChatCompletion(request(), metadata=[("x-request-id", f"{script}-1"), KEY])
+
+
+async def answer(target: str, script: str = "echo") -> list[Any]:
+    async with connect(target) as channel:
+        return [chunk async for chunk in ask(channel, script)]
+
+
+def text_of(chunks: Sequence[Any]) -> str:
+    return "".join(chunk.choices[0].delta.content for chunk in chunks if chunk.choices)
+
+
+async def health(target: str) -> int:
+    async with connect(target) as channel:
+        return (await health_stub(channel).Check(health_pb2.HealthCheckRequest())).status
+
+
+def processes() -> Sequence[int]:
+    return children(os.getpid(), MODULE)
+
+
+async def test_each_serves_alone_and_all_on_the_common_port(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    async with serving(tiny_checkpoint, tmp_path) as server:
+        assert len(set(server.upstreams)) == NUM_FRONT_ENDS == len(processes())
+        for target in (*server.upstreams, f"127.0.0.1:{server.port}"):
+            assert len(await answer(target)) > 1
+            assert await health(target) == health_pb2.HealthCheckResponse.SERVING
+        scraped = await asyncio.to_thread(scrape, server.metrics_port)
+        assert f'glimpse_requests_total{{code="OK",method="{STREAM}"}} 3.0' in scraped
+        assert "glimpse_engine_ready 1.0" in scraped
+    assert not processes()
+
+
+def scrape(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
+        return response.read().decode()
+
+
+async def test_requests_with_the_same_id_on_two_front_ends_do_not_mix(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    async with serving(tiny_checkpoint, tmp_path) as server:
+        answers = await asyncio.gather(*(answer(target) for target in (*server.upstreams, *server.upstreams)))
+        assert len(set(map(text_of, answers))) == 1
+
+
+async def test_front_end_that_dies_is_replaced_once_and_its_requests_leave_the_engine(
+    tiny_checkpoint: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tiny_checkpoint, tmp_path) as server:
+        victim, target = processes()[0], server.upstreams[0]
+        async with connect(target) as channel:
+            held = ask(channel, "hold")
+            await held.read()
+            before = await asyncio.to_thread(read_metric, server.metrics_port, "glimpse_requests_running")
+            os.kill(victim, signal.SIGKILL)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await held.read()
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert before == 1
+        assert len(await answer(server.upstreams[1])) > 1
+        await until(lambda: len(processes()) == NUM_FRONT_ENDS and not alive(victim))
+        await until_served(target)
+        assert len(await answer(target)) > 1
+        await until(lambda: server._broker.num_open == 0)  # pyright: ignore[reportPrivateUsage]
+        assert caplog.text.count("another starts in") == 1, "one that starts while the others have load lives"
+
+
+async def until_served(target: str) -> None:
+    async with asyncio.timeout(60):
+        while not await is_served(target):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+async def is_served(target: str) -> bool:
+    try:
+        return await health(target) == health_pb2.HealthCheckResponse.SERVING
+    except grpc.aio.AioRpcError:
+        return False
+
+
+async def test_counters_keep_what_a_dead_front_end_counted(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    async with serving(tiny_checkpoint, tmp_path) as server:
+        for target in server.upstreams:
+            await answer(target)
+        read = lambda: read_metric(server.metrics_port, "glimpse_requests_total")  # noqa: E731
+        assert await asyncio.to_thread(read) == NUM_FRONT_ENDS
+        os.kill(processes()[0], signal.SIGKILL)
+        await until_served(server.upstreams[0])
+        assert await asyncio.to_thread(read) == NUM_FRONT_ENDS
+
+
+async def test_engine_that_dies_ends_requests_everywhere_and_comes_back(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    async with serving(tiny_checkpoint, tmp_path) as server:
+        for target in server.upstreams:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await answer(target, "garble")
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+            for each in server.upstreams:
+                await until_served(each)
+
+
+async def test_drain_lets_streams_end_and_refuses_new_requests(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    async with serving(tiny_checkpoint, tmp_path) as server:
+        async with connect(server.upstreams[0]) as channel:
+            flood = ask(channel, "flood")
+            await flood.read()
+            await server.announce_stop(0)
+            for target in server.upstreams:
+                assert await health(target) == health_pb2.HealthCheckResponse.NOT_SERVING
+            ending = asyncio.create_task(server.end_requests(grace_seconds=60))
+            chunk = last = await flood.read()
+            while hasattr(chunk, "choices"):  # gRPC's end of a stream has none
+                chunk, last = await flood.read(), chunk
+            assert last.choices[0].finish_reason
+            await ending
+        assert len(processes()) == NUM_FRONT_ENDS
+
+
+async def test_stop_at_once_ends_streams_with_a_status(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    async with (
+        serving(tiny_checkpoint, tmp_path) as server,
+        connect(server.upstreams[1]) as channel,
+    ):
+        held = ask(channel, "hold")
+        await held.read()
+        stopping = asyncio.create_task(server.stop(grace_seconds=0))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await held.read()
+        assert caught.value.details() == "The server is stopping."
+        await stopping
+
+
+async def test_checkpoint_that_the_engine_cannot_serve_is_an_error(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    server = front_ends(tiny_checkpoint, tmp_path, "failed")
+    with pytest.raises(CheckpointError, match="the script says that it fails"):
+        await server.ready()
+    await server.stop(grace_seconds=0)
+    assert not processes()
+
+
+async def test_error_of_a_front_end_is_the_servers(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    keys = AccessSettings(api_keys=tmp_path / "missing")
+    server = front_ends(tiny_checkpoint, tmp_path, access=keys)
+    with pytest.raises(IdentityConfigError, match="--api-keys"):
+        await server.listening()
+    await server.stop(grace_seconds=0)
+
+
+async def test_port_in_use_is_an_error_before_anything_starts(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(PortError, match=f"127.0.0.1:{port}"):
+            front_ends(tiny_checkpoint, tmp_path, port=port)
+    assert not processes()
+
+
+def test_front_ends_end_with_their_supervisor(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    with served(tiny_checkpoint, tmp_path, f"--front-ends={NUM_FRONT_ENDS}") as server:
+        running = children(server.process.pid, MODULE)
+        assert len(running) == NUM_FRONT_ENDS
+        server.process.kill()
+        server.process.wait()
+        assert eventually(lambda: not any(alive(pid) for pid in running), timeout_seconds=20)
+
+
+def test_ctrl_c_ends_all_with_status_0(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """A terminal sends the signal to the whole process group."""
+    with served(tiny_checkpoint, tmp_path, f"--front-ends={NUM_FRONT_ENDS}") as server:
+        assert eventually(lambda: "Serving " in (tmp_path / "serve.log").read_text(), timeout_seconds=30)
+        running = children(server.process.pid, MODULE)
+        for pid in (*running, server.process.pid):
+            os.kill(pid, signal.SIGINT)
+        assert server.process.wait(timeout=30) == 0
+        assert not any(alive(pid) for pid in running)
+
+
+@pytest.fixture
+def access(tmp_path: Path) -> AccessSettings:
+    """A tenant that may have one request at a time."""
+    keys, limits = tmp_path / "keys", tmp_path / "limits"
+    keys.write_text(key_line(KEY[1], Caller(tenant="acme")))
+    limits.write_text("[default]\nmax_concurrent_requests = 1\n")
+    return AccessSettings(api_keys=keys, tenants=limits)
+
+
+async def test_limits_of_a_tenant_hold_over_all_front_ends(
+    tiny_checkpoint: Path, tmp_path: Path, access: AccessSettings
+) -> None:
+    async with serving(tiny_checkpoint, tmp_path, access=access) as server:
+        victim, here, there = processes()[0], *server.upstreams
+        async with connect(here) as channel:
+            held = ask(channel, "hold")
+            await held.read()
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await answer(there)
+            assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            os.kill(victim, signal.SIGKILL)
+            with pytest.raises(grpc.aio.AioRpcError):
+                await held.read()
+        await until(lambda: not alive(victim) and len(processes()) == NUM_FRONT_ENDS)
+        assert len(await answer(there)) > 1
+
+
+async def test_purge_of_a_tenant_reaches_all_front_ends_and_those_that_come_later(
+    tiny_checkpoint: Path, tmp_path: Path, access: AccessSettings
+) -> None:
+    async with serving(tiny_checkpoint, tmp_path, access=access, engine_command=ENGINE_COMMAND) as server:
+        here, there = server.upstreams
+        assert [await num_cached(here), await num_cached(there) > 0] == [0, True], "they share the engine's cache"
+        await purge(here)
+        assert [await num_cached(there), await num_cached(here) > 0] == [0, True]
+        second = await replaced(processes()[0])
+        await until_served(here)
+        assert await num_cached(here) == await num_cached(there) > 0
+        await replaced(second)
+        await purge(there)  # while the other one starts, which has been told already what was purged before
+        await until_served(here)
+        assert [await num_cached(here), await num_cached(there) > 0] == [0, True]
+
+
+async def replaced(victim: int) -> int:
+    """Kills a front end. Returns the process id of the next one once that has been started."""
+    before = set(processes())
+    os.kill(victim, signal.SIGKILL)
+    await until(lambda: len(set(processes()) - before) == 1)
+    return (set(processes()) - before).pop()
+
+
+async def purge(target: str) -> None:
+    async with connect(target) as channel:
+        tenants: Any = tenant_pb2_grpc.TenantServiceStub(channel)
+        await tenants.PurgeTenant(tenant_pb2.PurgeTenantRequest(tenant="acme"), metadata=[KEY])
+
+
+async def test_media_of_a_tenant_on_other_front_ends_count_against_its_limit(
+    tiny_checkpoint: Path, tmp_path: Path, access: AccessSettings
+) -> None:
+    (tmp_path / "limits").write_text('[default]\nmax_media_bytes = "1MiB"\n')
+    elsewhere = Load(
+        waiting={}, rpcs_per_second=0, failures_per_second=0, media_bytes={Tenant("acme").namespace_prefix: 1 << 20}
+    )
+    async with serving(tiny_checkpoint, tmp_path, access=access) as server:
+        here = server.upstreams[0]
+        assert await refusal_of_image(here) == ""
+        server._loads.set(NUM_FRONT_ENDS, elsewhere)  # pyright: ignore[reportPrivateUsage]
+        assert "exceed its limit, 1048576 bytes" in await eventually_refused(here, is_refused=True)
+        server._loads.lose(NUM_FRONT_ENDS)  # pyright: ignore[reportPrivateUsage]
+        await eventually_refused(here, is_refused=False)
+
+
+async def eventually_refused(target: str, *, is_refused: bool) -> str:
+    """Asks about an image until that is refused, or no longer. Returns why it is."""
+    async with asyncio.timeout(60):
+        while True:
+            if bool(refusal := await refusal_of_image(target)) == is_refused:
+                return refusal
+            await asyncio.sleep(0.05)
+
+
+async def refusal_of_image(target: str) -> str:
+    """Asks about an image. Returns why that is refused; empty if it is not."""
+    async with connect(target) as channel:
+        chat: Any = chat_pb2_grpc.ChatServiceStub(channel)
+        try:
+            await chat.CountTokens(chat_pb2.CountTokensRequest(messages=[user(image_part(png()))]), metadata=[KEY])
+        except grpc.aio.AioRpcError as error:
+            return error.details() or "refused"
+    return ""
+
+
+async def num_cached(target: str) -> int:
+    """Asks the same question each time. Returns how much of it was cached."""
+    async with connect(target) as channel:
+        chat: Any = chat_pb2_grpc.ChatServiceStub(channel)
+        question = request(user("one two three four " * 20), max_completion_tokens=1)
+        usage = (await chat.CreateChatCompletion(question, metadata=[KEY])).usage
+    return usage.prompt_tokens_details.cached_tokens
+
+
+async def test_engine_hears_one_name_of_a_client_from_all_front_ends(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """Else a client would have a share of the engine for each."""
+    async with serving(tiny_checkpoint, tmp_path) as server:
+        for target in server.upstreams:
+            assert text_of(await answer(target, "who")) == PLAIN_TOKENS[0]
+
+
+async def test_upload_is_known_to_all_front_ends_and_outlives_the_one_that_got_it(
+    tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    async with serving(tiny_checkpoint, tmp_path) as server:
+        here, there = server.upstreams
+        async with connect(here) as channel:
+            upload_id = await uploaded(channel, PNG)
+        scraped = await asyncio.to_thread(scrape, server.metrics_port)
+        both = 2 * (len(PNG) + OVERHEAD_BYTES)  # the supervisor's and a copy
+        assert f'glimpse_media_bytes{{state="uploaded"}} {both:.1f}' in scraped
+        os.kill(processes()[0], signal.SIGKILL)
+        image = content_pb2.ContentPart(image={"source": {"upload_id": upload_id}})
+        async with connect(there) as channel:
+            chat: Any = chat_pb2_grpc.ChatServiceStub(channel)
+            stream = chat.StreamChatCompletion(
+                request(user("What?", image)), metadata=[("x-request-id", "echo-1"), KEY]
+            )
+            assert len([chunk async for chunk in stream]) > 1
+            await until(lambda: len(processes()) == NUM_FRONT_ENDS)
+            await until_served(here)
+            async with connect(here) as again:
+                await media_stub(again).DeleteMedia(media_pb2.DeleteMediaRequest(upload_id=upload_id))
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await media_stub(channel).GetMedia(media_pb2.GetMediaRequest(upload_id=upload_id))
+            assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+        assert 'glimpse_media_bytes{state="uploaded"} 0.0' in await asyncio.to_thread(scrape, server.metrics_port)
+
+
+async def uploaded(channel: grpc.aio.Channel, data: bytes) -> str:
+    header = media_pb2.UploadMediaRequest(header={"sha256": sha256(data).digest()})
+    parts = [header, media_pb2.UploadMediaRequest(chunk=data)]
+    return (await media_stub(channel).UploadMedia(iter(parts))).media.upload_id
+
+
+def media_stub(channel: grpc.aio.Channel) -> Any:
+    return media_pb2_grpc.MediaServiceStub(channel)
