@@ -4,8 +4,9 @@
 
 Scheduler, runner, samplers, events and their message to the front end are the engine's own; the model computes nothing,
 and every step has the same logits. "ahead" is the engine on a GPU: tokens are sampled on the device, and each step is
-launched before the one before it has ended. "in turn" is the engine on a CPU. Tensors are on the CPU in both, so copies
-to a device are not counted.
+launched before the one before it has ended. A function that launches nothing replaces the kernels that draw tokens.
+"shortlists" draws with torch, as where these kernels cannot be compiled, and counts the arithmetic, which a GPU does.
+"in turn" is the engine on a CPU. Tensors are on the CPU in all, so copies to a device and launches are not counted.
 """
 
 import argparse
@@ -34,6 +35,7 @@ from glimpse.engine.scheduling.core import Core
 from glimpse.engine.scheduling.limits import SchedulerLimits
 from glimpse.engine.scheduling.sequence import ModelSpec
 from glimpse.engine.tensors.batch import Batch, SequenceLayout
+from glimpse.engine.tensors.draws import DrawParams, DrawTokens
 from glimpse.engine.tensors.kv_cache import allocate_kv_cache
 
 _BATCHES = (1, 16, 64, 256)
@@ -111,10 +113,17 @@ class HostTime:
         return self.scheduling + self.launch + self.result + self.message
 
 
+def draw_nothing(_logits: torch.Tensor, _params: DrawParams, token_ids: torch.Tensor) -> None:
+    """Replaces the kernels that draw tokens: every token is 0."""
+    token_ids.zero_()
+
+
 class IdleEngine:
     """A core whose model computes nothing, and the connection to a front end."""
 
-    def __init__(self, num_sequences: int, *, ahead: bool, context: int, num_steps: int) -> None:
+    def __init__(
+        self, num_sequences: int, *, ahead: bool, context: int, num_steps: int, draw_tokens: DrawTokens | None = None
+    ) -> None:
         most_tokens = context + num_sequences + num_steps + _NUM_WARM_STEPS + 2
         num_blocks = num_sequences * (-(-most_tokens // _BLOCK_SIZE))
         model = IdleModel(num_sequences)
@@ -136,6 +145,7 @@ class IdleEngine:
                 grammars=GrammarCompiler(Vocabulary(tokens=[bytes([each]) for each in range(256)], special_ids=())),
                 samples_on_device=ahead,
                 recorded=model,
+                draw_tokens=draw_tokens,
             )
         )
         self._core = Core(
@@ -186,11 +196,19 @@ class IdleEngine:
 
 
 def measure(
-    num_sequences: int, *, ahead: bool, temperature: float, context: int = 512, num_steps: int = 400
+    num_sequences: int,
+    *,
+    ahead: bool,
+    temperature: float,
+    context: int = 512,
+    num_steps: int = 400,
+    draw_tokens: DrawTokens | None = None,
 ) -> list[HostTime]:
     """Times decode steps of sequences of about `context` tokens, whose blocks fill up in different steps."""
     draw = random.Random(0)
-    with closing(IdleEngine(num_sequences, ahead=ahead, context=context, num_steps=num_steps)) as engine:
+    with closing(
+        IdleEngine(num_sequences, ahead=ahead, context=context, num_steps=num_steps, draw_tokens=draw_tokens)
+    ) as engine:
         for number in range(num_sequences):
             engine.submit(context + number, temperature=temperature, draw=draw)
         for _ in range(_NUM_WARM_STEPS):
@@ -223,9 +241,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=400, help="that are timed (default: 400)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    kinds = (("ahead, greedy", True, 0.0), ("ahead, temperature 1", True, 1.0), ("in turn, greedy", False, 0.0))
+    kinds = (
+        ("ahead, greedy", True, 0.0, draw_nothing),
+        ("ahead, temperature 1", True, 1.0, draw_nothing),
+        ("ahead, temperature 1, shortlists", True, 1.0, None),
+        ("in turn, greedy", False, 0.0, None),
+    )
     rows: list[list[str]] = []
-    for name, ahead, temperature in kinds:
+    for name, ahead, temperature, draw_tokens in kinds:
         for num_sequences in arguments.sequences:
             times = measure(
                 num_sequences,
@@ -233,6 +256,7 @@ def main() -> None:
                 temperature=temperature,
                 context=arguments.context,
                 num_steps=arguments.steps,
+                draw_tokens=draw_tokens,
             )
             rows.append(_row(name, num_sequences, times))
             print(*rows[-1], sep="  ", file=sys.stderr)
