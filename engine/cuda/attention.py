@@ -19,8 +19,8 @@ MAX_SPLITS = 32
 """Maximum number of splits of a sequence's keys, which are computed in parallel."""
 MIN_SPLIT_KEYS = 128
 """The number of keys in a split is a multiple of this: smaller splits do not repay the cost of merging."""
-LARGE_TILES_KEY_BYTES = 256
-"""Maximum size of a padded key for large tiles, 128 dimensions in bfloat16: larger ones do not fit into registers."""
+LARGE_TILES_DIMS = 128
+"""Maximum number of dimensions for large tiles, of numbers of 2 bytes: larger ones do not fit into registers."""
 LOG2_E = 1.4426950408889634
 """Kernels compute powers of 2, for which a GPU has an instruction."""
 
@@ -45,12 +45,24 @@ def paged_attention(query: Tensor, cache: LayerCache, plan: PagedPlan) -> Tensor
     return output
 
 
+def _has_large_tiles(query: Tensor) -> bool:
+    # float32 spills even where its keys have as many bytes: "ieee" products are computed without tensor cores.
+    return query.itemsize <= 2 and query.shape[2] <= LARGE_TILES_DIMS
+
+
+def _tile_keys(query: Tensor) -> int:
+    if _has_large_tiles(query):
+        return 64
+    # 32 keys of 256 dimensions in float32 exceed the 99 KiB of shared memory that GPUs like an L4 or RTX 4090 have.
+    return 32 if query.shape[2] * query.itemsize <= 512 else 16
+
+
 def _attend_decodes(query: Tensor, cache: LayerCache, plan: PagedPlan, output: Tensor) -> None:
     _, num_heads, head_dim = query.shape
     _, block_size, num_kv_heads, _ = cache.keys.shape
     num_sequences, table_width = plan.block_tables.shape
     dims = triton.next_power_of_2(head_dim)
-    large = dims * query.itemsize <= LARGE_TILES_KEY_BYTES
+    large = _has_large_tiles(query)
     partial = query.new_empty((num_sequences, num_heads, MAX_SPLITS, head_dim), dtype=torch.float32)
     weight_logs = query.new_empty((num_sequences, num_heads, MAX_SPLITS), dtype=torch.float32)
     # From the table's width, not from lengths, because a replayed graph can have any lengths that fit.
@@ -73,7 +85,7 @@ def _attend_decodes(query: Tensor, cache: LayerCache, plan: PagedPlan, output: T
         head_dim=head_dim,
         tile_dims=dims,
         block_size=block_size,
-        tile_keys=64 if large else 32,
+        tile_keys=_tile_keys(query),
         max_splits=MAX_SPLITS,
         min_keys=MIN_SPLIT_KEYS,
         num_warps=4 if large else 8,
@@ -99,7 +111,7 @@ def _attend_chunks(query: Tensor, cache: LayerCache, plan: PagedPlan, output: Te
     num_sequences, table_width = plan.block_tables.shape
     num_queries_per_kv = num_heads // num_kv_heads
     dims = triton.next_power_of_2(head_dim)
-    large = dims * query.itemsize <= LARGE_TILES_KEY_BYTES
+    large = _has_large_tiles(query)
     rows = max(128 if large else 32, triton.next_power_of_2(num_queries_per_kv))
     # Each sequence has at most one tile that is not full; see `sequence_of`.
     num_tiles = num_tokens // (rows // num_queries_per_kv) + num_sequences
@@ -121,7 +133,7 @@ def _attend_chunks(query: Tensor, cache: LayerCache, plan: PagedPlan, output: Te
         head_dim=head_dim,
         tile_dims=dims,
         block_size=block_size,
-        tile_keys=64 if large else 32,
+        tile_keys=_tile_keys(query),
         num_warps=8,
         num_stages=2,
     )

@@ -64,12 +64,14 @@ def _in_order(x: Tensor, linear: GroupQuantizedLinear) -> Tensor:
 
 
 def _multiply_few(x: Tensor, linear: Int8Linear | GroupQuantizedLinear, residual: Tensor | None) -> Tensor:
+    # float32 has no tensor cores in "ieee" products: longer chunks do not fit into registers.
+    sizes = (128, 64, 32) if x.itemsize <= 2 else (32,)
     match linear:
         case Int8Linear():
-            bits, group_size, zero, chunk = 8, x.shape[1], None, 128
+            bits, group_size, zero, chunk = 8, x.shape[1], None, sizes[0]
         case GroupQuantizedLinear():
             bits, group_size, zero = linear.bits, linear.group_size, linear.zero
-            x, chunk = _in_order(x, linear), next(size for size in (128, 64, 32) if linear.group_size % size == 0)
+            x, chunk = _in_order(x, linear), next(size for size in sizes if linear.group_size % size == 0)
     x = x.contiguous()
     (num_rows, inputs), outputs = x.shape, linear.weight.shape[0]
     num_tiles = -(-outputs // TILE_OUTPUTS)

@@ -147,7 +147,9 @@ def test_kernels_compile_for_the_reference_gpu(tmp_path: Path):
     environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-m", "tests.engine.cuda.compile_kernels"]
     compiled = json.loads(subprocess.run(command, env=environment, check=True, capture_output=True).stdout)
-    products = {kernel["name"]: kernel["products"] for kernel in compiled}
+    products: dict[str, list[str]] = {}
+    for kernel in compiled:  # float32 is computed without such instructions
+        products[kernel["name"]] = kernel["products"] or products.get(kernel["name"], [])
     assert {name: used for name, used in products.items() if used} == {
         "attend_split": ["mma.sync"],
         "attend_chunks": ["wgmma"],
@@ -156,4 +158,5 @@ def test_kernels_compile_for_the_reference_gpu(tmp_path: Path):
     rows = {"_rms_norm", "_gated_silu", "_gelu"}
     others = {"merge_splits", "_rotate_and_store", "_rotate", "_add_splits", "_dequantize", "survey_rows", "draw_rows"}
     assert {name for name, used in products.items() if not used} == rows | others
-    assert max(kernel["shared_bytes"] for kernel in compiled) <= 227 << 10
+    assert max(kernel["shared_bytes"] for kernel in compiled) <= 99 << 10, "what an L4 or RTX 4090 has"
+    assert max(kernel["stack_bytes"] for kernel in compiled) <= 64, "registers suffice, almost"
