@@ -3,20 +3,23 @@
     python -m bench.gpu OUT [--minutes 9.5] [--stage-minutes 2.5] [--shapes 2B 7B] [--only STAGE ...]
     python -m bench.gpu OUT --device cpu --shapes tiny      # whether the script works, where there is no GPU
 
-Writes random checkpoints of the shapes into OUT unless they exist, then runs the stages of `bench.gpu.stage`, most
-important first. After each stage OUT/gpu.json and OUT/gpu.md contain all results so far. A stage that fails or times
-out is listed there and does not affect the others. No network is used.
+Runs the stages of `bench.gpu.stage`, most important first, and writes a random checkpoint of each shape into OUT before
+its first stage unless it exists. After each stage OUT/gpu.json and OUT/gpu.md contain all results so far. A stage that
+fails or times out, or a checkpoint that cannot be written, is listed there with the end of its output; all is in
+OUT/logs. It does not affect the others. No network is used.
 """
 
 import argparse
 import json
 import os
 import platform
+import shutil
+import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -25,9 +28,11 @@ import torch
 from bench.figures import significant, table
 from bench.gpu.limits import device_name
 from bench.gpu.stage import STAGES, Figure
-from bench.make_checkpoint import PRESETS, make_checkpoint
+from bench.make_checkpoint import PRESETS
 
 _WITHOUT_CHECKPOINT = ("limits", "tests")
+_NUM_FAILURE_LINES = 20
+"""Lines of a failed stage's output in the report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +44,7 @@ class Done:
     seconds: float
     figures: list[Figure]
     failure: str
-    """The end of its output; empty on success."""
+    """What happened, and the end of its output; empty on success."""
 
 
 def stages(shapes: Sequence[str], chosen: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -53,17 +58,52 @@ def stages(shapes: Sequence[str], chosen: Sequence[str]) -> Iterator[tuple[str, 
 def run_stage(stage: str, shape: str, *, out: Path, device: str, seconds: float) -> Done:
     """Runs one stage with a time limit in seconds."""
     command = [sys.executable, "-m", "bench.gpu.stage", stage, "--device", device, "--checkpoint", str(out / shape)]
-    begun, failure = time.perf_counter(), ""
-    with tempfile.TemporaryFile("w+") as output:
+    return _run(command, stage, shape, out=out, seconds=seconds)
+
+
+def write_checkpoint(shape: str, *, out: Path, seconds: float) -> Done:
+    """Writes a checkpoint, or nothing if that fails."""
+    command = [sys.executable, "-m", "bench.make_checkpoint", str(out / shape), "--preset", shape]
+    done = _run(command, "checkpoint", shape, out=out, seconds=seconds)
+    if done.failure:
+        shutil.rmtree(out / shape, ignore_errors=True)
+    return done
+
+
+def _run(command: Sequence[str], stage: str, shape: str, *, out: Path, seconds: float) -> Done:
+    if seconds <= 0:
+        return Done(stage=stage, shape=shape, seconds=0.0, figures=[], failure="not started: no time was left")
+    logs = out / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    figures_path, log_path = (logs / f"{stage}{shape and '-'}{shape}.{suffix}" for suffix in ("json", "log"))
+    begun = time.perf_counter()
+    with figures_path.open("wb") as output, log_path.open("wb") as log:
+        process = subprocess.Popen(command, stdout=output, stderr=log, start_new_session=True)
         try:
-            done = subprocess.run(command, stdout=output, timeout=max(1.0, seconds), check=False)
-            failure = f"exit status {done.returncode}" if done.returncode else ""
+            status = process.wait(seconds)
+            failure = f"exit status {status}" if status else ""
         except subprocess.TimeoutExpired:
             failure = f"out of time after {seconds:.0f} s"
-        output.seek(0)
-        lines = output.readlines()
-    figures = [Figure(**json.loads(line)) for line in lines if line.startswith("{")]
+        finally:
+            _end_group(process)
+    figures = list(_figures(figures_path))
+    if failure:
+        lines = log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-_NUM_FAILURE_LINES:]
+        failure = "\n".join([failure, *lines])
     return Done(stage=stage, shape=shape, seconds=time.perf_counter() - begun, figures=figures, failure=failure)
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """Ends a stage with its own child processes, which would keep the device's memory from later stages."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _figures(path: Path) -> Iterator[Figure]:
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(ValueError, TypeError):  # the last line of a stage that was ended may be incomplete
+            yield Figure(**json.loads(line))
 
 
 def markdown(environment: dict[str, str], all_done: Sequence[Done]) -> str:
@@ -80,21 +120,37 @@ def markdown(environment: dict[str, str], all_done: Sequence[Done]) -> str:
         for each in all_done
         for figure in each.figures
     ]
-    failures = [f"- {each.stage} {each.shape}: {each.failure}" for each in all_done if each.failure]
+    failures = [
+        f"- {each.stage} {each.shape}: {each.failure}".replace("\n", "\n      ") for each in all_done if each.failure
+    ]
     return "\n".join([*lines, "", table(["what", "stage", "figure", "value", "beside"], rows), "", *failures, ""])
 
 
 def environment_of(device: str) -> dict[str, str]:
     """Describes the machine."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     return {
-        "device": device_name(device),
-        "commit": commit.stdout.strip() or "unknown",
+        "device": _device(device),
+        "commit": _commit(),
         "Python": platform.python_version(),
         "torch": torch.__version__,
         "CUDA": torch.version.cuda or "none",
         "processors": str(os.cpu_count()),
     }
+
+
+def _device(device: str) -> str:
+    try:
+        return device_name(device)
+    except (AssertionError, RuntimeError) as error:  # torch without CUDA, or without a device
+        return f"none: {error}"
+
+
+def _commit() -> str:
+    try:
+        command = ["git", "rev-parse", "--short", "HEAD"]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    except FileNotFoundError:
+        return "unknown"
 
 
 def main() -> int:
@@ -110,19 +166,29 @@ def main() -> int:
     out: Path = arguments.out
     ends_at = time.perf_counter() + 60 * arguments.minutes
     out.mkdir(parents=True, exist_ok=True)
-    for shape in arguments.shapes:
-        if not (out / shape / "model.safetensors").exists():
-            print(f"writing a checkpoint of the shape {shape}", file=sys.stderr)
-            make_checkpoint(out / shape, PRESETS[shape], seed=0)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the running stage is ended
     environment = environment_of(arguments.device)
     all_done: list[Done] = []
-    for stage, shape in stages(arguments.shapes, arguments.only):
-        print(f"{stage} {shape}".strip(), file=sys.stderr)
-        seconds = min(60 * arguments.stage_minutes, ends_at - time.perf_counter())
-        all_done.append(run_stage(stage, shape, out=out, device=arguments.device, seconds=seconds))
+
+    def add(done: Done) -> None:
+        all_done.append(done)
+        print(*done.figures, *filter(None, [done.failure]), sep="\n", file=sys.stderr)
         document = {"environment": environment, "stages": [asdict(each) for each in all_done]}
         (out / "gpu.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
         (out / "gpu.md").write_text(markdown(environment, all_done), encoding="utf-8")
+
+    without_checkpoint: set[str] = set()
+    for stage, shape in stages(arguments.shapes, arguments.only):
+        if shape and not (out / shape / "model.safetensors").exists() and shape not in without_checkpoint:
+            print(f"writing a checkpoint of the shape {shape}", file=sys.stderr)
+            add(written := write_checkpoint(shape, out=out, seconds=ends_at - time.perf_counter()))
+            if written.failure:
+                without_checkpoint.add(shape)
+        if shape in without_checkpoint:
+            continue
+        print(f"{stage} {shape}".strip(), file=sys.stderr)
+        seconds = min(60 * arguments.stage_minutes, ends_at - time.perf_counter())
+        add(run_stage(stage, shape, out=out, device=arguments.device, seconds=seconds))
     print(markdown(environment, all_done))
     return int(any(each.failure for each in all_done))
 

@@ -127,8 +127,7 @@ def tests(setting: Setting) -> Iterator[Figure]:
     # Plugins of other tests may be missing there, so their options would be unknown.
     options = ["-q", "-p", "no:cacheprovider", "-W", "default::pytest.PytestConfigWarning"]
     command = [sys.executable, "-m", "pytest", *options, *filter(os.path.exists, paths)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    sys.stderr.write(done.stdout[-6000:])
+    done = subprocess.run(command, env=environment, stdout=sys.stderr, check=False)
     yield Figure(name="pytest's exit status", value=done.returncode, unit="", aim="0: all passed")
 
 

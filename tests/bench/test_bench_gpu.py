@@ -1,6 +1,7 @@
 """The GPU's benchmark, as far as it can be tried where there is none."""
 
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bench.engine.driver import Driver, Question, text
-from bench.gpu.__main__ import Done, markdown, run_stage, stages
+from bench.gpu.__main__ import Done, main, markdown, run_stage, stages
 from bench.gpu.draws import draw_seconds
 from bench.gpu.idle import idle_share
 from bench.gpu.stage import SMALL, STAGES, Figure, Setting
@@ -79,7 +80,8 @@ def test_a_stage_measures_on_the_processor_too(checkpoint: Path) -> None:
 
 def test_a_stage_that_fails_is_named_in_the_report(tmp_path: Path) -> None:
     failed = run_stage("steps", "nothing", out=tmp_path, device="cpu", seconds=100)
-    assert failed.failure == "exit status 1"
+    assert failed.failure.startswith("exit status 1\n")
+    assert "config.json" in failed.failure
     figure = Figure(name="copy", value=4321.0, unit="GB/s", aim="as written")
     done = Done(stage="limits", shape="", seconds=1.0, figures=[figure], failure="")
     report = markdown({"device": "a GPU"}, [done, failed])
@@ -89,7 +91,53 @@ def test_a_stage_that_fails_is_named_in_the_report(tmp_path: Path) -> None:
 
 
 def test_a_stage_that_runs_out_of_time_is_ended(tmp_path: Path) -> None:
-    assert run_stage("limits", "", out=tmp_path, device="cpu", seconds=1).failure == "out of time after 1 s"
+    done = run_stage("limits", "", out=tmp_path, device="cpu", seconds=1)
+    assert done.failure.startswith("out of time after 1 s")
+    assert run_stage("limits", "", out=tmp_path, device="cpu", seconds=0).failure.startswith("not started")
+
+
+def test_what_a_stage_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pid_file = tmp_path / "pid"
+    (tmp_path / "bench" / "gpu").mkdir(parents=True)
+    (tmp_path / "bench" / "gpu" / "stage.py").write_text(
+        "import subprocess\n"
+        'print(\'{"name": "copy", "value": 1, "unit": "GB/s"}\', flush=True)\n'
+        'print(\'{"name": "cut\', flush=True)\n'
+        f"open({str(pid_file)!r}, 'w').write(str(subprocess.Popen(['sleep', '600']).pid))\n"
+        "raise SystemExit(3)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    done = run_stage("limits", "", out=tmp_path, device="cpu", seconds=100)
+    assert done.failure == "exit status 3"
+    assert [figure.name for figure in done.figures] == ["copy"]
+    # A process that has ended remains, as a zombie, until it is waited for.
+    status = Path(f"/proc/{pid_file.read_text()}/stat")
+    deadline = time.monotonic() + 60
+    while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < deadline, "the stage's child still runs"
+        time.sleep(0.01)
+
+
+def test_a_run_survives_a_checkpoint_and_a_device_that_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "tiny").write_text("no folder")
+    arguments = ["--shapes", "tiny", "--only", "sampling", "limits", "--minutes", "2"]
+    monkeypatch.setattr("sys.argv", ["bench.gpu", str(tmp_path / "out"), *arguments])
+    monkeypatch.setattr("bench.gpu.__main__.device_name", no_device)
+    monkeypatch.setattr("bench.gpu.__main__.STAGES", {"limits": None, "sampling": None})
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert main() == 1
+    report = (tmp_path / "out" / "gpu.md").read_text()
+    assert "- device: none: no NVIDIA driver" in report
+    assert "- limits : exit status 1" in report
+    assert "- checkpoint tiny: exit status 1" in report
+    assert "FileExistsError" in report
+
+
+def no_device(_device: str) -> str:
+    raise RuntimeError("no NVIDIA driver")
 
 
 def test_measures_both_ways_to_sample(checkpoint: Path) -> None:
