@@ -2,8 +2,8 @@
 
     TRITON_INTERPRET=0 python -m tests.engine.cuda.compile_kernels [CAPABILITY]
 
-The capability is 80 (A100), 89 (L4, RTX 4090) or 90 (H100, H200; the default, with fewer cases). Calls the real launch functions and
-replaces only the launch itself.
+The capability is 80 (A100), 89 (L4, RTX 4090) or 90 (H100, H200; the default, with fewer cases). Calls the real launch
+functions and replaces only the launch itself.
 """
 
 import json
