@@ -17,10 +17,11 @@ from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.loading.load_engine import LoadedEngine, load_core, load_model
 from glimpse.engine.loading.tensor_check import check_tensors
 from glimpse.engine.loading.weight_files import read_headers
+from glimpse.engine.native.library import Level
 from glimpse.engine.protocol import Generate
 from glimpse.engine.sampling_params import SamplingParams
 from tests.engine.harness import Harness, make_prompt
-from tests.engine.levels import LEVELS, needs_kernels
+from tests.engine.levels import at_each_level, needs_kernels
 from tests.quantized_checkpoints import WeightFormat, fp8_config, quantize_checkpoint
 from tests.text_checkpoints import make_text_checkpoint
 
@@ -89,6 +90,7 @@ def test_engine_answers_as_the_dequantized_model_and_reports_its_scheme(
 
 
 @needs_kernels
+@at_each_level
 @pytest.mark.parametrize(
     "weight_format",
     [
@@ -99,11 +101,11 @@ def test_engine_answers_as_the_dequantized_model_and_reports_its_scheme(
     ],
 )
 def test_native_kernels_compute_with_weights_in_groups(
-    tiny_checkpoint: Path, tmp_path: Path, weight_format: WeightFormat
+    tiny_checkpoint: Path, tmp_path: Path, weight_format: WeightFormat, level: Level
 ):
     """They round activations to 8 or 15 bits, and not the weights to bfloat16."""
     quantized, dequantized = quantize_checkpoint(tiny_checkpoint, tmp_path, weight_format)
-    computed, expected = (logits(Harness(path, torch.bfloat16, level=LEVELS[-1])) for path in (quantized, dequantized))
+    computed, expected = (logits(Harness(path, torch.bfloat16, level=level)) for path in (quantized, dequantized))
     assert 0 < (computed - expected).square().mean().sqrt() < 0.04 * expected.std()
 
 

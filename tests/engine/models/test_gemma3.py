@@ -8,10 +8,11 @@ import torch
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.model_config.decoder import LinearScaling, SlidingLayers
+from glimpse.engine.native.library import Level
 from glimpse.engine.sampling_params import SamplingParams
 from tests.checkpoints import write_json
 from tests.engine.harness import Harness, make_prompt
-from tests.engine.levels import LEVELS, needs_kernels
+from tests.engine.levels import at_each_level, needs_kernels
 from tests.engine.offline.llm_inputs import load
 from tests.text_checkpoints import make_text_checkpoint
 
@@ -95,9 +96,12 @@ def test_sequences_of_a_batch_have_windows_of_their_own(checkpoint: Path) -> Non
 
 
 @needs_kernels
+@at_each_level
 @pytest.mark.parametrize("length", [15, 300])
-def test_native_kernels_answer_as_torch_before_and_beyond_the_window(checkpoint: Path, length: int) -> None:
-    plain, native = Harness(checkpoint), Harness(checkpoint, torch.float32, level=LEVELS[-1], block_size=32)
+def test_native_kernels_answer_as_torch_before_and_beyond_the_window(
+    checkpoint: Path, length: int, level: Level
+) -> None:
+    plain, native = Harness(checkpoint), Harness(checkpoint, torch.float32, level=level, block_size=32)
     prompt = make_prompt(4, length)
     expected, answer = (harness.answer(harness.begin(prompt), 12) for harness in (plain, native))
     assert answer.answer == expected.answer

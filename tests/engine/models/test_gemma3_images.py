@@ -13,7 +13,7 @@ from glimpse.engine.plan import MediaSpan
 from glimpse.media.kind import MediaKind
 from tests.checkpoints import write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
-from tests.engine.levels import LEVELS, needs_kernels
+from tests.engine.levels import assert_stays_near_float32, needs_kernels
 from tests.gemma3_checkpoints import NUM_IMAGE_TOKENS, SIDE, TOKEN_IDS, make_gemma3_checkpoint
 from tests.gemma3_oracle import greedy_answer
 from tests.llava_checkpoints import Names
@@ -111,12 +111,7 @@ def test_stored_layouts(tmp_path: Path, names: Names) -> None:
 @needs_kernels
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.1)])
 def test_native_kernels_stay_near_float32(checkpoint: Path, dtype: torch.dtype, tolerance: float) -> None:
-    exact = Harness(checkpoint)
-    native = Harness(checkpoint, dtype, level=LEVELS[-1], block_size=32)
-    for prompt in PROMPTS.values():
-        expected = exact.answer(exact.begin(prompt), 1).logits[0]
-        difference = native.answer(native.begin(prompt), 1).logits[0] - expected
-        assert difference.square().mean().sqrt() < tolerance * expected.std()
+    assert_stays_near_float32(checkpoint, PROMPTS.values(), dtype, tolerance=tolerance)
 
 
 def test_reads_published_configurations_that_leave_out_defaults(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from glimpse.engine.native.library import Level
 from tests.checkpoints import write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
 from tests.engine.idefics3_prompts import NUM_TILE_TOKENS, tiled_prompt
-from tests.engine.levels import LEVELS, needs_kernels
+from tests.engine.levels import assert_stays_near_float32, at_each_level, needs_kernels
 from tests.idefics3_checkpoints import Family, make_idefics3_checkpoint
 from tests.idefics3_oracle import greedy_answer
 
@@ -90,16 +90,11 @@ def test_cached_prefix_may_end_within_an_image(harness: Harness, checkpoint: Pat
 def test_native_kernels_stay_near_float32(
     checkpoint: Path, family: Family, dtype: torch.dtype, quantization: Quantization, tolerance: float
 ) -> None:
-    exact = Harness(checkpoint)
-    native = Harness(checkpoint, dtype, level=LEVELS[-1], quantization=quantization, block_size=32)
-    for prompt in prompts_of(family):
-        expected = exact.answer(exact.begin(prompt), 1).logits[0]
-        difference = native.answer(native.begin(prompt), 1).logits[0] - expected
-        assert difference.square().mean().sqrt() < tolerance * expected.std()
+    assert_stays_near_float32(checkpoint, prompts_of(family), dtype, quantization=quantization, tolerance=tolerance)
 
 
 @needs_kernels
-@pytest.mark.parametrize("level", LEVELS)
+@at_each_level
 def test_native_kernels_agree(checkpoint: Path, family: Family, level: Level) -> None:
     native, reference = Harness(checkpoint, level=level), Harness(checkpoint)
     prompt = prompts_of(family)[2]

@@ -19,7 +19,7 @@ from glimpse.engine.plan import MediaSpan
 from glimpse.media.kind import MediaKind
 from tests.checkpoints import write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
-from tests.engine.levels import LEVELS, needs_kernels
+from tests.engine.levels import at_each_level, needs_kernels
 from tests.internvl_checkpoints import (
     NUM_TILE_TOKENS,
     SIDE,
@@ -122,7 +122,7 @@ def test_cached_prefix_may_end_within_media(harness: Harness, checkpoint: Path) 
 
 
 @needs_kernels
-@pytest.mark.parametrize("level", LEVELS)
+@at_each_level
 def test_native_kernels_agree(checkpoint: Path, level: Level) -> None:
     native, reference = Harness(checkpoint, level=level), Harness(checkpoint)
     logits = [torch.stack(each.answer(each.begin(PROMPTS[3]), 3).logits) for each in (native, reference)]

@@ -12,7 +12,7 @@ from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.model_config.encoders import LlavaConfig
 from tests.checkpoints import write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
-from tests.engine.levels import LEVELS, needs_kernels
+from tests.engine.levels import assert_stays_near_float32, needs_kernels
 from tests.engine.llava_prompts import IMAGE, prompt_of
 from tests.llava_checkpoints import DECODERS, Names, make_llava_checkpoint
 from tests.llava_oracle import greedy_answer
@@ -102,12 +102,7 @@ def test_feature_layers_and_the_class_token(tmp_path: Path, layer: int, strategy
 def test_native_kernels_stay_near_float32(
     checkpoint: Path, dtype: torch.dtype, quantization: Quantization, tolerance: float
 ) -> None:
-    exact = Harness(checkpoint)
-    native = Harness(checkpoint, dtype, level=LEVELS[-1], quantization=quantization, block_size=32)
-    for prompt in PROMPTS.values():
-        expected = exact.answer(exact.begin(prompt), 1).logits[0]
-        difference = native.answer(native.begin(prompt), 1).logits[0] - expected
-        assert difference.square().mean().sqrt() < tolerance * expected.std()
+    assert_stays_near_float32(checkpoint, PROMPTS.values(), dtype, quantization=quantization, tolerance=tolerance)
 
 
 @pytest.mark.parametrize(

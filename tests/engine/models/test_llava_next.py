@@ -16,7 +16,7 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.processing.sizing.any_res import AnyRes
 from tests.checkpoints import write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
-from tests.engine.levels import LEVELS, needs_kernels
+from tests.engine.levels import assert_stays_near_float32, needs_kernels
 from tests.llava_checkpoints import DECODERS, IMAGE_TOKEN_ID, NEXT_RESOLUTIONS, SIDE, Names, make_next_checkpoint
 from tests.llava_oracle import next_answer, next_pixels
 
@@ -131,12 +131,7 @@ def test_decoders_and_stored_layouts(tmp_path: Path, decoder: str, names: Names)
 def test_native_kernels_stay_near_float32(
     checkpoint: Path, prompts: dict[str, ImagePrompt], dtype: torch.dtype, tolerance: float
 ) -> None:
-    exact = Harness(checkpoint)
-    native = Harness(checkpoint, dtype, level=LEVELS[-1], block_size=32)
-    for images in prompts.values():
-        expected = exact.answer(exact.begin(images.prompt), 1).logits[0]
-        difference = native.answer(native.begin(images.prompt), 1).logits[0] - expected
-        assert difference.square().mean().sqrt() < tolerance * expected.std()
+    assert_stays_near_float32(checkpoint, [images.prompt for images in prompts.values()], dtype, tolerance=tolerance)
 
 
 @pytest.mark.parametrize(

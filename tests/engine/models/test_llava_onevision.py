@@ -16,7 +16,7 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.processing.sizing.any_res import AnyRes
 from tests.checkpoints import write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
-from tests.engine.levels import LEVELS, needs_kernels
+from tests.engine.levels import assert_stays_near_float32, needs_kernels
 from tests.llava_checkpoints import ONEVISION_TOKEN_IDS, RESOLUTIONS, TILE, Names, make_onevision_checkpoint
 from tests.llava_oracle import onevision_answer, tiled_pixels
 
@@ -154,12 +154,7 @@ def test_stored_layouts(tmp_path: Path, names: Names) -> None:
 def test_native_kernels_stay_near_float32(
     checkpoint: Path, prompts: dict[str, MediaPrompt], dtype: torch.dtype, tolerance: float
 ) -> None:
-    exact = Harness(checkpoint)
-    native = Harness(checkpoint, dtype, level=LEVELS[-1], block_size=32)
-    for media in prompts.values():
-        expected = exact.answer(exact.begin(media.prompt), 1).logits[0]
-        difference = native.answer(native.begin(media.prompt), 1).logits[0] - expected
-        assert difference.square().mean().sqrt() < tolerance * expected.std()
+    assert_stays_near_float32(checkpoint, [media.prompt for media in prompts.values()], dtype, tolerance=tolerance)
 
 
 @pytest.mark.parametrize(

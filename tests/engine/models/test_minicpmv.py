@@ -22,7 +22,7 @@ from glimpse.media.processing.sizing.scaled_frames import ScaledFrames, temporal
 from glimpse.media.processing.video import make_video
 from tests.checkpoints import write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, encode_of
-from tests.engine.levels import LEVELS, needs_kernels
+from tests.engine.levels import at_each_level, needs_kernels
 from tests.media.images import scene
 from tests.minicpmv_checkpoints import NUM_QUERIES, TOKEN_IDS, Version, make_minicpmv_checkpoint
 from tests.minicpmv_oracle import Frames, Slices, encode, greedy_answer, load_oracle, slices_of
@@ -202,7 +202,7 @@ def test_cached_prefix_may_end_within_an_image(harness: Harness, checkpoint: Pat
 
 
 @needs_kernels
-@pytest.mark.parametrize("level", LEVELS)
+@at_each_level
 def test_native_kernels_agree(checkpoint: Path, harness: Harness, prompts: dict[str, Prompt], level: Level) -> None:
     native, prompt = Harness(checkpoint, level=level), prompts["images"]
     logits = [torch.stack(each.answer(each.begin(prompt), 3).logits) for each in (native, harness)]

@@ -15,7 +15,7 @@ from glimpse.engine.models.phi3v import Phi3V, make_model
 from glimpse.engine.native.library import Level
 from tests.checkpoints import write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, encode_of
-from tests.engine.levels import LEVELS, needs_kernels
+from tests.engine.levels import at_each_level, needs_kernels
 from tests.engine.phi3v_prompts import image_of, prompt_of
 from tests.media.images import scene
 from tests.phi3v_checkpoints import CONFIG, MAX_TILES, SIDE, make_phi3v_checkpoint
@@ -97,7 +97,7 @@ def test_cached_prefix_may_end_within_an_image(harness: Harness, checkpoint: Pat
 
 
 @needs_kernels
-@pytest.mark.parametrize("level", LEVELS)
+@at_each_level
 def test_native_kernels_agree(checkpoint: Path, harness: Harness, prompts: dict[str, Prompt], level: Level) -> None:
     native, prompt = Harness(checkpoint, level=level), prompts["wide and tall"]
     logits = [torch.stack(each.answer(each.begin(prompt), 3).logits) for each in (native, harness)]

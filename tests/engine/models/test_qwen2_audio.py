@@ -20,7 +20,7 @@ from tests.audio_checkpoints import PREPROCESSOR_CONFIG, TOKEN_IDS, make_audio_c
 from tests.audio_oracle import greedy_answer
 from tests.checkpoints import write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
-from tests.engine.levels import LEVELS, needs_kernels
+from tests.engine.levels import assert_stays_near_float32, needs_kernels
 from tests.media.audio import PROCESSING, noise, tone
 
 NUM_TOKENS = 12
@@ -157,12 +157,13 @@ def test_bfloat16_stays_near_float32(checkpoint: Path) -> None:
 def test_native_kernels_stay_near_float32(
     checkpoint: Path, dtype: torch.dtype, quantization: Quantization, tolerance: float
 ) -> None:
-    exact = Harness(checkpoint)
-    native = Harness(checkpoint, dtype, level=LEVELS[-1], quantization=quantization, block_size=32)
-    for audio_prompt in PROMPTS.values():
-        expected = exact.answer(exact.begin(audio_prompt.prompt), 1).logits[0]
-        difference = native.answer(native.begin(audio_prompt.prompt), 1).logits[0] - expected
-        assert difference.square().mean().sqrt() < tolerance * expected.std()
+    assert_stays_near_float32(
+        checkpoint,
+        [audio.prompt for audio in PROMPTS.values()],
+        dtype,
+        quantization=quantization,
+        tolerance=tolerance,
+    )
 
 
 def test_reads_the_audio_processing_of_the_checkpoint(checkpoint: Path) -> None:

@@ -18,10 +18,11 @@ from glimpse.engine.loading.load_engine import load_model
 from glimpse.engine.models.encoders.qwen3_vl_vision import interpolate_positions
 from glimpse.engine.models.qwen2_vl import layout_prompt
 from glimpse.engine.models.qwen3_vl import Qwen3VL
+from glimpse.engine.native.library import Level
 from glimpse.media.kind import MediaKind
 from tests.checkpoints import write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, encode_of
-from tests.engine.levels import LEVELS, at_each_level, needs_kernels
+from tests.engine.levels import at_each_level, needs_kernels
 from tests.engine.qwen3_vl_prompts import make_qwen3_prompt
 from tests.oracle import greedy_answer, grids, load_oracle, token_types
 from tests.quantized_checkpoints import WeightFormat, quantize_checkpoint
@@ -94,7 +95,7 @@ def test_stored_names(tmp_path: Path, flat_names: bool) -> None:
 @needs_kernels
 @at_each_level
 @pytest.mark.parametrize("block_size", [BLOCK_SIZE, 32])
-def test_native_kernels_are_as_accurate_as_torch(checkpoint: Path, level: Any, block_size: int) -> None:
+def test_native_kernels_are_as_accurate_as_torch(checkpoint: Path, level: Level, block_size: int) -> None:
     exact, plain = Harness(checkpoint), Harness(checkpoint, torch.bfloat16)
     native = Harness(checkpoint, torch.bfloat16, level=level, block_size=block_size)
     prompt = PROMPTS["all"]
@@ -103,8 +104,9 @@ def test_native_kernels_are_as_accurate_as_torch(checkpoint: Path, level: Any, b
 
 
 @needs_kernels
-def test_float32_on_native_kernels_matches_transformers(checkpoint: Path) -> None:
-    harness = Harness(checkpoint, level=LEVELS[-1], block_size=32)
+@at_each_level
+def test_float32_on_native_kernels_matches_transformers(checkpoint: Path, level: Level) -> None:
+    harness = Harness(checkpoint, level=level, block_size=32)
     assert_agrees(harness.answer(harness.begin(PROMPTS["all"]), NUM_TOKENS), checkpoint)
 
 

@@ -13,7 +13,7 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.families.registry import load_model_config
 from tests.checkpoints import write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, make_prompt
-from tests.engine.levels import LEVELS, needs_kernels
+from tests.engine.levels import assert_stays_near_float32, needs_kernels
 from tests.text_checkpoints import FAMILIES, LONG_ROPE, make_text_checkpoint
 
 LONG = {
@@ -104,12 +104,7 @@ def test_longrope_reads_max_model_len(tmp_path: Path) -> None:
 @needs_kernels
 @pytest.mark.parametrize("quantization", ["none", "int8"])
 def test_native_kernels_stay_near_float32(checkpoint: Path, quantization: Quantization) -> None:
-    exact = Harness(checkpoint)
-    native = Harness(checkpoint, torch.bfloat16, level=LEVELS[-1], quantization=quantization, block_size=32)
-    for prompt in PROMPTS:
-        expected = exact.answer(exact.begin(prompt), 1).logits[0]
-        difference = native.answer(native.begin(prompt), 1).logits[0] - expected
-        assert difference.square().mean().sqrt() < 0.1 * expected.std()
+    assert_stays_near_float32(checkpoint, PROMPTS, torch.bfloat16, quantization=quantization, tolerance=0.1)
 
 
 @pytest.mark.parametrize(

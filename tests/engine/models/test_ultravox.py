@@ -21,7 +21,7 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import AudioProcessing, audio_from_samples
 from tests.checkpoints import write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
-from tests.engine.levels import LEVELS, needs_kernels
+from tests.engine.levels import assert_stays_near_float32, needs_kernels
 from tests.media.audio import noise, tone
 from tests.ultravox_checkpoints import AUDIO_TOKEN_ID, make_ultravox_checkpoint
 from tests.ultravox_oracle import audio_rows, features, greedy_answer
@@ -139,12 +139,7 @@ def test_stored_layouts(tmp_path: Path, norm_mid: bool, own_names: bool) -> None
 @needs_kernels
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.1)])
 def test_native_kernels_stay_near_float32(checkpoint: Path, dtype: torch.dtype, tolerance: float) -> None:
-    exact = Harness(checkpoint)
-    native = Harness(checkpoint, dtype, level=LEVELS[-1], block_size=32)
-    for audio_prompt in PROMPTS.values():
-        expected = exact.answer(exact.begin(audio_prompt.prompt), 1).logits[0]
-        difference = native.answer(native.begin(audio_prompt.prompt), 1).logits[0] - expected
-        assert difference.square().mean().sqrt() < tolerance * expected.std()
+    assert_stays_near_float32(checkpoint, [audio.prompt for audio in PROMPTS.values()], dtype, tolerance=tolerance)
 
 
 def test_answers_depend_on_every_chunk(harness: Harness) -> None:

@@ -15,7 +15,7 @@ from glimpse.engine.layers.ops import Ops, TorchOps
 from glimpse.engine.layers.pixels import PixelStatistics
 from glimpse.engine.models.encoders.vit import VisionTransformer
 from glimpse.engine.native.backend import use_native
-from tests.engine.levels import LEVELS
+from tests.engine.levels import at_each_level
 
 STATISTICS = PixelStatistics(mean=(0.48, 0.46, 0.41), std=(0.27, 0.26, 0.28))
 SIZES: Mapping[str, Any] = {
@@ -79,7 +79,7 @@ def test_features_match_the_reference(kind: str, feature_layer: int | None, coun
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.03)])
-@pytest.mark.parametrize("level", LEVELS)
+@at_each_level
 @torch.inference_mode()
 def test_native_kernels_stay_near_float32(kind: str, dtype: torch.dtype, tolerance: float, level: Any) -> None:
     oracle, images = make_oracle(kind), random_images(2)
