@@ -74,7 +74,8 @@ class GatewayOptions:
     upstream: Address | Sequence[Address]
     """The gRPC addresses of the servers; a name may resolve to several replicas."""
     allowed_origins: Sequence[str] = ()
-    """Origins of web pages that may call; "*" allows all. Empty: pages of this machine."""
+    """Origins of web pages that may call; "*" allows all. Empty: pages of this machine, and on a loopback address its
+    applications."""
     allowed_hosts: Sequence[str] = ()
     """Host names under which the gateway answers, in addition to those of this machine. Empty: no other on a loopback
     address, any on others."""
@@ -223,7 +224,7 @@ def _values(options: GatewayOptions, folder: Path) -> dict[str, Any]:
         "listen_port": options.listen.port,
         "bootstrap_extensions": [affinity.bootstrap_extension()] if options.routes_by_key else [],
         "transcoded_services": [service.full_name for service in descriptors.transcoded_services()],
-        "allowed_origins": origin_matchers(origins),
+        "allowed_origins": origin_matchers(options.listen, origins),
         "request_checks": request_checks(options.listen, origins=origins, hosts=hosts),
         "allowed_methods": ", ".join(_allowed_methods()),
         "access_log": [_access_log()] if options.access_log else [],

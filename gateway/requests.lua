@@ -13,6 +13,11 @@ local function host_of(authority)
   return (authority:lower():gsub(":%d*$", ""))
 end
 
+-- Names below localhost are this machine's too: applications made with Tauri have http://tauri.localhost.
+local function is_local(host)
+  return LOCAL_HOSTS[host] or host:find("^[%w.-]+%.localhost$") ~= nil
+end
+
 local function contains(list, value)
   for _, each in ipairs(list or {}) do
     if each == value then return true end
@@ -23,7 +28,8 @@ end
 local function is_allowed_origin(checks, origin, authority)
   if checks:get("any_origin") or contains(checks:get("origins"), origin) then return true end
   local host = origin:match("^https?://([^/]+)$")
-  return host ~= nil and (host == authority or (checks:get("local_origins") and LOCAL_HOSTS[host_of(host)] == true))
+  if not host then return contains(checks:get("app_schemes"), origin:match("^([%w-]+)://")) end
+  return host == authority or (checks:get("local_origins") and is_local(host_of(host)))
 end
 
 -- Restores the caller's id if the server would accept it too. Otherwise the generated one stays.

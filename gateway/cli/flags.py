@@ -75,7 +75,7 @@ class GatewayFlags:
     Default: where there may be several, that is, with several addresses or a name."""
     allow_origin: _Names = ()
     """Origin of web pages that may call, such as https://app.example; "*" allows all. Default: pages of this
-    machine."""
+    machine and, on a loopback address, applications with a web view and extensions of browsers."""
     allowed_host: _Names = ()
     """Host name under which the gateway answers, in addition to localhost. Default: no other on a loopback address,
     against web pages whose names resolve to it; any on other addresses."""

@@ -37,7 +37,8 @@ def up(
     http_port
         Port of the gateway: REST, SSE, grpc-web and gRPC.
     allow_origin
-        Origin of web pages that may call, such as https://app.example; "*" allows all. Default: pages of this machine.
+        Origin of web pages that may call, such as https://app.example; "*" allows all. Default: pages of this machine
+        and, where --host is a loopback address, applications with a web view and extensions of browsers.
     allowed_host
         Host name under which the gateway answers, in addition to localhost; repeatable. Default: no other where --host
         is a loopback address, any elsewhere.

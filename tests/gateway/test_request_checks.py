@@ -35,7 +35,11 @@ async def send(envoy: Envoy, request: str | bytes) -> str:
 
 
 @pytest.mark.parametrize(
-    "origin", ["https://evil.example", "http://localhost.evil.example", "null", "http://localhost@evil"]
+    "origin",
+    [
+        *("https://evil.example", "http://localhost.evil.example", "null", "http://localhost@evil"),
+        *("http://evil.example/.localhost", "http://evillocalhost", "appx://obsidian.md", "app:"),
+    ],
 )
 async def test_refuses_pages_from_elsewhere(http: aiohttp.ClientSession, backend: Backend, origin: str) -> None:
     # What a page may send without a preflight.
@@ -53,6 +57,20 @@ async def test_refuses_pages_from_elsewhere(http: aiohttp.ClientSession, backend
 @pytest.mark.parametrize("origin", ["http://localhost:3000", "https://127.0.0.1", "http://[::1]:5173"])
 async def test_serves_pages_of_this_machine(http: aiohttp.ClientSession, backend: Backend, origin: str) -> None:
     async with http.post(CHAT, data="{}", headers=JSON | {"origin": origin}) as answer:
+        assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, origin)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        *("app://obsidian.md", "tauri://localhost", "http://tauri.localhost", "capacitor://localhost", "file://"),
+        *("vscode-webview://0a1b", "vscode-file://vscode-app", "chrome-extension://abc", "moz-extension://0a-1b"),
+    ],
+)
+async def test_serves_applications_of_this_machine(http: aiohttp.ClientSession, backend: Backend, origin: str) -> None:
+    async with http.post(CHAT, data="{}", headers=JSON | {"origin": origin}) as answer:
+        assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, origin)
+    async with http.options(CHAT, headers={"origin": origin, "access-control-request-method": "POST"}) as answer:
         assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, origin)
 
 
@@ -110,6 +128,7 @@ async def test_flags_allow_hosts_and_origins(backend: Backend, tmp_path: Path) -
                 "api.example:443": "https://app.example",
                 "localhost": "http://localhost",  # the same origin
                 "localhost:1": "http://localhost:2",
+                "localhost:3": "app://obsidian.md",
                 "other.example": "",
             },
         ) == {
@@ -117,6 +136,7 @@ async def test_flags_allow_hosts_and_origins(backend: Backend, tmp_path: Path) -
             ("api.example:443", "https://app.example"): 200,
             ("localhost", "http://localhost"): 200,
             ("localhost:1", "http://localhost:2"): 403,
+            ("localhost:3", "app://obsidian.md"): 403,
             ("other.example", ""): 403,
         }
 
@@ -124,8 +144,12 @@ async def test_flags_allow_hosts_and_origins(backend: Backend, tmp_path: Path) -
 async def test_public_listener_serves_any_host_but_not_any_origin(backend: Backend, tmp_path: Path) -> None:
     listen = Address(host="0.0.0.0", port=0)
     async with Envoy(GatewayOptions(listen=listen, upstream=backend.address), run_dir=tmp_path) as envoy:
-        requests = {"api.example": "https://api.example", "other.example:8080": "https://evil.example"}
-        assert list((await statuses(envoy, requests)).values()) == [200, 403]
+        requests = {
+            "api.example": "https://api.example",
+            "other.example:8080": "https://evil.example",
+            "other.example": "app://obsidian.md",
+        }
+        assert list((await statuses(envoy, requests)).values()) == [200, 403, 403]
 
 
 async def test_public_listener_with_allowed_hosts_refuses_others(backend: Backend, tmp_path: Path) -> None:
