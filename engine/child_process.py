@@ -77,7 +77,12 @@ class _LineFormatter(logging.Formatter):
     """A line for people."""
 
     def __init__(self, log_name: str) -> None:
-        super().__init__(f"%(asctime)s [%(levelname)-9s] %(message)s [{log_name}]")
+        super().__init__(f"%(asctime)s [%(level)-9s] %(message)s [{log_name}]")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
+        """Returns the line, with the level as the front end writes it."""
+        record.level = record.levelname.lower()
+        return super().formatMessage(record)
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 - the library's name
         """Returns the time as the front end writes it."""

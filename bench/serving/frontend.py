@@ -60,7 +60,7 @@ async def serve(checkpoint: Path, step_ms: float, num_front_ends: int, port: int
         find_checkpoint(settings.engine),
         http_port=http_port,
         on_loading=lambda _: None,
-        on_ready=lambda _: None,
+        on_ready=lambda *_: None,
         engine_command=command,
     )
 

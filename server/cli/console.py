@@ -1,16 +1,59 @@
-"""What `glimpse up` prints: progress while the model loads, then what it serves. The caller chooses the stream."""
+"""What `glimpse up` prints: progress while the model loads, above it the log, then what it serves."""
 
-from collections.abc import Iterator
+import os
+import pty
+import sys
+import termios
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from math import ceil
+from threading import Thread
 from typing import Self
 
 import structlog
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from glimpse.engine.protocol import Loading, Ready
 
 _log = structlog.stdlib.get_logger(__name__)
+
+_STDERR = 2
+_LAST_SECONDS = 2.0
+"""Time for the last lines to be shown. Children that have not ended may write more."""
+
+
+@contextmanager
+def shared_console() -> Generator[Console]:
+    """Yields a console on standard error. On a terminal, lines that others write there appear above its progress bar.
+
+    The engine and Envoy write there too, so the file descriptor is replaced, by one that is a terminal for all of them.
+    """
+    if not sys.stderr.isatty():
+        yield Console(stderr=True)
+        return
+    screen = os.dup(_STDERR)
+    lines, substitute = pty.openpty()
+    termios.tcsetwinsize(substitute, termios.tcgetwinsize(screen))
+    os.dup2(substitute, _STDERR)
+    os.close(substitute)
+    console = Console(file=os.fdopen(os.dup(screen), "w"))
+    showing = Thread(target=_show_lines, args=(lines, console), daemon=True)
+    showing.start()
+    try:
+        yield console
+    finally:
+        os.dup2(screen, _STDERR)
+        os.close(screen)
+        showing.join(_LAST_SECONDS)
+
+
+def _show_lines(descriptor: int, console: Console) -> None:
+    """Shows each line until all writers have ended, which Linux reports as an error."""
+    with suppress(OSError), os.fdopen(descriptor, errors="replace") as lines:
+        for line in lines:
+            console.print(Text.from_ansi(line.rstrip("\n")), soft_wrap=True)
 
 
 class LoadingProgress:

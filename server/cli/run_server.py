@@ -5,7 +5,6 @@ import sys
 from collections.abc import Sequence
 
 import uvloop
-from rich.console import Console
 
 from glimpse.engine.checkpoint import is_untrained
 from glimpse.engine.cpu_policy import MAX_FEW_PROCESSORS, use_batch_policy
@@ -14,7 +13,7 @@ from glimpse.engine.protocol import Ready
 from glimpse.interrupts import INTERRUPTED
 from glimpse.native.open_files import OpenFilesError, allow_files
 from glimpse.native.processors import num_processors
-from glimpse.server.cli.console import LoadingProgress, ready_text
+from glimpse.server.cli.console import LoadingProgress, ready_text, shared_console
 from glimpse.server.cli.examples import usage_text
 from glimpse.server.cli.serve import NO_PAGE
 from glimpse.server.cli.usage import UsageError
@@ -57,12 +56,11 @@ def _serve(settings: Settings, http_port: int | None, gateway_flags: Sequence[st
     configure_logging(settings.listen.log_level)
     if num_processors() <= MAX_FEW_PROCESSORS:
         use_batch_policy()  # the gateway too, which is started from here; the engine takes it back
-    console = Console(stderr=True)
     checkpoint = find_checkpoint(settings.engine)
     model = checkpoint.names[0]
     host = local_host(settings.listen.host)
 
-    def on_ready(ready: Ready) -> None:
+    def on_ready(ready: Ready, port: int, http_port: int | None) -> None:
         progress.stop()
         description = ready_text(
             ready,
@@ -75,7 +73,7 @@ def _serve(settings: Settings, http_port: int | None, gateway_flags: Sequence[st
         http_url = None if http_port is None else f"http://{address(host, http_port)}"
         if http_url is not None and NO_PAGE not in gateway_flags:
             parts.append(f"Open {http_url} in a browser, or copy a command:")
-        target = address(host, settings.listen.port)
+        target = address(host, port)
         usage = usage_text(
             model=model,
             http_url=http_url,
@@ -88,7 +86,11 @@ def _serve(settings: Settings, http_port: int | None, gateway_flags: Sequence[st
         )
         announce("\n\n".join([*parts, usage]))
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, LoadingProgress(console) as progress:
+    with (
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        shared_console() as console,
+        LoadingProgress(console) as progress,
+    ):
         return runner.run(
             run(
                 settings,

@@ -35,7 +35,7 @@ def up(
     Parameters
     ----------
     http_port
-        Port of the gateway: REST, SSE, grpc-web and gRPC.
+        Port of the gateway: REST, SSE, grpc-web and gRPC; 0 takes a free one.
     allow_origin
         Origin of web pages that may call, such as https://app.example; "*" allows all. Default: pages of this machine
         and, where --host is a loopback address, applications with a web view and extensions of browsers.

@@ -11,6 +11,9 @@ import structlog
 _GRPC_LOGGER = "grpc._cython.cygrpc"
 """Logs the values of headers that are not UTF-8, which may be secret."""
 
+_QUIET_LOGGERS = ("httpx", "httpx2")
+"""Log each request of a download from the Hugging Face Hub, at level info."""
+
 
 def configure_logging(level: str) -> None:
     """Configures logging for this process. `level` is the least severe level that is written."""
@@ -28,6 +31,8 @@ def configure_logging(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=_renderers()))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for name in _QUIET_LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)
     logging.getLogger(_GRPC_LOGGER).addFilter(_has_no_header_value)
 
 

@@ -27,7 +27,7 @@ async def run(
     http_port: int | None,
     gateway_flags: Sequence[str] = (),
     on_loading: Callable[[Loading], None],
-    on_ready: Callable[[Ready], None],
+    on_ready: Callable[[Ready, int, int | None], None],
     engine_command: Sequence[str] = ENGINE_COMMAND,
 ) -> bool:
     """Serves until SIGTERM or SIGINT, then drains; a second signal stops at once.
@@ -37,10 +37,10 @@ async def run(
     Args:
         settings: the server's.
         checkpoint: what to serve.
-        http_port: the gateway's port; None starts no gateway.
+        http_port: the gateway's port; 0 takes a free one, None starts no gateway.
         gateway_flags: more flags of `glimpse gateway run`.
         on_loading: called with the progress of loading.
-        on_ready: called once requests are served, also through the gateway.
+        on_ready: called with the ports of gRPC and of the gateway once requests are served, also through the gateway.
         engine_command: the engine's program and its arguments.
 
     Raises:
@@ -57,12 +57,12 @@ async def run(
     def begin(ready: Ready) -> None:
         nonlocal has_served
         has_served = True
-        on_ready(ready)
+        on_ready(ready, server.port, http_port)
 
     with signals.catching():
         gateway: GatewayChild | None = None
         if http_port is not None:
-            _check_free(settings.listen.host, http_port, "--http-port")
+            http_port = _free_port(settings.listen.host, http_port, "--http-port")
         server = await _start(settings, checkpoint, on_loading, engine_command, has_gateway=http_port is not None)
         try:
             if isinstance(server, FrontEnds):
@@ -137,8 +137,11 @@ async def _start_gateway(
     )
 
 
-def _check_free(host: str, port: int, flag: str) -> None:
-    """Raises PortError. The gateway's own error would come later and name one of the gateway's flags."""
+def _free_port(host: str, port: int, flag: str) -> int:
+    """Returns the port, or one that is free for 0.
+
+    Raises PortError: the gateway's own error would come later and name one of the gateway's flags.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -146,3 +149,4 @@ def _check_free(host: str, port: int, flag: str) -> None:
             probe.bind((host, port))
         except OSError as error:
             raise PortError(host, port, flag) from error
+        return probe.getsockname()[1]

@@ -23,7 +23,7 @@ async def main() -> None:
         find_checkpoint(settings.engine),
         http_port=http_port,
         on_loading=lambda _: None,
-        on_ready=lambda _: None,
+        on_ready=lambda *_: None,
         engine_command=(sys.executable, *(sys.argv[3:] or ECHO_ENGINE)),
     )
 

@@ -42,5 +42,5 @@ def test_logs_lines_on_a_terminal() -> None:
     screen, terminal = pty.openpty()
     run(terminal)
     os.close(terminal)
-    assert re.match(rb"\d{4}-\d\d-\d\dT\S+Z \[INFO     \] it holds 8 blocks \[engine\]", os.read(screen, 1 << 16))
+    assert re.match(rb"\d{4}-\d\d-\d\dT\S+Z \[info     \] it holds 8 blocks \[engine\]", os.read(screen, 1 << 16))
     os.close(screen)

@@ -50,6 +50,11 @@ class Terminal:
         """Everything that was shown, without colours and movements of the cursor."""
         return _ESCAPES.sub("", self._screen.decode(errors="replace")).replace("\r", "")
 
+    def lines(self) -> list[str]:
+        """The lines of the screen: what was on one before it was erased is not there."""
+        shown = (line.rpartition("\x1b[2K")[2] for line in self._screen.decode(errors="replace").split("\n"))
+        return [_ESCAPES.sub("", line).strip("\r") for line in shown]
+
     def type(self, text: str) -> None:
         """Presses keys; "\\r" is Enter, "\\x03" Ctrl-C, "\\x04" Ctrl-D."""
         os.write(self._keyboard, text.encode())
