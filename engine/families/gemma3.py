@@ -201,6 +201,7 @@ GEMMA3_TEXT = FamilySpec(read_config=_read_text_config, module="gemma3")
 GEMMA3 = FamilySpec(
     read_config=_read_config,
     module="gemma3",
+    slots_in_lines=False,
     read_media=_read_media,
     layout=_layout,
     largest_medium=_largest_medium,

@@ -137,6 +137,7 @@ IDEFICS3 = FamilySpec(
     read_config=partial(_read_config, videos=False),
     module="idefics3",
     fallback_template=_TEMPLATE,
+    slots_in_lines=False,
     read_media=read_images,
     layout=_layout,
     largest_medium=_largest_medium,

@@ -83,7 +83,6 @@ def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
 INTERNVL_CHAT = FamilySpec(
     read_config=_read_config,
     module="internvl",
-    writes_placeholders=True,
     read_media=_read_media,
     layout=layout,
     largest_medium=largest_medium,

@@ -179,7 +179,6 @@ def _encoder(config: ModelConfig) -> ResampledVisionConfig:
 MINICPMV = FamilySpec(
     read_config=_read_config,
     module="minicpmv",
-    writes_placeholders=True,
     read_media=_read_media,
     layout=_layout,
     largest_medium=_largest_medium,

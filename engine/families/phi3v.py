@@ -127,8 +127,8 @@ def _encoder(config: ModelConfig) -> HdVisionConfig:
 PHI3V = FamilySpec(
     read_config=_read_config,
     module="phi3v",
-    writes_placeholders=True,
-    numbered_tags="<|image_{}|>",
+    slot_texts={MediaKind.IMAGE: "<|image_{}|>"},
+    numbered_tags=True,
     read_media=_read_media,
     layout=_layout,
     largest_medium=_largest_medium,

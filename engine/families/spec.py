@@ -93,12 +93,14 @@ class FamilySpec:
     """Chat template for checkpoints without one."""
     video_template: str | None = None
     """Chat template of conversations with videos, for checkpoints whose own one shows none."""
-    writes_placeholders: bool = False
-    """Chat templates take the content of a message as one text. Placeholders of media are written into it, each part on
-    a line of its own, unless the template reads parts only."""
-    numbered_tags: str | None = None
-    """Spelling of tags that stand for images in prompts, such as "<|image_{}|>" with {} for the number from 1. A tag is
-    no token; the texts between media are encoded each by itself, after the tokens that start each text."""
+    slot_texts: Mapping[MediaKind, str] = field(default_factory=dict[MediaKind, str])
+    """What stands for a medium in raw prompts, and in messages whose content a chat template takes as one text, where
+    it is more than the placeholder. {} stands for the medium's number among those of its kind, from 1."""
+    slots_in_lines: bool = True
+    """Such a text has each part of a message on a line of its own. Otherwise nothing separates the parts."""
+    numbered_tags: bool = False
+    """The slot text of images is no token. The texts between images are encoded each by itself, after the tokens that
+    start each text."""
     tool_template: str | None = None
     """Chat template of conversations with tools, for checkpoints whose own one ignores them."""
     read_media: Callable[[Path, ModelConfig], MediaProcessing] = _reads_no_media

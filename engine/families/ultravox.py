@@ -133,7 +133,6 @@ ULTRAVOX = FamilySpec(
         "audio_model_id": CompanionSpec(document="audio_config", prefix="audio_tower."),
     },
     module="ultravox",
-    writes_placeholders=True,
     read_media=_read_media,
     layout=_layout,
     largest_medium=_largest_medium,

@@ -21,7 +21,8 @@ from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core
 from glimpse.engine.text.grammar_check import GrammarChecker, GrammarError
 from glimpse.engine.text.media_inputs import MediaLayouts, media_inputs
-from glimpse.engine.text.prompt import PlaceholderError, Prompt, PromptBuilder
+from glimpse.engine.text.prompt import Prompt, PromptBuilder
+from glimpse.engine.text.slots import PlaceholderError
 from glimpse.engine.text.template import TemplateError
 from glimpse.media.inputs import EmbeddingInput, MediaDefaults
 from glimpse.media.kind import MediaKind

@@ -14,7 +14,7 @@ from glimpse.engine.families.token_layout import TokenLayout
 from glimpse.engine.model_config.model import ModelConfig
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot, TemplateOptions, ToolDefinition, num_characters
 from glimpse.engine.text.edge_texts import with_edge_texts
-from glimpse.engine.text.numbered_tags import NumberedTags
+from glimpse.engine.text.slots import SlotWriter, make_slots
 from glimpse.engine.text.special_token_escaping import SpecialTokenEscaper, SpecialTokenPatterns
 from glimpse.engine.text.template import (
     ChatTemplate,
@@ -47,18 +47,6 @@ class Prompt:
     """Index of the first token of each medium's layout, in the order of the media."""
 
 
-class PlaceholderError(TemplateError):
-    """A prompt that does not have one placeholder for each medium."""
-
-    def __init__(self, kind: MediaKind, *, num_media: int, num_placeholders: int, missing: int | None) -> None:
-        message = f"expected one placeholder for each {kind} input, got {num_placeholders} for {num_media}"
-        if num_placeholders < num_media:
-            message += "; many chat templates show media only in user messages"
-        super().__init__(message)
-        self.missing = missing
-        """Index of a medium that has no placeholder; None if it is not known which one has none."""
-
-
 class PromptBuilder:
     """Builds prompts for one checkpoint."""
 
@@ -71,8 +59,9 @@ class PromptBuilder:
         tool_template: ChatTemplate | None = None,
         placeholder_ids: Mapping[MediaKind, int],
         run_ids: Mapping[MediaKind, int] | None = None,
-        writes_placeholders: bool = False,
-        numbered_tags: str | None = None,
+        slot_texts: Mapping[MediaKind, str] | None = None,
+        slots_in_lines: bool = True,
+        numbered_tags: bool = False,
     ) -> None:
         """
         Args:
@@ -82,7 +71,8 @@ class PromptBuilder:
             tool_template: Template of conversations with tools or tool calls, if it is another one.
             placeholder_ids: The token that stands for each kind of media that the model supports in a rendered prompt.
             run_ids: The token of the runs in each kind's layouts. Default: the same.
-            writes_placeholders: As in `FamilySpec`.
+            slot_texts: As in `FamilySpec`.
+            slots_in_lines: As in `FamilySpec`.
             numbered_tags: As in `FamilySpec`.
         """
         self.tokenizer = tokenizer
@@ -92,12 +82,10 @@ class PromptBuilder:
         self._placeholder_ids = placeholder_ids
         self._run_ids = run_ids or placeholder_ids
         self._placeholders = {kind: tokenizer.token_text(token_id) for kind, token_id in placeholder_ids.items()}
-        self._slot_texts = self._placeholders if writes_placeholders else None
-        self._tags = (
-            NumberedTags.spelled(numbered_tags, self._placeholders[MediaKind.IMAGE])
-            if numbered_tags is not None
-            else None
+        self._slots = make_slots(
+            self._placeholders, slot_texts or {}, in_lines=slots_in_lines, numbered_tags=numbered_tags
         )
+        self._tags = self._slots.tags
         tag_starts = () if self._tags is None else (self._tags.start,)
         self._patterns = SpecialTokenPatterns((*tokenizer.added_texts, *tag_starts))
 
@@ -141,7 +129,7 @@ class PromptBuilder:
         """
         template = self._template_for(messages, options.tools)
         _check_template_supports(template, messages, options.tools)
-        escaper = self._patterns.new_escaper()
+        escaper, slots = self._patterns.new_escaper(), SlotWriter(self._slots)
         try:
             values = [
                 message_value(
@@ -149,7 +137,7 @@ class PromptBuilder:
                     _role(message, template),
                     escaper,
                     as_parts=template.needs_parts,
-                    slot_texts=self._slot_texts,
+                    slots=slots if self._slots.are_written(message, template) else None,
                 )
                 for message in messages
             ]
@@ -171,7 +159,8 @@ class PromptBuilder:
         rendered = self._with_edge_texts(rendered, media)
         self._check_length(rendered, max_tokens)
         # As transformers' processors, which models with media have, but not its tokenizers alone.
-        return self._expand(self._encode(rendered, escaper, with_prefix=bool(self._placeholder_ids)), media)
+        token_ids = self._encode(rendered, escaper, with_prefix=bool(self._placeholder_ids))
+        return self._expand(token_ids, media, is_chat=True)
 
     def check_size(self, messages: Sequence[ChatMessage], options: TemplateOptions, *, max_tokens: int) -> None:
         """Refuses conversations that are certainly too long by the size of their texts alone.
@@ -227,9 +216,11 @@ class PromptBuilder:
         """
         return self._expand(token_ids, media, edges=True)
 
-    def _expand(self, token_ids: Sequence[int], media: Sequence[TokenLayout], *, edges: bool = False) -> Prompt:
+    def _expand(
+        self, token_ids: Sequence[int], media: Sequence[TokenLayout], *, edges: bool = False, is_chat: bool = False
+    ) -> Prompt:
         waiting = self._indices_by_placeholder(media)
-        self._check_placeholders(token_ids, waiting)
+        self._check_placeholders(token_ids, waiting, is_chat=is_chat)
         expanded: list[int] = []
         starts = [-1] * len(media)
         end = 0  # of what is expanded in `token_ids`
@@ -250,12 +241,20 @@ class PromptBuilder:
         if max_tokens is not None and self.tokenizer.exceeds(text, max_tokens):
             raise _too_long(max_tokens)
 
-    def _check_placeholders(self, token_ids: Sequence[int], waiting: Mapping[int, Sequence[int]]) -> None:
+    def _check_placeholders(
+        self, token_ids: Sequence[int], waiting: Mapping[int, Sequence[int]], *, is_chat: bool
+    ) -> None:
         for kind, placeholder_id in self._placeholder_ids.items():
             indices, num_placeholders = waiting[placeholder_id], token_ids.count(placeholder_id)
             if num_placeholders != len(indices):
                 missing = indices[0] if indices and not num_placeholders else None
-                raise PlaceholderError(kind, num_media=len(indices), num_placeholders=num_placeholders, missing=missing)
+                raise self._slots.error(
+                    kind,
+                    num_media=len(indices),
+                    num_placeholders=num_placeholders,
+                    missing=missing,
+                    is_chat=is_chat,
+                )
 
     def _indices_by_placeholder(self, media: Sequence[TokenLayout]) -> dict[int, list[int]]:
         """Returns placeholder id → indices of the media it stands for."""
@@ -380,6 +379,7 @@ def load_prompt_builder(
     Raises:
         CheckpointError: the tokenizer or the chat template is missing or cannot be read.
     """
+    family = family_of(model)
     tokenizer = load_tokenizer(path, markers=model.placeholder_texts.values())
     run_ids = {MediaKind(kind): token_id for kind, token_id in model.placeholder_ids.items()}
     markers = {MediaKind(kind): tokenizer.added_id(text) for kind, text in model.placeholder_texts.items()}
@@ -392,6 +392,7 @@ def load_prompt_builder(
         ),
         placeholder_ids=run_ids | markers,
         run_ids=run_ids,
-        writes_placeholders=family_of(model).writes_placeholders,
-        numbered_tags=family_of(model).numbered_tags,
+        slot_texts=family.slot_texts,
+        slots_in_lines=family.slots_in_lines,
+        numbered_tags=family.numbered_tags,
     )

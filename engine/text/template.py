@@ -7,6 +7,7 @@ The only module that uses jinja2.
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -45,11 +46,17 @@ class ChatTemplate:
             raise CheckpointError(f"line {error.lineno} of the chat template is invalid: {error.message}") from error
         self.source = source
         self._special_tokens = dict(special_tokens)
+        self._shown: dict[tuple[str, str], bool] = {}
         self.supports_developer_role = "developer" in source
         self.supports_tools = "tools" in source
         self.reads_system_tools = re.search(r"message(\.|\[['\"])tools\b", source) is not None
         """Tools are a member of the system message, as JSON text: Phi-4-mini's convention."""
         self.supports_tool_calls = "tool_calls" in source
+
+    @cached_property
+    def reads_text(self) -> bool:
+        """The content of messages may be a text."""
+        return _PROBE in self._tried(_PROBE)
 
     @cached_property
     def needs_parts(self) -> bool:
@@ -58,15 +65,22 @@ class ChatTemplate:
         Templates that only iterate over parts, as those of SmolVLM and LLaVA do, silently leave out the characters of a
         string. So both are tried.
         """
-        return _PROBE not in self._rendered_content(_PROBE) and _PROBE in self._rendered_content(
-            [{"type": "text", "text": _PROBE}]
-        )
+        return not self.reads_text and _PROBE in self._tried([_PROBE_PART])
 
-    def _rendered_content(self, content: str | list[dict[str, str]]) -> str:
-        try:
-            return self.render([{"role": "user", "content": content}], add_generation_prompt=False)
-        except TemplateError:
-            return ""
+    def shows(self, slot: Mapping[str, str], placeholder: str) -> bool:
+        """Returns whether the template renders this placeholder for a part of media in the content of a message."""
+        tried = (slot["type"], placeholder)
+        if tried not in self._shown:
+            self._shown[tried] = placeholder in self._tried([dict(slot), _PROBE_PART])
+        return self._shown[tried]
+
+    def _tried(self, content: str | list[dict[str, str]]) -> str:
+        """Returns what the template renders of a user's message, which it may accept only after a system message."""
+        user = {"role": "user", "content": content}
+        for messages in ([user], [{**user, "role": "system"}, user]):
+            with suppress(TemplateError):
+                return self.render(messages, add_generation_prompt=False)
+        return ""
 
     def render(
         self,
@@ -105,6 +119,7 @@ class ChatTemplate:
 
 
 _PROBE = "probe"
+_PROBE_PART = {"type": "text", "text": _PROBE}
 
 
 def load_chat_template(path: Path, architecture: str, override: str | None) -> ChatTemplate:

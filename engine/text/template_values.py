@@ -8,13 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot, ToolCall, ToolDefinition
+from glimpse.engine.text.slots import SLOT_PARTS, SlotWriter
 from glimpse.engine.text.special_token_escaping import SpecialTokenEscaper
-from glimpse.media.kind import MediaKind
 
 Content: TypeAlias = str | list[dict[str, str]]
-
-# Qwen2-Audio's published template recognizes audio by the `audio_url` member.
-_SLOTS = {kind: {"type": kind.value} for kind in MediaKind} | {MediaKind.AUDIO: {"type": "audio", "audio_url": ""}}
 
 
 def message_value(
@@ -23,7 +20,7 @@ def message_value(
     escaper: SpecialTokenEscaper,
     *,
     as_parts: bool = False,
-    slot_texts: Mapping[MediaKind, str] | None = None,
+    slots: SlotWriter | None = None,
 ) -> dict[str, Any]:
     """Converts a message.
 
@@ -32,9 +29,10 @@ def message_value(
         role: the name that the template uses for its role.
         escaper: the conversation's.
         as_parts: the template reads contents as lists of parts only.
-        slot_texts: the template reads contents as texts only, in which these stand for media, by kind.
+        slots: writes the message's media into one text. Default: they are parts.
     """
-    value: dict[str, Any] = {"role": role, "content": _content(message, escaper, as_parts, slot_texts)}
+    content = slots.text(message, escaper) if slots else _content(message, escaper, as_parts)
+    value: dict[str, Any] = {"role": role, "content": content}
     if message.name is not None:
         value["name"] = escaper.escape(message.name)
     if message.reasoning is not None:
@@ -46,16 +44,9 @@ def message_value(
     return value
 
 
-def _content(
-    message: ChatMessage, escaper: SpecialTokenEscaper, as_parts: bool, slot_texts: Mapping[MediaKind, str] | None
-) -> Content | None:
+def _content(message: ChatMessage, escaper: SpecialTokenEscaper, as_parts: bool) -> Content:
     content = _content_parts(message.content, escaper)
-    kinds = {part.kind for part in message.content if isinstance(part, MediaSlot)}
-    if kinds and not as_parts and slot_texts and kinds <= set(slot_texts):
-        return "\n".join(
-            slot_texts[part.kind] if isinstance(part, MediaSlot) else escaper.escape(part) for part in message.content
-        )
-    return content if as_parts or kinds else _joined(content)
+    return content if as_parts or any(isinstance(part, MediaSlot) for part in message.content) else _joined(content)
 
 
 def tool_value(tool: ToolDefinition, escaper: SpecialTokenEscaper) -> dict[str, Any]:
@@ -107,7 +98,7 @@ def _call_value(call: ToolCall, escaper: SpecialTokenEscaper) -> dict[str, Any]:
 def _content_parts(content: Sequence[str | MediaSlot], escaper: SpecialTokenEscaper) -> list[dict[str, str]]:
     """Returns at least one part, because templates look at the first."""
     return [
-        _SLOTS[part.kind] if isinstance(part, MediaSlot) else {"type": "text", "text": escaper.escape(part)}
+        SLOT_PARTS[part.kind] if isinstance(part, MediaSlot) else {"type": "text", "text": escaper.escape(part)}
         for part in content or ("",)
     ]
 

@@ -16,7 +16,8 @@ from glimpse.engine.plan import Embeddings
 from glimpse.engine.protocol import MediaInput
 from glimpse.engine.text.conversation import num_characters
 from glimpse.engine.text.media_inputs import MediaLayouts, media_inputs
-from glimpse.engine.text.prompt import PlaceholderError, Prompt, PromptBuilder, TemplateError
+from glimpse.engine.text.prompt import Prompt, PromptBuilder, TemplateError
+from glimpse.engine.text.slots import PlaceholderError
 from glimpse.media.cache.request_media import MediaUsage, RequestMedia
 from glimpse.media.embeddings.embeddings import EmbeddingError
 from glimpse.media.embeddings.loader import EmbeddingLoader

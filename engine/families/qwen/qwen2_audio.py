@@ -89,6 +89,7 @@ QWEN2_AUDIO = FamilySpec(
     read_config=_read_config,
     module="qwen2_audio",
     fallback_template=QWEN2_AUDIO_TEMPLATE,
+    slot_texts={MediaKind.AUDIO: "Audio {}: <|audio_bos|><|AUDIO|><|audio_eos|>"},
     read_media=_read_media,
     layout=_layout,
     largest_medium=_largest_medium,

@@ -26,6 +26,9 @@ DEFAULT_SECONDS_PER_FRAME = 0.5
 MAX_SECONDS_PER_FRAME = 3600.0
 """Requests may set any frame rate; a larger interval would make positions indistinguishable."""
 
+SLOT_TEXTS: Mapping[MediaKind, str] = {
+    kind: f"<|vision_start|><|{kind}_pad|><|vision_end|>" for kind in (MediaKind.IMAGE, MediaKind.VIDEO)
+}
 _QWEN2_DEFAULTS: Mapping[str, Any] = {"depth": 32, "embed_dim": 1280, "num_heads": 16, "mlp_ratio": 4}
 _QWEN2_5_DEFAULTS: Mapping[str, Any] = {"depth": 32, "num_heads": 16, "intermediate_size": 3420}
 """Defaults for fields of `vision_config` that checkpoints leave out if transformers 4 saved them, such as the published
@@ -136,6 +139,8 @@ QWEN2_VL = FamilySpec(
     module="qwen2_vl",
     fallback_template=QWEN2_VL_TEMPLATE,
     tool_template=QWEN2_VL_TOOL_TEMPLATE,
+    slot_texts=SLOT_TEXTS,
+    slots_in_lines=False,
     read_media=read_media,
     layout=layout,
     largest_medium=largest_medium,
@@ -146,6 +151,8 @@ QWEN2_5_VL = FamilySpec(
     module="qwen2_vl",
     fallback_template=QWEN2_VL_TEMPLATE,
     tool_template=QWEN2_VL_TOOL_TEMPLATE,
+    slot_texts=SLOT_TEXTS,
+    slots_in_lines=False,
     read_media=read_media,
     layout=layout,
     largest_medium=largest_medium,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.families.qwen.qwen2_vl import DEFAULT_SECONDS_PER_FRAME, MAX_SECONDS_PER_FRAME
+from glimpse.engine.families.qwen.qwen2_vl import DEFAULT_SECONDS_PER_FRAME, MAX_SECONDS_PER_FRAME, SLOT_TEXTS
 from glimpse.engine.families.reading.chatml import QWEN3_VL_TEMPLATE
 from glimpse.engine.families.reading.fields import require, rope_of, text_config
 from glimpse.engine.families.spec import FamilyConfig, FamilySpec, LargestMedium
@@ -177,6 +177,8 @@ QWEN3_VL = FamilySpec(
     read_config=_read_config,
     module="qwen3_vl",
     fallback_template=QWEN3_VL_TEMPLATE,
+    slot_texts=SLOT_TEXTS,
+    slots_in_lines=False,
     read_media=read_media,
     layout=layout,
     largest_medium=largest_medium,

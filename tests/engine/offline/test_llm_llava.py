@@ -59,6 +59,17 @@ def test_answers_images_of_odd_sizes_like_the_reference(llm: LLM, checkpoint: Pa
     assert output.prompt_token_ids.count(IMAGE_TOKEN_ID) == 32
 
 
+def test_answers_with_a_chat_template_that_reads_texts(llm: LLM, checkpoint: Path, tmp_path: Path) -> None:
+    template = "{% for message in messages %}{{ 'USER: ' + message['content'] + '\\n' }}{% endfor %}{{ 'ASSISTANT:' }}"
+    (tmp_path / "template.jinja").write_text(template)
+    array = pixels(3, 50, 50)
+    own = load(checkpoint, chat_template=str(tmp_path / "template.jinja"))
+    (chat,) = own.chat(user(image(array), text("the an")), GREEDY)
+    prompt = {"prompt": "USER: <image>\nthe an\nASSISTANT:", "multi_modal_data": {"image": array}}
+    (plain,) = llm.generate(prompt, GREEDY)
+    assert (chat.prompt_token_ids, chat.outputs) == (plain.prompt_token_ids, plain.outputs)
+
+
 def test_finds_an_image_in_the_prefix_cache(llm: LLM) -> None:
     messages = user(image(pixels(3, 50, 50)), text("the thing in an " * 6))
     first, again = (llm.chat(messages, GREEDY)[0] for _ in range(2))

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from glimpse.engine.families.token_layout import TokenLayout
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot
-from glimpse.engine.text.prompt import PlaceholderError, Prompt, PromptBuilder
+from glimpse.engine.text.prompt import Prompt, PromptBuilder
+from glimpse.engine.text.slots import PlaceholderError
 from glimpse.engine.text.template import ChatTemplate
 from glimpse.engine.text.tokenizer import Tokenizer, load_tokenizer
 from glimpse.media.kind import MediaKind

@@ -11,7 +11,8 @@ from glimpse.engine.families.reading.chatml import QWEN2_VL_TEMPLATE
 from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.families.token_layout import TokenLayout, one_run
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot, TemplateOptions
-from glimpse.engine.text.prompt import PlaceholderError, PromptBuilder, load_prompt_builder
+from glimpse.engine.text.prompt import PromptBuilder, load_prompt_builder
+from glimpse.engine.text.slots import PlaceholderError
 from glimpse.engine.text.template import ChatTemplate, TemplateError
 from glimpse.engine.text.tokenizer import Tokenizer
 from glimpse.media.kind import MediaKind
