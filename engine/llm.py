@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, Unpack, get_args
 
@@ -28,10 +28,11 @@ from glimpse.engine.offline.run import (
     run_batch,
     run_embeddings,
 )
+from glimpse.engine.offline.sampling_inputs import SamplingParams, StructuredOutputsParams
 from glimpse.engine.offline.scoring import best_first, parse_pairs, parse_query, score_outputs
 from glimpse.engine.offline.tool_inputs import parse_chat_options
 from glimpse.engine.pooling_params import PoolingParams
-from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
+from glimpse.engine.sampling_params import Grammar, GrammarKind
 from glimpse.engine.text.media_inputs import MediaLayouts
 from glimpse.engine.text.prompt import ToolTemplate, load_prompt_builder
 from glimpse.engine.text.relevance import NO_ANSWER_TOKENS, find_answer_tokens
@@ -48,6 +49,7 @@ __all__ = [
     "RerankOutput",
     "SamplingParams",
     "ScoreOutput",
+    "StructuredOutputsParams",
 ]
 
 
@@ -142,11 +144,12 @@ class LLM:
             media=OfflineMedia(path, engine.model, rules),
             max_media=max_media,
             accepts_embeddings=enable_mm_embeds,
+            vocab_size=engine.model.text.vocab_size,
         )
 
     def get_default_sampling_params(self) -> SamplingParams:
         """Returns the sampling parameters of prompts without their own, as `generation_config` says."""
-        return self._sampling
+        return replace(self._sampling)
 
     def generate(
         self,

@@ -10,6 +10,7 @@ _EXPECTED: Mapping[str, str] = {
     "bool_type": "true or false",
     "byte_size": "a size such as 512MiB",
     "byte_size_unit": "a size such as 512MiB",
+    "dict_type": "a dict",
     "float_parsing": "a number",
     "float_type": "a number",
     "greater_than": "more than {gt:g}",
@@ -23,6 +24,11 @@ _EXPECTED: Mapping[str, str] = {
     "model_type": "a JSON object",
     "path_not_directory": "a folder that exists",
     "path_not_file": "a file that exists",
+    "string_too_long": "at most {max_length} characters",
+    "string_too_short": "at least {min_length} character",
+    "string_type": "a string",
+    "too_long": "at most {max_length} elements",
+    "tuple_type": "a list",
 }
 """By Pydantic's type of error, where its own message is less clear."""
 

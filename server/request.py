@@ -97,8 +97,6 @@ class GenerationRequest:
     """Of the first completion of each prompt. If it has a seed, completion i has the seed plus i."""
     num_completions: int
     """For each prompt."""
-    skip_special_tokens: bool
-    """Special tokens are left out of the text."""
     constraint: Constraint | None
     tools: Tools | None
     """Tools that completions may call, at least one; None: completions are not searched for tool calls."""

@@ -1,12 +1,13 @@
 """The sampling parameters that a checkpoint's `generation_config.json` recommends."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.model_config.model import read_json
+from glimpse.engine.sampling_checks import SamplingValueError, check_values
 
 _FILE = "generation_config.json"
 _OFF = ("none", "vllm")
@@ -25,31 +26,11 @@ class SamplingDefaults:
     """Of conversations."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Field:
-    """A field of the file."""
-
-    name: str
-    """In `SamplingDefaults`."""
-    expected: str
-    is_valid: Callable[[float], bool]
-    """Written so that NaN fails."""
-    is_integer: bool = False
-
-
-_FIELDS: Mapping[str, _Field] = {
-    "temperature": _Field(name="temperature", expected="a number from 0 to 2", is_valid=lambda x: 0 <= x <= 2),
-    "top_p": _Field(name="top_p", expected="a number above 0, up to 1", is_valid=lambda x: 0 < x <= 1),
-    "top_k": _Field(name="top_k", expected="an integer, at least 0", is_valid=lambda x: x >= 0, is_integer=True),
-    "min_p": _Field(name="min_p", expected="a number from 0 to 1", is_valid=lambda x: 0 <= x <= 1),
-    "repetition_penalty": _Field(
-        name="repetition_penalty", expected="a number from 0.01 to 100", is_valid=lambda x: 0.01 <= x <= 100
-    ),
-    "max_new_tokens": _Field(
-        name="max_tokens", expected="an integer, at least 1", is_valid=lambda x: x >= 1, is_integer=True
-    ),
-}
-"""By their names in the file. Other fields are not about sampling, or belong to methods other than sampling."""
+_NAMES: Mapping[str, str] = {
+    name: name for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+} | {"max_new_tokens": "max_tokens"}
+"""Names in `SamplingDefaults`, by those in the file, whose other fields are not about sampling, or belong to methods
+other than sampling."""
 
 
 def read_sampling_defaults(choice: str, checkpoint: Path) -> SamplingDefaults:
@@ -75,14 +56,13 @@ def read_sampling_defaults(choice: str, checkpoint: Path) -> SamplingDefaults:
 
 def _parse(document: Mapping[str, Any]) -> SamplingDefaults:
     values: dict[str, Any] = {}
-    for name, field in _FIELDS.items():
-        value = document.get(name)
-        if value is None:
+    for name, ours in _NAMES.items():
+        if (value := document.get(name)) is None:
             continue
-        types = int if field.is_integer else int | float
-        if isinstance(value, bool) or not isinstance(value, types) or not field.is_valid(value):
-            raise CheckpointError(f"{_FILE}: '{name}': expected {field.expected}, got {value!r}")
-        values[field.name] = value
+        try:
+            values |= check_values({ours: value})
+        except SamplingValueError as error:
+            raise CheckpointError(f"{_FILE}: '{name}': {error.message}") from error
     if document.get("do_sample") is False:
         values["temperature"] = 0.0  # transformers then takes the most likely token, whatever the other fields say
     return SamplingDefaults(**values)

@@ -10,7 +10,6 @@ from glimpse.engine.offline.fields import InputError, known_fields
 from glimpse.engine.offline.media.media_defaults import apply_kwargs
 from glimpse.engine.offline.media.media_inputs import parse_media, parse_part
 from glimpse.engine.offline.tool_inputs import parse_tool_calls
-from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot, TemplateOptions
 from glimpse.media.inputs import MediumInput
 
@@ -95,34 +94,6 @@ def parse_conversation(messages: object, field: str, options: TemplateOptions) -
         _parse_message(message, f"{messages_field}[{index}]", media) for index, message in enumerate(messages)
     )
     return OfflineRequest(prompt=Messages(parsed, options), media=tuple(media), field=messages_field)
-
-
-def check_sampling(sampling: SamplingParams, field: str) -> None:
-    """Checks the ranges that the engine relies on.
-
-    Raises:
-        InputError: a parameter is out of range.
-    """
-    allowed = {  # written so that NaN fails
-        "n": (1 <= sampling.n <= 128, "1 to 128"),
-        "max_tokens": (sampling.max_tokens >= 1, "at least 1"),
-        "temperature": (0 <= sampling.temperature <= 100, "0 to 100"),
-        "top_p": (0 < sampling.top_p <= 1, "more than 0, at most 1"),
-        "top_k": (sampling.top_k >= 0, "at least 0"),
-        "min_p": (0 <= sampling.min_p <= 1, "0 to 1"),
-        "frequency_penalty": (-2 <= sampling.frequency_penalty <= 2, "-2 to 2"),
-        "presence_penalty": (-2 <= sampling.presence_penalty <= 2, "-2 to 2"),
-        "repetition_penalty": (0 < sampling.repetition_penalty <= 100, "more than 0, at most 100"),
-        "logit_bias": (all(-100 <= bias <= 100 for bias in sampling.logit_bias.values()), "values from -100 to 100"),
-        "stop": (all(sampling.stop), "texts that are not empty"),
-        "bad_words": (all(sampling.bad_words), "texts that are not empty"),
-        "min_tokens": (0 <= sampling.min_tokens <= sampling.max_tokens, f"0 to max_tokens ({sampling.max_tokens})"),
-        "logprobs": (sampling.logprobs is None or 0 <= sampling.logprobs <= 20, "0 to 20"),
-        "prompt_logprobs": (sampling.prompt_logprobs is None or 0 <= sampling.prompt_logprobs <= 20, "0 to 20"),
-    }
-    for name, (is_within, expected) in allowed.items():
-        if not is_within:
-            raise InputError(f"{field}.{name}", f"expected {expected}, got {getattr(sampling, name)!r}")
 
 
 def _parse_message(message: object, field: str, media: list[MediumInput]) -> ChatMessage:

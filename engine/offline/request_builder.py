@@ -14,7 +14,8 @@ from glimpse.engine.families.token_layout import TokenLayout
 from glimpse.engine.offline.fields import InputError, known_fields
 from glimpse.engine.offline.media.media_defaults import apply_defaults
 from glimpse.engine.offline.media.media_loading import OfflineMedia
-from glimpse.engine.offline.prompt_inputs import Messages, OfflineRequest, TokenIds, check_sampling
+from glimpse.engine.offline.prompt_inputs import Messages, OfflineRequest, TokenIds
+from glimpse.engine.offline.sampling_inputs import own_values, parse_sampling
 from glimpse.engine.pooling_params import PoolingParams
 from glimpse.engine.protocol import Embed, Generate, MediaInput, Sibling
 from glimpse.engine.sampling_params import SamplingParams
@@ -41,6 +42,7 @@ class RequestBuilder:
         media: OfflineMedia,
         max_media: Mapping[MediaKind, int],
         accepts_embeddings: bool,
+        vocab_size: int,
     ) -> None:
         """`max_media` are the most media of each kind in a prompt; kinds that are missing have no limit."""
         self._core = core
@@ -50,6 +52,7 @@ class RequestBuilder:
         self._media = media
         self._max_media = max_media
         self._accepts_embeddings = accepts_embeddings
+        self._vocab_size = vocab_size
         self._request_ids = (str(number) for number in itertools.count())
 
     def generates(
@@ -63,6 +66,8 @@ class RequestBuilder:
         """
         samplings = _one_for_each(sampling_params, len(requests))
         self._check_grammars(samplings)
+        for sampling in samplings:
+            self._check_token_ids(sampling)
         return [
             self._generate(request, media, self._spelled(sampling))
             for (request, media), sampling in zip(self._with_media(requests), samplings, strict=True)
@@ -94,8 +99,18 @@ class RequestBuilder:
         return [(request, list(itertools.islice(media, len(request.media)))) for request in requests]
 
     def _spelled(self, sampling: SamplingParams) -> SamplingParams:
+        """Returns the engine's parameters."""
         words = self._prompts.tokenizer.spell_words(sampling.bad_words)
-        return replace(sampling, bad_word_token_ids=words) if words else sampling
+        values = own_values(sampling)
+        values["bad_word_token_ids"] = words
+        return SamplingParams(**values)
+
+    def _check_token_ids(self, sampling: SamplingParams) -> None:
+        for name in ("allowed_token_ids", "stop_token_ids", "logit_bias"):
+            for token_id in getattr(sampling, name):
+                if not 0 <= token_id < self._vocab_size:
+                    message = f"expected token ids from 0 to {self._vocab_size - 1}, got {token_id}"
+                    raise InputError(f"sampling_params.{name}", message)
 
     def _check_grammars(self, samplings: Sequence[SamplingParams]) -> None:
         for grammar in {sampling.grammar for sampling in samplings if sampling.grammar is not None}:
@@ -170,16 +185,13 @@ def fill_defaults(request: OfflineRequest, defaults: MediaDefaults) -> OfflineRe
 def _one_for_each(
     sampling_params: SamplingParams | Sequence[SamplingParams], num_requests: int
 ) -> Sequence[SamplingParams]:
-    if isinstance(sampling_params, SamplingParams):
-        check_sampling(sampling_params, "sampling_params")
-        return [sampling_params] * num_requests
-    for index, sampling in enumerate(sampling_params):
-        check_sampling(sampling, f"sampling_params[{index}]")
+    if not isinstance(sampling_params, list | tuple):
+        return [parse_sampling(sampling_params, "sampling_params")] * num_requests
     if len(sampling_params) != num_requests:
         raise InputError(
             "sampling_params", f"expected one for each of {num_requests} prompts, got {len(sampling_params)}"
         )
-    return sampling_params
+    return [parse_sampling(each, f"sampling_params[{index}]") for index, each in enumerate(sampling_params)]
 
 
 def _build_prompt(

@@ -127,6 +127,7 @@ def _begin(request: Generate, tokenizer: Tokenizer) -> _InProgress:
         stop=request.sampling.stop,
         include_stop=request.sampling.include_stop_str_in_output,
         logprobs=request.sampling.logprobs,
+        hidden_ids=None if request.sampling.skip_special_tokens else (),
     )
     return _InProgress(request=request, tokenizer=tokenizer, processor=processor)
 

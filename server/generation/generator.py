@@ -208,7 +208,7 @@ class CompletionGenerator:
         self, request: GenerationRequest, constraints: OutputConstraints, reasoning: ReasoningTags | None
     ) -> CompletionParser:
         hidden = frozenset[int]()
-        if request.skip_special_tokens:
+        if request.sampling.skip_special_tokens:
             visible = frozenset(token_id for _, token_id in reasoning.special_ids) if reasoning else frozenset[int]()
             hidden = self._tokenizer.special_ids - constraints.visible_special_ids - visible
         processor = OutputProcessor(

@@ -33,7 +33,7 @@ from glimpse.server.request import (
 )
 from glimpse.server.rpc.context import cache_namespace
 from glimpse.server.rpc.errors import InvalidRequest
-from glimpse.v1 import chat_pb2, generation_pb2
+from glimpse.v1 import chat_pb2
 
 NO_REASONING = ReasoningSupport()
 _FORMATS_WITH_TOOLS = (GrammarKind.JSON_OBJECT, GrammarKind.JSON_SCHEMA)
@@ -79,7 +79,6 @@ def parse_chat(
                 defaults=defaults,
             ),
             num_completions=num_completions(request.generation),
-            skip_special_tokens=skips_special_tokens(request.generation),
             constraint=_parse_constraint(request, tools if may_call else None),
             tools=tools if may_call else None,
             priority=request.priority,
@@ -116,11 +115,6 @@ def check_stream_options(request: Message, *, streaming: bool) -> None:
     """Raises InvalidRequest if a request that does not stream has options for streams."""
     if request.HasField("stream_options") and not streaming:
         raise InvalidRequest("stream_options", "only allowed if the response is a stream")
-
-
-def skips_special_tokens(options: generation_pb2.GenerationOptions) -> bool:
-    """Returns whether special tokens are left out of the text."""
-    return options.skip_special_tokens if options.HasField("skip_special_tokens") else True
 
 
 def _parse_constraint(request: chat_pb2.CreateChatCompletionRequest, tools: Tools | None) -> Constraint | None:

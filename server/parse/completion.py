@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from glimpse.engine.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.sampling_params import SamplingParams
-from glimpse.server.parse.chat import check_bounds, check_stream_options, skips_special_tokens
+from glimpse.server.parse.chat import check_bounds, check_stream_options
 from glimpse.server.parse.generation import (
     NO_DEFAULTS,
     check_priority,
@@ -48,7 +48,6 @@ def parse_completion(
             ),
             sampling=sampling,
             num_completions=count,
-            skip_special_tokens=skips_special_tokens(request.generation),
             constraint=parse_response_format(request),
             tools=None,
             priority=request.priority,

@@ -4,7 +4,12 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from glimpse.engine.model_config.sampling_defaults import SamplingDefaults
-from glimpse.engine.sampling_params import SamplingParams
+from glimpse.engine.sampling_params import (
+    MAX_BAD_WORD_CHARACTERS,
+    MAX_LOGIT_BIAS,
+    MAX_STOP_CHARACTERS,
+    SamplingParams,
+)
 from glimpse.server.rpc.context import current_rpc
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import generation_pb2
@@ -16,9 +21,6 @@ NO_DEFAULTS = SamplingDefaults()
 """Those of generation.proto."""
 TENANT_LIMIT = "tenant_limit"
 """The reason of requests that the server would serve, but not for this tenant."""
-MAX_LOGIT_BIAS = 100.0
-MAX_STOP_CHARACTERS = 4096
-MAX_BAD_WORD_CHARACTERS = 256
 
 
 def parse_generation(
@@ -52,6 +54,7 @@ def parse_generation(
         seed=options.seed if options.HasField("seed") else None,
         stop=_parse_stop(options),
         include_stop_str_in_output=options.include_stop_str_in_output,
+        skip_special_tokens=options.skip_special_tokens if options.HasField("skip_special_tokens") else True,
         bad_words=_parse_bad_words(options),
         allowed_token_ids=_parse_token_ids(options.allowed_token_ids, vocab_size, "generation.allowed_token_ids"),
         stop_token_ids=_parse_token_ids(options.stop_token_ids, vocab_size, "generation.stop_token_ids"),

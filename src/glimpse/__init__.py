@@ -7,10 +7,9 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from glimpse.client import AsyncClient, Client
-    from glimpse.engine.llm import LLM
-    from glimpse.engine.sampling_params import SamplingParams
+    from glimpse.engine.llm import LLM, SamplingParams, StructuredOutputsParams
 
-__all__ = ["LLM", "AsyncClient", "Client", "SamplingParams", "__version__"]
+__all__ = ["LLM", "AsyncClient", "Client", "SamplingParams", "StructuredOutputsParams", "__version__"]
 
 __version__ = "0.1.0"
 
@@ -18,7 +17,8 @@ _HOMES = {
     "AsyncClient": "glimpse.client",
     "Client": "glimpse.client",
     "LLM": "glimpse.engine.llm",
-    "SamplingParams": "glimpse.engine.sampling_params",
+    "SamplingParams": "glimpse.engine.offline.sampling_inputs",
+    "StructuredOutputsParams": "glimpse.engine.offline.sampling_inputs",
 }
 
 

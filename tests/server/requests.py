@@ -13,7 +13,6 @@ GENERATION = GenerationRequest(
     prompts=(),
     sampling=SamplingParams(),
     num_completions=1,
-    skip_special_tokens=True,
     constraint=None,
     tools=None,
     priority=0,

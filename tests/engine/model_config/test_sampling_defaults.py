@@ -46,13 +46,13 @@ def test_reads_the_file_of_another_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
-        ("temperature", -1, "a number from 0 to 2"),
-        ("temperature", "hot", "a number from 0 to 2"),
-        ("top_p", 0, "a number above 0, up to 1"),
-        ("top_k", 1.5, "an integer, at least 0"),
-        ("min_p", True, "a number from 0 to 1"),
-        ("repetition_penalty", 0, "a number from 0.01 to 100"),
-        ("max_new_tokens", 0, "an integer, at least 1"),
+        ("temperature", -1, "at least 0"),
+        ("temperature", "hot", "a number"),
+        ("top_p", 1.5, "at most 1"),
+        ("top_k", 1.5, "an integer"),
+        ("min_p", True, "a number"),
+        ("repetition_penalty", 0, "at least 0.01"),
+        ("max_new_tokens", 0, "at least 1"),
     ],
 )
 def test_refuses_an_invalid_value_by_name(tmp_path: Path, name: str, value: Any, expected: str) -> None:

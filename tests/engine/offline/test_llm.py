@@ -1,14 +1,16 @@
 """The offline API: all forms of prompts and images, batches, and errors that name the invalid field."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
-from glimpse.engine.llm import LLM, InputError, SamplingParams
+from glimpse.engine.llm import LLM, InputError, SamplingParams, StructuredOutputsParams
 from glimpse.engine.protocol import FinishReason, Step
 from glimpse.engine.scheduling.core import Core
+from tests.checkpoints import PLAIN_TOKENS, SPECIAL_TOKENS
 from tests.engine.offline.llm_inputs import (
     IMAGE,
     OTHER_IMAGE,
@@ -23,6 +25,7 @@ from tests.engine.offline.llm_inputs import (
 )
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
+START, END = (len(PLAIN_TOKENS) + SPECIAL_TOKENS.index(tag) for tag in ("<|im_start|>", "<|im_end|>"))
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +157,8 @@ def test_a_stop_string_ends_the_completion(llm: LLM) -> None:
     (whole,) = llm.generate("the", GREEDY)
     answer = whole.outputs[0].text
     stop = answer[4:6]
-    (cut,) = llm.generate("the", SamplingParams(temperature=0, max_tokens=12, stop=(stop,)))
+    (cut,) = llm.generate("the", SamplingParams(temperature=0, max_tokens=12, stop=[stop]))
+    assert llm.generate("the", SamplingParams(temperature=0, max_tokens=12, stop=stop))[0].outputs == cut.outputs
     assert cut.outputs[0].text == answer[: answer.index(stop)]
     assert cut.outputs[0].finish_reason is FinishReason.STOP
     including = SamplingParams(temperature=0, max_tokens=12, stop=(stop,), include_stop_str_in_output=True)
@@ -162,6 +166,29 @@ def test_a_stop_string_ends_the_completion(llm: LLM) -> None:
     assert len(cut.outputs[0].token_ids) < len(whole.outputs[0].token_ids)
     (after,) = llm.generate("the", GREEDY)
     assert after.outputs == whole.outputs
+
+
+def test_answers_in_every_form_of_sampling_parameters(llm: LLM) -> None:
+    (whole,) = llm.generate("the", GREEDY)
+    open_end = SamplingParams(temperature=0, max_tokens=None, ignore_eos=True, top_k=-1)
+    (answer,) = llm.generate({"prompt_token_ids": [5] * 1000}, open_end)
+    assert len(answer.outputs[0].token_ids) == 24, "the rest of the context window"
+    params: Any = llm.get_default_sampling_params()
+    params.temperature, params.max_tokens = 0, 12
+    assert llm.generate("the", params)[0].outputs == whole.outputs
+    assert llm.get_default_sampling_params() != params
+    ended = SamplingParams(temperature=0, max_tokens=2, allowed_token_ids=[END], skip_special_tokens=False)
+    assert [output.outputs[0].text for output in llm.generate(["the"] * 2, [ended, replace(ended, stop="x")])] == [
+        ""
+    ] * 2
+    special = SamplingParams(temperature=0, max_tokens=2, allowed_token_ids=[START], skip_special_tokens=False)
+    hidden = SamplingParams(temperature=0, max_tokens=2, allowed_token_ids=[START])
+    assert [output.outputs[0].text for output in llm.generate(["the"] * 2, [special, hidden])] == [
+        "<|im_start|>" * 2,
+        "",
+    ]
+    chosen = SamplingParams(structured_outputs=StructuredOutputsParams(choice=["the end", "no"]), max_tokens=12)
+    assert llm.generate("the", chosen)[0].outputs[0].text in ("the end", "no")
 
 
 def test_the_engine_stops_after_a_stop_string(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,16 +295,16 @@ def test_names_the_field_of_an_invalid_prompt(llm: LLM, prompts: list[Any], mess
 @pytest.mark.parametrize(
     ("sampling", "message"),
     [
-        (SamplingParams(temperature=-1), r"sampling_params\.temperature': expected 0 to 100, got -1"),
-        (SamplingParams(top_p=float("nan")), r"sampling_params\.top_p"),
-        (SamplingParams(stop=("",)), r"sampling_params\.stop"),
-        (SamplingParams(max_tokens=2, min_tokens=3), r"min_tokens': expected 0 to max_tokens \(2\), got 3"),
-        ([SamplingParams(), SamplingParams(logprobs=-1)], r"sampling_params\[1\]\.logprobs"),
+        ({"temperature": 0}, "'sampling_params': expected SamplingParams, got dict"),
         ([SamplingParams(), SamplingParams()], "expected one for each of 1 prompts, got 2"),
         ([], "expected one for each of 1 prompts, got 0"),
+        (SamplingParams(stop_token_ids=[-1]), r"'sampling_params\.stop_token_ids': expected token ids from 0 to"),
+        (SamplingParams(allowed_token_ids=[1 << 20]), r"allowed_token_ids': .*, got 1048576"),
+        (SamplingParams(logit_bias={1 << 20: 1}), r"logit_bias': .*, got 1048576"),
+        (SamplingParams(structured_outputs={"regex": "("}), r"'sampling_params\.grammar'"),
     ],
 )
-def test_refuses_sampling_parameters_out_of_range(llm: LLM, sampling: Any, message: str) -> None:
+def test_refuses_sampling_parameters_that_do_not_fit(llm: LLM, sampling: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         llm.generate("the", sampling)
 

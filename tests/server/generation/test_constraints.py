@@ -33,7 +33,6 @@ def asked(
         prompts=(),
         sampling=SamplingParams(),
         num_completions=1,
-        skip_special_tokens=True,
         constraint=constraint,
         tools=Tools(definitions=tools, choice=choice, parallel=True) if tools else None,
         priority=0,

@@ -4,7 +4,10 @@ import json
 from typing import Any
 
 import pytest
+from google.protobuf.descriptor import FieldDescriptor
 
+from glimpse.dialect.rules import FieldRules, field_rules
+from glimpse.engine.sampling_checks import SamplingValueError, check_values
 from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot, ToolMode
 from glimpse.media.inputs import ImageInput, VideoInput
@@ -242,7 +245,6 @@ def test_applies_the_documented_defaults() -> None:
         prompts=(conversation,),
         sampling=SamplingParams(),
         num_completions=1,
-        skip_special_tokens=True,
         constraint=None,
         tools=None,
         priority=0,
@@ -286,7 +288,7 @@ def test_parses_every_generation_option() -> None:
         return_token_ids=True,
     )
     generation = parse(wire).generation
-    assert (generation.num_completions, generation.skip_special_tokens, generation.return_token_ids) == (3, False, True)
+    assert (generation.num_completions, generation.return_token_ids) == (3, True)
     assert sampling_of(wire) == SamplingParams(
         max_tokens=7,
         temperature=0.5,
@@ -300,6 +302,7 @@ def test_parses_every_generation_option() -> None:
         seed=-5,
         stop=("a", "b"),
         include_stop_str_in_output=True,
+        skip_special_tokens=False,
         stop_token_ids=(1, 2),
         min_tokens=2,
         ignore_eos=True,
@@ -464,7 +467,37 @@ def test_a_stream_may_include_usage() -> None:
 def test_parses_all_fields_of_generation_options() -> None:
     known = {field.name for field in generation_pb2.GenerationOptions.DESCRIPTOR.fields}
     sampling = set(SamplingParams.__dataclass_fields__)
-    assert known - sampling == {"max_completion_tokens", "top_logprobs", "skip_special_tokens", "return_token_ids"}
+    assert known - sampling == {"max_completion_tokens", "top_logprobs", "return_token_ids"}
+
+
+def accepts(name: str, value: object) -> bool:
+    try:
+        return check_values({name: value}).keys() == {name}
+    except SamplingValueError:
+        return False
+
+
+def values_of(rules: FieldRules, amount: float) -> object:
+    """A number, or as many elements."""
+    if rules.is_map:
+        return dict.fromkeys(range(int(amount)), 0.0)
+    if rules.is_list:
+        return (("a",) if rules.descriptor.cpp_type == FieldDescriptor.CPPTYPE_STRING else (1,)) * int(amount)
+    return amount if rules.descriptor.cpp_type == FieldDescriptor.CPPTYPE_FLOAT else int(amount)
+
+
+def test_the_proto_and_the_sampling_parameters_have_the_same_ranges() -> None:
+    others = {"max_completion_tokens": "max_tokens", "top_logprobs": "logprobs"}
+    compared: set[str] = set()
+    for field in generation_pb2.GenerationOptions.DESCRIPTOR.fields:
+        rules, name = field_rules(field), others.get(field.name, field.name)
+        step = 0.001 if field.cpp_type == FieldDescriptor.CPPTYPE_FLOAT else 1
+        for bound, beyond in ((rules.min, -step), (rules.max, step)):
+            if bound is not None:
+                assert accepts(name, values_of(rules, bound)), field.name
+                assert not accepts(name, values_of(rules, bound + beyond)), field.name
+                compared.add(name)
+    assert len(compared) == 16
 
 
 SCHEMA = '{"type": "object"}'
