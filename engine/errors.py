@@ -14,8 +14,10 @@ class EngineErrorCode(StrEnum):
     """The queue is full. The request may succeed later."""
     OUT_OF_MEMORY = "out_of_memory"
     """The request did not fit into device memory next to the running ones. It may succeed later."""
+    LOADING = "loading"
+    """The model is being loaded for the first time. The request succeeds later."""
     UNAVAILABLE = "unavailable"
-    """The engine process is not running: loading, restarting, draining or dead."""
+    """The engine process is not running: restarting, draining or dead."""
     INTERNAL = "internal"
     """A bug or a failure of the engine. Details are in its log."""
 

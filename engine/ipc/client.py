@@ -26,9 +26,10 @@ class EngineClient(Engine):
     ) -> None:
         """`max_silence_seconds` and `keep_spare` are as in `EngineSupervisor`."""
         super().__init__(on_stats=on_stats)
+        self._on_loading = on_loading or _ignore
         listener = EngineListener(
             on_state=on_state or _ignore,
-            on_loading=on_loading or _ignore,
+            on_loading=self._load,
             on_step=self._deliver,
             on_lost=self._end_all,
             num_open=lambda: len(self._mailboxes),
@@ -63,6 +64,10 @@ class EngineClient(Engine):
         A running step has time to finish, unless `stop` is called a second time.
         """
         await self._supervisor.stop()
+
+    def _load(self, loading: Loading) -> None:
+        self.loading = loading
+        self._on_loading(loading)
 
     def _send(self, message: Generate | Embed | Cancel) -> None:
         self._supervisor.send(encoded(message))

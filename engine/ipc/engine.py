@@ -15,7 +15,7 @@ from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.ipc.mailbox import Mailbox
 from glimpse.engine.ipc.supervisor import EngineState
 from glimpse.engine.ipc.transport import MessageTooLargeError
-from glimpse.engine.protocol import Cancel, Embed, FinishReason, Generate, Ready, Step, StepStats, TokenEvent
+from glimpse.engine.protocol import Cancel, Embed, FinishReason, Generate, Loading, Ready, Step, StepStats, TokenEvent
 
 _EVENTS_PER_TURN = 16
 """Events without log-probabilities that are handled in one turn of the event loop."""
@@ -32,6 +32,8 @@ class Engine(ABC):
     """
 
     def __init__(self, *, on_stats: Callable[[StepStats], None] | None = None) -> None:
+        self.loading: Loading | None = None
+        """The last progress of loading, where it is known."""
         self._on_stats = on_stats
         self._mailboxes: dict[str, Mailbox] = {}
         self._abandoned: dict[str, OnAbandoned] = {}  # request id → who is told of its end

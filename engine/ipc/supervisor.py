@@ -108,9 +108,9 @@ class EngineSupervisor:
         match self.state:
             case EngineState.RESTARTING:
                 return max(_MIN_RETRY_SECONDS, self._launch_seconds)
-            case EngineState.READY | EngineState.STOPPED:
+            case EngineState.LOADING | EngineState.READY | EngineState.STOPPED:
                 return _MIN_RETRY_SECONDS
-            case EngineState.LOADING | EngineState.FAILED:
+            case EngineState.FAILED:
                 return None
 
     async def start(self) -> Ready:

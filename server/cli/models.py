@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from google.protobuf import json_format
 
 from glimpse.client import GlimpseError
-from glimpse.server.cli.chat.connection import Connection, explain
+from glimpse.server.cli.chat.connection import Connection
 from glimpse.v1 import model_pb2
 
 _Server = Annotated[Connection, Parameter(name="*")]
@@ -46,7 +46,7 @@ def _served(server: Connection) -> Sequence[model_pb2.Model]:
         with server.open() as client:
             return client.models(timeout=_SECONDS)
     except GlimpseError as error:
-        sys.exit(f"glimpse: {explain(error, server.address)}")
+        sys.exit(f"glimpse: {error.message}")
     except OSError as error:
         sys.exit(f"glimpse: cannot read {error.filename}: {error.strerror}")
     except ValueError as error:

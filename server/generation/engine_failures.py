@@ -7,7 +7,6 @@ from glimpse.engine.protocol import FinishReason, Ready, TokenEvent
 from glimpse.server.rpc.stopping import ServerStoppingError
 
 _UNAVAILABLE_MESSAGES = {
-    EngineState.LOADING: "The model is still loading.",
     EngineState.READY: "The engine is starting.",
     EngineState.RESTARTING: "The engine is being restarted.",
     EngineState.FAILED: "The engine has failed and is not running.",
@@ -16,7 +15,11 @@ _UNAVAILABLE_MESSAGES = {
 
 
 def check_ready(engine: Engine) -> Ready:
-    """Returns what the engine reported when it became ready. Raises EngineError (UNAVAILABLE) if it is not."""
+    """Returns what the engine reported when it became ready. Raises EngineError (LOADING, UNAVAILABLE) if it is not."""
+    if engine.state is EngineState.LOADING:
+        stage = f": {engine.loading.stage}" if engine.loading is not None else ""
+        message = f"The model is still loading{stage}."
+        raise EngineError(EngineErrorCode.LOADING, message, retry_after_seconds=engine.retry_after_seconds)
     if engine.state is not EngineState.READY or engine.ready is None:
         raise _unavailable(engine, _UNAVAILABLE_MESSAGES[engine.state])
     return engine.ready

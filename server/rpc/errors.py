@@ -200,6 +200,7 @@ _ENGINE_FAILURES = {
     # Not UNAVAILABLE: proxies treat that as a failed replica and eject it.
     EngineErrorCode.OVERLOADED: (grpc.StatusCode.RESOURCE_EXHAUSTED, "overloaded", "rate_limit_error", None),
     EngineErrorCode.OUT_OF_MEMORY: (grpc.StatusCode.RESOURCE_EXHAUSTED, "out_of_memory", "server_error", None),
+    EngineErrorCode.LOADING: (grpc.StatusCode.UNAVAILABLE, "model_loading", "server_error", None),
     EngineErrorCode.UNAVAILABLE: (grpc.StatusCode.UNAVAILABLE, "engine_unavailable", "server_error", None),
 }
 

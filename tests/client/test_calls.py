@@ -2,6 +2,7 @@
 
 import io
 import json
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,17 @@ async def test_stream_raises_the_same_errors(client: Any) -> None:
     with pytest.raises(GlimpseError) as caught:
         _ = [chunk async for chunk in client.stream("Hello", temperature=9)]
     assert caught.value.field == "generation.temperature"
+
+
+async def test_a_refused_call_is_one_exception(client: Any) -> None:
+    with pytest.raises(GlimpseError) as call:
+        await client.chat("Hello", temperature=9)
+    with pytest.raises(GlimpseError) as stream:
+        await anext(client.stream("Hello", temperature=9))
+    for caught in (call, stream):
+        report = "".join(traceback.format_exception(caught.value))
+        assert report.count("Traceback") == 1
+        assert "grpc." not in report
 
 
 async def test_audio_is_refused_by_a_model_without_audio(client: Any) -> None:

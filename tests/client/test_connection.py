@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import socket
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,29 @@ async def test_client_s_timeout_is_the_default_deadline(tiny_checkpoint: Path, t
             with pytest.raises(GlimpseError) as caught:
                 await client.chat("Hello", request_id="hold-1")
     assert caught.value.status is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+async def test_waits_while_the_model_loads(tiny_checkpoint: Path, tmp_path: Path, kind: str) -> None:
+    told: list[str] = []
+
+    def tell(message: str) -> None:
+        told.append(message)
+        (tmp_path / "go").touch()
+
+    async with scripted(tiny_checkpoint, tmp_path, f"until {tmp_path / 'go'}") as (server, _):
+        target = f"127.0.0.1:{server.port}"
+        async with opened(kind, target, max_retries=0, wait_until_ready=False) as client:
+            with pytest.raises(GlimpseError, match="The model is still loading") as refused:
+                await client.chat("Hello")
+        async with opened(kind, target, max_retries=0, wait_until_ready=tell) as client:
+            with pytest.raises(GlimpseError) as late:  # no second attempt before the deadline
+                await client.chat("Hello", timeout=0.5)
+            assert not told
+            chunks = [chunk async for chunk in client.stream("Hello", request_id="echo-1")]
+            assert (await client.chat("Hello", request_id="echo-2")).finish_reason == "stop"
+    assert refused.value.reason == late.value.reason == "model_loading"
+    assert chunks[-2].finish_reason == "stop"
+    assert set(told) <= {"The model is still loading.", "The model is still loading: reading the script."}
 
 
 async def test_retries_while_the_engine_restarts(tiny_checkpoint: Path, tmp_path: Path, kind: str) -> None:
@@ -111,6 +136,23 @@ async def test_unreachable_server_is_unavailable(kind: str) -> None:
         with pytest.raises(GlimpseError) as caught:
             await client.models()
     assert (caught.value.status, caught.value.reason) == (grpc.StatusCode.UNAVAILABLE, "")
+    assert caught.value.message.startswith(
+        "Is the server running? `glimpse up` starts one. No answer from 127.0.0.1:1: "
+    )
+
+
+def test_a_port_without_grpc_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, Client(f"127.0.0.1:{server.getsockname()[1]}") as client:
+        threading.Thread(target=_answer_http, args=(server,), daemon=True).start()
+        with pytest.raises(GlimpseError, match=r"127\.0\.0\.1:\d+ does not speak gRPC: give the server's gRPC port"):
+            client.models(timeout=30)
+
+
+def _answer_http(server: socket.socket) -> None:
+    while True:
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
 
 
 @pytest.mark.parametrize("target", ["http://127.0.0.1:50051", "https://example.com/v1"])

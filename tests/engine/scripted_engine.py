@@ -7,6 +7,7 @@ The first start follows the first SCRIPT, the second start the second, and all l
     failed   reports that the checkpoint is unusable
     dies     exits while it loads
     hangs    never becomes ready
+    until F  loads and serves once there is a file F
 
 The first part of a request's id decides what it does:
 
@@ -22,6 +23,7 @@ import argparse
 import os
 import socket
 import sys
+import time
 from pathlib import Path
 
 from glimpse.engine.ipc.transport import Channel
@@ -73,6 +75,11 @@ class ScriptedEngine:
             case "dies":
                 return 3
             case "hangs":
+                return self.serve()
+            case _ if script.startswith("until "):
+                while not Path(script.removeprefix("until ")).exists():
+                    time.sleep(0.01)
+                self.channel.send(READY)
                 return self.serve()
             case _:
                 raise ValueError(script)

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from glimpse.client import Audio, ChatOptions, Client, GlimpseError, Image, Message, Video
 from glimpse.server.cli.chat.answer import IncompleteError, print_answer, print_json
 from glimpse.server.cli.chat.attachments import Attachment, attach, kind_of, split_arguments
-from glimpse.server.cli.chat.connection import Connection, explain
+from glimpse.server.cli.chat.connection import Connection
 from glimpse.server.cli.usage import UsageError
 
 _Files = Annotated[tuple[str, ...], Parameter(negative="")]
@@ -69,7 +69,7 @@ def chat(
     text = _question(texts)
     named = [*((Image, name) for name in image), *((Video, name) for name in video), *((Audio, name) for name in audio)]
     named += [(kind_of(name) or Image, name) for name in media]
-    with _explained(server.address):
+    with _explained():
         attachments = [attach(kind, name) for kind, name in named]
         with server.open() as client:
             if text is not None:
@@ -81,8 +81,8 @@ def chat(
 
 
 @contextmanager
-def _explained(target: str) -> Generator[None]:
-    """Ends the process with a message where a file cannot be read or the server at `target` does not answer."""
+def _explained() -> Generator[None]:
+    """Ends the process with a message where a file cannot be read or the server does not answer."""
     try:
         yield
     except BrokenPipeError:
@@ -92,7 +92,7 @@ def _explained(target: str) -> Generator[None]:
     except (ValueError, IncompleteError) as error:
         sys.exit(f"glimpse: {error}")
     except GlimpseError as error:
-        sys.exit(f"glimpse: {explain(error, target)}")
+        sys.exit(f"glimpse: {error.message}")
 
 
 def _question(texts: Sequence[str]) -> str | None:

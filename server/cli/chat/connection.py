@@ -1,12 +1,12 @@
 """Where the server of `glimpse chat` and `glimpse models` is, and how to connect to it."""
 
+import sys
 from dataclasses import dataclass
 from typing import Annotated
 
-import grpc
 from cyclopts import Parameter
 
-from glimpse.client import Client, GlimpseError, Tls
+from glimpse.client import Client, Tls
 from glimpse.server.cli.usage import UsageError
 from glimpse.server.lifecycle.addresses import address, local_host
 
@@ -45,7 +45,7 @@ class Connection:
         target, is_secure = self._parsed()
         uses_tls = is_secure or self.tls or self.tls_ca or self.tls_certificate or self.tls_key
         tls = Tls(ca=self.tls_ca, certificate=self.tls_certificate, key=self.tls_key) if uses_tls else None
-        return Client(target, tls=tls, api_key=self.api_key, max_retries=0)
+        return Client(target, tls=tls, api_key=self.api_key, max_retries=0, wait_until_ready=_StageLines().show)
 
     def _parsed(self) -> tuple[str, bool]:
         if self.target is None:
@@ -70,8 +70,13 @@ def parse_target(target: str) -> tuple[str, bool]:
     raise UsageError(f"'--target': expected HOST:PORT or a URL, got {target!r}")
 
 
-def explain(error: GlimpseError, target: str) -> str:
-    """Returns what to tell about a call that failed."""
-    if error.status is grpc.StatusCode.UNAVAILABLE:
-        return f"no answer from {target}: {error.message}\nIs the server running? `glimpse up` starts one."
-    return str(error)
+class _StageLines:
+    """Tells on standard error what the server that is waited for does."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def show(self, message: str) -> None:
+        if message != self._last:
+            print(message, file=sys.stderr, flush=True)
+        self._last = message

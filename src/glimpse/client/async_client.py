@@ -1,15 +1,14 @@
 """The client for asyncio."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from functools import partial
-from typing import Self, Unpack
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Self, TypeVar, Unpack
 
 import grpc
 import grpc.aio
 
+from glimpse.client.calls import Attempts, Caller, WaitUntilReady
 from glimpse.client.channel import DEFAULT_TARGET, open_channel
-from glimpse.client.errors import translate_errors
 from glimpse.client.messages import EmbeddingInput, ImageFile, Prompt
 from glimpse.client.options import (
     CallOptions,
@@ -21,7 +20,6 @@ from glimpse.client.options import (
     UploadOptions,
 )
 from glimpse.client.requests import (
-    call_arguments,
     chat_request,
     count_request,
     embedding_request,
@@ -42,6 +40,8 @@ from glimpse.v1 import (
     rerank_pb2_grpc,
 )
 
+_ResponseT = TypeVar("_ResponseT")
+
 
 class AsyncClient:
     """A connection to a server. The methods are those of `Client`; they raise GlimpseError."""
@@ -55,12 +55,13 @@ class AsyncClient:
         api_key: str | None = None,
         timeout: float | None = None,
         max_retries: int = 2,
+        wait_until_ready: WaitUntilReady = True,
     ) -> None:
         """Connects when the first call is made. Takes the arguments of `Client`, in a running event loop."""
         self._channel = open_channel(
             grpc.aio.insecure_channel, grpc.aio.secure_channel, target, credentials, tls, max_retries
         )
-        self._arguments = partial(call_arguments, default_timeout=timeout, api_key=api_key)
+        self._caller = Caller(target=target, api_key=api_key, timeout=timeout, wait_until_ready=wait_until_ready)
         self._chat = chat_pb2_grpc.ChatServiceStub(self._channel)
         self._embedding = embedding_pb2_grpc.EmbeddingServiceStub(self._channel)
         self._media = media_pb2_grpc.MediaServiceStub(self._channel)
@@ -80,45 +81,45 @@ class AsyncClient:
     async def chat(self, prompt: Prompt, **options: Unpack[ChatOptions]) -> Completion:
         """Returns the answer to a conversation. Raises OSError where a media file cannot be read."""
         request = await asyncio.to_thread(chat_request, prompt, options)
-        with translate_errors():
-            return Completion(await self._chat.CreateChatCompletion(request, **self._arguments(options)))
+        return Completion(await self._call(self._chat.CreateChatCompletion, request, options))
 
     async def stream(self, prompt: Prompt, **options: Unpack[ChatOptions]) -> AsyncGenerator[Chunk]:
         """Yields the answer to a conversation while it is generated; closing the generator cancels the call."""
         request = await asyncio.to_thread(chat_request, prompt, options, streaming=True)
-        with translate_errors():
-            call = self._chat.StreamChatCompletion(request, **self._arguments(options))
+        attempts = Attempts(self._caller, options)
+        while True:
+            call = self._chat.StreamChatCompletion(request, **attempts.arguments())
             try:
                 async for response in call:
                     yield Chunk(response)
+                return
+            except grpc.RpcError as error:
+                seconds = attempts.delay(error)
             finally:
                 call.cancel()
+            await asyncio.sleep(seconds)
 
     async def count_tokens(self, prompt: Prompt, **options: Unpack[CountOptions]) -> chat_pb2.CountTokensResponse:
         """Returns the number of tokens of a conversation, media included."""
         request = await asyncio.to_thread(count_request, prompt, options)
-        with translate_errors():
-            return await self._chat.CountTokens(request, **self._arguments(options))
+        return await self._call(self._chat.CountTokens, request, options)
 
     async def embed(self, inputs: Sequence[EmbeddingInput], **options: Unpack[EmbedOptions]) -> Embeddings:
         """Returns the embedding of each input, at most 2048. Raises OSError where a media file cannot be read."""
         request = await asyncio.to_thread(embedding_request, inputs, options)
-        with translate_errors():
-            return Embeddings(await self._embedding.CreateEmbeddings(request, **self._arguments(options)))
+        return Embeddings(await self._call(self._embedding.CreateEmbeddings, request, options))
 
     async def rerank(self, query: str, documents: Sequence[str], **options: Unpack[RerankOptions]) -> Ranking:
         """Orders documents, at most 2048, by how well they answer a query."""
         request = rerank_request(query, documents, options)
-        with translate_errors():
-            return Ranking(await self._rerank.Rerank(request, **self._arguments(options)))
+        return Ranking(await self._call(self._rerank.Rerank, request, options))
 
     async def score(
         self, queries: str | Sequence[str], documents: str | Sequence[str], **options: Unpack[ScoreOptions]
     ) -> Scores:
         """Tells how well each document, at most 2048, answers the only query, or the query at its place."""
         request = score_request(queries, documents, options)
-        with translate_errors():
-            return Scores(await self._rerank.Score(request, **self._arguments(options)))
+        return Scores(await self._call(self._rerank.Score, request, options))
 
     async def upload(self, source: ImageFile, **options: Unpack[UploadOptions]) -> media_pb2.Media:
         """Uploads a media file once; pass the result as the source of an Image, Video or Audio, with the same salt.
@@ -126,13 +127,20 @@ class AsyncClient:
         `source` is a path, bytes or a Pillow image.
         """
         requests = await asyncio.to_thread(upload_requests, source, options)
-        with translate_errors():
-            response = await self._media.UploadMedia(requests, **self._arguments(options))
-            return response.media
+        return (await self._call(self._media.UploadMedia, requests, options)).media
 
     async def models(self, **options: Unpack[CallOptions]) -> Sequence[model_pb2.Model]:
         """Returns the models that the server serves, one for each name."""
-        with translate_errors():
-            request = model_pb2.ListModelsRequest()
-            response = await self._models.ListModels(request, **self._arguments(options))
-            return response.data
+        return (await self._call(self._models.ListModels, model_pb2.ListModelsRequest(), options)).data
+
+    async def _call(
+        self, method: Callable[..., Awaitable[_ResponseT]], request: object, options: CallOptions
+    ) -> _ResponseT:
+        """Makes the attempts of a call. Raises GlimpseError."""
+        attempts = Attempts(self._caller, options)
+        while True:
+            try:
+                return await method(request, **attempts.arguments())
+            except grpc.RpcError as error:
+                seconds = attempts.delay(error)
+            await asyncio.sleep(seconds)

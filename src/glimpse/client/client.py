@@ -1,13 +1,13 @@
 """The synchronous client."""
 
-from collections.abc import Generator, Sequence
-from functools import partial
-from typing import Self, Unpack
+import time
+from collections.abc import Callable, Generator, Sequence
+from typing import Self, TypeVar, Unpack
 
 import grpc
 
+from glimpse.client.calls import Attempts, Caller, WaitUntilReady
 from glimpse.client.channel import DEFAULT_TARGET, open_channel
-from glimpse.client.errors import translate_errors
 from glimpse.client.messages import EmbeddingInput, ImageFile, Prompt
 from glimpse.client.options import (
     CallOptions,
@@ -19,7 +19,6 @@ from glimpse.client.options import (
     UploadOptions,
 )
 from glimpse.client.requests import (
-    call_arguments,
     chat_request,
     count_request,
     embedding_request,
@@ -40,6 +39,8 @@ from glimpse.v1 import (
     rerank_pb2_grpc,
 )
 
+_ResponseT = TypeVar("_ResponseT")
+
 
 class Client:
     """A connection to a server. Its methods may be called from several threads; they raise GlimpseError."""
@@ -53,6 +54,7 @@ class Client:
         api_key: str | None = None,
         timeout: float | None = None,
         max_retries: int = 2,
+        wait_until_ready: WaitUntilReady = True,
     ) -> None:
         """Connects when the first call is made.
 
@@ -64,13 +66,15 @@ class Client:
             timeout: the deadline in seconds of calls that give none. Default: no deadline.
             max_retries: how often a call is retried while the server is unavailable, 0 to 4. A stream is retried only
                 before its first chunk.
+            wait_until_ready: whether calls wait, within their deadline, while the server says that its model is still
+                loading. A function is called with each such answer, which names the stage.
 
         Raises:
             ValueError: the target is a URL, `max_retries` is out of range, or `tls` is incomplete.
             OSError: a file of `tls` cannot be read.
         """
         self._channel = open_channel(grpc.insecure_channel, grpc.secure_channel, target, credentials, tls, max_retries)
-        self._arguments = partial(call_arguments, default_timeout=timeout, api_key=api_key)
+        self._caller = Caller(target=target, api_key=api_key, timeout=timeout, wait_until_ready=wait_until_ready)
         self._chat = chat_pb2_grpc.ChatServiceStub(self._channel)
         self._embedding = embedding_pb2_grpc.EmbeddingServiceStub(self._channel)
         self._media = media_pb2_grpc.MediaServiceStub(self._channel)
@@ -90,45 +94,45 @@ class Client:
     def chat(self, prompt: Prompt, **options: Unpack[ChatOptions]) -> Completion:
         """Returns the answer to a conversation. Raises OSError where a media file cannot be read."""
         request = chat_request(prompt, options)
-        with translate_errors():
-            return Completion(self._chat.CreateChatCompletion(request, **self._arguments(options)))
+        return Completion(self._call(self._chat.CreateChatCompletion, request, options))
 
     def stream(self, prompt: Prompt, **options: Unpack[ChatOptions]) -> Generator[Chunk]:
         """Yields the answer to a conversation while it is generated; closing the generator cancels the call."""
         request = chat_request(prompt, options, streaming=True)
-        with translate_errors():
-            call = self._chat.StreamChatCompletion(request, **self._arguments(options))
+        attempts = Attempts(self._caller, options)
+        while True:
+            call = self._chat.StreamChatCompletion(request, **attempts.arguments())
             try:
                 for response in call:
                     yield Chunk(response)
+                return
+            except grpc.RpcError as error:
+                seconds = attempts.delay(error)
             finally:
                 call.cancel()
+            time.sleep(seconds)
 
     def count_tokens(self, prompt: Prompt, **options: Unpack[CountOptions]) -> chat_pb2.CountTokensResponse:
         """Returns the number of tokens of a conversation, media included."""
         request = count_request(prompt, options)
-        with translate_errors():
-            return self._chat.CountTokens(request, **self._arguments(options))
+        return self._call(self._chat.CountTokens, request, options)
 
     def embed(self, inputs: Sequence[EmbeddingInput], **options: Unpack[EmbedOptions]) -> Embeddings:
         """Returns the embedding of each input, at most 2048. Raises OSError where a media file cannot be read."""
         request = embedding_request(inputs, options)
-        with translate_errors():
-            return Embeddings(self._embedding.CreateEmbeddings(request, **self._arguments(options)))
+        return Embeddings(self._call(self._embedding.CreateEmbeddings, request, options))
 
     def rerank(self, query: str, documents: Sequence[str], **options: Unpack[RerankOptions]) -> Ranking:
         """Orders documents, at most 2048, by how well they answer a query."""
         request = rerank_request(query, documents, options)
-        with translate_errors():
-            return Ranking(self._rerank.Rerank(request, **self._arguments(options)))
+        return Ranking(self._call(self._rerank.Rerank, request, options))
 
     def score(
         self, queries: str | Sequence[str], documents: str | Sequence[str], **options: Unpack[ScoreOptions]
     ) -> Scores:
         """Tells how well each document, at most 2048, answers the only query, or the query at its place."""
         request = score_request(queries, documents, options)
-        with translate_errors():
-            return Scores(self._rerank.Score(request, **self._arguments(options)))
+        return Scores(self._call(self._rerank.Score, request, options))
 
     def upload(self, source: ImageFile, **options: Unpack[UploadOptions]) -> media_pb2.Media:
         """Uploads a media file once; pass the result as the source of an Image, Video or Audio, with the same salt.
@@ -136,11 +140,18 @@ class Client:
         `source` is a path, bytes or a Pillow image.
         """
         requests = upload_requests(source, options)
-        with translate_errors():
-            return self._media.UploadMedia(requests, **self._arguments(options)).media
+        return self._call(self._media.UploadMedia, requests, options).media
 
     def models(self, **options: Unpack[CallOptions]) -> Sequence[model_pb2.Model]:
         """Returns the models that the server serves, one for each name."""
-        with translate_errors():
-            request = model_pb2.ListModelsRequest()
-            return self._models.ListModels(request, **self._arguments(options)).data
+        return self._call(self._models.ListModels, model_pb2.ListModelsRequest(), options).data
+
+    def _call(self, method: Callable[..., _ResponseT], request: object, options: CallOptions) -> _ResponseT:
+        """Makes the attempts of a call. Raises GlimpseError."""
+        attempts = Attempts(self._caller, options)
+        while True:
+            try:
+                return method(request, **attempts.arguments())
+            except grpc.RpcError as error:
+                seconds = attempts.delay(error)
+            time.sleep(seconds)

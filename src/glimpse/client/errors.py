@@ -1,7 +1,7 @@
 """Errors of calls: the gRPC status with the reason and the field that the server attaches to it."""
 
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import grpc
@@ -9,6 +9,9 @@ from google.rpc import error_details_pb2, status_pb2
 
 _DETAILS_HEADER = "grpc-status-details-bin"
 _REQUEST_ID_HEADER = "x-request-id"
+_BEFORE_CAUSE = re.compile(r"^failed to connect to all addresses; last error: [A-Z_]+: \S+: ")
+_NO_GRPC = "HTTP/2"
+"""What gRPC says of a port with another protocol has this word."""
 
 
 class GlimpseError(Exception):
@@ -29,7 +32,7 @@ class GlimpseError(Exception):
         self.status = status
         """The gRPC status code, such as INVALID_ARGUMENT or DEADLINE_EXCEEDED."""
         self.message = message
-        """The server's explanation, or gRPC's where no server was reached."""
+        """The server's explanation, or what to do where no server was reached."""
         self.reason = reason
         """The machine-readable reason, such as "context_length_exceeded"; docs/operations.md lists them. Empty where
         the error is not the server's."""
@@ -41,16 +44,7 @@ class GlimpseError(Exception):
         """When the same request may succeed, if the server says so. The client's own retries wait as long."""
 
 
-@contextmanager
-def translate_errors() -> Generator[None]:
-    """Raises GlimpseError for a call that fails in this block."""
-    try:
-        yield
-    except grpc.RpcError as error:
-        raise _from_rpc_error(error) from error
-
-
-def _from_rpc_error(error: Any) -> GlimpseError:
+def from_rpc_error(error: Any, target: str) -> GlimpseError:
     """Reads the details, `google.rpc.Status` in a trailer. `error` is also the call, which grpc's types do not say."""
     trailers: Iterable[tuple[str, str | bytes]] = error.trailing_metadata() or ()
     metadata = dict(trailers)
@@ -63,11 +57,22 @@ def _from_rpc_error(error: Any) -> GlimpseError:
         if detail.Unpack(found):
             retry = found
     fields = [violation.field for violation in bad_request.field_violations]
+    message = error.details() or ""
+    if error.code() is grpc.StatusCode.UNAVAILABLE and not info.reason:
+        message = _unreached(message, target)
     return GlimpseError(
         error.code(),
-        error.details() or "",
+        message,
         reason=info.reason.lower(),
         field=fields[0] if fields else None,
         request_id=str(metadata.get(_REQUEST_ID_HEADER, "")),
         retry_after_seconds=None if retry is None else retry.retry_delay.ToMicroseconds() / 1e6,
     )
+
+
+def _unreached(details: str, target: str) -> str:
+    """Returns what to do where no server answers."""
+    if _NO_GRPC in details:
+        return f"{target} does not speak gRPC: give the server's gRPC port (50051), or its gateway's (8080)"
+    cause = _BEFORE_CAUSE.sub("", details)
+    return f"Is the server running? `glimpse up` starts one. No answer from {target}: {cause}"

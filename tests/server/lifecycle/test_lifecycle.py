@@ -1,6 +1,7 @@
 """Requests while the server loads and drains, when its engine dies, and when their client leaves."""
 
 import asyncio
+import re
 import signal
 from functools import partial
 from pathlib import Path
@@ -37,7 +38,8 @@ async def test_requests_are_unavailable_while_the_model_loads(tiny_checkpoint: P
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await ask(channel, "echo").read()
     assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
-    assert caught.value.details() == "The model is still loading."
+    assert re.fullmatch(r"The model is still loading(: reading the script)?\.", caught.value.details() or "")
+    assert dict(caught.value.trailing_metadata())["retry-after"] == "1"
 
 
 async def test_raises_for_a_checkpoint_that_cannot_be_served(tiny_checkpoint: Path, tmp_path: Path) -> None:
