@@ -52,6 +52,7 @@ async def _load(
                     uuid=uuid,
                     min_pixels=medium.min_pixels,
                     max_pixels=medium.max_pixels,
+                    low_detail=medium.low_detail,
                     background=medium.background,
                     is_alone=is_alone,
                 )

@@ -12,7 +12,7 @@ import PIL.Image
 from glimpse.media.embeddings.tensor_file import TensorSource
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.rgb import Colour
-from glimpse.media.processing.sizing.smart_resize import check_pixel_bounds
+from glimpse.media.processing.sizing.recipe import check_image_bounds
 from glimpse.media.processing.video_options import VideoOptions, check_options
 from glimpse.media.sources.decoded import AudioSamples, DecodedFrames
 from glimpse.media.sources.source import AudioOrCached, CachedSource, FrameSources, ImageOrCached, VideoOrCached
@@ -32,6 +32,8 @@ class ImageInput:
     """None: the checkpoint's bound."""
     max_pixels: int | None = None
     """None: the checkpoint's bound."""
+    low_detail: bool = False
+    """Lowers the upper bound to `LOW_DETAIL_MAX_PIXELS`, whoever set it."""
     background: Colour | None = None
     """The colour behind transparent pixels; None: the loader's."""
 
@@ -133,7 +135,7 @@ def _image_with_defaults(image: ImageInput, defaults: MediaDefaults) -> ImageInp
         max_pixels=defaults.max_pixels if image.max_pixels is None else image.max_pixels,
         background=defaults.background if image.background is None else image.background,
     )
-    check_pixel_bounds(filled.min_pixels, filled.max_pixels)
+    check_image_bounds(filled.min_pixels, filled.max_pixels, low_detail=filled.low_detail)
     return filled
 
 

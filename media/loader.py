@@ -122,6 +122,7 @@ class MediaLoader:
         uuid: str | None = None,
         min_pixels: int | None = None,
         max_pixels: int | None = None,
+        low_detail: bool = False,
         background: Colour | None = None,
         is_alone: bool = True,
     ) -> Image:
@@ -133,13 +134,18 @@ class MediaLoader:
             uuid: The client's uuid for the image.
             min_pixels: Overrides the checkpoint's bound.
             max_pixels: Overrides the checkpoint's bound.
+            low_detail: Lowers the upper bound to `LOW_DETAIL_MAX_PIXELS`.
             background: Overrides the default background color.
 
         Raises:
             MediaError: The image cannot be used, or the model does not support images.
         """
         processing = _supported(self._processing.images, MediaKind.IMAGE).with_options(
-            min_pixels=min_pixels, max_pixels=max_pixels, background=background, is_alone=is_alone
+            min_pixels=min_pixels,
+            max_pixels=max_pixels,
+            low_detail=low_detail,
+            background=background,
+            is_alone=is_alone,
         )
         job = ImageJob(processing=processing)
         with self._within(batch) as own:

@@ -1,4 +1,4 @@
-"""Translation of exceptions from FFmpeg and PyAV to errors about the client's file."""
+"""Translation of exceptions from FFmpeg, PyAV and Pillow to errors about the client's file."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -9,7 +9,8 @@ from glimpse.media.errors import MediaError, MediaErrorCode
 @contextmanager
 def report_decode_errors(name: str) -> Generator[None]:
     """Turns exceptions of the block into a MediaError about the `name`, such as "video". MediaErrors pass unchanged."""
-    # FFmpeg's errors are OSErrors and ValueErrors; PyAV itself raises others for missing parts of a file.
+    # FFmpeg's errors are OSErrors and ValueErrors; PyAV itself raises others for missing parts of a file. Pillow's
+    # decoders raise many types: OSError, SyntaxError, ValueError, struct.error, IndexError, ….
     try:
         yield
     except MediaError:

@@ -16,6 +16,11 @@ class ImageFormat(StrEnum):
     BMP = "BMP"
     TIFF = "TIFF"
 
+    @property
+    def spelling(self) -> str:
+        """The format's own spelling."""
+        return "WebP" if self is ImageFormat.WEBP else self.value
+
 
 class VideoFormat(StrEnum):
     """Supported video containers, by FFmpeg's names of their demuxers."""
@@ -87,6 +92,11 @@ _MARKUP: tuple[tuple[bytes | tuple[bytes, ...], str], ...] = (
     (b"<svg", "an SVG drawing"),
     (b"<?xml", "an XML document"),
 )
+
+
+def find_format(data: bytes) -> ImageFormat | VideoFormat | AudioFormat | None:
+    """Returns the format of a file; None if it is not supported."""
+    return _lookup(data)[1]
 
 
 def sniff_image(data: bytes) -> ImageFormat:

@@ -1,13 +1,12 @@
 """Decoding of image files with Pillow. The size is checked before pixels are allocated."""
 
 import warnings
-from collections.abc import Generator
-from contextlib import contextmanager
 from io import BytesIO
 
 import PIL.Image
 
-from glimpse.media.containers.decode_errors import corrupt
+from glimpse.media.containers.animation import check_still
+from glimpse.media.containers.decode_errors import report_decode_errors
 from glimpse.media.containers.sniff import sniff_image
 from glimpse.media.errors import MediaError, MediaErrorCode
 
@@ -18,13 +17,21 @@ warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 
 
 def open_image(data: bytes, *, max_pixels: int) -> PIL.Image.Image:
-    """Reads the header of an image file; `load_pixels` decodes the rest. Only the first frame of animations is used.
+    """Reads the header of an image file of one frame; `load_pixels` decodes the rest.
 
     Raises:
         MediaError: UNSUPPORTED_FORMAT, INVALID_MEDIA, or TOO_LARGE for more than `max_pixels`.
     """
+    image = open_frames(data, max_pixels=max_pixels)
+    with report_decode_errors(image.format or "image"):
+        check_still(image)
+    return image
+
+
+def open_frames(data: bytes, *, max_pixels: int) -> PIL.Image.Image:
+    """As `open_image`, for images of any number of frames."""
     image_format = sniff_image(data)
-    with _report_decode_errors(image_format):
+    with report_decode_errors(image_format):
         # Only the sniffed decoder sees the bytes, so a file cannot select a less tested one.
         image = PIL.Image.open(BytesIO(data), formats=[image_format])
     if image.width * image.height > max_pixels:
@@ -37,16 +44,7 @@ def load_pixels(image: PIL.Image.Image) -> None:
     """Decodes the pixels of an opened image, unless it has them already.
 
     Raises:
-        MediaError: INVALID_MEDIA if the file is corrupt.
+        MediaError: INVALID_MEDIA if the file is corrupt; TOO_LARGE if it needs too much memory.
     """
-    with _report_decode_errors(image.format or "image"):
+    with report_decode_errors(image.format or "image"):
         image.load()
-
-
-@contextmanager
-def _report_decode_errors(name: str) -> Generator[None]:
-    # Pillow's decoders raise many types: OSError, SyntaxError, ValueError, struct.error, IndexError, ….
-    try:
-        yield
-    except Exception as error:
-        raise corrupt(name) from error

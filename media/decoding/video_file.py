@@ -1,12 +1,15 @@
 """Video files: selects the part to use, samples its frames, and limits the work of decoding them."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from fractions import Fraction
 
-from glimpse.media.containers.video import FrameTimes, open_video
+from glimpse.media.containers.video import FrameTimes, VideoFile, open_video
+from glimpse.media.decoding.animation_file import AnimationFile, is_image_file, open_animation
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.processing.frame_sampling import MAX_FRAMES, FrameSampling, num_decoded
+from glimpse.media.processing.rgb import Colour
 from glimpse.media.processing.video import Video, VideoProcessing, make_video
 from glimpse.media.processing.video_options import VideoOptions, check_options
 
@@ -19,7 +22,7 @@ MAX_DECODED_PIXELS = 40_000_000_000
 def video_from_file(
     data: bytes, processing: VideoProcessing, options: VideoOptions, *, stopped: Callable[[], bool] = lambda: False
 ) -> Video:
-    """Decodes and preprocesses a video file.
+    """Decodes and preprocesses a video file, or an animated image.
 
     Args:
         data: The file.
@@ -34,7 +37,7 @@ def video_from_file(
     if options.fps is None and options.num_frames is None:
         options = replace(options, num_frames=processing.num_frames)
     fps = (options.fps or processing.sampling.fps) if options.num_frames is None else None
-    with open_video(data, max_pixels=MAX_FRAME_PIXELS) as video:
+    with _opened(data, processing.background) as video:
         frames = video.frame_times()
         shown = _selected_part(frames, options, processing.max_seconds)
         frame_indices = _frame_indices(frames, shown, options, fps, processing.sampling)
@@ -49,6 +52,12 @@ def video_from_file(
             fps=fps,
             duration_seconds=float(_duration(frames, range(len(frames.times)))),
         )
+
+
+def _opened(data: bytes, background: Colour) -> AbstractContextManager[VideoFile | AnimationFile]:
+    if is_image_file(data):
+        return open_animation(data, max_pixels=MAX_FRAME_PIXELS, background=background)
+    return open_video(data, max_pixels=MAX_FRAME_PIXELS)
 
 
 def _frame_indices(

@@ -56,6 +56,7 @@ class ImageProcessing:
         *,
         min_pixels: int | None = None,
         max_pixels: int | None = None,
+        low_detail: bool = False,
         background: Colour | None = None,
         is_alone: bool = True,
     ) -> "ImageProcessing":
@@ -66,6 +67,7 @@ class ImageProcessing:
                 recipe has none.
         """
         sizing = self.sizing.with_bounds(min_pixels=min_pixels, max_pixels=max_pixels)
+        sizing = sizing.low_detail() if low_detail else sizing
         sizing = sizing if is_alone else sizing.among_others()
         return replace(self, sizing=sizing, background=background or self.background)
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from glimpse.media.errors import OptionError
 from glimpse.media.processing.frame_sampling import MAX_FRAMES
+from glimpse.media.processing.sizing.recipe import check_pixel_bounds
 from glimpse.media.processing.sizing.smart_frames import LARGEST_TOTAL_PIXELS
-from glimpse.media.processing.sizing.smart_resize import LARGEST_MAX_PIXELS, check_pixel_bounds
+from glimpse.media.processing.sizing.smart_resize import LARGEST_MAX_PIXELS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from glimpse.media.errors import MediaError, OptionError
 from glimpse.media.inputs import AudioInput, ImageInput, VideoInput, is_made_of_frames
-from glimpse.media.processing.sizing.smart_resize import check_pixel_bounds
+from glimpse.media.processing.sizing.recipe import check_image_bounds
 from glimpse.media.processing.video_options import VideoOptions, check_options
 from glimpse.media.sources.source import (
     MAX_UUID_CHARACTERS,
@@ -19,8 +19,6 @@ from glimpse.media.sources.source import (
 )
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import content_pb2
-
-LOW_DETAIL_MAX_PIXELS = 512 * 512
 
 
 @contextmanager
@@ -49,12 +47,13 @@ def parse_image(image: content_pb2.ImagePart, path: str, uuid: str | None) -> Im
     """Parses an image; `path` is that of the content part. Raises InvalidRequest."""
     min_pixels = image.min_pixels if image.HasField("min_pixels") else None
     max_pixels = image.max_pixels if image.HasField("max_pixels") else None
-    if image.detail == content_pb2.IMAGE_DETAIL_LOW:
-        max_pixels = min(max_pixels or LOW_DETAIL_MAX_PIXELS, LOW_DETAIL_MAX_PIXELS)
+    low_detail = image.detail == content_pb2.IMAGE_DETAIL_LOW
     with blaming(f"{path}.image"):
-        check_pixel_bounds(min_pixels, max_pixels)
+        check_image_bounds(min_pixels, max_pixels, low_detail=low_detail)
     source, field = _parse_source_or_uuid(image.source, f"{path}.image.source", uuid, path)
-    return ImageInput(source=source, min_pixels=min_pixels, max_pixels=max_pixels, field=field, uuid=uuid)
+    return ImageInput(
+        source=source, min_pixels=min_pixels, max_pixels=max_pixels, low_detail=low_detail, field=field, uuid=uuid
+    )
 
 
 def parse_video(video: content_pb2.VideoPart, path: str, uuid: str | None) -> VideoInput:

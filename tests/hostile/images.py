@@ -165,7 +165,7 @@ _BOMBS: dict[str, tuple[Make, MediaErrorCode | None]] = {
     "JPEG that claims more pixels than it has": (lambda: _jpeg_of(1000, 1000), None),
     "JPEG with a thousand scans": (_jpeg_of_many_scans, None),
     "GIF of 4 billion pixels": (lambda: _gif(65_535, 65_535), TOO_LARGE),
-    "GIF with a thousand frames": (_thousand_frames, None),
+    "GIF with a thousand frames": (_thousand_frames, UNSUPPORTED),
     "WebP of 256 million pixels": (lambda: _webp(16_000, 16_000), TOO_LARGE),
     "BMP of 10 billion pixels": (lambda: _bmp(100_000, 100_000), TOO_LARGE),
     "BMP upside down": (lambda: _bmp(100_000, -100_000), TOO_LARGE),
@@ -206,9 +206,9 @@ _COLOURS: dict[str, tuple[Make, MediaErrorCode | None]] = {
     "L*a*b*": (lambda: encode(PIL.Image.new("LAB", (8, 8)), "TIFF"), UNSUPPORTED),
 }
 _ADDITIONS: dict[str, tuple[Make, MediaErrorCode | None]] = {
-    "animated GIF": (lambda: _animated("GIF"), None),
-    "animated PNG": (lambda: _animated("PNG"), None),
-    "animated WebP": (lambda: _animated("WEBP"), None),
+    "animated GIF": (lambda: _animated("GIF"), UNSUPPORTED),
+    "animated PNG": (lambda: _animated("PNG"), UNSUPPORTED),
+    "animated WebP": (lambda: _animated("WEBP"), UNSUPPORTED),
     "invalid EXIF": (lambda: _with_exif(b"Exif\0\0" + b"\xff" * 200), None),
     "EXIF with an offset past its end": (lambda: _with_exif(b"Exif\0\0II*\0\xff\xff\xff\x7f"), None),
     "cyclic EXIF": (lambda: _with_exif(b"Exif\0\0" + _tiff((0x8769, 4, 1, 8), following=8)), None),

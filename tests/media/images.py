@@ -6,6 +6,7 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import PIL.Image
 
 
@@ -23,6 +24,13 @@ def encode(image: PIL.Image.Image, file_format: str, **options: Any) -> bytes:
     file = BytesIO()
     image.save(file, file_format, **options)
     return file.getvalue()
+
+
+def animation(frames: npt.NDArray[np.uint8], file_format: str, *, milliseconds: int = 100, **options: Any) -> bytes:
+    """Returns an animated image of frames [frames, height, width, 3], each shown for so long."""
+    first, *others = (PIL.Image.fromarray(frame) for frame in frames)
+    options |= {} if file_format in ("GIF", "PNG") else {"lossless": True} if file_format == "WEBP" else {"quality": 90}
+    return encode(first, file_format, save_all=True, append_images=others, duration=milliseconds, **options)
 
 
 def png_header(width: int, height: int) -> bytes:

@@ -11,6 +11,9 @@ from glimpse.media.inputs import AudioInput
 from glimpse.media.sources.decoded import AudioSamples
 from glimpse.media.sources.source import DataSource
 
+MAX_CHANNELS = 16
+"""Most channels of an array: as many as those of high-order ambisonics or 9.1.6 loudspeakers."""
+
 
 def parse_audio(audio: object, field: str, uuid: str | None = None) -> AudioInput:
     """Parses a pair of samples and their rate, or what `parse_source` does. Raises InputError."""
@@ -66,8 +69,20 @@ def _checked_array(value: object, field: str) -> npt.NDArray[Any]:
         raise InputError(field, f"expected an array of samples, got {type(value).__name__}") from error
     if array.dtype.kind != "f" or array.ndim not in (1, 2) or not array.size:
         got = f"{array.dtype} {list(array.shape)}"
-        raise InputError(field, f"expected an array of floats, [samples] or [channels, samples], got {got}")
-    return array
+        message = f"expected an array of floats, [samples], [channels, samples] or [samples, channels], got {got}"
+        raise InputError(field, message)
+    return array if array.ndim == 1 else _channels_first(array, field)
+
+
+def _channels_first(array: npt.NDArray[Any], field: str) -> npt.NDArray[Any]:
+    """Returns [channels, samples]. The shorter axis is the channels: soundfile has them last, torchaudio first."""
+    first, last = array.shape
+    if first != last and min(first, last) <= MAX_CHANNELS:
+        return array if first < last else array.T
+    if first == last == 1:
+        return array
+    message = f"expected [channels, samples] or [samples, channels] with 1 to {MAX_CHANNELS} channels"
+    raise InputError(field, f"{message} and more samples than channels, got {list(array.shape)}; pass their mean")
 
 
 def _checked_rate(rate: float | np.number[Any], field: str) -> int:

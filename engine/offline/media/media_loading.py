@@ -1,9 +1,12 @@
 """Loads the media of an `LLM`'s batches."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+
+import PIL.Image
 
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.model_config.model import ModelConfig
@@ -11,12 +14,15 @@ from glimpse.engine.offline.fields import InputError, blaming
 from glimpse.engine.offline.media.media_policy import MediaRules
 from glimpse.engine.text.media_inputs import embedding_spec, read_media
 from glimpse.media.cache.store import MediaStore
+from glimpse.media.containers.still import load_pixels
 from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.embeddings.loader import EmbeddingLoader
+from glimpse.media.errors import MediaError
 from glimpse.media.input_loader import MediaInputError, load_inputs
 from glimpse.media.inputs import MediumInput
 from glimpse.media.loader import MediaLoader
 from glimpse.media.medium import Medium
+from glimpse.media.sources.decoded import DecodedFrames
 
 
 class OfflineMedia:
@@ -58,6 +64,8 @@ class OfflineMedia:
         loader = self._make_loader()
         embeddings = EmbeddingLoader(spec=self._embeddings, store=self._store)
         try:
+            distinct = {id(image): image for image in _images(inputs)}
+            await asyncio.gather(*(asyncio.to_thread(_load_pixels, image) for image in distinct.values()))
             with loader.batch() as batch:
                 return await load_inputs(inputs, loader=loader, embeddings=embeddings, batch=batch)
         finally:
@@ -74,3 +82,16 @@ class OfflineMedia:
             store=self._store,
             fetch_timeouts=self._rules.fetch_timeouts,
         )
+
+
+def _load_pixels(image: PIL.Image.Image) -> None:
+    """Decodes a caller's image. Pillow does so at the first use, which may not happen in two threads at once."""
+    with suppress(MediaError):  # the load of each input raises it, with the input's field
+        load_pixels(image)
+
+
+def _images(inputs: Sequence[MediumInput]) -> Iterator[PIL.Image.Image]:
+    for medium in inputs:
+        source = medium.source
+        each = source.frames if isinstance(source, DecodedFrames) else (source,)
+        yield from (image for image in each if isinstance(image, PIL.Image.Image))

@@ -25,6 +25,8 @@ from glimpse.engine.offline.fields import (
     parse_source,
     parse_url,
 )
+from glimpse.media.containers.animation import is_animated
+from glimpse.media.containers.sniff import ImageFormat
 from glimpse.media.inputs import ImageInput, VideoInput, is_made_of_frames
 from glimpse.media.processing.video_options import VideoOptions, check_options
 from glimpse.media.sources.decoded import DecodedFrames
@@ -118,11 +120,19 @@ def is_video(value: Sequence[object]) -> bool:
 def _decoded_image(image: object, field: str) -> PIL.Image.Image:
     match image:
         case PIL.Image.Image():
-            return image
+            return _still(image, field)
         case np.ndarray():
             return PIL.Image.fromarray(_pixels(image, 3, field))
         case _:
             raise InputError(field, f"expected a PIL image, an array, bytes or a URL, got {type(image).__name__}")
+
+
+def _still(image: PIL.Image.Image, field: str) -> PIL.Image.Image:
+    """Returns an image that is not an animation, whose frames share one object. Raises InputError."""
+    if is_animated(image):
+        message = f"expected a still image, got an animated {ImageFormat(image.format).spelling}"
+        raise InputError(field, f"{message}; pass its copy() for the current frame, or the file's bytes as a video")
+    return image
 
 
 def _video_source(video: object, field: str) -> VideoSource | DecodedFrames:
@@ -181,7 +191,7 @@ def _frames_source(frames: Sequence[object], field: str) -> FrameSources | Decod
 
 def _decoded_frame(frame: object, field: str) -> PIL.Image.Image | npt.NDArray[np.uint8]:
     if isinstance(frame, PIL.Image.Image):
-        return frame
+        return _still(frame, field)
     array = _as_array(frame)
     if array is None:
         raise InputError(field, f"expected a PIL image or an array, like the other frames, got {type(frame).__name__}")

@@ -4,7 +4,7 @@ Pure arithmetic, in the formulas of transformers (image_transforms.py).
 """
 
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.processing.sizing.recipe import ImageRecipe
+from glimpse.media.processing.sizing.recipe import LOW_DETAIL_MAX_PIXELS, ImageRecipe
 from glimpse.media.processing.sizing.views import ImagePlan, View
 
 MAX_ASPECT_RATIO = 200
@@ -26,6 +26,9 @@ class FixedSize(ImageRecipe, frozen=True, kw_only=True, tag="fixed_size"):
 
     def fits(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> bool:
         return shape == (self.side, self.side, 3) and grid == (1, 1)
+
+    def low_detail(self) -> "FixedSize":
+        return super().low_detail() if self.side**2 > LOW_DETAIL_MAX_PIXELS else self
 
     def _view(self, height: int, width: int) -> View:
         if min(height, width) < 1:

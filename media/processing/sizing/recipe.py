@@ -13,6 +13,9 @@ import msgspec
 from glimpse.media.errors import OptionError
 from glimpse.media.processing.sizing.views import ImagePlan, Size, View
 
+LOW_DETAIL_MAX_PIXELS = 512 * 512
+"""Largest area of an image of low detail, which OpenAI documents as 512×512."""
+
 
 class ImageRecipe(msgspec.Struct, frozen=True, kw_only=True):
     """A recipe for images."""
@@ -53,6 +56,14 @@ class ImageRecipe(msgspec.Struct, frozen=True, kw_only=True):
         """
         _refuse(min_pixels=min_pixels, max_pixels=max_pixels)
         return self
+
+    def low_detail(self) -> Self:
+        """Returns the recipe for images of at most `LOW_DETAIL_MAX_PIXELS`.
+
+        Raises:
+            OptionError: its images are larger. Recipes whose images are not override this.
+        """
+        raise OptionError("detail", "expected 'auto' or 'high', since the model decides the size in pixels, got 'low'")
 
 
 class VideoRecipe(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,3 +117,16 @@ def _refuse(**bounds: int | None) -> None:
     for name, value in bounds.items():
         if value is not None:
             raise OptionError(name, f"expected none, since the model decides the size in pixels, got {value}")
+
+
+def check_pixel_bounds(min_pixels: int | None, max_pixels: int | None) -> None:
+    """Raises OptionError if the bounds contradict each other."""
+    if min_pixels is not None and max_pixels is not None and min_pixels > max_pixels:
+        raise OptionError("min_pixels", f"expected at most 'max_pixels' ({max_pixels}), got {min_pixels}")
+
+
+def check_image_bounds(min_pixels: int | None, max_pixels: int | None, *, low_detail: bool) -> None:
+    """Raises OptionError if the bounds contradict each other, or the detail."""
+    check_pixel_bounds(min_pixels, max_pixels)
+    if low_detail and (min_pixels or 0) > LOW_DETAIL_MAX_PIXELS:
+        raise OptionError("min_pixels", f"expected at most {LOW_DETAIL_MAX_PIXELS} with low detail, got {min_pixels}")

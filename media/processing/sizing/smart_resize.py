@@ -5,7 +5,7 @@ import math
 import msgspec
 
 from glimpse.media.errors import MediaError, MediaErrorCode, OptionError
-from glimpse.media.processing.sizing.recipe import ImageRecipe
+from glimpse.media.processing.sizing.recipe import LOW_DETAIL_MAX_PIXELS, ImageRecipe, check_pixel_bounds
 from glimpse.media.processing.sizing.views import ImagePlan, View
 
 DEFAULT_MIN_PIXELS = 4 * 28 * 28
@@ -56,6 +56,10 @@ class SmartResize(ImageRecipe, frozen=True, kw_only=True, tag="smart_resize"):
         lower, upper = request_bounds(self.min_pixels, self.max_pixels, min_pixels=min_pixels, max_pixels=max_pixels)
         return msgspec.structs.replace(self, min_pixels=lower, max_pixels=upper)
 
+    def low_detail(self) -> "SmartResize":
+        lower, upper = (min(bound, LOW_DETAIL_MAX_PIXELS) for bound in (self.min_pixels, self.max_pixels))
+        return msgspec.structs.replace(self, min_pixels=lower, max_pixels=upper)
+
     def _grid(self, height: int, width: int) -> tuple[int, ...]:
         return (1, height // self.patch_size, width // self.patch_size)
 
@@ -94,12 +98,6 @@ def smart_resize(height: int, width: int, *, factor: int, min_pixels: int, max_p
         new_height = math.ceil(height * grow / factor) * factor
         new_width = math.ceil(width * grow / factor) * factor
     return new_height, new_width
-
-
-def check_pixel_bounds(min_pixels: int | None, max_pixels: int | None) -> None:
-    """Raises OptionError if the bounds contradict each other."""
-    if min_pixels is not None and max_pixels is not None and min_pixels > max_pixels:
-        raise OptionError("min_pixels", f"expected at most 'max_pixels' ({max_pixels}), got {min_pixels}")
 
 
 def request_bounds(own_min: int, own_max: int, *, min_pixels: int | None, max_pixels: int | None) -> tuple[int, int]:

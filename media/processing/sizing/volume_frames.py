@@ -5,8 +5,9 @@ import math
 import msgspec
 
 from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.processing.sizing.recipe import check_pixel_bounds
 from glimpse.media.processing.sizing.smart_frames import PatchedFrames
-from glimpse.media.processing.sizing.smart_resize import MAX_ASPECT_RATIO, check_pixel_bounds
+from glimpse.media.processing.sizing.smart_resize import MAX_ASPECT_RATIO
 from glimpse.media.processing.sizing.views import Size, View
 
 

@@ -1,9 +1,12 @@
 """The offline API: all forms of prompts and images, batches, and errors that name the invalid field."""
 
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import PIL.Image
 import pytest
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
@@ -355,3 +358,12 @@ def test_shows_a_progress_bar_for_a_batch(
 def test_shows_no_progress_bar_for_a_single_prompt(llm: LLM, capsys: pytest.CaptureFixture[str]) -> None:
     llm.generate("the", GREEDY)
     assert capsys.readouterr().err == ""
+
+
+def test_a_lazily_opened_image_may_be_in_several_conversations(llm: LLM) -> None:
+    """Pillow reads the file at the first use, and two threads that do so at once read nonsense."""
+    data = png(PIL.Image.fromarray(np.random.default_rng(0).integers(0, 256, (600, 800, 3), np.uint8)))
+    short = SamplingParams(temperature=0, max_tokens=1)
+    for _ in range(5):
+        image = PIL.Image.open(BytesIO(data))
+        llm.chat([user(image_pil(image), text("the")) for _ in range(4)], short)

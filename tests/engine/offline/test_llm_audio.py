@@ -68,6 +68,32 @@ def test_accepts_audio_in_every_form(llm: LLM, part: Any) -> None:
     assert output.outputs == expected.outputs
 
 
+STEREO = np.stack([SAMPLES, SAMPLES])
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pytest.param(STEREO, id="torchaudio, librosa: [channels, samples]"),
+        pytest.param(STEREO.T, id="soundfile: [samples, channels]"),
+        pytest.param(np.stack([SAMPLES] * 16, axis=1), id="16 channels"),
+        pytest.param(SAMPLES[:, None], id="one channel, last"),
+    ],
+)
+def test_the_shorter_axis_of_an_array_is_its_channels(llm: LLM, array: Any) -> None:
+    (expected,) = llm.chat(user(audio((SAMPLES, 44_100)), text("the")), GREEDY)
+    (output,) = llm.chat(user(audio((array, 44_100)), text("the")), GREEDY)
+    assert output.prompt_token_ids == expected.prompt_token_ids
+    assert output.outputs == expected.outputs
+
+
+@pytest.mark.parametrize("shape", [(17, 9_000), (9_000, 17), (2, 2)])
+def test_refuses_arrays_whose_channels_are_unclear(llm: LLM, shape: tuple[int, int]) -> None:
+    words = rf"expected \[channels, samples\] or \[samples, channels\] with 1 to 16.*got \[{shape[0]}, {shape[1]}\]"
+    with pytest.raises(InputError, match=words):
+        llm.chat(user(audio((np.zeros(shape), 16_000))), GREEDY)
+
+
 @pytest.mark.parametrize("value", [(SAMPLES, 44_100), [(SAMPLES, 44_100)], WAV, [WAV]], ids=range(4))
 def test_accepts_audio_of_a_prompt_as_samples_or_a_file(llm: LLM, value: Any) -> None:
     prompt = f"{PLACEHOLDER}the"

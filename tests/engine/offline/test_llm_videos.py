@@ -1,15 +1,18 @@
 """Videos in the offline API: all forms, among images, in batches, and errors that name the invalid field."""
 
 import base64
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import PIL.Image
 import pytest
 import torch
 
 from glimpse.engine.llm import LLM, InputError, SamplingParams
 from tests.engine.offline.llm_inputs import IMAGE, image_pil, load, png, text, user
 from tests.engine.offline.video_inputs import FRAMES, IMAGES, PLACEHOLDER, SMALL
+from tests.media.images import animation
 from tests.media.videos import greys, video
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
@@ -170,3 +173,18 @@ def test_limits_the_number_of_videos(tiny_checkpoint: Path) -> None:
     assert llm.chat(user(video_part(), image_pil(IMAGE), image_pil(IMAGE)), GREEDY)
     with pytest.raises(InputError, match=r"at most 1 video inputs \(limit_mm_per_prompt\), got 2"):
         llm.chat(user(video_part(), video_part()), GREEDY)
+
+
+@pytest.mark.parametrize("file_format", ["GIF", "WEBP", "PNG"])
+def test_an_animation_is_a_video_and_not_a_still_image(llm: LLM, file_format: str) -> None:
+    data = animation(greys(4), file_format)
+    (expected,) = llm.chat(user(video_part(video(greys(4)))), GREEDY)
+    url = f"data:image/{file_format.lower()};base64,{base64.b64encode(data).decode()}"
+    for part in (video_url(url), video_part(data)):
+        (output,) = llm.chat(user(part), GREEDY)
+        assert output.prompt_token_ids == expected.prompt_token_ids
+    opened = PIL.Image.open(BytesIO(data))
+    for part in ({"type": "image_url", "image_url": url}, image_pil(opened), video_part([opened, opened])):
+        with pytest.raises(InputError, match="expected a still image, got an animated"):
+            llm.chat(user(part), GREEDY)
+    assert llm.chat(user(image_pil(opened.copy())), GREEDY)

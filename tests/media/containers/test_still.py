@@ -11,7 +11,8 @@ from PIL.Image import Transpose
 from glimpse.media.containers.still import load_pixels, open_image
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.processing.rgb import Colour, upright_rgb
-from tests.media.images import encode, png_header, scene
+from tests.media.images import animation, encode, png_header, scene
+from tests.media.videos import greys
 
 WHITE = (255, 255, 255)
 
@@ -154,12 +155,31 @@ def test_refuses_unsupported_pixel_modes(mode: str) -> None:
     assert caught.value.code == MediaErrorCode.UNSUPPORTED_FORMAT
 
 
+@pytest.mark.parametrize(("file_format", "title"), [("GIF", "GIF"), ("WEBP", "WebP"), ("PNG", "PNG")])
+def test_an_animation_is_not_a_still_image(file_format: str, title: str) -> None:
+    words = f"got an animated {title}; send it as a video, or one frame as PNG"
+    with pytest.raises(MediaError, match=words) as caught:
+        open_image(animation(greys(3), file_format), max_pixels=10_000)
+    assert caught.value.code == MediaErrorCode.UNSUPPORTED_FORMAT
+
+
 @pytest.mark.parametrize("file_format", ["GIF", "WEBP", "PNG"])
-def test_uses_the_first_frame_of_an_animation(file_format: str) -> None:
-    frames = [PIL.Image.new("RGB", (8, 8), colour) for colour in [(255, 0, 0), (0, 255, 0), (0, 0, 255)]]
-    options = {"lossless": True} if file_format == "WEBP" else {}
-    data = encode(frames[0], file_format, save_all=True, append_images=frames[1:], **options)
-    assert pixel(decode(data)) == (255, 0, 0)
+def test_a_single_frame_is_a_still_image(file_format: str) -> None:
+    assert decode(animation(greys(1), file_format)).size == (64, 48)
+
+
+def test_pages_are_not_one_image() -> None:
+    page = scene(40, 30)
+    with pytest.raises(MediaError, match="got a TIFF of several; send each page as an image") as caught:
+        open_image(encode(page, "TIFF", save_all=True, append_images=[page]), max_pixels=10_000)
+    assert caught.value.code == MediaErrorCode.UNSUPPORTED_FORMAT
+
+
+def test_a_smaller_version_of_an_image_is_not_a_page() -> None:
+    page = scene(40, 30)
+    data = encode(page, "TIFF", save_all=True, append_images=[scene(20, 15)], tiffinfo={254: 0})
+    kind = data.rindex(struct.pack("<HHI", 254, 4, 1)) + 8
+    assert decode(data[:kind] + b"\1" + data[kind + 1 :]).tobytes() == page.tobytes()
 
 
 # The transformation of an upright image that each EXIF orientation undoes.

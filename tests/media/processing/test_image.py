@@ -15,8 +15,9 @@ from hypothesis.extra import numpy as hnp
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from glimpse.media.containers.still import open_image
-from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.errors import MediaError, MediaErrorCode, OptionError
 from glimpse.media.processing.image import ImageProcessing, image_processing, prepare_image
+from glimpse.media.processing.sizing.fixed_size import FixedSize
 from glimpse.media.processing.sizing.smart_resize import LARGEST_MAX_PIXELS, SmartResize
 from tests.media.images import encode, scene
 from tests.media.sizes import num_tokens, resized_by
@@ -256,3 +257,20 @@ def test_fast_jpeg_option_does_not_change_other_images(width: int, height: int, 
         for processing in (QWEN2_VL, FAST)
     )
     assert fast.key == exact.key
+
+
+@pytest.mark.parametrize(("own", "asked", "expected"), [(448, None, 256), (672, None, 324), (672, 448, 256)])
+def test_low_detail_only_lowers_the_bound(own: int, asked: int | None, expected: int) -> None:
+    processing = resized_by(QWEN2_VL, max_pixels=own * own)
+    low = processing.with_options(max_pixels=None if asked is None else asked * asked, low_detail=True)
+    assert num_tokens(prepare_image(scene(1680, 1680), low)) == expected
+
+
+@pytest.mark.parametrize(("side", "is_low"), [(384, True), (896, False)])
+def test_low_detail_asks_nothing_of_a_model_with_small_images(side: int, is_low: bool) -> None:
+    processing = ImageProcessing(sizing=FixedSize(side=side))
+    if is_low:
+        assert processing.with_options(low_detail=True) == processing
+    else:
+        with pytest.raises(OptionError, match="'detail': expected 'auto' or 'high'"):
+            processing.with_options(low_detail=True)

@@ -15,7 +15,6 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import CachedSource, DataSource, FrameSources, UploadSource, parse_url_text
 from glimpse.server.parse.chat import parse_chat
-from glimpse.server.parse.media import LOW_DETAIL_MAX_PIXELS
 from glimpse.server.request import ChatRequest, Conversation, GenerationRequest, ReasoningOptions, ReasoningSupport
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
@@ -151,6 +150,11 @@ REFUSED: list[tuple[chat_pb2.CreateChatCompletionRequest, str, str]] = [
     (with_source(url="%%%"), f"{PART}.image.source.url", "invalid_media_source"),
     (with_source(url="file://elsewhere/x"), f"{PART}.image.source.url", "media_url_refused"),
     (with_part(image_part(b"x", min_pixels=9, max_pixels=8)), f"{PART}.image.min_pixels", "invalid_value"),
+    (
+        with_part(image_part(b"x", min_pixels=300_000, detail=content_pb2.IMAGE_DETAIL_LOW)),
+        f"{PART}.image.min_pixels",
+        "invalid_value",
+    ),
     (with_part(image_part(b"x", min_pixels=0)), f"{PART}.image.min_pixels", "invalid_value"),
     (request(user(*[image_part(b"x")] * 3)), "messages", "too_many_images"),
     (with_member(tool_choice=REQUIRED), "tool_choice", "invalid_value"),
@@ -329,21 +333,19 @@ def test_images_keep_their_positions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("detail", "asked", "expected"),
+    ("detail", "expected"),
     [
-        (content_pb2.IMAGE_DETAIL_UNSPECIFIED, None, None),
-        (content_pb2.IMAGE_DETAIL_AUTO, 5000, 5000),
-        (content_pb2.IMAGE_DETAIL_HIGH, None, None),
-        (content_pb2.IMAGE_DETAIL_LOW, None, LOW_DETAIL_MAX_PIXELS),
-        (content_pb2.IMAGE_DETAIL_LOW, 5000, 5000),
-        (content_pb2.IMAGE_DETAIL_LOW, 2 * LOW_DETAIL_MAX_PIXELS, LOW_DETAIL_MAX_PIXELS),
+        (content_pb2.IMAGE_DETAIL_UNSPECIFIED, False),
+        (content_pb2.IMAGE_DETAIL_AUTO, False),
+        (content_pb2.IMAGE_DETAIL_HIGH, False),
+        (content_pb2.IMAGE_DETAIL_LOW, True),
     ],
 )
-def test_low_detail_limits_the_pixels(detail: content_pb2.ImageDetail, asked: int | None, expected: int | None) -> None:
-    wire = with_part(image_part(b"x", detail=detail, max_pixels=asked))
+def test_low_detail_leaves_the_bounds_as_sent(detail: content_pb2.ImageDetail, expected: bool) -> None:
+    wire = with_part(image_part(b"x", detail=detail, max_pixels=5000))
     (image,) = conversation_of(wire).media
     assert isinstance(image, ImageInput)
-    assert image.max_pixels == expected
+    assert (image.low_detail, image.max_pixels) == (expected, 5000)
 
 
 def test_videos_keep_their_positions_among_images() -> None:
