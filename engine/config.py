@@ -103,13 +103,14 @@ class EngineOptions:
         """Why the options of several nodes cannot be honored together; None if they can."""
         if self.nnodes == 1:
             if self.master_addr is not None or self.master_port != DEFAULT_MASTER_PORT:
-                return "--master-addr and --master-port: expected only with --nnodes above 1"
+                return "'--master-addr' and '--master-port': expected with '--nnodes' of 2 or more, got --nnodes 1"
         elif self.master_addr is None:
-            return f"--nnodes {self.nnodes}: expected the address of node 0 as --master-addr too"
+            return f"'--master-addr': expected the address of node 0 with --nnodes {self.nnodes}, got none"
         elif self.tensor_parallel_size % self.nnodes:
-            return f"--tensor-parallel-size {self.tensor_parallel_size}: expected a multiple of --nnodes {self.nnodes}"
+            num_ranks = self.tensor_parallel_size
+            return f"'--tensor-parallel-size': expected a multiple of --nnodes {self.nnodes}, got {num_ranks}"
         if self.node_rank >= self.nnodes:
-            return f"--node-rank {self.node_rank}: expected less than --nnodes {self.nnodes}"
+            return f"'--node-rank': expected less than --nnodes {self.nnodes}, got {self.node_rank}"
         return None
 
 

@@ -39,3 +39,7 @@ class OutOfDeviceMemoryError(Exception):
 
 class CheckpointError(Exception):
     """The checkpoint cannot be served: a file or a field is missing, or the architecture is unknown."""
+
+
+class AddressError(CheckpointError):
+    """The address of `--master-addr` cannot be listened on. It may be possible later."""

@@ -143,9 +143,11 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
-    """The checkpoint cannot be served. The process ends after this; a restart would not help."""
+    """The checkpoint cannot be served. The process ends after this."""
 
     message: str
+    is_final: bool = True
+    """A restart would not help."""
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ from glimpse.engine.parallel.messages import (
     ToRank,
     pipe_to_rank_zero,
 )
+from glimpse.native.memory import freeze_garbage
 
 _RankZero = Pipe[FromRank, ToRank]
 _Inbox = queue.SimpleQueue[ToRank]
@@ -74,6 +75,7 @@ def _serve(pipe: _RankZero, inbox: _Inbox, load: Load) -> None:
         address=join.address,
     )
     runner = make_runner(load.config, shard, group, on_progress=_no_progress)
+    freeze_garbage()
     pipe.send(Joined())
     while True:
         message = inbox.get()

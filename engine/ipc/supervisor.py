@@ -183,6 +183,8 @@ class EngineSupervisor:
                     self._listener.on_loading(message)
                 case Ready():
                     return message
+                case Failed(is_final=False) if self.state is EngineState.RESTARTING:
+                    raise EngineError(EngineErrorCode.UNAVAILABLE, message.message)
                 case Failed():
                     raise CheckpointError(message.message)
                 case Step():

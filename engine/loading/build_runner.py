@@ -260,7 +260,9 @@ def _num_blocks(shard: LoadedShard, block_size: int, num_bytes: int, group: Grou
     if group is not None:
         num_blocks = group.min(num_blocks)  # all ranks have the same blocks
     if num_blocks < 1:
-        raise CheckpointError(f"--kv-cache-bytes {num_bytes}: expected at least the {bytes_of_block} bytes of a block")
+        raise CheckpointError(
+            f"'--kv-cache-bytes': expected at least the {bytes_of_block} bytes of a block, got {num_bytes}"
+        )
     return num_blocks
 
 

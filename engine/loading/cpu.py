@@ -35,7 +35,7 @@ def bind_to_node(node: int | None) -> None:
     nodes = numa_nodes(usable_processors())
     if node not in nodes:
         known = f"one of {', '.join(map(str, nodes))}" if nodes else "nothing, since this system names no nodes"
-        raise CheckpointError(f"--numa-node {node}: expected {known}")
+        raise CheckpointError(f"'--numa-node': expected {known}, got {node}")
     bind_threads(nodes[node])
     try:
         bind_memory(node)

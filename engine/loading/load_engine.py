@@ -77,7 +77,9 @@ def load_core(
     if (why_not := config.why_not_nodes) is not None:
         raise CheckpointError(why_not)
     if config.node_rank > 0:
-        raise CheckpointError(f"--node-rank {config.node_rank}: expected 0 here; other nodes run `glimpse serve`")
+        raise CheckpointError(
+            f"'--node-rank': expected 0 here, got {config.node_rank}; other nodes run `glimpse serve`"
+        )
     if config.tensor_parallel_size == 1:
         shard = load_shard(config, rank=0, on_progress=on_progress)
         runner = local_runner = make_runner(config, shard, None, on_progress=on_progress)
@@ -167,9 +169,9 @@ def _check_step_size(config: EngineConfig, model: ModelConfig) -> None:
     run, least = model.text.bidirectional_run, model.text.bidirectional_run + config.max_sequences
     if run and config.max_batch_tokens < least:
         raise CheckpointError(
-            f"--max-batch-tokens {config.max_batch_tokens}: expected at least {least}, since the model computes the"
-            f" {run} tokens of an image in one step, beside a token of each of {config.max_sequences} sequences"
-            " (--max-sequences)"
+            f"'--max-batch-tokens': expected at least {least}, since the model computes the {run} tokens of an image in"
+            f" one step, beside a token of each of {config.max_sequences} sequences (--max-sequences), got"
+            f" {config.max_batch_tokens}"
         )
 
 

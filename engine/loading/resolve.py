@@ -32,7 +32,7 @@ def assign_device(device: torch.device, *, rank: int, num_ranks: int) -> torch.d
         CheckpointError: the number of ranks is not positive, or there are fewer GPUs than ranks.
     """
     if num_ranks < 1:
-        raise CheckpointError(f"--tensor-parallel-size {num_ranks}: expected at least 1")
+        raise CheckpointError(f"'--tensor-parallel-size': expected at least 1, got {num_ranks}")
     if num_ranks == 1 or device.type == "cpu":
         return device
     num_devices = torch.cuda.device_count()

@@ -5,15 +5,18 @@ address. With several nodes, ranks rendezvous at a store of rank 0, and each bin
 address. Nobody authenticates there, so the network between the nodes must be trusted.
 """
 
+import contextlib
 import os
 import socket
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed
 from torch import Tensor
 
+from glimpse.engine.parallel.handshake import keep_alive
 from glimpse.engine.parallel.interfaces import interface_of
 from glimpse.engine.parallel.messages import StoreAddress
 
@@ -80,7 +83,19 @@ def join_group(
     make = _nccl if device.type == "cuda" else _gloo
     group = Group(make(store, rank, num_ranks, address), rank=rank, num_ranks=num_ranks, device=device)
     group.min(0)  # connects the ranks now rather than in the first step
+    if isinstance(rendezvous, StoreAddress):
+        _keep_alive(address)
     return group
+
+
+def _keep_alive(address: str) -> None:
+    """Ends sums that wait for a host that has vanished: gloo's sockets would wait for as long as a sum may take."""
+    for entry in Path("/proc/self/fd").iterdir():  # the group does not tell which are its own
+        with contextlib.suppress(OSError):  # it is no socket
+            connection = socket.socket(fileno=int(entry.name))
+            if connection.type == socket.SOCK_STREAM and connection.getsockname()[:1] == (address,):
+                keep_alive(connection)
+            connection.detach()
 
 
 def _make_store(rendezvous: str | StoreAddress, num_ranks: int, store_socket: socket.socket | None) -> Any:

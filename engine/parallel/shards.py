@@ -27,12 +27,12 @@ def shard_config(text: TextConfig, num_ranks: int) -> TextConfig:
     for count, what in ((text.num_heads, "attention heads"), (text.intermediate_size, "features in its feed-forward")):
         if count % num_ranks:
             raise CheckpointError(
-                f"--tensor-parallel-size {num_ranks}: the model has {count} {what}, expected a multiple of {num_ranks}"
+                f"'--tensor-parallel-size': expected a divisor of the model's {count} {what}, got {num_ranks}"
             )
     if text.num_kv_heads % num_ranks and num_ranks % text.num_kv_heads:
         raise CheckpointError(
-            f"--tensor-parallel-size {num_ranks}: the model has {text.num_kv_heads} key-value heads,"
-            f" expected a multiple or a divisor of {num_ranks}"
+            f"'--tensor-parallel-size': expected a divisor or a multiple of the model's {text.num_kv_heads} key-value"
+            f" heads, got {num_ranks}"
         )
     return replace(
         text,
@@ -59,7 +59,7 @@ def shard_tensor(name: str, tensor: Tensor, text: TextConfig, *, rank: int, num_
     if found is None or num_ranks == 1:
         return tensor
     if found[2] == "group_index":  # a rank's inputs would belong to groups of other ranks
-        raise CheckpointError(f"--tensor-parallel-size {num_ranks}: gptq with desc_act true cannot be sharded")
+        raise CheckpointError(f"'--tensor-parallel-size': expected 1 for gptq with desc_act true, got {num_ranks}")
     match found[1]:
         case "q_proj":
             return tensor[_shard(len(tensor), text.num_heads, rank, num_ranks)]

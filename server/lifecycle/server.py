@@ -1,7 +1,6 @@
 """A running server, and how it drains and stops. `server.lifecycle.build_server` builds it."""
 
 import asyncio
-import gc
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,6 +9,7 @@ import grpc.aio
 
 from glimpse.engine.ipc.engine import Engine
 from glimpse.engine.protocol import Ready
+from glimpse.native.memory import freeze_garbage
 from glimpse.server.identity.access import Access
 from glimpse.server.lifecycle.build_media import MediaComponents
 from glimpse.server.rpc.stopping import OpenRpcs
@@ -68,9 +68,7 @@ class Server:
         """Waits until the model is loaded and the decoders run. Raises CheckpointError, EngineError."""
         ready = await asyncio.shield(self._loading)
         await self._media.warm()
-        # Later collections skip what stays until the end: with it, each would hold the event loop for 50 ms and more.
-        gc.collect()
-        gc.freeze()
+        freeze_garbage()
         return ready
 
     def forget(self, prefix: str, purge: str) -> None:

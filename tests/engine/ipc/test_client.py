@@ -367,6 +367,22 @@ async def test_restart_with_unusable_checkpoint_is_not_repeated(tmp_path: Path) 
     assert len(engine.pids) == 2
 
 
+async def test_restart_that_fails_for_now_is_repeated(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, "ready", "fails for now", "ready")
+    await engine.client.start()
+    os.kill(engine.pids[0], signal.SIGKILL)
+    await until(lambda: len(engine.states) == 3)
+    assert engine.states == [EngineState.READY, EngineState.RESTARTING, EngineState.READY]
+    await engine.client.stop()
+
+
+async def test_first_start_that_fails_for_now_fails(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, "fails for now")
+    with pytest.raises(CheckpointError, match="fails for now"):
+        await engine.client.start()
+    await engine.client.stop()
+
+
 async def test_engine_that_dies_at_its_first_start_is_not_restarted(tmp_path: Path) -> None:
     engine = Engine(tmp_path, "dies")
     with pytest.raises(EngineError, match="exited with status 3 while loading") as raised:

@@ -102,7 +102,7 @@ def test_max_model_len_is_the_smallest_limit(tiny_checkpoint: Path, options: dic
 
 
 def test_refuses_a_kv_cache_smaller_than_a_block(tiny_checkpoint: Path):
-    with pytest.raises(CheckpointError, match="--kv-cache-bytes 100: expected at least"):
+    with pytest.raises(CheckpointError, match=r"'--kv-cache-bytes': expected at least .*, got 100"):
         load(tiny_checkpoint, kv_cache_bytes=100)
 
 

@@ -57,7 +57,7 @@ def test_refuses_a_node_that_does_not_exist(
     tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, nodes: dict[int, set[int]], expected: str
 ):
     monkeypatch.setattr(cpu, "numa_nodes", lambda _usable: nodes)
-    with pytest.raises(CheckpointError, match=f"--numa-node 7: expected .*{expected.removeprefix('expected ')}"):
+    with pytest.raises(CheckpointError, match=f"'--numa-node': expected .*{expected.removeprefix('expected ')}, got 7"):
         load(tiny_checkpoint, 7)
 
 

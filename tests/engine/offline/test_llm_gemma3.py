@@ -65,5 +65,7 @@ def test_refuses_what_the_model_does_not_read_by_name(llm: LLM) -> None:
 
 
 def test_refuses_steps_without_room_for_an_image(checkpoint: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"--max-batch-tokens 12: expected at least 13, since .* the 9 tokens"):
+    with pytest.raises(
+        CheckpointError, match=r"'--max-batch-tokens': expected at least 13, since .* the 9 tokens .*, got 12"
+    ):
         load(checkpoint, max_batch_tokens=12, max_sequences=4)

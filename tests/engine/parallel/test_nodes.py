@@ -10,8 +10,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Generator, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, aclosing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +28,21 @@ from glimpse.engine.ipc.supervisor import ENGINE_COMMAND, EngineState
 from glimpse.engine.loading.load_engine import load_core
 from glimpse.engine.loading.weight_files import SINGLE_NAME, checkpoint_digest
 from glimpse.engine.parallel import handshake
-from glimpse.engine.parallel.handshake import Accepted, Denied, Hello, frame, make_hello, parse_length, reply_decoder
+from glimpse.engine.parallel.group import join_group
+from glimpse.engine.parallel.handshake import (
+    HANDSHAKE_SECONDS,
+    Accepted,
+    Denied,
+    Hello,
+    frame,
+    make_hello,
+    parse_length,
+    reply_decoder,
+)
 from glimpse.engine.parallel.interfaces import interface_of
-from glimpse.engine.parallel.messages import Load, Loaded, LoadFailed, Refused, pipe_to_rank_zero
+from glimpse.engine.parallel.messages import Load, Loaded, LoadFailed, Refused, StoreAddress, pipe_to_rank_zero
 from glimpse.engine.parallel.node import serve_node
-from glimpse.engine.parallel.node_listener import NodeListener
+from glimpse.engine.parallel.node_listener import MAX_GREETED, NodeListener
 from glimpse.engine.parallel.ranks import Ranks
 from glimpse.engine.protocol import FinishReason, TokenEvent
 from glimpse.engine.sampling_params import SamplingParams
@@ -303,6 +315,37 @@ def test_strangers_are_closed_and_a_rank_joins_once():
         assert [each.rank for each in joined] == [2]
 
 
+def test_silent_connections_delay_no_node():
+    config = node_config("here")
+    hello = make_hello(replace(config, node_rank=1), "weights", rank=1, address=HOST)
+    with listening(config) as joined, ExitStack() as silent:
+        for _ in range(MAX_GREETED - 1):
+            silent.enter_context(connect(config))
+        with connect(config) as connection:
+            connection.settimeout(HANDSHAKE_SECONDS / 2)  # each of the others may take all of it
+            assert greet(connection, hello) == Accepted()
+        assert [each.rank for each in joined] == [1]
+
+
+def test_connections_between_nodes_end_when_a_host_vanishes():
+    with socket.create_server((HOST, 0)) as server:
+        store = StoreAddress(host=HOST, port=server.getsockname()[1])
+        join = partial(join_group, store, num_ranks=2, device=torch.device("cpu"), address=HOST)
+        with ThreadPoolExecutor(2) as threads:
+            other = threads.submit(join, rank=1)
+            groups = join(rank=0, store_socket=server), other.result()
+    time_limits: list[int] = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            connection = socket.socket(fileno=int(entry.name))
+            if connection.getsockname()[:1] == (HOST,):
+                time_limits.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
+            connection.detach()
+    assert time_limits
+    assert set(time_limits) == {25_000}
+    del groups
+
+
 def test_node_0_listens_on_its_address_alone():
     config = node_config("here")
     with listening(config):
@@ -316,7 +359,7 @@ def test_node_0_listens_on_its_address_alone():
     [("192.0.2.1", "expected an address of this machine, which is node 0"), ("0.0.0.0", "that other nodes can reach")],
 )
 def test_refuses_an_address_that_is_not_node_0_s(address: str, reason: str):
-    with pytest.raises(CheckpointError, match=rf"--master-addr {address}: .*{reason}"):
+    with pytest.raises(CheckpointError, match=rf"'--master-addr': .*{reason}.*, got {address}"):
         NodeListener(node_config("here", address=address), "weights")
 
 
@@ -352,11 +395,11 @@ def test_refuses_a_rank_that_has_loaded_another_dtype(tmp_path: Path):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"node_rank": 1}, "--node-rank 1: expected less than --nnodes 1"),
-        ({"nnodes": 2}, "--nnodes 2: expected the address of node 0 as --master-addr too"),
-        ({"nnodes": 2, "master_addr": HOST}, "--tensor-parallel-size 1: expected a multiple of --nnodes 2"),
-        ({"master_addr": HOST}, "expected only with --nnodes above 1"),
-        ({"master_port": 1}, "expected only with --nnodes above 1"),
+        ({"node_rank": 1}, "'--node-rank': expected less than --nnodes 1, got 1"),
+        ({"nnodes": 2}, "'--master-addr': expected the address of node 0 with --nnodes 2, got none"),
+        ({"nnodes": 2, "master_addr": HOST}, "'--tensor-parallel-size': expected a multiple of --nnodes 2, got 1"),
+        ({"master_addr": HOST}, "'--master-addr' and '--master-port': expected with '--nnodes' of 2 or more"),
+        ({"master_port": 1}, "'--master-addr' and '--master-port': expected with '--nnodes' of 2 or more"),
     ],
 )
 def test_refuses_options_that_do_not_go_together(options: dict[str, Any], reason: str, tmp_path: Path):

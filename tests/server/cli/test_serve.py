@@ -28,8 +28,8 @@ def test_collector_of_traces_reaches_the_gateway(monkeypatch: pytest.MonkeyPatch
     ("arguments", "message"),
     [
         (["up", "--nnodes=2", "--node-rank=1"], "'--node-rank': expected 0 with `glimpse up`, got 1"),
-        (["serve", "--node-rank=1"], "--node-rank 1: expected less than --nnodes 1"),
-        (["serve", "--nnodes=2"], "--nnodes 2: expected the address of node 0 as --master-addr too"),
+        (["serve", "--node-rank=1"], "'--node-rank': expected less than --nnodes 1, got 1"),
+        (["serve", "--nnodes=2"], "'--master-addr': expected the address of node 0 with --nnodes 2, got none"),
     ],
 )
 def test_refuses_options_of_several_nodes_that_do_not_go_together(arguments: list[str], message: str) -> None:
