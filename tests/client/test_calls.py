@@ -1,5 +1,6 @@
 """What the clients' methods return, from a real server."""
 
+import base64
 import io
 import json
 import traceback
@@ -162,6 +163,24 @@ async def test_unreadable_file_is_an_os_error(client: Any, tmp_path: Path) -> No
         await client.chat([Image(tmp_path / "missing.png")])
     with pytest.raises(FileNotFoundError):
         await client.upload(tmp_path / "missing.png")
+
+
+async def test_answers_openai_s_dicts(client: Any) -> None:
+    image = "data:image/png;base64," + base64.b64encode(PNG).decode()
+    parts = [{"type": "image_url", "image_url": {"url": image}}, {"type": "text", "text": "What is it?"}]
+    expected = await client.chat([Image(PNG), "What is it?"], **GREEDY)
+    answer = await client.chat([{"role": "user", "content": parts}], temperature=0, max_tokens=8)
+    assert (answer.text, answer.usage.prompt_tokens) == (expected.text, expected.usage.prompt_tokens)
+
+
+async def test_completes_and_tokenizes_texts(client: Any) -> None:
+    tokens = (await client.tokenize("the sea")).tokens
+    assert await client.detokenize(tokens) == "the sea"
+    completion = await client.complete("the sea", **GREEDY)
+    assert completion.usage.prompt_tokens == len(tokens)
+    several = await client.complete([list(tokens), "the sea"], **GREEDY)
+    assert several.texts == [completion.text] * 2
+    assert (await client.tokenize([Message("user", "the sea")])).count > len(tokens)
 
 
 async def test_embeds_texts_and_images(client: Any) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from glimpse.client import ChatOptions, EmbedOptions, Image, Message, Video
+from glimpse.client import ChatOptions, CompletionOptions, EmbedOptions, Image, Message, TokenizeOptions, Video
 from glimpse.client.options import CallOptions, CountOptions
 from glimpse.client.requests import call_arguments, chat_request, embedding_request, upload_requests
-from glimpse.v1 import chat_pb2, embedding_pb2, generation_pb2, media_pb2
+from glimpse.v1 import chat_pb2, completion_pb2, embedding_pb2, generation_pb2, media_pb2, tokenizer_pb2
 
 
 def test_options_cover_the_fields_of_requests() -> None:
@@ -22,9 +22,23 @@ def test_options_cover_the_fields_of_requests() -> None:
         *generation_pb2.GenerationOptions.DESCRIPTOR.fields_by_name,
     }
     call = set(get_type_hints(CallOptions))
-    assert set(get_type_hints(ChatOptions)) - call == fields - {"messages", "generation", "stream_options"}
+    assert set(get_type_hints(ChatOptions)) - call == fields - {"messages", "generation", "stream_options"} | {
+        "max_tokens"
+    }
     count = set(chat_pb2.CountTokensRequest.DESCRIPTOR.fields_by_name)
     assert set(get_type_hints(CountOptions)) - call == count - {"messages"}
+
+
+def test_options_cover_the_fields_of_completions_and_tokenization() -> None:
+    call = set(get_type_hints(CallOptions))
+    fields = {
+        *completion_pb2.CreateCompletionRequest.DESCRIPTOR.fields_by_name,
+        *generation_pb2.GenerationOptions.DESCRIPTOR.fields_by_name,
+    }
+    own = fields - {"prompts", "generation", "stream_options", "num_logprobs", "top_logprobs"} | {"max_tokens"}
+    assert set(get_type_hints(CompletionOptions)) - call == own
+    tokenize = set(tokenizer_pb2.TokenizeRequest.DESCRIPTOR.fields_by_name)
+    assert set(get_type_hints(TokenizeOptions)) - call == tokenize - {"prompt", "messages"}
 
 
 def test_arrays_are_sent_as_png() -> None:

@@ -10,8 +10,16 @@ from glimpse.client.async_client import AsyncClient
 from glimpse.client.client import Client
 from glimpse.client.errors import GlimpseError
 from glimpse.client.messages import Audio, Image, Message, Video
-from glimpse.client.options import ChatOptions, EmbedOptions, RerankOptions, ScoreOptions
-from glimpse.client.responses import Chunk, Completion, Embeddings, Ranking, Scores
+from glimpse.client.openai_json import OptionError
+from glimpse.client.options import (
+    ChatOptions,
+    CompletionOptions,
+    EmbedOptions,
+    RerankOptions,
+    ScoreOptions,
+    TokenizeOptions,
+)
+from glimpse.client.responses import Chunk, Completion, Embeddings, Ranking, Scores, TextCompletion
 from glimpse.client.tls import Tls
 
 __all__ = [
@@ -21,15 +29,19 @@ __all__ = [
     "Chunk",
     "Client",
     "Completion",
+    "CompletionOptions",
     "EmbedOptions",
     "Embeddings",
     "GlimpseError",
     "Image",
     "Message",
+    "OptionError",
     "Ranking",
     "RerankOptions",
     "ScoreOptions",
     "Scores",
+    "TextCompletion",
     "Tls",
+    "TokenizeOptions",
     "Video",
 ]

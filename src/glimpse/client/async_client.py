@@ -9,35 +9,46 @@ import grpc.aio
 
 from glimpse.client.calls import Attempts, Caller, WaitUntilReady
 from glimpse.client.channel import DEFAULT_TARGET, open_channel
-from glimpse.client.messages import EmbeddingInput, ImageFile, Prompt
+from glimpse.client.messages import EmbeddingInput, Prompt
 from glimpse.client.options import (
     CallOptions,
     ChatOptions,
+    CompletionOptions,
     CountOptions,
+    DetokenizeOptions,
     EmbedOptions,
     RerankOptions,
     ScoreOptions,
+    TokenizeOptions,
     UploadOptions,
 )
 from glimpse.client.requests import (
+    TextPrompt,
     chat_request,
+    completion_request,
     count_request,
+    detokenize_request,
     embedding_request,
     rerank_request,
     score_request,
+    tokenize_request,
     upload_requests,
 )
-from glimpse.client.responses import Chunk, Completion, Embeddings, Ranking, Scores
+from glimpse.client.responses import Chunk, Completion, Embeddings, Ranking, Scores, TextCompletion
+from glimpse.client.sources import ImageFile
 from glimpse.client.tls import Tls
 from glimpse.v1 import (
     chat_pb2,
     chat_pb2_grpc,
+    completion_pb2_grpc,
     embedding_pb2_grpc,
     media_pb2,
     media_pb2_grpc,
     model_pb2,
     model_pb2_grpc,
     rerank_pb2_grpc,
+    tokenizer_pb2,
+    tokenizer_pb2_grpc,
 )
 
 _ResponseT = TypeVar("_ResponseT")
@@ -63,10 +74,12 @@ class AsyncClient:
         )
         self._caller = Caller(target=target, api_key=api_key, timeout=timeout, wait_until_ready=wait_until_ready)
         self._chat = chat_pb2_grpc.ChatServiceStub(self._channel)
+        self._completion = completion_pb2_grpc.CompletionServiceStub(self._channel)
         self._embedding = embedding_pb2_grpc.EmbeddingServiceStub(self._channel)
         self._media = media_pb2_grpc.MediaServiceStub(self._channel)
         self._models = model_pb2_grpc.ModelServiceStub(self._channel)
         self._rerank = rerank_pb2_grpc.RerankServiceStub(self._channel)
+        self._tokenizer = tokenizer_pb2_grpc.TokenizerServiceStub(self._channel)
 
     async def __aenter__(self) -> Self:
         return self
@@ -103,6 +116,21 @@ class AsyncClient:
         """Returns the number of tokens of a conversation, media included."""
         request = await asyncio.to_thread(count_request, prompt, options)
         return await self._call(self._chat.CountTokens, request, options)
+
+    async def complete(self, prompt: TextPrompt, **options: Unpack[CompletionOptions]) -> TextCompletion:
+        """Returns what continues a text, without a chat template; of a list of texts, what continues each."""
+        request = completion_request(prompt, options)
+        return TextCompletion(await self._call(self._completion.CreateCompletion, request, options))
+
+    async def tokenize(self, prompt: Prompt, **options: Unpack[TokenizeOptions]) -> tokenizer_pb2.TokenizeResponse:
+        """Returns the token ids of a text as it is, or of a conversation in the chat template."""
+        request = await asyncio.to_thread(tokenize_request, prompt, options)
+        return await self._call(self._tokenizer.Tokenize, request, options)
+
+    async def detokenize(self, tokens: Sequence[int], **options: Unpack[DetokenizeOptions]) -> str:
+        """Returns the text of token ids."""
+        request = detokenize_request(tokens, options)
+        return (await self._call(self._tokenizer.Detokenize, request, options)).prompt
 
     async def embed(self, inputs: Sequence[EmbeddingInput], **options: Unpack[EmbedOptions]) -> Embeddings:
         """Returns the embedding of each input, at most 2048. Raises OSError where a media file cannot be read."""

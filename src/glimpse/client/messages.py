@@ -1,34 +1,26 @@
 """The messages of a conversation, and their conversion to glimpse.v1."""
 
-import io
-import os
-from collections.abc import Sequence
+import mimetypes
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from glimpse.client.png import GREY, RGB, RGBA, encode_png
-from glimpse.v1 import content_pb2, media_pb2
+from glimpse.client.openai_json import to_message
+from glimpse.client.sources import File, ImageFile, to_source
+from glimpse.v1 import content_pb2
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-    from PIL.Image import Image as PillowImage
 
-_URL_SCHEMES = ("http://", "https://", "data:", "file://")
-_PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16"})
-_COLOUR_TYPES = {3: RGB, 4: RGBA}
-"""By channels."""
-
-File: TypeAlias = "str | os.PathLike[str] | bytes | media_pb2.Media"
-"""A media file: a path, a URL (http, https, data or file), its bytes, or an upload (`Client.upload`)."""
-ImageFile: TypeAlias = "File | PillowImage | npt.NDArray[np.uint8]"
-"""The same, or an image of Pillow's or of NumPy, uint8 [height, width, 3 or 4] or [height, width], sent as PNG."""
-Part: TypeAlias = "str | Image | Video | Audio"
-"""A part of a message: text, or a media input."""
-Prompt: TypeAlias = "str | Sequence[Part] | Sequence[Message]"
-"""The text or the parts of a single user message, or a conversation, oldest message first."""
-EmbeddingInput: TypeAlias = "str | Sequence[int] | Sequence[Part] | Sequence[Message]"
+Part: TypeAlias = "str | Image | Video | Audio | Mapping[str, Any]"
+"""A part of a message: text, a media input, or OpenAI's JSON: `{"type": "image_url", "image_url": {"url": …}}`."""
+Prompt: TypeAlias = "str | Sequence[Part] | Sequence[Message | Mapping[str, Any]]"
+"""The text or the parts of a single user message, or a conversation, oldest message first: messages, also as OpenAI's
+JSON, as `{"role": "user", "content": …}`."""
+EmbeddingInput: TypeAlias = "str | Sequence[int] | Sequence[Part] | Sequence[Message | Mapping[str, Any]]"
 """A text, which is embedded as it is; token ids; or a conversation: the parts of a user message, or messages."""
 
 
@@ -99,7 +91,7 @@ class Message:
     _: KW_ONLY
     name: str | None = None
     """The author's name, where the model's chat template uses it."""
-    tool_calls: Sequence[content_pb2.ToolCall] = ()
+    tool_calls: Sequence[content_pb2.ToolCall | Mapping[str, Any]] = ()
     """The tool calls of an assistant message (`Completion.tool_calls`)."""
     tool_call_id: str | None = None
     """The id of the tool call that a tool message answers."""
@@ -109,67 +101,59 @@ class Message:
 
 def to_messages(prompt: "Prompt") -> list[content_pb2.Message]:
     """Converts a prompt to glimpse.v1. Files are read here. Raises OSError, and TypeError for other parts."""
-    if not isinstance(prompt, str) and all(isinstance(each, Message) for each in prompt):
-        return [_to_message(each) for each in cast("Sequence[Message]", prompt)]
-    return [_to_message(Message("user", cast("str | Sequence[Part]", prompt)))]
+    if not isinstance(prompt, str) and all(map(_is_message, prompt)):
+        return [_to_message(each, f"messages[{index}]") for index, each in enumerate(prompt)]
+    return [_to_message(Message("user", cast("str | Sequence[Part]", prompt)), "")]
 
 
-def read_file(source: "ImageFile") -> bytes:
-    """Returns the bytes of a path, of bytes, or of a Pillow image as PNG. Raises OSError, ValueError."""
-    match source:
-        case bytes():
-            return source
-        case media_pb2.Media():
-            raise ValueError("'source': expected a path, bytes or an image, got an upload")
-        case str() if source.startswith(_URL_SCHEMES):
-            raise ValueError("'source': expected a path, bytes or an image, got a URL")
-        case str() | os.PathLike():
-            return Path(source).read_bytes()
-        case _ if hasattr(source, "__array_interface__") and not hasattr(source, "save"):
-            return _encode_array(cast("npt.NDArray[np.uint8]", source))
-        case _ if hasattr(source, "save"):
-            return _encode_png(cast("PillowImage", source))
-        case _:
-            raise TypeError(f"'source': expected a path, URL, bytes or an image, got {type(source).__name__}")
+def _is_message(given: object) -> bool:
+    return isinstance(given, Message | content_pb2.Message) or (isinstance(given, Mapping) and "role" in given)
 
 
-def _encode_array(array: "npt.NDArray[np.uint8]") -> bytes:
-    """Returns an image as PNG. Raises TypeError for another type or shape."""
-    channels = array.shape[-1] if array.ndim == 3 else 1
-    if array.dtype != "uint8" or array.ndim not in (2, 3) or (array.ndim == 3 and channels not in _COLOUR_TYPES):
-        shape = "[height, width, 3 or 4] or [height, width]"
-        raise TypeError(f"'source': expected a uint8 array {shape}, got {array.dtype} {list(array.shape)}")
-    height, width = array.shape[:2]
-    colour_type = GREY if array.ndim == 2 else _COLOUR_TYPES[channels]
-    return encode_png((row.tobytes() for row in array), width=width, height=height, colour_type=colour_type)
-
-
-def _encode_png(image: "PillowImage") -> bytes:
-    file = io.BytesIO()
-    (image if image.mode in _PNG_MODES else image.convert("RGB")).save(file, "PNG", compress_level=1)
-    return file.getvalue()
-
-
-def _to_message(message: Message) -> content_pb2.Message:
+def _to_message(message: Any, path: str) -> content_pb2.Message:
+    if not isinstance(message, Message):
+        return to_message(content_pb2.Message, _with_parts(message), path)
     content = message.content
-    parts = [content] if isinstance(content, str | Image | Video | Audio) else content
+    parts = [content] if isinstance(content, str | Image | Video | Audio | Mapping) else content
     return content_pb2.Message(
         role=f"ROLE_{message.role.upper()}",
         content=[_to_part(part) for part in parts],
         name=message.name,
-        tool_calls=message.tool_calls,
+        tool_calls=[to_message(content_pb2.ToolCall, call, "tool_calls") for call in message.tool_calls],
         tool_call_id=message.tool_call_id,
         reasoning=message.reasoning,
     )
 
 
+def _with_parts(message: Any) -> Any:
+    """Returns a message of JSON in which the media inputs of this module are those of glimpse.v1."""
+    content = message.get("content") if isinstance(message, Mapping) else None
+    if not isinstance(content, Sequence) or isinstance(content, str):
+        return message
+    return {
+        **message,
+        "content": [_to_part(part) if isinstance(part, Image | Video | Audio) else part for part in content],
+    }
+
+
+def _warn_of_path(text: str) -> None:
+    """Warns of a text that is the path of a media file."""
+    kind = (mimetypes.guess_type(text)[0] or "").partition("/")[0]
+    if kind in ("image", "video", "audio") and Path(text).is_file():
+        meant = f"{kind.capitalize()}({text!r})"
+        warnings.warn(f"{text!r} is sent as text, and there is such a file; did you mean {meant}?", stacklevel=2)
+
+
 def _to_part(part: "Part") -> content_pb2.ContentPart:
     match part:
         case str():
+            _warn_of_path(part)
             return content_pb2.ContentPart(text=part)
+        case Mapping():
+            return to_message(content_pb2.ContentPart, part, "content")
         case Image():
             image = content_pb2.ImagePart(
-                source=_to_source(part.source),
+                source=to_source(part.source),
                 min_pixels=part.min_pixels,
                 max_pixels=part.max_pixels,
                 detail=None if part.detail is None else f"IMAGE_DETAIL_{part.detail.upper()}",
@@ -178,7 +162,7 @@ def _to_part(part: "Part") -> content_pb2.ContentPart:
         case Video():
             return content_pb2.ContentPart(video=_to_video(part), uuid=part.uuid)
         case Audio():
-            return content_pb2.ContentPart(audio=content_pb2.AudioPart(source=_to_source(part.source)), uuid=part.uuid)
+            return content_pb2.ContentPart(audio=content_pb2.AudioPart(source=to_source(part.source)), uuid=part.uuid)
         case _:
             raise TypeError(f"'prompt': expected texts, Image, Video and Audio, got {type(part).__name__}")
 
@@ -188,9 +172,9 @@ def _to_video(video: Video) -> content_pb2.VideoPart:
     is_array = hasattr(source, "__array_interface__")
     if is_array or (isinstance(source, Sequence) and not isinstance(source, str | bytes)):
         images = cast("Sequence[ImageFile]", source)
-        source, frames = None, content_pb2.FrameList(frames=filter(None, map(_to_source, images)))
+        source, frames = None, content_pb2.FrameList(frames=filter(None, map(to_source, images)))
     return content_pb2.VideoPart(
-        source=_to_source(cast("File | None", source)),
+        source=to_source(cast("File | None", source)),
         frames=frames,
         fps=video.fps,
         num_frames=video.num_frames,
@@ -201,16 +185,3 @@ def _to_video(video: Video) -> content_pb2.VideoPart:
         start_seconds=video.start_seconds,
         end_seconds=video.end_seconds,
     )
-
-
-def _to_source(source: "ImageFile | None") -> content_pb2.MediaSource | None:
-    """None, for media that the server has cached, stays None."""
-    match source:
-        case None:
-            return None
-        case media_pb2.Media():
-            return content_pb2.MediaSource(upload_id=source.upload_id)
-        case str() if source.startswith(_URL_SCHEMES):
-            return content_pb2.MediaSource(url=source)
-        case _:
-            return content_pb2.MediaSource(data=read_file(source))

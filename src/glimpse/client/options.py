@@ -39,9 +39,9 @@ class ModelOptions(CallOptions, total=False):
 class CountOptions(ModelOptions, total=False):
     """Options of `count_tokens`, as in `ChatOptions`: those that change the prompt."""
 
-    tools: Sequence[chat_pb2.Tool]
-    """The tools that the model may call."""
-    tool_choice: chat_pb2.ToolChoice
+    tools: Sequence[chat_pb2.Tool | Mapping[str, Any]]
+    """The tools that the model may call, also as OpenAI's JSON."""
+    tool_choice: chat_pb2.ToolChoice | Literal["none", "auto", "required"] | Mapping[str, Any]
     """Whether and which tool is called."""
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"]
     """How long the model thinks, for models whose chat template supports it."""
@@ -49,9 +49,9 @@ class CountOptions(ModelOptions, total=False):
     continue_final_message: bool
     chat_template_kwargs: Mapping[str, Any]
     """Further variables of the chat template."""
-    media_io_options: content_pb2.MediaIoOptions
+    media_io_options: content_pb2.MediaIoOptions | Mapping[str, Any]
     """Defaults for reading the conversation's media."""
-    media_processor_options: content_pb2.MediaProcessorOptions
+    media_processor_options: content_pb2.MediaProcessorOptions | Mapping[str, Any]
     """Defaults for resizing and sampling the conversation's media."""
 
 
@@ -68,8 +68,8 @@ class EmbedOptions(ModelOptions, total=False):
     continue_final_message: bool
     chat_template_kwargs: Mapping[str, Any]
     """Further variables of the chat template."""
-    media_io_options: content_pb2.MediaIoOptions
-    media_processor_options: content_pb2.MediaProcessorOptions
+    media_io_options: content_pb2.MediaIoOptions | Mapping[str, Any]
+    media_processor_options: content_pb2.MediaProcessorOptions | Mapping[str, Any]
     priority: int
     user: str
 
@@ -92,10 +92,13 @@ class RerankOptions(ScoreOptions, total=False):
     """Whether results repeat their documents. Default: true."""
 
 
-class ChatOptions(CountOptions, total=False):
-    """Options of `chat` and `stream`. Those without a comment are documented in glimpse/v1/generation.proto."""
+class GenerationOptions(ModelOptions, total=False):
+    """Options of what is generated. Those without a comment are documented in glimpse/v1/generation.proto."""
 
     max_completion_tokens: int
+    """The largest number of tokens in an answer."""
+    max_tokens: int
+    """The same, by its former name."""
     temperature: float
     top_p: float
     top_k: int
@@ -103,9 +106,9 @@ class ChatOptions(CountOptions, total=False):
     frequency_penalty: float
     presence_penalty: float
     repetition_penalty: float
-    logit_bias: Mapping[int, float]
+    logit_bias: Mapping[int, float] | Mapping[str, float]
     seed: int
-    stop: Sequence[str]
+    stop: str | Sequence[str]
     stop_token_ids: Sequence[int]
     bad_words: Sequence[str]
     allowed_token_ids: Sequence[int]
@@ -114,26 +117,61 @@ class ChatOptions(CountOptions, total=False):
     ignore_eos: bool
     include_stop_str_in_output: bool
     return_token_ids: bool
-    logprobs: bool
-    top_logprobs: int
     n: int
     skip_special_tokens: bool
-    response_format: chat_pb2.ResponseFormat | Mapping[str, Any]
-    """A JSON Schema that the answer must match, or another response format."""
-    structured_outputs: generation_pb2.StructuredOutputs
+    response_format: chat_pb2.ResponseFormat | Mapping[str, Any] | type
+    """A JSON Schema that the answer must match, a pydantic model that has one, or another response format, also as
+    OpenAI's JSON."""
+    structured_outputs: generation_pb2.StructuredOutputs | Mapping[str, Any]
     """A regular expression, choices or a grammar that the answer must match."""
+    priority: int
+    """Requests with a smaller number are scheduled first. Default 0."""
+    prompt_cache_key: str
+    """The gateway sends requests with the same key to the same replica."""
+    user: str
+
+
+class ChatOptions(GenerationOptions, CountOptions, total=False):
+    """Options of `chat` and `stream`."""
+
+    logprobs: bool
+    top_logprobs: int
     parallel_tool_calls: bool
     """Whether an answer may call several tools. Default true."""
     include_reasoning: bool
     """Whether answers carry the model's reasoning. Default true."""
     thinking_token_budget: int
     """The most tokens of the reasoning."""
-    priority: int
-    """Requests with a smaller number are scheduled first. Default 0."""
-    prompt_cache_key: str
-    """The gateway sends requests with the same key to the same replica."""
     metadata: Mapping[str, str]
     """The caller's notes, which the response repeats."""
-    service_tier: chat_pb2.ServiceTier
-    user: str
+    service_tier: chat_pb2.ServiceTier | Literal["auto", "default"]
     safety_identifier: str
+
+
+class CompletionOptions(GenerationOptions, total=False):
+    """Options of `complete`."""
+
+    logprobs: int
+    """How many of the most likely tokens the answer has for each of its own."""
+    echo: bool
+    """Whether the answer begins with the prompt."""
+
+
+class TokenizeOptions(ModelOptions, total=False):
+    """Options of `tokenize`; those of conversations are as in `CountOptions`."""
+
+    tools: Sequence[chat_pb2.Tool | Mapping[str, Any]]
+    add_generation_prompt: bool
+    continue_final_message: bool
+    chat_template_kwargs: Mapping[str, Any]
+    media_io_options: content_pb2.MediaIoOptions | Mapping[str, Any]
+    media_processor_options: content_pb2.MediaProcessorOptions | Mapping[str, Any]
+    return_token_strs: bool
+    """Whether the answer has the text of each token too."""
+
+
+class DetokenizeOptions(CallOptions, total=False):
+    """Options of `detokenize`."""
+
+    model: str
+    """Default: the model that is served."""

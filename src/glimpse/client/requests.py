@@ -1,25 +1,34 @@
 """Builds requests and the arguments of calls, for both clients. Does no I/O except reading media files."""
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
-from glimpse.client.messages import EmbeddingInput, ImageFile, Prompt, read_file, to_messages
+from glimpse.client.messages import EmbeddingInput, Prompt, to_messages
+from glimpse.client.openai_json import to_message
 from glimpse.client.options import (
     CallOptions,
     ChatOptions,
+    CompletionOptions,
     CountOptions,
+    DetokenizeOptions,
     EmbedOptions,
     RerankOptions,
     ScoreOptions,
+    TokenizeOptions,
     UploadOptions,
 )
-from glimpse.v1 import chat_pb2, completion_pb2, embedding_pb2, generation_pb2, media_pb2, rerank_pb2
+from glimpse.client.sources import ImageFile, read_file
+from glimpse.v1 import chat_pb2, completion_pb2, embedding_pb2, media_pb2, rerank_pb2, tokenizer_pb2
+
+TextPrompt: TypeAlias = str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]]
+"""A text or its token ids, or several of them."""
 
 _CHUNK_BYTES = 1 << 20
+_SCHEMA_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+"""Values of `type` in a JSON Schema, which may be a list of them too. Response formats have others."""
 _KEY_OF_HEADERS = re.compile(r"(?!-$)[!-\[\]-~]{1,128}")
 """Keys that the gateway takes from the body as they are; of others it makes a digest."""
 
@@ -27,31 +36,45 @@ _KEY_OF_HEADERS = re.compile(r"(?!-$)[!-\[\]-~]{1,128}")
 def chat_request(
     prompt: Prompt, options: ChatOptions, *, streaming: bool = False
 ) -> chat_pb2.CreateChatCompletionRequest:
-    """Returns the request of `chat`, or of `stream` with the usage at its end. Reads media files. Raises OSError."""
-    members = _members(options)
-    generation = {
-        name: members.pop(name)
-        for name in generation_pb2.GenerationOptions.DESCRIPTOR.fields_by_name
-        if name in members
-    }
-    return chat_pb2.CreateChatCompletionRequest(
-        messages=to_messages(prompt),
-        generation=generation_pb2.GenerationOptions(**generation),
-        stream_options=chat_pb2.StreamOptions(include_usage=True) if streaming else None,
-        **members,
-    )
+    """Returns the request of `chat`, or of `stream` with the usage at its end. Reads media files.
+
+    Raises OSError, and OptionError for an unknown option or a value that an option cannot have. All others here do too.
+    """
+    members = _members(options, messages=to_messages(prompt))
+    if streaming:
+        members["stream_options"] = {"include_usage": True}
+    return to_message(chat_pb2.CreateChatCompletionRequest, members)
 
 
 def count_request(prompt: Prompt, options: CountOptions) -> chat_pb2.CountTokensRequest:
-    """Returns the request of `count_tokens`. Reads media files. Raises OSError."""
-    return chat_pb2.CountTokensRequest(messages=to_messages(prompt), **_members(options))
+    """Returns the request of `count_tokens`. Reads media files."""
+    return to_message(chat_pb2.CountTokensRequest, _members(options, messages=to_messages(prompt)))
+
+
+def completion_request(prompt: TextPrompt, options: CompletionOptions) -> completion_pb2.CreateCompletionRequest:
+    """Returns the request of `complete`."""
+    is_single = isinstance(prompt, str) or all(isinstance(each, int) for each in prompt)
+    members = _members(options, prompts=[prompt] if is_single else prompt)
+    members["num_logprobs"] = members.pop("logprobs", None)
+    return to_message(completion_pb2.CreateCompletionRequest, members)
+
+
+def tokenize_request(prompt: Prompt, options: TokenizeOptions) -> tokenizer_pb2.TokenizeRequest:
+    """Returns the request of `tokenize`. Reads media files."""
+    given = {"prompt": prompt} if isinstance(prompt, str) else {"messages": to_messages(prompt)}
+    return to_message(tokenizer_pb2.TokenizeRequest, _members(options, **given))
+
+
+def detokenize_request(tokens: Sequence[int], options: DetokenizeOptions) -> tokenizer_pb2.DetokenizeRequest:
+    """Returns the request of `detokenize`."""
+    return to_message(tokenizer_pb2.DetokenizeRequest, _members(options, tokens=tokens))
 
 
 def embedding_request(inputs: Sequence[EmbeddingInput], options: EmbedOptions) -> embedding_pb2.CreateEmbeddingsRequest:
-    """Returns the request of `embed`. Reads media files. Raises OSError, and TypeError for inputs of another type."""
+    """Returns the request of `embed`. Reads media files. Raises TypeError for inputs of another type."""
     if isinstance(inputs, str):
         raise TypeError("'inputs': expected a list of inputs, got str; pass [text]")
-    return embedding_pb2.CreateEmbeddingsRequest(inputs=map(_to_input, inputs), **_members(options))
+    return to_message(embedding_pb2.CreateEmbeddingsRequest, _members(options, inputs=[*map(_to_input, inputs)]))
 
 
 def _to_input(given: EmbeddingInput) -> embedding_pb2.EmbeddingInput:
@@ -65,21 +88,16 @@ def _to_input(given: EmbeddingInput) -> embedding_pb2.EmbeddingInput:
 
 def rerank_request(query: str, documents: Sequence[str], options: RerankOptions) -> rerank_pb2.RerankRequest:
     """Returns the request of `rerank`. Raises TypeError for documents of another type."""
-    return rerank_pb2.RerankRequest(query=query, documents=_to_documents(documents), **_members(options))
+    if isinstance(documents, str):
+        raise TypeError("'documents': expected a list of texts, got str; pass [text]")
+    return to_message(rerank_pb2.RerankRequest, _members(options, query=query, documents=documents))
 
 
 def score_request(
     queries: str | Sequence[str], documents: str | Sequence[str], options: ScoreOptions
 ) -> rerank_pb2.ScoreRequest:
     """Returns the request of `score`."""
-    queries, documents = ([each] if isinstance(each, str) else each for each in (queries, documents))
-    return rerank_pb2.ScoreRequest(queries=queries, documents=_to_documents(documents), **_members(options))
-
-
-def _to_documents(documents: Sequence[str]) -> list[rerank_pb2.RerankDocument]:
-    if isinstance(documents, str):
-        raise TypeError("'documents': expected a list of texts, got str; pass [text]")
-    return [rerank_pb2.RerankDocument(text=document) for document in documents]
+    return to_message(rerank_pb2.ScoreRequest, _members(options, queries=queries, documents=documents))
 
 
 def upload_requests(source: ImageFile, options: UploadOptions) -> Iterator[media_pb2.UploadMediaRequest]:
@@ -111,16 +129,20 @@ def call_arguments(options: CallOptions, default_timeout: float | None, api_key:
     return {"timeout": options.get("timeout", default_timeout), "metadata": metadata or None}
 
 
-def _members(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The members of the request, as glimpse.v1 has them."""
-    members = {name: value for name, value in options.items() if name not in CallOptions.__annotations__}
-    if isinstance(schema := members.get("response_format"), Mapping):
-        json_schema = chat_pb2.JsonSchema(name="answer", schema=json.dumps(schema))
-        members["response_format"] = chat_pb2.ResponseFormat(json_schema=json_schema)
-    if "chat_template_kwargs" in members:
-        members["chat_template_kwargs"] = json.dumps(members["chat_template_kwargs"])
-    if "reasoning_effort" in members:
-        members["reasoning_effort"] = f"REASONING_EFFORT_{members['reasoning_effort'].upper()}"
-    if "pooling" in members:
-        members["pooling"] = f"POOLING_{members['pooling'].upper()}"
+def _members(options: Mapping[str, Any], **given: Any) -> dict[str, Any]:
+    """The members of the request."""
+    members = {name: value for name, value in options.items() if name not in CallOptions.__annotations__} | given
+    if "response_format" in members:
+        members["response_format"] = _response_format(members["response_format"])
     return members
+
+
+def _response_format(given: Any) -> Any:
+    """Returns a response format of a JSON Schema, of a pydantic model, or of OpenAI's JSON."""
+    schema = given.model_json_schema() if hasattr(given, "model_json_schema") else given
+    if not isinstance(schema, Mapping):
+        return given
+    kind = schema.get("type", "object")
+    if isinstance(kind, str) and kind not in _SCHEMA_TYPES:
+        return given
+    return {"json_schema": {"name": "answer", "schema": schema}}

@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from glimpse.v1 import chat_pb2, content_pb2, embedding_pb2, generation_pb2, rerank_pb2
+from glimpse.v1 import chat_pb2, completion_pb2, content_pb2, embedding_pb2, generation_pb2, rerank_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,34 @@ class Completion:
     def tool_calls(self) -> Sequence[content_pb2.ToolCall]:
         """The tools that the model calls."""
         return self.response.choices[0].message.tool_calls
+
+    @property
+    def usage(self) -> generation_pb2.Usage:
+        """The numbers of tokens."""
+        return self.response.usage
+
+
+@dataclass(frozen=True, slots=True)
+class TextCompletion:
+    """Texts that continue prompts. The properties are those of the first choice, unless they say otherwise."""
+
+    response: completion_pb2.CreateCompletionResponse
+    """The whole response."""
+
+    @property
+    def text(self) -> str:
+        """The text."""
+        return self.response.choices[0].text
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts of all choices: `n` of each prompt, in the order of the prompts."""
+        return [choice.text for choice in self.response.choices]
+
+    @property
+    def finish_reason(self) -> str:
+        """ "stop" or "length"."""
+        return _finish_reason(self.response.choices[0].finish_reason)
 
     @property
     def usage(self) -> generation_pb2.Usage:
