@@ -28,10 +28,10 @@ def test_conversations_of_dicts_are_those_of_messages() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
     typed_call = content_pb2.ToolCall(id="1", function=content_pb2.FunctionCall(name="weather", arguments="{}"))
     url = {"type": "image_url", "image_url": {"url": DATA_URL, "detail": "low"}, "uuid": "a"}
-    sound = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
+    audio = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
     dicts = [
         {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": [url, sound, {"type": "text", "text": "What?"}]},
+        {"role": "user", "content": [url, audio, {"type": "text", "text": "What?"}]},
         {"role": "assistant", "content": None, "tool_calls": [call], "reasoning_content": "Hm."},
         {"role": "tool", "content": "mild", "tool_call_id": "1"},
     ]
@@ -146,7 +146,7 @@ USER = {"role": "user"}
         ([USER | {"contents": "Hi"}], {}, "'messages[0].contents': there is no such name; did you mean 'content'?"),
         ([{"role": "bot", "content": "Hi"}], {}, "'messages[0].role': expected 'system' or 'developer' or 'user'"),
         (
-            [USER | {"content": [{"type": "picture"}]}],
+            [USER | {"content": [{"type": "painting"}]}],
             {},
             "'messages[0].content[0].type': expected 'text' or 'image_url'",
         ),
