@@ -61,7 +61,7 @@ async def _load(
             case AudioInput(source=source, uuid=uuid):
                 return await loader.load_audio(source, batch=batch, uuid=uuid)
             case EmbeddingInput(kind=kind, source=source, uuid=uuid):
-                return await embeddings.load(kind, source, medium.grid_thw, batch=batch, uuid=uuid)
+                return await embeddings.load(kind, source, medium.grid_thw, medium.size, batch=batch, uuid=uuid)
             case _:
                 assert_never(medium)
     except MediaError as error:

@@ -72,6 +72,8 @@ class EmbeddingInput:
     source: TensorSource | CachedSource
     grid_thw: TensorSource | None
     """The medium's patches in time, height and width, if given."""
+    size: TensorSource | None = None
+    """The image's width and height in pixels, if given."""
     field: str
     """As in `ImageInput`."""
     uuid: str | None = None

@@ -11,6 +11,7 @@ from PIL.Image import Resampling
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.families.reading.fields import require, text_config
 from glimpse.engine.families.reading.preprocessor import check_processor, check_square
+from glimpse.engine.families.reading.rows import only_grid
 from glimpse.engine.families.reading.vit import vit_config
 from glimpse.engine.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.families.token_layout import LayoutContext, TokenLayout
@@ -182,6 +183,10 @@ def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
     )
 
 
+def _embedding_grid(config: ModelConfig, _kind: MediaKind, num_rows: int) -> tuple[int, ...]:
+    return only_grid(num_rows, _vision(config).num_tokens)
+
+
 def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
     """Returns images of about `num_tokens` tokens, one under the other."""
     encoder = _vision(config)
@@ -205,4 +210,5 @@ GEMMA3 = FamilySpec(
     read_media=_read_media,
     layout=_layout,
     largest_medium=_largest_medium,
+    embedding_grid=_embedding_grid,
 )

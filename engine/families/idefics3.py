@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.families.idefics3_media import read_images, read_images_and_videos
 from glimpse.engine.families.number_words import in_words
+from glimpse.engine.families.reading.rows import whole
 from glimpse.engine.families.reading.vit import vit_config
 from glimpse.engine.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.families.text import nested_decoder, nested_eos_token_ids
@@ -16,7 +17,6 @@ from glimpse.engine.families.token_layout import LayoutContext, TokenLayout
 from glimpse.engine.model_config.encoders import TiledVisionConfig
 from glimpse.engine.model_config.model import ModelConfig
 from glimpse.media.kind import MediaKind
-from glimpse.media.processing.image import Image
 from glimpse.media.processing.video import Video
 
 if TYPE_CHECKING:
@@ -69,20 +69,17 @@ def _with_decoder(config: Mapping[str, Any]) -> Mapping[str, Any]:
 def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
     """Returns the tokens of an image or video, from the text that the reference writes in its place
     (transformers, models/smolvlm/processing_smolvlm.py)."""
-    match medium:
-        case Image():
-            rows, columns = medium.grid
-            return TokenLayout(kind=medium.kind, pieces=_pieces(_image_text(rows, columns), context))
-        case Video():
-            intro, *frames = _video_texts(medium)
-            return TokenLayout(
-                kind=medium.kind,
-                pieces=_pieces("".join(frames), context),
-                leading=intro,
-                trailing="\n\n",
-            )
-        case _:
-            raise ValueError(f"the model accepts no embeddings in place of {medium.kind} input")
+    if isinstance(medium, Video):
+        intro, *frames = _video_texts(medium)
+        return TokenLayout(kind=medium.kind, pieces=_pieces("".join(frames), context), leading=intro, trailing="\n\n")
+    rows, columns = medium.grid[:2]
+    return TokenLayout(kind=medium.kind, pieces=_pieces(_image_text(rows, columns), context))
+
+
+def _embedding_grid(config: ModelConfig, _kind: MediaKind, num_rows: int) -> tuple[int, ...] | None:
+    """Returns the grid of an overview alone; the size of an image arranges tiles, whose text says their places."""
+    assert isinstance(config.encoder, TiledVisionConfig)
+    return (0, 0) if whole(num_rows, config.encoder.num_tile_tokens, "tile") == 1 else None
 
 
 def _image_text(rows: int, columns: int) -> str:
@@ -141,6 +138,8 @@ IDEFICS3 = FamilySpec(
     read_media=read_images,
     layout=_layout,
     largest_medium=_largest_medium,
+    embedding_grid=_embedding_grid,
+    embedding_kinds=frozenset({MediaKind.IMAGE}),  # those of videos have no times
 )
 SMOLVLM = replace(
     IDEFICS3,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.families.reading.fields import require
 from glimpse.engine.families.reading.preprocessor import check_processor, check_square
+from glimpse.engine.families.reading.rows import whole
 from glimpse.engine.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.families.text import nested_decoder
 from glimpse.engine.families.token_layout import LayoutContext, Piece, TokenLayout
@@ -15,12 +16,12 @@ from glimpse.engine.model_config.encoders import InternVisionConfig
 from glimpse.engine.model_config.model import ModelConfig
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.frame_sampling import SegmentSampling
-from glimpse.media.processing.image import Image, ImageProcessing
+from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.preprocessor import positive, read_json
 from glimpse.media.processing.sizing.aspect_tiles import AspectTiles, num_tiles
 from glimpse.media.processing.sizing.square_frames import SquareFrames
-from glimpse.media.processing.video import Video, VideoProcessing
+from glimpse.media.processing.video import VideoProcessing
 
 if TYPE_CHECKING:
     from glimpse.media.medium import Medium
@@ -185,17 +186,24 @@ def layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
     """As in `FamilySpec`: the tokens of an image, all tiles in one run, or of a video, whose frames text numbers."""
     run = _encoder(context.model).num_tile_tokens
     start, end = (tuple(context.encode(mark)) for mark in ("<img>", "</img>"))
-    match medium:
-        case Image():
-            rows, columns = medium.grid
-            return TokenLayout(kind=medium.kind, pieces=(start, run * num_tiles(rows, columns), end))
-        case Video():
-            pieces: list[Piece] = [start, run]
-            for number in range(2, len(medium.pixels) + 1):
-                pieces += [(*end, *context.encode(f"\nFrame{number}: "), *start), run]
-            return TokenLayout(kind=medium.kind, leading="Frame1: ", pieces=(*pieces, end))
-        case _:
-            raise ValueError(f"the model accepts no embeddings in place of {medium.kind} input")
+    if medium.kind is MediaKind.IMAGE:
+        rows, columns = medium.grid[:2]
+        return TokenLayout(kind=medium.kind, pieces=(start, run * num_tiles(rows, columns), end))
+    pieces: list[Piece] = [start, run]
+    for number in range(2, medium.grid[0] + 1):
+        pieces += [(*end, *context.encode(f"\nFrame{number}: "), *start), run]
+    return TokenLayout(kind=medium.kind, leading="Frame1: ", pieces=(*pieces, end))
+
+
+def embedding_grid(config: ModelConfig, kind: MediaKind, num_rows: int) -> tuple[int, ...]:
+    """As in `FamilySpec`. Several arrangements of tiles have as many tokens, in one run alike."""
+    run, is_video = _encoder(config).num_tile_tokens, kind is MediaKind.VIDEO
+    count = whole(num_rows, run, "frame" if is_video else "tile")
+    if is_video:
+        return (count,)
+    if count == 2:
+        raise ValueError(f"expected {run} tokens for each tile: one, or several and an overview")
+    return (1, max(1, count - 1))
 
 
 def largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
@@ -224,4 +232,5 @@ INTERNVL = FamilySpec(
     read_media=_read_media,
     layout=layout,
     largest_medium=largest_medium,
+    embedding_grid=embedding_grid,
 )

@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.families.internvl import largest_medium, layout, read_vision, video_processing
+from glimpse.engine.families.internvl import (
+    embedding_grid,
+    largest_medium,
+    layout,
+    read_vision,
+    video_processing,
+)
 from glimpse.engine.families.reading.fields import require
 from glimpse.engine.families.spec import FamilyConfig, FamilySpec
 from glimpse.engine.families.text import nested_decoder
@@ -86,4 +92,5 @@ INTERNVL_CHAT = FamilySpec(
     read_media=_read_media,
     layout=layout,
     largest_medium=largest_medium,
+    embedding_grid=embedding_grid,
 )

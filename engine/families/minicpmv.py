@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.families.reading.fields import require
+from glimpse.engine.families.reading.rows import whole
 from glimpse.engine.families.reading.vit import vit_config
 from glimpse.engine.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.families.text import nested_decoder
@@ -15,12 +16,12 @@ from glimpse.engine.model_config.encoders import ResampledVisionConfig
 from glimpse.engine.model_config.model import ModelConfig
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.frame_sampling import SegmentSampling, StrideSampling
-from glimpse.media.processing.image import Image, ImageProcessing
+from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.preprocessor import positive, read_json
 from glimpse.media.processing.sizing.adaptive_slices import AdaptiveSlices
 from glimpse.media.processing.sizing.scaled_frames import ScaledFrames
-from glimpse.media.processing.video import Video, VideoProcessing
+from glimpse.media.processing.video import VideoProcessing
 
 if TYPE_CHECKING:
     from glimpse.media.medium import Medium
@@ -124,19 +125,22 @@ def _video_processing(encoder: ResampledVisionConfig, scale: int) -> VideoProces
 
 def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
     """Returns the tokens of an image or video."""
-    match medium:
-        case Image():
-            pieces = _image_pieces(medium, context)
-        case Video():
-            pieces = _video_pieces(medium, context)
-        case _:
-            raise ValueError(f"the model accepts no embeddings in place of {medium.kind} input")
-    return TokenLayout(kind=medium.kind, pieces=tuple(pieces))
+    pieces_of = _image_pieces if medium.kind is MediaKind.IMAGE else _video_pieces
+    return TokenLayout(kind=medium.kind, pieces=tuple(pieces_of(medium, context)))
 
 
-def _image_pieces(image: Image, context: LayoutContext) -> list[Piece]:
+def _embedding_grid(config: ModelConfig, kind: MediaKind, num_rows: int) -> tuple[int, ...] | None:
+    """Returns the grid of an overview alone, or of so many frames; the size of an image arranges slices."""
+    is_video = kind is MediaKind.VIDEO
+    count = whole(num_rows, _encoder(config).num_queries, "pack of frames" if is_video else "slice")
+    if is_video:
+        return (count, 1, 1)
+    return (1, 1, 0, 0, 0, 0) if count == 1 else None
+
+
+def _image_pieces(image: "Medium", context: LayoutContext) -> list[Piece]:
     """Returns the number of an image, its overview, and its slices in lines."""
-    _, _, rows, columns, _, _ = image.grid
+    rows, columns = list(image.grid)[2:4]
     run = _encoder(context.model).num_queries
     starts = ["\n<slice>" if index and index % columns == 0 else "<slice>" for index in range(rows * columns)]
     ends = ["</image>", *["</slice>"] * len(starts)]
@@ -146,7 +150,7 @@ def _image_pieces(image: Image, context: LayoutContext) -> list[Piece]:
     return pieces
 
 
-def _video_pieces(video: Video, context: LayoutContext) -> list[Piece]:
+def _video_pieces(video: "Medium", context: LayoutContext) -> list[Piece]:
     """Returns the packs of a video's frames as images without numbers, in lines."""
     encoder = _encoder(context.model)
     run, between = encoder.num_queries, tuple(context.encode("</image>\n<image>"))
@@ -182,4 +186,5 @@ MINICPMV = FamilySpec(
     read_media=_read_media,
     layout=_layout,
     largest_medium=_largest_medium,
+    embedding_grid=_embedding_grid,
 )

@@ -1,6 +1,5 @@
 """Phi-3-vision and Phi-3.5-vision (arXiv 2404.14219), as published: `Phi3VForCausalLM`."""
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from glimpse.engine.families.token_layout import LayoutContext, TokenLayout, one
 from glimpse.engine.model_config.encoders import HdVisionConfig
 from glimpse.engine.model_config.model import ModelConfig
 from glimpse.media.kind import MediaKind
-from glimpse.media.processing.image import Image, ImageProcessing
+from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.preprocessor import positive, read_json
 from glimpse.media.processing.sizing.hd_tiles import MAX_TILES, HdTiles
@@ -94,13 +93,21 @@ def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
 
 
 def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
-    """Returns the tokens of an image, or one for each row of embeddings."""
-    match medium:
-        case Image():
-            rows, columns = medium.grid
-            return one_run(medium.kind, _encoder(context.model).num_tokens(rows, columns))
-        case _:
-            return one_run(medium.kind, math.prod(medium.grid))
+    """Returns the tokens of an image."""
+    rows, columns = medium.grid[:2]
+    return one_run(medium.kind, _encoder(context.model).num_tokens(rows, columns))
+
+
+def _embedding_grid(config: ModelConfig, _kind: MediaKind, num_rows: int) -> tuple[int, ...]:
+    """Returns rows and columns of tiles. Several numbers of them may have as many tokens, in one run alike."""
+    encoder = _encoder(config)
+    sides = range(1, MAX_TILES + 1)
+    for rows in sides:
+        for columns in sides[: MAX_TILES // rows]:
+            if encoder.num_tokens(rows, columns) == num_rows:
+                return rows, columns
+    examples = ", ".join(str(encoder.num_tokens(1, columns)) for columns in (1, 2, 3))
+    raise ValueError(f"expected the tokens of an image's tiles, overview and separators, such as {examples}")
 
 
 def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
@@ -132,5 +139,5 @@ PHI3V = FamilySpec(
     read_media=_read_media,
     layout=_layout,
     largest_medium=_largest_medium,
-    embedding_merge_size=lambda _config: 1,
+    embedding_grid=_embedding_grid,
 )

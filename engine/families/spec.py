@@ -20,6 +20,10 @@ def _reads_no_media(_path: Path, _config: ModelConfig) -> MediaProcessing:
     return MediaProcessing()
 
 
+def _one_run(_config: ModelConfig, _kind: MediaKind, num_rows: int) -> tuple[int, ...]:
+    return (1, 1, num_rows)
+
+
 def _no_medium(_config: ModelConfig, _num_tokens: int) -> None:
     return None
 
@@ -118,8 +122,15 @@ class FamilySpec:
     largest_medium: Callable[[ModelConfig, int], LargestMedium | None] = _no_medium
     """Returns a medium of about that many placeholder tokens, or the largest one; None without an encoder."""
     embedding_merge_size: Callable[[ModelConfig], int] | None = None
-    """Returns how many patches lie along each side of a token's square in the grids of embeddings; 1 without patches.
-    Embeddings may replace media whose layout is one run. None: the model accepts no embeddings."""
+    """Returns how many patches lie along each side of a token's square, for models that need the grid of images and
+    videos in patches with their embeddings."""
+    embedding_grid: Callable[[ModelConfig, MediaKind, int], tuple[int, ...] | None] = _one_run
+    """Returns the grid of a medium whose embeddings have so many rows, for other models. `layout` reads it. None: the
+    number of rows of an image is not enough to lay it out; its size is needed.
+
+    Raises:
+        ValueError: no medium has so many rows; says how many are expected.
+    """
     embedding_kinds: frozenset[MediaKind] | None = None
     """Kinds of media that embeddings may replace, if they are not all that the model supports."""
 

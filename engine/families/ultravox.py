@@ -136,5 +136,4 @@ ULTRAVOX = FamilySpec(
     read_media=_read_media,
     layout=_layout,
     largest_medium=_largest_medium,
-    embedding_merge_size=lambda _config: 1,
 )

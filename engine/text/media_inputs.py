@@ -3,8 +3,11 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import assert_never
+
+import numpy as np
 
 from glimpse.engine.families.registry import family_of
 from glimpse.engine.families.token_layout import LayoutContext, TokenLayout
@@ -24,16 +27,34 @@ from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.video import Video
 
 
-def embedding_spec(model: ModelConfig) -> EmbeddingSpec:
-    """Returns the shape of embeddings that may replace media."""
+def embedding_spec(model: ModelConfig, processing: MediaProcessing) -> EmbeddingSpec:
+    """Returns the shape of embeddings that may replace media, which are processed this way."""
     family = family_of(model)
     merge_size = family.embedding_merge_size
-    kinds = family.embedding_kinds or frozenset(map(MediaKind, model.placeholder_ids))
     return EmbeddingSpec(
-        kinds=kinds if merge_size is not None else frozenset(),
+        kinds=family.embedding_kinds or frozenset(map(MediaKind, model.placeholder_ids)),
         hidden_size=model.text.encoder_row_width,
-        merge_size=1 if merge_size is None else merge_size(model),
+        merge_size=None if merge_size is None else merge_size(model),
+        grid_of_rows=partial(family.embedding_grid, model),
+        grids_of_size=partial(_grids_of_size, model, processing),
     )
+
+
+def _grids_of_size(
+    model: ModelConfig, processing: MediaProcessing, width: int, height: int
+) -> dict[int, tuple[int, ...]]:
+    """Returns the grids of an image, alone in a prompt or among others, by the number of its rows."""
+    assert processing.images is not None, "embeddings of images have sizes"
+    context = LayoutContext(model=model, encode=lambda _text: [])
+    found: dict[int, tuple[int, ...]] = {}
+    for sizing in (processing.images.sizing, processing.images.sizing.among_others()):
+        grid = sizing.plan(height, width).grid
+        layout = family_of(model).layout(Image(pixels=_NO_PIXELS, grid=grid, key=b""), context)
+        found[sum(length for _, length in layout.runs)] = grid
+    return found
+
+
+_NO_PIXELS = np.empty((0, 0, 3), np.uint8)
 
 
 def read_media(path: Path, model: ModelConfig) -> MediaProcessing:

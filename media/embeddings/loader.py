@@ -41,6 +41,7 @@ class EmbeddingLoader:
         kind: MediaKind,
         embeddings: TensorSource | CachedSource,
         grid_thw: TensorSource | None,
+        size: TensorSource | None = None,
         *,
         batch: RequestMedia,
         uuid: str | None = None,
@@ -56,7 +57,7 @@ class EmbeddingLoader:
             batch.origin.was_decoded = True
             self._cache(cached, embeddings.uuid, batch)
             return cached.embedding
-        loaded = await self._load(kind, embeddings, grid_thw)
+        loaded = await self._load(kind, embeddings, grid_thw, size)
         self._reserve(loaded, batch)
         if uuid is not None:
             cached = CachedEmbedding(sent=time.time(), embedding=loaded)
@@ -90,7 +91,9 @@ class EmbeddingLoader:
         if later is None:
             return cached
         with about(kind, EmbeddingPart.EMBEDDINGS):
-            embedding = await asyncio.to_thread(make_embedding, kind, later.tensor, later.grid, self._spec)
+            embedding = await asyncio.to_thread(
+                make_embedding, kind, later.tensor, later.grid, self._spec, size=later.size
+            )
         return CachedEmbedding(sent=later.sent, embedding=embedding)
 
     def _cache(self, cached: CachedEmbedding, uuid: str, batch: RequestMedia) -> None:
@@ -101,12 +104,16 @@ class EmbeddingLoader:
     def _reserve(embedding: Embedding, batch: RequestMedia) -> None:
         batch.reservation.reserve_shared(embedding, len(embedding.tensor.data))
 
-    async def _load(self, kind: MediaKind, embeddings: TensorSource, grid_thw: TensorSource | None) -> Embedding:
+    async def _load(
+        self, kind: MediaKind, embeddings: TensorSource, grid_thw: TensorSource | None, size: TensorSource | None
+    ) -> Embedding:
         with about(kind, EmbeddingPart.GRID_THW):
             grid = None if grid_thw is None else await self._tensor(grid_thw)
+        with about(kind, EmbeddingPart.SIZE):
+            own_size = None if size is None else await self._tensor(size)
         with about(kind, EmbeddingPart.EMBEDDINGS):
             tensor = await self._tensor(embeddings)
-        return await asyncio.to_thread(make_embedding, kind, tensor, grid, self._spec)
+        return await asyncio.to_thread(make_embedding, kind, tensor, grid, self._spec, size=own_size)
 
     async def _tensor(self, source: TensorSource) -> Tensor:
         match source:

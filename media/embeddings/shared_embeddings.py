@@ -31,13 +31,15 @@ class SharedTensors:
     sent: float
     tensor: Tensor
     grid: Tensor | None
+    size: Tensor | None
 
 
 class _Note(msgspec.Struct, frozen=True):
     sent: float
     dtype: TensorType
     shape: tuple[int, ...]
-    grid: tuple[int, int, int]
+    grid: tuple[int, int, int] | None
+    size: tuple[int, int] | None = None
 
 
 async def find_later(
@@ -61,15 +63,25 @@ async def find_later(
     data = await shared.read_tensor(namespace, kind, uuid, header, MAX_BYTES, _SECONDS)
     if data is None:
         return None
-    grid = None if kind is MediaKind.AUDIO else make_tensor(TensorType.INT64, (3,), struct.pack("<3q", *note.grid))
-    return SharedTensors(sent=note.sent, tensor=make_tensor(note.dtype, note.shape, data), grid=grid)
+    return SharedTensors(
+        sent=note.sent,
+        tensor=make_tensor(note.dtype, note.shape, data),
+        grid=_integers(note.grid),
+        size=_integers(note.size),
+    )
+
+
+def _integers(values: tuple[int, ...] | None) -> Tensor | None:
+    if values is None:
+        return None
+    return make_tensor(TensorType.INT64, (len(values),), struct.pack(f"<{len(values)}q", *values))
 
 
 def share(shared: SharedMedia, namespace: str, uuid: str, cached: CachedEmbedding) -> None:
     """Writes embeddings in the background."""
     embedding = cached.embedding
     tensor = embedding.tensor
-    note = _Note(sent=cached.sent, dtype=tensor.dtype, shape=tensor.shape, grid=embedding.grid)
+    note = _Note(sent=cached.sent, dtype=tensor.dtype, shape=tensor.shape, grid=embedding.grid_thw, size=embedding.size)
     shared.write_tensor(
         namespace, embedding.kind, uuid, tensor.data, note=msgspec.msgpack.encode(note), content=embedding.key
     )

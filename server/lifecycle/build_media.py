@@ -149,7 +149,7 @@ def build_media(
             MediaKind.AUDIO: settings.max_audio_file_bytes,
         },
     )
-    embeddings = EmbeddingLoader(spec=embedding_spec(model), store=store)
+    embeddings = EmbeddingLoader(spec=embedding_spec(model, processing), store=store)
     return MediaComponents(loader=loader, store=store, uploads=uploads, embeddings=embeddings, shared=shared)
 
 

@@ -26,8 +26,8 @@ def parse_embeddings(kind: MediaKind, part: _EmbeddingsPart, path: str, uuid: st
     """Parses embeddings; `path` is that of the content part. Raises InvalidRequest."""
     field = f"{path}.{kind}_embeddings"
     embeddings = _parse_source(part.embeddings, f"{field}.embeddings")
-    grid = _grid_of(part)
-    if uuid is not None and embeddings is None and grid is None:
+    grid, size = _tensor_of(part, "grid_thw", field), _tensor_of(part, "size", field)
+    if uuid is not None and embeddings is None and grid is None and size is None:
         return EmbeddingInput(kind=kind, source=CachedSource(uuid=uuid), grid_thw=None, field=f"{path}.uuid", uuid=uuid)
     if embeddings is None:
         message = "expected a tensor, or the uuid of embeddings sent before"
@@ -35,16 +35,18 @@ def parse_embeddings(kind: MediaKind, part: _EmbeddingsPart, path: str, uuid: st
     return EmbeddingInput(
         kind=kind,
         source=embeddings,
-        grid_thw=None if grid is None else _parse_source(grid, f"{field}.grid_thw"),
+        grid_thw=grid,
+        size=size,
         field=field,
         uuid=uuid,
     )
 
 
-def _grid_of(part: _EmbeddingsPart) -> content_pb2.TensorSource | None:
-    if isinstance(part, content_pb2.AudioEmbeddings) or not part.HasField("grid_thw"):
+def _tensor_of(part: _EmbeddingsPart, name: str, field: str) -> TensorSource | None:
+    """Parses a further tensor of the embeddings, if the message has it."""
+    if name not in part.DESCRIPTOR.fields_by_name or not part.HasField(name):
         return None
-    return part.grid_thw
+    return _parse_source(getattr(part, name), f"{field}.{name}")
 
 
 def _parse_source(source: content_pb2.TensorSource, path: str) -> TensorSource | None:

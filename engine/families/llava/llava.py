@@ -1,6 +1,5 @@
 """LLaVA-1.5 (arXiv 2310.03744)."""
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.families.reading.fields import require
 from glimpse.engine.families.reading.preprocessor import PREPROCESSOR, check_processor, check_square
+from glimpse.engine.families.reading.rows import only_grid
 from glimpse.engine.families.reading.vit import vit_config
 from glimpse.engine.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.families.text import nested_decoder, nested_eos_token_ids
@@ -115,10 +115,16 @@ def _sizing(processor: Mapping[str, Any], side: int) -> FixedSize:
 
 
 def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
-    """Returns the tokens of an image, or those of embeddings, whose grid has three sides."""
+    """Returns the tokens of an image, which are always as many."""
     encoder = context.model.encoder
     assert isinstance(encoder, LlavaConfig)
-    return one_run(medium.kind, math.prod(medium.grid) if len(medium.grid) == 3 else encoder.num_tokens)
+    return one_run(medium.kind, encoder.num_tokens)
+
+
+def _embedding_grid(config: ModelConfig, _kind: MediaKind, num_rows: int) -> tuple[int, ...]:
+    encoder = config.encoder
+    assert isinstance(encoder, LlavaConfig)
+    return only_grid(num_rows, encoder.num_tokens)
 
 
 def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
@@ -144,5 +150,5 @@ LLAVA = FamilySpec(
     read_media=read_media,
     layout=_layout,
     largest_medium=_largest_medium,
-    embedding_merge_size=lambda _config: 1,
+    embedding_grid=_embedding_grid,
 )

@@ -10,6 +10,7 @@ from msgspec import structs
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.families.llava.llava import llava_encoder, token_id
 from glimpse.engine.families.llava.llava_onevision import (
+    embedding_grid,
     largest_image,
     read_resolutions,
     read_tiles,
@@ -64,4 +65,5 @@ LLAVA_NEXT = FamilySpec(
     read_media=_read_media,
     layout=tokens_of_tiles,
     largest_medium=largest_image,
+    embedding_grid=embedding_grid,
 )

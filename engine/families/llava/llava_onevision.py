@@ -145,11 +145,27 @@ def _check_videos(path: Path, images: Mapping[str, Any], side: int) -> None:
 
 
 def tokens_of_tiles(medium: "Medium", context: LayoutContext) -> TokenLayout:
-    """Returns the tokens of an image or video; those between rows are part of the encoder output."""
+    """Returns the tokens of an image or video; those between rows are part of the encoder output. Grids of embeddings
+    have three sides."""
+    if len(medium.grid) == 3:
+        return one_run(medium.kind, math.prod(medium.grid))
     encoder = _encoder(context.model)
     is_video = medium.kind is MediaKind.VIDEO
     count = encoder.num_video_tokens(medium.grid[0]) if is_video else encoder.num_image_tokens(medium.grid)
     return one_run(medium.kind, count)
+
+
+def embedding_grid(config: ModelConfig, kind: MediaKind, num_rows: int) -> tuple[int, ...]:
+    """Returns the grid of one run: how many of its rows are tiles makes no difference in a prompt."""
+    encoder = _encoder(config)
+    if kind is MediaKind.VIDEO:
+        frame = encoder.video_side**2
+        if num_rows % frame != 1 % frame or num_rows < 2:
+            raise ValueError(f"expected {frame} tokens for each frame, and one after the last")
+    elif num_rows <= encoder.tower.num_tokens:
+        least = encoder.tower.num_tokens + 1
+        raise ValueError(f"expected at least {least} tokens, those of an overview and the ends of lines")
+    return (1, 1, num_rows)
 
 
 def largest_image(config: ModelConfig, _num_tokens: int) -> LargestMedium:
@@ -181,4 +197,5 @@ LLAVA_ONEVISION = FamilySpec(
     read_media=_read_media,
     layout=tokens_of_tiles,
     largest_medium=largest_image,
+    embedding_grid=embedding_grid,
 )

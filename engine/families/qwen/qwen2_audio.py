@@ -93,5 +93,4 @@ QWEN2_AUDIO = FamilySpec(
     read_media=_read_media,
     layout=_layout,
     largest_medium=_largest_medium,
-    embedding_merge_size=lambda _config: 1,
 )

@@ -26,30 +26,32 @@ def parse_embeddings(kind: MediaKind, value: object, field: str) -> list[Embeddi
 
     Args:
         kind: of the media.
-        value: the embeddings, or a dict of them (`image_embeds`) and their grids (`image_grid_thw`, [media, 3]); audio
-            has no grids. Embeddings are [media, tokens, hidden_size], a list of [tokens, hidden_size], or the tokens of
-            all media in one [tokens, hidden_size].
+        value: the embeddings, or a dict of them (`image_embeds`) and what the model needs besides: their grids
+            (`image_grid_thw`, [media, 3]; audio has none), or the widths and heights of images in pixels
+            (`image_sizes`, [media, 2]). Embeddings are [media, tokens, hidden_size], a list of [tokens, hidden_size],
+            or with grids the tokens of all media in one [tokens, hidden_size].
         field: its path.
 
     Raises:
         InputError: it is something else.
     """
-    embeds_name, grid_name = f"{kind}_embeds", f"{kind}_grid_thw"
-    embeds, grids, embeds_field = value, None, field
+    embeds_name, grid_name, sizes_name = f"{kind}_embeds", f"{kind}_grid_thw", "image_sizes"
+    embeds, grids, sizes, embeds_field = value, None, None, field
     if isinstance(value, Mapping):
-        known = (embeds_name,) if kind is MediaKind.AUDIO else (embeds_name, grid_name)
-        tensors_by_name = known_fields(value, field, known=known)
+        extras = {MediaKind.IMAGE: (grid_name, sizes_name), MediaKind.VIDEO: (grid_name,), MediaKind.AUDIO: ()}
+        tensors_by_name = known_fields(value, field, known=(embeds_name, *extras[kind]))
         embeds, embeds_field = tensors_by_name.get(embeds_name), f"{field}.{embeds_name}"
-        with blaming(f"{field}.{grid_name}"):
-            grid = tensors_by_name.get(grid_name)
-            grids = None if grid is None else _grids(tensor_of(grid))
+        grids = _each(tensors_by_name.get(grid_name), f"{field}.{grid_name}", "patches in time, height and width", 3)
+        sizes = _each(tensors_by_name.get(sizes_name), f"{field}.{sizes_name}", "width and height in pixels", 2)
     with blaming(embeds_field):
         tensors = _tensors(embeds, grids)
-    if grids is not None and len(grids) != len(tensors):
-        raise InputError(f"{field}.{grid_name}", f"expected a grid for each of {len(tensors)} media, got {len(grids)}")
+    for name, each in ((grid_name, grids), (sizes_name, sizes)):
+        if each is not None and len(each) != len(tensors):
+            raise InputError(f"{field}.{name}", f"expected one for each of {len(tensors)} media, got {len(each)}")
+    nothing = [None] * len(tensors)
     return [
-        EmbeddingInput(kind=kind, source=tensor, grid_thw=grid, field=field)
-        for tensor, grid in zip(tensors, grids or [None] * len(tensors), strict=True)
+        EmbeddingInput(kind=kind, source=tensor, grid_thw=grid, size=size, field=field)
+        for tensor, grid, size in zip(tensors, grids or nothing, sizes or nothing, strict=True)
     ]
 
 
@@ -73,11 +75,15 @@ def is_reference(kind: MediaKind, value: object) -> bool:
     return isinstance(value, Mapping) and set(value) == {name} and value[name] is None
 
 
-def _grids(tensor: Tensor) -> list[Tensor]:
-    """Splits grids into one tensor per medium, [1, 3] or [3]."""
-    if tensor.dtype is not TensorType.INT64 or len(tensor.shape) not in (1, 2) or tensor.shape[-1] != 3:
-        got = f"{tensor.dtype} {list(tensor.shape)}"
-        raise invalid(f"expected patches in time, height and width of each medium, int64 [media, 3], got {got}")
+def _each(value: object, field: str, what: str, size: int) -> list[Tensor] | None:
+    """Splits what the model needs besides embeddings into one tensor per medium, [1, size] or [size]."""
+    if value is None:
+        return None
+    with blaming(field):
+        tensor = tensor_of(value)
+        if tensor.dtype is not TensorType.INT64 or len(tensor.shape) not in (1, 2) or tensor.shape[-1] != size:
+            got = f"{tensor.dtype} {list(tensor.shape)}"
+            raise invalid(f"expected {what} of each medium, int64 [media, {size}], got {got}")
     if len(tensor.shape) == 1:
         return [tensor]
     return [rows(tensor, index, index + 1) for index in range(tensor.shape[0])]

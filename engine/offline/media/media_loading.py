@@ -41,7 +41,7 @@ class OfflineMedia:
             raise CheckpointError(str(error)) from error
         with blaming("mm_processor_kwargs"):
             self._processing = processing.with_defaults(rules.defaults)
-        self._embeddings = embedding_spec(model)
+        self._embeddings = embedding_spec(model, self._processing)
         self._rules = rules
         self._store = MediaStore(max_bytes=rules.max_cache_bytes)
 

@@ -8,7 +8,7 @@ from PIL.Image import Resampling
 
 from glimpse.engine.families.number_words import in_words
 from glimpse.engine.families.registry import family_of, load_model_config
-from glimpse.engine.text.media_inputs import embedding_spec, read_media
+from glimpse.engine.text.media_inputs import read_media
 from glimpse.media.processing.frame_sampling import IntervalSampling
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.sizing.split_tiles import SplitTiles
@@ -80,10 +80,6 @@ def test_largest_image_has_about_as_many_tokens(checkpoint: Path, num_tokens: in
     medium = family_of(config).largest_medium(config, num_tokens)
     assert medium is not None
     assert (medium.num_bytes, medium.num_positions) == (tiles * 32 * 32 * 3, at_once * 16)
-
-
-def test_accepts_no_embeddings(checkpoint: Path) -> None:
-    assert embedding_spec(load_model_config(checkpoint)).kinds == frozenset()
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_qwen2_vl_has_a_token_for_each_square_of_patches(tmp_path: Path) -> None
     video = video_from_pixels(np.zeros((3, 56, 84, 3), np.uint8), processing.videos, frame_seconds=(), fps=None)
     assert layout(video, config) == TokenLayout(kind=MediaKind.VIDEO, pieces=(12,))
     assert layout(embedding(MediaKind.VIDEO, (2, 4, 6), 12), config).pieces == (12,)
-    assert embedding_spec(config).merge_size == 2
+    assert embedding_spec(config, processing).merge_size == 2
 
 
 def test_qwen2_5_vl_places_frames_by_their_time(tmp_path: Path) -> None:
@@ -84,6 +84,6 @@ def test_text_models_support_no_media(tmp_path: Path) -> None:
     family = family_of(config)
     assert family.read_media(path, config) == MediaProcessing()
     assert family.largest_medium(config, 100) is None
-    assert embedding_spec(config).kinds == frozenset()
+    assert embedding_spec(config, MediaProcessing()).kinds == frozenset()
     with pytest.raises(ValueError, match="does not support image input"):
         layout(embedding(MediaKind.IMAGE, (1, 2, 2), 1), config)

@@ -7,7 +7,7 @@ import pytest
 
 from glimpse.engine.families.registry import family_of, load_model_config
 from glimpse.engine.model_config.model import read_json
-from glimpse.engine.text.media_inputs import embedding_spec, read_media
+from glimpse.engine.text.media_inputs import read_media
 from glimpse.media.processing.frame_sampling import SegmentSampling
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.sizing.aspect_tiles import AspectTiles
@@ -70,10 +70,6 @@ def test_largest_medium_has_about_as_many_tokens(checkpoint: Path, num_tokens: i
     medium = family_of(config).largest_medium(config, num_tokens)
     assert medium is not None
     assert (medium.num_bytes, medium.num_positions) == (tiles * 56 * 56 * 3, at_once * 17)
-
-
-def test_accepts_no_embeddings(checkpoint: Path) -> None:
-    assert embedding_spec(load_model_config(checkpoint)).kinds == frozenset()
 
 
 def test_the_original_layout_says_in_its_configuration_how_images_are_cut(checkpoint: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.families.registry import family_of, load_model_config
 from glimpse.engine.models.minicpmv import make_model
-from glimpse.engine.text.media_inputs import embedding_spec, read_media
+from glimpse.engine.text.media_inputs import read_media
 from glimpse.media.processing.frame_sampling import SegmentSampling, StrideSampling
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.sizing.adaptive_slices import AdaptiveSlices
@@ -77,7 +77,3 @@ def test_largest_medium_has_about_as_many_tokens(checkpoint: Path, num_tokens: i
     medium = family_of(config).largest_medium(config, num_tokens)
     assert medium is not None
     assert (medium.num_bytes, medium.num_positions) == ((1 + slices) * 448 * 448 * 3, slices * 32 * 32)
-
-
-def test_accepts_no_embeddings(checkpoint: Path) -> None:
-    assert embedding_spec(load_model_config(checkpoint)).kinds == frozenset()

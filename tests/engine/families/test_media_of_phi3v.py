@@ -57,5 +57,6 @@ def test_largest_medium_has_about_as_many_tokens(checkpoint: Path, num_tokens: i
 
 
 def test_accepts_embeddings_of_images(checkpoint: Path) -> None:
-    spec = embedding_spec(load_model_config(checkpoint))
-    assert (spec.kinds, spec.hidden_size, spec.merge_size) == ({MediaKind.IMAGE}, 64, 1)
+    config = load_model_config(checkpoint)
+    spec = embedding_spec(config, read(checkpoint))
+    assert (spec.kinds, spec.hidden_size, spec.merge_size) == ({MediaKind.IMAGE}, 64, None)

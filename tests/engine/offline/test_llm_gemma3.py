@@ -58,10 +58,6 @@ def test_answers_from_the_prefix_cache_like_the_reference(llm: LLM, checkpoint: 
 def test_refuses_what_the_model_does_not_read_by_name(llm: LLM) -> None:
     with pytest.raises(InputError, match="does not support video input"):
         llm.chat(user({"type": "video", "video": np.zeros((2, 56, 56, 3), np.uint8)}, text("the")), GREEDY)
-    embeds = np.zeros((NUM_IMAGE_TOKENS, 64), np.float32)
-    part = {"type": "image_embeds", "image_embeds": {"image_embeds": embeds, "image_grid_thw": np.array([1, 3, 3])}}
-    with pytest.raises(InputError, match="embed"):
-        llm.chat(user(part, text("the")), GREEDY)
 
 
 def test_refuses_steps_without_room_for_an_image(checkpoint: Path) -> None:

@@ -81,9 +81,13 @@ def test_finds_an_image_in_the_prefix_cache(llm: LLM) -> None:
 
 def test_takes_embeddings_in_place_of_an_image(llm: LLM) -> None:
     embeds = np.random.default_rng(0).normal(size=(16, 64)).astype(np.float32)
-    part = {"type": "image_embeds", "image_embeds": {"image_embeds": embeds, "image_grid_thw": np.array([1, 4, 4])}}
-    (output,) = llm.chat(user(part, text("the")), GREEDY)
-    assert output.prompt_token_ids.count(IMAGE_TOKEN_ID) == 16
+    plain, gridded = (
+        {"type": "image_embeds", "image_embeds": content}
+        for content in (embeds, {"image_embeds": embeds, "image_grid_thw": np.array([1, 4, 4])})
+    )
+    for part in (plain, gridded):
+        (output,) = llm.chat(user(part, text("the")), GREEDY)
+        assert output.prompt_token_ids.count(IMAGE_TOKEN_ID) == 16
 
 
 @pytest.mark.parametrize("bound", ["min_pixels", "max_pixels"])
@@ -140,12 +144,3 @@ def test_answers_a_video_and_an_image_like_the_reference(tiling: LLM, onevision:
     expected = onevision_answer(onevision, output.prompt_token_ids, 8, images=[array], frames=frames)
     assert output.outputs[0].token_ids == expected.token_ids
     assert output.prompt_token_ids.count(ONEVISION_TOKEN_IDS["<video>"]) == 6 * 4 + 1
-
-
-def test_refuses_embeddings_in_place_of_tiles(tiling: LLM) -> None:
-    part = {
-        "type": "image_embeds",
-        "image_embeds": {"image_embeds": np.zeros((9, 64), np.float32), "image_grid_thw": np.array([1, 3, 3])},
-    }
-    with pytest.raises(InputError, match="does not accept embeddings"):
-        tiling.chat(user(part, text("the")), GREEDY)

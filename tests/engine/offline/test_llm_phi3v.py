@@ -58,7 +58,7 @@ def test_answers_repeat_when_prompts_are_cached(llm: LLM) -> None:
 def test_embeddings_replace_an_image(llm: LLM, checkpoint: Path) -> None:
     image = scene(90, 70)
     rows = encode(checkpoint, tiles_of(image, side=SIDE, most=MAX_TILES)).numpy()
-    embeds = {"image_embeds": rows, "image_grid_thw": np.array([1, 1, len(rows)])}
+    embeds = {"image_embeds": rows}
     (given,) = llm.chat(user({"type": "image_embeds", "image_embeds": embeds}, text("the")), GREEDY)
     (expected,) = llm.chat(user(image_pil(image), text("the")), GREEDY)
     assert given.prompt_token_ids == expected.prompt_token_ids

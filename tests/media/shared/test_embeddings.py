@@ -48,6 +48,21 @@ async def test_embeddings_that_one_replica_got_can_be_passed_by_uuid_to_another(
         assert await refusal(yours.load(MediaKind.VIDEO, BY_UUID, None, batch=request_media("a"))) == NOT_CACHED
 
 
+async def test_the_size_of_an_image_passes_to_another_replica(one: Replica, other: Replica) -> None:
+    """The model lays out images by their size."""
+    spec = EmbeddingSpec(
+        kinds=frozenset({IMAGE}), hidden_size=HIDDEN_SIZE, grids_of_size=lambda width, height: {4: (width, height)}
+    )
+    mine, yours = (EmbeddingLoader(spec=spec, store=each.caching.store) for each in (one, other))
+    size = SerializedTensor(data=safetensors_file(torch.tensor([[30, 20]])))
+    sent = await mine.load(IMAGE, serialized(), None, size, batch=request_media("a"), uuid="cat")
+    await one.shared.written()
+    found = await yours.load(IMAGE, BY_UUID, None, batch=request_media("a"))
+    assert (found.key, found.grid, found.size) == (sent.key, (30, 20), (30, 20))
+    await mine.close()
+    await yours.close()
+
+
 async def test_embeddings_of_another_model_are_refused(one: Replica, other: Replica) -> None:
     async with embeddings(one) as mine, embeddings(other, hidden_size=HIDDEN_SIZE * 2) as yours:
         await mine.load(IMAGE, serialized(), GRID, batch=request_media(), uuid="cat")

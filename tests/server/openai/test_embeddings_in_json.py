@@ -19,6 +19,8 @@ WHERE = "messages[0].content[0].image_embeds"
 def test_a_tensor_is_a_file_or_an_object(value: Any, source: content_pb2.TensorSource) -> None:
     image = read_part(type="image_embeds", image_embeds={"image_embeds": value, "image_grid_thw": value})
     assert image.image_embeddings == content_pb2.ImageEmbeddings(embeddings=source, grid_thw=source)
+    sized = read_part(type="image_embeds", image_embeds={"image_embeds": value, "image_sizes": value})
+    assert sized.image_embeddings == content_pb2.ImageEmbeddings(embeddings=source, size=source)
     video = read_part(type="video_embeds", video_embeds={"video_embeds": value, "video_grid_thw": value})
     assert video.video_embeddings == content_pb2.VideoEmbeddings(embeddings=source, grid_thw=source)
 
@@ -36,7 +38,6 @@ def test_null_with_a_uuid_is_embeddings_by_reference() -> None:
 @pytest.mark.parametrize(
     ("members", "path", "code"),
     [
-        ({"image_embeds": FILE, "image_sizes": FILE}, f"{WHERE}.image_sizes", "unsupported"),
         ({"image_embeds": FILE, "video_grid_thw": FILE}, f"{WHERE}.video_grid_thw", "unsupported"),
         ({"image_embeds": OBJECT | {"stride": [1]}}, f"{WHERE}.image_embeds.stride", "unsupported"),
         ({"image_embeds": OBJECT | {"shape": [-1, 3]}}, f"{WHERE}.image_embeds.shape[0]", "invalid_value"),

@@ -11,11 +11,13 @@ import grpc
 import numpy as np
 import PIL.Image
 import pytest
+import torch
 from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
 from tests.llava_checkpoints import make_llava_checkpoint, make_onevision_checkpoint
+from tests.media.tensors import torch_file
 from tests.media.videos import greys, video
 from tests.server.requests import image_part, request, user, video_part
 from tests.server.services.error_details import details
@@ -29,7 +31,10 @@ def channel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """A channel to a server."""
     make = make_llava_checkpoint if request.param == "llava" else make_onevision_checkpoint
     checkpoint: Path = make(tmp_path_factory.mktemp("checkpoints") / request.param)
-    with served(checkpoint, tmp_path_factory.mktemp("serving")) as server, server.channel() as opened:
+    with (
+        served(checkpoint, tmp_path_factory.mktemp("serving"), "--enable-mm-embeds") as server,
+        server.channel() as opened,
+    ):
         yield opened
 
 
@@ -38,6 +43,11 @@ def png(height: int, width: int) -> bytes:
     file = io.BytesIO()
     PIL.Image.fromarray(pixels).save(file, "PNG")
     return file.getvalue()
+
+
+def modalities(channel: grpc.Channel) -> list[str]:
+    listed: Any = model_pb2_grpc.ModelServiceStub(channel).ListModels(model_pb2.ListModelsRequest())
+    return [model_pb2.Modality.Name(each) for each in listed.data[0].input_modalities]
 
 
 def ask_in_json(channel: grpc.Channel, *parts: dict[str, Any]) -> Any:
@@ -58,10 +68,27 @@ def test_typed_and_openai_apis_return_the_same_completion(channel: grpc.Channel)
     assert answer["usage"]["prompt_tokens"] == typed.usage.prompt_tokens
 
 
+def test_embeddings_need_neither_a_grid_nor_a_size(channel: grpc.Channel) -> None:
+    """vLLM's form for LLaVA: a tensor of one image, [1, tokens, hidden_size], that torch.save wrote, in base64."""
+    rows = torch.randn(1, 16, 64, generator=torch.Generator().manual_seed(0))
+    question = {"type": "text", "text": "the"}
+    for num_rows in (16, 10):  # of LLaVA-1.5, and of LLaVA-OneVision without tiles
+        embeds = base64.b64encode(torch_file(rows[:, :num_rows].clone())).decode()
+        part = {"type": "image_embeds", "image_embeds": embeds}
+        if num_rows == 10 and "MODALITY_VIDEO" not in modalities(channel):
+            with pytest.raises(grpc.RpcError) as refused:
+                ask_in_json(channel, question, part)
+            assert str(refused.value.details()).startswith(
+                "'messages[0].content[1].image_embeds.image_embeds': image_embeds: expected the 16 tokens of an image"
+            )
+        else:
+            usage = ask_in_json(channel, question, part)["usage"]
+            assert usage["prompt_tokens_details"]["image_tokens"] == num_rows
+
+
 def test_videos_are_answered_or_refused_by_name(channel: grpc.Channel) -> None:
-    listed: Any = model_pb2_grpc.ModelServiceStub(channel).ListModels(model_pb2.ListModelsRequest())
     wire = request(user(video_part(video(greys(40, width=64, height=48))), "the"))
-    if model_pb2.MODALITY_VIDEO in listed.data[0].input_modalities:
+    if "MODALITY_VIDEO" in modalities(channel):
         answer = Chat(channel).CreateChatCompletion(wire)
         # At least 4 frames of 4 tokens, and one token after them.
         assert answer.usage.prompt_tokens_details.video_tokens % 4 == 1

@@ -8,14 +8,17 @@ from typing import Any
 
 import grpc
 import pytest
+import torch
 from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.text.prompt import load_prompt_builder
 from glimpse.openai.v1 import openai_pb2_grpc
-from glimpse.v1 import chat_pb2, chat_pb2_grpc, model_pb2, model_pb2_grpc
+from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
 from tests.media.images import encode, scene
+from tests.media.tensors import safetensors_file, torch_file
 from tests.minicpmv_checkpoints import make_minicpmv_checkpoint
+from tests.minicpmv_oracle import encode as encoder_rows
 from tests.minicpmv_oracle import greedy_answer, prompt_ids, slices_of
 from tests.server.requests import image_part, request, user
 from tests.server.serving import served
@@ -32,7 +35,10 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def channel(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
-    with served(checkpoint, tmp_path_factory.mktemp("server")) as server, server.channel() as channel:
+    with (
+        served(checkpoint, tmp_path_factory.mktemp("server"), "--enable-mm-embeds") as server,
+        server.channel() as channel,
+    ):
         yield channel
 
 
@@ -80,3 +86,28 @@ def test_a_model_of_images_and_videos_says_so(channel: grpc.Channel) -> None:
     listed: Any = model_pb2_grpc.ModelServiceStub(channel).ListModels(model_pb2.ListModelsRequest())
     text, image, video = model_pb2.MODALITY_TEXT, model_pb2.MODALITY_IMAGE, model_pb2.MODALITY_VIDEO
     assert list(listed.data[0].input_modalities) == [text, image, video]
+
+
+def test_embeddings_with_the_size_of_their_image_answer_like_the_image(channel: grpc.Channel, checkpoint: Path) -> None:
+    """vLLM's form: `image_embeds` and `image_sizes` are tensors that torch.save wrote, in base64."""
+    rows, size = encoder_rows(checkpoint, slices_of(IMAGES[0])), torch.tensor([IMAGES[0].size])
+    question = {"type": "text", "text": "the"}
+    expected = in_json(channel, question, image_url(FILES[0]))
+    embeds, sizes = (base64.b64encode(torch_file(each)).decode() for each in (rows, size))
+    part = {"type": "image_embeds", "image_embeds": {"image_embeds": embeds, "image_sizes": sizes}, "uuid": "slices"}
+    cached = {"type": "image_embeds", "image_embeds": None, "uuid": "slices"}
+    for each in (part, cached):
+        answer = in_json(channel, question, each)
+        assert answer["usage"]["prompt_tokens"] == expected["usage"]["prompt_tokens"]
+        assert answer["choices"][0]["message"] == expected["choices"][0]["message"]
+    typed = content_pb2.ImageEmbeddings(
+        embeddings={"serialized": safetensors_file(rows)}, size={"serialized": safetensors_file(size[0])}
+    )
+    wire = request(user("the", content_pb2.ContentPart(image_embeddings=typed)))
+    assert Chat(channel).CreateChatCompletion(wire).usage.prompt_tokens == expected["usage"]["prompt_tokens"]
+    typed.ClearField("size")
+    with pytest.raises(grpc.RpcError) as refused:
+        Chat(channel).CreateChatCompletion(request(user(content_pb2.ContentPart(image_embeddings=typed))))
+    assert "image_embeddings.size': image_sizes: expected the width and height of the image" in str(
+        refused.value.details()
+    )

@@ -211,12 +211,14 @@ class TensorSource(_message.Message):
     def __init__(self, serialized: _Optional[bytes] = ..., tensor: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
 
 class ImageEmbeddings(_message.Message):
-    __slots__ = ("embeddings", "grid_thw")
+    __slots__ = ("embeddings", "grid_thw", "size")
     EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
     GRID_THW_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
     embeddings: TensorSource
     grid_thw: TensorSource
-    def __init__(self, embeddings: _Optional[_Union[TensorSource, _Mapping]] = ..., grid_thw: _Optional[_Union[TensorSource, _Mapping]] = ...) -> None: ...
+    size: TensorSource
+    def __init__(self, embeddings: _Optional[_Union[TensorSource, _Mapping]] = ..., grid_thw: _Optional[_Union[TensorSource, _Mapping]] = ..., size: _Optional[_Union[TensorSource, _Mapping]] = ...) -> None: ...
 
 class VideoEmbeddings(_message.Message):
     __slots__ = ("embeddings", "grid_thw")
