@@ -49,7 +49,7 @@ def resolve_checkpoint(model: str, *, with_weights: bool = True) -> Path:
             raise CheckpointError(f"the folder {model!r} is not a checkpoint: it has no config.json")
         return folder.resolve()
     if _HUB_ID.fullmatch(model) is None:
-        raise CheckpointError(f"the folder {model!r} does not exist")
+        raise CheckpointError(f"the folder {model!r} does not exist; ids of the hub are ORG/NAME")
     return _download(model, (*_METADATA_FILES, *_WEIGHT_FILES) if with_weights else _METADATA_FILES)
 
 

@@ -11,11 +11,11 @@ from glimpse.engine.config import OfflineOptions
 from glimpse.engine.families.companions import resolve_companions
 from glimpse.engine.loading.load_engine import load_core
 from glimpse.engine.model_config.sampling_defaults import read_sampling_defaults
-from glimpse.engine.offline.engine_options import parse_engine_options
+from glimpse.engine.offline.engine_options import parse_engine_options, read_options
 from glimpse.engine.offline.fields import InputError
 from glimpse.engine.offline.media.media_defaults import parse_defaults
 from glimpse.engine.offline.media.media_loading import OfflineMedia
-from glimpse.engine.offline.media.media_policy import parse_rules
+from glimpse.engine.offline.media.media_policy import parse_cache_bytes, parse_rules
 from glimpse.engine.offline.pooling_inputs import parse_input, parse_pooling
 from glimpse.engine.offline.prompt_inputs import OfflineRequest, parse_conversations, parse_prompt
 from glimpse.engine.offline.request_builder import RequestBuilder, fill_defaults, parse_limits
@@ -64,10 +64,11 @@ class LLM:
         chat_template: A file whose template replaces the checkpoint's.
         tool_template: "auto" shows tools in the format of Qwen2.5 to Qwen2-VL and Qwen2.5-VL, if the checkpoint's
             template ignores them and there is no `chat_template`; "off" refuses tools then.
-        trust_remote_code: Must be False, as programs for vLLM may write: the code of a checkpoint is never run.
+        trust_remote_code: Nothing, because the code of a checkpoint is never run; programs for vLLM write it.
         generation_config: Where the defaults of prompts without `sampling_params` come from. "auto": the
             checkpoint's `generation_config.json`; "none" or "vllm": those of `SamplingParams`; else a folder with
             such a file.
+        seed: Makes the sampling of prompts without a seed of their own repeatable.
         limit_mm_per_prompt: The most media of each kind in a prompt, such as `{"image": 4, "video": 1}`. Kinds
             that are missing have no limit.
         enable_mm_embeds: Accept embeddings, computed elsewhere, in place of media.
@@ -85,7 +86,9 @@ class LLM:
             and for videos `fps` or `num_frames`. `max_pixels` may be "checkpoint": as many as the checkpoint's own
             configuration allows, where the default stays below it.
         **options: How the engine computes: `device`, `quantization`, `kv_cache_bytes`, … `EngineOptions` in
-            `glimpse.engine.config` documents each.
+            `glimpse.engine.config` documents each. Sizes may have a unit ("4GiB"), numbers of tokens too ("8k").
+            vLLM's names are understood, such as `max_num_seqs`, `enforce_eager=True`, which is `cuda_graphs=False`, and
+            options that change nothing here.
 
     Raises:
         CheckpointError: the checkpoint cannot be found or served.
@@ -103,9 +106,10 @@ class LLM:
         tool_template: ToolTemplate = "auto",
         trust_remote_code: bool = False,
         generation_config: str | os.PathLike[str] = "none",
+        seed: int | None = None,
         limit_mm_per_prompt: Mapping[str, int] | None = None,
         enable_mm_embeds: bool = False,
-        media_cache_bytes: int = 512 << 20,
+        media_cache_bytes: int | str = 512 << 20,
         allowed_local_media_path: str | os.PathLike[str] | None = None,
         allowed_media_domains: Sequence[str] | None = None,
         allowed_media_networks: Sequence[str] = (),
@@ -116,7 +120,9 @@ class LLM:
         **options: Unpack[OfflineOptions],
     ) -> None:
         """Loads the checkpoint. The class documents the arguments."""
-        _check_choices(tool_template, trust_remote_code=trust_remote_code)
+        if tool_template not in get_args(ToolTemplate):
+            raise InputError("tool_template", f"expected 'auto' or 'off', got {tool_template!r}")
+        own = read_options({**options, "trust_remote_code": trust_remote_code})
         max_media = parse_limits(limit_mm_per_prompt or {})
         rules = parse_rules(
             allowed_local_media_path=allowed_local_media_path,
@@ -126,12 +132,12 @@ class LLM:
             fetch_timeouts=fetch_timeouts or {},
             media_io_kwargs=media_io_kwargs or {},
             mm_processor_kwargs=mm_processor_kwargs or {},
-            max_cache_bytes=media_cache_bytes,
+            max_cache_bytes=parse_cache_bytes(media_cache_bytes),
         )
         path = resolve_checkpoint(os.fspath(model))
         replaced = {name: os.fspath(folder) for name, folder in (companions or {}).items()}
         self._sampling = _default_sampling(generation_config, path)
-        config = parse_engine_options(options, path, resolve_companions(path, replaced))
+        config = parse_engine_options(own, path, resolve_companions(path, replaced))
         engine = load_core(config, on_progress=lambda _stage, _fraction: None)
         self._core = engine.core
         self._model = engine.model
@@ -145,6 +151,7 @@ class LLM:
             max_media=max_media,
             accepts_embeddings=enable_mm_embeds,
             vocab_size=engine.model.text.vocab_size,
+            seed=seed,
         )
 
     def get_default_sampling_params(self) -> SamplingParams:
@@ -360,15 +367,6 @@ class LLM:
     ) -> list[EmbeddingOutput]:
         embeds = self._requests.embeds(requests, pooling, add_special_tokens=add_special_tokens)
         return run_embeddings(self._core, embeds, progress=progress and len(embeds) > 1)
-
-
-def _check_choices(tool_template: str, *, trust_remote_code: bool) -> None:
-    """Raises InputError."""
-    if trust_remote_code:
-        message = "expected False, got True: the code of a checkpoint is never run, and no supported model needs it"
-        raise InputError("trust_remote_code", message)
-    if tool_template not in get_args(ToolTemplate):
-        raise InputError("tool_template", f"expected 'auto' or 'off', got {tool_template!r}")
 
 
 def _default_sampling(generation_config: str | os.PathLike[str], checkpoint: Path) -> SamplingParams:

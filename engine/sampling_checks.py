@@ -6,7 +6,7 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from glimpse.engine.option_errors import explain
+from glimpse.engine.option_values import explain
 from glimpse.engine.sampling_params import SamplingParams
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from cyclopts import Group, Parameter
 from pydantic import (
@@ -17,17 +17,14 @@ from pydantic import (
     Field,
     FilePath,
     IPvAnyNetwork,
-    TypeAdapter,
-    ValidationError,
     ValidationInfo,
     field_validator,
 )
 
 from glimpse.engine.config import EngineConfig, EngineOptions
+from glimpse.engine.option_values import read_units
 from glimpse.server.media_settings import MediaSettings
 from glimpse.server.setting_types import FROZEN, Names, Port, Size
-
-_SIZE = TypeAdapter(ByteSize)
 
 ToolCallParser = Literal["auto", "hermes", "llama", "mistral", "mistral_args", "phi4_mini", "qwen3_coder", "json"]
 ReasoningParser = Literal["auto", "deepseek_r1", "qwen3", "none"]
@@ -39,14 +36,6 @@ def _show_default(value: object) -> Any:
     if value is None:
         return None
     return ByteSize(value).human_readable() if isinstance(value, int) and value >= 1 << 20 else str(value)
-
-
-def _parse_size(value: object) -> object:
-    """Returns the number of bytes of a size such as "8GiB", and anything else as it is, for its field to refuse."""
-    try:
-        return int(_SIZE.validate_python(value)) if isinstance(value, str) else value
-    except ValidationError:
-        return value
 
 
 class ListenSettings(BaseModel):
@@ -121,6 +110,13 @@ class NameSettings(BaseModel):
     served_model_name: Names = ()
     """Name that requests give as `model`; repeatable. Default: the folder's name, or the id on the hub."""
 
+    @field_validator("model")
+    @classmethod
+    def _check_model(cls, model: str | None) -> str | None:
+        if model is not None and "/" not in model and not Path(model).expanduser().is_dir():
+            raise ValueError("expected a folder that exists, or an id of the hub: ORG/NAME")
+        return model
+
 
 class ModelSettings(BaseModel):
     """What decides whether a model can be served."""
@@ -144,10 +140,8 @@ class ModelSettings(BaseModel):
 
     @field_validator("options", mode="before")
     @classmethod
-    def _parse_sizes(cls, options: object) -> object:
-        if not isinstance(options, dict):
-            return options
-        return {name: _parse_size(value) if name.endswith("_bytes") else value for name, value in options.items()}
+    def _read_units(cls, options: object) -> object:
+        return read_units(cast("dict[str, object]", options)) if isinstance(options, dict) else options
 
     @field_validator("companion")
     @classmethod

@@ -2,22 +2,41 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from glimpse.engine.config import EngineConfig, OfflineOptions
 from glimpse.engine.offline.fields import InputError
-from glimpse.engine.option_errors import explain
+from glimpse.engine.offline.other_names import check_name, tell
+from glimpse.engine.offline.vllm_options import NAMES_HERE, OPPOSITES, OTHER_OPTIONS
+from glimpse.engine.option_values import explain, read_units
 
 _CONFIG = TypeAdapter(EngineConfig)
 _UNLIMITED = 2**31
-_NAMES_HERE = {
-    "max_num_seqs": "max_sequences",
-    "max_num_batched_tokens": "max_batch_tokens",
-    "enable_prefix_caching": "prefix_caching",
-    "enforce_eager": "cuda_graphs (which means the opposite)",
-}
-"""What options of vLLM are called here."""
+
+
+def read_options(options: Mapping[str, object]) -> dict[str, Any]:
+    """Returns the engine's options among those of a caller, who may write vLLM's names and sizes with a unit.
+
+    Raises:
+        TypeError: there is no such option.
+        InputError: an option of vLLM asks for something that does not exist, or is given twice.
+    """
+    here: dict[str, Any] = {}
+    known = (*OfflineOptions.__annotations__, *NAMES_HERE)
+    for name, value in options.items():
+        if not check_name(name, value, known, OTHER_OPTIONS, "LLM()"):
+            continue
+        ours = NAMES_HERE.get(name, name)
+        if name != ours:
+            tell(f"{name} is {'the opposite of ' if name in OPPOSITES else ''}{ours} here")
+            if ours in options:
+                raise InputError(name, f"expected this or {ours}, got both")
+        here[ours] = not value if name in OPPOSITES else value
+    if here.get("quantization", "") is None:
+        here["quantization"] = "none"
+    return read_units(here)
 
 
 def parse_engine_options(
@@ -26,17 +45,13 @@ def parse_engine_options(
     """Returns the configuration of an engine that serves the checkpoint in this folder.
 
     Args:
-        options: of the engine.
+        options: as `read_options` returns them.
         checkpoint: its folder.
         companions: as in `EngineConfig`.
 
     Raises:
-        TypeError: there is no such option.
         InputError: a value has another type, or is out of range.
     """
-    for name in options.keys() - OfflineOptions.__annotations__.keys():
-        hint = f"; here it is {_NAMES_HERE[name]}" if name in _NAMES_HERE else ""
-        raise TypeError(f"LLM() got an unexpected keyword argument {name!r}{hint}")
     # All of a call's prompts wait at once.
     values = {**options, "model_path": str(checkpoint), "companions": companions, "max_waiting": _UNLIMITED}
     try:

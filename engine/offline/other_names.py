@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from glimpse.engine.offline.fields import InputError
 
 _logger = logging.getLogger(__name__)
-_told: set[tuple[str, str]] = set()
+_told: set[str] = set()
 """What has been said in this process."""
 
 
@@ -25,15 +25,27 @@ class OtherName:
     accepted: Collection[object] | Callable[[object], bool] = ()
     """Values that ask for nothing, or a test for them. The first is the other library's default: nothing is said."""
 
-    def accepts(self, value: object) -> bool:
-        """Returns whether the value asks for nothing."""
-        if callable(self.accepted):
-            return self.accepted(value)
-        return any(type(value) is type(each) and value == each for each in self.accepted)
+    @property
+    def is_switch(self) -> bool:
+        """As a flag, it has no value."""
+        return not callable(self.accepted) and isinstance(next(iter(self.accepted), None), bool)
 
-    def is_default(self, value: object) -> bool:
-        """Returns whether the value is that of a caller who says nothing."""
-        return not callable(self.accepted) and value in list(self.accepted)[:1]
+    def check(self, value: object, written: str) -> None:
+        """Raises ValueError if the value, which the caller wrote like this, asks for something."""
+        if callable(self.accepted):
+            accepts, is_default = self.accepted(value), False
+        else:
+            same = [value == each and isinstance(value, bool) is isinstance(each, bool) for each in self.accepted]
+            accepts, is_default = any(same), same[:1] == [True]
+        if not accepts:
+            raise ValueError(f"{self.reason}, got {value!r}")
+        if not is_default:
+            tell(f"{written} changes nothing: {self.reason}")
+
+
+def anything(_: object) -> bool:
+    """Accepts every value."""
+    return True
 
 
 def check_name(name: str, value: object, known: Collection[str], others: Mapping[str, OtherName], call: str) -> bool:
@@ -49,15 +61,15 @@ def check_name(name: str, value: object, known: Collection[str], others: Mapping
         (*closest,) = get_close_matches(name, [*known, *others], n=1)
         hint = f"; did you mean {closest[0]!r}?" if closest else ""
         raise TypeError(f"{call} got an unexpected keyword argument {name!r}{hint}")
-    if not other.accepts(value):
-        raise InputError(name, f"{other.reason}, got {value!r}")
-    if not other.is_default(value):
-        tell(name, f"{name}={value!r} changes nothing: {other.reason}")
+    try:
+        other.check(value, f"{name}={value!r}")
+    except ValueError as error:
+        raise InputError(name, str(error)) from None
     return False
 
 
-def tell(name: str, message: str) -> None:
-    """Logs a message about an argument, once in this process."""
-    if (name, message) not in _told:
-        _told.add((name, message))
+def tell(message: str) -> None:
+    """Logs a message, once in this process."""
+    if message not in _told:
+        _told.add(message)
         _logger.warning("%s", message)

@@ -4,6 +4,7 @@ What the engine would refuse is refused here, before anything is computed.
 """
 
 import itertools
+import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -43,8 +44,19 @@ class RequestBuilder:
         max_media: Mapping[MediaKind, int],
         accepts_embeddings: bool,
         vocab_size: int,
+        seed: int | None,
     ) -> None:
-        """`max_media` are the most media of each kind in a prompt; kinds that are missing have no limit."""
+        """
+        Args:
+            core: Of the engine.
+            prompts: Of the checkpoint.
+            layouts: Of the checkpoint.
+            media: Loads them.
+            max_media: The most media of each kind in a prompt; kinds that are missing have no limit.
+            accepts_embeddings: In place of media.
+            vocab_size: Of the model.
+            seed: Of the seeds of prompts that have none; None: their sampling is not repeatable.
+        """
         self._core = core
         self._prompts = prompts
         self._layouts = layouts
@@ -53,6 +65,7 @@ class RequestBuilder:
         self._max_media = max_media
         self._accepts_embeddings = accepts_embeddings
         self._vocab_size = vocab_size
+        self._seeds = None if seed is None else random.Random(seed)  # noqa: S311 - no secret
         self._request_ids = (str(number) for number in itertools.count())
 
     def generates(
@@ -100,9 +113,12 @@ class RequestBuilder:
 
     def _spelled(self, sampling: SamplingParams) -> SamplingParams:
         """Returns the engine's parameters."""
+        seed = sampling.seed
+        if seed is None and self._seeds is not None:
+            seed = self._seeds.getrandbits(62)
         words = self._prompts.tokenizer.spell_words(sampling.bad_words)
         values = own_values(sampling)
-        values["bad_word_token_ids"] = words
+        values |= {"bad_word_token_ids": words, "seed": seed}
         return SamplingParams(**values)
 
     def _check_token_ids(self, sampling: SamplingParams) -> None:

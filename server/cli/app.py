@@ -5,6 +5,7 @@ A command's module is imported when the command runs, so that each loads only wh
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Annotated, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
@@ -25,10 +26,24 @@ app = App(
 )
 
 
+_SERVING = ("up", "serve", "check", "bench")
+"""Commands that take the flags of a server."""
+
+
+def read_arguments(arguments: Sequence[str]) -> list[str]:
+    """Returns a command and its arguments, those of a server in the forms that the command reads."""
+    if not arguments or arguments[0] not in _SERVING:
+        return [*arguments]
+    from glimpse.server.cli.flag_forms import adopt_variables, read_forms  # noqa: PLC0415 - other commands need none
+
+    adopt_variables(os.environ)
+    return [arguments[0], *read_forms(arguments[1:])]
+
+
 def run() -> None:
     """Runs the command that this process's arguments name."""
     try:
-        app(exit_on_error=False, print_error=False)
+        app(read_arguments(sys.argv[1:]), exit_on_error=False, print_error=False)
     except CycloptsError as error:
         from glimpse.server.cli.flag_errors import explain_flags  # noqa: PLC0415 - only a refusal needs Pydantic
 

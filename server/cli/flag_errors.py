@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from cyclopts import Argument, CoercionError, CycloptsError
 from pydantic import ValidationError
 
-from glimpse.engine.option_errors import explain
+from glimpse.engine.option_values import explain
 
 _EXPECTED = {bool: "true or false", float: "a number", int: "an integer"}
 
@@ -26,8 +26,6 @@ def explain_flags(error: CycloptsError) -> str:
 
 def _explain_values(argument: Argument, cause: ValidationError) -> Iterator[str]:
     for error in cause.errors():
-        if error["type"] == "int_parsing" and str(error["loc"][-1]).endswith("_bytes"):
-            error["type"] = "byte_size"  # flags take a unit too
         yield f"'{_name(argument, error['loc'])}': {explain(error)}"
 
 

@@ -1,13 +1,16 @@
 """`glimpse up` and `glimpse serve`: their flags. `glimpse.server.cli.run_server` is what they do."""
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from cyclopts import Parameter
+from pydantic import ValidationError
 
+from glimpse.engine.option_values import explain
 from glimpse.server.cli.usage import UsageError
 from glimpse.server.setting_types import Names, Port
-from glimpse.server.settings import AccessSettings, Settings
+from glimpse.server.settings import AccessSettings, NameSettings, Settings
 
 NO_PAGE = "--no-page"
 """The flag of `glimpse gateway run` that turns the page off."""
@@ -21,6 +24,8 @@ _NO_TLS = (
 
 
 def up(
+    model: str | None = None,
+    /,
     *,
     http_port: Port = 8080,
     allow_origin: Names = (),
@@ -34,6 +39,8 @@ def up(
 
     Parameters
     ----------
+    model
+        As --model.
     http_port
         Port of the gateway: REST, SSE, grpc-web and gRPC; 0 takes a free one.
     allow_origin
@@ -49,6 +56,7 @@ def up(
     page
         Serve a page for people at / and the API reference at /docs, on the gateway's port.
     """
+    settings = _with_model(settings, model)
     if settings.listen.tls_certificate is not None:
         raise UsageError(_NO_TLS)
     for flag, port in (("--port", settings.listen.port), ("--metrics-port", settings.listen.metrics_port)):
@@ -67,8 +75,15 @@ def up(
     _run(settings, http_port, flags)
 
 
-def serve(*, settings: _Flags = _DEFAULTS) -> None:
-    """Serves a model without a gateway, or computes for another node that serves it."""
+def serve(model: str | None = None, /, *, settings: _Flags = _DEFAULTS) -> None:
+    """Serves a model without a gateway, or computes for another node that serves it.
+
+    Parameters
+    ----------
+    model
+        As --model.
+    """
+    settings = _with_model(settings, model)
     if settings.engine.options.node_rank == 0:
         _run(settings, None)
         return
@@ -83,6 +98,20 @@ def _authentication_flags(access: AccessSettings) -> Iterator[str]:
     for name in ("api_keys", "jwt_jwks", "jwt_jwks_ca", "jwt_issuer", "jwt_audience", "jwt_tenant_claim"):
         if (value := getattr(access, name)) is not None:
             yield f"--{name.replace('_', '-')}={value}"
+
+
+def _with_model(settings: Settings, model: str | None) -> Settings:
+    """Returns settings with the model that was named without a flag, which comes before GLIMPSE_MODEL."""
+    if model is None:
+        return settings
+    if settings.engine.model not in (None, model, os.environ.get("GLIMPSE_MODEL")):
+        raise UsageError(f"'MODEL': expected once, got {model!r} and --model {settings.engine.model}")
+    try:
+        named = NameSettings(model=model).model
+    except ValidationError as error:
+        raise UsageError(f"'MODEL': {explain(error.errors()[0])}") from None
+    engine = settings.engine.model_copy(update={"model": named})
+    return settings.model_copy(update={"engine": engine})
 
 
 def _check_nodes(settings: Settings) -> None:

@@ -93,7 +93,7 @@ def test_names_the_environment_variable_that_is_refused(monkeypatch: pytest.Monk
 
 def test_parses_flags() -> None:
     settings = parsed(
-        "--model=m", "--kv-cache-bytes=2GiB", "--no-prefix-caching", "--port=7", "--served-model-name=a",
+        "--model=org/m", "--kv-cache-bytes=2GiB", "--no-prefix-caching", "--port=7", "--served-model-name=a",
         "--served-model-name=b", "--limit-mm-per-prompt=image=3", "--allowed-media-networks=10.0.0.0/8",
         "--companion=org/a=/a=b",
     )  # fmt: skip

@@ -1,5 +1,6 @@
 """Parses the options of `LLM` that say where media may be fetched from, and how they are read."""
 
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any, Literal
 
 from glimpse.engine.offline.fields import InputError, known_fields
 from glimpse.engine.offline.media.media_defaults import SAMPLING_NAMES, parse_defaults
+from glimpse.engine.option_values import read_size
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.media_processing import ProcessingDefaults
 from glimpse.media.processing.rgb import Colour
@@ -53,8 +55,8 @@ def parse_rules(
             allowed_networks=tuple(map(_network, allowed_media_networks)),
             allowed_ports=frozenset(allowed_media_ports),
         ),
-        local=None if allowed_local_media_path is None else _folder(Path(allowed_local_media_path)),
-        fetch_timeouts=FETCH_TIMEOUTS | _timeouts(fetch_timeouts),
+        local=None if not allowed_local_media_path else _folder(Path(allowed_local_media_path)),
+        fetch_timeouts=FETCH_TIMEOUTS | _variables(os.environ) | _timeouts(fetch_timeouts),
         defaults=_defaults(media_io_kwargs, mm_processor_kwargs),
         max_cache_bytes=max_cache_bytes,
     )
@@ -88,6 +90,28 @@ def _timeouts(timeouts: Mapping[str, float]) -> dict[MediaKind, float]:
         if not isinstance(seconds, int | float) or not seconds > 0:
             raise InputError(f"fetch_timeouts.{kind}", f"expected a number of seconds above 0, got {seconds!r}")
     return {MediaKind(kind): seconds for kind, seconds in timeouts.items()}
+
+
+def _variables(environment: Mapping[str, str]) -> dict[MediaKind, float]:
+    """Reads the time-outs that environment variables set, under the server's names or vLLM's."""
+    timeouts: dict[MediaKind, float] = {}
+    for kind, prefix in itertools.product(MediaKind, ("VLLM", "GLIMPSE")):
+        name = f"{prefix}_{kind.upper()}_FETCH_TIMEOUT"
+        if (text := environment.get(name)) is None:
+            continue
+        try:
+            timeouts |= _timeouts({kind: float(text)})
+        except ValueError:  # also what `_timeouts` raises
+            raise InputError(name, f"expected a number of seconds above 0, got {text!r}") from None
+    return timeouts
+
+
+def parse_cache_bytes(size: object) -> int:
+    """Returns a number of bytes, which may be written with a unit. Raises InputError."""
+    num_bytes = read_size(size)
+    if not isinstance(num_bytes, int) or isinstance(num_bytes, bool) or num_bytes < 0:
+        raise InputError("media_cache_bytes", f"expected a size such as '512MiB', got {size!r}")
+    return num_bytes
 
 
 def _defaults(media_io_kwargs: Mapping[str, Any], mm_processor_kwargs: Mapping[str, Any]) -> ProcessingDefaults:

@@ -111,8 +111,3 @@ def test_cached_media_by_uuid_and_embeddings(llm: LLM) -> None:
     assert texts(llm.generate(again, SHORT)) == first
     embeddings = {"image_embeds": torch.zeros(1, 6, HIDDEN_SIZE), "image_grid_thw": torch.tensor([[1, 4, 6]])}
     texts(llm.generate({"prompt": prompt("What?", PLACEHOLDER), "multi_modal_data": {"image": embeddings}}, SHORT))
-
-
-def test_names_options_that_are_called_otherwise_here(tiny_checkpoint: Path) -> None:
-    with pytest.raises(TypeError, match="'max_num_seqs'; here it is max_sequences"):
-        LLM(tiny_checkpoint, max_num_seqs=5)  # pyright: ignore[reportCallIssue] - vLLM's name

@@ -1,5 +1,6 @@
 """Engine options through `LLM`: the same as the server's; each reaches the engine or is refused by name."""
 
+import logging
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -8,6 +9,7 @@ import pytest
 
 from glimpse.engine import llm
 from glimpse.engine.config import EngineConfig, EngineOptions, OfflineOptions
+from glimpse.engine.errors import CheckpointError
 from glimpse.engine.llm import LLM, InputError
 from tests.engine.option_values import OPTIONS, OTHER_VALUES
 
@@ -66,9 +68,54 @@ def test_refuses_a_wrong_value_by_name(name: str, value: Any, message: str, tiny
     assert str(caught.value) == message
 
 
-def test_the_code_of_a_checkpoint_is_never_run(tiny_checkpoint: Path) -> None:
-    with pytest.raises(InputError, match=r"'trust_remote_code': expected False, got True: the code of a checkpoint"):
-        LLM(tiny_checkpoint, trust_remote_code=True)
+@pytest.mark.parametrize(
+    ("written", "name", "value"),
+    [
+        ({"max_num_seqs": 5}, "max_sequences", 5),
+        ({"max_num_batched_tokens": "2k"}, "max_batch_tokens", 2000),
+        ({"max_model_len": "8K"}, "max_model_len", 8192),
+        ({"kv_cache_memory_bytes": "4GiB"}, "kv_cache_bytes", 4 << 30),
+        ({"enable_prefix_caching": False}, "prefix_caching", False),
+        ({"enforce_eager": True}, "cuda_graphs", False),
+        ({"enforce_eager": False}, "cuda_graphs", True),
+        ({"quantization": None}, "quantization", "none"),
+        ({"allowed_local_media_path": ""}, "device", "auto"),
+    ],
+)
+def test_understands_vllm_s_names_and_units(
+    monkeypatch: pytest.MonkeyPatch, tiny_checkpoint: Path, written: dict[str, Any], name: str, value: object
+) -> None:
+    assert getattr(load(monkeypatch, tiny_checkpoint, **written), name) == value
+
+
+def test_says_once_what_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, tiny_checkpoint: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    defaults: dict[str, Any] = {"swap_space": 4, "trust_remote_code": False, "runner": "auto", "tokenizer": None}
+    needless: dict[str, Any] = {"trust_remote_code": True, "image_token_id": 32000}
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            load(monkeypatch, tiny_checkpoint, **defaults | needless)
+    found = [message.partition(":")[0] for message in caplog.messages]
+    assert found.count("trust_remote_code=True changes nothing") == 1
+    assert found.count("image_token_id=32000 changes nothing") == 1
+    assert not [message for message in found if "runner" in message or "tokenizer" in message]
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ({"max_num_seqs": 5, "max_sequences": 5}, "'max_num_seqs': expected this or max_sequences, got both"),
+        ({"enable_lora": True}, "'enable_lora': there are no LoRA adapters, got True"),
+        ({"download_dir": "/models"}, "'download_dir': set the environment variable HF_HUB_CACHE, got '/models'"),
+        ({"kv_cache_bytes": "much"}, "'kv_cache_bytes': expected a size such as 512MiB, got 'much'"),
+        ({"media_cache_bytes": "much"}, "'media_cache_bytes': expected a size such as '512MiB', got 'much'"),
+    ],
+)
+def test_refuses_what_does_not_exist_here(tiny_checkpoint: Path, written: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        LLM(tiny_checkpoint, **written)
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("name", ["max_waiting", "gpu_memory"])
@@ -76,3 +123,5 @@ def test_refuses_an_unknown_option_by_name(name: str, tiny_checkpoint: Path) -> 
     unknown: Any = {name: 1}
     with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
         LLM(tiny_checkpoint, **unknown)
+    with pytest.raises(CheckpointError, match="the folder 'gpt2' does not exist; ids of the hub are ORG/NAME"):
+        LLM("gpt2")

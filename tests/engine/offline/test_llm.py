@@ -147,6 +147,14 @@ def test_a_prompt_may_have_several_completions(llm: LLM) -> None:
     assert greedy.outputs[0].token_ids == greedy.outputs[1].token_ids
 
 
+def test_a_seed_of_the_model_makes_sampling_repeatable(tiny_checkpoint: Path) -> None:
+    drawn = SamplingParams(temperature=2, max_tokens=12, ignore_eos=True)
+    first, again, other = (load(tiny_checkpoint, seed=seed).generate(["the"] * 2, drawn) for seed in (1, 1, 2))
+    texts = [[output.outputs[0].text for output in outputs] for outputs in (first, again, other)]
+    assert texts[0] == texts[1] != texts[2]
+    assert texts[0][0] != texts[0][1], "each prompt has a seed of its own"
+
+
 def test_reuses_a_cached_prefix(tiny_checkpoint: Path) -> None:
     llm = load(tiny_checkpoint)
     conversation = user(image_pil(IMAGE), text("the " * 40))

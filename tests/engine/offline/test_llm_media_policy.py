@@ -9,7 +9,9 @@ import PIL.Image
 import pytest
 
 from glimpse.engine.llm import LLM, InputError, SamplingParams
+from glimpse.engine.offline.media.media_policy import parse_rules
 from glimpse.media.errors import MediaErrorCode
+from glimpse.media.kind import MediaKind
 from tests.engine.offline.llm_inputs import IMAGE, PLACEHOLDER, image_pil, load, png, text, user
 from tests.media.videos import greys, video
 from tests.media.web import Web, redirect, respond, serve, stall_after
@@ -54,6 +56,36 @@ def test_reads_files_in_the_allowed_folder_only(tiny_checkpoint: Path, tmp_path:
     for path in (outside, folder / "link.png", folder / ".." / "cat.png", "/etc/passwd"):
         assert refusal(llm, image_url(f"file://{path}")) is MediaErrorCode.URL_REFUSED, path
     assert refusal(llm, image_url(f"file://{folder}/dog.png")) is MediaErrorCode.FETCH_FAILED
+
+
+@pytest.mark.parametrize(
+    ("variables", "timeouts", "seconds"),
+    [
+        ({}, {}, 5),
+        ({"GLIMPSE_IMAGE_FETCH_TIMEOUT": "1.5"}, {}, 1.5),
+        ({"VLLM_IMAGE_FETCH_TIMEOUT": "2"}, {}, 2),
+        ({"VLLM_IMAGE_FETCH_TIMEOUT": "2", "GLIMPSE_IMAGE_FETCH_TIMEOUT": "1.5"}, {}, 1.5),
+        ({"GLIMPSE_IMAGE_FETCH_TIMEOUT": "1.5"}, {"image": 3}, 3),
+    ],
+)
+def test_environment_variables_set_time_outs(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], timeouts: dict[str, float], seconds: float
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    rules = parse_rules(
+        allowed_local_media_path=None, allowed_media_domains=None, allowed_media_networks=(), allowed_media_ports=(),
+        fetch_timeouts=timeouts, media_io_kwargs={}, mm_processor_kwargs={}, max_cache_bytes=0,
+    )  # fmt: skip
+    assert rules.fetch_timeouts == {MediaKind.IMAGE: seconds, MediaKind.VIDEO: 30, MediaKind.AUDIO: 10}
+
+
+def test_names_the_environment_variable_that_is_refused(monkeypatch: pytest.MonkeyPatch, tiny_checkpoint: Path) -> None:
+    monkeypatch.setenv("GLIMPSE_VIDEO_FETCH_TIMEOUT", "soon")
+    with pytest.raises(
+        InputError, match="'GLIMPSE_VIDEO_FETCH_TIMEOUT': expected a number of seconds above 0, got 'soon'"
+    ):
+        load(tiny_checkpoint)
 
 
 async def test_fetches_urls_according_to_the_policy(tiny_checkpoint: Path, web: Web) -> None:

@@ -1,9 +1,18 @@
-"""Explains an option's wrong value in one sentence, for the command line and for `LLM` alike."""
+"""Reads options' values and explains wrong ones in one sentence, for the command line and for `LLM` alike."""
 
+import re
 import reprlib
 from collections.abc import Mapping
+from typing import Any
 
+from pydantic import ByteSize, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
+
+_SIZE = TypeAdapter(ByteSize)
+_BYTES = "_bytes"
+_TOKENS = ("max_model_len", "max_batch_tokens")
+_COUNT = re.compile(r"(\d+(?:\.\d+)?)([kmg])|(\d+)([KMG])")
+_POWERS = {"k": 1, "m": 2, "g": 3}
 
 _EXPECTED: Mapping[str, str] = {
     "bool_parsing": "true or false",
@@ -33,8 +42,38 @@ _EXPECTED: Mapping[str, str] = {
 """By Pydantic's type of error, where its own message is less clear."""
 
 
+def read_units(options: Mapping[str, object]) -> dict[str, Any]:
+    """Returns options, with numbers for texts such as "4GiB" and, of tokens, "8k" (8000) or "8K" (8192).
+
+    Anything else is as it was, for its field to refuse.
+    """
+    return {
+        name: read_size(value) if name.endswith(_BYTES) else _count(value) if name in _TOKENS else value
+        for name, value in options.items()
+    }
+
+
+def read_size(value: object) -> Any:
+    """Returns the number of bytes of a text such as "4GiB", and anything else as it is."""
+    try:
+        return int(_SIZE.validate_python(value)) if isinstance(value, str) else value
+    except ValidationError:
+        return value
+
+
+def _count(value: object) -> object:
+    if not isinstance(value, str) or (match := _COUNT.fullmatch(value)) is None:
+        return value
+    decimal, small, binary, large = match.groups()
+    if decimal:
+        return round(float(decimal) * 1000 ** _POWERS[small])
+    return int(binary) * 1024 ** _POWERS[large.lower()]
+
+
 def explain(error: ErrorDetails) -> str:
     """Returns "expected X, got Y" for one of Pydantic's errors."""
+    if error["type"] == "int_parsing" and str(error["loc"][-1]).endswith(_BYTES):
+        error["type"] = "byte_size"  # sizes take a unit too
     message = error["msg"].removeprefix("Value error, ")
     if error["type"] == "value_error" and (not message.startswith("expected ") or ", got " in message):
         return message
