@@ -10,7 +10,7 @@ here=$PWD
 cd ../api
 service=glimpse/v1/chat.proto
 api=(glimpse/json/v1/annotations.proto glimpse/v1/{chat,content,generation,model}.proto)
-google=(google/api/field_behavior.proto google/rpc/{status,error_details}.proto)
+google=(google/api/{annotations,field_behavior,http}.proto google/rpc/{status,error_details}.proto)
 protoc() { command protoc -I. -I../third_party "$@"; }
 
 case $language in

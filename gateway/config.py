@@ -6,10 +6,12 @@ Values are inserted as JSON, which is valid YAML.
 import json
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import grpc
 
 from glimpse.gateway import connect, descriptors
 from glimpse.gateway.access import origin_matchers, request_checks
@@ -193,6 +195,20 @@ _LOCAL_REPLIES = (
 )
 
 
+_SERVER_ERROR = 500
+
+_GRPC_CODES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
+    404: grpc.StatusCode.NOT_FOUND,
+    405: grpc.StatusCode.UNIMPLEMENTED,
+    503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+"""HTTP status → gRPC's. Of others, those below 500 are INVALID_ARGUMENT, as from the server, and the rest INTERNAL."""
+
+
 def write_config(folder: Path, options: GatewayOptions, *, admin: Address | Path) -> Path:
     """Writes Envoy's configuration and the files that it refers to, and returns its path.
 
@@ -202,7 +218,7 @@ def write_config(folder: Path, options: GatewayOptions, *, admin: Address | Path
         admin: the address of Envoy's admin interface, or the path of a Unix socket that Envoy creates.
     """
     descriptor_path = folder / "api.binpb"
-    descriptor_path.write_bytes(descriptors.descriptor_set().SerializeToString())
+    descriptor_path.write_bytes(descriptors.transcoder_set().SerializeToString())
     values = {
         "admin": {"pipe": {"path": str(admin), "mode": 0o600}} if isinstance(admin, Path) else _socket_address(admin),
         "descriptor_path": str(descriptor_path),
@@ -253,7 +269,7 @@ def _blocks(options: GatewayOptions, folder: Path) -> dict[str, str]:
     return {
         "telemetry_routes": _items(telemetry.routes),
         "telemetry_clusters": _items(telemetry.clusters),
-        "local_replies": _items([_local_reply_mapper(reply) for reply in _LOCAL_REPLIES]),
+        "local_replies": _items([mapper for reply in _LOCAL_REPLIES for mapper in _local_reply_mappers(reply)]),
         "grpc_routes": _items(routes.grpc_routes(by_key=by_key, max_pause=max_pause)),
         "connect_routes": _items(routes.connect_routes(by_key=by_key, max_pause=max_pause)),
         "http_routes": _items(routes.http_routes(by_key=by_key, max_pause=max_pause)),
@@ -308,7 +324,7 @@ def _allowed_methods() -> list[str]:
     return sorted({"POST"}.union(*descriptors.http_paths().values()))
 
 
-def _local_reply_mapper(reply: _LocalReply) -> dict[str, Any]:
+def _local_reply_mappers(reply: _LocalReply) -> Iterator[dict[str, Any]]:
     status = {
         "op": "GE" if reply.and_above else "EQ",
         "value": {"default_value": reply.status, "runtime_key": "glimpse.local_reply"},
@@ -317,9 +333,37 @@ def _local_reply_mapper(reply: _LocalReply) -> dict[str, Any]:
     if reply.header is not None:
         name, text = reply.header
         header = {"name": name, "string_match": {"contains": text, "ignore_case": True}}
-        matches = {"and_filter": {"filters": [matches, {"header_filter": {"header": header}}]}}
-    mapper = {"filter": matches, "body_format_override": _json_body(reply)}
-    return mapper if reply.replacement is None else mapper | {"status_code": reply.replacement}
+        matches = _all_of(matches, {"header_filter": {"header": header}})
+    replacement = {} if reply.replacement is None else {"status_code": reply.replacement}
+    yield {"filter": _all_of(matches, _IS_TYPED), "body_format_override": _status_body(reply), **replacement}
+    yield {"filter": matches, "body_format_override": _json_body(reply), **replacement}
+
+
+def _all_of(*filters: dict[str, Any]) -> dict[str, Any]:
+    return {"and_filter": {"filters": filters}}
+
+
+_IS_TYPED = {
+    "or_filter": {
+        "filters": [
+            {"header_filter": {"header": {"name": name, "string_match": {"prefix": descriptors.TYPED_PATHS}}}}
+            for name in (":path", "x-envoy-original-path")
+        ]
+    }
+}
+"""Whether a request is for a typed method as JSON, before the transcoder or after it."""
+
+
+def _status_body(reply: _LocalReply) -> dict[str, Any]:
+    """Returns the body for clients of typed methods: google.rpc.Status, as the server's errors have it."""
+    status = reply.replacement or reply.status
+    code = _GRPC_CODES.get(status, grpc.StatusCode.INTERNAL if status >= _SERVER_ERROR else _GRPC_CODES[400])
+    info = {
+        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+        "reason": reply.code.upper(),
+        "domain": "glimpse",
+    }
+    return {"json_format": {"code": code.value[0], "message": reply.message, "details": [info]}}
 
 
 def _json_body(reply: _LocalReply) -> dict[str, Any]:

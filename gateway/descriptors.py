@@ -6,6 +6,7 @@ Everything comes from the generated modules: nothing is compiled or read at run 
 import re
 from collections.abc import Iterator
 
+from google.api import httpbody_pb2
 from google.protobuf.descriptor import FileDescriptor, MethodDescriptor, ServiceDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.rpc import error_details_pb2
@@ -24,7 +25,14 @@ from glimpse.v1 import (
     tokenizer_pb2,
 )
 
+TYPED_PATHS = "/glimpse/v1/"
+"""What the paths of the typed methods begin with. Their JSON is protobuf's."""
+
+_HTTP_BODY = f".{httpbody_pb2.HttpBody.DESCRIPTOR.full_name}"
+
 _ROOTS: tuple[FileDescriptor, ...] = (
+    # Before the files with services, each of which gets it as an import.
+    httpbody_pb2.DESCRIPTOR,
     chat_pb2.DESCRIPTOR,
     completion_pb2.DESCRIPTOR,
     embedding_pb2.DESCRIPTOR,
@@ -46,10 +54,35 @@ def descriptor_set() -> FileDescriptorSet:
     """Returns every file of the API and its imports. Each file follows its imports."""
     files = FileDescriptorSet()
     for descriptor in _files():
-        proto = FileDescriptorProto()
-        descriptor.CopyToProto(proto)
-        files.file.append(proto)
+        descriptor.CopyToProto(files.file.add())
     return files
+
+
+def transcoder_set() -> FileDescriptorSet:
+    """Returns the same files as the gateway's transcoder reads them.
+
+    The typed methods are declared like those of the facade: their JSON passes to the server, which reads and writes it
+    (`glimpse.server.rpc.json_messages`). The transcoder itself would drop unknown members without a word, hold whole
+    bodies, and lose the status of a stream that fails.
+    """
+    files = descriptor_set()
+    for file in files.file:
+        if file.package == "glimpse.v1":
+            _pass_bodies(file)
+    return files
+
+
+def _pass_bodies(file: FileDescriptorProto) -> None:
+    for service in file.service:
+        if httpbody_pb2.DESCRIPTOR.name not in file.dependency:
+            file.dependency.append(httpbody_pb2.DESCRIPTOR.name)
+        for method in service.method:
+            declared = openai_pb2.DESCRIPTOR.pool.FindMethodByName(f"{file.package}.{service.name}.{method.name}")
+            method.output_type = _HTTP_BODY
+            # Without a body, the request is made of the URL.
+            if http_option(declared).body:
+                method.input_type = _HTTP_BODY
+                method.client_streaming = True
 
 
 def services() -> list[ServiceDescriptor]:

@@ -28,6 +28,9 @@ local CODES = {
 local CANCELLED = 499
 local STOPPED = '{"error":{"message":"The model server is not available.","type":"server_error","param":null,"code":"unavailable"}}'
 
+-- The same for typed methods, whose errors are google.rpc.Status.
+local STOPPED_STATUS = '{"code":14,"message":"The model server is not available.","details":[]}'
+
 local TYPES = { [401] = "authentication_error", [403] = "permission_error", [429] = "rate_limit_error", [504] = "timeout_error" }
 
 -- Returns the string that begins with the quote at `start`, without quotes, and the position after it.
@@ -77,6 +80,9 @@ local function remove_grpc(headers)
   for _, name in ipairs(GRPC_HEADERS) do headers:remove(name) end
 end
 
+-- Of typed methods as JSON (requests.lua).
+local TYPED = "glimpse.typed"
+
 -- Of requests in Connect's protocol: how their messages are encoded (requests.lua).
 local CONNECT = "glimpse.connect"
 
@@ -122,7 +128,8 @@ end
 
 function envoy_on_response(handle)
   local headers = handle:headers()
-  local connect = handle:streamInfo():dynamicMetadata():get(CONNECT)
+  local metadata = handle:streamInfo():dynamicMetadata()
+  local connect, is_typed = metadata:get(CONNECT), metadata:get(TYPED) ~= nil
   if connect then return prepare_connect(handle, connect.codec) end
   if (headers:get("content-type") or ""):find("^application/grpc") and headers:get(":status") == "200" then return end
   local grpc_status = headers:get("grpc-status")
@@ -146,7 +153,8 @@ function envoy_on_response(handle)
   local retry_after = trailers and trailers:get(RETRY_AFTER)
   if retry_after then headers:replace(RETRY_AFTER, retry_after) end
   if trailers then remove_grpc(trailers) end
-  local error = status == CANCELLED and STOPPED or openai_error(json, status, grpc_status)
+  local error = is_typed and json or openai_error(json, status, grpc_status)
+  if status == CANCELLED then error = is_typed and STOPPED_STATUS or STOPPED end
   headers:replace(":status", tostring(status == CANCELLED and 503 or status))
   headers:replace("content-type", "application/json")
   if status == UNAUTHENTICATED then headers:replace("www-authenticate", "Bearer") end

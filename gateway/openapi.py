@@ -54,7 +54,7 @@ _ERROR: Schema = {
     },
 }
 
-_SECURITY_SCHEMES = {
+SECURITY_SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "An API key, or a JWT."},
     "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "An API key."},
     "certificate": {"type": "mutualTLS", "description": "A client certificate."},
@@ -77,10 +77,10 @@ def openapi_document(files: FileDescriptorSet) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "Glimpse", "version": __version__, "description": _DESCRIPTION},
-        "security": [{}, *({name: []} for name in _SECURITY_SCHEMES)],
+        "security": [{}, *({name: []} for name in SECURITY_SCHEMES)],
         "paths": paths,
         "components": {
-            "securitySchemes": _SECURITY_SCHEMES,
+            "securitySchemes": SECURITY_SCHEMES,
             "schemas": {"Error": _ERROR, **dict(sorted(schemas.components.items()))},
         },
     }

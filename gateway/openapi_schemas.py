@@ -16,7 +16,7 @@ Schema: TypeAlias = dict[str, Any]
 
 _NULL: Schema = {"type": "null"}
 
-_SCALARS: dict[int, Schema] = {
+SCALARS: dict[int, Schema] = {
     FieldDescriptor.CPPTYPE_STRING: {"type": "string"},
     FieldDescriptor.CPPTYPE_BOOL: {"type": "boolean"},
     FieldDescriptor.CPPTYPE_INT32: {"type": "integer", "format": "int32"},
@@ -78,7 +78,7 @@ class Schemas:
         if field.is_map:
             return self._map(descriptor)
         if field.float32s:
-            return {"type": "array", "items": _SCALARS[FieldDescriptor.CPPTYPE_FLOAT]}
+            return {"type": "array", "items": SCALARS[FieldDescriptor.CPPTYPE_FLOAT]}
         element = self._element(descriptor)
         if not field.is_list:
             return element | _bounds(field, "minimum", "maximum")
@@ -90,7 +90,7 @@ class Schemas:
     def _map(self, field: FieldDescriptor) -> Schema:
         key, value = map_entry(field)
         schema: Schema = {"type": "object", "additionalProperties": self._element(value)}
-        if _SCALARS[key.cpp_type]["type"] == "integer":
+        if SCALARS[key.cpp_type]["type"] == "integer":
             schema["propertyNames"] = {"pattern": "^-?[0-9]+$"}
         return schema
 
@@ -101,7 +101,7 @@ class Schemas:
             return self._enum_reference(enum_type(field))
         if field.type == FieldDescriptor.TYPE_BYTES:
             return {"type": "string", "contentEncoding": "base64"}
-        return _SCALARS[field.cpp_type]
+        return SCALARS[field.cpp_type]
 
     def _enum_reference(self, descriptor: EnumDescriptor) -> Schema:
         if descriptor.name not in self.components:

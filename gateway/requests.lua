@@ -68,6 +68,14 @@ local function complete_connect(handle, headers)
   handle:streamInfo():dynamicMetadata():set("glimpse.connect", "codec", codec)
 end
 
+-- Requests of typed methods as JSON. The same header says so (server/rpc/json_messages.py), and errors.lua leaves their errors
+-- as the transcoder writes them.
+local function mark_typed(handle, headers)
+  if not headers:get(":path"):find("^/glimpse/v1/") then return end
+  headers:replace("x-glimpse-codec", "http")
+  handle:streamInfo():dynamicMetadata():set("glimpse.typed", "json", true)
+end
+
 -- Headers of REST requests that the server or its gRPC library could only misread.
 local function check_rest(headers)
   local encoding, timeout = headers:get("content-encoding"), headers:get("grpc-timeout")
@@ -85,6 +93,7 @@ local function check(handle)
   choose_request_id(headers)
   remove_other_than_ascii(headers)
   complete_connect(handle, headers)
+  mark_typed(handle, headers)
   local authority = headers:get(":authority") or ""
   local host, origin = host_of(authority), headers:get("origin")
   if checks:get("hosts") and not contains(checks:get("hosts"), host) then
@@ -99,7 +108,8 @@ local function check(handle)
     -- Envoy turns it into the gRPC status UNIMPLEMENTED.
     return 404, "gRPC requires HTTP/2. Over HTTP/1.1 use grpc-web or REST."
   end
-  if not content_type:find("^application/grpc") and not headers:get("x-glimpse-codec") then return check_rest(headers) end
+  local codec = headers:get("x-glimpse-codec") or "http"
+  if not content_type:find("^application/grpc") and codec == "http" then return check_rest(headers) end
 end
 
 function envoy_on_request(handle)

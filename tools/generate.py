@@ -1,4 +1,4 @@
-"""Generates the Python code in api/gen and the OpenAPI document from the protos, and tables in the documentation.
+"""Generates the Python code in api/gen and the OpenAPI documents from the protos, and tables in the documentation.
 
 With --check nothing is written; the command lists the files that are out of date and fails if there are any.
 """
@@ -13,7 +13,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CODE = Path("api/gen")
-DOCUMENT = Path("gateway/openapi.json")
+DOCUMENTS = {
+    Path("gateway/openapi.json"): "glimpse.gateway.openapi",
+    Path("gateway/openapi_typed.json"): "glimpse.gateway.openapi_typed",
+}
+"""OpenAPI documents, and the modules that write them."""
 TABLES = {
     Path("docs/compatibility.md"): "glimpse.gateway.field_table",
     Path("docs/environment.md"): "tools.environment",
@@ -39,10 +43,9 @@ def generate(target: Path) -> None:
     subprocess.run(["buf", "generate", "--output", target], cwd=ROOT, check=True)
     for package in (target / CODE / "glimpse").rglob("*/"):
         write(package / "__init__.py", b"")
-    document = subprocess.run(
-        [sys.executable, "-m", "glimpse.gateway.openapi"], cwd=ROOT, stdout=subprocess.PIPE, check=True
-    )
-    write(target / DOCUMENT, document.stdout)
+    for path, module in DOCUMENTS.items():
+        document = subprocess.run([sys.executable, "-m", module], cwd=ROOT, stdout=subprocess.PIPE, check=True)
+        write(target / path, document.stdout)
     for path, module in TABLES.items():
         with (ROOT / path).open("rb") as old:
             command = [sys.executable, "-m", module]
@@ -58,7 +61,7 @@ def write(path: Path, content: bytes) -> None:
 def stale_files(fresh: Path) -> Iterator[str]:
     """Yields files that are missing, superfluous or different in the repository."""
     names = {file.relative_to(root) for root in (fresh, ROOT) for file in (root / CODE).rglob("*.py*")}
-    names |= {DOCUMENT, *TABLES}
+    names |= {*DOCUMENTS, *TABLES}
     for name in names:
         if "__pycache__" in name.parts:
             continue

@@ -7,6 +7,7 @@ _CHAT = "Use POST /v1/chat/completions."
 _DOCUMENT = "GET /openapi.json lists the paths."
 
 _HINTS = (
+    (r"/glimpse/v1/.*", "GET /glimpse/v1/openapi.json lists the typed methods."),
     (r".*/chat(/completions?)?/?", _CHAT),
     (r".*/responses?(/.*)?", _NOT_SERVED.format("Responses API") + _CHAT),
     (r".*/messages/?", _NOT_SERVED.format("Messages API") + _CHAT),

@@ -13,9 +13,12 @@ from typing import Any
 
 import glimpse
 from glimpse.gateway.authentication.filters import FILTER as AUTHENTICATION
+from glimpse.gateway.descriptors import TYPED_PATHS
 
 _GATEWAY = Path(__file__).parents[1]
 _BUILT = Path(__file__).with_name("dist")
+
+_DOCUMENTS = {"/openapi.json": "openapi.json", f"{TYPED_PATHS}openapi.json": "openapi_typed.json"}
 
 _TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -83,10 +86,12 @@ class StaticFile:
 def static_files(*, page: bool) -> list[StaticFile]:
     """Returns what the gateway serves; without the page and /docs unless `page`."""
     version = json.dumps({"version": glimpse.__version__}).encode()
-    document = (_GATEWAY / "openapi.json").read_bytes()
     files = [
         StaticFile(path="/version", name="version.json", content=version),
-        StaticFile(path="/openapi.json", name="openapi.json", content=document),
+        *(
+            StaticFile(path=path, name=name, content=(_GATEWAY / name).read_bytes())
+            for path, name in _DOCUMENTS.items()
+        ),
     ]
     return [*files, *_page()] if page else files
 

@@ -113,7 +113,7 @@ def grpc_paths() -> list[str]:
 def rest_templates() -> set[str]:
     """Returns the path templates of REST requests that may have a key."""
     keyed = {method.full_name for method in _methods() if _may_have_key(method)}
-    bound = (method for method in _methods() if binding_option(method).unary in keyed)
+    bound = (method for method in _methods() if {binding_option(method).unary, method.full_name} & keyed)
     return {template for method in bound for _, template in descriptors.bindings(method)}
 
 

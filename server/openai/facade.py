@@ -21,11 +21,11 @@ from glimpse.openai.v1 import openai_pb2
 from glimpse.server.openai.decode import Decoded, decode
 from glimpse.server.openai.encode import encode
 from glimpse.server.openai.failures import error_object, rest_failure
-from glimpse.server.openai.requests import collect
 from glimpse.server.rpc.admission import begin_preparing
 from glimpse.server.rpc.body_budget import body_size
 from glimpse.server.rpc.context import current_rpc, send_headers
 from glimpse.server.rpc.errors import InvalidRequest, RpcFailure, abort
+from glimpse.server.rpc.http_bodies import collect
 from glimpse.server.rpc.offload import run_sized
 from glimpse.server.rpc.request_size import check_json_size
 from glimpse.server.rpc.text_chunks import JsonChunks

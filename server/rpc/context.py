@@ -18,7 +18,8 @@ REQUEST_ID_HEADER = "x-request-id"
 PROMPT_TOKENS_TRAILER = "x-glimpse-prompt-tokens"
 COMPLETION_TOKENS_TRAILER = "x-glimpse-completion-tokens"
 CODEC_HEADER = "x-glimpse-codec"
-"""Set by the gateway on requests that it made of Connect's: how their messages are encoded, "proto" or "json"."""
+"""Set by the gateway on requests that it made of Connect's, or of REST requests of typed methods: how their messages
+are encoded."""
 
 _ACCEPTED_ID = re.compile(r"[!-~]{1,128}")
 """Visible ASCII. The gateway accepts the same ids, so that the client is told the id that the log has."""
@@ -47,9 +48,11 @@ class RpcContext:
     has a guard of its own."""
     is_json: bool = False
     """The request came as JSON, and the response becomes JSON."""
-    connect_codec: str | None = None
-    """How its messages are encoded, "proto" or "json", if the client speaks Connect; see
-    `glimpse.server.rpc.json_messages`."""
+    codec: str | None = None
+    """How its messages are encoded: "proto" or "json" if the client speaks Connect, "http" if they are JSON in HTTP
+    bodies; see `glimpse.server.rpc.json_messages`."""
+    headers_sent: bool = False
+    """The gateway can no longer turn an error into an HTTP status."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
 
@@ -71,8 +74,8 @@ def begin_rpc(context: grpc.aio.ServicerContext[object, object], clients: Client
         request_id=_request_id(context),
         deadline=_deadline(context.time_remaining()),
         client=client,
-        connect_codec=codec,
-        is_json=codec == "json",
+        codec=codec,
+        is_json=codec in ("json", "http"),
     )
     _current.set(rpc)
     return rpc
@@ -112,6 +115,7 @@ async def send_headers(
     Once headers are sent, the gateway can no longer turn an error into an HTTP status.
     """
     rpc = current_rpc()
+    rpc.headers_sent = True
     await rpc.stop.send(context.send_initial_metadata, ((REQUEST_ID_HEADER, rpc.request_id), *extra))
 
 

@@ -132,7 +132,7 @@ async def abort(context: grpc.aio.ServicerContext[object, object], failure: RpcF
     message = _truncate(failure.message)
     trailers: list[tuple[str, str | bytes]] = [
         *(context.trailing_metadata() or ()),
-        (DETAILS_HEADER, _rich_status(failure, message).SerializeToString()),
+        (DETAILS_HEADER, rich_status(failure).SerializeToString()),
         (REQUEST_ID_HEADER, current_rpc().request_id),
         *current_rpc().usage_trailers,
     ]
@@ -247,7 +247,9 @@ def _internal() -> RpcFailure:
     )
 
 
-def _rich_status(failure: RpcFailure, message: str) -> status_pb2.Status:
+def rich_status(failure: RpcFailure) -> status_pb2.Status:
+    """Returns the failure with its details."""
+    message = _truncate(failure.message)
     info = error_details_pb2.ErrorInfo(reason=failure.reason.upper(), domain=ERROR_DOMAIN)
     info.metadata["type"] = failure.type
     details: list[Message] = [info]
@@ -265,7 +267,7 @@ def _rich_status(failure: RpcFailure, message: str) -> status_pb2.Status:
 def _pack(detail: Message) -> any_pb2.Any:
     packed = any_pb2.Any()
     packed.Pack(detail)
-    if current_rpc().connect_codec is not None:  # whose names of types have no domain
+    if current_rpc().codec in ("proto", "json"):  # Connect, whose names of types have no domain
         packed.type_url = detail.DESCRIPTOR.full_name
     return packed
 

@@ -1,17 +1,30 @@
-"""Messages of the typed methods in protobuf's JSON, for clients that speak Connect.
+"""Messages of the typed methods in protobuf's JSON, for clients that speak Connect or plain HTTP.
 
-Their requests reach the server as gRPC whose messages are JSON (`application/grpc+json`). The gRPC library hides
+Connect's requests reach the server as gRPC whose messages are JSON (`application/grpc+json`). The gRPC library hides
 content types, so the gateway names the codec in a header, and sets the content type of the response.
+
+Plain HTTP, on the paths of `google.api.http`, reaches it as gRPC whose messages are `google.api.HttpBody`. A stream is
+written as grpc-gateway writes it: a line for each message, `{"result": …}`, or `{"error": …}` with a
+`google.rpc.Status` if it fails.
 """
 
+from collections.abc import AsyncGenerator, AsyncIterable
 from typing import TypeVar
 
+from google.api.httpbody_pb2 import HttpBody
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
-from glimpse.server.rpc.errors import InvalidRequest
+from glimpse.server.rpc.admission import begin_preparing
+from glimpse.server.rpc.body_budget import body_size
+from glimpse.server.rpc.errors import InvalidRequest, RpcFailure, rich_status
+from glimpse.server.rpc.http_bodies import JSON_LINES, collect, read_lines
 from glimpse.server.rpc.offload import run_sized
 from glimpse.server.rpc.request_size import check_json_size
+
+MAX_BODY_BYTES = 8 << 20
+"""The largest body of an HTTP request, or line of one. The library for JSON holds several copies of a document, and
+lets nothing else run while it parses a string."""
 
 _MessageT = TypeVar("_MessageT", bound=Message)
 
@@ -25,6 +38,34 @@ async def parse_json(message_class: type[_MessageT], document: bytes) -> _Messag
 async def to_json(message: Message) -> bytes:
     """Returns a message as JSON; in a thread if it is large."""
     return await run_sized(message.ByteSize(), _write, message)
+
+
+async def parse_body(message_class: type[_MessageT], messages: AsyncIterable[bytes]) -> _MessageT:
+    """Collects and parses the body of an HTTP request. Raises InvalidRequest."""
+    pieces = await collect(_bodies(messages), max_bytes=MAX_BODY_BYTES)
+    await begin_preparing()
+    return await run_sized(body_size(), _parse_pieces, message_class, pieces)
+
+
+async def parse_lines(message_class: type[_MessageT], messages: AsyncIterable[bytes]) -> AsyncGenerator[_MessageT]:
+    """Parses each line of the body of an HTTP request. Raises InvalidRequest."""
+    async for line in read_lines(_bodies(messages), max_bytes=MAX_BODY_BYTES):
+        yield await parse_json(message_class, line)
+
+
+async def to_body(response: Message) -> HttpBody:
+    """Returns a message as the body of an HTTP response."""
+    return HttpBody(content_type="application/json", data=await to_json(response))
+
+
+async def to_line(response: Message) -> HttpBody:
+    """Returns a message as a line of an HTTP response."""
+    return _line(b"result", await to_json(response))
+
+
+def failure_line(failure: RpcFailure) -> HttpBody:
+    """Returns why a stream ends, as the last line of an HTTP response. HTTP/1.1 loses a status that follows a body."""
+    return _line(b"error", _write(rich_status(failure)))
 
 
 def serialize(response: Message | bytes) -> bytes:
@@ -41,6 +82,22 @@ def _parse(message_class: type[_MessageT], document: bytes) -> _MessageT:
         raise InvalidRequest(
             "", f"expected a {name} message in protobuf's JSON, got another document: {reason}"
         ) from error
+
+
+def _parse_pieces(message_class: type[_MessageT], pieces: list[bytes]) -> _MessageT:
+    document = b"".join(pieces)
+    pieces.clear()  # frees them: the caller keeps the list
+    check_json_size(document)
+    return _parse(message_class, document)
+
+
+async def _bodies(messages: AsyncIterable[bytes]) -> AsyncGenerator[HttpBody]:
+    async for message in messages:
+        yield HttpBody.FromString(message)
+
+
+def _line(name: bytes, document: bytes) -> HttpBody:
+    return HttpBody(content_type=JSON_LINES, data=b'{"%b":%b}\n' % (name, document))
 
 
 def _write(message: Message) -> bytes:

@@ -14,11 +14,21 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from glimpse.dialect.options import http_option
 from glimpse.server.rpc.admission import begin_preparing
 from glimpse.server.rpc.body_budget import reserve_body
 from glimpse.server.rpc.context import current_rpc, send_headers
 from glimpse.server.rpc.errors import InvalidRequest, abort, to_status
-from glimpse.server.rpc.json_messages import parse_json, serialize, to_json
+from glimpse.server.rpc.json_messages import (
+    failure_line,
+    parse_body,
+    parse_json,
+    parse_lines,
+    serialize,
+    to_body,
+    to_json,
+    to_line,
+)
 from glimpse.server.rpc.request_size import parse_message
 from glimpse.server.rpc.text_chunks import TextChunk
 
@@ -69,52 +79,66 @@ def _method_handler(method: MethodDescriptor, handler: Any) -> "grpc.RpcMethodHa
     wrap = _streaming if method.server_streaming else _unary
     request_class = GetMessageClass(method.input_type)
     if method.client_streaming:
-        behavior, deserialize = wrap(handler, _given), request_class.FromString
+        parse: _Parse = partial(_parse_each, request_class)
     else:
-        behavior, deserialize = wrap(handler, partial(_parse_only, request_class)), None
+        parse = partial(_parse_only, request_class, bool(http_option(method).body))
     # All requests are read as streams, which are the same on the wire: gRPC keeps a unary request until the call ends.
-    return METHOD_HANDLERS[True, method.server_streaming](
-        behavior,
-        request_deserializer=deserialize,
-        response_serializer=serialize,
-    )
+    return METHOD_HANDLERS[True, method.server_streaming](wrap(handler, parse), response_serializer=serialize)
 
 
 _Parse: TypeAlias = Callable[[Any], Awaitable[Any]]
 """Turns what gRPC passes to a handler into the request."""
 
 
-async def _given(request: Any) -> Any:
-    if current_rpc().connect_codec == "json":
-        raise InvalidRequest("", "expected application/connect+proto for a stream of requests, got JSON")
-    return request
+async def _parse_each(request_class: type[Message], messages: AsyncIterable[bytes]) -> AsyncGenerator[Message]:
+    """Returns the messages of a stream of requests, parsed."""
+    await begin_preparing()
+    match current_rpc().codec:
+        case "json":
+            raise InvalidRequest("", "expected application/connect+proto for a stream of requests, got JSON")
+        case "http":
+            return parse_lines(request_class, messages)
+        case _:
+            return (request_class.FromString(message) async for message in messages)
 
 
-async def _parse_only(request_class: type[Message], messages: AsyncIterable[bytes]) -> Message:
-    """Reads and parses the message of a unary request."""
+async def _parse_only(request_class: type[Message], has_body: bool, messages: AsyncIterable[bytes]) -> Message:
+    """Reads and parses the message of a unary request. `has_body`: over HTTP it comes as a body, not in the URL."""
+    codec = current_rpc().codec
+    if codec == "http" and has_body:
+        return await parse_body(request_class, messages)
+    await begin_preparing()
     async with aclosing(cast("AsyncGenerator[bytes, None]", aiter(messages))) as unread:  # which has the last message
         data = await anext(unread, None)
     if data is None:
         raise InvalidRequest("", f"expected a {request_class.DESCRIPTOR.full_name} message, got none", "missing_value")
     reserve_body(len(data))
-    return await (parse_json if current_rpc().connect_codec == "json" else parse_message)(request_class, data)
+    return await (parse_json if codec == "json" else parse_message)(request_class, data)
+
+
+_Encode: TypeAlias = Callable[[Message], Awaitable[Message | bytes]]
 
 
 async def _encoded(response: Message) -> Message | bytes:
-    return await to_json(response) if current_rpc().connect_codec == "json" else response
+    encode = _ENCODERS.get(current_rpc().codec)
+    return response if encode is None else await encode(response)
 
 
 async def _encoded_chunk(chunk: Message | TextChunk) -> Message | bytes:
-    if not isinstance(chunk, TextChunk):
-        return await _encoded(chunk)
-    return await to_json(chunk.copy()) if current_rpc().connect_codec == "json" else chunk.serialize()
+    encode = _CHUNK_ENCODERS.get(current_rpc().codec)
+    if isinstance(chunk, TextChunk):
+        return chunk.serialize() if encode is None else await encode(chunk.copy())
+    return chunk if encode is None else await encode(chunk)
+
+
+_ENCODERS: Mapping[str | None, _Encode] = {"json": to_json, "http": to_body}
+_CHUNK_ENCODERS: Mapping[str | None, _Encode] = {"json": to_json, "http": to_line}
 
 
 def _unary(handler: UnaryHandler, parse: _Parse) -> Callable[[Any, Context], Awaitable[Message | bytes]]:
     async def serve(request: Any, context: Context) -> Message | bytes:
         try:
             async with current_rpc().stop.guard():
-                await begin_preparing()
                 response = await _encoded(await handler(await parse(request), context))
             await send_headers(context)
         except Exception as error:  # to_status maps every exception
@@ -128,20 +152,20 @@ def _streaming(handler: StreamHandler, parse: _Parse) -> Callable[[Any, Context]
     # A coroutine that writes, not a generator: if the RPC is cancelled during a write, the handler closes at once.
     async def serve(request: Any, context: Context) -> None:
         try:
-            async with current_rpc().stop.guard():
-                await begin_preparing()
-                async with aclosing(handler(await parse(request), context)) as responses:
-                    await _write(responses, context)
+            async with current_rpc().stop.guard(), aclosing(handler(await parse(request), context)) as responses:
+                await _write(responses, context)
         except Exception as error:  # to_status maps every exception
-            await abort(context, to_status(error))
+            failure = to_status(error)
+            if current_rpc().codec == "http" and current_rpc().headers_sent:
+                await context.write(failure_line(failure))
+            await abort(context, failure)
 
     return serve
 
 
 async def _write(responses: AsyncGenerator[Message | TextChunk, None], context: Context) -> None:
-    headers_sent, stop = False, current_rpc().stop
+    rpc = current_rpc()
     async for response in responses:
-        if not headers_sent:
+        if not rpc.headers_sent:
             await send_headers(context)
-            headers_sent = True
-        await stop.send(context.write, await _encoded_chunk(response))
+        await rpc.stop.send(context.write, await _encoded_chunk(response))

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import AsyncGenerator
 
-from glimpse.server.rpc.errors import InvalidRequest
+from glimpse.server.rpc.context import current_rpc
+from glimpse.server.rpc.errors import DeadlineExceededError, InvalidRequest
 from glimpse.server.rpc.load_meter import LoadMeter
 from glimpse.server.rpc.typed_handlers import Context
 from glimpse.v1 import load_pb2
@@ -24,10 +25,22 @@ class LoadHandlers:
         self, request: load_pb2.StreamLoadReportsRequest, _context: Context
     ) -> AsyncGenerator[load_pb2.StreamLoadReportsResponse, None]:
         """StreamLoadReports. Yields a report immediately, then one per interval."""
-        seconds = _interval_seconds(request)
+        seconds, deadline = _interval_seconds(request), current_rpc().deadline
         while True:
             yield self._meter.report()
+            await _sleep(seconds, deadline)
+
+
+async def _sleep(seconds: float, deadline: float | None) -> None:
+    """Raises DeadlineExceededError if the deadline passes before.
+
+    At the client's deadline gRPC would reset the stream, which Envoy passes on as an error of its own (INTERNAL).
+    """
+    try:
+        async with asyncio.timeout_at(deadline):
             await asyncio.sleep(seconds)
+    except TimeoutError as error:
+        raise DeadlineExceededError from error
 
 
 def _interval_seconds(request: load_pb2.StreamLoadReportsRequest) -> float:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
 import grpc
@@ -64,3 +65,15 @@ def test_streams_load_reports_through_envoy(target: str) -> None:
 def test_rest_responses_have_no_load_report(stack: Stack) -> None:
     with urllib.request.urlopen(f"{stack.openai_url}/models", timeout=20) as answer:
         assert not [name for name in answer.headers if "load" in name.lower()]
+
+
+def test_reports_end_with_the_deadline(target: str) -> None:
+    def ending(_: int) -> grpc.StatusCode:
+        with grpc.insecure_channel(target, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+            stub = load_pb2_grpc.LoadServiceStub(channel)
+            with pytest.raises(grpc.RpcError) as caught:
+                list(stub.StreamLoadReports(load_pb2.StreamLoadReportsRequest(), timeout=1))
+        return caught.value.code()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(ending, range(16))) == {grpc.StatusCode.DEADLINE_EXCEEDED}

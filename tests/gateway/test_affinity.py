@@ -412,4 +412,8 @@ async def test_methods_with_keys_come_from_the_protos() -> None:
         "/glimpse.v1.CompletionService/CreateCompletion",
         "/glimpse.v1.CompletionService/StreamCompletion",
     ]
-    assert rest_templates() == {CHAT, "/v1/completions", "/chat/completions", "/completions"}
+    assert rest_templates() == {
+        *(CHAT, "/v1/completions", "/chat/completions", "/completions"),
+        *(f"/glimpse/v1/{path}" for path in ("chatCompletions", "chatCompletions:stream")),
+        *(f"/glimpse/v1/{path}" for path in ("completions", "completions:stream")),
+    }

@@ -159,6 +159,7 @@ async def test_requests_have_keys(gateway: Gateway) -> None:
     json_kind, stream_kind = "application/json", "application/connect+json"
     assert await key_of(UNARY, json_kind, b'{"promptCacheKey": "a"}') == "a"
     assert await key_of(STREAM, stream_kind, frame(b'{"promptCacheKey": "b"}')) == "b"
+    assert await key_of("/glimpse/v1/chatCompletions", json_kind, b'{"prompt_cache_key": "c"}') == "c"
     assert await key_of(UNARY, json_kind, b'{"promptCacheKey": "a"}', **{KEY_HEADER: "mine"}) == "mine"
     assert await key_of(UNARY, json_kind, b"{}") == NO_KEY
     turns = [

@@ -11,7 +11,8 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from glimpse.dialect.options import is_required
-from glimpse.gateway.descriptors import descriptor_set
+from glimpse.gateway import openapi_typed
+from glimpse.gateway.descriptors import TYPED_PATHS, descriptor_set, http_paths
 from glimpse.gateway.openapi import compiled_protos, openapi_document
 from glimpse.server.openai.encode import encode
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2, model_pb2
@@ -48,6 +49,19 @@ def without_bounds(part: Any) -> Any:
 
 def test_document_is_valid_openapi() -> None:
     OpenAPIV31SpecValidator(_DOCUMENT).validate()
+
+
+def test_the_typed_methods_have_a_valid_document_of_their_own() -> None:
+    document = openapi_typed.openapi_document(compiled_protos(ROOT))
+    OpenAPIV31SpecValidator(document).validate()
+    for template, verbs in http_paths().items():
+        if template.startswith(TYPED_PATHS):
+            path = document["paths"][template.replace("=**", "")]
+            assert sorted(path) == sorted(verb.lower() for verb in verbs)
+    assert document["paths"].keys() & _DOCUMENT["paths"].keys() == set()
+    message = document["components"]["schemas"]["Message"]
+    assert (message["required"], message["properties"]["content"]["maxItems"]) == (["role"], 4096)
+    assert document["components"]["schemas"]["UploadHeader"]["properties"]["sizeBytes"]["type"] == "string"
 
 
 def test_paths_match_the_facade() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import io
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aiohttp
 import openai
@@ -11,8 +12,11 @@ import pytest
 import yarl
 from google.api.httpbody_pb2 import HttpBody
 
+from glimpse.gateway import descriptors
+from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.run import Envoy
 from tests.gateway.backend import Backend, Context, Requests, echo, event, read
+from tests.gateway.conftest import ANY_PORT
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -185,3 +189,19 @@ async def test_openai_client_reads_answers_and_streams(envoy: Envoy, backend: Ba
         answer = await client.chat.completions.create(model="m", messages=[])
         stream = await client.chat.completions.create(model="m", messages=[], stream=True)
         assert (answer.id, [part.id async for part in stream]) == ("1", ["1", "1"])
+
+
+async def test_other_gateways_can_serve_the_typed_methods(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Envoy's transcoder with the API's own descriptors reads and writes the JSON itself, as grpc-gateway does."""
+    monkeypatch.setattr(descriptors, "transcoder_set", descriptors.descriptor_set)
+    options = GatewayOptions(listen=ANY_PORT, upstream=backend.address)
+    async with Envoy(options, run_dir=tmp_path) as envoy, aiohttp.ClientSession(envoy.url) as session:
+        path = f"{descriptors.TYPED_PATHS}chatCompletions"
+        async with session.post(f"{path}:countTokens", json={"messages": [{"role": "ROLE_USER"}]}) as answer:
+            assert (answer.status, await answer.json()) == (200, {"promptTokens": 7})
+        async with session.post(f"{path}:countTokens", json={"messages": []}) as answer:
+            assert (answer.status, (await answer.json())["details"][0]["reason"]) == (400, "REQUIRED")
+        async with session.post(f"{path}:stream", json={}) as answer:
+            assert [message["id"] for message in await answer.json()] == ["0", "1", "2"]

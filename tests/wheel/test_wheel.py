@@ -78,6 +78,7 @@ def test_has_its_data(installed: Installed) -> None:
         "gateway/errors.lua",
         "gateway/requests.lua",
         "gateway/openapi.json",
+        "gateway/openapi_typed.json",
         "gateway/page/dist/index.html",
         "gateway/page/dist/docs.html",
         "gateway/page/dist/licenses.txt",

@@ -107,7 +107,7 @@ async def test_bodies_share_a_budget(server: Server, channel: grpc.aio.Channel, 
 async def test_a_stalled_body_times_out(
     server: Server, channel: grpc.aio.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("glimpse.server.openai.requests._IDLE_SECONDS", 0.05)
+    monkeypatch.setattr("glimpse.server.rpc.http_bodies._IDLE_SECONDS", 0.05)
     never = asyncio.Event()
 
     async def parts() -> AsyncIterator[HttpBody]:

@@ -25,10 +25,11 @@ _sym_db = _symbol_database.Default()
 from glimpse.json.v1 import annotations_pb2 as glimpse_dot_json_dot_v1_dot_annotations__pb2
 from glimpse.v1 import chat_pb2 as glimpse_dot_v1_dot_chat__pb2
 from glimpse.v1 import generation_pb2 as glimpse_dot_v1_dot_generation__pb2
+from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bglimpse/v1/completion.proto\x12\nglimpse.v1\x1a!glimpse/json/v1/annotations.proto\x1a\x15glimpse/v1/chat.proto\x1a\x1bglimpse/v1/generation.proto\x1a\x1fgoogle/api/field_behavior.proto\"\xe5\x05\n\x17\x43reateCompletionRequest\x12\x19\n\x05model\x18\x01 \x01(\tH\x00R\x05model\x88\x01\x01\x12H\n\x07prompts\x18\x02 \x03(\x0b\x32\x12.glimpse.v1.PromptB\x1a\xe2\x41\x01\x02\xca\x9a%\x12\t\x00\x00\x00\x00\x00\x00\xf0?\x11\x00\x00\x00\x00\x00\x00`@R\x07prompts\x12=\n\ngeneration\x18\x03 \x01(\x0b\x32\x1d.glimpse.v1.GenerationOptionsR\ngeneration\x12\x35\n\x0cnum_logprobs\x18\x04 \x01(\rB\r\xca\x9a%\t\x11\x00\x00\x00\x00\x00\x00\x34@H\x01R\x0bnumLogprobs\x88\x01\x01\x12\x17\n\x04\x65\x63ho\x18\x05 \x01(\x08H\x02R\x04\x65\x63ho\x88\x01\x01\x12@\n\x0estream_options\x18\x06 \x01(\x0b\x32\x19.glimpse.v1.StreamOptionsR\rstreamOptions\x12\x43\n\x0fresponse_format\x18\x07 \x01(\x0b\x32\x1a.glimpse.v1.ResponseFormatR\x0eresponseFormat\x12L\n\x12structured_outputs\x18\x08 \x01(\x0b\x32\x1d.glimpse.v1.StructuredOutputsR\x11structuredOutputs\x12\"\n\ncache_salt\x18\t \x01(\tH\x03R\tcacheSalt\x88\x01\x01\x12\x17\n\x04user\x18\n \x01(\tH\x04R\x04user\x88\x01\x01\x12-\n\x10prompt_cache_key\x18\x0b \x01(\tH\x05R\x0epromptCacheKey\x88\x01\x01\x12\x37\n\x08priority\x18\x0c \x01(\x05\x42\x16\xca\x9a%\x12\t\x00\x00\x00\x00\x00\x00Y\xc0\x11\x00\x00\x00\x00\x00\x00Y@H\x06R\x08priority\x88\x01\x01\x42\x08\n\x06_modelB\x0f\n\r_num_logprobsB\x07\n\x05_echoB\r\n\x0b_cache_saltB\x07\n\x05_userB\x13\n\x11_prompt_cache_keyB\x0b\n\t_priority\"]\n\x06Prompt\x12\x14\n\x04text\x18\x01 \x01(\tH\x00R\x04text\x12\x33\n\ttoken_ids\x18\x02 \x01(\x0b\x32\x14.glimpse.v1.TokenIdsH\x00R\x08tokenIdsB\x08\n\x06prompt\"+\n\x08TokenIds\x12\x1f\n\x03ids\x18\x01 \x03(\rB\r\xca\x9a%\t\t\x00\x00\x00\x00\x00\x00\xf0?R\x03ids\"\xea\x01\n\x18\x43reateCompletionResponse\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n\x07\x63reated\x18\x02 \x01(\x03R\x07\x63reated\x12\x14\n\x05model\x18\x03 \x01(\tR\x05model\x12\x36\n\x07\x63hoices\x18\x04 \x03(\x0b\x32\x1c.glimpse.v1.CompletionChoiceR\x07\x63hoices\x12\'\n\x05usage\x18\x05 \x01(\x0b\x32\x11.glimpse.v1.UsageR\x05usage\x12-\n\x12system_fingerprint\x18\x06 \x01(\tR\x11systemFingerprint\"\xea\x01\n\x18StreamCompletionResponse\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n\x07\x63reated\x18\x02 \x01(\x03R\x07\x63reated\x12\x14\n\x05model\x18\x03 \x01(\tR\x05model\x12\x36\n\x07\x63hoices\x18\x04 \x03(\x0b\x32\x1c.glimpse.v1.CompletionChoiceR\x07\x63hoices\x12\'\n\x05usage\x18\x05 \x01(\x0b\x32\x11.glimpse.v1.UsageR\x05usage\x12-\n\x12system_fingerprint\x18\x06 \x01(\tR\x11systemFingerprint\"\xda\x02\n\x10\x43ompletionChoice\x12\x14\n\x05index\x18\x01 \x01(\rR\x05index\x12\x12\n\x04text\x18\x02 \x01(\tR\x04text\x12:\n\x08logprobs\x18\x03 \x01(\x0b\x32\x1e.glimpse.v1.CompletionLogprobsR\x08logprobs\x12\x42\n\rfinish_reason\x18\x04 \x01(\x0e\x32\x18.glimpse.v1.FinishReasonH\x00R\x0c\x66inishReason\x88\x01\x01\x12\x1b\n\ttoken_ids\x18\x05 \x03(\x05R\x08tokenIds\x12(\n\x10prompt_token_ids\x18\x06 \x03(\x05R\x0epromptTokenIds\x12\x43\n\x0fprompt_logprobs\x18\x07 \x03(\x0b\x32\x1a.glimpse.v1.PromptLogprobsR\x0epromptLogprobsB\x10\n\x0e_finish_reason\"\xb4\x01\n\x12\x43ompletionLogprobs\x12\x16\n\x06tokens\x18\x01 \x03(\tR\x06tokens\x12%\n\x0etoken_logprobs\x18\x02 \x03(\x02R\rtokenLogprobs\x12>\n\x0ctop_logprobs\x18\x03 \x03(\x0b\x32\x1b.glimpse.v1.LogprobsByTokenR\x0btopLogprobs\x12\x1f\n\x0btext_offset\x18\x04 \x03(\rR\ntextOffset\"\x95\x01\n\x0fLogprobsByToken\x12\x45\n\x08logprobs\x18\x01 \x03(\x0b\x32).glimpse.v1.LogprobsByToken.LogprobsEntryR\x08logprobs\x1a;\n\rLogprobsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\x02R\x05value:\x02\x38\x01\x32\xd3\x01\n\x11\x43ompletionService\x12]\n\x10\x43reateCompletion\x12#.glimpse.v1.CreateCompletionRequest\x1a$.glimpse.v1.CreateCompletionResponse\x12_\n\x10StreamCompletion\x12#.glimpse.v1.CreateCompletionRequest\x1a$.glimpse.v1.StreamCompletionResponse0\x01\x42\x42\n\nglimpse.v1B\x0f\x43ompletionProtoP\x01Z\x14glimpse/v1;glimpsev1\xaa\x02\nGlimpse.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bglimpse/v1/completion.proto\x12\nglimpse.v1\x1a!glimpse/json/v1/annotations.proto\x1a\x15glimpse/v1/chat.proto\x1a\x1bglimpse/v1/generation.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\"\xe5\x05\n\x17\x43reateCompletionRequest\x12\x19\n\x05model\x18\x01 \x01(\tH\x00R\x05model\x88\x01\x01\x12H\n\x07prompts\x18\x02 \x03(\x0b\x32\x12.glimpse.v1.PromptB\x1a\xe2\x41\x01\x02\xca\x9a%\x12\t\x00\x00\x00\x00\x00\x00\xf0?\x11\x00\x00\x00\x00\x00\x00`@R\x07prompts\x12=\n\ngeneration\x18\x03 \x01(\x0b\x32\x1d.glimpse.v1.GenerationOptionsR\ngeneration\x12\x35\n\x0cnum_logprobs\x18\x04 \x01(\rB\r\xca\x9a%\t\x11\x00\x00\x00\x00\x00\x00\x34@H\x01R\x0bnumLogprobs\x88\x01\x01\x12\x17\n\x04\x65\x63ho\x18\x05 \x01(\x08H\x02R\x04\x65\x63ho\x88\x01\x01\x12@\n\x0estream_options\x18\x06 \x01(\x0b\x32\x19.glimpse.v1.StreamOptionsR\rstreamOptions\x12\x43\n\x0fresponse_format\x18\x07 \x01(\x0b\x32\x1a.glimpse.v1.ResponseFormatR\x0eresponseFormat\x12L\n\x12structured_outputs\x18\x08 \x01(\x0b\x32\x1d.glimpse.v1.StructuredOutputsR\x11structuredOutputs\x12\"\n\ncache_salt\x18\t \x01(\tH\x03R\tcacheSalt\x88\x01\x01\x12\x17\n\x04user\x18\n \x01(\tH\x04R\x04user\x88\x01\x01\x12-\n\x10prompt_cache_key\x18\x0b \x01(\tH\x05R\x0epromptCacheKey\x88\x01\x01\x12\x37\n\x08priority\x18\x0c \x01(\x05\x42\x16\xca\x9a%\x12\t\x00\x00\x00\x00\x00\x00Y\xc0\x11\x00\x00\x00\x00\x00\x00Y@H\x06R\x08priority\x88\x01\x01\x42\x08\n\x06_modelB\x0f\n\r_num_logprobsB\x07\n\x05_echoB\r\n\x0b_cache_saltB\x07\n\x05_userB\x13\n\x11_prompt_cache_keyB\x0b\n\t_priority\"]\n\x06Prompt\x12\x14\n\x04text\x18\x01 \x01(\tH\x00R\x04text\x12\x33\n\ttoken_ids\x18\x02 \x01(\x0b\x32\x14.glimpse.v1.TokenIdsH\x00R\x08tokenIdsB\x08\n\x06prompt\"+\n\x08TokenIds\x12\x1f\n\x03ids\x18\x01 \x03(\rB\r\xca\x9a%\t\t\x00\x00\x00\x00\x00\x00\xf0?R\x03ids\"\xea\x01\n\x18\x43reateCompletionResponse\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n\x07\x63reated\x18\x02 \x01(\x03R\x07\x63reated\x12\x14\n\x05model\x18\x03 \x01(\tR\x05model\x12\x36\n\x07\x63hoices\x18\x04 \x03(\x0b\x32\x1c.glimpse.v1.CompletionChoiceR\x07\x63hoices\x12\'\n\x05usage\x18\x05 \x01(\x0b\x32\x11.glimpse.v1.UsageR\x05usage\x12-\n\x12system_fingerprint\x18\x06 \x01(\tR\x11systemFingerprint\"\xea\x01\n\x18StreamCompletionResponse\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n\x07\x63reated\x18\x02 \x01(\x03R\x07\x63reated\x12\x14\n\x05model\x18\x03 \x01(\tR\x05model\x12\x36\n\x07\x63hoices\x18\x04 \x03(\x0b\x32\x1c.glimpse.v1.CompletionChoiceR\x07\x63hoices\x12\'\n\x05usage\x18\x05 \x01(\x0b\x32\x11.glimpse.v1.UsageR\x05usage\x12-\n\x12system_fingerprint\x18\x06 \x01(\tR\x11systemFingerprint\"\xda\x02\n\x10\x43ompletionChoice\x12\x14\n\x05index\x18\x01 \x01(\rR\x05index\x12\x12\n\x04text\x18\x02 \x01(\tR\x04text\x12:\n\x08logprobs\x18\x03 \x01(\x0b\x32\x1e.glimpse.v1.CompletionLogprobsR\x08logprobs\x12\x42\n\rfinish_reason\x18\x04 \x01(\x0e\x32\x18.glimpse.v1.FinishReasonH\x00R\x0c\x66inishReason\x88\x01\x01\x12\x1b\n\ttoken_ids\x18\x05 \x03(\x05R\x08tokenIds\x12(\n\x10prompt_token_ids\x18\x06 \x03(\x05R\x0epromptTokenIds\x12\x43\n\x0fprompt_logprobs\x18\x07 \x03(\x0b\x32\x1a.glimpse.v1.PromptLogprobsR\x0epromptLogprobsB\x10\n\x0e_finish_reason\"\xb4\x01\n\x12\x43ompletionLogprobs\x12\x16\n\x06tokens\x18\x01 \x03(\tR\x06tokens\x12%\n\x0etoken_logprobs\x18\x02 \x03(\x02R\rtokenLogprobs\x12>\n\x0ctop_logprobs\x18\x03 \x03(\x0b\x32\x1b.glimpse.v1.LogprobsByTokenR\x0btopLogprobs\x12\x1f\n\x0btext_offset\x18\x04 \x03(\rR\ntextOffset\"\x95\x01\n\x0fLogprobsByToken\x12\x45\n\x08logprobs\x18\x01 \x03(\x0b\x32).glimpse.v1.LogprobsByToken.LogprobsEntryR\x08logprobs\x1a;\n\rLogprobsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\x02R\x05value:\x02\x38\x01\x32\xa4\x02\n\x11\x43ompletionService\x12\x81\x01\n\x10\x43reateCompletion\x12#.glimpse.v1.CreateCompletionRequest\x1a$.glimpse.v1.CreateCompletionResponse\"\"\x82\xd3\xe4\x93\x02\x1c\"\x17/glimpse/v1/completions:\x01*\x12\x8a\x01\n\x10StreamCompletion\x12#.glimpse.v1.CreateCompletionRequest\x1a$.glimpse.v1.StreamCompletionResponse\")\x82\xd3\xe4\x93\x02#\"\x1e/glimpse/v1/completions:stream:\x01*0\x01\x42\x42\n\nglimpse.v1B\x0f\x43ompletionProtoP\x01Z\x14glimpse/v1;glimpsev1\xaa\x02\nGlimpse.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,24 +47,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOKENIDS'].fields_by_name['ids']._serialized_options = b'\312\232%\t\t\000\000\000\000\000\000\360?'
   _globals['_LOGPROBSBYTOKEN_LOGPROBSENTRY']._loaded_options = None
   _globals['_LOGPROBSBYTOKEN_LOGPROBSENTRY']._serialized_options = b'8\001'
-  _globals['_CREATECOMPLETIONREQUEST']._serialized_start=164
-  _globals['_CREATECOMPLETIONREQUEST']._serialized_end=905
-  _globals['_PROMPT']._serialized_start=907
-  _globals['_PROMPT']._serialized_end=1000
-  _globals['_TOKENIDS']._serialized_start=1002
-  _globals['_TOKENIDS']._serialized_end=1045
-  _globals['_CREATECOMPLETIONRESPONSE']._serialized_start=1048
-  _globals['_CREATECOMPLETIONRESPONSE']._serialized_end=1282
-  _globals['_STREAMCOMPLETIONRESPONSE']._serialized_start=1285
-  _globals['_STREAMCOMPLETIONRESPONSE']._serialized_end=1519
-  _globals['_COMPLETIONCHOICE']._serialized_start=1522
-  _globals['_COMPLETIONCHOICE']._serialized_end=1868
-  _globals['_COMPLETIONLOGPROBS']._serialized_start=1871
-  _globals['_COMPLETIONLOGPROBS']._serialized_end=2051
-  _globals['_LOGPROBSBYTOKEN']._serialized_start=2054
-  _globals['_LOGPROBSBYTOKEN']._serialized_end=2203
-  _globals['_LOGPROBSBYTOKEN_LOGPROBSENTRY']._serialized_start=2144
-  _globals['_LOGPROBSBYTOKEN_LOGPROBSENTRY']._serialized_end=2203
-  _globals['_COMPLETIONSERVICE']._serialized_start=2206
-  _globals['_COMPLETIONSERVICE']._serialized_end=2417
+  _globals['_COMPLETIONSERVICE'].methods_by_name['CreateCompletion']._loaded_options = None
+  _globals['_COMPLETIONSERVICE'].methods_by_name['CreateCompletion']._serialized_options = b'\202\323\344\223\002\034\"\027/glimpse/v1/completions:\001*'
+  _globals['_COMPLETIONSERVICE'].methods_by_name['StreamCompletion']._loaded_options = None
+  _globals['_COMPLETIONSERVICE'].methods_by_name['StreamCompletion']._serialized_options = b'\202\323\344\223\002#\"\036/glimpse/v1/completions:stream:\001*'
+  _globals['_CREATECOMPLETIONREQUEST']._serialized_start=194
+  _globals['_CREATECOMPLETIONREQUEST']._serialized_end=935
+  _globals['_PROMPT']._serialized_start=937
+  _globals['_PROMPT']._serialized_end=1030
+  _globals['_TOKENIDS']._serialized_start=1032
+  _globals['_TOKENIDS']._serialized_end=1075
+  _globals['_CREATECOMPLETIONRESPONSE']._serialized_start=1078
+  _globals['_CREATECOMPLETIONRESPONSE']._serialized_end=1312
+  _globals['_STREAMCOMPLETIONRESPONSE']._serialized_start=1315
+  _globals['_STREAMCOMPLETIONRESPONSE']._serialized_end=1549
+  _globals['_COMPLETIONCHOICE']._serialized_start=1552
+  _globals['_COMPLETIONCHOICE']._serialized_end=1898
+  _globals['_COMPLETIONLOGPROBS']._serialized_start=1901
+  _globals['_COMPLETIONLOGPROBS']._serialized_end=2081
+  _globals['_LOGPROBSBYTOKEN']._serialized_start=2084
+  _globals['_LOGPROBSBYTOKEN']._serialized_end=2233
+  _globals['_LOGPROBSBYTOKEN_LOGPROBSENTRY']._serialized_start=2174
+  _globals['_LOGPROBSBYTOKEN_LOGPROBSENTRY']._serialized_end=2233
+  _globals['_COMPLETIONSERVICE']._serialized_start=2236
+  _globals['_COMPLETIONSERVICE']._serialized_end=2528
 # @@protoc_insertion_point(module_scope)

@@ -2,6 +2,7 @@ from glimpse.json.v1 import annotations_pb2 as _annotations_pb2
 from glimpse.v1 import completion_pb2 as _completion_pb2
 from glimpse.v1 import content_pb2 as _content_pb2
 from glimpse.v1 import generation_pb2 as _generation_pb2
+from google.api import annotations_pb2 as _annotations_pb2_1
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor

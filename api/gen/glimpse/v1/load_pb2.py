@@ -22,10 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15glimpse/v1/load.proto\x12\nglimpse.v1\x1a\x1egoogle/protobuf/duration.proto\"^\n\x18StreamLoadReportsRequest\x12\x42\n\x0freport_interval\x18\x01 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0ereportInterval\"\xb2\x02\n\x19StreamLoadReportsResponse\x12%\n\x0erps_fractional\x18\x06 \x01(\x01R\rrpsFractional\x12\x10\n\x03\x65ps\x18\x07 \x01(\x01R\x03\x65ps\x12\\\n\rnamed_metrics\x18\x08 \x03(\x0b\x32\x37.glimpse.v1.StreamLoadReportsResponse.NamedMetricsEntryR\x0cnamedMetrics\x12\x37\n\x17\x61pplication_utilization\x18\t \x01(\x01R\x16\x61pplicationUtilization\x1a?\n\x11NamedMetricsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\x01R\x05value:\x02\x38\x01J\x04\x08\x01\x10\x06\x32q\n\x0bLoadService\x12\x62\n\x11StreamLoadReports\x12$.glimpse.v1.StreamLoadReportsRequest\x1a%.glimpse.v1.StreamLoadReportsResponse0\x01\x42<\n\nglimpse.v1B\tLoadProtoP\x01Z\x14glimpse/v1;glimpsev1\xaa\x02\nGlimpse.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15glimpse/v1/load.proto\x12\nglimpse.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\"^\n\x18StreamLoadReportsRequest\x12\x42\n\x0freport_interval\x18\x01 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0ereportInterval\"\xb2\x02\n\x19StreamLoadReportsResponse\x12%\n\x0erps_fractional\x18\x06 \x01(\x01R\rrpsFractional\x12\x10\n\x03\x65ps\x18\x07 \x01(\x01R\x03\x65ps\x12\\\n\rnamed_metrics\x18\x08 \x03(\x0b\x32\x37.glimpse.v1.StreamLoadReportsResponse.NamedMetricsEntryR\x0cnamedMetrics\x12\x37\n\x17\x61pplication_utilization\x18\t \x01(\x01R\x16\x61pplicationUtilization\x1a?\n\x11NamedMetricsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\x01R\x05value:\x02\x38\x01J\x04\x08\x01\x10\x06\x32\x9a\x01\n\x0bLoadService\x12\x8a\x01\n\x11StreamLoadReports\x12$.glimpse.v1.StreamLoadReportsRequest\x1a%.glimpse.v1.StreamLoadReportsResponse\"&\x82\xd3\xe4\x93\x02 \x12\x1e/glimpse/v1/loadReports:stream0\x01\x42<\n\nglimpse.v1B\tLoadProtoP\x01Z\x14glimpse/v1;glimpsev1\xaa\x02\nGlimpse.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,12 +36,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\nglimpse.v1B\tLoadProtoP\001Z\024glimpse/v1;glimpsev1\252\002\nGlimpse.V1'
   _globals['_STREAMLOADREPORTSRESPONSE_NAMEDMETRICSENTRY']._loaded_options = None
   _globals['_STREAMLOADREPORTSRESPONSE_NAMEDMETRICSENTRY']._serialized_options = b'8\001'
-  _globals['_STREAMLOADREPORTSREQUEST']._serialized_start=69
-  _globals['_STREAMLOADREPORTSREQUEST']._serialized_end=163
-  _globals['_STREAMLOADREPORTSRESPONSE']._serialized_start=166
-  _globals['_STREAMLOADREPORTSRESPONSE']._serialized_end=472
-  _globals['_STREAMLOADREPORTSRESPONSE_NAMEDMETRICSENTRY']._serialized_start=403
-  _globals['_STREAMLOADREPORTSRESPONSE_NAMEDMETRICSENTRY']._serialized_end=466
-  _globals['_LOADSERVICE']._serialized_start=474
-  _globals['_LOADSERVICE']._serialized_end=587
+  _globals['_LOADSERVICE'].methods_by_name['StreamLoadReports']._loaded_options = None
+  _globals['_LOADSERVICE'].methods_by_name['StreamLoadReports']._serialized_options = b'\202\323\344\223\002 \022\036/glimpse/v1/loadReports:stream'
+  _globals['_STREAMLOADREPORTSREQUEST']._serialized_start=99
+  _globals['_STREAMLOADREPORTSREQUEST']._serialized_end=193
+  _globals['_STREAMLOADREPORTSRESPONSE']._serialized_start=196
+  _globals['_STREAMLOADREPORTSRESPONSE']._serialized_end=502
+  _globals['_STREAMLOADREPORTSRESPONSE_NAMEDMETRICSENTRY']._serialized_start=433
+  _globals['_STREAMLOADREPORTSRESPONSE_NAMEDMETRICSENTRY']._serialized_end=496
+  _globals['_LOADSERVICE']._serialized_start=505
+  _globals['_LOADSERVICE']._serialized_end=659
 # @@protoc_insertion_point(module_scope)

@@ -23,10 +23,11 @@ _sym_db = _symbol_database.Default()
 
 
 from glimpse.json.v1 import annotations_pb2 as glimpse_dot_json_dot_v1_dot_annotations__pb2
+from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16glimpse/v1/media.proto\x12\nglimpse.v1\x1a!glimpse/json/v1/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\"h\n\x12UploadMediaRequest\x12\x32\n\x06header\x18\x01 \x01(\x0b\x32\x18.glimpse.v1.UploadHeaderH\x00R\x06header\x12\x16\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00R\x05\x63hunkB\x06\n\x04part\"\xd7\x01\n\x0cUploadHeader\x12\x1c\n\x06sha256\x18\x01 \x01(\x0c\x42\x04\xe2\x41\x01\x02R\x06sha256\x12\"\n\nsize_bytes\x18\x02 \x01(\x04H\x00R\tsizeBytes\x88\x01\x01\x12\"\n\ncache_salt\x18\x03 \x01(\tH\x01R\tcacheSalt\x88\x01\x01\x12\x33\n\x0bttl_seconds\x18\x04 \x01(\rB\r\xca\x9a%\t\t\x00\x00\x00\x00\x00\x00\xf0?H\x02R\nttlSeconds\x88\x01\x01\x42\r\n\x0b_size_bytesB\r\n\x0b_cache_saltB\x0e\n\x0c_ttl_seconds\">\n\x13UploadMediaResponse\x12\'\n\x05media\x18\x01 \x01(\x0b\x32\x11.glimpse.v1.MediaR\x05media\"g\n\x0fGetMediaRequest\x12!\n\tupload_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02R\x08uploadId\x12\"\n\ncache_salt\x18\x02 \x01(\tH\x00R\tcacheSalt\x88\x01\x01\x42\r\n\x0b_cache_salt\";\n\x10GetMediaResponse\x12\'\n\x05media\x18\x01 \x01(\x0b\x32\x11.glimpse.v1.MediaR\x05media\"j\n\x12\x44\x65leteMediaRequest\x12!\n\tupload_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02R\x08uploadId\x12\"\n\ncache_salt\x18\x02 \x01(\tH\x00R\tcacheSalt\x88\x01\x01\x42\r\n\x0b_cache_salt\"\x15\n\x13\x44\x65leteMediaResponse\"z\n\x05Media\x12\x1b\n\tupload_id\x18\x01 \x01(\tR\x08uploadId\x12\x1d\n\nsize_bytes\x18\x02 \x01(\x04R\tsizeBytes\x12\x16\n\x06sha256\x18\x03 \x01(\x0cR\x06sha256\x12\x1d\n\nexpires_at\x18\x04 \x01(\x03R\texpiresAt2\xf7\x01\n\x0cMediaService\x12P\n\x0bUploadMedia\x12\x1e.glimpse.v1.UploadMediaRequest\x1a\x1f.glimpse.v1.UploadMediaResponse(\x01\x12\x45\n\x08GetMedia\x12\x1b.glimpse.v1.GetMediaRequest\x1a\x1c.glimpse.v1.GetMediaResponse\x12N\n\x0b\x44\x65leteMedia\x12\x1e.glimpse.v1.DeleteMediaRequest\x1a\x1f.glimpse.v1.DeleteMediaResponseB=\n\nglimpse.v1B\nMediaProtoP\x01Z\x14glimpse/v1;glimpsev1\xaa\x02\nGlimpse.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16glimpse/v1/media.proto\x12\nglimpse.v1\x1a!glimpse/json/v1/annotations.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\"h\n\x12UploadMediaRequest\x12\x32\n\x06header\x18\x01 \x01(\x0b\x32\x18.glimpse.v1.UploadHeaderH\x00R\x06header\x12\x16\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00R\x05\x63hunkB\x06\n\x04part\"\xd7\x01\n\x0cUploadHeader\x12\x1c\n\x06sha256\x18\x01 \x01(\x0c\x42\x04\xe2\x41\x01\x02R\x06sha256\x12\"\n\nsize_bytes\x18\x02 \x01(\x04H\x00R\tsizeBytes\x88\x01\x01\x12\"\n\ncache_salt\x18\x03 \x01(\tH\x01R\tcacheSalt\x88\x01\x01\x12\x33\n\x0bttl_seconds\x18\x04 \x01(\rB\r\xca\x9a%\t\t\x00\x00\x00\x00\x00\x00\xf0?H\x02R\nttlSeconds\x88\x01\x01\x42\r\n\x0b_size_bytesB\r\n\x0b_cache_saltB\x0e\n\x0c_ttl_seconds\">\n\x13UploadMediaResponse\x12\'\n\x05media\x18\x01 \x01(\x0b\x32\x11.glimpse.v1.MediaR\x05media\"g\n\x0fGetMediaRequest\x12!\n\tupload_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02R\x08uploadId\x12\"\n\ncache_salt\x18\x02 \x01(\tH\x00R\tcacheSalt\x88\x01\x01\x42\r\n\x0b_cache_salt\";\n\x10GetMediaResponse\x12\'\n\x05media\x18\x01 \x01(\x0b\x32\x11.glimpse.v1.MediaR\x05media\"j\n\x12\x44\x65leteMediaRequest\x12!\n\tupload_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02R\x08uploadId\x12\"\n\ncache_salt\x18\x02 \x01(\tH\x00R\tcacheSalt\x88\x01\x01\x42\r\n\x0b_cache_salt\"\x15\n\x13\x44\x65leteMediaResponse\"z\n\x05Media\x12\x1b\n\tupload_id\x18\x01 \x01(\tR\x08uploadId\x12\x1d\n\nsize_bytes\x18\x02 \x01(\x04R\tsizeBytes\x12\x16\n\x06sha256\x18\x03 \x01(\x0cR\x06sha256\x12\x1d\n\nexpires_at\x18\x04 \x01(\x03R\texpiresAt2\xe3\x02\n\x0cMediaService\x12n\n\x0bUploadMedia\x12\x1e.glimpse.v1.UploadMediaRequest\x1a\x1f.glimpse.v1.UploadMediaResponse\"\x1c\x82\xd3\xe4\x93\x02\x16\"\x11/glimpse/v1/media:\x01*(\x01\x12l\n\x08GetMedia\x12\x1b.glimpse.v1.GetMediaRequest\x1a\x1c.glimpse.v1.GetMediaResponse\"%\x82\xd3\xe4\x93\x02\x1f\x12\x1d/glimpse/v1/media/{upload_id}\x12u\n\x0b\x44\x65leteMedia\x12\x1e.glimpse.v1.DeleteMediaRequest\x1a\x1f.glimpse.v1.DeleteMediaResponse\"%\x82\xd3\xe4\x93\x02\x1f*\x1d/glimpse/v1/media/{upload_id}B=\n\nglimpse.v1B\nMediaProtoP\x01Z\x14glimpse/v1;glimpsev1\xaa\x02\nGlimpse.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,22 +43,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETMEDIAREQUEST'].fields_by_name['upload_id']._serialized_options = b'\342A\001\002'
   _globals['_DELETEMEDIAREQUEST'].fields_by_name['upload_id']._loaded_options = None
   _globals['_DELETEMEDIAREQUEST'].fields_by_name['upload_id']._serialized_options = b'\342A\001\002'
-  _globals['_UPLOADMEDIAREQUEST']._serialized_start=106
-  _globals['_UPLOADMEDIAREQUEST']._serialized_end=210
-  _globals['_UPLOADHEADER']._serialized_start=213
-  _globals['_UPLOADHEADER']._serialized_end=428
-  _globals['_UPLOADMEDIARESPONSE']._serialized_start=430
-  _globals['_UPLOADMEDIARESPONSE']._serialized_end=492
-  _globals['_GETMEDIAREQUEST']._serialized_start=494
-  _globals['_GETMEDIAREQUEST']._serialized_end=597
-  _globals['_GETMEDIARESPONSE']._serialized_start=599
-  _globals['_GETMEDIARESPONSE']._serialized_end=658
-  _globals['_DELETEMEDIAREQUEST']._serialized_start=660
-  _globals['_DELETEMEDIAREQUEST']._serialized_end=766
-  _globals['_DELETEMEDIARESPONSE']._serialized_start=768
-  _globals['_DELETEMEDIARESPONSE']._serialized_end=789
-  _globals['_MEDIA']._serialized_start=791
-  _globals['_MEDIA']._serialized_end=913
-  _globals['_MEDIASERVICE']._serialized_start=916
-  _globals['_MEDIASERVICE']._serialized_end=1163
+  _globals['_MEDIASERVICE'].methods_by_name['UploadMedia']._loaded_options = None
+  _globals['_MEDIASERVICE'].methods_by_name['UploadMedia']._serialized_options = b'\202\323\344\223\002\026\"\021/glimpse/v1/media:\001*'
+  _globals['_MEDIASERVICE'].methods_by_name['GetMedia']._loaded_options = None
+  _globals['_MEDIASERVICE'].methods_by_name['GetMedia']._serialized_options = b'\202\323\344\223\002\037\022\035/glimpse/v1/media/{upload_id}'
+  _globals['_MEDIASERVICE'].methods_by_name['DeleteMedia']._loaded_options = None
+  _globals['_MEDIASERVICE'].methods_by_name['DeleteMedia']._serialized_options = b'\202\323\344\223\002\037*\035/glimpse/v1/media/{upload_id}'
+  _globals['_UPLOADMEDIAREQUEST']._serialized_start=136
+  _globals['_UPLOADMEDIAREQUEST']._serialized_end=240
+  _globals['_UPLOADHEADER']._serialized_start=243
+  _globals['_UPLOADHEADER']._serialized_end=458
+  _globals['_UPLOADMEDIARESPONSE']._serialized_start=460
+  _globals['_UPLOADMEDIARESPONSE']._serialized_end=522
+  _globals['_GETMEDIAREQUEST']._serialized_start=524
+  _globals['_GETMEDIAREQUEST']._serialized_end=627
+  _globals['_GETMEDIARESPONSE']._serialized_start=629
+  _globals['_GETMEDIARESPONSE']._serialized_end=688
+  _globals['_DELETEMEDIAREQUEST']._serialized_start=690
+  _globals['_DELETEMEDIAREQUEST']._serialized_end=796
+  _globals['_DELETEMEDIARESPONSE']._serialized_start=798
+  _globals['_DELETEMEDIARESPONSE']._serialized_end=819
+  _globals['_MEDIA']._serialized_start=821
+  _globals['_MEDIA']._serialized_end=943
+  _globals['_MEDIASERVICE']._serialized_start=946
+  _globals['_MEDIASERVICE']._serialized_end=1301
 # @@protoc_insertion_point(module_scope)

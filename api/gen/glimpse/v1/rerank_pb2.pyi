@@ -1,5 +1,6 @@
 from glimpse.json.v1 import annotations_pb2 as _annotations_pb2
 from glimpse.v1 import generation_pb2 as _generation_pb2
+from google.api import annotations_pb2 as _annotations_pb2_1
 from google.api import field_behavior_pb2 as _field_behavior_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor

@@ -22,10 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17glimpse/v1/tenant.proto\x12\nglimpse.v1\x1a\x1fgoogle/api/field_behavior.proto\"2\n\x12PurgeTenantRequest\x12\x1c\n\x06tenant\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02R\x06tenant\"E\n\x13PurgeTenantResponse\x12.\n\x13reaches_all_servers\x18\x01 \x01(\x08R\x11reachesAllServers2_\n\rTenantService\x12N\n\x0bPurgeTenant\x12\x1e.glimpse.v1.PurgeTenantRequest\x1a\x1f.glimpse.v1.PurgeTenantResponseB>\n\nglimpse.v1B\x0bTenantProtoP\x01Z\x14glimpse/v1;glimpsev1\xaa\x02\nGlimpse.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17glimpse/v1/tenant.proto\x12\nglimpse.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\"2\n\x12PurgeTenantRequest\x12\x1c\n\x06tenant\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02R\x06tenant\"E\n\x13PurgeTenantResponse\x12.\n\x13reaches_all_servers\x18\x01 \x01(\x08R\x11reachesAllServers2\x85\x01\n\rTenantService\x12t\n\x0bPurgeTenant\x12\x1e.glimpse.v1.PurgeTenantRequest\x1a\x1f.glimpse.v1.PurgeTenantResponse\"$\x82\xd3\xe4\x93\x02\x1e\"\x19/glimpse/v1/tenants:purge:\x01*B>\n\nglimpse.v1B\x0bTenantProtoP\x01Z\x14glimpse/v1;glimpsev1\xaa\x02\nGlimpse.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,10 +36,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\nglimpse.v1B\013TenantProtoP\001Z\024glimpse/v1;glimpsev1\252\002\nGlimpse.V1'
   _globals['_PURGETENANTREQUEST'].fields_by_name['tenant']._loaded_options = None
   _globals['_PURGETENANTREQUEST'].fields_by_name['tenant']._serialized_options = b'\342A\001\002'
-  _globals['_PURGETENANTREQUEST']._serialized_start=72
-  _globals['_PURGETENANTREQUEST']._serialized_end=122
-  _globals['_PURGETENANTRESPONSE']._serialized_start=124
-  _globals['_PURGETENANTRESPONSE']._serialized_end=193
-  _globals['_TENANTSERVICE']._serialized_start=195
-  _globals['_TENANTSERVICE']._serialized_end=290
+  _globals['_TENANTSERVICE'].methods_by_name['PurgeTenant']._loaded_options = None
+  _globals['_TENANTSERVICE'].methods_by_name['PurgeTenant']._serialized_options = b'\202\323\344\223\002\036\"\031/glimpse/v1/tenants:purge:\001*'
+  _globals['_PURGETENANTREQUEST']._serialized_start=102
+  _globals['_PURGETENANTREQUEST']._serialized_end=152
+  _globals['_PURGETENANTRESPONSE']._serialized_start=154
+  _globals['_PURGETENANTRESPONSE']._serialized_end=223
+  _globals['_TENANTSERVICE']._serialized_start=226
+  _globals['_TENANTSERVICE']._serialized_end=359
 # @@protoc_insertion_point(module_scope)

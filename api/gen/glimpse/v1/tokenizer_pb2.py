@@ -25,10 +25,11 @@ _sym_db = _symbol_database.Default()
 from glimpse.json.v1 import annotations_pb2 as glimpse_dot_json_dot_v1_dot_annotations__pb2
 from glimpse.v1 import chat_pb2 as glimpse_dot_v1_dot_chat__pb2
 from glimpse.v1 import content_pb2 as glimpse_dot_v1_dot_content__pb2
+from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aglimpse/v1/tokenizer.proto\x12\nglimpse.v1\x1a!glimpse/json/v1/annotations.proto\x1a\x15glimpse/v1/chat.proto\x1a\x18glimpse/v1/content.proto\x1a\x1fgoogle/api/field_behavior.proto\"\xe9\x05\n\x0fTokenizeRequest\x12\x19\n\x05model\x18\x01 \x01(\tH\x00R\x05model\x88\x01\x01\x12\x1b\n\x06prompt\x18\x02 \x01(\tH\x01R\x06prompt\x88\x01\x01\x12>\n\x08messages\x18\x03 \x03(\x0b\x32\x13.glimpse.v1.MessageB\r\xca\x9a%\t\x11\x00\x00\x00\x00\x00\x00\xb0@R\x08messages\x12\x35\n\x05tools\x18\x04 \x03(\x0b\x32\x10.glimpse.v1.ToolB\r\xca\x9a%\t\x11\x00\x00\x00\x00\x00\x00`@R\x05tools\x12\x37\n\x15\x61\x64\x64_generation_prompt\x18\x05 \x01(\x08H\x02R\x13\x61\x64\x64GenerationPrompt\x88\x01\x01\x12\x39\n\x16\x63ontinue_final_message\x18\x06 \x01(\x08H\x03R\x14\x63ontinueFinalMessage\x88\x01\x01\x12\x35\n\x14\x63hat_template_kwargs\x18\x07 \x01(\tH\x04R\x12\x63hatTemplateKwargs\x88\x01\x01\x12\x44\n\x10media_io_options\x18\x08 \x01(\x0b\x32\x1a.glimpse.v1.MediaIoOptionsR\x0emediaIoOptions\x12Y\n\x17media_processor_options\x18\t \x01(\x0b\x32!.glimpse.v1.MediaProcessorOptionsR\x15mediaProcessorOptions\x12/\n\x11return_token_strs\x18\n \x01(\x08H\x05R\x0freturnTokenStrs\x88\x01\x01\x12\"\n\ncache_salt\x18\x0b \x01(\tH\x06R\tcacheSalt\x88\x01\x01\x42\x08\n\x06_modelB\t\n\x07_promptB\x18\n\x16_add_generation_promptB\x19\n\x17_continue_final_messageB\x17\n\x15_chat_template_kwargsB\x14\n\x12_return_token_strsB\r\n\x0b_cache_salt\"\x83\x01\n\x10TokenizeResponse\x12\x14\n\x05\x63ount\x18\x01 \x01(\rR\x05\x63ount\x12\"\n\rmax_model_len\x18\x02 \x01(\rR\x0bmaxModelLen\x12\x16\n\x06tokens\x18\x03 \x03(\rR\x06tokens\x12\x1d\n\ntoken_strs\x18\x04 \x03(\tR\ttokenStrs\"V\n\x11\x44\x65tokenizeRequest\x12\x19\n\x05model\x18\x01 \x01(\tH\x00R\x05model\x88\x01\x01\x12\x1c\n\x06tokens\x18\x02 \x03(\rB\x04\xe2\x41\x01\x02R\x06tokensB\x08\n\x06_model\",\n\x12\x44\x65tokenizeResponse\x12\x16\n\x06prompt\x18\x01 \x01(\tR\x06prompt2\xa6\x01\n\x10TokenizerService\x12\x45\n\x08Tokenize\x12\x1b.glimpse.v1.TokenizeRequest\x1a\x1c.glimpse.v1.TokenizeResponse\x12K\n\nDetokenize\x12\x1d.glimpse.v1.DetokenizeRequest\x1a\x1e.glimpse.v1.DetokenizeResponseBA\n\nglimpse.v1B\x0eTokenizerProtoP\x01Z\x14glimpse/v1;glimpsev1\xaa\x02\nGlimpse.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aglimpse/v1/tokenizer.proto\x12\nglimpse.v1\x1a!glimpse/json/v1/annotations.proto\x1a\x15glimpse/v1/chat.proto\x1a\x18glimpse/v1/content.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\"\xe9\x05\n\x0fTokenizeRequest\x12\x19\n\x05model\x18\x01 \x01(\tH\x00R\x05model\x88\x01\x01\x12\x1b\n\x06prompt\x18\x02 \x01(\tH\x01R\x06prompt\x88\x01\x01\x12>\n\x08messages\x18\x03 \x03(\x0b\x32\x13.glimpse.v1.MessageB\r\xca\x9a%\t\x11\x00\x00\x00\x00\x00\x00\xb0@R\x08messages\x12\x35\n\x05tools\x18\x04 \x03(\x0b\x32\x10.glimpse.v1.ToolB\r\xca\x9a%\t\x11\x00\x00\x00\x00\x00\x00`@R\x05tools\x12\x37\n\x15\x61\x64\x64_generation_prompt\x18\x05 \x01(\x08H\x02R\x13\x61\x64\x64GenerationPrompt\x88\x01\x01\x12\x39\n\x16\x63ontinue_final_message\x18\x06 \x01(\x08H\x03R\x14\x63ontinueFinalMessage\x88\x01\x01\x12\x35\n\x14\x63hat_template_kwargs\x18\x07 \x01(\tH\x04R\x12\x63hatTemplateKwargs\x88\x01\x01\x12\x44\n\x10media_io_options\x18\x08 \x01(\x0b\x32\x1a.glimpse.v1.MediaIoOptionsR\x0emediaIoOptions\x12Y\n\x17media_processor_options\x18\t \x01(\x0b\x32!.glimpse.v1.MediaProcessorOptionsR\x15mediaProcessorOptions\x12/\n\x11return_token_strs\x18\n \x01(\x08H\x05R\x0freturnTokenStrs\x88\x01\x01\x12\"\n\ncache_salt\x18\x0b \x01(\tH\x06R\tcacheSalt\x88\x01\x01\x42\x08\n\x06_modelB\t\n\x07_promptB\x18\n\x16_add_generation_promptB\x19\n\x17_continue_final_messageB\x17\n\x15_chat_template_kwargsB\x14\n\x12_return_token_strsB\r\n\x0b_cache_salt\"\x83\x01\n\x10TokenizeResponse\x12\x14\n\x05\x63ount\x18\x01 \x01(\rR\x05\x63ount\x12\"\n\rmax_model_len\x18\x02 \x01(\rR\x0bmaxModelLen\x12\x16\n\x06tokens\x18\x03 \x03(\rR\x06tokens\x12\x1d\n\ntoken_strs\x18\x04 \x03(\tR\ttokenStrs\"V\n\x11\x44\x65tokenizeRequest\x12\x19\n\x05model\x18\x01 \x01(\tH\x00R\x05model\x88\x01\x01\x12\x1c\n\x06tokens\x18\x02 \x03(\rB\x04\xe2\x41\x01\x02R\x06tokensB\x08\n\x06_model\",\n\x12\x44\x65tokenizeResponse\x12\x16\n\x06prompt\x18\x01 \x01(\tR\x06prompt2\xf9\x01\n\x10TokenizerService\x12n\n\x08Tokenize\x12\x1b.glimpse.v1.TokenizeRequest\x1a\x1c.glimpse.v1.TokenizeResponse\"\'\x82\xd3\xe4\x93\x02!\"\x1c/glimpse/v1/prompts:tokenize:\x01*\x12u\n\nDetokenize\x12\x1d.glimpse.v1.DetokenizeRequest\x1a\x1e.glimpse.v1.DetokenizeResponse\"(\x82\xd3\xe4\x93\x02\"\"\x1d/glimpse/v1/tokens:detokenize:\x01*BA\n\nglimpse.v1B\x0eTokenizerProtoP\x01Z\x14glimpse/v1;glimpsev1\xaa\x02\nGlimpse.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,14 +43,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOKENIZEREQUEST'].fields_by_name['tools']._serialized_options = b'\312\232%\t\021\000\000\000\000\000\000`@'
   _globals['_DETOKENIZEREQUEST'].fields_by_name['tokens']._loaded_options = None
   _globals['_DETOKENIZEREQUEST'].fields_by_name['tokens']._serialized_options = b'\342A\001\002'
-  _globals['_TOKENIZEREQUEST']._serialized_start=160
-  _globals['_TOKENIZEREQUEST']._serialized_end=905
-  _globals['_TOKENIZERESPONSE']._serialized_start=908
-  _globals['_TOKENIZERESPONSE']._serialized_end=1039
-  _globals['_DETOKENIZEREQUEST']._serialized_start=1041
-  _globals['_DETOKENIZEREQUEST']._serialized_end=1127
-  _globals['_DETOKENIZERESPONSE']._serialized_start=1129
-  _globals['_DETOKENIZERESPONSE']._serialized_end=1173
-  _globals['_TOKENIZERSERVICE']._serialized_start=1176
-  _globals['_TOKENIZERSERVICE']._serialized_end=1342
+  _globals['_TOKENIZERSERVICE'].methods_by_name['Tokenize']._loaded_options = None
+  _globals['_TOKENIZERSERVICE'].methods_by_name['Tokenize']._serialized_options = b'\202\323\344\223\002!\"\034/glimpse/v1/prompts:tokenize:\001*'
+  _globals['_TOKENIZERSERVICE'].methods_by_name['Detokenize']._loaded_options = None
+  _globals['_TOKENIZERSERVICE'].methods_by_name['Detokenize']._serialized_options = b'\202\323\344\223\002\"\"\035/glimpse/v1/tokens:detokenize:\001*'
+  _globals['_TOKENIZEREQUEST']._serialized_start=190
+  _globals['_TOKENIZEREQUEST']._serialized_end=935
+  _globals['_TOKENIZERESPONSE']._serialized_start=938
+  _globals['_TOKENIZERESPONSE']._serialized_end=1069
+  _globals['_DETOKENIZEREQUEST']._serialized_start=1071
+  _globals['_DETOKENIZEREQUEST']._serialized_end=1157
+  _globals['_DETOKENIZERESPONSE']._serialized_start=1159
+  _globals['_DETOKENIZERESPONSE']._serialized_end=1203
+  _globals['_TOKENIZERSERVICE']._serialized_start=1206
+  _globals['_TOKENIZERSERVICE']._serialized_end=1455
 # @@protoc_insertion_point(module_scope)

@@ -1,12 +1,15 @@
-"""Collects the body of a REST request from its chunks."""
+"""Collects the body of a REST request from its chunks, or reads it line by line."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.server.rpc.body_budget import release_body, reserve_body
 from glimpse.server.rpc.errors import InvalidRequest
+
+JSON_LINES = "application/x-ndjson"
+"""The content type of JSON documents, one in each line."""
 
 _IDLE_SECONDS = 30.0
 """How long a client may send nothing before its body is complete."""
@@ -37,6 +40,28 @@ async def collect(chunks: AsyncIterator[HttpBody], *, max_bytes: int) -> list[by
     return kept
 
 
+async def read_lines(chunks: AsyncIterator[HttpBody], *, max_bytes: int) -> AsyncGenerator[bytes]:
+    """Yields the lines of a body as they arrive, without empty ones.
+
+    Raises:
+        InvalidRequest: a line is larger than `max_bytes`, the content type is not JSON, or nothing came for a while.
+    """
+    line, is_first = bytearray(), True
+    while (chunk := await _next(chunks)) is not None:
+        _check_content_type(chunk.content_type, is_first=is_first)
+        is_first = False
+        for piece in chunk.data.splitlines(keepends=True):
+            line += piece
+            if len(line) > max_bytes:
+                raise InvalidRequest("", f"A line of the body is larger than {max_bytes} bytes.", "request_too_large")
+            if piece.endswith(b"\n"):
+                if complete := bytes(line).strip():
+                    yield complete
+                line.clear()
+    if line.strip():
+        yield bytes(line)
+
+
 async def _next(chunks: AsyncIterator[HttpBody]) -> HttpBody | None:
     try:
         async with asyncio.timeout(_IDLE_SECONDS):
@@ -62,6 +87,6 @@ def _check_content_type(content_type: str, *, is_first: bool) -> None:
     media_type = content_type.partition(";")[0].strip().lower()
     if not media_type and not is_first:
         return
-    if media_type != "application/json" and not media_type.endswith("+json"):
+    if media_type not in ("application/json", JSON_LINES) and not media_type.endswith("+json"):
         got = f"not {media_type[:64]}" if media_type else "but the request has no content type"
         raise InvalidRequest("", f"The body must be application/json, {got}.", "unsupported_media_type")
