@@ -15,8 +15,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 
 from glimpse.dialect.fields import Member, members_of
 from glimpse.dialect.rules import Effect
-from glimpse.gateway.comments import proto_comments
-from glimpse.gateway.openapi import compiled_protos
+from glimpse.gateway.openapi.comments import proto_comments
+from glimpse.gateway.openapi.document import compiled_protos
 
 _SECTION = re.compile(r"(<!-- members of (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _HEADER = "| member | effect | meaning |\n|---|---|---|\n"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from glimpse.gateway.descriptors import services
-from glimpse.gateway.openapi import compiled_protos
+from glimpse.gateway.openapi.document import compiled_protos
 from tests.paths import ROOT
 from tools.reference.grpc_pages import grpc_pages
 from tools.reference.rest_page import rest_page

@@ -14,8 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CODE = Path("api/gen")
 DOCUMENTS = {
-    Path("gateway/openapi.json"): "glimpse.gateway.openapi",
-    Path("gateway/openapi_typed.json"): "glimpse.gateway.openapi_typed",
+    Path("gateway/openapi.json"): "glimpse.gateway.openapi.document",
+    Path("gateway/openapi_typed.json"): "glimpse.gateway.openapi.typed",
 }
 """OpenAPI documents, and the modules that write them."""
 TABLES = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor_pb2 import FileOptions
 
-from glimpse.gateway.openapi import compiled_protos
+from glimpse.gateway.openapi.document import compiled_protos
 from tests.paths import ROOT
 
 PROTOS = sorted(str(path.relative_to(ROOT / "api")) for path in (ROOT / "api/glimpse").rglob("*.proto"))

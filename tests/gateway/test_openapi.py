@@ -11,9 +11,9 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from glimpse.dialect.options import is_required
-from glimpse.gateway import openapi_typed
 from glimpse.gateway.descriptors import TYPED_PATHS, descriptor_set, http_paths
-from glimpse.gateway.openapi import compiled_protos, openapi_document
+from glimpse.gateway.openapi import typed
+from glimpse.gateway.openapi.document import compiled_protos, openapi_document
 from glimpse.server.openai.encode import encode
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2, model_pb2
 from tests.paths import ROOT
@@ -52,7 +52,7 @@ def test_document_is_valid_openapi() -> None:
 
 
 def test_the_typed_methods_have_a_valid_document_of_their_own() -> None:
-    document = openapi_typed.openapi_document(compiled_protos(ROOT))
+    document = typed.openapi_document(compiled_protos(ROOT))
     OpenAPIV31SpecValidator(document).validate()
     for template, verbs in http_paths().items():
         if template.startswith(TYPED_PATHS):

@@ -16,7 +16,7 @@ from google.protobuf.descriptor_pb2 import (
     ServiceDescriptorProto,
 )
 
-from glimpse.gateway.comments import proto_comments
+from glimpse.gateway.openapi.comments import proto_comments
 from tools.reference.markdown import cell, row
 
 _PACKAGE = "glimpse.v1"

@@ -6,7 +6,7 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from glimpse.gateway.openapi import compiled_protos
+from glimpse.gateway.openapi.document import compiled_protos
 from tools.reference.grpc_pages import grpc_pages
 from tools.reference.rest_page import rest_page
 

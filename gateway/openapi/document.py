@@ -1,4 +1,4 @@
-"""Generates the OpenAPI document of the REST API: `python -m glimpse.gateway.openapi > openapi.json`.
+"""Generates the OpenAPI document of the REST API: `python -m glimpse.gateway.openapi.document > openapi.json`.
 
 Paths come from `google.api.http` and the bindings, schemas from the dialect's rules, and descriptions from the protos'
 comments. Generic over endpoints.
@@ -20,8 +20,8 @@ from glimpse import __version__
 from glimpse.dialect.bindings import Binding, bindings
 from glimpse.dialect.options import http_option
 from glimpse.dialect.rules import field_rules
-from glimpse.gateway.comments import proto_comments
-from glimpse.gateway.openapi_schemas import Schema, Schemas
+from glimpse.gateway.openapi.comments import proto_comments
+from glimpse.gateway.openapi.schemas import Schema, Schemas
 
 _DESCRIPTION = """\
 An OpenAI-compatible REST API. The same services are available as typed gRPC.
@@ -189,7 +189,7 @@ def compiled_protos(root: Path) -> FileDescriptorSet:
 
 def main() -> None:
     """Writes the document to standard output."""
-    document = openapi_document(compiled_protos(Path(__file__).resolve().parents[1]))
+    document = openapi_document(compiled_protos(Path(__file__).resolve().parents[2]))
     sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Generates the OpenAPI document of the typed methods: `python -m glimpse.gateway.openapi_typed > openapi_typed.json`.
+"""Generates the OpenAPI document of the typed methods: `python -m glimpse.gateway.openapi.typed > openapi_typed.json`.
 
 Paths come from `google.api.http`, schemas are those of protobuf's JSON, and descriptions are the protos' comments.
 """
@@ -17,9 +17,9 @@ from google.rpc import status_pb2
 from glimpse import __version__
 from glimpse.dialect.options import bounds_option, enum_type, http_option, is_map, is_required, map_entry, message_type
 from glimpse.gateway import descriptors
-from glimpse.gateway.comments import proto_comments
-from glimpse.gateway.openapi import SECURITY_SCHEMES, compiled_protos
-from glimpse.gateway.openapi_schemas import SCALARS, Schema
+from glimpse.gateway.openapi.comments import proto_comments
+from glimpse.gateway.openapi.document import SECURITY_SCHEMES, compiled_protos
+from glimpse.gateway.openapi.schemas import SCALARS, Schema
 
 _DESCRIPTION = """\
 The methods of the typed gRPC API as JSON, in protobuf's form: names in lowerCamelCase (those of the protos are accepted
@@ -176,7 +176,7 @@ def _number(value: float) -> float:
 
 def main() -> None:
     """Writes the document to standard output."""
-    document = openapi_document(compiled_protos(Path(__file__).resolve().parents[1]))
+    document = openapi_document(compiled_protos(Path(__file__).resolve().parents[2]))
     sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
 
