@@ -40,8 +40,32 @@ def read_arguments(arguments: Sequence[str]) -> list[str]:
     return [arguments[0], *read_forms(arguments[1:])]
 
 
+_ELSEWHERE = {
+    "run": "`glimpse up --model MODEL` serves a model, `glimpse chat` talks with it",
+    "pull": "`glimpse up --model MODEL` downloads a model and serves it",
+    **dict.fromkeys(("list", "ls", "ps"), "`glimpse models` lists the models of a running server"),
+    **dict.fromkeys(("start", "launch"), "`glimpse up` serves a model"),
+    "stop": "Ctrl-C, or SIGTERM, stops a server",
+    "show": "`glimpse check MODEL` describes a model",
+    "version": "`glimpse --version` prints the version",
+    "help": "`glimpse --help` lists the commands",
+}
+"""What to use instead of commands of other programs."""
+
+
+def _unknown(name: str) -> str:
+    import difflib  # noqa: PLC0415 - only a refusal needs it
+
+    near = difflib.get_close_matches(name, [each for each in app if each[0] != "-"], n=1)
+    meant = f"did you mean `glimpse {near[0]}`?" if near else "`glimpse --help` lists the commands"
+    return f"there is no command {name!r}; {_ELSEWHERE.get(name, meant)}"
+
+
 def run() -> None:
     """Runs the command that this process's arguments name."""
+    if (name := next(iter(sys.argv[1:]), "-"))[:1] != "-" and name not in [*app]:
+        print(f"glimpse: {_unknown(name)}", file=sys.stderr)
+        sys.exit(_USAGE_STATUS)
     try:
         app(read_arguments(sys.argv[1:]), exit_on_error=False, print_error=False)
     except CycloptsError as error:

@@ -1,9 +1,12 @@
 """Prints an answer while it is generated."""
 
 import json
+import shutil
 import sys
 from collections.abc import Iterable
 from typing import TextIO
+
+from rich.cells import cell_len
 
 from glimpse.client import Chunk
 
@@ -13,6 +16,43 @@ _CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(co
 
 class IncompleteError(Exception):
     """The answer is not the JSON that was asked for."""
+
+
+class _Screen:
+    """Writes a text in pieces. On a terminal, lines break between words, and nothing in the text commands it."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._column = 0
+        self._word = ""  # the beginning of the last word, in this line
+
+    def write(self, text: str) -> None:
+        if self._file.isatty():
+            # The last column stays free: a cursor beyond it would go back by one less.
+            width = shutil.get_terminal_size().columns - 1
+            text = "".join(self._placed(char, width) for char in text.translate(_CONTROLS).expandtabs(4))
+        print(text, end="", flush=True, file=self._file)
+
+    def _placed(self, char: str, width: int) -> str:
+        """Returns the character, after what begins another line if it does not fit."""
+        cells, before = cell_len(char), ""
+        if char == "\n" or (char == " " and self._column + cells > width):
+            self._column, self._word = 0, ""
+            return "\n"
+        if self._column + cells > width:
+            before = self._break()
+        self._column += cells
+        self._word = self._word + char if cells == 1 and char != " " else ""
+        return before + char
+
+    def _break(self) -> str:
+        """Begins another line, with the beginning of the last word unless that fills this line."""
+        word, moved = self._word, len(self._word)
+        if not 0 < moved < self._column:
+            self._column, self._word = 0, ""
+            return "\n"
+        self._column = moved
+        return f"\x1b[{moved}D\x1b[K\n{word}"
 
 
 def print_answer(chunks: Iterable[Chunk], written: list[str] | None = None) -> Chunk | None:
@@ -26,16 +66,17 @@ def print_answer(chunks: Iterable[Chunk], written: list[str] | None = None) -> C
         the last chunk, which has the usage.
     """
     is_reasoning, chunk = False, None
+    output, errors = _Screen(sys.stdout), _Screen(sys.stderr)
     for chunk in chunks:
         if chunk.reasoning:
             is_reasoning = True
-            _write(chunk.reasoning, sys.stderr)
+            errors.write(chunk.reasoning)
         if chunk.text and is_reasoning:
             is_reasoning = False
-            _write("\n\n", sys.stderr)
+            errors.write("\n\n")
         if written is not None:
             written.append(chunk.text)
-        _write(chunk.text, sys.stdout)
+        output.write(chunk.text)
     return chunk
 
 
@@ -53,7 +94,3 @@ def print_json(chunks: Iterable[Chunk]) -> None:
         why = "; it reached the limit of its tokens: raise --max-tokens" if reason == "length" else ""
         raise IncompleteError(f"the answer is no complete JSON{why}") from None
     print(text.strip())
-
-
-def _write(text: str, file: TextIO) -> None:
-    print(text.translate(_CONTROLS) if file.isatty() else text, end="", flush=True, file=file)

@@ -1,6 +1,7 @@
 """`glimpse chat`: its flags, and questions that are asked once. `conversation` has the others."""
 
 import json as json_module
+import shlex
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,10 +10,11 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from glimpse.client import Audio, ChatOptions, Client, GlimpseError, Image, Message, Video
+from glimpse.client import Audio, ChatOptions, Client, GlimpseError, Image, Video
 from glimpse.server.cli.chat.answer import IncompleteError, print_answer, print_json
-from glimpse.server.cli.chat.attachments import Attachment, attach, kind_of, split_arguments
-from glimpse.server.cli.chat.connection import Connection
+from glimpse.server.cli.chat.attachments import attach, kind_of, split_arguments
+from glimpse.server.cli.chat.connection import Connection, in_words
+from glimpse.server.cli.chat.history import Conversation
 from glimpse.server.cli.usage import UsageError
 
 _Files = Annotated[tuple[str, ...], Parameter(negative="")]
@@ -69,19 +71,20 @@ def chat(
     text = _question(texts)
     named = [*((Image, name) for name in image), *((Video, name) for name in video), *((Audio, name) for name in audio)]
     named += [(kind_of(name) or Image, name) for name in media]
-    with _explained():
-        attachments = [attach(kind, name) for kind, name in named]
+    conversation = Conversation(system=system)
+    with _explained(conversation):
+        conversation.attachments += [attach(kind, name) for kind, name in named]
         with server.open() as client:
             if text is not None:
-                _ask(client, text, attachments, options, system)
+                _ask(client, text, conversation, options)
                 return
             from glimpse.server.cli.chat.conversation import converse  # noqa: PLC0415 - a question needs no prompt
 
-            converse(client, options, system=system, attachments=attachments, keeps_history=history)
+            converse(client, options, conversation, keeps_history=history)
 
 
 @contextmanager
-def _explained() -> Generator[None]:
+def _explained(conversation: Conversation) -> Generator[None]:
     """Ends the process with a message where a file cannot be read or the server does not answer."""
     try:
         yield
@@ -92,7 +95,7 @@ def _explained() -> Generator[None]:
     except (ValueError, IncompleteError) as error:
         sys.exit(f"glimpse: {error}")
     except GlimpseError as error:
-        sys.exit(f"glimpse: {error.message}")
+        sys.exit(f"glimpse: {in_words(error, conversation)}")
 
 
 def _question(texts: Sequence[str]) -> str | None:
@@ -100,7 +103,8 @@ def _question(texts: Sequence[str]) -> str | None:
     if texts and texts[0].startswith("--"):
         raise UsageError(f"unknown option {texts[0]}; `glimpse chat --help` lists the options")
     if len(texts) > 1:
-        raise UsageError(f"'QUESTION': expected one text and files that exist, got also {texts[1]!r}; put it in quotes")
+        quoted = shlex.quote(" ".join(texts))
+        raise UsageError(f"'QUESTION': expected one text, got {len(texts)}; use quotes: glimpse chat {quoted}")
     if not texts:
         is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         return None if is_terminal else _read_question()
@@ -143,13 +147,9 @@ def _read_schema(text: str) -> Mapping[str, Any]:
     return schema
 
 
-def _ask(
-    client: Client, text: str, attachments: Sequence[Attachment], options: ChatOptions, system: str | None
-) -> None:
+def _ask(client: Client, text: str, conversation: Conversation, options: ChatOptions) -> None:
     """Streams the answer to standard output."""
-    content = [*(each.medium for each in attachments), text]
-    messages = [*([] if system is None else [Message("system", system)]), Message("user", content)]
-    chunks = client.stream(messages, **options)
+    chunks = client.stream(conversation.messages(text), **options)
     if "response_format" in options:
         print_json(chunks)
     else:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from glimpse.client import Client, Tls
+from glimpse.client import Client, GlimpseError, Tls
+from glimpse.server.cli.chat.history import Conversation
 from glimpse.server.cli.usage import UsageError
 from glimpse.server.lifecycle.addresses import address, local_host
 
@@ -68,6 +69,25 @@ def parse_target(target: str) -> tuple[str, bool]:
     elif ":" in target.rpartition("]")[2]:
         return target, False
     raise UsageError(f"'--target': expected HOST:PORT or a URL, got {target!r}")
+
+
+_FLAGS = {
+    "generation.temperature": "--temperature",
+    "generation.max_completion_tokens": "--max-tokens",
+    "response_format": "--json",
+    "model": "--model",
+}
+"""Flags, by the fields of requests that they set."""
+
+
+def in_words(error: GlimpseError, conversation: Conversation) -> str:
+    """Returns what to tell about a question that failed: its file or flag, rather than the field of its request."""
+    field = error.field or ""
+    text = error.message.removeprefix(f"'{field}': ")
+    if (attachment := conversation.attachment(field)) is not None:
+        return f"{attachment.name}: {text}"
+    flag = next((flag for name, flag in _FLAGS.items() if field == name or field.startswith(f"{name}.")), None)
+    return error.message if flag is None else f"'{flag}': {text}"
 
 
 class _StageLines:

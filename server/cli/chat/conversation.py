@@ -8,23 +8,24 @@ from contextlib import suppress
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
+from rich.console import Console
 
 from glimpse.client import ChatOptions, Chunk, Client, GlimpseError
 from glimpse.server.cli.chat.answer import print_answer
-from glimpse.server.cli.chat.attachments import Attachment, find_media
+from glimpse.server.cli.chat.attachments import find_media
+from glimpse.server.cli.chat.connection import in_words
 from glimpse.server.cli.chat.history import Conversation
 from glimpse.server.cli.chat.prompt import make_prompt
 from glimpse.server.cli.chat.slash import COMMANDS, CommandError, run_command
 from glimpse.v1 import model_pb2
 
 _CONNECT_SECONDS = 10.0
+_ENDS = ("exit", "quit")
+"""Lines that end the conversation as /exit does."""
 
 
-def converse(
-    client: Client, options: ChatOptions, *, system: str | None, attachments: Sequence[Attachment], keeps_history: bool
-) -> None:
+def converse(client: Client, options: ChatOptions, conversation: Conversation, *, keeps_history: bool) -> None:
     """Holds a conversation until Ctrl-D. Raises GlimpseError if the server does not answer at its beginning."""
-    conversation = Conversation(system=system, attachments=[*attachments])
     _show(_greeting(client.models(timeout=_CONNECT_SECONDS), options.get("model")))
     prompt = make_prompt(keeps_history=keeps_history)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on Ctrl-C ends a part, not the program
@@ -35,10 +36,22 @@ def converse(
             _show("Ctrl-D ends the conversation.")
         except EOFError:
             return
-        except (CommandError, GlimpseError, ValueError) as error:
+        except GlimpseError as error:
+            _show(_refusal(error, conversation))
+        except (CommandError, ValueError) as error:
             _show(str(error))
         except OSError as error:
             _show(f"cannot use {error.filename}: {error.strerror}")
+
+
+def _refusal(error: GlimpseError, conversation: Conversation) -> str:
+    """Returns why a question failed. A file that was refused is not part of the next question."""
+    words = in_words(error, conversation)
+    refused = conversation.attachment(error.field or "")
+    if refused in conversation.attachments:
+        conversation.attachments.remove(refused)
+        return f"{words}\nThe next question is not about this file."
+    return f"{words}\n/detach asks without the files." if conversation.attachments else words
 
 
 def _greeting(models: Sequence[model_pb2.Model], name: str | None) -> str:
@@ -54,6 +67,9 @@ def _read(prompt: PromptSession[str], conversation: Conversation) -> str:
 
 def _take(client: Client, options: ChatOptions, conversation: Conversation, line: str) -> None:
     """Runs a command, or asks a question. A line with nothing but media is the beginning of one."""
+    if line.strip() in _ENDS:
+        _show("/exit and Ctrl-D end the conversation too.")
+        raise EOFError
     if line.partition(" ")[0].strip() in COMMANDS:
         _show(run_command(conversation, line))
         return
@@ -87,6 +103,6 @@ def _figures(last: Chunk, seconds: float) -> str:
 
 
 def _show(text: str) -> None:
-    """Prints what is not the model's."""
+    """Prints what is not the model's, with lines broken between words."""
     if text:
-        print(f"\x1b[2m{text}\x1b[0m" if sys.stderr.isatty() else text, file=sys.stderr, flush=True)
+        Console(stderr=True, soft_wrap=not sys.stderr.isatty(), highlight=False).print(text, style="dim", markup=False)

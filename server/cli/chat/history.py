@@ -1,6 +1,7 @@
 """The conversation so far: what the next request sends, and what /save writes."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 from glimpse.client import Audio, Image, Message, Video
 from glimpse.server.cli.chat.attachments import Attachment
 
+_PART = re.compile(r"messages\[(\d+)\]\.content\[(\d+)\]")
 _PARTS = {Image: "image_url", Video: "video_url", Audio: "audio_url"}
 
 
@@ -42,6 +44,14 @@ class Conversation:
         """Appends the question, which takes the attachments, and its answer."""
         self.turns.append(Turn(question=question, attachments=tuple(self.attachments), answer=answer))
         self.attachments.clear()
+
+    def attachment(self, field: str) -> Attachment | None:
+        """Returns the medium that a field of the next question's request is about; None for another field."""
+        if (match := _PART.match(field)) is None:
+            return None
+        message, part = int(match[1]) - (self.system is not None), int(match[2])
+        media = self.attachments if message // 2 == len(self.turns) else self.turns[message // 2].attachments
+        return media[part] if part < len(media) else None
 
     def clear(self) -> None:
         """Begins anew. The system message stays."""

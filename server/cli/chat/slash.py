@@ -1,5 +1,6 @@
 """Commands in a conversation, such as /image photo.png."""
 
+import difflib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,27 +14,30 @@ class CommandError(Exception):
 
 
 _Command = Callable[[Conversation, str], str]
-"""Takes what follows the command's name. Returns what to show. Raises CommandError and OSError."""
+"""Takes what follows the command's name. Returns what to show. Raises CommandError, OSError, and EOFError to end."""
 
 HELP = """\
 /image FILE …   ask the next question about images; paths or URLs. /video and /audio likewise.
                 A path in a question, typed or dropped on the terminal, does the same.
 /system TEXT    set the system message; without TEXT, show it
 /detach         forget the files that the next question is about
-/new            forget the conversation; the system message stays
+/new            forget the conversation, as /clear does; the system message stays
 /save FILE      write the conversation: OpenAI's messages to a .json file, else Markdown
-/help           show this
+/help           show this, as /? does
+/exit           end the conversation, as /bye, /quit and Ctrl-D do
 
 Enter sends. Alt-Enter, or \\ at the end of a line, begins another line. Up and down look through earlier lines.
 Ctrl-C ends the answer, Ctrl-D the conversation."""
 
 
 def run_command(conversation: Conversation, line: str) -> str:
-    """Runs the command of a line that begins with a slash, and returns what to show. Raises CommandError, OSError."""
+    """Runs the command of a line that begins with a slash, and returns what to show. Raises as commands do."""
     name, _, argument = line.strip().partition(" ")
     command = COMMANDS.get(name)
     if command is None:
-        raise CommandError(f"there is no command {name}; /help lists them")
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        meant = f"; did you mean {near[0]}?" if near else "; /help lists them"
+        raise CommandError(_ELSEWHERE.get(name, f"there is no command {name}{meant}"))
     return command(conversation, argument.strip())
 
 
@@ -66,7 +70,7 @@ def _detach(conversation: Conversation, argument: str) -> str:
 
 def _new(conversation: Conversation, argument: str) -> str:
     if argument:
-        raise CommandError(f"expected nothing after /new, got {argument!r}")
+        raise CommandError(f"expected nothing after /new or /clear, got {argument!r}")
     conversation.clear()
     return "A new conversation."
 
@@ -78,6 +82,16 @@ def _save(conversation: Conversation, argument: str) -> str:
     return f"Saved to {path}."
 
 
+def _exit(_conversation: Conversation, _argument: str) -> str:
+    raise EOFError
+
+
+_ELSEWHERE = {
+    "/models": "`glimpse models` lists the models of a server; /exit ends the conversation",
+    "/model": "`glimpse chat --model NAME` begins a conversation with another model",
+}
+"""What to use instead of commands of other programs."""
+
 COMMANDS: dict[str, _Command] = {
     "/image": _attach(Image),
     "/video": _attach(Video),
@@ -86,6 +100,9 @@ COMMANDS: dict[str, _Command] = {
     "/detach": _detach,
     "/new": _new,
     "/save": _save,
+    "/clear": _new,
+    **dict.fromkeys(("/exit", "/bye", "/quit"), _exit),
+    "/?": lambda _conversation, _argument: HELP,
     "/help": lambda _conversation, _argument: HELP,
 }
 PATH_COMMANDS = ("/image", "/video", "/audio", "/save")

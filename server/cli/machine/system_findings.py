@@ -4,19 +4,24 @@ import os
 import shutil
 import socket
 import subprocess
+import urllib.request
 from collections.abc import Iterator, Mapping
+from http.client import HTTPException
 from pathlib import Path
 
+from glimpse.client import Client, GlimpseError
 from glimpse.native.compiler import cache_folder
 from glimpse.native.memory import available_memory
 from glimpse.native.processors import cpu_quota, num_processors, usable_processors
 from glimpse.server.cli.machine.findings import Finding, Verdict
+from glimpse.server.lifecycle.addresses import address, local_host
 
 _MIN_MEMORY = 2 << 30
 """Less is too little for the model that comes with Glimpse, its KV cache and the front end's caches."""
 _MIN_FILES = 4096
 """Open files: the gateway allows a thousand fewer connections."""
 _ENVOY_SECONDS = 30.0
+_ANSWER_SECONDS = 1.0
 
 
 def processors(machine: int | None = None, load: float | None = None) -> Finding:
@@ -104,11 +109,29 @@ def ports(host: str, numbers: Mapping[str, int]) -> Iterator[Finding]:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind((host, number))
         except OSError as error:
+            if _is_glimpse(address(local_host(host), number)):
+                yield Finding(name=name, text="a running Glimpse listens on it")
+                continue
             text = f"cannot listen on {host}: {error.strerror}"
-            remedy = f"stop the program that has it, perhaps another glimpse, or choose another with {flag}"
+            remedy = f"stop the program that has it, or choose another with {flag}"
             yield Finding(name=name, verdict=Verdict.MISSING, text=text, remedy=remedy)
         else:
             yield Finding(name=name, text="free")
+
+
+def _is_glimpse(target: str) -> bool:
+    """Whether a server of Glimpse, its gateway or its metrics answer there."""
+    try:
+        with Client(target, max_retries=0) as client:
+            return bool(client.models(timeout=_ANSWER_SECONDS))
+    except GlimpseError as error:
+        if error.reason:  # it wants a key, for instance
+            return True
+    try:
+        with urllib.request.urlopen(f"http://{target}/metrics", timeout=_ANSWER_SECONDS) as answer:
+            return b"glimpse_" in answer.read()
+    except (OSError, HTTPException):
+        return False
 
 
 def system_findings() -> Iterator[Finding]:

@@ -1,10 +1,19 @@
 """`glimpse chat` without a question: a conversation, at a terminal."""
 
 import asyncio
+import io
 import json
+import re
 import stat
 from pathlib import Path
 
+import pytest
+
+from glimpse.client import Chunk
+from glimpse.server.cli.chat.answer import print_answer
+from glimpse.server.cli.chat.history import Conversation, Turn
+from glimpse.server.cli.chat.slash import HELP, CommandError, run_command
+from glimpse.v1 import chat_pb2
 from tests.engine.echo_engine import NO_REPLY, reply_with
 from tests.server.cli.terminal import Terminal, glimpse
 from tests.server.requests import png
@@ -44,6 +53,13 @@ def converse(terminal: Terminal, folder: Path) -> None:
     terminal.type("/help\r")
     terminal.shows("/system TEXT")
 
+    broken = folder / "broken.png"
+    broken.write_bytes(png()[:40])
+    terminal.type(f"What is in {broken}?\r")
+    terminal.shows(f"{broken}: ")  # not the field of the request
+    terminal.shows("The next question is not about this file.")
+    terminal.type("Still there?\r")
+    terminal.shows("tokens in", times=4)
     terminal.type(f"/image {image}\r")
     terminal.shows("[two words.png] >", times=2)
     terminal.type("/detach\r")
@@ -54,6 +70,7 @@ def converse(terminal: Terminal, folder: Path) -> None:
     terminal.shows(NO_REPLY[:20])  # nothing of the former one is in the prompt
     terminal.type("/system Obey.\r")
     terminal.shows("The system message is set.")
+    assert "content[" not in terminal.text()
     terminal.type("half a line\x03")
     terminal.shows("Ctrl-D ends the conversation.")
     assert terminal.process.poll() is None
@@ -88,8 +105,61 @@ def interrupt(terminal: Terminal) -> None:
     assert terminal.process.poll() is None
     terminal.type("/save /dev/tty\r")
     terminal.shows("**Model:** word0 word1")
-    terminal.type("\x04")
+    terminal.type("exit\r")
+    terminal.shows("/exit and Ctrl-D end the conversation too.")
     assert terminal.process.wait(timeout=60) == 0
+
+
+def test_knows_the_commands_of_other_programs() -> None:
+    conversation = Conversation(turns=[Turn(question="a", attachments=(), answer="b")])
+    assert run_command(conversation, "/?") == HELP
+    assert run_command(conversation, "/clear") == "A new conversation."
+    assert not conversation.turns
+    for name in ("/exit", "/bye", "/quit"):
+        with pytest.raises(EOFError):
+            run_command(conversation, name)
+    with pytest.raises(CommandError, match="`glimpse models` lists the models"):
+        run_command(conversation, "/models")
+    with pytest.raises(CommandError, match=r"there is no command /imge; did you mean /image\?"):
+        run_command(conversation, "/imge a.png")
+
+
+class Screen(io.StringIO):
+    """A terminal that moves the cursor back and erases the rest of the line."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def lines(self) -> list[str]:
+        """What it shows."""
+        text = self.getvalue()
+        while match := re.search(r"\x1b\[(\d+)D\x1b\[K", text):
+            text = text[: match.start() - int(match[1])] + text[match.end() :]
+        return text.split("\n")
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_lines_of_an_answer_are_broken_between_words(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = "Up and down look through earlier lines.\n\nА" + "x" * 25 + " 日本語のテキスト、日本語のテキスト ends."
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setattr("sys.stdout", screen := Screen())
+    pieces = (answer[start : start + size] for start in range(0, len(answer), size))
+    print_answer(
+        Chunk(
+            chat_pb2.StreamChatCompletionResponse(choices=[chat_pb2.ChunkChoice(delta=chat_pb2.Delta(content=piece))])
+        )
+        for piece in pieces
+    )
+    assert [line.rstrip() for line in screen.lines()] == [
+        "Up and down look",
+        "through earlier",
+        "lines.",
+        "",
+        "А" + "x" * 18,
+        "xxxxxxx 日本語のテ",
+        "キスト、日本語のテ",
+        "キスト ends.",
+    ]
 
 
 async def test_ctrl_c_ends_the_answer_and_keeps_its_beginning(tiny_checkpoint: Path, tmp_path: Path) -> None:

@@ -67,6 +67,12 @@ def test_doctor_names_the_port_that_is_taken_and_looks_at_the_kernels() -> None:
     assert "kernels" in output
 
 
+def test_ports_of_a_running_glimpse_are_no_fault(shared_server: Served) -> None:
+    numbers = {"--port": shared_server.port, "--metrics-port": shared_server.metrics_port}
+    findings = [*system_findings.ports("127.0.0.1", numbers)]
+    assert [(each.verdict, each.text) for each in findings] == [(Verdict.OK, "a running Glimpse listens on it")] * 2
+
+
 def test_doctor_says_what_is_slow_and_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(native_processors, "cpu_quota", lambda: None)
     monkeypatch.setattr(system_findings, "usable_processors", lambda: frozenset({0, 1}))

@@ -110,6 +110,21 @@ def test_wrong_flags_have_an_exit_status_of_their_own() -> None:
     assert result.stderr.startswith("glimpse: Unknown option: --bogus.")
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("modles", "did you mean `glimpse models`?"),
+        ("run", "`glimpse up --model MODEL` serves a model"),
+        ("ps", "`glimpse models` lists the models"),
+        ("zzz", "`glimpse --help` lists the commands"),
+    ],
+)
+def test_an_unknown_command_is_answered_with_the_one_that_is_meant(name: str, meant: str) -> None:
+    result = glimpse(name)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"glimpse: there is no command '{name}'; {meant}")
+
+
 def test_a_file_of_keys_that_cannot_be_used_is_a_wrong_flag(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("no hash\n")
