@@ -21,15 +21,15 @@ class Member:
     aliases: tuple[str, ...] = ()
     """Its other names."""
     reason: str = ""
-    """Why it is refused, where its message says so: a sentence."""
+    """Why it is refused or ignored: a sentence. Empty for a member with a field."""
     accepted: tuple[Any, ...] = ()
-    """If it is refused, the values that ask for nothing and are accepted."""
+    """Of a member without a field, the values that ask for nothing."""
     fields: tuple[FieldRules, ...] = ()
-    """The fields that it may set, selected by JSON type. Empty for a refused member without a field."""
+    """The fields that it may set, selected by JSON type. Empty for a member of another API."""
 
 
 def members_of(request: Descriptor) -> list[Member]:
-    """Returns all members of the outermost object, and the refused ones of the objects inside."""
+    """Returns all members of the outermost object, and those without a field of the objects inside."""
     return list(_members(message_rules(request), "", frozenset()))
 
 
@@ -41,7 +41,7 @@ def _members(rules: MessageRules, prefix: str, enclosing: frozenset[str]) -> Ite
             yield _member(name, fields)
         for field in fields:
             yield from _inner_members(field, prefix + name, enclosing)
-    yield from _refused(rules, prefix)
+    yield from _foreign(rules, prefix)
 
 
 def _own_fields(rules: MessageRules) -> dict[str, tuple[FieldRules, ...]]:
@@ -73,10 +73,10 @@ def _inner_members(field: FieldRules, path: str, enclosing: frozenset[str]) -> I
             yield from _inner_members(choice, path, enclosing | {message.full_name})
 
 
-def _refused(rules: MessageRules, prefix: str) -> Iterator[Member]:
-    for refusal in rules.refusals:
-        path = prefix + refusal.name
-        yield Member(path=path, effect=Effect.REFUSED, reason=refusal.reason, accepted=refusal.accepted)
+def _foreign(rules: MessageRules, prefix: str) -> Iterator[Member]:
+    for member in rules.foreign:
+        path = prefix + member.name
+        yield Member(path=path, effect=member.effect, reason=member.reason, accepted=member.accepted)
     for field in rules.fields:
         if field.flatten:
-            yield from _refused(message_rules(message_type(field.descriptor)), prefix)
+            yield from _foreign(message_rules(message_type(field.descriptor)), prefix)

@@ -37,22 +37,26 @@ class Effect(StrEnum):
     """The gateway chooses a replica by it. It changes nothing else."""
     NONE = "no effect"
     """It is for the caller's own records."""
+    IGNORED = "accepted, without effect"
+    """It changes nothing that a client could notice in the answer. The response names it."""
     REFUSED = "refused"
     """The server refuses it by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """A member that is refused by name."""
+class ForeignMember:
+    """A member of other servers' APIs, which this one does not have."""
 
     name: str
+    effect: Effect
+    """REFUSED or IGNORED."""
     reason: str
     """Why, and what to send instead: a sentence."""
     accepted: tuple[Any, ...]
-    """Values that ask for nothing and are therefore accepted. Null always is."""
+    """Values that ask for nothing. Null always does."""
 
-    def accepts(self, value: Any) -> bool:
-        """Returns whether the value asks for nothing."""
+    def asks_for_nothing(self, value: Any) -> bool:
+        """Returns whether the value is one of those that ask for nothing."""
         # True equals 1 in Python, not in JSON.
         return any(isinstance(value, bool) == isinstance(other, bool) and value == other for other in self.accepted)
 
@@ -140,10 +144,10 @@ class MessageRules:
     """The message's value is that of the one field whose JSON type matches."""
     members: tuple[FieldRules | OneofRules, ...]
     """The fields in declaration order. A oneof takes the position of its first field."""
-    refusals: tuple[Refusal, ...]
-    """Members that are refused by name."""
+    foreign: tuple[ForeignMember, ...]
+    """Members of other APIs."""
     closed: bool
-    """Unknown members are refused rather than reported."""
+    """Every unknown member is refused."""
 
     @property
     def fields(self) -> tuple[FieldRules, ...]:
@@ -180,13 +184,17 @@ def message_rules(descriptor: Descriptor) -> MessageRules:
         scalar_field=field_rules(descriptor.fields_by_name[scalar_field]) if scalar_field else None,
         union=rule.union,
         members=_members(descriptor),
-        refusals=tuple(map(_refusal, rule.refusals)),
+        foreign=(
+            *(_foreign_member(each, Effect.REFUSED) for each in rule.refusals),
+            *(_foreign_member(each, Effect.IGNORED) for each in rule.hints),
+        ),
         closed=rule.closed,
     )
 
 
-def _refusal(rule: dialect_pb2.Refusal) -> Refusal:
-    return Refusal(name=rule.name, reason=rule.reason, accepted=tuple(map(json.loads, rule.accepted)))
+def _foreign_member(rule: dialect_pb2.Refusal, effect: Effect) -> ForeignMember:
+    accepted = tuple(map(json.loads, rule.accepted))
+    return ForeignMember(name=rule.name, effect=effect, reason=rule.reason, accepted=accepted)
 
 
 _EFFECTS = {

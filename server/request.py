@@ -117,6 +117,8 @@ class ChatRequest:
     generation: GenerationRequest
     include_usage: bool
     """A stream ends with a message that reports the usage."""
+    continuous_usage: bool = False
+    """Every message of a stream reports the usage so far."""
     metadata: Mapping[str, str]
     """Repeated in the response."""
     echoes_service_tier: bool
@@ -130,6 +132,8 @@ class CompletionRequest:
     generation: GenerationRequest
     include_usage: bool
     """A stream ends with a message that reports the usage."""
+    continuous_usage: bool = False
+    """Every message of a stream reports the usage so far."""
     echo: bool
     """Each completion begins with its prompt. With log-probabilities, those of the prompt come first."""
     num_prompt_logprobs: int | None = None

@@ -26,8 +26,8 @@ from glimpse.gateway.openapi.schemas import Schema, Schemas
 _DESCRIPTION = """\
 An OpenAI-compatible REST API. The same services are available as typed gRPC.
 
-A member that is null counts as absent. Unknown members are ignored, and the response header `x-glimpse-unknown-fields`
-lists them.
+A member that is null counts as absent. A member that resembles a known one, such as `max_token`, is refused. Other
+unknown members and those without effect are accepted, and the response header `x-glimpse-ignored-fields` lists them.
 """
 
 _ERROR: Schema = {

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
 from glimpse.dialect.options import enum_type, map_entry, message_type
-from glimpse.dialect.rules import FieldRules, MessageRules, OneofRules, Refusal, enum_rules, message_rules
+from glimpse.dialect.rules import Effect, FieldRules, ForeignMember, MessageRules, OneofRules, enum_rules, message_rules
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -156,8 +156,8 @@ class _Members:
     def _add_members(self, rules: MessageRules) -> None:
         for name, value in rules.constants:
             self._add(name, {"type": "string", "const": value})
-        for refusal in rules.refusals:
-            self._add(refusal.name, _refused(refusal))
+        for member in rules.foreign:
+            self._add(member.name, _foreign(member))
         for member in rules.members:
             match member:
                 case FieldRules():
@@ -200,8 +200,10 @@ class _Members:
         return schema if name == field.name else schema | {"description": f"Another name of `{field.name}`."}
 
 
-def _refused(refusal: Refusal) -> Schema:
-    return {"enum": [None, *refusal.accepted], "description": f"Not supported. {refusal.reason}"}
+def _foreign(member: ForeignMember) -> Schema:
+    if member.effect is Effect.IGNORED:
+        return {"description": f"Accepted, without effect. {member.reason}"}
+    return {"enum": [None, *member.accepted], "description": f"Not supported. {member.reason}"}
 
 
 def _has_no_fields(field: FieldRules) -> bool:

@@ -21,8 +21,8 @@ class Decoded(Generic[_MessageT]):
 
     message: _MessageT
     """The message."""
-    unknown: list[str]
-    """JSON paths of unknown members that are not null."""
+    ignored: list[str]
+    """JSON paths of members that have no effect and are not null, unknown ones among them."""
     streaming: bool
     """Whether the client asks for a stream."""
     aliased: dict[str, str] = field(default_factory=dict[str, str])
@@ -51,8 +51,8 @@ def _decode(document: bytes, message_class: type[_MessageT], stream_member: str 
     value = text.parse()
     streaming = value.pop(stream_member, None) if isinstance(value, dict) else None
     message = message_class()
-    context = DecodeContext(raw=text.raw(), unknown=[], aliased={})
+    context = DecodeContext(raw=text.raw(), ignored=[], aliased={}, stream_member=stream_member)
     read_message(descriptor_of(message_class), message, value, None, context)
     if not isinstance(streaming, bool | None):
         raise wrong_type(JsonKind.BOOLEAN, streaming, (None, stream_member or ""))
-    return Decoded(message=message, unknown=context.unknown, aliased=context.aliased, streaming=bool(streaming))
+    return Decoded(message=message, ignored=context.ignored, aliased=context.aliased, streaming=bool(streaming))

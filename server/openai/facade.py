@@ -4,8 +4,9 @@ Generic over endpoints: each is a method of `OpenAIService` bound to typed metho
 decoded; the response is one document or a stream of server-sent events. The handlers enforce deadlines.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, cast
 
 import grpc
@@ -21,6 +22,7 @@ from glimpse.openai.v1 import openai_pb2
 from glimpse.server.openai.decode import Decoded, decode
 from glimpse.server.openai.encode import encode
 from glimpse.server.openai.failures import error_object, rest_failure
+from glimpse.server.openai.paths import json_path, with_sent_names
 from glimpse.server.rpc.admission import begin_preparing
 from glimpse.server.rpc.body_budget import body_size
 from glimpse.server.rpc.context import current_rpc, send_headers
@@ -37,11 +39,6 @@ from glimpse.server.rpc.typed_handlers import (
     UnaryHandler,
     register_methods,
 )
-
-UNKNOWN_FIELDS_HEADER = "x-glimpse-unknown-fields"
-"""The response header that lists the unknown members of a request, by their JSON paths."""
-MAX_UNKNOWN_FIELDS_CHARACTERS = 1024
-"""Limits the header, because clients may send any number of unknown members."""
 
 _JSON = "application/json"
 _EVENTS = "text/event-stream"
@@ -91,7 +88,7 @@ class _Endpoint:
             async with current_rpc().stop.guard():
                 request = await self._read(incoming)
                 document = await _encode(await self._unary(request.take(), context))
-            await send_headers(context, _unknown_fields(request))
+            await send_headers(context, self._ignored_fields(request))
         except Exception as error:  # `to_status` maps every exception
             await abort(context, self._failure(error, request))
         return HttpBody(content_type=_JSON, data=document)
@@ -102,7 +99,7 @@ class _Endpoint:
         try:
             async with current_rpc().stop.guard():
                 request = await self._read(incoming)
-                writer.headers = _unknown_fields(request)
+                writer.ignored_fields = partial(self._ignored_fields, request)
                 if request.streaming and self._stream is not None:
                     await self._write_events(self._stream, request, writer)
                 else:
@@ -122,6 +119,11 @@ class _Endpoint:
         if self._binding.stream_end is not None:
             await writer.write(_EVENTS, _event(self._binding.stream_end.encode()))
 
+    def _ignored_fields(self, request: "_Request") -> list[str]:
+        """Returns the paths in the document of what has no effect: members, and fields that the handler found."""
+        found = (json_path(self._binding.unary.input_type, path) for path in current_rpc().ignored_fields)
+        return [*request.ignored, *(with_sent_names(path, request.aliased) for path in found)]
+
     def _failure(self, error: Exception, request: "_Request | None") -> RpcFailure:
         return rest_failure(error, self._binding.unary.input_type, {} if request is None else request.aliased)
 
@@ -129,7 +131,7 @@ class _Endpoint:
         current_rpc().is_json = True
         method = self._binding.facade
         if not method.client_streaming:
-            return _Request(Decoded(message=_from_url(method, incoming), unknown=[], streaming=False))
+            return _Request(Decoded(message=_from_url(method, incoming), ignored=[], streaming=False))
         pieces = await collect(incoming, max_bytes=self._max_body_bytes)
         await begin_preparing()
         request_class = GetMessageClass(self._binding.unary.input_type)
@@ -140,7 +142,7 @@ class _Request:
     """A decoded request. Its message is taken, so that it is freed once it is parsed: it has the media's bytes."""
 
     def __init__(self, decoded: Decoded[Message]) -> None:
-        self.unknown = decoded.unknown
+        self.ignored = decoded.ignored
         self.streaming = decoded.streaming
         self.aliased = decoded.aliased
         self._message = [decoded.message]
@@ -155,13 +157,14 @@ class _ResponseWriter:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.headers: tuple[tuple[str, str], ...] = ()
+        self.ignored_fields: Callable[[], Sequence[str]] = tuple
+        """Called when the headers are sent."""
         self.started = False
         self._stop = current_rpc().stop
 
     async def write(self, content_type: str, data: bytes) -> None:
         if not self.started:
-            await send_headers(self.context, self.headers)
+            await send_headers(self.context, self.ignored_fields())
             self.started = True
         await self._stop.send(self.context.write, HttpBody(content_type=content_type, data=data))
 
@@ -187,12 +190,3 @@ async def _encode(response: Message) -> bytes:
 
 def _event(data: bytes) -> bytes:
     return b"data: " + data + b"\n\n"
-
-
-def _unknown_fields(request: _Request) -> tuple[tuple[str, str], ...]:
-    if not request.unknown:
-        return ()
-    paths = ",".join(request.unknown[:MAX_UNKNOWN_FIELDS_CHARACTERS])
-    if len(paths) > MAX_UNKNOWN_FIELDS_CHARACTERS:
-        paths = paths[:MAX_UNKNOWN_FIELDS_CHARACTERS].rpartition(",")[0] + ",..."
-    return ((UNKNOWN_FIELDS_HEADER, paths),)

@@ -14,8 +14,8 @@ from glimpse.server.field_path import FieldPath, path_text
 from glimpse.server.openai.document import RawText
 from glimpse.server.openai.scalars import Read, key_reader, kind_of, read_float32s, reader, wrong_type
 
-MAX_UNKNOWN = 1024
-"""The most unknown members that are recorded."""
+MAX_IGNORED = 128
+"""The most members without effect that are recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,15 +24,22 @@ class DecodeContext:
 
     raw: RawText
     """The document's text."""
-    unknown: list[str]
-    """JSON paths of unknown members, so far."""
+    ignored: list[str]
+    """JSON paths of members that have no effect, so far."""
     aliased: dict[str, str]
     """JSON path by a field's own name → the path that the client used, so far. Outer paths come first."""
+    stream_member: str | None
+    """The member of the outermost object that asks for a stream; no message has it."""
 
-    def report_unknown(self, path: FieldPath) -> None:
-        """Records the path of an unknown member; not of thousands, since the response lists a few."""
-        if len(self.unknown) < MAX_UNKNOWN:
-            self.unknown.append(path_text(path))
+    @property
+    def is_full(self) -> bool:
+        """Whether no more members without effect are recorded."""
+        return len(self.ignored) >= MAX_IGNORED
+
+    def report_ignored(self, path: FieldPath) -> None:
+        """Records the path of a member without effect; not of thousands, since the response lists a few."""
+        if not self.is_full:
+            self.ignored.append(path_text(path))
 
     def record_alias(self, field: FieldRules, path: FieldPath) -> None:
         """Records the path of a field that the client sent under an alias."""

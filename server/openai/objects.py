@@ -11,9 +11,10 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
 from glimpse.dialect.options import message_type
-from glimpse.dialect.rules import FieldRules, JsonKind, MessageRules, OneofRules, Refusal, message_rules
+from glimpse.dialect.rules import Effect, FieldRules, ForeignMember, JsonKind, MessageRules, OneofRules, message_rules
 from glimpse.server.field_path import FieldPath
 from glimpse.server.openai.field_values import DecodeContext, Setter, field_setter
+from glimpse.server.openai.near_names import NearNames
 from glimpse.server.openai.oneofs import TagReader, Target, exclusive
 from glimpse.server.openai.scalars import decode_error, kind_of, wrong_type
 
@@ -77,8 +78,10 @@ class _ObjectReader:
         self._tags = tuple(table.tags)
         self._exclusive_names = tuple(table.exclusive_names)
         self._ignored = frozenset(table.ignored)
-        self._refusals = dict(table.refusals)
+        self._foreign = dict(table.foreign)
         self._closed = rules.closed
+        hints = (name for name, member in self._foreign.items() if member.effect is Effect.IGNORED)
+        self._names = NearNames([*self._setters, *(name for tag in self._tags for name in tag.names), *hints])
 
     def read(self, message: Message, members: dict[str, Any], path: FieldPath, context: DecodeContext) -> None:
         for names, relation in self._exclusive_names:
@@ -91,16 +94,22 @@ class _ObjectReader:
             set_field = self._setters.get(name)
             if set_field is not None:
                 set_field(message, value, (path, name), context)
-            elif name in self._refusals:
-                _refuse(self._refusals[name], value, (path, name))
+            elif name in self._foreign:
+                _read_foreign(self._foreign[name], value, (path, name), context)
             elif name not in self._ignored:
-                self._report((path, name), context)
+                self._read_unknown(name, path, context)
 
-    def _report(self, path: FieldPath, context: DecodeContext) -> None:
-        """Reports an unknown member, or refuses it if the message is closed."""
+    def _read_unknown(self, name: str, path: FieldPath, context: DecodeContext) -> None:
+        """Reports an unknown member, or refuses it if the message is closed or its name resembles a known one."""
+        if context.is_full and not self._closed:
+            return
+        also_known = (context.stream_member,) if path is None and context.stream_member else ()
+        meant = self._names.nearest(name, also_known)
+        if meant is not None:
+            raise decode_error(f"unknown field; did you mean '{meant}'?", (path, name), "unsupported")
         if self._closed:
-            raise decode_error("unknown parameter", path, "unsupported")
-        context.report_unknown(path)
+            raise decode_error("unknown field", (path, name), "unsupported")
+        context.report_ignored((path, name))
 
 
 class _MemberTable:
@@ -112,11 +121,11 @@ class _MemberTable:
         self.exclusive_names: list[tuple[tuple[str, ...], str]] = []
         """Names of which an object has one at most, and how a second one relates to the first, for the error."""
         self.ignored: set[str] = set()
-        self.refusals: dict[str, Refusal] = {}
+        self.foreign: dict[str, ForeignMember] = {}
 
     def add_message(self, rules: MessageRules, target: Target) -> None:
         self.ignored.update(name for name, _ in rules.constants)
-        self.refusals.update((refusal.name, refusal) for refusal in rules.refusals)
+        self.foreign.update((member.name, member) for member in rules.foreign)
         for member in rules.members:
             match member:
                 case FieldRules():
@@ -159,7 +168,7 @@ class _MemberTable:
             self.tags += table.tags
             self.exclusive_names += table.exclusive_names
             self.ignored |= table.ignored
-            self.refusals |= table.refusals
+            self.foreign |= table.foreign
             for name, choices in table.choices.items():
                 self.choices[name] += [
                     (kinds, exclusive(set_field, target, oneof, field, names)) for kinds, set_field in choices
@@ -203,9 +212,12 @@ def _refuse_second(names: tuple[str, ...], relation: str, members: dict[str, Any
         raise decode_error(message, (path, present[1]), "conflicting_values")
 
 
-def _refuse(refusal: Refusal, value: Any, path: FieldPath) -> None:
-    if not refusal.accepts(value):
-        raise decode_error(f"not supported. {refusal.reason}", path, "unsupported")
+def _read_foreign(member: ForeignMember, value: Any, path: FieldPath, context: DecodeContext) -> None:
+    if member.asks_for_nothing(value):
+        return
+    if member.effect is Effect.REFUSED:
+        raise decode_error(f"not supported. {member.reason}", path, "unsupported")
+    context.report_ignored(path)
 
 
 def _identity(message: Message) -> Message:

@@ -31,7 +31,7 @@ from glimpse.server.request import (
     ReasoningSupport,
     Tools,
 )
-from glimpse.server.rpc.context import cache_namespace
+from glimpse.server.rpc.context import cache_namespace, current_rpc
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2
 
@@ -87,6 +87,7 @@ def parse_chat(
             return_token_ids=request.generation.return_token_ids,
         ),
         include_usage=request.stream_options.include_usage,
+        continuous_usage=reports_continuously(request.stream_options),
         metadata=dict(request.metadata),
         echoes_service_tier=bool(request.service_tier),
     )
@@ -115,6 +116,13 @@ def check_stream_options(request: Message, *, streaming: bool) -> None:
     """Raises InvalidRequest if a request that does not stream has options for streams."""
     if request.HasField("stream_options") and not streaming:
         raise InvalidRequest("stream_options", "only allowed if the response is a stream")
+
+
+def reports_continuously(options: chat_pb2.StreamOptions) -> bool:
+    """Returns whether every message of a stream reports the usage: as in vLLM, only if the last one does."""
+    if options.continuous_usage_stats and not options.include_usage:
+        current_rpc().ignored_fields.append("stream_options.continuous_usage_stats")
+    return options.continuous_usage_stats and options.include_usage
 
 
 def _parse_constraint(request: chat_pb2.CreateChatCompletionRequest, tools: Tools | None) -> Constraint | None:

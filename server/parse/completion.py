@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from glimpse.engine.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.sampling_params import SamplingParams
-from glimpse.server.parse.chat import check_bounds, check_stream_options
+from glimpse.server.parse.chat import check_bounds, check_stream_options, reports_continuously
 from glimpse.server.parse.generation import (
     NO_DEFAULTS,
     check_priority,
@@ -55,6 +55,7 @@ def parse_completion(
             return_token_ids=request.generation.return_token_ids,
         ),
         include_usage=request.stream_options.include_usage,
+        continuous_usage=reports_continuously(request.stream_options),
         echo=request.echo,
         num_prompt_logprobs=request.generation.prompt_logprobs
         if request.generation.HasField("prompt_logprobs")

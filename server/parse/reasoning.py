@@ -5,6 +5,7 @@ from typing import Any
 
 from glimpse.dialect.rules import enum_rules
 from glimpse.server.request import Conversation, ReasoningOptions, ReasoningSupport
+from glimpse.server.rpc.context import current_rpc
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2
 
@@ -38,18 +39,20 @@ def parse_reasoning(
 
 
 def with_effort(prompt: Conversation, effort: chat_pb2.ReasoningEffort, support: ReasoningSupport) -> Conversation:
-    """Returns the prompt with the template variables of a reasoning effort.
+    """Returns the prompt with the template variables of a reasoning effort, which has no effect if there are none.
 
     Raises:
-        InvalidRequest: the chat template does not support it.
+        InvalidRequest: the model reasons, and the request turns that off, which the chat template does not support.
     """
     if effort == chat_pb2.REASONING_EFFORT_UNSPECIFIED:
         return prompt
     variables: dict[str, Any] = {"reasoning_effort": _EFFORTS[effort]} if support.has_effort else {}
     if effort == _NONE and support.has_switch:
         variables["enable_thinking"] = False
-    if not variables and (effort != _NONE or support.is_parsed):
-        message = "the model's chat template does not use a reasoning effort"
+    if not variables and effort != _NONE:
+        current_rpc().ignored_fields.append("reasoning_effort")
+    elif not variables and support.is_parsed:
+        message = "the model's chat template cannot turn off its reasoning"
         raise InvalidRequest("reasoning_effort", message, "unsupported")
     template_kwargs = {**prompt.options.template_kwargs, **variables}
     return replace(prompt, options=replace(prompt.options, template_kwargs=template_kwargs))

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import Message
 
 from glimpse.engine.text.output_processor import TokenText, TopToken
 from glimpse.media.cache.request_media import MediaUsage
@@ -217,6 +220,13 @@ def render_videos(videos: Iterable[VideoFrames]) -> list[content_pb2.SampledVide
         )
         for video in videos
     ]
+
+
+def with_usage(chunk: Message | TextChunk, usage: Usage) -> Any:
+    """Returns a message of a stream with the usage so far."""
+    message: Any = chunk.copy() if isinstance(chunk, TextChunk) else chunk
+    message.usage.CopyFrom(render_usage(usage))
+    return message
 
 
 def render_finish_reason(reason: CompletionFinishReason | None) -> generation_pb2.FinishReason | None:

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
@@ -13,6 +13,7 @@ from glimpse.server.identity.errors import AccessError
 from glimpse.server.identity.tenant import Tenant
 from glimpse.server.rpc.client_identity import ClientIdentifier
 from glimpse.server.rpc.stopping import StopSwitch
+from glimpse.server.telemetry.ignored_fields import ignored_fields_header
 
 REQUEST_ID_HEADER = "x-request-id"
 PROMPT_TOKENS_TRAILER = "x-glimpse-prompt-tokens"
@@ -55,6 +56,8 @@ class RpcContext:
     """The gateway can no longer turn an error into an HTTP status."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    ignored_fields: list[str] = field(default_factory=list[str])
+    """Paths of the request's fields that are accepted without effect."""
 
     @property
     def usage_trailers(self) -> tuple[tuple[str, str], ...]:
@@ -108,15 +111,17 @@ def new_request_id() -> str:
 
 
 async def send_headers(
-    context: grpc.aio.ServicerContext[object, object], extra: Iterable[tuple[str, str]] = ()
+    context: grpc.aio.ServicerContext[object, object], ignored_fields: Sequence[str] | None = None
 ) -> None:
     """Sends the response headers. Call it right before sending the first message.
 
+    `ignored_fields` are the RPC's by the names that the client used, if these differ from the paths in protos.
     Once headers are sent, the gateway can no longer turn an error into an HTTP status.
     """
     rpc = current_rpc()
+    ignored = ignored_fields_header(rpc.ignored_fields if ignored_fields is None else ignored_fields)
     rpc.headers_sent = True
-    await rpc.stop.send(context.send_initial_metadata, ((REQUEST_ID_HEADER, rpc.request_id), *extra))
+    await rpc.stop.send(context.send_initial_metadata, ((REQUEST_ID_HEADER, rpc.request_id), *ignored))
 
 
 def _request_id(context: grpc.aio.ServicerContext[object, object]) -> str:

@@ -16,6 +16,7 @@ from glimpse.server.render.chat import (
     render_response,
     render_videos,
     rendering_size,
+    with_usage,
 )
 from glimpse.server.request import ChatRequest
 from glimpse.server.rpc.body_budget import body_size
@@ -58,7 +59,7 @@ class ChatHandlers:
             async for delta in deltas:
                 usage = delta.usage
                 for chunk in renderer.render(delta):
-                    yield chunk
+                    yield with_usage(chunk, usage) if chat.continuous_usage else chunk
         if chat.include_usage and usage is not None:
             yield renderer.render_usage(usage)
 

@@ -10,7 +10,7 @@ from glimpse.engine.text.tokenizer import Tokenizer
 from glimpse.server.generation.generator import CompletionGenerator
 from glimpse.server.generation.usage import Usage
 from glimpse.server.parse.completion import parse_completion
-from glimpse.server.render.chat import CompletionHead, rendering_size
+from glimpse.server.render.chat import CompletionHead, rendering_size, with_usage
 from glimpse.server.render.completion import CompletionRenderer
 from glimpse.server.request import CompletionRequest, Conversation, PromptSource, TextPrompt, TokenPrompt
 from glimpse.server.rpc.body_budget import body_size
@@ -52,7 +52,7 @@ class CompletionHandlers:
             async for delta in deltas:
                 usage = delta.usage
                 if (chunk := renderer.chunk(delta)) is not None:
-                    yield chunk
+                    yield with_usage(chunk, usage) if completion.continuous_usage else chunk
         if completion.include_usage and usage is not None:
             yield renderer.usage_chunk(usage)
 

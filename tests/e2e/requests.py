@@ -14,7 +14,7 @@ COMPLETIONS = "/v1/completions"
 EMBEDDINGS = "/v1/embeddings"
 RERANK = "/v1/rerank"
 SCORE = "/v1/score"
-UNKNOWN_FIELDS = "x-glimpse-unknown-fields"
+IGNORED_FIELDS = "x-glimpse-ignored-fields"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

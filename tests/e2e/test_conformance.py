@@ -16,7 +16,7 @@ from glimpse.dialect.rules import Effect, JsonKind
 from glimpse.engine.checkpoint import DEFAULT_MODEL
 from glimpse.engine.text.tokenizer import load_tokenizer
 from glimpse.v1 import chat_pb2, completion_pb2, embedding_pb2, rerank_pb2, tokenizer_pb2
-from tests.e2e.requests import CHAT, COMPLETIONS, EMBEDDINGS, RERANK, SCORE, UNKNOWN_FIELDS, Answer, ask, chat
+from tests.e2e.requests import CHAT, COMPLETIONS, EMBEDDINGS, IGNORED_FIELDS, RERANK, SCORE, Answer, ask, chat
 from tests.e2e.stack import Stack
 from tests.engine.echo_engine import reply_with
 
@@ -44,7 +44,7 @@ Case: TypeAlias = tuple[str, dict[str, Any], Member]
 CASES: list[Case] = [(path, least, member) for path, request, least in REQUESTS for member in members_of(request)]
 OUTERMOST = [case for case in CASES if "." not in case[2].path]
 INNER = [case for case in CASES if "." in case[2].path]
-SERVED = [case for case in OUTERMOST if case[2].effect is not Effect.REFUSED]
+SERVED = [case for case in OUTERMOST if case[2].fields]
 PROMPT_FIELDS = ("input", "messages", "prompt")
 OF_A_WRONG_TYPE = {
     JsonKind.STRING: "text",
@@ -86,6 +86,7 @@ PART = "messages[].content[]"
 INSIDE: dict[str, dict[str, Any]] = {
     # nested fields that are refused, with a part that has them
     f"{PART}.prompt_cache_breakpoint": {"text": "a", "prompt_cache_breakpoint": {}},
+    f"{PART}.cache_control": {"text": "a", "cache_control": {}},
 }
 
 
@@ -98,16 +99,24 @@ def cases(some: list[Case]) -> pytest.MarkDecorator:
 def test_serves_or_refuses_each_parameter_by_name(
     echo_stack: Stack, path: str, least: dict[str, Any], member: Member
 ) -> None:
+    if member.effect is Effect.IGNORED:
+        told = ask(echo_stack, path, **least, **{member.path: NEVER_ACCEPTED})
+        assert (told.status, told.headers[IGNORED_FIELDS]) == (200, member.path), told.text
     if member.effect is Effect.REFUSED:
         refused = ask(echo_stack, path, **least, **{member.path: NEVER_ACCEPTED})
         assert (refused.status, refused.param, refused.body["error"]["code"]) == (400, member.path, "unsupported")
+    if not member.fields:
         values = [{member.path: value} for value in (None, *member.accepted)]
     else:
         values = [{name: SAMPLES[name]} for name in (member.path, *member.aliases)]
-    others = {} if member.path in PROMPT_FIELDS else without(member, least) | REQUIRED_WITH.get(member.path, {})
+    others = (
+        {}
+        if member.fields and member.path in PROMPT_FIELDS
+        else without(member, least) | REQUIRED_WITH.get(member.path, {})
+    )
     for value in values:
         served = ask(echo_stack, path, **(others | value))
-        assert (served.status, served.headers.get(UNKNOWN_FIELDS)) == (200, None), served.text
+        assert (served.status, served.headers.get(IGNORED_FIELDS)) == (200, None), served.text
 
 
 @cases(SERVED)
@@ -122,11 +131,13 @@ def test_checks_each_served_parameter(echo_stack: Stack, path: str, least: dict[
 
 @cases(INNER)
 def test_refuses_nested_parameters_by_path(echo_stack: Stack, path: str, least: dict[str, Any], member: Member) -> None:
-    refused = ask(echo_stack, path, **(least | inside(member)))
-    assert refused.status == 400, refused.text
+    answer = ask(echo_stack, path, **(least | inside(member)))
     wanted = member.path.replace("[]", "[0]")
-    assert refused.param == wanted
-    assert refused.body["error"]["code"] == "unsupported"
+    if member.effect is Effect.IGNORED:
+        assert (answer.status, answer.headers[IGNORED_FIELDS]) == (200, wanted), answer.text
+    else:
+        assert (answer.status, answer.param) == (400, wanted), answer.text
+        assert answer.body["error"]["code"] == "unsupported"
     for value in member.accepted:
         assert ask(echo_stack, path, **(least | inside(member, value))).status == 200
 
@@ -149,7 +160,9 @@ def inside(member: Member, value: Any = NEVER_ACCEPTED) -> dict[str, Any]:
         value = {name: value}
     if outer == "messages[]":
         return {"messages": [{"role": "user", "content": reply_with("Hi"), **value}]}
-    others = {"regex": "Hi"} if outer == "structured_outputs" else {}
+    if outer == "tools[]":
+        return {"tools": [{"type": "function", "function": {"name": "f", **value["function"]}}]}
+    others = {"structured_outputs": {"regex": "Hi"}, "response_format": {"type": "json_object"}}.get(outer, {})
     return {outer: others | value} | ({"stream": True} if outer == "stream_options" else {})
 
 

@@ -164,7 +164,7 @@ def test_lists_unknown_fields_in_a_header(stack: Stack) -> None:
     messages = [{"role": "user", "content": "Hello", "mood": "good"}]
     answer = chat(stack, messages=messages, wibble=1)
     assert answer.status == 200
-    listed = {name.strip() for name in answer.headers["x-glimpse-unknown-fields"].split(",")}
+    listed = {name.strip() for name in answer.headers["x-glimpse-ignored-fields"].split(",")}
     assert listed == {"wibble", "messages[0].mood"}
 
 

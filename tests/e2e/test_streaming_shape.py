@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.requests import Answer, chat
+from tests.e2e.requests import CHAT, COMPLETIONS, IGNORED_FIELDS, Answer, ask, chat
 from tests.e2e.stack import Stack
 from tests.engine.echo_engine import reply_with
 
@@ -50,6 +50,27 @@ def test_usage_chunk_is_last_and_only_on_request(echo_stack: Stack) -> None:
     assert not any("usage" in event for event in events)
     whole = chat(echo_stack, reply_with("Hi"), n=2).body["usage"]
     assert (last["choices"], last["usage"]) == ([], whole)
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+def test_every_chunk_has_the_usage_so_far_on_request(echo_stack: Stack, path: str) -> None:
+    asked = (
+        {"prompt": reply_with("Hello, all of you")}
+        if path == COMPLETIONS
+        else {"messages": [{"role": "user", "content": reply_with("Hello, all of you")}]}
+    )
+    options = {"include_usage": True, "continuous_usage_stats": True}  # as GuideLLM sends them
+    *events, last = ask(echo_stack, path, **asked, stream=True, stream_options=options).events
+    counts = [event["usage"]["completion_tokens"] for event in events]
+    assert counts == sorted(counts)
+    assert counts[-1] == last["usage"]["completion_tokens"]
+    assert {event["usage"]["prompt_tokens"] for event in events} == {last["usage"]["prompt_tokens"]}
+
+
+def test_usage_of_every_chunk_needs_the_usage_of_the_last_one(echo_stack: Stack) -> None:
+    answer = chat(echo_stack, reply_with("Hi"), stream=True, stream_options={"continuous_usage_stats": True})
+    assert not any("usage" in event for event in answer.events)
+    assert answer.headers[IGNORED_FIELDS] == "stream_options.continuous_usage_stats"
 
 
 def test_streams_the_name_of_a_tool_call_first(echo_stack: Stack) -> None:

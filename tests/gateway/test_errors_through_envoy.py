@@ -169,7 +169,7 @@ async def test_server_can_override_the_http_status(
 ) -> None:
     async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
         if headers_first:
-            await context.send_initial_metadata((("x-glimpse-unknown-fields", "foo"),))
+            await context.send_initial_metadata((("x-glimpse-ignored-fields", "foo"),))
         trailers = (("x-http-status", "413"),)
         await abort(context, grpc.StatusCode.INVALID_ARGUMENT, "too big", reason="TOO_LARGE", trailers=trailers)
         yield event("never")
@@ -178,7 +178,7 @@ async def test_server_can_override_the_http_status(
     async with http.post(CHAT, data=b"{}") as answer:
         assert answer.status == 413
         assert "x-http-status" not in answer.headers
-        assert answer.headers.get("x-glimpse-unknown-fields") == ("foo" if headers_first else None)
+        assert answer.headers.get("x-glimpse-ignored-fields") == ("foo" if headers_first else None)
         assert await answer.json() == error("too big", "invalid_request_error", "too_large")
 
 

@@ -84,12 +84,12 @@ async def test_generates_a_request_id(http: aiohttp.ClientSession, backend: Back
 
 async def test_passes_server_headers_but_not_grpc_headers(http: aiohttp.ClientSession, backend: Backend) -> None:
     async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
-        await context.send_initial_metadata((("x-glimpse-unknown-fields", "foo,bar"),))
+        await context.send_initial_metadata((("x-glimpse-ignored-fields", "foo,bar"),))
         yield event("x")
 
     backend.script = script
     async with http.post(CHAT, data=b"{}") as stream, http.get("/v1/models") as unary:
-        assert stream.headers["x-glimpse-unknown-fields"] == "foo,bar"
+        assert stream.headers["x-glimpse-ignored-fields"] == "foo,bar"
         assert stream.headers["server"] == "glimpse"
         for answer in (stream, unary):
             assert [name for name in answer.headers if name.lower().startswith(("grpc-", "x-envoy-"))] == []

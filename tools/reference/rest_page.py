@@ -11,9 +11,9 @@ _Schema = Mapping[str, Any]
 _OVERVIEW = """\
 # REST API
 
-OpenAI's API, on the gateway's port (8080). A member that is null counts as absent. Unknown members are ignored, and the
-response header `x-glimpse-unknown-fields` lists them. [openapi.json](openapi.json) has all of this for programs.
-[Compatibility](../compatibility.md) says which members of OpenAI's and vLLM's are refused.
+OpenAI's API, on the gateway's port (8080). A member that is null counts as absent. Members without effect, unknown ones
+among them, are listed in the header `x-glimpse-ignored-fields` of the response. [openapi.json](openapi.json) has all of
+this for programs. [Compatibility](../compatibility.md) says which members of OpenAI's and vLLM's are refused.
 
 """
 

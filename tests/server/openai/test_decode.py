@@ -9,6 +9,7 @@ import pytest
 
 from glimpse.dialect.options import descriptor_of
 from glimpse.server.openai.decode import Decoded, decode
+from glimpse.server.openai.document import DecodeError
 from glimpse.server.openai.failures import rest_failure
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2, content_pb2
@@ -54,7 +55,7 @@ def test_decodes_a_whole_request() -> None:
     options.max_completion_tokens = 7
     pixels = "messages[1].content[1].image_url.min_pixel"
     aliased = {f"{pixels}s": pixels, "max_completion_tokens": "max_tokens"}
-    assert decoded == Decoded(message=expected, unknown=[], streaming=True, aliased=aliased)
+    assert decoded == Decoded(message=expected, ignored=[], streaming=True, aliased=aliased)
 
 
 def test_reports_unknown_members_by_path() -> None:
@@ -64,7 +65,81 @@ def test_reports_unknown_members_by_path() -> None:
         "messages": [{"content": [{"type": "text", "text": "", "y-z": {}}, "b"], "ä,": 0}],
     }
     decoded = decode(json.dumps(document).encode(), chat_pb2.CreateChatCompletionRequest)
-    assert decoded.unknown == ["x", "messages[0].content[0].y-z", 'messages[0]["\\u00e4,"]']
+    assert decoded.ignored == ["x", "messages[0].content[0].y-z", 'messages[0]["\\u00e4,"]']
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "meant"),
+    [
+        ({"max_token": 5}, "max_token", "max_tokens"),
+        ({"max_tokens": 5, "maxTokens": 5}, "maxTokens", "max_tokens"),
+        ({"temprature": 0}, "temprature", "temperature"),
+        ({"modle": "m"}, "modle", "model"),
+        ({"top-p": 1}, "top-p", "top_p"),
+        ({"responseFormat": {}}, "responseFormat", "response_format"),
+        ({"messages": [{"toolCalls": []}]}, "messages[0].toolCalls", "tool_calls"),
+        (part(type="text", text="a", cacheControl={}), "messages[0].content[0].cacheControl", "cache_control"),
+        (part(type="image_url", image_url={"url": "u", "max_pixles": 5}),
+            "messages[0].content[0].image_url.max_pixles", "max_pixels"),
+        ({"tools": [{"type": "function", "function": {"parameter": {}}}]}, "tools[0].function.parameter", "parameters"),
+        ({"stream_options": {"includeUsage": True}}, "stream_options.includeUsage", "include_usage"),
+        ({"structured_outputs": {"regexp": "a"}}, "structured_outputs.regexp", "regex"),
+    ],
+)  # fmt: skip
+def test_a_name_that_resembles_a_known_one_is_refused_with_it(value: Any, path: str, meant: str) -> None:
+    error = refusal(value)
+    assert (error.path, error.code) == (path, "unsupported")
+    assert error.message == f"'{path}': unknown field; did you mean '{meant}'?"
+
+
+def test_the_member_that_asks_for_a_stream_is_known_at_the_top_alone() -> None:
+    request_class = chat_pb2.CreateChatCompletionRequest
+    with pytest.raises(DecodeError, match="did you mean 'stream'"):
+        decode(b'{"strem": true}', request_class, stream_member="stream")
+    assert decode(b'{"messages": [{"strem": 1}]}', request_class, stream_member="stream").ignored == [
+        "messages[0].strem"
+    ]
+
+
+OF_OTHER_CLIENTS = [
+    "api_base", "api_key", "base_url", "cache_prompt", "caching", "custom_llm_provider", "data_sources", "drop_params",
+    "dry_multiplier", "extra_headers", "extra_query", "fallbacks", "frequency", "id", "ignore_eos_token", "keep_alive",
+    "litellm_call_id", "litellm_params", "lora_path", "mirostat", "mock_response", "model_info", "num_ctx",
+    "num_retries", "plugins", "prompt_mode", "provider", "random_seed", "reasoning_format", "route", "safe_prompt",
+    "search_parameters", "session_id", "stopping_strings", "tags", "tfs_z", "timeout", "timings_per_token", "top_a",
+    "trace_id", "transforms", "typical_p", "usage", "user_id", "xtc_threshold",
+]  # fmt: skip
+
+
+def test_members_of_other_clients_resemble_none() -> None:
+    document: dict[str, Any] = dict.fromkeys(OF_OTHER_CLIENTS, 1) | {
+        "messages": [{"id": 1, "createdAt": 2, "parts": [], "tool_name": 3}]
+    }
+    decoded = decode(json.dumps(document).encode(), chat_pb2.CreateChatCompletionRequest)
+    assert decoded.ignored == [*OF_OTHER_CLIENTS, *(f"messages[0].{name}" for name in document["messages"][0])]
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "instead"),
+    [
+        ({"images": ["iVBO"]}, "images", '{"type": "image_url", "image_url": {"url": "data:image/png;base64,…"}}'),
+        ({"messages": [{"role": "user", "content": "a", "images": ["iVBO"]}]}, "messages[0].images", "image_url"),
+        ({"format": "json"}, "format", "response_format"),
+        ({"options": {"num_predict": 5}}, "options", "the top level"),
+        ({"extra_body": {"top_k": 5}}, "extra_body", "the top level"),
+        ({"system": "Be brief."}, "system", '"system"'),
+        ({"input": "a"}, "input", "messages"),
+        ({"enable_thinking": False}, "enable_thinking", "chat_template_kwargs"),
+        ({"max_new_tokens": 5}, "max_new_tokens", "max_completion_tokens"),
+        ({"response_format": {"type": "json_object", "schema": {}}}, "response_format.schema", "json_schema"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "inputSchema": {}}}]},
+            "tools[0].function.inputSchema", "parameters"),
+    ],
+)  # fmt: skip
+def test_a_member_of_another_api_is_refused_with_what_to_write(value: Any, path: str, instead: str) -> None:
+    error = refusal(value)
+    assert (error.path, error.code) == (path, "unsupported")
+    assert instead in error.message
 
 
 @pytest.mark.parametrize(
@@ -266,7 +341,7 @@ def test_refuses_an_unpaired_surrogate_next_to_raw_members(member: bytes) -> Non
 def test_accepts_constants() -> None:
     decoded = decode(b'{"object": 5, "text": "t"}', sample("Everything"))
     assert decoded.message == sample("Everything")(text="t")
-    assert decoded.unknown == []
+    assert decoded.ignored == []
 
 
 def test_map_keys_are_read_by_type() -> None:

@@ -12,6 +12,7 @@ from glimpse.server.openai.encode import encode
 from glimpse.server.openai.failures import rest_failure
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2, completion_pb2, generation_pb2
+from tests.server.openai.decoding import part
 from tests.server.openai.sample_dialect import sample
 
 
@@ -28,13 +29,9 @@ def refusal(value: Any, message_class: Any = chat_pb2.CreateChatCompletionReques
 @pytest.mark.parametrize(
     ("value", "path"),
     [
-        ({"store": True}, "store"),
-        ({"store": 0}, "store"),
-        ({"length_penalty": True}, "length_penalty"),
+        ({"best_of": True}, "best_of"),
         ({"modalities": ["text", "audio"]}, "modalities"),
-        ({"guided_decoding_backend": "outlines"}, "guided_decoding_backend"),
         ({"messages": [{"audio": {"id": "a"}}]}, "messages[0].audio"),
-        ({"stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
         ({"structured_outputs": {"no_such": None, "other": 1}}, "structured_outputs.other"),
         ({"media_io_kwargs": {"audio": {}}}, "media_io_kwargs.audio"),
         ({"media_io_kwargs": {"image": {"mode": "L"}}}, "media_io_kwargs.image.mode"),
@@ -50,13 +47,34 @@ def test_refuses_a_member_by_name(value: Any, path: str) -> None:
     "value",
     [
         {"store": False, "modalities": ["text"], "audio": None, "length_penalty": 1.0, "best_of": 1},
+        {"stream_options": {"include_obfuscation": False}, "prediction": None, "verbosity": "medium"},
         {"spaces_between_special_tokens": True},
         {"spaces_between_special_tokens": False},
         {"media_io_kwargs": {"image": {"rgba_background_color": [255, 255, 255]}}},
     ],
 )
 def test_accepts_a_value_that_asks_for_nothing(value: Any) -> None:
-    assert read(value).unknown == []
+    assert read(value).ignored == []
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        ({"store": True}, "store"),
+        ({"store": 0}, "store"),
+        ({"verbosity": "low"}, "verbosity"),
+        ({"prediction": {"type": "content", "content": "a"}}, "prediction"),
+        ({"prompt_cache_retention": "24h"}, "prompt_cache_retention"),
+        ({"prompt_cache_options": {}}, "prompt_cache_options"),
+        ({"length_penalty": True}, "length_penalty"),
+        ({"guided_decoding_backend": "outlines"}, "guided_decoding_backend"),
+        ({"stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
+        ({"messages": [{"annotations": [{"type": "url_citation"}]}]}, "messages[0].annotations"),
+        (part(type="text", text="a", cache_control={"type": "ephemeral"}), "messages[0].content[0].cache_control"),
+    ],
+)
+def test_a_hint_is_accepted_and_told(value: Any, path: str) -> None:
+    assert read(value).ignored == [path]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +150,7 @@ def test_guided_decoding_is_structured_outputs(request_class: Any, name: str, va
     guided = read({f"guided_{name}": value}, request_class)
     assert guided.message == read({"structured_outputs": {name: value}}, request_class).message
     assert guided.message.structured_outputs.WhichOneof("constraint") == name
-    assert guided.unknown == []
+    assert guided.ignored == []
 
 
 @pytest.mark.parametrize(

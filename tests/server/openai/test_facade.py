@@ -14,8 +14,10 @@ from google.rpc import error_details_pb2, status_pb2
 
 from glimpse.dialect.options import descriptor_of
 from glimpse.openai.v1 import openai_pb2_grpc
-from glimpse.server.openai.facade import UNKNOWN_FIELDS_HEADER, add_facade
+from glimpse.server.openai.facade import add_facade
+from glimpse.server.rpc.context import current_rpc
 from glimpse.server.rpc.errors import DETAILS_HEADER, DeadlineExceededError, InvalidRequest, ModelNotFoundError
+from glimpse.server.telemetry.ignored_fields import IGNORED_FIELDS_HEADER
 from glimpse.v1 import chat_pb2, model_pb2
 
 MAX_BODY_BYTES = 1000
@@ -32,15 +34,19 @@ class Script:
     """Whether the stream stays open after its texts."""
     closed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the consumer closes the stream."""
+    ignored: list[str] = field(default_factory=list[str])
+    """Fields that the handlers find to be without effect."""
 
     async def create(self, request: Any, context: Any) -> chat_pb2.CreateChatCompletionResponse:
         self.requests.append(request)
+        current_rpc().ignored_fields.extend(self.ignored)
         text = "".join(self._texts())
         choice = chat_pb2.Choice(message=chat_pb2.AssistantMessage(content=text))
         return chat_pb2.CreateChatCompletionResponse(id="c", choices=[choice])
 
     async def stream(self, request: Any, context: Any) -> AsyncGenerator[chat_pb2.StreamChatCompletionResponse, None]:
         self.requests.append(request)
+        current_rpc().ignored_fields.extend(self.ignored)
         try:
             for text in self._texts():
                 choice = chat_pb2.ChunkChoice(delta=chat_pb2.Delta(content=text))
@@ -186,22 +192,32 @@ async def test_lists_unknown_members_in_a_header(stub: Any, stream: bool) -> Non
     call = send(stub, REQUEST | {"stream": stream, "foo": 1, "a,b": 2, "none": None})
     await receive(call)
     headers = dict(await call.initial_metadata())
-    assert headers[UNKNOWN_FIELDS_HEADER] == 'foo,["a,b"]'
+    assert headers[IGNORED_FIELDS_HEADER] == 'foo,["a,b"]'
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_header_lists_hints_and_what_a_handler_ignores_by_the_names_that_were_sent(
+    stub: Any, script: Script, stream: bool
+) -> None:
+    script.ignored.append("generation.max_completion_tokens")
+    call = send(stub, REQUEST | {"stream": stream, "store": True, "max_tokens": 5})
+    await receive(call)
+    assert dict(await call.initial_metadata())[IGNORED_FIELDS_HEADER] == "store,max_tokens"
 
 
 async def test_no_header_without_unknown_members(stub: Any) -> None:
     call = send(stub, REQUEST)
     await receive(call)
-    assert UNKNOWN_FIELDS_HEADER not in dict(await call.initial_metadata())
+    assert IGNORED_FIELDS_HEADER not in dict(await call.initial_metadata())
 
 
 async def test_truncates_a_long_list_of_unknown_members(
     stub: Any, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("glimpse.server.openai.facade.MAX_UNKNOWN_FIELDS_CHARACTERS", 10)
+    monkeypatch.setattr("glimpse.server.telemetry.ignored_fields.MAX_HEADER_CHARACTERS", 10)
     call = send(stub, REQUEST | {"alpha": 1, "beta": 2, "gamma": 3})
     await receive(call)
-    assert dict(await call.initial_metadata())[UNKNOWN_FIELDS_HEADER] == "alpha,..."
+    assert dict(await call.initial_metadata())[IGNORED_FIELDS_HEADER] == "alpha,..."
 
 
 @pytest.mark.parametrize(

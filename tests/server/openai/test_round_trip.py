@@ -31,7 +31,7 @@ def test_message_survives_a_round_trip(descriptor: Descriptor, data: st.DataObje
     document = encode(message)
     decoded = decode(document, GetMessageClass(descriptor))
     assert decoded.message == message
-    assert decoded.unknown == []
+    assert decoded.ignored == []
     assert encode(decoded.message) == document
     json.loads(document)
 

@@ -16,6 +16,7 @@ from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import CachedSource, DataSource, FrameSources, UploadSource, parse_url_text
 from glimpse.server.parse.chat import parse_chat
 from glimpse.server.request import ChatRequest, Conversation, GenerationRequest, ReasoningOptions, ReasoningSupport
+from glimpse.server.rpc.context import current_rpc
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
 from tests.server.requests import image_part, png, request, text_part, user, video_part
@@ -176,7 +177,6 @@ REFUSED: list[tuple[chat_pb2.CreateChatCompletionRequest, str, str]] = [
         "structured_outputs",
         "conflicting_values",
     ),
-    (with_member(reasoning_effort=chat_pb2.REASONING_EFFORT_LOW), "reasoning_effort", "unsupported"),
     (with_member(include_reasoning=False), "include_reasoning", "unsupported"),
     (with_member(thinking_token_budget=1), "thinking_token_budget", "unsupported"),
     (
@@ -578,6 +578,15 @@ def test_effort_none_turns_off_reasoning(support: ReasoningSupport, variables: d
     (conversation,) = parse_for(support, with_member(reasoning_effort=chat_pb2.REASONING_EFFORT_NONE)).prompts
     assert isinstance(conversation, Conversation)
     assert conversation.options.template_kwargs == variables
+
+
+@pytest.mark.parametrize("support", [ReasoningSupport(), ReasoningSupport(has_switch=True, is_parsed=True)])
+def test_an_effort_that_the_template_lacks_is_accepted_and_told(support: ReasoningSupport) -> None:
+    current_rpc().ignored_fields.clear()
+    (conversation,) = parse_for(support, with_member(reasoning_effort=chat_pb2.REASONING_EFFORT_HIGH)).prompts
+    assert isinstance(conversation, Conversation)
+    assert conversation.options.template_kwargs == {}
+    assert current_rpc().ignored_fields == ["reasoning_effort"]
 
 
 @pytest.mark.parametrize(

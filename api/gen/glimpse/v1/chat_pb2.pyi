@@ -109,10 +109,12 @@ class CreateChatCompletionRequest(_message.Message):
     def __init__(self, model: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_content_pb2.Message, _Mapping]]] = ..., generation: _Optional[_Union[_generation_pb2.GenerationOptions, _Mapping]] = ..., stream_options: _Optional[_Union[StreamOptions, _Mapping]] = ..., response_format: _Optional[_Union[ResponseFormat, _Mapping]] = ..., tools: _Optional[_Iterable[_Union[Tool, _Mapping]]] = ..., tool_choice: _Optional[_Union[ToolChoice, _Mapping]] = ..., parallel_tool_calls: _Optional[bool] = ..., cache_salt: _Optional[str] = ..., user: _Optional[str] = ..., prompt_cache_key: _Optional[str] = ..., priority: _Optional[int] = ..., structured_outputs: _Optional[_Union[_generation_pb2.StructuredOutputs, _Mapping]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., service_tier: _Optional[_Union[ServiceTier, str]] = ..., reasoning_effort: _Optional[_Union[ReasoningEffort, str]] = ..., safety_identifier: _Optional[str] = ..., add_generation_prompt: _Optional[bool] = ..., continue_final_message: _Optional[bool] = ..., chat_template_kwargs: _Optional[str] = ..., media_io_options: _Optional[_Union[_content_pb2.MediaIoOptions, _Mapping]] = ..., media_processor_options: _Optional[_Union[_content_pb2.MediaProcessorOptions, _Mapping]] = ..., include_reasoning: _Optional[bool] = ..., thinking_token_budget: _Optional[int] = ...) -> None: ...
 
 class StreamOptions(_message.Message):
-    __slots__ = ("include_usage",)
+    __slots__ = ("include_usage", "continuous_usage_stats")
     INCLUDE_USAGE_FIELD_NUMBER: _ClassVar[int]
+    CONTINUOUS_USAGE_STATS_FIELD_NUMBER: _ClassVar[int]
     include_usage: bool
-    def __init__(self, include_usage: _Optional[bool] = ...) -> None: ...
+    continuous_usage_stats: bool
+    def __init__(self, include_usage: _Optional[bool] = ..., continuous_usage_stats: _Optional[bool] = ...) -> None: ...
 
 class Empty(_message.Message):
     __slots__ = ()

@@ -40,7 +40,7 @@ class Dialect(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[MessageRule, _Mapping]]] = ..., enums: _Optional[_Iterable[_Union[EnumRule, _Mapping]]] = ...) -> None: ...
 
 class MessageRule(_message.Message):
-    __slots__ = ("name", "constants", "scalar_field", "union", "closed", "oneofs", "fields", "refusals")
+    __slots__ = ("name", "constants", "scalar_field", "union", "closed", "oneofs", "fields", "refusals", "hints")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CONSTANTS_FIELD_NUMBER: _ClassVar[int]
     SCALAR_FIELD_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +49,7 @@ class MessageRule(_message.Message):
     ONEOFS_FIELD_NUMBER: _ClassVar[int]
     FIELDS_FIELD_NUMBER: _ClassVar[int]
     REFUSALS_FIELD_NUMBER: _ClassVar[int]
+    HINTS_FIELD_NUMBER: _ClassVar[int]
     name: str
     constants: _containers.RepeatedCompositeFieldContainer[Constant]
     scalar_field: str
@@ -57,7 +58,8 @@ class MessageRule(_message.Message):
     oneofs: _containers.RepeatedCompositeFieldContainer[OneofRule]
     fields: _containers.RepeatedCompositeFieldContainer[FieldRule]
     refusals: _containers.RepeatedCompositeFieldContainer[Refusal]
-    def __init__(self, name: _Optional[str] = ..., constants: _Optional[_Iterable[_Union[Constant, _Mapping]]] = ..., scalar_field: _Optional[str] = ..., union: _Optional[bool] = ..., closed: _Optional[bool] = ..., oneofs: _Optional[_Iterable[_Union[OneofRule, _Mapping]]] = ..., fields: _Optional[_Iterable[_Union[FieldRule, _Mapping]]] = ..., refusals: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ...) -> None: ...
+    hints: _containers.RepeatedCompositeFieldContainer[Refusal]
+    def __init__(self, name: _Optional[str] = ..., constants: _Optional[_Iterable[_Union[Constant, _Mapping]]] = ..., scalar_field: _Optional[str] = ..., union: _Optional[bool] = ..., closed: _Optional[bool] = ..., oneofs: _Optional[_Iterable[_Union[OneofRule, _Mapping]]] = ..., fields: _Optional[_Iterable[_Union[FieldRule, _Mapping]]] = ..., refusals: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., hints: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ...) -> None: ...
 
 class Constant(_message.Message):
     __slots__ = ("name", "value")
