@@ -7,7 +7,7 @@ possible: llguidance could force those tokens, but takes seconds to find the end
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, assert_never
 
@@ -18,6 +18,7 @@ from glimpse.engine.sampling_params import Grammar, GrammarKind, ReasoningTags
 _JSON_OPTIONS = {
     "whitespace_pattern": r" |\n(?: {0,32}|\t{0,8})",  # a blank, or a line break and indentation
     "json_allowed_escapes": 'nrbtf\\"',
+    "coerce_one_of": True,  # to `anyOf`: llguidance refuses alternatives unless it is sure that they exclude each other
 }
 _LARK_OPTIONS = "%llguidance " + json.dumps({"no_forcing": True})
 _LARK_LEXEMES = re.compile(
@@ -69,7 +70,7 @@ def to_lark(grammar: Grammar) -> str:
         case GrammarKind.CHOICE:
             rules = _regex_rule("|".join(map(_escape, parse_choices(grammar.text))))
         case GrammarKind.LARK:
-            rules = _with_options_inside(grammar.text)
+            rules = replace_schemas(grammar.text, _with_options)
         case _:
             assert_never(grammar.kind)
     return f"{rules}\n{_LARK_OPTIONS}\n"
@@ -164,12 +165,17 @@ def _with_options(schema: Any) -> str:
     return json.dumps(schema | {"x-guidance": _JSON_OPTIONS} if isinstance(schema, dict) else schema)
 
 
-def _with_options_inside(lark: str) -> str:
+def replace_schemas(lark: str, replace: Callable[[Any], str]) -> str:
+    """Returns a Lark grammar in which the text of each JSON Schema is what `replace` makes of the schema.
+
+    Raises:
+        GrammarError: a keyword is not followed by JSON.
+    """
     pieces: list[str] = []
     end = 0
     for inline in read_lark(lark).inlines:
         if inline.keyword == "%json":
-            pieces += [lark[end : inline.start], _with_options(inline.value)]
+            pieces += [lark[end : inline.start], replace(inline.value)]
             end = inline.end
     return "".join((*pieces, lark[end:]))
 

@@ -171,7 +171,5 @@ def _reason(error: str) -> str:
     error = error.partition("\n<non-verbose/>")[0].rpartition("failed to compile JSON schema: ")[2].strip()
     if error.startswith("NoExtension"):
         return "no text that can be generated satisfies it"
-    if error.startswith("oneOf constraints"):
-        return "the alternatives of 'oneOf' may overlap; use 'anyOf' instead"
     named = re.search(r"^error: (.*)", error, re.MULTILINE)  # the regex parser's message follows an excerpt
     return (named[1] if named else error.partition("\n")[0])[:300]

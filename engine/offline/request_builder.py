@@ -19,13 +19,14 @@ from glimpse.engine.offline.prompt_inputs import Messages, OfflineRequest, Token
 from glimpse.engine.offline.sampling_inputs import own_values, parse_sampling
 from glimpse.engine.pooling_params import PoolingParams
 from glimpse.engine.protocol import Embed, Generate, MediaInput, Sibling
-from glimpse.engine.sampling_params import SamplingParams
+from glimpse.engine.sampling_params import Grammar, SamplingParams
 from glimpse.engine.scheduling.core import Core
 from glimpse.engine.text.grammar_check import GrammarChecker, GrammarError
 from glimpse.engine.text.media_inputs import MediaLayouts, media_inputs
 from glimpse.engine.text.prompt import Prompt, PromptBuilder
 from glimpse.engine.text.slots import PlaceholderError
 from glimpse.engine.text.template import TemplateError
+from glimpse.engine.text.unenforced_log import UnenforcedLog
 from glimpse.media.inputs import EmbeddingInput, MediaDefaults
 from glimpse.media.kind import MediaKind
 from glimpse.media.medium import Medium
@@ -61,6 +62,7 @@ class RequestBuilder:
         self._prompts = prompts
         self._layouts = layouts
         self._grammars = GrammarChecker(prompts.tokenizer)
+        self._log = UnenforcedLog()
         self._media = media
         self._max_media = max_media
         self._accepts_embeddings = accepts_embeddings
@@ -78,11 +80,11 @@ class RequestBuilder:
             EngineError: a prompt is too long.
         """
         samplings = _one_for_each(sampling_params, len(requests))
-        self._check_grammars(samplings)
+        grammars = self._enforced_grammars(samplings)
         for sampling in samplings:
             self._check_token_ids(sampling)
         return [
-            self._generate(request, media, self._spelled(sampling))
+            self._generate(request, media, self._engine_params(sampling, grammars))
             for (request, media), sampling in zip(self._with_media(requests), samplings, strict=True)
         ]
 
@@ -111,14 +113,15 @@ class RequestBuilder:
         media = iter(self._media.load([medium for request in requests for medium in request.media]))
         return [(request, list(itertools.islice(media, len(request.media)))) for request in requests]
 
-    def _spelled(self, sampling: SamplingParams) -> SamplingParams:
-        """Returns the engine's parameters."""
+    def _engine_params(
+        self, sampling: SamplingParams, grammars: Mapping[Grammar | None, Grammar | None]
+    ) -> SamplingParams:
         seed = sampling.seed
         if seed is None and self._seeds is not None:
             seed = self._seeds.getrandbits(62)
         words = self._prompts.tokenizer.spell_words(sampling.bad_words)
         values = own_values(sampling)
-        values |= {"bad_word_token_ids": words, "seed": seed}
+        values |= {"bad_word_token_ids": words, "seed": seed, "grammar": grammars[sampling.grammar]}
         return SamplingParams(**values)
 
     def _check_token_ids(self, sampling: SamplingParams) -> None:
@@ -128,12 +131,17 @@ class RequestBuilder:
                     message = f"expected token ids from 0 to {self._vocab_size - 1}, got {token_id}"
                     raise InputError(f"sampling_params.{name}", message)
 
-    def _check_grammars(self, samplings: Sequence[SamplingParams]) -> None:
+    def _enforced_grammars(self, samplings: Sequence[SamplingParams]) -> dict[Grammar | None, Grammar | None]:
+        """Returns what can be enforced of each grammar, and logs the rest."""
+        enforced: dict[Grammar | None, Grammar | None] = {None: None}
         for grammar in {sampling.grammar for sampling in samplings if sampling.grammar is not None}:
             try:
-                self._grammars.check(grammar)
+                checked = self._grammars.check(grammar)
             except GrammarError as error:
                 raise InputError("sampling_params.grammar", str(error)) from error
+            self._log.tell(f"sampling_params.grammar{pointer}" for pointer in checked.unenforced)
+            enforced[grammar] = checked.grammar
+        return enforced
 
     def _check_media(self, request: OfflineRequest) -> None:
         for medium in request.media:

@@ -1,18 +1,21 @@
-"""Refuses grammars that cannot be enforced before they reach the engine. Independent of torch.
+"""Turns grammars into grammars that can be enforced before they reach the engine. Independent of torch.
 
 Compiles a grammar as the engine does, but for a vocabulary of single bytes, which is fast to build.
 """
 
 import json
 import re
+from dataclasses import dataclass, replace
+from typing import Any
 
-from glimpse.engine.grammar.json_schema import check_schema
-from glimpse.engine.grammar.lark import GrammarError, parse_choices, parse_json, read_lark
+from glimpse.engine.grammar.json_schema import EnforcedSchema, enforceable
+from glimpse.engine.grammar.lark import GrammarError, parse_choices, parse_json, read_lark, replace_schemas
 from glimpse.engine.grammar.matcher import GrammarCompiler, Matcher, Vocabulary
+from glimpse.engine.grammar.relaxation import relax
 from glimpse.engine.sampling_params import Grammar, GrammarKind
 from glimpse.engine.text.tokenizer import Tokenizer
 
-__all__ = ["GrammarChecker", "GrammarError"]
+__all__ = ["EnforcedGrammar", "GrammarChecker", "GrammarError"]
 
 MAX_GRAMMAR_BYTES = 128 << 10
 MAX_LARK_DEFINITIONS = 500
@@ -22,23 +25,73 @@ _LARK_OPTIONS = ["allow_initial_skip", "no_forcing"]
 _LARK_ATTRIBUTE = re.compile(r"\[[^\]]*\b(temperature|stop|stop_capture)\b")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnforcedGrammar:
+    """A grammar that allows at least what the client's grammar allows, and can be enforced in full."""
+
+    grammar: Grammar
+    unenforced: tuple[str, ...] = ()
+    """Keywords of JSON Schemas in the client's grammar that are not enforced, as JSON pointers."""
+
+
 class GrammarChecker:
     """Checks grammars for one checkpoint. Thread-safe."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._compiler = GrammarCompiler(_byte_vocabulary(tokenizer))
 
-    def check(self, grammar: Grammar) -> None:
-        """Checks a grammar. Takes milliseconds; hundreds for the largest grammars, during which other threads run.
+    def check(self, grammar: Grammar) -> EnforcedGrammar:
+        """Returns the grammar without the keywords of JSON Schemas that cannot be enforced.
+
+        Takes milliseconds; hundreds for the largest grammars, during which other threads run.
 
         Raises:
-            GrammarError: the grammar cannot be enforced.
+            GrammarError: the grammar is invalid, too large or too complex.
         """
-        num_bytes = len(grammar.text.encode(errors="surrogatepass"))
-        if num_bytes > MAX_GRAMMAR_BYTES:
-            raise GrammarError(f"expected at most {MAX_GRAMMAR_BYTES} bytes, got {num_bytes}")
-        _check_text(grammar)
-        Matcher(self._compiler, grammar).allowed()
+        enforced = check_text(grammar)
+        while True:
+            try:
+                Matcher(self._compiler, enforced.grammar).allowed()
+                return enforced
+            except GrammarError as error:
+                relaxed = _relaxed(enforced, str(error))
+                if relaxed == enforced:
+                    raise
+                enforced = relaxed
+
+
+def check_text(grammar: Grammar) -> EnforcedGrammar:
+    """Does what `GrammarChecker.check` can do without compiling the grammar.
+
+    Raises:
+        GrammarError: the grammar is invalid or too large.
+    """
+    num_bytes = len(grammar.text.encode(errors="surrogatepass"))
+    if num_bytes > MAX_GRAMMAR_BYTES:
+        raise GrammarError(f"expected at most {MAX_GRAMMAR_BYTES} bytes, got {num_bytes}")
+    match grammar.kind:
+        case GrammarKind.JSON_SCHEMA:
+            return _with_schema(grammar, enforceable(parse_json(grammar.text)))
+        case GrammarKind.CHOICE:
+            parse_choices(grammar.text)
+        case GrammarKind.LARK:
+            return _check_lark(grammar)
+        case GrammarKind.JSON_OBJECT | GrammarKind.REGEX:
+            pass
+    return EnforcedGrammar(grammar=grammar)
+
+
+def _relaxed(enforced: EnforcedGrammar, reason: str) -> EnforcedGrammar:
+    if enforced.grammar.kind is not GrammarKind.JSON_SCHEMA:
+        return enforced
+    schema = EnforcedSchema(schema=json.loads(enforced.grammar.text), unenforced=enforced.unenforced)
+    return _with_schema(enforced.grammar, relax(schema, reason))
+
+
+def _with_schema(grammar: Grammar, enforced: EnforcedSchema) -> EnforcedGrammar:
+    if enforced.schema != json.loads(grammar.text):
+        grammar = replace(grammar, text=json.dumps(enforced.schema))
+    return EnforcedGrammar(grammar=grammar, unenforced=enforced.unenforced)
 
 
 def _byte_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
@@ -51,30 +104,26 @@ def _byte_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
     return Vocabulary(tokens=tokens, special_ids=sorted(tokenizer.special_ids))
 
 
-def _check_text(grammar: Grammar) -> None:
-    match grammar.kind:
-        case GrammarKind.JSON_SCHEMA:
-            check_schema(parse_json(grammar.text))
-        case GrammarKind.CHOICE:
-            parse_choices(grammar.text)
-        case GrammarKind.LARK:
-            _check_lark(grammar.text)
-        case GrammarKind.JSON_OBJECT | GrammarKind.REGEX:
-            pass
-
-
-def _check_lark(lark: str) -> None:
-    text = read_lark(lark)
+def _check_lark(grammar: Grammar) -> EnforcedGrammar:
+    text = read_lark(grammar.text)
     num_definitions = text.code.count(":")
     if num_definitions > MAX_LARK_DEFINITIONS:
         raise GrammarError(f"expected at most {MAX_LARK_DEFINITIONS} definitions, got {num_definitions}")
     if attribute := _LARK_ATTRIBUTE.search(text.code):
         raise GrammarError(f"the attribute {attribute[1]!r} cannot be enforced")
     for inline in text.inlines:
-        match inline.keyword:
-            case "%json":
-                check_schema(inline.value)
-            case "%llguidance" if not isinstance(inline.value, dict) or not set(inline.value) <= set(_LARK_OPTIONS):
-                raise GrammarError(f"%llguidance: expected only {_LARK_OPTIONS}, got {json.dumps(inline.value)}")
-            case _:
-                pass
+        if inline.keyword == "%llguidance" and not _are_allowed(inline.value):
+            raise GrammarError(f"%llguidance: expected only {_LARK_OPTIONS}, got {json.dumps(inline.value)}")
+    unenforced: list[str] = []
+
+    def enforced_text(schema: Any) -> str:
+        enforced = enforceable(schema)
+        unenforced.extend(enforced.unenforced)
+        return json.dumps(enforced.schema)
+
+    lark = replace_schemas(grammar.text, enforced_text)
+    return EnforcedGrammar(grammar=replace(grammar, text=lark), unenforced=tuple(dict.fromkeys(unenforced)))
+
+
+def _are_allowed(options: object) -> bool:
+    return isinstance(options, dict) and set(options) <= set(_LARK_OPTIONS)

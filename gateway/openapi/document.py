@@ -28,6 +28,7 @@ An OpenAI-compatible REST API. The same services are available as typed gRPC.
 
 A member that is null counts as absent. A member that resembles a known one, such as `max_token`, is refused. Other
 unknown members and those without effect are accepted, and the response header `x-glimpse-ignored-fields` lists them.
+Keywords of JSON Schemas that cannot be enforced are left out, and `x-glimpse-unenforced` lists them.
 """
 
 _ERROR: Schema = {

@@ -1,16 +1,17 @@
-"""Combines the response format and the tools of a request into one grammar; refuses what cannot be enforced.
+"""Combines the response format and the tools of a request into one grammar; lists what of it cannot be enforced.
 
 Independent of protobuf.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from glimpse.engine.sampling_params import Grammar, GrammarKind
-from glimpse.engine.text.conversation import ToolDefinition, ToolMode
-from glimpse.engine.text.grammar_check import GrammarChecker, GrammarError
+from glimpse.engine.text.conversation import NamedTool, ToolDefinition, ToolMode
+from glimpse.engine.text.grammar_check import EnforcedGrammar, GrammarChecker, GrammarError, check_text
 from glimpse.engine.text.tokenizer import Tokenizer
-from glimpse.engine.text.tools import ToolFormat, tag_ids, tool_grammar, unenforceable
+from glimpse.engine.text.tools import ToolFormat, tag_ids, tool_grammar, unenforced_in_xml
+from glimpse.engine.text.unenforced_log import UnenforcedLog
 from glimpse.server.generation.completion_parser import ToolCallReader
 from glimpse.server.request import Constraint, GenerationRequest, Tools
 from glimpse.server.rpc.errors import InvalidRequest
@@ -24,6 +25,9 @@ class OutputConstraints:
     """None: any text is allowed."""
     visible_special_ids: frozenset[int]
     """Special tokens that are decoded to text nevertheless: the tags of tool calls."""
+    unenforced: tuple[str, ...] = ()
+    """What the client asked for and the grammar does not ensure: keywords of schemas, such as
+    `tools[0].function.parameters#/properties/path/format`. A path that ends with # is a whole schema."""
 
 
 _ANY_OBJECT = '{"type": "object"}'
@@ -40,17 +44,20 @@ class ConstraintBuilder:
         self._checker = checker
         self._format = tool_format
         self._tag_ids = {} if tool_format is None else tag_ids(tool_format, tokenizer)
+        self._log = UnenforcedLog()
 
     def build(self, request: GenerationRequest) -> OutputConstraints:
         """Compiles grammars, so it may take hundreds of milliseconds. Raises InvalidRequest."""
-        constraint = request.constraint
+        constraint, unenforced = request.constraint, list[str]()
         if constraint is not None:
-            self._check(constraint)
+            constraint = self._checked(constraint, unenforced)
         if request.tools is not None:
-            constraint = self._with_tools(request.tools, self._require_format(), constraint)
+            constraint = self._with_tools(request.tools, self._require_format(), constraint, unenforced)
+        self._log.tell(unenforced)
         return OutputConstraints(
             grammar=None if constraint is None else constraint.grammar,
             visible_special_ids=frozenset(self._tag_ids.values()) if request.tools is not None else frozenset(),
+            unenforced=tuple(unenforced),
         )
 
     def tool_call_reader(self, tools: Tools) -> ToolCallReader:
@@ -64,7 +71,7 @@ class ConstraintBuilder:
         return self._format
 
     def _with_tools(
-        self, tools: Tools, tool_format: ToolFormat, response_format: Constraint | None
+        self, tools: Tools, tool_format: ToolFormat, response_format: Constraint | None, unenforced: list[str]
     ) -> Constraint | None:
         """Constrains tool calls to the tools, and a completion without any to the response format."""
         if response_format is not None and tool_format.bare and tools.choice is ToolMode.AUTO:
@@ -74,34 +81,28 @@ class ConstraintBuilder:
             )
             raise InvalidRequest(response_format.field, message, "conflicting_values")
         schema = None if response_format is None else _json_schema(response_format.grammar)
-        # Whether there is a grammar does not depend on the tools' schemas, which are unchecked yet.
-        grammar = self._tool_grammar(tools, tool_format, schema, _with_any_arguments(tools.definitions))
-        if grammar is None:
-            return None
-        if grammar.trigger is not None:
-            return self._if_called(tools, tool_format)
-        grammar = self._tool_grammar(tools, tool_format, schema, self._all_enforceable(tools.definitions))
-        if grammar is None:
-            return None
-        constraint = Constraint(grammar=grammar, field="tools")
-        self._check(constraint)
-        return constraint
-
-    def _if_called(self, tools: Tools, tool_format: ToolFormat) -> Constraint | None:
-        """Constrains tool calls from their opening on, as far as that is possible: no schema is refused."""
-        for simplify in (tuple[ToolDefinition, ...], self._all_enforceable, _with_any_arguments):
-            grammar = self._tool_grammar(tools, tool_format, None, simplify(tools.definitions))
+        offered = _offered(tools)
+        simplifications = [self._enforced_quickly, self._enforced]
+        if not any(tool.strict for tool in offered.values()):
+            simplifications.append(_with_any_arguments)
+        failure = GrammarError()
+        for simplified in simplifications:
+            told = list[str]()
+            definitions = [simplified(tool, field, told) for field, tool in offered.items()]
+            grammar = self._tool_grammar(tools, tool_format, schema, definitions)
+            if grammar is None:
+                return None
             try:
-                constraint = None if grammar is None else Constraint(grammar=grammar, field="tools")
-                if constraint is not None:
-                    self._check(constraint)
-                return constraint
-            except InvalidRequest:
-                continue
-        return None
-
-    def _all_enforceable(self, tools: Sequence[ToolDefinition]) -> tuple[ToolDefinition, ...]:
-        return tuple(self._enforceable(tool, f"tools[{index}].function.parameters") for index, tool in enumerate(tools))
+                self._checker.check(grammar)
+            except GrammarError as error:
+                failure = error
+                if grammar.trigger is not None and simplified is _with_any_arguments:
+                    unenforced.append("tools")
+                    return None
+            else:
+                unenforced += told
+                return Constraint(grammar=grammar, field="tools")
+        raise _refusal("tools", failure)
 
     def _tool_grammar(
         self, tools: Tools, tool_format: ToolFormat, response_schema: str | None, definitions: Sequence[ToolDefinition]
@@ -115,34 +116,54 @@ class ConstraintBuilder:
             response_schema=response_schema,
         )
 
-    def _enforceable(self, tool: ToolDefinition, field: str) -> ToolDefinition:
-        """Returns the tool; if it is not strict and its schema cannot be enforced, with a schema of any object."""
-        schema = Constraint(grammar=Grammar(kind=GrammarKind.JSON_SCHEMA, text=tool.parameters), field=field)
+    def _enforced_quickly(self, tool: ToolDefinition, field: str, told: list[str]) -> ToolDefinition:
+        return self._with_schema(check_text, tool, field, told)
+
+    def _enforced(self, tool: ToolDefinition, field: str, told: list[str]) -> ToolDefinition:
+        return self._with_schema(self._checker.check, tool, field, told)
+
+    def _with_schema(
+        self, check: Callable[[Grammar], EnforcedGrammar], tool: ToolDefinition, field: str, told: list[str]
+    ) -> ToolDefinition:
+        """Returns the tool with the part of its schema that can be enforced, and tells the rest.
+
+        If the schema is refused, a strict tool raises InvalidRequest, and any other takes any object.
+        """
         try:
-            self._check(schema)
-            self._check_format(tool, field)
-        except InvalidRequest:
+            schema = check(Grammar(kind=GrammarKind.JSON_SCHEMA, text=tool.parameters))
+        except GrammarError as error:
             if tool.strict:
-                raise
-            return replace(tool, parameters=_ANY_OBJECT)
+                raise _refusal(field, error) from error
+            return _with_any_arguments(tool, field, told)
+        tool = replace(tool, parameters=schema.grammar.text)
+        in_format = unenforced_in_xml(tool) if self._require_format().is_xml else ()
+        told += (f"{field}{pointer}" for pointer in (*schema.unenforced, *in_format))
         return tool
 
-    def _check_format(self, tool: ToolDefinition, field: str) -> None:
-        """Raises InvalidRequest if the calls of a strict tool are not JSON and cannot be made to match its schema."""
-        if tool.strict and self._require_format().is_xml and (reason := unenforceable(tool)) is not None:
-            message = f"cannot be enforced in the model's tool calls, which are not JSON: {reason}"
-            raise InvalidRequest(field, message, "unsupported")
-
-    def _check(self, constraint: Constraint) -> None:
+    def _checked(self, constraint: Constraint, told: list[str]) -> Constraint:
         try:
-            self._checker.check(constraint.grammar)
+            enforced = self._checker.check(constraint.grammar)
         except GrammarError as error:
-            message = f"cannot be enforced: {error}"
-            raise InvalidRequest(constraint.field, message, "unsupported") from error
+            raise _refusal(constraint.field, error) from error
+        told += (f"{constraint.field}{pointer}" for pointer in enforced.unenforced)
+        return replace(constraint, grammar=enforced.grammar)
 
 
-def _with_any_arguments(tools: Sequence[ToolDefinition]) -> tuple[ToolDefinition, ...]:
-    return tuple(replace(tool, parameters=_ANY_OBJECT) for tool in tools)
+def _offered(tools: Tools) -> dict[str, ToolDefinition]:
+    """Returns the tools that the model may call, by the fields of their schemas."""
+    offered = {f"tools[{index}].function.parameters": tool for index, tool in enumerate(tools.definitions)}
+    if not isinstance(tools.choice, NamedTool):
+        return offered
+    return {field: tool for field, tool in offered.items() if tool.name == tools.choice.name}
+
+
+def _with_any_arguments(tool: ToolDefinition, field: str, told: list[str]) -> ToolDefinition:
+    told.append(f"{field}#")
+    return replace(tool, parameters=_ANY_OBJECT)
+
+
+def _refusal(field: str, error: GrammarError) -> InvalidRequest:
+    return InvalidRequest(field, f"cannot be enforced: {error}", "unsupported")
 
 
 def _json_schema(response_format: Grammar) -> str:

@@ -33,7 +33,7 @@ from glimpse.server.generation.prompts import LoadedPrompt, PromptLoader, VideoF
 from glimpse.server.generation.usage import Usage, UsageCounter
 from glimpse.server.request import GenerationRequest
 from glimpse.server.rpc.admission import current_ticket
-from glimpse.server.rpc.context import engine_namespace
+from glimpse.server.rpc.context import current_rpc, engine_namespace
 from glimpse.server.rpc.errors import DeadlineExceededError
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.stages import RequestTimer
@@ -151,7 +151,9 @@ class CompletionGenerator:
     async def _build_constraints(self, request: GenerationRequest) -> OutputConstraints:
         if request.tools is None and request.constraint is None:
             return UNCONSTRAINED
-        return await asyncio.to_thread(self._constraints.build, request)
+        constraints = await asyncio.to_thread(self._constraints.build, request)
+        current_rpc().unenforced = constraints.unenforced
+        return constraints
 
     async def _prompt_deltas(
         self,

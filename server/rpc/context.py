@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from urllib.parse import quote
 
 import grpc.aio
 
@@ -13,11 +14,14 @@ from glimpse.server.identity.errors import AccessError
 from glimpse.server.identity.tenant import Tenant
 from glimpse.server.rpc.client_identity import ClientIdentifier
 from glimpse.server.rpc.stopping import StopSwitch
-from glimpse.server.telemetry.ignored_fields import ignored_fields_header
+from glimpse.server.telemetry.ignored_fields import MAX_HEADER_CHARACTERS, ignored_fields_header, list_header
 
 REQUEST_ID_HEADER = "x-request-id"
 PROMPT_TOKENS_TRAILER = "x-glimpse-prompt-tokens"
 COMPLETION_TOKENS_TRAILER = "x-glimpse-completion-tokens"
+UNENFORCED_HEADER = "x-glimpse-unenforced"
+"""The response header that lists what a request asked for and no grammar ensures, such as
+`response_format.json_schema.schema#/properties/path/format`."""
 CODEC_HEADER = "x-glimpse-codec"
 """Set by the gateway on requests that it made of Connect's, or of REST requests of typed methods: how their messages
 are encoded."""
@@ -54,6 +58,8 @@ class RpcContext:
     bodies; see `glimpse.server.rpc.json_messages`."""
     headers_sent: bool = False
     """The gateway can no longer turn an error into an HTTP status."""
+    unenforced: Sequence[str] = ()
+    """What the client asked for and no grammar ensures. The response headers list it."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     ignored_fields: list[str] = field(default_factory=list[str])
@@ -121,7 +127,9 @@ async def send_headers(
     rpc = current_rpc()
     ignored = ignored_fields_header(rpc.ignored_fields if ignored_fields is None else ignored_fields)
     rpc.headers_sent = True
-    await rpc.stop.send(context.send_initial_metadata, ((REQUEST_ID_HEADER, rpc.request_id), *ignored))
+    paths = [quote(path, safe="#/[]~:@!$&'()*+;=?") for path in rpc.unenforced[:MAX_HEADER_CHARACTERS]]
+    headers = ((REQUEST_ID_HEADER, rpc.request_id), *list_header(UNENFORCED_HEADER, paths), *ignored)
+    await rpc.stop.send(context.send_initial_metadata, headers)
 
 
 def _request_id(context: grpc.aio.ServicerContext[object, object]) -> str:

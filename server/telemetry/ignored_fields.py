@@ -9,7 +9,7 @@ import structlog
 IGNORED_FIELDS_HEADER = "x-glimpse-ignored-fields"
 """The response header that lists the paths of a request's fields that have no effect, unknown ones among them."""
 MAX_HEADER_CHARACTERS = 1024
-"""Limits the header, because clients may send any number of unknown members."""
+"""Limits headers that list parts of a request, because clients may send any number of them."""
 MAX_LOGGED_NAMES = 256
 """Limits the lines of the log: clients choose the names."""
 
@@ -23,10 +23,17 @@ def ignored_fields_header(paths: Sequence[str]) -> tuple[tuple[str, str], ...]:
     if not paths:
         return ()
     _log_new(paths)
+    return list_header(IGNORED_FIELDS_HEADER, paths)
+
+
+def list_header(name: str, paths: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Returns a header that lists the paths, as many as fit; nothing if there are none."""
+    if not paths:
+        return ()
     text = ",".join(islice(paths, MAX_HEADER_CHARACTERS))
     if len(text) > MAX_HEADER_CHARACTERS:
         text = text[:MAX_HEADER_CHARACTERS].rpartition(",")[0] + ",..."
-    return ((IGNORED_FIELDS_HEADER, text),)
+    return ((name, text),)
 
 
 def _log_new(paths: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from glimpse.engine.text.tools.formats import FORMATS, ToolFormat, find_format, 
 from glimpse.engine.text.tools.parser import TextEvent, ToolCallArguments, ToolCallStarted, ToolEvent, ToolParser
 from glimpse.engine.text.tools.tagged_parser import TaggedToolParser
 from glimpse.engine.text.tools.tool_call_grammar import tool_grammar
-from glimpse.engine.text.tools.xml_parameters import unenforceable
+from glimpse.engine.text.tools.xml_parameters import unenforced_in_xml
 from glimpse.engine.text.tools.xml_parser import XmlToolParser
 
 __all__ = [
@@ -24,7 +24,7 @@ __all__ = [
     "new_tool_parser",
     "tag_ids",
     "tool_grammar",
-    "unenforceable",
+    "unenforced_in_xml",
 ]
 
 

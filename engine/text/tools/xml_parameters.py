@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from glimpse.engine.grammar.json_schema import CONSTRAINING
+from glimpse.engine.grammar.references import escape
 from glimpse.engine.text.conversation import ToolDefinition
 
 _KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}
@@ -15,9 +17,8 @@ _UNWRITABLE = re.compile(r"[<>\n]")
 """What the name of a parameter cannot contain in this format."""
 _MAX_DEPTH = 8
 """References and alternatives that are followed to find the types of a value."""
-_CONSTRAINING = frozenset(("enum", "const", "minLength", "maxLength"))
-_ENFORCED = _CONSTRAINING | {"type", "title", "description", "default", "examples"}
-"""Keywords of a string's schema that a grammar of its text enforces, or that constrain nothing."""
+_OF_TEXTS = frozenset(("enum", "const", "minLength", "maxLength"))
+"""Keywords of a string's schema that a grammar of its text enforces."""
 _NOT_LISTED = frozenset(
     ("$ref", "anyOf", "oneOf", "allOf", "patternProperties", "minProperties", "maxProperties", "dependentRequired")
 )
@@ -79,26 +80,31 @@ def xml_parameters(tool: ToolDefinition) -> list[XmlParameter] | None:
     ]
 
 
-def unenforceable(tool: ToolDefinition) -> str | None:
-    """Returns why no grammar of the format makes a call match the tool's schema in full; None if one does."""
-    parameters = xml_parameters(tool)
+def unenforced_in_xml(tool: ToolDefinition) -> tuple[str, ...]:
+    """Returns the keywords of a tool's schema that no grammar of the format enforces, as JSON pointers."""
+    schema, parameters = json.loads(tool.parameters), xml_parameters(tool)
     if parameters is None:
-        return "#: expected 'properties', with names without <, > and line breaks"
-    schema = json.loads(tool.parameters)
-    if others := sorted(set(schema) & _NOT_LISTED):
-        return f"#: {others[0]!r} cannot be enforced"
-    reasons = (_unenforceable_text(each, schema) for each in parameters if each.may_be_text)
-    return next((reason for reason in reasons if reason is not None), None)
+        return tuple(f"#/{escape(keyword)}" for keyword in schema if keyword in CONSTRAINING - {"type"})
+    whole = (f"#/{keyword}" for keyword in schema if keyword in _NOT_LISTED)
+    texts = (
+        f"#/properties/{escape(each.name)}/{keyword}"
+        for each in parameters
+        if each.may_be_text
+        for keyword in _unenforced_in_text(each)
+    )
+    return (*whole, *texts)
 
 
-def _unenforceable_text(parameter: XmlParameter, schema: Mapping[str, Any]) -> str | None:
-    own = schema.get("properties", {}).get(parameter.name)
-    keywords = set(own) if isinstance(own, dict) else set[str]()
-    if others := sorted(keywords - _ENFORCED):
-        return f"#/properties/{parameter.name}: {others[0]!r} cannot be enforced where the value may be a string"
-    if not parameter.is_text and (others := sorted(keywords & _CONSTRAINING)):
-        return f"#/properties/{parameter.name}: {others[0]!r} cannot be enforced without the single type 'string'"
-    return None
+def _unenforced_in_text(parameter: XmlParameter) -> list[str]:
+    enforced = _OF_TEXTS | {"type"} if parameter.is_text else {"type"}
+    alternatives = parameter.schema.get("anyOf")
+    if isinstance(alternatives, list) and {"type": "string"} in map(_constraints, alternatives):
+        enforced |= {"anyOf"}  # which any text satisfies
+    return [keyword for keyword in _constraints(parameter.schema) if keyword not in enforced]
+
+
+def _constraints(schema: object) -> dict[str, Any]:
+    return {name: schema[name] for name in schema if name in CONSTRAINING} if isinstance(schema, Mapping) else {}
 
 
 def _with_definitions(schema: Any, definitions: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -394,7 +394,19 @@ class TestCore:
         assert core.scheduler.block_pool.num_used == 0
 
 
-def test_offline_api_refuses_unenforceable_grammars(llm: LLM):
-    schema = Grammar(kind=GrammarKind.JSON_SCHEMA, text='{"properties": {"a": {"not": {}}}}')
-    with pytest.raises(InputError, match=r"sampling_params.grammar': #/properties/a: 'not' cannot be enforced"):
+def test_offline_api_enforces_what_it_can_of_a_schema_and_logs_the_rest_once(
+    llm: LLM, caplog: pytest.LogCaptureFixture
+):
+    text = '{"type": "array", "uniqueItems": true, "items": {"const": 7}, "minItems": 2, "maxItems": 2}'
+    sampling = SamplingParams(grammar=Grammar(kind=GrammarKind.JSON_SCHEMA, text=text), max_tokens=20)
+    for _ in range(2):
+        (answer,) = llm.chat([{"role": "user", "content": "the"}], sampling)
+        assert json.loads(answer.outputs[0].text) == [7, 7]
+    (line,) = [line for line in caplog.messages if "uniqueItems" in line]
+    assert line.startswith("sampling_params.grammar: the keyword 'uniqueItems' is not enforced")
+
+
+def test_offline_api_refuses_invalid_grammars(llm: LLM):
+    schema = Grammar(kind=GrammarKind.JSON_SCHEMA, text='{"properties": {"a": {"$ref": "#/$defs/b"}}}')
+    with pytest.raises(InputError, match=r"sampling_params.grammar': #/properties/a: '\$ref' to '#/\$defs/b', which"):
         llm.chat([{"role": "user", "content": "the"}], SamplingParams(grammar=schema))

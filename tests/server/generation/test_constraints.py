@@ -19,7 +19,13 @@ from glimpse.server.rpc.errors import InvalidRequest
 TOKENIZER = load_tokenizer(DEFAULT_MODEL)
 CHECKER = GrammarChecker(TOKENIZER)
 ENFORCED = {"properties": {"at": {"type": "integer"}}, "required": ["at"]}
-NOT_ENFORCED = {"properties": {"at": {"type": "string", "format": "no-such-format"}}}
+PARTLY = {
+    "type": "object",
+    "properties": {"t": {"type": "string", "format": "path"}, "n": {"type": "integer"}},
+    "required": ["t", "n"],
+    "additionalProperties": False,
+}
+INVALID = {"properties": {"at": {"$ref": "#/$defs/nothing"}}}
 
 
 def tool(parameters: dict[str, Any], *, strict: bool = False) -> ToolDefinition:
@@ -63,18 +69,59 @@ def test_free_choice_constrains_calls_once_they_are_opened(format_name: str) -> 
     assert '"integer"' in grammar.text
 
 
-def test_free_choice_enforces_what_it_can_and_refuses_nothing() -> None:
-    mixed = builder().build(asked(tool(ENFORCED), replace(tool(NOT_ENFORCED), name="other"))).grammar
-    assert mixed is not None
-    assert '"integer"' in mixed.text
-    assert "no-such-format" not in mixed.text
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("choice", [ToolMode.AUTO, ToolMode.REQUIRED, NamedTool(name="look")])
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_enforces_the_rest_of_a_tool_s_schema_and_tells_the_keyword(
+    format_name: str, choice: ToolChoice, strict: bool
+) -> None:
+    other = replace(tool(ENFORCED), name="other")
+    constraints = builder(format_name).build(asked(other, tool(PARTLY, strict=strict), choice=choice))
+    assert constraints.unenforced == ("tools[1].function.parameters#/properties/t/format",)
+    assert constraints.grammar is not None
+    assert '"integer"' in constraints.grammar.text
+    assert '"path"' not in constraints.grammar.text
+
+
+def test_tells_the_same_of_a_response_format_and_of_structured_outputs() -> None:
+    for field in ("response_format.json_schema.schema", "structured_outputs.json"):
+        schema = Constraint(grammar=Grammar(kind=GrammarKind.JSON_SCHEMA, text=json.dumps(PARTLY)), field=field)
+        constraints = builder().build(asked(constraint=schema))
+        assert constraints.unenforced == (f"{field}#/properties/t/format",)
+        assert constraints.grammar is not None
+        assert "format" not in json.loads(constraints.grammar.text)["properties"]["t"]
+        assert json.loads(constraints.grammar.text)["additionalProperties"] is False
+
+
+def test_logs_each_kind_of_keyword_once(caplog: pytest.LogCaptureFixture) -> None:
+    several = builder()
+    for _ in range(2):
+        several.build(asked(tool(PARTLY), replace(tool(PARTLY), name="other")))
+    assert [line.partition(";")[0] for line in caplog.messages] == [
+        "tools[].function.parameters: the keyword 'format' is not enforced"
+    ]
+
+
+@pytest.mark.parametrize("choice", [ToolMode.AUTO, ToolMode.REQUIRED])
+def test_tools_with_refused_schemas_take_any_object_and_refuse_nothing(choice: ToolChoice) -> None:
+    mixed = builder().build(asked(tool(ENFORCED), replace(tool(INVALID), name="other"), choice=choice))
+    assert mixed.grammar is not None
+    assert '"integer"' in mixed.grammar.text
+    assert "nothing" not in mixed.grammar.text
+    assert mixed.unenforced == ("tools[1].function.parameters#",)
     many = [replace(tool({"description": "x" * 4000} | ENFORCED), name=f"look_{index}") for index in range(40)]
-    large = builder().build(asked(*many)).grammar
-    assert large is not None
-    assert "look_39" in large.text
-    assert '"integer"' not in large.text
+    large = builder().build(asked(*many, choice=choice))
+    assert large.grammar is not None
+    assert "look_39" in large.grammar.text
+    assert '"integer"' not in large.grammar.text
+    assert large.unenforced == tuple(f"tools[{index}].function.parameters#" for index in range(40))
+
+
+def test_too_many_tools_are_not_constrained_or_refused() -> None:
     too_many = [replace(tool(ENFORCED), name=f"look_{index}") for index in range(300)]
-    assert builder().build(asked(*too_many)).grammar is None
+    free = builder().build(asked(*too_many))
+    assert (free.grammar, free.unenforced) == (None, ("tools",))
+    assert refusal(asked(*too_many, choice=ToolMode.REQUIRED)).field == "tools"
 
 
 @pytest.mark.parametrize("choice", [ToolMode.REQUIRED, NamedTool(name="look")])
@@ -85,35 +132,36 @@ def test_required_tools_are_constrained_by_a_grammar(format_name: str, choice: T
     assert '"integer"' in constraints.grammar.text
 
 
-def test_ignores_unenforceable_schemas_of_tools_that_are_not_strict() -> None:
-    constraints = builder().build(asked(tool(NOT_ENFORCED), choice=ToolMode.REQUIRED))
-    assert constraints.grammar is not None
-    assert "no-such-format" not in constraints.grammar.text
-
-
-def test_refuses_unenforceable_constraints_by_field() -> None:
-    strict = refusal(asked(tool(ENFORCED), tool(NOT_ENFORCED, strict=True)))
+def test_refuses_invalid_constraints_by_field() -> None:
+    strict = refusal(asked(tool(ENFORCED), tool(INVALID, strict=True)))
     assert (strict.field, strict.reason) == ("tools[1].function.parameters", "unsupported")
     pattern = Constraint(grammar=Grammar(kind=GrammarKind.REGEX, text="("), field="structured_outputs.regex")
     assert refusal(asked(constraint=pattern)).field == "structured_outputs.regex"
 
 
 @pytest.mark.parametrize(
-    ("properties", "reason"),
+    ("schema", "pointers"),
     [
-        ({"at": {"type": "string", "pattern": "a"}}, "'pattern' cannot be enforced"),
-        ({"at": {"type": ["string", "null"], "enum": ["a", None]}}, "'enum' cannot be enforced"),
-        ({"a\nt": {"type": "integer"}}, "expected 'properties', with names without"),
-        (None, "expected 'properties'"),
+        ({"properties": {"at": {"type": "string", "pattern": "a", "maxLength": 2}}}, ["#/properties/at/pattern"]),
+        ({"properties": {"at": {"type": ["string", "null"], "enum": ["a", None]}}}, ["#/properties/at/enum"]),
+        ({"properties": {"at": {"anyOf": [{"type": "string"}, {"type": "null"}], "title": "At"}}}, []),
+        (
+            {"properties": {"at": {"anyOf": [{"type": "string", "minLength": 1}, {"type": "null"}]}}},
+            ["#/properties/at/anyOf"],
+        ),
+        ({"properties": {"a\nt": {"type": "integer"}}, "required": ["a\nt"]}, ["#/properties", "#/required"]),
+        ({"properties": {"at": {"type": "integer", "minimum": 1}}, "anyOf": [{"required": ["at"]}]}, ["#/anyOf"]),
+        ({}, []),
     ],
 )
-def test_strict_tools_must_be_enforceable_in_the_model_s_format(properties: Any, reason: str) -> None:
-    schema = {"type": "object"} | ({} if properties is None else {"properties": properties})
-    refused = refusal(asked(tool(schema, strict=True)), "qwen3_coder")
-    assert (refused.field, refused.reason) == ("tools[0].function.parameters", "unsupported")
-    assert reason in str(refused)
-    assert builder("qwen3_coder").build(asked(tool(schema), choice=ToolMode.REQUIRED)).grammar is not None
-    assert builder("hermes").build(asked(tool(schema, strict=True))).grammar is not None
+@pytest.mark.parametrize("strict", [False, True])
+def test_tells_what_is_not_enforced_in_the_model_s_format(schema: Any, pointers: list[str], strict: bool) -> None:
+    definition = tool({"type": "object"} | schema, strict=strict)
+    for choice in (ToolMode.AUTO, ToolMode.REQUIRED):
+        constraints = builder("qwen3_coder").build(asked(definition, choice=choice))
+        assert constraints.unenforced == tuple(f"tools[0].function.parameters{pointer}" for pointer in pointers)
+        assert constraints.grammar is not None
+    assert builder("hermes").build(asked(definition)).unenforced == ()
 
 
 @pytest.mark.parametrize("choice", [ToolMode.REQUIRED, ToolMode.AUTO])
@@ -144,7 +192,7 @@ def test_response_format_applies_to_completions_without_tool_calls() -> None:
     called = builder().build(asked(tool(ENFORCED), choice=ToolMode.REQUIRED, constraint=schema))
     assert called.grammar is not None
     assert "the form" not in called.grammar.text
-    hopeless = Constraint(grammar=Grammar(kind=GrammarKind.JSON_SCHEMA, text='{"not": {}}'), field="form")
+    hopeless = Constraint(grammar=Grammar(kind=GrammarKind.JSON_SCHEMA, text='{"$ref": "#"}'), field="form")
     assert refusal(asked(tool(ENFORCED), constraint=hopeless)).field == "form"
     assert refusal(asked(tool(ENFORCED), constraint=schema), "llama").reason == "conflicting_values"
 
