@@ -12,6 +12,7 @@ from typing import assert_never
 
 from glimpse.engine.errors import EngineError
 from glimpse.engine.families.token_layout import TokenLayout
+from glimpse.engine.grammar.unenforced_log import UnenforcedLog
 from glimpse.engine.offline.fields import InputError, known_fields
 from glimpse.engine.offline.media.media_defaults import apply_defaults
 from glimpse.engine.offline.media.media_loading import OfflineMedia
@@ -26,7 +27,6 @@ from glimpse.engine.text.media_inputs import MediaLayouts, media_inputs
 from glimpse.engine.text.prompt import Prompt, PromptBuilder
 from glimpse.engine.text.slots import PlaceholderError
 from glimpse.engine.text.template import TemplateError
-from glimpse.engine.text.unenforced_log import UnenforcedLog
 from glimpse.media.inputs import EmbeddingInput, MediaDefaults
 from glimpse.media.kind import MediaKind
 from glimpse.media.medium import Medium

@@ -6,12 +6,12 @@ Independent of protobuf.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from glimpse.engine.grammar.unenforced_log import UnenforcedLog
 from glimpse.engine.sampling_params import Grammar, GrammarKind
 from glimpse.engine.text.conversation import NamedTool, ToolDefinition, ToolMode
 from glimpse.engine.text.grammar_check import EnforcedGrammar, GrammarChecker, GrammarError, check_text
 from glimpse.engine.text.tokenizer import Tokenizer
 from glimpse.engine.text.tools import ToolFormat, tag_ids, tool_grammar, unenforced_in_xml
-from glimpse.engine.text.unenforced_log import UnenforcedLog
 from glimpse.server.generation.completion_parser import ToolCallReader
 from glimpse.server.request import Constraint, GenerationRequest, Tools
 from glimpse.server.rpc.errors import InvalidRequest

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from glimpse.engine import llm as llm_module
 from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import EngineErrorCode
 from glimpse.engine.execution.sampler import SequenceSampler, sample, sample_with_draft_tokens
@@ -398,7 +399,7 @@ def test_offline_api_enforces_what_it_can_of_a_schema_and_logs_the_rest_once(
     llm: LLM, caplog: pytest.LogCaptureFixture
 ):
     text = '{"type": "array", "uniqueItems": true, "items": {"const": 7}, "minItems": 2, "maxItems": 2}'
-    sampling = SamplingParams(grammar=Grammar(kind=GrammarKind.JSON_SCHEMA, text=text), max_tokens=20)
+    sampling = llm_module.SamplingParams(grammar=Grammar(kind=GrammarKind.JSON_SCHEMA, text=text), max_tokens=20)
     for _ in range(2):
         (answer,) = llm.chat([{"role": "user", "content": "the"}], sampling)
         assert json.loads(answer.outputs[0].text) == [7, 7]
@@ -409,4 +410,4 @@ def test_offline_api_enforces_what_it_can_of_a_schema_and_logs_the_rest_once(
 def test_offline_api_refuses_invalid_grammars(llm: LLM):
     schema = Grammar(kind=GrammarKind.JSON_SCHEMA, text='{"properties": {"a": {"$ref": "#/$defs/b"}}}')
     with pytest.raises(InputError, match=r"sampling_params.grammar': #/properties/a: '\$ref' to '#/\$defs/b', which"):
-        llm.chat([{"role": "user", "content": "the"}], SamplingParams(grammar=schema))
+        llm.chat([{"role": "user", "content": "the"}], llm_module.SamplingParams(grammar=schema))
