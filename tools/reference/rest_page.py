@@ -12,9 +12,8 @@ _OVERVIEW = """\
 # REST API
 
 OpenAI's API, on the gateway's port (8080). A member that is null counts as absent. Members without effect, unknown ones
-among them, are listed in the header `x-glimpse-ignored-fields` of the response, and keywords of JSON Schemas that are not
-enforced in `x-glimpse-unenforced`. [openapi.json](openapi.json) has all of this for programs.
-[Compatibility](../compatibility.md) says which members of OpenAI's and vLLM's are refused.
+among them, are listed in the header `x-glimpse-ignored-fields` of the response, and keywords of JSON Schemas that are
+not enforced in `x-glimpse-unenforced`. [openapi.json](openapi.json) has all of this for programs.
 [Compatibility](../compatibility.md) says which members of OpenAI's and vLLM's are refused.
 
 """
