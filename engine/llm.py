@@ -1,7 +1,7 @@
 """The offline API: `LLM` completes, embeds and scores prompts and conversations with an engine in this process."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, Unpack, get_args
@@ -164,6 +164,7 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         progress: bool = True,
+        use_tqdm: bool | Callable[..., Any] = True,
     ) -> list[RequestOutput]:
         """Completes prompts.
 
@@ -186,6 +187,7 @@ class LLM:
                   `process_vision_info` returns.
             sampling_params: For all prompts, or one for each prompt. Default: `get_default_sampling_params`.
             progress: Show a progress bar on standard error if there are several prompts.
+            use_tqdm: As `progress`, which programs for vLLM write; both must be true. There is one kind of bar.
 
         Returns:
             An output for each prompt, in the same order.
@@ -196,7 +198,7 @@ class LLM:
         """
         several = [prompts] if isinstance(prompts, str | Mapping) else prompts
         requests = [parse_prompt(prompt, f"prompts[{index}]") for index, prompt in enumerate(several)]
-        return self._answer(requests, sampling_params, progress=progress)
+        return self._answer(requests, sampling_params, progress=progress and bool(use_tqdm))
 
     def chat(
         self,
@@ -209,6 +211,7 @@ class LLM:
         chat_template_kwargs: Mapping[str, Any] | None = None,
         mm_processor_kwargs: Mapping[str, Any] | None = None,
         progress: bool = True,
+        use_tqdm: bool | Callable[..., Any] = True,
     ) -> list[RequestOutput]:
         """Completes conversations.
 
@@ -216,8 +219,9 @@ class LLM:
             messages: One or several conversations in OpenAI's format. Content parts are
 
                 - `text`;
-                - `image_url`: an http(s) URL, a data URL or base64, optionally with `min_pixels` and `max_pixels`;
-                - `image_pil`: a PIL image;
+                - `image_url`: an http(s) URL, a data URL or base64, optionally with `min_pixels`, `max_pixels` and
+                  `detail`;
+                - `image_pil`: a PIL image; `image`: as in `generate`, with these options beside it;
                 - `video_url`: a URL of a video file, or a list of URLs of its frames;
                 - `video`: an array, a tensor, a list of images or the bytes of a file. Both may have the options of
                   `glimpse.media.processing.video_options.VideoOptions`;
@@ -236,6 +240,7 @@ class LLM:
             chat_template_kwargs: Further variables of the chat template.
             mm_processor_kwargs: As in `LLM`, for the media of this call.
             progress: Show a progress bar on standard error if there are several conversations.
+            use_tqdm: As `progress`, which programs for vLLM write; both must be true. There is one kind of bar.
 
         Returns:
             An output for each conversation, in the same order.
@@ -252,7 +257,7 @@ class LLM:
         )
         defaults = parse_defaults(mm_processor_kwargs, "mm_processor_kwargs")
         requests = [fill_defaults(request, defaults) for request in parse_conversations(messages, options)]
-        return self._answer(requests, sampling_params, progress=progress)
+        return self._answer(requests, sampling_params, progress=progress and bool(use_tqdm))
 
     def embed(
         self,
@@ -263,6 +268,7 @@ class LLM:
         pooling: Literal["last_token", "mean"] | None = None,
         add_special_tokens: bool = True,
         progress: bool = True,
+        use_tqdm: bool | Callable[..., Any] = True,
     ) -> list[EmbeddingOutput]:
         """Returns the embeddings of prompts: pooled hidden states after the decoder's final norm.
 
@@ -277,6 +283,7 @@ class LLM:
             add_special_tokens: Begin and end prompts that are texts with the tokenizer's tokens for that, such as
                 `<|endoftext|>`.
             progress: Show a progress bar on standard error if there are several prompts.
+            use_tqdm: As `progress`, which programs for vLLM write; both must be true. There is one kind of bar.
 
         Returns:
             An output for each prompt, in the same order.
@@ -291,7 +298,8 @@ class LLM:
         params = parse_pooling(
             self._model.pooling, pooling=pooling, normalize=normalize, dimensions=dimensions, hidden_size=hidden_size
         )
-        return self._embed(requests, params, add_special_tokens=add_special_tokens, progress=progress)
+        shown = progress and bool(use_tqdm)
+        return self._embed(requests, params, add_special_tokens=add_special_tokens, progress=shown)
 
     def score(
         self,
@@ -300,6 +308,7 @@ class LLM:
         *,
         instruction: str | None = None,
         progress: bool = True,
+        use_tqdm: bool | Callable[..., Any] = True,
     ) -> list[ScoreOutput]:
         """Tells how well documents answer queries, with a model that answers yes or no, such as Qwen3-Reranker.
 
@@ -309,6 +318,7 @@ class LLM:
             instruction: What the documents are to be good for. Default: "Given a web search query, retrieve relevant
                 passages that answer the query".
             progress: Show a progress bar on standard error if there are several documents.
+            use_tqdm: As `progress`, which programs for vLLM write; both must be true. There is one kind of bar.
 
         Returns:
             An output for each document, in the same order.
@@ -321,7 +331,8 @@ class LLM:
         if tokens is None:
             raise InputError("queries", NO_ANSWER_TOKENS)
         pairs = parse_pairs(queries, documents, instruction)
-        return score_outputs(self._embed(pairs, tokens.pooling, add_special_tokens=True, progress=progress))
+        shown = progress and bool(use_tqdm)
+        return score_outputs(self._embed(pairs, tokens.pooling, add_special_tokens=True, progress=shown))
 
     def rerank(
         self,
@@ -331,6 +342,7 @@ class LLM:
         top_n: int | None = None,
         instruction: str | None = None,
         progress: bool = True,
+        use_tqdm: bool | Callable[..., Any] = True,
     ) -> list[RerankOutput]:
         """Orders documents by how well they answer a query, best first.
 
@@ -340,6 +352,7 @@ class LLM:
             top_n: The largest number of outputs. Default: all documents.
             instruction: As in `score`.
             progress: As in `score`.
+            use_tqdm: As in `score`.
 
         Raises:
             InputError: as in `score`.
@@ -348,7 +361,7 @@ class LLM:
         if top_n is not None and top_n < 1:
             raise InputError("top_n", f"expected at least 1, got {top_n}")
         several = [documents] if isinstance(documents, str) else documents
-        scores = self.score(parse_query(query), several, instruction=instruction, progress=progress)
+        scores = self.score(parse_query(query), several, instruction=instruction, progress=progress and bool(use_tqdm))
         return best_first(several, scores, top_n)
 
     def _answer(

@@ -13,6 +13,8 @@ from glimpse.engine.offline.tool_inputs import parse_tool_calls
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot, TemplateOptions
 from glimpse.media.inputs import MediumInput
 
+_SPELLINGS = {"assistent": "assistant"}
+"""DashInfer-VLM's name of a role."""
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
@@ -97,8 +99,11 @@ def parse_conversation(messages: object, field: str, options: TemplateOptions) -
 
 
 def _parse_message(message: object, field: str, media: list[MediumInput]) -> ChatMessage:
+    if isinstance(message, Mapping):  # OpenAI's client dumps messages with members of None, as `refusal`
+        message = {name: value for name, value in message.items() if value is not None}
     message_fields = known_fields(message, field, known=("role", "content", "name", "tool_calls", "tool_call_id"))
     role, content = message_fields.get("role"), message_fields.get("content")
+    role = _SPELLINGS.get(role, role) if isinstance(role, str) else role
     if role not in ROLES:
         raise InputError(f"{field}.role", f"expected one of {', '.join(ROLES)}, got {role!r}")
     for name in ("name", "tool_call_id"):

@@ -14,6 +14,7 @@ from glimpse.engine.offline.media.embedding_inputs import (
     parse_embeddings,
 )
 from glimpse.engine.offline.media.visual_inputs import (
+    IMAGE_OPTIONS,
     VIDEO_OPTIONS,
     is_video,
     parse_image,
@@ -113,6 +114,7 @@ def parse_part(part: object, field: str) -> str | MediumInput:
     if not isinstance(part, Mapping) or "type" not in part:
         raise InputError(field, "expected a content part: a dict with a type")
     name: object = part["type"]
+    part = {key: value for key, value in part.items() if value is not None or key == name}
     if name == "text":
         text = known_fields(part, field, known=("type", "text")).get("text")
         if not isinstance(text, str):
@@ -120,7 +122,7 @@ def parse_part(part: object, field: str) -> str | MediumInput:
         return text
     if not isinstance(name, str) or name not in _PART_PARSERS:
         raise InputError(field, f"expected a type of text, {', '.join(_PART_PARSERS)}, got {name!r}")
-    option_names = VIDEO_OPTIONS if name == "video" else ()
+    option_names = _PART_OPTIONS.get(name, ())
     part_fields = known_fields(part, field, known=("type", name, "uuid", *option_names))
     uuid = parse_uuid(part_fields.get("uuid"), f"{field}.uuid")
     options = {option: part_fields[option] for option in option_names if option in part_fields}
@@ -129,6 +131,7 @@ def parse_part(part: object, field: str) -> str | MediumInput:
 
 _PART_PARSERS: Mapping[str, _Parser] = {
     "image_url": parse_image_url,
+    "image": parse_image,
     "image_pil": parse_image_pil,
     "image_embeds": partial(parse_embedding, MediaKind.IMAGE),
     "video_url": parse_video_url,
@@ -140,3 +143,6 @@ _PART_PARSERS: Mapping[str, _Parser] = {
     "audio_embeds": partial(parse_embedding, MediaKind.AUDIO),
 }
 """By the type of the content part."""
+
+_PART_OPTIONS: Mapping[str, Sequence[str]] = {"image": IMAGE_OPTIONS, "video": VIDEO_OPTIONS}
+"""Those that stand beside the medium."""

@@ -28,21 +28,26 @@ from glimpse.engine.offline.fields import (
 from glimpse.media.containers.animation import is_animated
 from glimpse.media.containers.sniff import ImageFormat
 from glimpse.media.inputs import ImageInput, VideoInput, is_made_of_frames
+from glimpse.media.processing.sizing.recipe import check_image_bounds
 from glimpse.media.processing.video_options import VideoOptions, check_options
 from glimpse.media.sources.decoded import DecodedFrames
 from glimpse.media.sources.source import DataSource, FrameSources, VideoSource, parse_video_text
 
-VIDEO_OPTIONS = tuple(field.name for field in fields(VideoOptions))
+_SPELLINGS = {"min_pixel": "min_pixels", "max_pixel": "max_pixels"}
+"""DashInfer-VLM's names of options."""
+IMAGE_OPTIONS = ("min_pixels", "max_pixels", *_SPELLINGS, "detail")
+_VIDEO_OPTIONS = tuple(field.name for field in fields(VideoOptions))
+VIDEO_OPTIONS = (*_VIDEO_OPTIONS, *_SPELLINGS)
 METADATA = ("fps", "frames_indices", "total_num_frames", "duration", "width", "height", "video_backend")
 """Metadata of frames, named as in qwen-vl-utils and transformers. `fps` and `frames_indices` say when each frame is;
 the others describe the file."""
 INTEGER_OPTIONS = ("num_frames", "max_frames", "min_pixels", "max_pixels", "total_pixels")
 
 
-def parse_image(image: object, field: str, uuid: str | None = None) -> ImageInput:
-    """Parses a PIL image, an array, or what `parse_source` does. Raises InputError."""
+def parse_image(image: object, field: str, uuid: str | None = None, **options: object) -> ImageInput:
+    """Parses a PIL image, an array, or what `parse_source` does, with some of `IMAGE_OPTIONS`. Raises InputError."""
     source = parse_source(image, field, uuid) or _decoded_image(image, field)
-    return ImageInput(source=source, field=field, uuid=uuid)
+    return ImageInput(source=source, field=field, uuid=uuid, **_image_options(options, field))
 
 
 def parse_image_pil(image: object, field: str, uuid: str | None) -> ImageInput:
@@ -56,14 +61,25 @@ def parse_image_url(image_url: object, field: str, uuid: str | None) -> ImageInp
     """Parses an `image_url` content part. Raises InputError."""
     if isinstance(image_url, str | None):
         return parse_image(image_url, field, uuid)
-    url_fields = known_fields(image_url, field, known=("url", "min_pixels", "max_pixels"))
-    url, url_field = url_fields.get("url"), f"{field}.url"
-    bounds = {
-        name: parse_number(url_fields.get(name), f"{field}.{name}", integer=True)
-        for name in ("min_pixels", "max_pixels")
-    }
+    url_fields = dict(known_fields(image_url, field, known=("url", *IMAGE_OPTIONS)))
+    url, url_field = url_fields.pop("url", None), f"{field}.url"
     source = by_reference(uuid, url_field) if url is None else parse_url(url, url_field)
-    return ImageInput(source=source, field=field, uuid=uuid, **bounds)
+    return ImageInput(source=source, field=field, uuid=uuid, **_image_options(url_fields, field))
+
+
+def _image_options(options: Mapping[str, object], field: str) -> dict[str, Any]:
+    """Parses some of `IMAGE_OPTIONS`. Raises InputError."""
+    detail = options.get("detail")
+    if detail not in (None, "auto", "low", "high"):
+        raise InputError(f"{field}.detail", f"expected 'auto', 'low' or 'high', got {detail!r}")
+    bounds = {
+        _SPELLINGS.get(name, name): parse_number(value, f"{field}.{name}", integer=True)
+        for name, value in options.items()
+        if name != "detail"
+    }
+    with blaming(field):
+        check_image_bounds(bounds.get("min_pixels"), bounds.get("max_pixels"), low_detail=detail == "low")
+    return {**bounds, "low_detail": detail == "low"}
 
 
 def parse_video(video: object, field: str, uuid: str | None = None, **options: object) -> VideoInput:
@@ -80,10 +96,11 @@ def parse_video(video: object, field: str, uuid: str | None = None, **options: o
     Raises:
         InputError: it is something else, or an option is wrong.
     """
+    options = {_SPELLINGS.get(name, name): value for name, value in options.items()}
     parsed = VideoOptions(
         **{
             name: parse_number(options[name], f"{field}.{name}", integer=name in INTEGER_OPTIONS)
-            for name in VIDEO_OPTIONS
+            for name in _VIDEO_OPTIONS
             if name in options
         }
     )

@@ -26,6 +26,7 @@ from tests.engine.offline.llm_inputs import (
     text,
     user,
 )
+from tests.media.videos import greys
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
 START, END = (len(PLAIN_TOKENS) + SPECIAL_TOKENS.index(tag) for tag in ("<|im_start|>", "<|im_end|>"))
@@ -226,6 +227,32 @@ def test_returns_log_probabilities(llm: LLM) -> None:
     assert b"".join(token.bytes for token in answer.logprobs).decode() == answer.text
 
 
+def test_a_conversation_in_the_words_of_other_documents(llm: LLM, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"data:image/png;base64,{base64_png(IMAGE)}"
+    bounds, other_bounds = {"min_pixels": 3136, "max_pixels": 16 * 784}, {"min_pixel": 3136, "max_pixel": 16 * 784}
+
+    def asked(part: dict[str, Any], role: str = "assistant", **members: Any) -> list[dict[str, Any]]:
+        first = {"role": role, "content": "the", **members}
+        return [*user(text("the")), first, *user(part, text("the"))]
+
+    plain = asked({"type": "image_url", "image_url": {"url": url, **bounds}})
+    others = [
+        asked({"type": "image_url", "image_url": {"url": url, **other_bounds, "detail": "auto"}}, "assistent"),
+        asked({"type": "image", "image": IMAGE, **other_bounds}, refusal=None, annotations=None, tool_calls=None),
+        asked({"type": "image", "image": url, "uuid": None, **bounds}, audio=None, function_call=None),
+    ]
+    expected, *outputs = llm.chat([plain, *others], GREEDY, use_tqdm=False)
+    assert [output.prompt_token_ids for output in outputs] == [expected.prompt_token_ids] * 3
+    assert [output.outputs for output in outputs] == [expected.outputs] * 3
+    assert "completions" not in capsys.readouterr().err
+    low = user({"type": "image_url", "image_url": {"url": url, "max_pixels": 900_000, "detail": "low"}})
+    assert llm.chat(low, GREEDY, use_tqdm=lambda *_: None)
+    video = greys(4, width=56, height=56)
+    small, smaller = (user({"type": "video", "video": video, name: 784}) for name in ("max_pixels", "max_pixel"))
+    first, second = llm.chat([small, smaller], GREEDY)
+    assert first.prompt_token_ids == second.prompt_token_ids
+
+
 URL_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 
 
@@ -240,6 +267,11 @@ URL_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAA
         (user(text("x"), {"type": "smell"}), r"messages\[0\]\.content\[1\]': .*'smell'"),
         (user({"type": "text"}), r"messages\[0\]\.content\[0\]\.text"),
         (user({"type": "image_pil", "image_pil": "x"}), r"content\[0\]\.image_pil': expected a PIL image, got str"),
+        (
+            user({"type": "image", "image": IMAGE, "detail": "fine"}),
+            r"image\.detail': expected 'auto', 'low' or 'high'",
+        ),
+        (user({"type": "image", "image": IMAGE, "fps": 2}), r"content\[0\]\.fps': unknown field"),
         (user(URL_PART | {"uuid": 5}), r"content\[0\]\.uuid': expected a string"),
         (user(image_pil(IMAGE) | {"uuid": "x" * 1025}), r"content\[0\]\.uuid': expected a string of 1 to 1024"),
         (user(text("x") | {"uuid": "x"}), r"content\[0\]\.uuid': unknown field"),
