@@ -1,12 +1,16 @@
 """What the documents that started the project do online, with media of this machine: each way works as written."""
 
 import base64
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from openai import OpenAI
 
+from glimpse.media.kind import MediaKind
+from glimpse.server.cli import app, serve
+from glimpse.server.settings import Settings
 from tests.e2e.images import encoded, tiles
 from tests.e2e.media_host import MediaHost
 from tests.media.videos import greys, video
@@ -88,3 +92,32 @@ def test_a_cached_image_by_its_uuid(client: OpenAI) -> None:
 def test_sampling_parameters_of_vllm(client: OpenAI) -> None:
     body = {"top_k": 20, "repetition_penalty": 1.05, "min_p": 0.0, "seed": 1, "skip_special_tokens": True}
     assert ask(client, user(image(data_url("image/png", IMAGE), detail="low")), extra_body=body)
+
+
+LINES = {
+    "microsoft/Phi-3.5-vision-instruct": """--runner generate
+        --trust-remote-code --max-model-len 4096 --limit-mm-per-prompt '{"image":2}'""",
+    "llava-hf/llava-onevision-qwen2-0.5b-ov-hf": "--runner generate --max-model-len 8192",
+    "llava-hf/llava-1.5-7b-hf": """--media-io-kwargs '{"image": {"rgba_background_color": [128, 128, 128]}}'""",
+    "fixie-ai/ultravox-v0_5-llama-3_2-1b": "",
+}
+FIRST_PAGE = """--model llava-hf/llava-1.5-7b-hf --image-input-type pixel_values --image-token-id 32000
+    --image-input-shape 1,3,336,336 --image-feature-size 576 --chat-template template_llava.jinja"""
+
+
+@pytest.mark.parametrize("command", ["serve", "up"])
+def test_command_lines_of_vllm_s_pages(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Settings] = []
+    monkeypatch.setattr(serve, "_run", lambda settings, *_: found.append(settings))
+    for line in (*(f"{model} {flags}" for model, flags in LINES.items()), FIRST_PAGE):
+        arguments = app.read_arguments([command, *shlex.split(line)])
+        app.app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+    *pages, first = found
+    assert [settings.engine.model for settings in pages] == [*LINES]
+    assert (pages[0].engine.options.max_model_len, pages[0].media.max_media[MediaKind.IMAGE]) == (4096, 2)
+    assert pages[1].engine.options.max_model_len == 8192
+    assert pages[2].media.media_io_kwargs.image.rgba_background_color == (128, 128, 128)
+    assert (first.engine.model, str(first.engine.chat_template)) == (
+        "llava-hf/llava-1.5-7b-hf",
+        "template_llava.jinja",
+    )
