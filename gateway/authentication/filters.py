@@ -7,9 +7,6 @@ from typing import Any
 
 from glimpse.gateway.authentication.tokens import Tokens, key_cluster, token_filter
 from glimpse.gateway.tls import Tls
-from glimpse.server.identity.api_keys import parse_keys
-from glimpse.server.identity.errors import IdentityConfigError
-from glimpse.server.identity.watched_file import WatchedFile
 
 FILTER = "authentication"
 
@@ -19,10 +16,8 @@ _SCRIPT = Path(__file__).with_name("authentication.lua")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authentication:
-    """How the gateway learns who is calling. With none of these, everyone may call."""
+    """How the gateway learns who is calling. With none of these, every request reaches the server, which may check."""
 
-    api_keys: Path | None = None
-    """File of hashed keys, as the server's --api-keys. Envoy must be able to read it."""
     tokens: Tokens | None = None
     """JWTs that are valid."""
     by_certificate: bool = False
@@ -31,36 +26,20 @@ class Authentication:
     @property
     def is_on(self) -> bool:
         """Requests without a credential are refused."""
-        return self.api_keys is not None or self.tokens is not None or self.by_certificate
+        return self.tokens is not None or self.by_certificate
 
 
 EVERYONE = Authentication()
 """No credential is needed."""
 
 
-def parse_authentication(
-    api_keys: Path | None, *, tokens: Tokens | None = None, by_certificate: bool, tls: Tls | None
-) -> Authentication:
-    """Checks the flags together.
-
-    Raises:
-        ValueError: a flag is missing or a file cannot be used; the message is for the user.
-    """
+def parse_authentication(*, tokens: Tokens | None = None, by_certificate: bool, tls: Tls | None) -> Authentication:
+    """Checks the flags together. Raises ValueError if one is missing; the message is for the user."""
     if by_certificate and (tls is None or tls.client_ca is None):
         raise ValueError(
             "'--tenant-from-certificate': expected together with --tls-client-ca, which says which are valid"
         )
-    authentication = Authentication(api_keys=api_keys, tokens=tokens, by_certificate=by_certificate)
-    _check(authentication)
-    return authentication
-
-
-def _check(authentication: Authentication) -> None:
-    if authentication.api_keys is not None:
-        try:
-            WatchedFile(authentication.api_keys, parse_keys)
-        except IdentityConfigError as error:
-            raise ValueError(f"'--api-keys': {error}") from error
+    return Authentication(tokens=tokens, by_certificate=by_certificate)
 
 
 def http_filters(authentication: Authentication) -> list[dict[str, Any]]:
@@ -82,9 +61,7 @@ def route_options(authentication: Authentication) -> dict[str, Any]:
     """Returns the script's options, by the name of its filter."""
     if not authentication.is_on:
         return {}
-    options: dict[str, Any] = {"certificates": authentication.by_certificate}
-    if authentication.api_keys is not None:
-        options["keys"] = str(authentication.api_keys.absolute())
+    options = {"certificates": authentication.by_certificate}
     return {FILTER: {"@type": f"{_LUA}LuaPerRoute", "filter_context": options}}
 
 

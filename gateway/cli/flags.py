@@ -59,6 +59,12 @@ LISTEN = Address(host="127.0.0.1", port=8080)
 UPSTREAM = Address(host="127.0.0.1", port=50051)
 
 
+_NO_KEYS = (
+    "'--api-keys': expected with `glimpse serve` or `glimpse up`, got it with `glimpse gateway`, which passes keys on "
+    "to the server that judges them; /metrics, with --metrics-upstream, is then open to all who reach the gateway"
+)
+
+
 class FlagError(Exception):
     """Flags contradict each other, or name a file that cannot be used. The message is for the user."""
 
@@ -94,11 +100,10 @@ class GatewayFlags:
     tls_client_ca: Path | None = None
     """PEM file of the CA that signs client certificates, which are then required (mutual TLS)."""
     api_keys: Path | None = None
-    """File with the hashes of API keys and their tenants, as the server's. It is read again when it changes. Requests
-    then need a credential, except for health."""
+    """Refused: the server judges API keys, with its own --api-keys."""
     jwt_jwks: str | None = None
-    """File or URL with the public keys (JWKS) of an identity provider, whose JWTs are then credentials too. A URL is
-    fetched again every 5 minutes, a file is read at the start."""
+    """File or URL with the public keys (JWKS) of an identity provider. Requests then need one of its JWTs, except for
+    health. A URL is fetched again every 5 minutes, a file is read at the start."""
     jwt_jwks_ca: Path | None = None
     """File with the authorities that may sign the certificate of --jwt-jwks, an https:// URL. Default: the system's."""
     jwt_issuer: str | None = None
@@ -119,14 +124,14 @@ class GatewayFlags:
 
     def options(self, *, listen: Address, max_connections: int) -> GatewayOptions:
         """Checks the flags together. Raises FlagError."""
+        if self.api_keys is not None:
+            raise FlagError(_NO_KEYS)
         try:
             tls = parse_tls(self.tls_certificate, self.tls_key, self.tls_client_ca)
             tokens = parse_tokens(
                 self.jwt_jwks, self.jwt_issuer, self.jwt_audience, self.jwt_tenant_claim, ca=self.jwt_jwks_ca
             )
-            authentication = parse_authentication(
-                self.api_keys, tokens=tokens, by_certificate=self.tenant_from_certificate, tls=tls
-            )
+            authentication = parse_authentication(tokens=tokens, by_certificate=self.tenant_from_certificate, tls=tls)
         except ValueError as error:
             raise FlagError(str(error)) from error
         return GatewayOptions(

@@ -94,8 +94,10 @@ def serve(model: str | None = None, /, *, settings: _Flags = _DEFAULTS) -> None:
 
 
 def _authentication_flags(access: AccessSettings) -> Iterator[str]:
-    """Yields the flags with which the gateway checks what the server checks."""
-    for name in ("api_keys", "jwt_jwks", "jwt_jwks_ca", "jwt_issuer", "jwt_audience", "jwt_tenant_claim"):
+    """Yields the flags with which the gateway checks JWTs too, where nothing else is a credential."""
+    if access.api_keys is not None:
+        return
+    for name in ("jwt_jwks", "jwt_jwks_ca", "jwt_issuer", "jwt_audience", "jwt_tenant_claim"):
         if (value := getattr(access, name)) is not None:
             yield f"--{name.replace('_', '-')}={value}"
 

@@ -18,13 +18,14 @@ import pytest_asyncio
 from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.gateway.authentication.filters import Authentication
+from glimpse.gateway.authentication.tokens import Tokens
 from glimpse.gateway.config import GatewayOptions, Limits
 from glimpse.gateway.replicas.affinity import BODY_BYTES, KEY_HEADER, NO_KEY, grpc_paths, rest_templates
 from glimpse.gateway.run import Envoy
-from glimpse.server.identity.api_keys import Caller, key_line
 from glimpse.v1 import chat_pb2, chat_pb2_grpc
 from tests.gateway.backend import Backend, Context, Requests, event, read, start_backend
 from tests.gateway.conftest import ANY_PORT
+from tests.server.identity.tokens import AUDIENCE, ISSUER, Provider
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -366,10 +367,11 @@ async def homes(replicas: Replicas) -> dict[str, int]:
 
 
 async def test_the_same_key_of_another_tenant_is_another_key(tmp_path: Path, replicas: Replicas) -> None:
-    tenants = ["acme", "initech"]
-    (tmp_path / "keys").write_text("\n".join(key_line(f"{name}-key", Caller(tenant=name)) for name in tenants))
+    tenants, provider = ["acme", "initech"], Provider()
+    (tmp_path / "jwks").write_text(provider.jwks)
+    credentials = {name: f"Bearer {provider.token(sub=name)}" for name in tenants}
     upstream = [backend.address for backend in replicas.backends]
-    authentication = Authentication(api_keys=tmp_path / "keys")
+    authentication = Authentication(tokens=Tokens(jwks=str(tmp_path / "jwks"), issuer=ISSUER, audience=AUDIENCE))
     async with (
         Envoy(
             GatewayOptions(listen=ANY_PORT, upstream=upstream, authentication=authentication), run_dir=tmp_path
@@ -378,12 +380,10 @@ async def test_the_same_key_of_another_tenant_is_another_key(tmp_path: Path, rep
     ):
         mesh = Replicas(backends=replicas.backends, http=http, channel=replicas.channel)
         homes = {
-            name: [(await mesh.rest({"prompt_cache_key": key}, authorization=f"Bearer {name}-key"))[0] for key in KEYS]
+            name: [(await mesh.rest({"prompt_cache_key": key}, authorization=credentials[name]))[0] for key in KEYS]
             for name in tenants
         }
-        again = [
-            (await mesh.rest({"prompt_cache_key": key}, authorization=f"Bearer {tenants[0]}-key"))[0] for key in KEYS
-        ]
+        again = [(await mesh.rest({"prompt_cache_key": key}, authorization=credentials[tenants[0]]))[0] for key in KEYS]
     assert homes[tenants[0]] == again
     num_together = sum(one == other for one, other in zip(*homes.values(), strict=True))
     assert num_together < len(KEYS) * 2 / 3

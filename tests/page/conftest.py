@@ -13,9 +13,9 @@ pytest.importorskip("playwright.sync_api", reason="playwright is not installed; 
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
-from glimpse.server.identity.api_keys import Caller, key_line
 from tests.audio_checkpoints import make_audio_checkpoint
 from tests.e2e.stack import Stack, eventually, start_stack
+from tests.server.identity.tokens import AUDIENCE, ISSUER, Provider
 
 _CHROMIUM = shutil.which("chromium")
 _FAKE_MICROPHONE = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
@@ -91,17 +91,18 @@ def _is_healthy(url: str) -> bool:
 
 
 @pytest.fixture
-def url_with_keys(stack: Stack, tmp_path: Path) -> Iterator[str]:
-    """The URL of a second gateway of the same server, with keys."""
-    keys = tmp_path / "keys"
-    keys.write_text(key_line("acme-key", Caller(tenant="acme")))
+def url_with_keys(stack: Stack, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """The URL of a second gateway of the same server, which takes tokens alone, and a token."""
+    provider = Provider()
+    (tmp_path / "jwks").write_text(provider.jwks)
+    tokens = (f"--jwt-jwks={tmp_path / 'jwks'}", f"--jwt-issuer={ISSUER}", f"--jwt-audience={AUDIENCE}")
     command = [sys.executable, "-m", "glimpse.gateway", "run", "--listen=127.0.0.1:0", f"--upstream={stack.target}"]
-    with subprocess.Popen([*command, f"--api-keys={keys}"], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([*command, *tokens], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
             url = line.removeprefix("Gateway on ").strip()
             assert eventually(lambda: _is_healthy(url), timeout_seconds=60)
-            yield url
+            yield url, provider.token()
         finally:
             process.terminate()

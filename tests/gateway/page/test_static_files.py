@@ -12,17 +12,19 @@ import pytest_asyncio
 
 import glimpse
 from glimpse.gateway.authentication.filters import Authentication
+from glimpse.gateway.authentication.tokens import Tokens
 from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.run import Envoy
-from glimpse.server.identity.api_keys import Caller, key_line
 from tests.gateway.backend import Backend
 from tests.gateway.conftest import ANY_PORT
 from tests.paths import ROOT
+from tests.server.identity.tokens import AUDIENCE, ISSUER, Provider
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 BUILT = ROOT / "gateway" / "page" / "dist"
 MAX_FIRST_PAINT_BYTES = 150_000
+PROVIDER = Provider()
 PLAIN = {"accept-encoding": "identity"}
 
 
@@ -30,15 +32,15 @@ PLAIN = {"accept-encoding": "identity"}
 async def strict(
     shared_backend: Backend, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[aiohttp.ClientSession]:
-    """A gateway with API keys and without the page."""
+    """A gateway that requires tokens, without the page."""
     folder: Path = tmp_path_factory.mktemp("strict")
-    keys = folder / "keys"
-    keys.write_text(key_line("acme-key", Caller(tenant="acme")))
+    (folder / "jwks").write_text(PROVIDER.jwks)
+    tokens = Tokens(jwks=str(folder / "jwks"), issuer=ISSUER, audience=AUDIENCE)
     options = GatewayOptions(
         listen=ANY_PORT,
         # Several servers: what the gateway serves by itself needs none of them.
         upstream=[shared_backend.address, shared_backend.address],
-        authentication=Authentication(api_keys=keys),
+        authentication=Authentication(tokens=tokens),
         page=False,
     )
     async with Envoy(options, run_dir=folder) as envoy, aiohttp.ClientSession(f"http://{envoy.address}") as session:
@@ -107,13 +109,13 @@ async def test_head_is_answered_and_other_verbs_are_not(http: aiohttp.ClientSess
 async def test_public_files_need_no_key(strict: aiohttp.ClientSession) -> None:
     async with strict.get("/version") as version, strict.get("/v1/models") as models:
         assert (version.status, models.status) == (200, 401)
-    async with strict.get("/v1/models", headers={"authorization": "Bearer acme-key"}) as models:
+    async with strict.get("/v1/models", headers={"authorization": f"Bearer {PROVIDER.token()}"}) as models:
         assert models.status == 200
 
 
 @pytest.mark.parametrize("path", ["/", "/docs"])
 async def test_no_page_turns_the_pages_off(strict: aiohttp.ClientSession, path: str) -> None:
-    async with strict.get(path, headers={"authorization": "Bearer acme-key"}) as answer:
+    async with strict.get(path, headers={"authorization": f"Bearer {PROVIDER.token()}"}) as answer:
         assert answer.status == 404
         assert "--no-page" in (await answer.json())["error"]["message"]
 
