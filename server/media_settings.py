@@ -124,7 +124,8 @@ class MediaSettings(BaseModel):
     max_audio_file_bytes: Annotated[Size, Field(ge=1)] = ByteSize(50 << 20)
     """Largest audio file."""
     max_image_pixels: Annotated[int, Field(ge=1, le=256_000_000), Parameter(show_default=True)] = 64_000_000
-    """Most pixels of an image before it is resized. A worker that decodes has 3 GiB of address space."""
+    """Most pixels of an image as decoded, before it is resized; larger JPEGs are decoded at 1/2, 1/4 or 1/8 of their
+    size. A worker that decodes has 3 GiB of address space."""
     max_video_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3600.0
     """Longest part of a video file that is read."""
     max_request_media_bytes: Annotated[Size, Field(ge=1)] = ByteSize(1 << 30)

@@ -4,10 +4,10 @@ from typing import Any, cast
 
 import PIL.Image
 
-from glimpse.media.containers.sniff import ImageFormat
+from glimpse.media.containers.sniff import ImageFormat, spelling
 from glimpse.media.errors import MediaError, MediaErrorCode
 
-ANIMATED_FORMATS = frozenset({ImageFormat.GIF, ImageFormat.WEBP, ImageFormat.PNG})
+ANIMATED_FORMATS = frozenset({ImageFormat.GIF, ImageFormat.WEBP, ImageFormat.PNG, ImageFormat.AVIF})
 """Formats whose frames follow each other in time."""
 _SUBFILE_TYPE = 254
 """TIFF's tag whose lowest bit says that a page is a smaller version of another."""
@@ -25,7 +25,7 @@ def check_still(image: PIL.Image.Image) -> None:
         MediaError: UNSUPPORTED_FORMAT, with what to send instead; or any exception if the file is corrupt.
     """
     if is_animated(image):
-        title = ImageFormat(image.format).spelling
+        title = spelling(image.format)
         message = f"expected a still image, got an animated {title}; send it as a video, or one frame as PNG"
         raise MediaError(MediaErrorCode.UNSUPPORTED_FORMAT, message)
     if image.format == ImageFormat.TIFF and _has_pages(image):

@@ -15,11 +15,9 @@ class ImageFormat(StrEnum):
     GIF = "GIF"
     BMP = "BMP"
     TIFF = "TIFF"
-
-    @property
-    def spelling(self) -> str:
-        """The format's own spelling."""
-        return "WebP" if self is ImageFormat.WEBP else self.value
+    HEIC = "HEIF"
+    """HEVC in HEIF, as phones write."""
+    AVIF = "AVIF"
 
 
 class VideoFormat(StrEnum):
@@ -47,6 +45,8 @@ class AudioFormat(StrEnum):
     """Includes WebM, with or without video."""
 
 
+_CODEC_BRANDS = (b"avis", b"avif", b"hevc", b"hevx", b"heic", b"heix")
+"""Brands of sequences come first, since their files have the brand of an image too."""
 FormatT = TypeVar("FormatT", bound=StrEnum)
 
 _Pattern = tuple[tuple[int, bytes | tuple[bytes, ...]], ...]
@@ -65,12 +65,14 @@ _FORMATS: tuple[tuple[_Pattern, str, _Format], ...] = (
     (((0, (b"GIF87a", b"GIF89a")),), "a GIF image", ImageFormat.GIF),
     (((0, b"BM"),), "a BMP image", ImageFormat.BMP),
     (((0, (b"II*\x00", b"MM\x00*")),), "a TIFF image", ImageFormat.TIFF),
+    (((4, (b"ftypheic", b"ftypheix", b"ftypheim", b"ftypheis")),), "a HEIC image", ImageFormat.HEIC),
+    (((4, (b"ftypavif", b"ftypavis")),), "an AVIF image", ImageFormat.AVIF),
     # Formats that clients send although they are not supported.
-    (((4, b"ftypavi"),), "an AVIF image", None),
-    (((4, (b"ftyphei", b"ftyphev", b"ftypmif1")),), "a HEIC image", None),
+    (((4, (b"ftyphevc", b"ftyphevx", b"ftypmsf1")),), "a sequence of HEIC images", None),
+    (((4, b"ftypmif1"),), "a HEIF image of another codec than HEVC and AV1", None),
     (((0, b"\x00\x00\x01\x00"),), "an ICO image", None),
     (((0, (b"\xff\x0a", b"\x00\x00\x00\x0cJXL ")),), "a JPEG XL image", None),
-    (((0, b"\x00\x00\x00\x0cjP  "),), "a JPEG 2000 image", None),
+    (((0, (b"\x00\x00\x00\x0cjP  ", b"\xff\x4f\xff\x51")),), "a JPEG 2000 image", None),
     (((0, b"%PDF-"),), "a PDF document", None),
     (((0, (b"#EXTM3U", b"ffconcat")),), "a playlist", None),
     (((4, b"ftypM4A"),), "an MP4 audio file", AudioFormat.MP4),
@@ -87,11 +89,27 @@ _FORMATS: tuple[tuple[_Pattern, str, _Format], ...] = (
     (((0, b"\x00\x00\x01\xba"),), "an MPEG video", None),
     (((0, b"FLV\x01"),), "a Flash video", None),
 )
+_ADVICE = {
+    "a PDF document": "send its pages as images",
+    "an SVG drawing": "render it to PNG",
+    "an ICO image": "convert it to PNG",
+    "a JPEG XL image": "convert it to JPEG or PNG",
+    "a JPEG 2000 image": "convert it to JPEG or PNG",
+    "a HEIF image of another codec than HEVC and AV1": "convert it to JPEG or PNG",
+    "a sequence of HEIC images": "send one as an image, or all as an MP4 video",
+    "an HTML page": "send the file that the page shows",
+}
+"""What to send instead, by the name of an unsupported format."""
 _MARKUP: tuple[tuple[bytes | tuple[bytes, ...], str], ...] = (
     ((b"<!doctype html", b"<html"), "an HTML page"),
     (b"<svg", "an SVG drawing"),
     (b"<?xml", "an XML document"),
 )
+
+
+def spelling(pillow_format: str | None) -> str:
+    """Returns the name that people know for one of Pillow's formats."""
+    return {"WEBP": "WebP", "HEIF": "HEIC", "MPO": "JPEG", None: "image"}.get(pillow_format) or str(pillow_format)
 
 
 def find_format(data: bytes) -> ImageFormat | VideoFormat | AudioFormat | None:
@@ -105,7 +123,7 @@ def sniff_image(data: bytes) -> ImageFormat:
     Raises:
         MediaError: INVALID_MEDIA if there are no bytes; UNSUPPORTED_FORMAT, naming the format if it is known.
     """
-    return _sniff(data, "an image (JPEG, PNG, WebP, GIF, BMP or TIFF)", ImageFormat)
+    return _sniff(data, "an image (JPEG, PNG, WebP, HEIC, AVIF, GIF, BMP or TIFF)", ImageFormat)
 
 
 def sniff_video(data: bytes) -> VideoFormat:
@@ -133,13 +151,27 @@ def _sniff(data: bytes, expected: str, *accepted: type[FormatT]) -> FormatT:
     name, found = _lookup(data)
     if isinstance(found, accepted):
         return found
-    raise MediaError(MediaErrorCode.UNSUPPORTED_FORMAT, f"expected {expected}, got {name}")
+    advice = f"; {_ADVICE[name]}" if name in _ADVICE else ""
+    raise MediaError(MediaErrorCode.UNSUPPORTED_FORMAT, f"expected {expected}, got {name}{advice}")
 
 
 def _lookup(data: bytes) -> tuple[str, _Format]:
     """Returns the name and the format of a file."""
+    data = _with_own_brand(data)
     for pattern, name, found in _FORMATS:
         if all(data.startswith(prefixes, offset) for offset, prefixes in pattern):
             return name, found
-    start = data[:256].lstrip().lower()
+    start = data[:1024].lstrip().lower()
+    if start.startswith(b"<?xml") and b"<svg" in start:
+        return "an SVG drawing", None
     return next((name for tag, name in _MARKUP if start.startswith(tag)), "an unknown format"), None
+
+
+def _with_own_brand(data: bytes) -> bytes:
+    """Returns the start of a file. A HEIF file with a general brand gets that of its codec, which follows there."""
+    head = data[:1024]
+    if not head.startswith((b"ftypmif1", b"ftypmsf1"), 4):
+        return head
+    brands = head[16 : int.from_bytes(head[:4], "big")]
+    own = next((brand for brand in _CODEC_BRANDS if brand in brands), head[8:12])
+    return head[:8] + own + head[12:]

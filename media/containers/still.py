@@ -1,13 +1,18 @@
 """Decoding of image files with Pillow. The size is checked before pixels are allocated."""
 
 import warnings
+from importlib import import_module
 from io import BytesIO
+from math import ceil
+from typing import Any, cast
 
 import PIL.Image
+from PIL.JpegImagePlugin import JpegImageFile
 
 from glimpse.media.containers.animation import check_still
 from glimpse.media.containers.decode_errors import report_decode_errors
-from glimpse.media.containers.sniff import sniff_image
+from glimpse.media.containers.jpeg import has_one_scan
+from glimpse.media.containers.sniff import ImageFormat, sniff_image, spelling
 from glimpse.media.errors import MediaError, MediaErrorCode
 
 # Both settings are global to the process. Pillow's own limit on dimensions only warns where ours refuses, and its other
@@ -15,15 +20,19 @@ from glimpse.media.errors import MediaError, MediaErrorCode
 PIL.Image.MAX_IMAGE_PIXELS = None
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 
+MAX_JPEG_PIXELS = 300_000_000
+"""Limit on a JPEG that is decoded at a fraction of its size: the largest cameras of phones have 200 million pixels."""
+
 
 def open_image(data: bytes, *, max_pixels: int) -> PIL.Image.Image:
     """Reads the header of an image file of one frame; `load_pixels` decodes the rest.
 
     Raises:
-        MediaError: UNSUPPORTED_FORMAT, INVALID_MEDIA, or TOO_LARGE for more than `max_pixels`.
+        MediaError: UNSUPPORTED_FORMAT, INVALID_MEDIA, or TOO_LARGE for more than `max_pixels`. Of a JPEG they are the
+            pixels that `load_pixels` decodes.
     """
     image = open_frames(data, max_pixels=max_pixels)
-    with report_decode_errors(image.format or "image"):
+    with report_decode_errors(spelling(image.format)):
         check_still(image)
     return image
 
@@ -31,20 +40,59 @@ def open_image(data: bytes, *, max_pixels: int) -> PIL.Image.Image:
 def open_frames(data: bytes, *, max_pixels: int) -> PIL.Image.Image:
     """As `open_image`, for images of any number of frames."""
     image_format = sniff_image(data)
-    with report_decode_errors(image_format):
+    with report_decode_errors(spelling(image_format)):
+        _load_plugin(image_format)
         # Only the sniffed decoder sees the bytes, so a file cannot select a less tested one.
         image = PIL.Image.open(BytesIO(data), formats=[image_format])
-    if image.width * image.height > max_pixels:
-        message = f"expected an image of at most {max_pixels} pixels, got {image.width}×{image.height}"
-        raise MediaError(MediaErrorCode.TOO_LARGE, message)
+    _check_size(image, data, max_pixels)
     return image
 
 
-def load_pixels(image: PIL.Image.Image) -> None:
-    """Decodes the pixels of an opened image, unless it has them already.
+def _check_size(image: PIL.Image.Image, data: bytes, max_pixels: int) -> None:
+    """Raises MediaError: TOO_LARGE."""
+    if image.width * image.height <= max_pixels:
+        return
+    what = f"an image of at most {max_pixels} pixels"
+    if isinstance(image, JpegImageFile):
+        if has_one_scan(data) and image.width * image.height <= MAX_JPEG_PIXELS and _scale(image, max_pixels):
+            return
+        what = f"a JPEG of at most {max_pixels} pixels, or {MAX_JPEG_PIXELS} if it is not progressive"
+    raise MediaError(MediaErrorCode.TOO_LARGE, f"expected {what}, got {image.width}×{image.height}")
+
+
+def _scale(image: PIL.Image.Image, max_pixels: int) -> int | None:
+    """Returns the least denominator of JPEG's sizes that gives at most so many pixels, if there is one."""
+    sizes = ((scale, ceil(image.width / scale) * ceil(image.height / scale)) for scale in (1, 2, 4, 8))
+    return next((scale for scale, num_pixels in sizes if num_pixels <= max_pixels), None)
+
+
+def _load_plugin(image_format: ImageFormat) -> None:
+    """Imports what Pillow needs for rare formats. It decodes in one thread, as a worker decodes one file at a time."""
+    if image_format is ImageFormat.HEIC:
+        # libheif turns the image as its own properties say, and Pillow does not turn it again.
+        import_module("pi_heif").register_heif_opener(
+            decode_threads=1, thumbnails=False, depth_images=False, aux_images=False
+        )
+    elif image_format is ImageFormat.AVIF:
+        cast(Any, import_module("PIL.AvifImagePlugin")).DEFAULT_MAX_THREADS = 1
+
+
+def load_pixels(
+    image: PIL.Image.Image, *, max_pixels: int | None = None, enough: tuple[int, int] | None = None
+) -> None:
+    """Decodes the pixels of an opened image, unless it has them already. A JPEG may become smaller.
+
+    Args:
+        image: It is changed in place.
+        max_pixels: A JPEG with more is decoded at 1/2, 1/4 or 1/8 of its size.
+        enough: A JPEG is decoded at the least of these sizes that has this width and height.
 
     Raises:
         MediaError: INVALID_MEDIA if the file is corrupt; TOO_LARGE if it needs too much memory.
     """
-    with report_decode_errors(image.format or "image"):
+    with report_decode_errors(spelling(image.format)):
+        if isinstance(image, JpegImageFile):
+            scale = 1 if max_pixels is None else _scale(image, max_pixels) or 1
+            width, height = enough or image.size
+            image.draft(image.mode, (min(width, image.width // scale), min(height, image.height // scale)))
         image.load()

@@ -14,7 +14,7 @@ import PIL.Image
 
 from glimpse.media.containers.animation import ANIMATED_FORMATS, is_animated
 from glimpse.media.containers.decode_errors import cancelled, corrupt, report_decode_errors
-from glimpse.media.containers.sniff import ImageFormat, find_format
+from glimpse.media.containers.sniff import find_format, spelling
 from glimpse.media.containers.still import open_frames
 from glimpse.media.containers.video import FrameTimes
 from glimpse.media.errors import MediaError, MediaErrorCode
@@ -100,7 +100,7 @@ def open_animation(data: bytes, *, max_pixels: int, background: Colour) -> Gener
     image = open_frames(data, max_pixels=max_pixels)
     with report_decode_errors("animation"):
         if not is_animated(image):
-            title = ImageFormat(image.format).spelling
+            title = spelling(image.format)
             message = f"expected a video, got a {title} of one frame; send it as an image"
             raise MediaError(MediaErrorCode.UNSUPPORTED_FORMAT, message)
         animation = AnimationFile(image, background)

@@ -85,7 +85,8 @@ class Decoders:
 def _decode(job: Job, files: Sequence[bytes], max_decoded_pixels: int, stopped: Callable[[], bool]) -> DecodedMedia:
     match job:
         case ImageJob(processing=processing):
-            return prepare_image(open_image(files[0], max_pixels=max_decoded_pixels), processing)
+            image = open_image(files[0], max_pixels=max_decoded_pixels)
+            return prepare_image(image, processing, max_decoded_pixels=max_decoded_pixels)
         case AudioJob(processing=processing):
             return audio_from_file(files[0], processing, stopped=stopped)
         case VideoJob(processing=processing, options=options):

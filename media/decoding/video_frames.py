@@ -99,6 +99,7 @@ def _opened(files: Iterable[bytes], max_decoded_pixels: int, stopped: Callable[[
         if num_pixels > _MAX_LISTED_PIXELS:
             message = f"expected frames of at most {_MAX_LISTED_PIXELS} pixels in total, got more"
             raise MediaError(MediaErrorCode.TOO_LARGE, message)
+        load_pixels(image, max_pixels=max_decoded_pixels)
         yield image
 
 

@@ -60,7 +60,8 @@ def decode(job: Job, files: list[bytes], max_decoded_pixels: int) -> tuple[Decod
     """Decodes a job's files. Raises MediaError."""
     match job:
         case ImageJob():
-            pixels, grid = image_pixels(open_image(files[0], max_pixels=max_decoded_pixels), job.processing)
+            image = open_image(files[0], max_pixels=max_decoded_pixels)
+            pixels, grid = image_pixels(image, job.processing, max_decoded_pixels=max_decoded_pixels)
             return Decoded(shape=pixels.shape, grid=grid), pixels.data.cast("B")
         case VideoJob():
             return _decoded_video(video_from_file(files[0], job.processing, job.options))

@@ -121,27 +121,35 @@ def prepare_image(
     *,
     min_pixels: int | None = None,
     max_pixels: int | None = None,
+    max_decoded_pixels: int | None = None,
 ) -> Image:
-    """Preprocesses an image of any mode, size and EXIF orientation.
+    """Preprocesses an image of any mode, size and EXIF orientation. The arguments are those of `image_pixels`.
 
     Raises:
         MediaError: The image is corrupt, too elongated or of an unsupported mode; or the bounds are invalid.
     """
     bounds = processing.with_options(min_pixels=min_pixels, max_pixels=max_pixels)
-    return image_from_pixels(*image_pixels(image, bounds), bounds)
+    return image_from_pixels(*image_pixels(image, bounds, max_decoded_pixels=max_decoded_pixels), bounds)
 
 
-def image_pixels(image: PIL.Image.Image, processing: ImageProcessing) -> tuple[npt.NDArray[np.uint8], tuple[int, ...]]:
+def image_pixels(
+    image: PIL.Image.Image, processing: ImageProcessing, *, max_decoded_pixels: int | None = None
+) -> tuple[npt.NDArray[np.uint8], tuple[int, ...]]:
     """Returns the pixels of an image, upright and resized, and their grid; both as in `Image`.
+
+    Args:
+        image: Any image.
+        processing: Parameters with the request's bounds.
+        max_decoded_pixels: As in `load_pixels`.
 
     Raises:
         MediaError: Like `prepare_image`.
     """
-    own_size = image.size
-    if processing.fast_jpeg and image.format == "JPEG":
+    own_size, enough = image.size, None
+    if processing.fast_jpeg:
         height, width = _largest(_plan(own_size, is_sideways(image), processing))
-        image.draft("RGB", (height, width) if is_sideways(image) else (width, height))
-    load_pixels(image)
+        enough = (height, width) if is_sideways(image) else (width, height)
+    load_pixels(image, max_pixels=max_decoded_pixels, enough=enough)
     plan = _plan(own_size, is_sideways(image), processing)
     pixels = render(upright_rgb(image, processing.background), plan, processing.resampling)
     pixels.flags.writeable = False

@@ -32,6 +32,7 @@ _NUM_RUNS = {
     "mp4": 50_000,
     "video": 30_000,
     "prepared video": 8_000,
+    "animation": 2_000,
     "audio": 5_000,
     "tensor": 5_000,
     "pickle": 4_000,

@@ -9,7 +9,8 @@ from tests.hostile.images import hostile_images
 from tests.hostile.urls import hostile_urls
 from tests.hostile.videos import hostile_videos
 from tests.media.audio import FILES, audio_file, tone
-from tests.media.images import encode, scene
+from tests.media.heif import coded, grid, heic, mirror, rotation
+from tests.media.images import animation, encode, scene
 from tests.media.videos import CODECS, greys, video
 
 
@@ -32,9 +33,20 @@ def _texts() -> list[bytes]:
 
 def _images() -> list[bytes]:
     small = scene(12, 8)
-    formats = [encode(small, name) for name in ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")]
+    formats = [encode(small, name) for name in ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")]
     modes = [encode(small.convert(mode), "TIFF") for mode in ("1", "L", "LA", "P", "RGBA", "CMYK", "YCbCr")]
-    return [*formats, *modes, *(data for data, _ in hostile_images().values())]
+    return [*formats, *modes, *_heif(), *(data for data, _ in hostile_images().values())]
+
+
+def _heif() -> list[bytes]:
+    small = scene(64, 64)
+    tiles = [coded(small)] * 2
+    turned = heic(small.convert("RGBA"), rotation(1), mirror(0), alpha=True)
+    return [turned, heic(small, bits=10), grid(tiles, rows=1, columns=2, width=100, height=60)]
+
+
+def _animations() -> list[bytes]:
+    return [animation(greys(3, width=16, height=12), name) for name in ("GIF", "PNG", "WEBP", "AVIF")]
 
 
 def _videos() -> list[bytes]:
@@ -64,5 +76,6 @@ _SEEDS: Mapping[str, Callable[[], list[bytes]]] = {
     "mp4": _videos,
     "video": _videos,
     "prepared video": _videos,
+    "animation": _animations,
     "audio": _audio,
 }

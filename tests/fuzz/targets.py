@@ -11,6 +11,7 @@ from glimpse.media.containers.mp4 import checked_mp4
 from glimpse.media.containers.sniff import sniff_audio, sniff_image, sniff_video
 from glimpse.media.containers.still import open_image
 from glimpse.media.containers.video import open_video
+from glimpse.media.decoding.animation_file import is_image_file
 from glimpse.media.decoding.audio_file import samples_from_file
 from glimpse.media.decoding.video_file import video_from_file
 from glimpse.media.errors import MediaError
@@ -92,6 +93,12 @@ def fuzz_prepared_video(data: bytes) -> None:
         video_from_file(data, _VIDEOS, VideoOptions(num_frames=4))
 
 
+def fuzz_animation(data: bytes) -> None:
+    """Decodes four frames of animated images."""
+    if is_image_file(data):
+        fuzz_prepared_video(data)
+
+
 def fuzz_audio(data: bytes) -> None:
     """Decodes the first second of audio files."""
     with suppress(MediaError):
@@ -106,5 +113,6 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "mp4": fuzz_mp4,
     "video": fuzz_video,
     "prepared video": fuzz_prepared_video,
+    "animation": fuzz_animation,
     "audio": fuzz_audio,
 }

@@ -10,7 +10,8 @@ import PIL.Image
 from PIL.PngImagePlugin import PngInfo
 
 from glimpse.media.errors import MediaErrorCode
-from tests.media.images import encode, png_header, scene
+from tests.media.heif import Item, coded, grid, heic, heif, rotation, spatial_extents
+from tests.media.images import encode, png_header, scene, tall_jpeg
 
 DAMAGED = MediaErrorCode.INVALID_MEDIA
 TOO_LARGE = MediaErrorCode.TOO_LARGE
@@ -19,7 +20,8 @@ UNSUPPORTED = MediaErrorCode.UNSUPPORTED_FORMAT
 Make = Callable[[], bytes]
 
 _SCENE = scene(60, 40)
-_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+_TILE = coded(scene(64, 64))
+_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 
 
 def _chunk(kind: bytes, body: bytes) -> bytes:
@@ -62,11 +64,38 @@ def _jpeg_of(width: int, height: int) -> bytes:
     return bytes(data)
 
 
+def _large_jpeg_of_scans() -> bytes:
+    """Returns a JPEG that is not progressive, whose first scan has one component of three."""
+    data = bytearray(_jpeg_of(20_000, 10_000))
+    data[data.index(b"\xff\xda") + 4] = 1
+    return bytes(data)
+
+
+def _progressive_of(width: int, height: int) -> bytes:
+    data = bytearray(encode(_SCENE, "JPEG", progressive=True))
+    place = data.index(b"\xff\xc2") + 5
+    data[place : place + 4] = struct.pack(">HH", height, width)
+    return bytes(data)
+
+
 def _jpeg_of_many_scans() -> bytes:
     """Returns a progressive JPEG that repeats its last scan 1000 times."""
     data = encode(scene(200, 200), "JPEG", progressive=True)
     start = data.rindex(b"\xff\xda")
     return data[:start] + data[start:-2] * 1000 + data[-2:]
+
+
+def _heic_of(width: int, height: int) -> bytes:
+    return heic(_SCENE.resize((96, 64))).replace(spatial_extents(96, 64), spatial_extents(width, height))
+
+
+def _avif_of(width: int, height: int) -> bytes:
+    return encode(_SCENE, "AVIF").replace(spatial_extents(60, 40), spatial_extents(width, height))
+
+
+def _own_tile() -> bytes:
+    item = Item(kind=b"grid", data=bytes(8), properties=[spatial_extents(64, 64)], references=[(b"dimg", [1])])
+    return heif([item])
 
 
 def _gif(width: int, height: int) -> bytes:
@@ -163,6 +192,10 @@ _BOMBS: dict[str, tuple[Make, MediaErrorCode | None]] = {
     ),
     "JPEG of 4 billion pixels": (lambda: _jpeg_of(65_535, 65_535), TOO_LARGE),
     "JPEG that claims more pixels than it has": (lambda: _jpeg_of(1000, 1000), None),
+    "JPEG of 320 million pixels": (lambda: tall_jpeg(scene(125, 1).resize((32_000, 16)), 625), TOO_LARGE),
+    "JPEG of 200 million pixels": (lambda: tall_jpeg(scene(125, 1).resize((20_000, 16)), 625), None),
+    "JPEG of 200 million pixels in three scans": (_large_jpeg_of_scans, TOO_LARGE),
+    "progressive JPEG of 200 million pixels": (lambda: _progressive_of(20_000, 10_000), TOO_LARGE),
     "JPEG with a thousand scans": (_jpeg_of_many_scans, None),
     "GIF of 4 billion pixels": (lambda: _gif(65_535, 65_535), TOO_LARGE),
     "GIF with a thousand frames": (_thousand_frames, UNSUPPORTED),
@@ -175,6 +208,19 @@ _BOMBS: dict[str, tuple[Make, MediaErrorCode | None]] = {
     "TIFF with pixels beyond its end": (lambda: _tiff_of(8, 8, strip_at=2**31), DAMAGED),
     "TIFF with cyclic pages": (lambda: _tiff_of(8, 8, following=8), None),
     "TIFF that claims 4 billion values": (lambda: _tiff((256, 4, 2**32 - 1, 8), (257, 4, 1, 8)), DAMAGED),
+}
+_HEIF: dict[str, tuple[Make, MediaErrorCode | None]] = {
+    "HEIC of 4 billion pixels": (lambda: _heic_of(65_535, 65_535), TOO_LARGE),
+    "HEIC of 200 million pixels": (lambda: _heic_of(20_000, 10_000), TOO_LARGE),
+    "HEIC of 50 million pixels that has 6144": (lambda: _heic_of(8_000, 6_250), DAMAGED),
+    "HEIC of 65025 tiles": (lambda: grid([_TILE] * 1, rows=255, columns=255, width=7000, height=7000), DAMAGED),
+    "HEIC of a thousand items": (lambda: grid([_TILE] * 1000, rows=25, columns=40, width=2560, height=1600), DAMAGED),
+    "HEIC of 900 tiles": (lambda: grid([_TILE] * 900, rows=30, columns=30, width=1920, height=1920), None),
+    "HEIC that is its own tile": (_own_tile, DAMAGED),
+    "HEIC that is turned twenty times": (lambda: heic(_SCENE.resize((96, 64)), *[rotation(1)] * 20), None),
+    "AVIF of 4 billion pixels": (lambda: _avif_of(65_535, 65_535), DAMAGED),
+    "AVIF of 200 million pixels": (lambda: _avif_of(16_000, 12_500), TOO_LARGE),
+    "animated AVIF": (lambda: _animated("AVIF"), UNSUPPORTED),
 }
 _SHAPES: dict[str, tuple[Make, MediaErrorCode | None]] = {
     "1×1": (lambda: encode(scene(1, 1), "PNG"), None),
@@ -233,8 +279,10 @@ _OTHERS: dict[str, tuple[Make, MediaErrorCode | None]] = {
     "ImageMagick script": (lambda: b"push graphic-context\nfill 'url(https://127.0.0.1/\"|ls \")'\n", UNSUPPORTED),
     "icon": (lambda: encode(scene(32, 32), "ICO"), UNSUPPORTED),
     "Photoshop file": (lambda: b"8BPS\0\1" + bytes(100), UNSUPPORTED),
-    "HEIC image": (lambda: b"\0\0\0\x18ftypheic" + bytes(100), UNSUPPORTED),
-    "AVIF image": (lambda: b"\0\0\0\x18ftypavif" + bytes(100), UNSUPPORTED),
+    "beginning of a HEIC image": (lambda: b"\0\0\0\x18ftypheic" + bytes(100), DAMAGED),
+    "beginning of an AVIF image": (lambda: b"\0\0\0\x18ftypavif" + bytes(100), DAMAGED),
+    "HEIC with the bytes of a PNG": (lambda: b"\0\0\0\x18ftypheic" + encode(_SCENE, "PNG"), DAMAGED),
+    "sequence of HEIC images": (lambda: b"\0\0\0\x18ftyphevc" + bytes(100), UNSUPPORTED),
     "JPEG 2000": (lambda: b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(100), UNSUPPORTED),
     "ZIP archive": (lambda: b"PK\x03\x04" + bytes(100), UNSUPPORTED),
     "ELF program": (lambda: b"\x7fELF\x02\x01\x01" + bytes(100), UNSUPPORTED),
@@ -251,7 +299,7 @@ _OTHERS: dict[str, tuple[Make, MediaErrorCode | None]] = {
 @cache
 def hostile_images() -> dict[str, tuple[bytes, MediaErrorCode | None]]:
     """Returns each file and its expected error by name. None means that it loads as an image."""
-    table = _BOMBS | _SHAPES | _COLOURS | _ADDITIONS | _OTHERS
+    table = _BOMBS | _HEIF | _SHAPES | _COLOURS | _ADDITIONS | _OTHERS
     files = {name: (make(), code) for name, (make, code) in table.items()}
     files |= {f"half a {kind}": (_cut(kind, 0.5), DAMAGED) for kind in _FORMATS}
     files |= {f"the beginning of a {kind}": (_cut(kind, 0.001)[:12].ljust(12, b"\0"), DAMAGED) for kind in ("JPEG",)}

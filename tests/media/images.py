@@ -33,6 +33,18 @@ def animation(frames: npt.NDArray[np.uint8], file_format: str, *, milliseconds: 
     return encode(first, file_format, save_all=True, append_images=others, duration=milliseconds, **options)
 
 
+def tall_jpeg(strip: PIL.Image.Image, num_strips: int) -> bytes:
+    """Returns a JPEG of a strip that is repeated downwards, made without the memory for its pixels."""
+    data = encode(strip, "JPEG", restart_marker_rows=1)
+    scan = data.index(b"\xff\xda")
+    start = scan + 2 + int.from_bytes(data[scan + 2 : scan + 4], "big")
+    head = bytearray(data[:start])
+    place = head.index(b"\xff\xc0") + 5
+    head[place : place + 2] = struct.pack(">H", strip.height * num_strips)
+    restarts = (bytes([0xFF, 0xD0 + index % 8]) for index in range(num_strips - 1))
+    return bytes(head) + data[start:-2] + b"".join(each + data[start:-2] for each in restarts) + data[-2:]
+
+
 def png_header(width: int, height: int) -> bytes:
     """Returns a small PNG whose header claims these dimensions, without pixels."""
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)

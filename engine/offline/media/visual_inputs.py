@@ -26,7 +26,7 @@ from glimpse.engine.offline.fields import (
     parse_url,
 )
 from glimpse.media.containers.animation import is_animated
-from glimpse.media.containers.sniff import ImageFormat
+from glimpse.media.containers.sniff import spelling
 from glimpse.media.inputs import ImageInput, VideoInput, is_made_of_frames
 from glimpse.media.processing.sizing.recipe import check_image_bounds
 from glimpse.media.processing.video_options import VideoOptions, check_options
@@ -147,7 +147,7 @@ def _decoded_image(image: object, field: str) -> PIL.Image.Image:
 def _still(image: PIL.Image.Image, field: str) -> PIL.Image.Image:
     """Returns an image that is not an animation, whose frames share one object. Raises InputError."""
     if is_animated(image):
-        message = f"expected a still image, got an animated {ImageFormat(image.format).spelling}"
+        message = f"expected a still image, got an animated {spelling(image.format)}"
         raise InputError(field, f"{message}; pass its copy() for the current frame, or the file's bytes as a video")
     return image
 

@@ -8,6 +8,7 @@ import pytest
 from PIL.ExifTags import Base
 from PIL.Image import Transpose
 
+from glimpse.media.containers.sniff import spelling
 from glimpse.media.containers.still import load_pixels, open_image
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.processing.rgb import Colour, upright_rgb
@@ -42,14 +43,14 @@ def test_decodes_a_jpeg() -> None:
     assert decode(data).size == (33, 21)
 
 
-@pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"])
+@pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF"])
 def test_refuses_files_truncated_at_any_length(file_format: str) -> None:
     data = encode(scene(64, 64), file_format)
     for length in (12, 30, len(data) // 4, len(data) // 2, len(data) * 3 // 4):
         with pytest.raises(MediaError) as caught:
             decode(data[:length])
         assert caught.value.code == MediaErrorCode.INVALID_MEDIA
-        assert file_format in caught.value.message
+        assert caught.value.message == f"the {spelling(file_format)} is corrupt or truncated"
 
 
 def test_refuses_a_png_with_corrupt_pixels() -> None:
@@ -60,7 +61,7 @@ def test_refuses_a_png_with_corrupt_pixels() -> None:
     assert caught.value.code == MediaErrorCode.INVALID_MEDIA
 
 
-@pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"])
+@pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF"])
 def test_refuses_garbage_after_the_magic_bytes(file_format: str) -> None:
     data = encode(scene(16, 16), file_format)
     with pytest.raises(MediaError) as caught:
@@ -155,7 +156,7 @@ def test_refuses_unsupported_pixel_modes(mode: str) -> None:
     assert caught.value.code == MediaErrorCode.UNSUPPORTED_FORMAT
 
 
-@pytest.mark.parametrize(("file_format", "title"), [("GIF", "GIF"), ("WEBP", "WebP"), ("PNG", "PNG")])
+@pytest.mark.parametrize(("file_format", "title"), [("GIF", "GIF"), ("WEBP", "WebP"), ("PNG", "PNG"), ("AVIF", "AVIF")])
 def test_an_animation_is_not_a_still_image(file_format: str, title: str) -> None:
     words = f"got an animated {title}; send it as a video, or one frame as PNG"
     with pytest.raises(MediaError, match=words) as caught:

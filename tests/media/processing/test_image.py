@@ -274,3 +274,28 @@ def test_low_detail_asks_nothing_of_a_model_with_small_images(side: int, is_low:
     else:
         with pytest.raises(OptionError, match="'detail': expected 'auto' or 'high'"):
             processing.with_options(low_detail=True)
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_a_large_jpeg_is_nearly_the_resized_full_decode(orientation: int) -> None:
+    """20 million pixels, decoded at half of each side, which is still four times what the model sees."""
+    exif = PIL.Image.Exif()
+    exif[0x0112] = orientation
+    smooth = scene(300, 200).resize((5473, 3651), PIL.Image.Resampling.BICUBIC)
+    data = encode(smooth, "JPEG", quality=95, exif=exif.tobytes())
+    whole, reduced = (
+        prepare_image(open_image(data, max_pixels=limit), QWEN2_VL, max_decoded_pixels=limit)
+        for limit in (20_000_000, 19_000_000)
+    )
+    assert reduced.grid == whole.grid
+    assert 0 < np.abs(reduced.pixels.astype(int) - whole.pixels).mean() < 2
+
+
+def test_a_large_progressive_jpeg_is_refused() -> None:
+    """Its coefficients would all be in memory."""
+    words = "expected a JPEG of at most 10000 pixels, or 300000000 if it is not progressive, got 120×90"
+    with pytest.raises(MediaError, match=words) as caught:
+        open_image(encode(scene(120, 90), "JPEG", progressive=True), max_pixels=10_000)
+    assert caught.value.code == MediaErrorCode.TOO_LARGE
+    assert open_image(encode(scene(120, 90), "JPEG"), max_pixels=10_000)
+    assert open_image(encode(scene(120, 90), "JPEG", progressive=True), max_pixels=10_800)
