@@ -27,6 +27,7 @@ class VideoFormat(StrEnum):
     """Includes QuickTime."""
     MATROSKA = "matroska"
     """Includes WebM."""
+    AVI = "avi"
 
 
 class AudioFormat(StrEnum):
@@ -43,6 +44,7 @@ class AudioFormat(StrEnum):
     """Includes M4A and QuickTime, with or without video."""
     MATROSKA = "matroska"
     """Includes WebM, with or without video."""
+    AVI = "avi"
 
 
 _CODEC_BRANDS = (b"avis", b"avif", b"hevc", b"hevx", b"heic", b"heix")
@@ -85,7 +87,7 @@ _FORMATS: tuple[tuple[_Pattern, str, _Format], ...] = (
     (((4, (b"ftypqt  ", b"moov", b"wide", b"mdat")),), "a QuickTime video", VideoFormat.MP4),
     (((4, b"ftyp"),), "an MP4 video", VideoFormat.MP4),
     (((0, b"\x1a\x45\xdf\xa3"),), "a WebM or Matroska video", VideoFormat.MATROSKA),
-    (((0, b"RIFF"), (8, b"AVI ")), "an AVI video", None),
+    (((0, b"RIFF"), (8, b"AVI ")), "an AVI video", VideoFormat.AVI),
     (((0, b"\x00\x00\x01\xba"),), "an MPEG video", None),
     (((0, b"FLV\x01"),), "a Flash video", None),
 )
@@ -132,7 +134,7 @@ def sniff_video(data: bytes) -> VideoFormat:
     Raises:
         MediaError: INVALID_MEDIA if there are no bytes; UNSUPPORTED_FORMAT, naming the format if it is known.
     """
-    return _sniff(data, "a video (MP4, QuickTime, WebM or Matroska)", VideoFormat)
+    return _sniff(data, "a video (MP4, QuickTime, WebM, Matroska or AVI, or an animated image)", VideoFormat)
 
 
 def sniff_audio(data: bytes) -> AudioFormat:
@@ -141,7 +143,7 @@ def sniff_audio(data: bytes) -> AudioFormat:
     Raises:
         MediaError: INVALID_MEDIA if there are no bytes; UNSUPPORTED_FORMAT, naming the format if it is known.
     """
-    expected = "audio (WAV, FLAC, MP3, Ogg, AAC, M4A, MP4, WebM or Matroska)"
+    expected = "audio (WAV, FLAC, MP3, Ogg, AAC, M4A, MP4, WebM, Matroska or AVI)"
     return AudioFormat(_sniff(data, expected, AudioFormat, VideoFormat).value)
 
 

@@ -24,8 +24,18 @@ from glimpse.media.errors import MediaError, MediaErrorCode
 
 MAX_SOURCE_FRAMES = 250_000
 """Limit on the frames of a file: more than an hour at 60 frames per second."""
-DECODERS = {"h264": "H.264", "hevc": "HEVC", "vp8": "VP8", "vp9": "VP9", "libdav1d": "AV1", "av1": "AV1"}
-"""FFmpeg decoders that may run, and the names of their codecs."""
+DECODERS = {
+    "h264": "H.264",
+    "hevc": "HEVC",
+    "vp8": "VP8",
+    "vp9": "VP9",
+    "libdav1d": "AV1",
+    "av1": "AV1",
+    "mpeg4": "MPEG-4 Part 2",
+    "mjpeg": "Motion JPEG",
+}
+"""FFmpeg decoders that may run, and the names of their codecs: what devices, browsers and OpenCV ("mp4v", "MJPG") write
+and fuzzers test most. Not the rest: FFmpeg has hundreds, and most of its holes were in rare ones."""
 
 _COVER = Disposition.attached_pic | Disposition.timed_thumbnails
 """Streams of cover art and thumbnails."""
@@ -133,7 +143,8 @@ def open_container(
         file,
         format=container_format.value,
         options={**options, "codec_whitelist": ",".join(decoders)},
-        container_options=_CONTAINER_OPTIONS,
+        # Some demuxers, such as that of AVI, open others for what is inside.
+        container_options={**_CONTAINER_OPTIONS, "format_whitelist": container_format.value},
     )
 
 
@@ -159,7 +170,11 @@ def _video_stream(container: Any, max_pixels: int, limits: dict[str, str]) -> An
     codec = stream.codec_context
     if codec is None or codec.name not in DECODERS:
         names = ", ".join(dict.fromkeys(DECODERS.values()))
-        message = f"expected a video of one of the codecs {names}, got another codec"
+        got = "an unknown codec" if codec is None else f"codec '{codec.name}'"
+        message = f"expected a video of one of the codecs {names}, got {got}"
+        raise MediaError(MediaErrorCode.UNSUPPORTED_FORMAT, message)
+    if container.format.name == VideoFormat.AVI and codec.has_b_frames:
+        message = "expected an AVI file without B-frames, which has no times for them; convert it to MP4"
         raise MediaError(MediaErrorCode.UNSUPPORTED_FORMAT, message)
     if not codec.width * codec.height:  # the decoder refused a frame for its size, or saw none
         message = f"expected frames from 1 to {max_pixels} pixels, got frames of no or larger size"

@@ -26,6 +26,10 @@ def _webm() -> bytes:
     return video(greys(8), container="webm", codec="vp8")
 
 
+def _avi() -> bytes:
+    return video(greys(8), container="avi", codec="mpeg4")
+
+
 def _changed(data: bytes, name: bytes, offset: int, value: bytes) -> bytes:
     """Returns the file with bytes replaced at this offset after its first box of this type."""
     place = data.index(name) + 4 + offset
@@ -88,7 +92,7 @@ def _noise_inside() -> bytes:
 
 
 def _other_codec() -> bytes:
-    return video(greys(3), container="matroska", codec="mpeg4")
+    return video(greys(3), container="matroska", codec="ffv1")
 
 
 def _transport_stream() -> bytes:
@@ -121,7 +125,12 @@ _FILES: dict[str, tuple[Make, MediaErrorCode | None]] = {
     "has only audio": (_only_audio, DAMAGED),
     "has an unsupported codec": (_other_codec, UNSUPPORTED),
     "is a transport stream": (_transport_stream, UNSUPPORTED),
-    "is an AVI": (lambda: video(greys(2), container="avi"), UNSUPPORTED),
+    "is half an AVI": (lambda: _avi()[: len(_avi()) // 4], DAMAGED),
+    "is an AVI of a billion pixels": (
+        lambda: _avi().replace(struct.pack("<II", 64, 48), struct.pack("<II", 40_000, 30_000)),
+        None,
+    ),
+    "is a playlist after AVI magic bytes": (lambda: b"RIFF\xff\xff\0\0AVI #EXTM3U\nfile:///etc/passwd\n", DAMAGED),
     "is a playlist": (lambda: b"#EXTM3U\n#EXTINF:1,\nhttp://127.0.0.1/a.ts\n", UNSUPPORTED),
     "is an ffconcat list": (lambda: b"ffconcat version 1.0\nfile '/etc/passwd'\n", UNSUPPORTED),
     "is a DASH manifest": (lambda: b"<?xml version='1.0'?><MPD><BaseURL>file:///etc/</BaseURL></MPD>", UNSUPPORTED),

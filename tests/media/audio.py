@@ -26,6 +26,7 @@ FILES = {
     "aac": ("adts", "aac"),
     "webm, Opus": ("webm", "libopus"),
     "mkv, PCM": ("matroska", "pcm_s16le"),
+    "avi, PCM": ("avi", "pcm_s16le"),
 }
 """Container and encoder of each kind of file."""
 

@@ -23,11 +23,15 @@ CODECS = {
     "webm, VP9": ("webm", "libvpx-vp9"),
     "webm, AV1": ("webm", "libsvtav1"),
     "mp4, AV1": ("mp4", "libsvtav1"),
+    "mp4, MPEG-4 Part 2": ("mp4", "mpeg4"),
+    "avi, MPEG-4 Part 2": ("avi", "mpeg4"),
+    "avi, Motion JPEG": ("avi", "mjpeg"),
 }
 _OPTIONS = {
     "libx264": {"crf": "8"},
     "libx265": {"crf": "8", "x265-params": "log-level=none"},
     "vp8": {"b": "2M", "crf": "4"},
+    "mpeg4": {"b": "2M"},
     "libsvtav1": {"preset": "10", "crf": "12", "svtav1-params": "lp=1"},
 }
 
@@ -52,13 +56,23 @@ def video(
     keyframe_every: int = 5,
     times: Sequence[int] | None = None,
     with_audio: bool = False,
+    bf: str | None = None,
     **container_options: str,
 ) -> bytes:
     """Returns a deterministic file of frames [frames, height, width, 3]; `times` are in units of 1 / fps seconds."""
     file = BytesIO()
     options = {"fflags": "+bitexact"} | container_options
     with scheduling_policy_restored(), av.open(file, "w", format=container, options=options) as output:
-        write(output, frames, codec=codec, fps=fps, keyframe_every=keyframe_every, times=times, with_audio=with_audio)
+        write(
+            output,
+            frames,
+            codec=codec,
+            fps=fps,
+            keyframe_every=keyframe_every,
+            times=times,
+            with_audio=with_audio,
+            bf=bf,
+        )
     return file.getvalue()
 
 
@@ -93,10 +107,12 @@ def write(
     keyframe_every: int,
     times: Sequence[int] | None = None,
     with_audio: bool = False,
+    bf: str | None = None,
 ) -> None:
-    stream = output.add_stream(codec, rate=fps, options=_OPTIONS.get(codec, {}) | {"g": str(keyframe_every)})
+    options = _OPTIONS.get(codec, {}) | {"g": str(keyframe_every)} | ({} if bf is None else {"bf": bf})
+    stream = output.add_stream(codec, rate=fps, options=options)
     _, stream.height, stream.width, _ = frames.shape
-    stream.pix_fmt = "yuv420p"
+    stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
     audio = output.add_stream("pcm_s16le", rate=48000) if with_audio else None
     for index, pixels in enumerate(frames):
         frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")

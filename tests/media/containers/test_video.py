@@ -156,9 +156,11 @@ NOT_VIDEOS: list[tuple[bytes, str]] = [
     (b"#EXTM3U\n#EXTINF:10,\nhttp://127.0.0.1/secret.ts\n", "got a playlist"),
     (b"ffconcat version 1.0\nfile '/etc/passwd'\n", "got a playlist"),
     (b"<?xml version='1.0'?><MPD><BaseURL>file:///etc/passwd</BaseURL></MPD>", "an XML document"),
-    (encode(scene(20, 20), "PNG"), "expected a video (MP4, QuickTime, WebM or Matroska), got a PNG image"),
+    (
+        encode(scene(20, 20), "PNG"),
+        "expected a video (MP4, QuickTime, WebM, Matroska or AVI, or an animated image), got a PNG image",
+    ),
     (encode(scene(20, 20), "GIF"), "got a GIF image"),
-    (b"RIFF\x24\0\0\0AVI LIST", "got an AVI video"),
     (b"OggS", "an Ogg file"),
     (b"hello there", "got an unknown format"),
 ]
@@ -228,8 +230,18 @@ def test_refuses_a_file_with_only_audio() -> None:
 
 
 def test_refuses_unsupported_codecs() -> None:
-    error = refusal(video(greys(3), container="matroska", codec="mpeg4"))
-    assert (error.code, "H.264" in error.message) == (MediaErrorCode.UNSUPPORTED_FORMAT, True)
+    error = refusal(video(greys(3), container="matroska", codec="ffv1"))
+    assert error.code == MediaErrorCode.UNSUPPORTED_FORMAT
+    codecs = "H.264, HEVC, VP8, VP9, AV1, MPEG-4 Part 2, Motion JPEG"
+    assert error.message == f"expected a video of one of the codecs {codecs}, got codec 'ffv1'"
+
+
+def test_reads_h264_in_an_avi_only_in_order() -> None:
+    """The frames of such a file have no presentation times, so that others would be taken for those asked for."""
+    error = refusal(video(greys(12), container="avi"))
+    assert (error.code, "without B-frames" in error.message) == (MediaErrorCode.UNSUPPORTED_FORMAT, True)
+    in_order = video(greys(12), container="avi", bf="0")
+    assert numbers(frames_of(in_order, [0, 5, 11])) == [0, 5, 11]
 
 
 def test_refuses_too_many_frames(monkeypatch: pytest.MonkeyPatch) -> None:
