@@ -26,8 +26,7 @@ def parse_embeddings(kind: MediaKind, part: _EmbeddingsPart, path: str, uuid: st
     """Parses embeddings; `path` is that of the content part. Raises InvalidRequest."""
     field = f"{path}.{kind}_embeddings"
     embeddings = _parse_source(part.embeddings, f"{field}.embeddings")
-    grid, size = _tensor_of(part, "grid_thw", field), _tensor_of(part, "size", field)
-    if uuid is not None and embeddings is None and grid is None and size is None:
+    if uuid is not None and embeddings is None and not {"grid_thw", "size"} & _sent(part):
         return EmbeddingInput(kind=kind, source=CachedSource(uuid=uuid), grid_thw=None, field=f"{path}.uuid", uuid=uuid)
     if embeddings is None:
         message = "expected a tensor, or the uuid of embeddings sent before"
@@ -35,8 +34,8 @@ def parse_embeddings(kind: MediaKind, part: _EmbeddingsPart, path: str, uuid: st
     return EmbeddingInput(
         kind=kind,
         source=embeddings,
-        grid_thw=grid,
-        size=size,
+        grid_thw=_tensor_of(part, "grid_thw", field),
+        size=_tensor_of(part, "size", field),
         field=field,
         uuid=uuid,
     )
@@ -44,9 +43,11 @@ def parse_embeddings(kind: MediaKind, part: _EmbeddingsPart, path: str, uuid: st
 
 def _tensor_of(part: _EmbeddingsPart, name: str, field: str) -> TensorSource | None:
     """Parses a further tensor of the embeddings, if the message has it."""
-    if name not in part.DESCRIPTOR.fields_by_name or not part.HasField(name):
-        return None
-    return _parse_source(getattr(part, name), f"{field}.{name}")
+    return _parse_source(getattr(part, name), f"{field}.{name}") if name in _sent(part) else None
+
+
+def _sent(part: _EmbeddingsPart) -> set[str]:
+    return {field.name for field, _ in part.ListFields()}
 
 
 def _parse_source(source: content_pb2.TensorSource, path: str) -> TensorSource | None:
