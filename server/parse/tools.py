@@ -10,7 +10,8 @@ from glimpse.server.request import Tools
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2
 
-NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
+NAME_PATTERN = re.compile(r"[A-Za-z0-9_./:-]{1,128}")
+"""Names as MCP servers write them. None has a character of the tags around names in a format of tool calls."""
 NO_PARAMETERS = '{"type": "object", "properties": {}}'
 """The schema of a function without parameters."""
 
@@ -71,7 +72,8 @@ def check_name(name: str, field: str) -> str:
     if not name:
         raise InvalidRequest(field, "expected the function's name", "missing_value")
     if not NAME_PATTERN.fullmatch(name):
-        raise InvalidRequest(field, f"expected 1 to 64 letters, digits, underscores and dashes, got '{name[:64]}'")
+        message = f"expected 1 to 128 letters, digits and characters of '_-./:', got '{name[:128]}'"
+        raise InvalidRequest(field, message)
     return name
 
 
@@ -108,7 +110,7 @@ def _parse_choice(request: _Request, definitions: Sequence[ToolDefinition]) -> T
             name = choice.named_tool.function.name
             if all(definition.name != name for definition in definitions):
                 raise InvalidRequest(
-                    "tool_choice.named_tool.function.name", f"expected the name of one of the tools, got '{name[:64]}'"
+                    "tool_choice.named_tool.function.name", f"expected the name of one of the tools, got '{name[:128]}'"
                 )
             return NamedTool(name=name)
         case other:

@@ -158,6 +158,20 @@ def test_named_tool_is_called_exactly_once(tool_format: ToolFormat) -> None:
 
 
 @EACH_FORMAT
+def test_names_as_mcp_servers_write_them_are_read_back(tool_format: ToolFormat) -> None:
+    names = ["files", "files.read:a/b-c"]
+    offered = [tool(name, NOTHING) for name in names]
+    for name in names:
+        made = tool_grammar(tool_format, offered, NamedTool(name=name), parallel=False)
+        assert made is not None
+        answer = random_text(made, seed=0)
+        assert answer is not None
+        parser = new_tool_parser(tool_format, tools=offered)
+        events = [*parser.feed(answer), *parser.finish()]
+        assert [event.name for event in events if isinstance(event, ToolCallStarted)] == [name], answer
+
+
+@EACH_FORMAT
 def test_special_token_tags_open_tool_calls(tool_format: ToolFormat) -> None:
     tag_ids = {tag: token_id for tag, token_id in TAG_IDS.items() if tag in tool_format.tags}
     made = grammar(tool_format, ToolMode.REQUIRED, tag_ids=tag_ids)

@@ -49,6 +49,12 @@ def test_parses_tools() -> None:
     assert (tools.choice, tools.parallel) == (ToolMode.AUTO, True)
 
 
+@pytest.mark.parametrize("name", ["files.read", "github/list_issues", "mcp:docs:search", "a" * 128])
+def test_names_of_tools_are_those_of_mcp(name: str) -> None:
+    (tool,) = parse_tools(request(function(name), tool_choice=named(name))).definitions
+    assert tool.name == name
+
+
 @pytest.mark.parametrize(
     ("choice", "expected"),
     [
@@ -77,7 +83,9 @@ def test_the_tool_choice_is_none_without_tools(members: dict[str, Any]) -> None:
         (request(function("")), "tools[0].function.name", "missing_value"),
         (request(function(), function("a b")), "tools[1].function.name", "invalid_value"),
         (request(function("é")), "tools[0].function.name", "invalid_value"),
-        (request(function("a" * 65)), "tools[0].function.name", "invalid_value"),
+        (request(function("a" * 129)), "tools[0].function.name", "invalid_value"),
+        (request(function("a>")), "tools[0].function.name", "invalid_value"),
+        (request(function("a[ARGS]")), "tools[0].function.name", "invalid_value"),
         (request(function("a\n")), "tools[0].function.name", "invalid_value"),
         (request(function(), function()), "tools[1].function.name", "invalid_value"),
         (request(function(parameters="{")), "tools[0].function.parameters", "invalid_value"),
