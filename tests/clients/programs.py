@@ -27,7 +27,19 @@ CLIENTS = {
     "instructor": (OTHER_PYTHON, "python/instructor_client.py"),
     "Vercel AI SDK": (NODE, "node/ai_sdk.mjs"),
 }
-SMALL_CLIENTS = ("aisuite", "haystack", "llm", "magentic", "mirascope", "outlines", "pydantic-ai", "smolagents")
+SMALL_CLIENTS = (
+    "agno",
+    "aisuite",
+    "autogen",
+    "dspy",
+    "haystack",
+    "llm",
+    "magentic",
+    "mirascope",
+    "outlines",
+    "pydantic-ai",
+    "smolagents",
+)
 """Clients that share a process, `python/several.py`."""
 
 QUIET = {
