@@ -20,7 +20,7 @@ from glimpse.engine.config import EngineConfig, Quantization
 from glimpse.engine.loading.load_engine import LoadedEngine, load_core
 from glimpse.engine.offline.run import run_batch
 from glimpse.engine.protocol import FinishReason, Generate, MediaInput
-from glimpse.engine.sampling_params import SamplingParams
+from glimpse.engine.sampling_params import Grammar, SamplingParams
 from glimpse.media.processing.image import ImageProcessing, image_processing
 from models.training.batching.prompts import Prompt, Vocabulary, make_prompt
 from models.training.batching.vocabulary import load_vocabulary
@@ -47,10 +47,19 @@ def _describes_1_to_3(sample: Sample) -> bool:
     return all(1 <= len(part.objects) <= 3 for part in sample.turns[-2].content if isinstance(part, SampleImage))
 
 
+def _of(number: int) -> Callable[[Sample], bool]:
+    def holds(sample: Sample) -> bool:
+        return all(len(part.objects) == number for part in sample.turns[-2].content if isinstance(part, SampleImage))
+
+    return holds
+
+
 PARTS: Mapping[str, tuple[str, Callable[[Sample], bool]]] = {
     "count_to_4": ("count", _counts_to_4),
     "read_to_4": ("read", _reads_to_4),
     "describe_1_to_3": ("describe", _describes_1_to_3),
+    "schema_of_one": ("schema", _of(1)),
+    "schema_of_two": ("schema", _of(2)),
 }
 """Subsets of tasks with scores of their own: name → task, and a predicate on its samples."""
 EXAMS = (*TASKS, *PARTS)
@@ -137,7 +146,11 @@ def _answers(samples: Sequence[Sample], evaluation: str, candidate: _Candidate) 
     vocabulary = candidate.vocabulary
     names = (f"{evaluation} {index}" for index in count())
     requests = [
-        request(make_prompt(sample.turns[:-1], vocabulary, task=sample.task, tools=sample.tools, answering=True), name)
+        request(
+            make_prompt(sample.turns[:-1], vocabulary, task=sample.task, tools=sample.tools, answering=True),
+            name,
+            grammar=sample.grammar,
+        )
         for sample, name in zip(samples, names, strict=False)
     ]
     outputs = run_batch(candidate.engine.core, requests, vocabulary.tokenizer, progress=False)
@@ -145,7 +158,7 @@ def _answers(samples: Sequence[Sample], evaluation: str, candidate: _Candidate) 
     return [each.text if each.finish_reason is FinishReason.STOP else None for each in completions]
 
 
-def request(prompt: Prompt, name: str, *, max_tokens: int = MAX_TOKENS) -> Generate:
+def request(prompt: Prompt, name: str, *, max_tokens: int = MAX_TOKENS, grammar: Grammar | None = None) -> Generate:
     """Returns the engine's request for a prompt; `name` is unique."""
     media = [
         MediaInput(
@@ -156,7 +169,7 @@ def request(prompt: Prompt, name: str, *, max_tokens: int = MAX_TOKENS) -> Gener
         )
         for index, (span, medium) in enumerate(zip(prompt.spans, prompt.media, strict=True))
     ]
-    sampling = SamplingParams(temperature=0, max_tokens=max_tokens)
+    sampling = SamplingParams(temperature=0, max_tokens=max_tokens, grammar=grammar)
     return Generate(request_id=name, token_ids=prompt.token_ids.tolist(), media=media, sampling=sampling)
 
 
@@ -171,12 +184,11 @@ def table(scores: Sequence[Score]) -> str:
     return "\n".join(lines)
 
 
-def write_scores(path: Path, scores: Sequence[Score], *, seed: int) -> None:
-    """Writes `scores.json`."""
-    document = {
-        "seed": seed,
-        "tasks": {score.task: {"samples": score.num_samples, "right": score.num_right} for score in scores},
-    }
+def write_scores(path: Path, scores: Sequence[Score], *, seed: int, add: bool = False) -> None:
+    """Writes `scores.json`; if `add`, keeps its scores of other tasks."""
+    tasks = json.loads(path.read_text(encoding="utf-8"))["tasks"] if add else {}
+    tasks |= {score.task: {"samples": score.num_samples, "right": score.num_right} for score in scores}
+    document = {"seed": seed, "tasks": {task: tasks[task] for task in EXAMS if task in tasks}}
     path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
@@ -191,6 +203,7 @@ def main() -> None:
     parser.add_argument("--wrong", type=int, default=0, help="show so many wrong answers of each task, at most 12")
     parser.add_argument("--threads", type=int, help="of the engine")
     parser.add_argument("--quantization", choices=get_args(Quantization), default="none", help="of the weights")
+    parser.add_argument("--add", action="store_true", help="keep the file's scores of other tasks")
     parser.add_argument("--out", type=Path, help="file of the scores (default: scores.json beside the checkpoint)")
     arguments = parser.parse_args()
     scores = evaluate(
@@ -206,7 +219,8 @@ def main() -> None:
     for score in scores:
         for question, wanted, given in score.wrong[: arguments.wrong]:
             print(f"{score.task}: {question!r}\n    wanted {wanted!r}\n    given  {given!r}")
-    write_scores(arguments.out or arguments.checkpoint / "scores.json", scores, seed=arguments.seed)
+    path = arguments.out or arguments.checkpoint / "scores.json"
+    write_scores(path, scores, seed=arguments.seed, add=arguments.add)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,10 @@ from models.training.sample import Sample
 from models.training.tasks.as_json import json_sample
 from models.training.tasks.calling import tool_sample
 from models.training.tasks.chat import outside_sample, small_talk_sample
-from models.training.tasks.follow import follow_up_sample
+from models.training.tasks.constrained import constrained_sample
 from models.training.tasks.pairs import two_images_sample
 from models.training.tasks.reading import read_sample
-from models.training.tasks.still import ASKS, still_sample
+from models.training.tasks.still import ASKS, follow_up_sample, still_sample
 from models.training.tasks.video_tasks import colour_change_sample, first_sample, motion_sample
 
 _MAKERS: Mapping[str, Callable[[str, SampleRng], Sample]] = {
@@ -28,6 +28,8 @@ _MAKERS: Mapping[str, Callable[[str, SampleRng], Sample]] = {
     "follow_up": follow_up_sample,
     "json": json_sample,
     "tool": tool_sample,
+    "schema": constrained_sample,
+    "choice": constrained_sample,
     "small_talk": small_talk_sample,
     "outside": outside_sample,
 }
@@ -49,6 +51,8 @@ TASKS: Mapping[str, float] = {
     "follow_up": 5,
     "json": 3,
     "tool": 3,
+    "schema": 5,
+    "choice": 4,
     "small_talk": 2,
     "outside": 3,
 }

@@ -9,6 +9,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from glimpse.engine.sampling_params import Grammar
+
 Role = Literal["system", "user", "assistant", "tool"]
 """Roles of the chat template; "tool" is a function's result."""
 
@@ -61,6 +63,11 @@ class Turn:
     """Who speaks."""
     content: tuple[str | SampleImage | SampleVideo, ...]
     """Texts and media in their order; an assistant's turn is a single text."""
+    learnt: tuple[tuple[int, int], ...] | None = None
+    """Spans of the assistant's text that are learnt, with its end where a span goes past it; None: everything."""
+    choices: tuple[str, ...] = ()
+    """Where the answer begins with one of these by a constraint: its first token is learnt as one of theirs alone, so
+    that no free answer begins so."""
 
 
 class Check(Protocol):
@@ -83,6 +90,8 @@ class Sample:
     """Judges a model's answer in place of the last turn."""
     tools: tuple[dict[str, Any], ...] = ()
     """Functions that the chat template is given, as the OpenAI API describes them."""
+    grammar: Grammar | None = None
+    """Constrains the answer in place of the last turn."""
 
     @property
     def answer(self) -> str:

@@ -51,6 +51,7 @@ def begin(arguments: argparse.Namespace) -> tuple[TrainingRun, Memory]:
         max_steps=arguments.steps,
         max_seconds=arguments.minutes * 60 if arguments.minutes else None,
         decays=arguments.decay,
+        learns_to_see=not arguments.text_only,
         save_seconds=arguments.save_minutes * 60,
     )
     torch.manual_seed(plan.seed)
@@ -79,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--budget", type=int, help="patches and tokens in a worker's part of a batch (default: 5600)")
     parser.add_argument("--largest-share", type=float, help="share of samples with images of any size (default: 0.25)")
     parser.add_argument("--pages", type=float, help="share of a batch for the vision encoder alone (default: 0.25)")
+    parser.add_argument("--text-only", action="store_true", help="leave the vision encoder as it is")
     parser.add_argument("--emphasis", help='factors of the tasks\' shares as JSON, such as {"read": 2}')
     parser.add_argument("--muon", type=float, default=Rates().muon, help="learning rate of inner matrices")
     parser.add_argument("--adamw", type=float, default=Rates().adamw, help="learning rate of everything else")

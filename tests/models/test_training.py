@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 def one_batch(folder: Path) -> Batch:
     vocabulary = load_vocabulary(folder)
     rng = random.Random(0)
-    tasks = ("colour", "shape", "read", "motion", "small_talk", "two_images")
+    tasks = ("colour", "shape", "read", "motion", "small_talk", "two_images", "schema", "choice")
     return pack([sample_prompt(draw_sample(task, rng, largest_side=84), vocabulary) for task in tasks])
 
 
@@ -45,6 +45,13 @@ def test_a_few_steps_lower_every_loss(tmp_path: Path):
         store_gradients(learner, places, 0)
         update(list(places.values()), Rates(), 1.0, step)
     assert {name for name in losses[0] if losses[-1][name] > 0.9 * losses[0][name]} <= {"vision.offset"}
+
+
+def test_text_only_leaves_the_vision_encoder_as_it_is(tmp_path: Path):
+    learner = Learner(tiny_sizes(), make_compute(torch.float32, compiled=False), learns_to_see=False)
+    learner.learn(one_batch(make_folder(tmp_path / "run")), CPU)
+    learnt = {name.split(".")[1] for name, parameter in learner.named_parameters() if parameter.grad is not None}
+    assert learnt == {"model"}
 
 
 def test_resuming_is_exact(tmp_path: Path):

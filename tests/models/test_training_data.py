@@ -6,15 +6,30 @@ import re
 from collections import Counter
 from itertools import islice
 
+import jsonschema
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from glimpse.engine.checkpoint import DEFAULT_MODEL
+from models.training.batching.packing import pack
+from models.training.batching.prompts import sample_prompt
+from models.training.batching.vocabulary import load_vocabulary
 from models.training.mix import CHAT_TEMPLATE, TASKS, corpus, draw_sample, samples
 from models.training.rng import SampleRng, Templates
 from models.training.sample import Sample, SampleImage, SampleVideo
-from models.training.tasks import as_json, calling, chat, out_of_scope, pairs, reading, templates, video_tasks
+from models.training.tasks import (
+    as_json,
+    calling,
+    chat,
+    constrained,
+    out_of_scope,
+    pairs,
+    reading,
+    templates,
+    video_tasks,
+)
 from models.training.tasks.check import Agrees
 from models.training.tasks.words import HELD_OUT_WORDS, WORDS, draw_text
 
@@ -56,7 +71,8 @@ def test_roles_alternate_and_the_last_answer_is_short(task: str, seed: int) -> N
     assert set(roles[1::2]) == {"assistant"}
     assert all(turn.content and isinstance(turn.content[0], str) for turn in sample.turns if turn.role == "assistant")
     assert 0 < len(sample.answer) < 340
-    assert not any(mark in text for text in texts(sample) for mark in ("{the}", "|", "()", "  "))
+    said = [text.replace("\n  ", "\n") for text in texts(sample)]  # JSON may be indented
+    assert not any(mark in text for text in said for mark in ("{the}", "|", "()", "  "))
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -90,7 +106,7 @@ def test_objects_lie_inside_the_image(task: str, seed: int) -> None:
             assert -2 <= y0 < seen.cy < y1 <= height + 2
 
 
-@pytest.mark.parametrize("task", sorted(set(TASKS) - {"json", "tool"}))
+@pytest.mark.parametrize("task", sorted(set(TASKS) - {"json", "tool", "schema"}))
 @settings(max_examples=100, deadline=None)
 @given(seed=SEEDS, held_out=st.booleans())
 def test_templates_are_filled_and_plurals_are_correct(task: str, seed: int, held_out: bool) -> None:
@@ -179,7 +195,7 @@ def test_held_out_words_are_not_trained_on() -> None:
 
 ALL_TEMPLATES = [
     found
-    for module in (templates, reading, pairs, video_tasks, as_json, calling, out_of_scope)
+    for module in (templates, reading, pairs, video_tasks, as_json, calling, constrained, out_of_scope)
     for found in vars(module).values()
     if isinstance(found, Templates) and found not in (templates.ONE, templates.FOLLOWING)  # sentence fragments
 ] + [topic.questions for topic in chat.TOPICS]
@@ -207,3 +223,36 @@ def test_tokenizer_corpus_includes_tool_text() -> None:
     assert any(text.startswith('{"name": ') for text in found)
     assert "<|im_start|>" not in " ".join(found)
     assert "<|im_start|>" in CHAT_TEMPLATE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_constrained_answers_match_their_grammar(held_out: bool) -> None:
+    for seed in range(60):
+        sample = draw("schema", seed, held_out=held_out)
+        assert sample.grammar is not None
+        jsonschema.validate(json.loads(sample.answer), json.loads(sample.grammar.text))
+        sample = draw("choice", seed, held_out=held_out)
+        assert sample.grammar is not None
+        assert sample.answer in json.loads(sample.grammar.text)
+
+
+def test_of_constrained_answers_only_values_are_learnt() -> None:
+    vocabulary = load_vocabulary(DEFAULT_MODEL)
+    for seed in range(60):
+        sample = draw("schema", seed, held_out=True)
+        prompt = sample_prompt(sample, vocabulary)
+        learnt = vocabulary.tokenizer.decode(prompt.token_ids[prompt.learnt].tolist(), skip_special=False)
+        values = list(json.loads(sample.answer).values())
+        assert learnt == '{"' + '",'.join(values) + '"}'
+
+
+def test_a_choice_begins_among_the_choices_alone() -> None:
+    vocabulary = load_vocabulary(DEFAULT_MODEL)
+    batch = pack([sample_prompt(draw("choice", seed), vocabulary) for seed in range(20)])
+    assert len(batch.choices) >= 20
+    letters = {
+        index for index in range(vocabulary.tokenizer.vocab_size) if vocabulary.tokenizer.token_text(index).isalpha()
+    }
+    for answer, ids in batch.choices:
+        assert batch.targets[answer] in ids
+        assert letters.issuperset(ids.tolist())

@@ -57,6 +57,8 @@ class Batch:
     """Of the sequences."""
     owners: Ints
     """[answers]: of which sequence each is."""
+    choices: tuple[tuple[int, Ints], ...]
+    """(answer, ids): the target is one of these by a constraint."""
     num_media: int
 
     @property
@@ -92,12 +94,15 @@ def _pack_text(prompts: Sequence[Prompt], media: Sequence[SampleImage | SampleVi
     total = _filled(starts[-1], TOTAL_STEP)
     token_ids, positions = np.zeros(total, np.int64), np.zeros((3, total), np.int64)
     media_tokens, media_rows, predicted, owners = ([np.zeros(0, np.int64)] for _ in range(4))
+    choices: list[tuple[int, Ints]] = []
     for index, (prompt, start) in enumerate(zip(prompts, starts, strict=False)):
         end = start + len(prompt.token_ids)
         token_ids[start:end], positions[:, start:end] = prompt.token_ids, prompt.positions
         for span, medium in zip(prompt.spans, prompt.media, strict=True):
             media_tokens.append(start + np.arange(span.start, span.end))
             media_rows.append(first_rows[id(medium)] + np.arange(span.num_tokens))
+        before = sum(map(len, predicted))
+        choices += [(before + int(prompt.learnt[1:token].sum()), ids) for token, ids in prompt.choices]
         predicted.append(start + np.flatnonzero(prompt.learnt[1:]))
         owners.append(np.full(len(predicted[-1]), index))
     questions = np.concatenate(predicted)
@@ -112,6 +117,7 @@ def _pack_text(prompts: Sequence[Prompt], media: Sequence[SampleImage | SampleVi
         "targets": np.concatenate([token_ids[questions + 1], filling + NOTHING]) if len(questions) else questions,
         "tasks": tuple(prompt.task for prompt in prompts),
         "owners": np.concatenate([*owners, filling]),
+        "choices": tuple(choices),
     }
 
 

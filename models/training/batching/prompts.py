@@ -5,6 +5,7 @@ Independent of torch and of batching.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,8 @@ class Prompt:
     media: tuple[SampleImage | SampleVideo, ...]
     """In the order of `spans`."""
     spans: tuple[MediaSpan, ...]
+    choices: tuple[tuple[int, Ints], ...]
+    """(token, ids): the learnt token is one of these by a constraint."""
 
 
 def make_vocabulary(tokenizer: Tokenizer, template: ChatTemplate) -> Vocabulary:
@@ -84,13 +87,16 @@ def make_prompt(
     text = vocabulary.template.render(messages, tools=list(tools) or None, add_generation_prompt=answering)
     media = tuple(part for turn in turns for part in turn.content if not isinstance(part, str))
     token_ids, spans = _expand(vocabulary.tokenizer.encode(text), media, vocabulary)
+    learnt = _learnt(token_ids, vocabulary)
+    choices = _constrain(turns, token_ids, learnt, vocabulary.tokenizer)
     return Prompt(
         task=task,
         token_ids=np.array(token_ids, np.int64),
         positions=layout_prompt(len(token_ids), spans, MERGE).prompt_positions,
-        learnt=_learnt(token_ids, vocabulary),
+        learnt=learnt,
         media=media,
         spans=spans,
+        choices=choices,
     )
 
 
@@ -150,3 +156,36 @@ def _learnt(token_ids: Sequence[int], vocabulary: Vocabulary) -> npt.NDArray[np.
         learnt[index] = said
         said = said and token_id != vocabulary.end_id
     return learnt
+
+
+def _constrain(
+    turns: Sequence[Turn], token_ids: Sequence[int], learnt: npt.NDArray[np.bool_], tokenizer: Tokenizer
+) -> tuple[tuple[int, Ints], ...]:
+    """Unmarks what a constraint gives, in place; returns `Prompt.choices`."""
+    starts = np.flatnonzero(learnt & ~np.roll(learnt, 1))
+    choices: list[tuple[int, Ints]] = []
+    answers = (turn for turn in turns if turn.role == "assistant")
+    for start, turn in zip(starts.tolist(), answers, strict=False):
+        if turn.learnt is None:
+            continue
+        end, index = 0, start
+        while index < len(learnt) and learnt[index]:
+            begin, end = end, end + len(tokenizer.token_text(token_ids[index]))
+            learnt[index] = any(begin < last and first < end for first, last in turn.learnt)
+            index += 1
+        if turn.choices:
+            choices.append((start, _beginnings(turn.choices, tokenizer)))
+    return tuple(choices)
+
+
+def _beginnings(choices: Sequence[str], tokenizer: Tokenizer) -> Ints:
+    """Returns the tokens that one of the choices begins with."""
+    ids = _ids(tokenizer)
+    prefixes = {choice[:end] for choice in choices for end in range(1, len(choice) + 1)}
+    return np.array(sorted(ids[prefix] for prefix in prefixes if prefix in ids), np.int64)
+
+
+@cache
+def _ids(tokenizer: Tokenizer) -> dict[str, int]:
+    """Returns every token's id by its text."""
+    return {tokenizer.token_text(token_id): token_id for token_id in range(tokenizer.vocab_size)}

@@ -22,14 +22,16 @@ Figures = dict[str, tuple[float, float]]
 class Learner(nn.Module):
     """The network and the heads that train its vision encoder directly."""
 
-    def __init__(self, sizes: Sizes, compute: Compute) -> None:
+    def __init__(self, sizes: Sizes, compute: Compute, *, learns_to_see: bool = True) -> None:
         super().__init__()
+        self.learns_to_see = learns_to_see
         self.network = Network(sizes, compute)
         self.heads = Heads(sizes.hidden_size)
 
     def learn(self, batch: Batch, device: torch.device) -> Figures:
         """Accumulates the gradients of a batch; returns its losses."""
-        rows, losses = self._see(batch, device)
+        with torch.set_grad_enabled(self.learns_to_see):
+            rows, losses = self._see(batch, device)
         figures: Figures = {f"vision.{name}": (loss.item(), 1) for name, loss in losses.items()}
         figures["samples"] = len(batch.tasks) or batch.num_media, 1
         total = dense_loss(losses) if losses else torch.zeros((), device=device)
@@ -65,7 +67,18 @@ class Learner(nn.Module):
         )
         scores = self.network(text, rows, torch.from_numpy(batch.predicted).to(device))
         targets = torch.from_numpy(batch.targets).to(device)
+        if batch.choices:
+            scores = _among_choices(scores, batch)
         return functional.cross_entropy(scores, targets, ignore_index=NOTHING, reduction="none")
+
+
+def _among_choices(scores: Tensor, batch: Batch) -> Tensor:
+    """Returns the scores, closed to all tokens that a constraint forbids."""
+    rows = torch.tensor([row for row, _ in batch.choices], device=scores.device)
+    closed = torch.ones(len(rows), scores.shape[1], dtype=torch.bool)
+    for index, (_, ids) in enumerate(batch.choices):
+        closed[index, torch.from_numpy(ids)] = False
+    return scores.index_copy(0, rows, scores[rows].masked_fill(closed.to(scores.device), -1e9))
 
 
 def to_layout(runs: Runs, device: torch.device) -> Layout:

@@ -51,7 +51,9 @@ class Slot:
 
 
 @torch.no_grad()
-def update(slots: Sequence[Slot], rates: Rates, factor: float, num_updates: int) -> None:
+def update(
+    slots: Sequence[Slot], rates: Rates, factor: float, num_updates: int, *, dtype: torch.dtype = torch.bfloat16
+) -> None:
     """Updates parameters with the mean of the workers' gradients.
 
     Args:
@@ -59,19 +61,20 @@ def update(slots: Sequence[Slot], rates: Rates, factor: float, num_updates: int)
         rates: of learning.
         factor: of the schedule, 0 … 1.
         num_updates: earlier updates of these parameters.
+        dtype: of Muon's products. bfloat16 is slow on processors without instructions for it.
     """
     for slot in slots:
         gradient = slot.gradients[0] if len(slot.gradients) == 1 else slot.gradients.mean(dim=0)
         if slot.by_muon:
-            _muon(slot, gradient, rates, factor)
+            _muon(slot, gradient, rates, factor, dtype)
         else:
             _adamw(slot, gradient, rates, factor, num_updates)
 
 
-def orthogonalise(matrices: Tensor) -> Tensor:
+def orthogonalise(matrices: Tensor, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     """Brings all singular values near 1: float32 [matrices, rows, columns] → the same."""
     a, b, c = _COEFFICIENTS
-    x = matrices.bfloat16()
+    x = matrices.to(dtype)
     tall = x.shape[1] > x.shape[2]
     x = x.transpose(1, 2) if tall else x
     x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
@@ -81,7 +84,7 @@ def orthogonalise(matrices: Tensor) -> Tensor:
     return (x.transpose(1, 2) if tall else x).float()
 
 
-def _muon(slot: Slot, gradient: Tensor, rates: Rates, factor: float) -> None:
+def _muon(slot: Slot, gradient: Tensor, rates: Rates, factor: float, dtype: torch.dtype) -> None:
     slot.first.lerp_(gradient, 1 - rates.momentum)
     ahead = gradient.lerp(slot.first, rates.momentum)
     num_matrices = next((count for suffix, count in _STACKED.items() if slot.name.endswith(suffix)), 1)
@@ -89,7 +92,7 @@ def _muon(slot: Slot, gradient: Tensor, rates: Rates, factor: float) -> None:
     rate = rates.muon * factor
     slot.weight.mul_(1 - rate * rates.decay)
     step = rate * math.sqrt(max(1.0, matrices.shape[1] / matrices.shape[2]))
-    slot.weight.sub_(orthogonalise(matrices).flatten(), alpha=step)
+    slot.weight.sub_(orthogonalise(matrices, dtype).flatten(), alpha=step)
 
 
 def _adamw(slot: Slot, gradient: Tensor, rates: Rates, factor: float, num_updates: int) -> None:

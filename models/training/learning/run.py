@@ -54,6 +54,8 @@ class TrainingRun:
     max_seconds: float | None
     decays: bool
     """Whether the learning rate decays to zero by the run's end."""
+    learns_to_see: bool
+    """Whether the vision encoder is trained; if not, steps are faster."""
     save_seconds: float
     """Seconds between checkpoints."""
 
@@ -96,7 +98,8 @@ def work(run: TrainingRun, memory: Memory, barrier: Barrier, worker: int) -> Non
         _prepare_compiler()
     if device.type == "cpu":
         torch.set_num_threads(1)
-    learner = Learner(run.sizes, make_compute(run.dtype, compiled=run.compiled)).to(device)
+    compute = make_compute(run.dtype, compiled=run.compiled)
+    learner = Learner(run.sizes, compute, learns_to_see=run.learns_to_see).to(device)
     places = slots(learner, memory)
     attach_weights(learner, places)
     mine = share_of(places.values(), worker, run.num_workers)
@@ -126,9 +129,9 @@ def work(run: TrainingRun, memory: Memory, barrier: Barrier, worker: int) -> Non
 
 def _move(mine: Sequence[Slot], run: TrainingRun, memory: Memory, step: int) -> None:
     """Updates a worker's share of the parameters that this phase trains."""
-    vision_only = run.plan.vision_only(step)
-    moved = [slot for slot in mine if not vision_only or not slot.name.startswith("network.model.")]
-    update(moved, run.rates, float(memory.orders[1]), run.num_updates(step))
+    learns = {True: run.learns_to_see, False: not run.plan.vision_only(step)}
+    moved = [slot for slot in mine if learns[not slot.name.startswith("network.model.")]]
+    update(moved, run.rates, float(memory.orders[1]), run.num_updates(step), dtype=run.dtype)
 
 
 class Leader:

@@ -169,6 +169,17 @@ class IsJson:
 
 
 @dataclass(frozen=True, slots=True)
+class Says:
+    """It is this text and nothing else."""
+
+    text: str
+
+    def right(self, answer: str) -> bool:
+        """Whether the texts are equal."""
+        return answer == self.text
+
+
+@dataclass(frozen=True, slots=True)
 class Calls:
     """It calls one function."""
 

@@ -17,7 +17,7 @@ from glimpse.engine.offline.run import run_batch
 from glimpse.engine.sampling_params import SamplingParams
 from models.training.batching.prompts import make_prompt
 from models.training.batching.vocabulary import load_vocabulary
-from models.training.evaluate import EXAMS, request
+from models.training.evaluate import EXAMS, evaluate, request
 from models.training.mix import draw_sample
 from models.training.sample import SampleImage
 from tests.e2e.scenes import scene
@@ -81,6 +81,11 @@ def test_describes_an_image_correctly(quantization: Quantization) -> None:
     (output,) = llm.chat([{"role": "user", "content": [image, question]}], SamplingParams(temperature=0, max_tokens=48))
     assert "red circle" in output.outputs[0].text
     assert output.outputs[0].finish_reason == "stop"
+
+
+def test_json_of_a_schema_that_the_question_does_not_mention_is_true() -> None:
+    (score,) = evaluate(DEFAULT_MODEL, ["schema_of_one"], 20, num_threads=1)
+    assert score.num_right >= 14, score.wrong
 
 
 def test_tokenizer_encodes_any_text() -> None:
