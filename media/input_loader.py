@@ -6,7 +6,7 @@ from typing import assert_never
 
 from glimpse.media.cache.request_media import RequestMedia
 from glimpse.media.embeddings.loader import EmbeddingLoader
-from glimpse.media.errors import MediaError
+from glimpse.media.errors import MediaError, OptionError
 from glimpse.media.inputs import AudioInput, EmbeddingInput, ImageInput, MediumInput, VideoInput, is_by_reference
 from glimpse.media.loader import MediaLoader
 from glimpse.media.medium import Medium
@@ -65,4 +65,12 @@ async def _load(
             case _:
                 assert_never(medium)
     except MediaError as error:
-        raise MediaInputError(medium.field, error) from error
+        raise MediaInputError(_field_at_fault(medium, error), error) from error
+
+
+def _field_at_fault(medium: MediumInput, error: MediaError) -> str:
+    match medium:
+        case ImageInput() | VideoInput() if isinstance(error, OptionError) and medium.options_field is not None:
+            return f"{medium.options_field}.{error.name}"
+        case _:
+            return medium.field

@@ -26,6 +26,8 @@ class ImageInput:
     source: ImageOrCached | PIL.Image.Image
     field: str
     """Path in the request of the field at fault if the image cannot be used."""
+    options_field: str | None = None
+    """Path in the request of the message that has the options below; None: a wrong option is blamed on `field`."""
     uuid: str | None = None
     """The client's name for the image, under which it is cached."""
     min_pixels: int | None = None
@@ -46,6 +48,8 @@ class VideoInput:
     source: VideoOrCached | DecodedFrames
     options: VideoOptions
     field: str
+    """As in `ImageInput`."""
+    options_field: str | None = None
     """As in `ImageInput`."""
     uuid: str | None = None
     """As in `ImageInput`."""
@@ -97,6 +101,8 @@ class MediaDefaults:
     """Of videos that set neither `fps` nor `num_frames`."""
     background: Colour | None = None
     """Of images."""
+    field: str | None = None
+    """Path of the options in the request, for errors."""
 
 
 def is_by_reference(medium: MediumInput) -> bool:
@@ -131,10 +137,14 @@ def _with_defaults(medium: MediumInput, defaults: MediaDefaults) -> MediumInput:
 
 
 def _image_with_defaults(image: ImageInput, defaults: MediaDefaults) -> ImageInput:
+    min_pixels = defaults.min_pixels if image.min_pixels is None else image.min_pixels
+    max_pixels = defaults.max_pixels if image.max_pixels is None else image.max_pixels
+    is_own = (min_pixels, max_pixels) == (image.min_pixels, image.max_pixels)
     filled = replace(
         image,
-        min_pixels=defaults.min_pixels if image.min_pixels is None else image.min_pixels,
-        max_pixels=defaults.max_pixels if image.max_pixels is None else image.max_pixels,
+        min_pixels=min_pixels,
+        max_pixels=max_pixels,
+        options_field=image.options_field if is_own else defaults.field,
         background=defaults.background if image.background is None else image.background,
     )
     check_image_bounds(filled.min_pixels, filled.max_pixels, low_detail=filled.low_detail)
@@ -153,4 +163,4 @@ def _video_with_defaults(video: VideoInput, defaults: MediaDefaults) -> VideoInp
     )
     if not is_by_reference(video):  # else the loader checks, once it knows whether a file or frames are cached
         check_options(options, of_frames=is_made_of_frames(video.source))
-    return replace(video, options=options)
+    return replace(video, options=options, options_field=video.options_field if options == own else defaults.field)

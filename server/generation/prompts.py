@@ -21,6 +21,7 @@ from glimpse.engine.text.slots import PlaceholderError
 from glimpse.media.cache.request_media import MediaUsage, RequestMedia
 from glimpse.media.embeddings.embeddings import EmbeddingError
 from glimpse.media.embeddings.loader import EmbeddingLoader
+from glimpse.media.errors import OptionError
 from glimpse.media.input_loader import MediaInputError, load_inputs
 from glimpse.media.inputs import EmbeddingInput, MediumInput
 from glimpse.media.kind import MediaKind
@@ -221,7 +222,8 @@ class PromptLoader:
         except MediaInputError as failed:
             error = failed.error
             field = f"{failed.field}.{error.part}" if isinstance(error, EmbeddingError) else failed.field
-            raise InvalidRequest(field, error.message, error.code.value) from error
+            message = error.problem if isinstance(error, OptionError) else error.message
+            raise InvalidRequest(field, message, error.code.value) from error
 
 
 def _is_short(conversation: Conversation) -> bool:

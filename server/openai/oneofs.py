@@ -5,9 +5,11 @@ from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 
-from glimpse.dialect.rules import FieldRules, JsonKind, OneofRules
+from glimpse.dialect.rules import FieldRules, JsonKind, OneofRules, message_rules
 from glimpse.server.field_path import FieldPath
+from glimpse.server.openai.document import DecodeError
 from glimpse.server.openai.field_values import DecodeContext, ReadMessage, Setter, field_setter
+from glimpse.server.openai.near_names import NearNames
 from glimpse.server.openai.scalars import decode_error, truncated, wrong_type
 
 Target: TypeAlias = Callable[[Message], Message]
@@ -31,6 +33,7 @@ class TagReader:
         self._setters = {name: field_setter(field, read_message) for name, field in self._fields.items()}
         self.names = (tag, *self._fields)
         """The names of the members that it reads."""
+        self._tags = NearNames(self._fields)
         self._choices = ", ".join(f"'{field.name}'" for field in oneof.fields)
 
     def read(self, message: Message, members: dict[str, Any], path: FieldPath, context: DecodeContext) -> None:
@@ -47,7 +50,15 @@ class TagReader:
         elif _may_be_empty(self._fields[chosen], is_null=chosen in members):
             getattr(target, self._fields[chosen].descriptor.name).SetInParent()
         else:
-            raise decode_error("required, but missing", (path, chosen), "missing_value")
+            raise self._missing(chosen, members, path)
+
+    def _missing(self, chosen: str, members: dict[str, Any], path: FieldPath) -> DecodeError:
+        """Returns the error for the absence of the chosen member, which another one may have been meant to be."""
+        near = NearNames((chosen,))
+        for name in members:
+            if name != chosen and near.nearest(name) is not None:
+                return decode_error(f"unknown field; did you mean '{chosen}'?", (path, name), "unsupported")
+        return decode_error("required, but missing", (path, chosen), "missing_value")
 
     def _chosen(self, members: dict[str, Any], path: FieldPath) -> str:
         chosen = members.get(self._tag)
@@ -59,7 +70,9 @@ class TagReader:
         if type(chosen) is not str:
             raise wrong_type(JsonKind.STRING, chosen, tag_path)
         if chosen not in self._fields:
-            raise decode_error(f"expected one of {self._choices}, got '{truncated(chosen)}'", tag_path)
+            meant = self._tags.nearest(chosen)
+            hint = "" if meant is None else f"; did you mean '{meant}'?"
+            raise decode_error(f"expected one of {self._choices}, got '{truncated(chosen)}'{hint}", tag_path)
         return chosen
 
 
@@ -68,12 +81,16 @@ def exclusive(
 ) -> Setter:
     """Returns a setter that refuses a second field of an untagged oneof. `names` are those of all its members."""
     oneof_name, field_name = oneof.descriptor.name, field.descriptor.name
+    scalar = message_rules(oneof.descriptor.containing_type).scalar_field
 
     def set_exclusively(message: Message, value: Any, path: FieldPath, context: DecodeContext) -> None:
         present = target(message).WhichOneof(oneof_name)
         if present is not None and present != field_name:
             listed = ", ".join(f"'{name}'" for name in sorted(names))
             raise decode_error(f"send only one of {listed}", path, "conflicting_values")
+        if scalar is not None and scalar in oneof.fields and field is not scalar and path is not None:
+            # Errors about the message itself name the field that a bare string sets.
+            context.record_name((path[0], scalar.name), path)
         set_field(message, value, path, context)
 
     return set_exclusively

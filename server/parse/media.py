@@ -52,17 +52,23 @@ def parse_image(image: content_pb2.ImagePart, path: str, uuid: str | None) -> Im
         check_image_bounds(min_pixels, max_pixels, low_detail=low_detail)
     source, field = _parse_source_or_uuid(image.source, f"{path}.image.source", uuid, path)
     return ImageInput(
-        source=source, min_pixels=min_pixels, max_pixels=max_pixels, low_detail=low_detail, field=field, uuid=uuid
+        source=source,
+        min_pixels=min_pixels,
+        max_pixels=max_pixels,
+        low_detail=low_detail,
+        field=field,
+        options_field=f"{path}.image",
+        uuid=uuid,
     )
 
 
 def parse_video(video: content_pb2.VideoPart, path: str, uuid: str | None) -> VideoInput:
     """Parses a video; `path` is that of the content part. Raises InvalidRequest."""
-    options = _parse_options(video)
+    options, part, path = _parse_options(video), path, f"{path}.video"
     if uuid is not None and video.source.WhichOneof("source") is None and not video.HasField("frames"):
         # The loader checks the options, once it knows whether a file or frames are cached.
-        return VideoInput(source=CachedSource(uuid=uuid), options=options, field=f"{path}.uuid", uuid=uuid)
-    path = f"{path}.video"
+        source = CachedSource(uuid=uuid)
+        return VideoInput(source=source, options=options, field=f"{part}.uuid", options_field=path, uuid=uuid)
     if video.WhichOneof("input") == "frames":
         field = f"{path}.frames"
         source = _parse_frames(video.frames, field)
@@ -71,7 +77,7 @@ def parse_video(video: content_pb2.VideoPart, path: str, uuid: str | None) -> Vi
         source = _parse_video_source(video.source, field)
     with blaming(path):
         check_options(options, of_frames=is_made_of_frames(source))
-    return VideoInput(source=source, options=options, field=field, uuid=uuid)
+    return VideoInput(source=source, options=options, field=field, options_field=path, uuid=uuid)
 
 
 def parse_audio(audio: content_pb2.AudioPart, path: str, uuid: str | None) -> AudioInput:

@@ -22,6 +22,7 @@ def parse_defaults(io: content_pb2.MediaIoOptions, processor: content_pb2.MediaP
         fps=sampling.fps if sampling.HasField("fps") else None,
         num_frames=sampling.num_frames if sampling.HasField("num_frames") else None,
         background=_parse_colour(io.image.rgba_background_color),
+        field="media_processor_options",
     )
 
 

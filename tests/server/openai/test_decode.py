@@ -84,6 +84,7 @@ def test_reports_unknown_members_by_path() -> None:
         ({"tools": [{"type": "function", "function": {"parameter": {}}}]}, "tools[0].function.parameter", "parameters"),
         ({"stream_options": {"includeUsage": True}}, "stream_options.includeUsage", "include_usage"),
         ({"structured_outputs": {"regexp": "a"}}, "structured_outputs.regexp", "regex"),
+        (part(type="image_url", imageUrl={"url": "u"}), "messages[0].content[0].imageUrl", "image_url"),
     ],
 )  # fmt: skip
 def test_a_name_that_resembles_a_known_one_is_refused_with_it(value: Any, path: str, meant: str) -> None:
@@ -217,6 +218,9 @@ def test_refuses_a_wrong_type_by_path(value: Any, path: str, message: str) -> No
         (part(type="hologram"), "messages[0].content[0].type",
             "expected one of 'text', 'image_url', 'video_url', 'input_audio', 'image_embeds', 'video_embeds', "
             "'audio_embeds', got 'hologram'"),
+        (part(type="imageUrl", imageUrl={"url": "u"}), "messages[0].content[0].type",
+            "got 'imageUrl'; did you mean 'image_url'?"),
+        (part(type="inputAudio", input_audio={}), "messages[0].content[0].type", "did you mean 'input_audio'?"),
         (part(type="input_audio", input_audio={"data": "AAA"}), "messages[0].content[0].input_audio.data",
             "expected base64 text"),
         (part(type="input_audio", input_audio={"data": "é"}), "messages[0].content[0].input_audio.data",
@@ -295,6 +299,15 @@ def test_an_error_in_a_bare_url_has_the_path_that_was_sent(name: str) -> None:
         error = InvalidRequest(f"messages[0].content[0].{kind}.{field}", "expected a URL, got u")
         failure = rest_failure(error, descriptor_of(request_type), decoded.aliased)
         assert failure.field == f"messages[0].content[0].{name}"
+
+
+@pytest.mark.parametrize("member", ["data", "upload_id"])
+def test_an_error_in_a_medium_names_the_member_that_has_it(member: str) -> None:
+    request_type = chat_pb2.CreateChatCompletionRequest
+    decoded = decode(json.dumps(part(type="input_audio", input_audio={member: "aaaa"})).encode(), request_type)
+    error = InvalidRequest("messages[0].content[0].audio.source", "expected audio")
+    failure = rest_failure(error, descriptor_of(request_type), decoded.aliased)
+    assert failure.field == f"messages[0].content[0].input_audio.{member}"
 
 
 def test_a_null_image_is_an_image_without_source() -> None:

@@ -50,8 +50,8 @@ def modalities(channel: grpc.Channel) -> list[str]:
     return [model_pb2.Modality.Name(each) for each in listed.data[0].input_modalities]
 
 
-def ask_in_json(channel: grpc.Channel, *parts: dict[str, Any]) -> Any:
-    body = {"messages": [{"role": "user", "content": parts}], "temperature": 0, "max_completion_tokens": 8}
+def ask_in_json(channel: grpc.Channel, *parts: dict[str, Any], **members: Any) -> Any:
+    body = {"messages": [{"role": "user", "content": parts}], "temperature": 0, "max_completion_tokens": 8} | members
     openai: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
     bodies = iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())])
     return json.loads(b"".join(piece.data for piece in openai.CreateChatCompletion(bodies)))
@@ -103,8 +103,19 @@ def test_refuses_bounds_on_pixels_by_name(channel: grpc.Channel) -> None:
         Chat(channel).CreateChatCompletion(request(user(image_part(png(50, 50), max_pixels=1000), "the")))
     _, request_of = details(caught.value)
     (violation,) = request_of.field_violations
-    assert violation.field.startswith("messages[0].content[0].image")
-    assert "'max_pixels': expected none, since the model decides the size" in violation.description
+    assert violation.field == "messages[0].content[0].image.max_pixels"
+    assert "expected none, since the model decides the size in pixels, got 1000" in violation.description
+
+
+@pytest.mark.parametrize("name", ["min_pixel", "max_pixels"])
+def test_bounds_are_refused_under_the_name_that_was_sent(channel: grpc.Channel, name: str) -> None:
+    url = f"data:image/png;base64,{base64.b64encode(png(50, 50)).decode()}"
+    part: Any = {"type": "image_url", "image_url": {"url": url, name: 1000}}
+    with pytest.raises(grpc.RpcError, match=rf"'messages\[0\].content\[0\].image_url.{name}': expected none"):
+        ask_in_json(channel, part)
+    del part["image_url"][name]
+    with pytest.raises(grpc.RpcError, match=f"'mm_processor_kwargs.{name.rstrip('s')}s': expected none"):
+        ask_in_json(channel, part, mm_processor_kwargs={f"{name.rstrip('s')}s": 1000})
 
 
 def test_an_image_in_the_prefix_cache_is_found_again(channel: grpc.Channel) -> None:
