@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from glimpse.engine.pooling_params import PoolingParams
 from glimpse.engine.sampling_params import Grammar, SamplingParams
-from glimpse.engine.text.conversation import ChatMessage, TemplateOptions, ToolChoice, ToolDefinition
+from glimpse.engine.text.conversation import ChatMessage, NamedTool, TemplateOptions, ToolChoice, ToolDefinition
 from glimpse.media.inputs import MediumInput
 
 
@@ -61,6 +61,14 @@ class Tools:
     """NONE if there are no tools."""
     parallel: bool
     """One completion may call several tools."""
+    allowed: frozenset[str] | None = None
+    """Names of the tools that the model may call; None: those of `choice`."""
+
+    def may_call(self, tool: ToolDefinition) -> bool:
+        """Returns whether the model may call the tool, which it sees in any case."""
+        if isinstance(self.choice, NamedTool):
+            return tool.name == self.choice.name
+        return self.allowed is None or tool.name in self.allowed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

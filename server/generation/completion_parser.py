@@ -86,7 +86,7 @@ class ToolCallReader:
 
     def __init__(self, tool_format: ToolFormat, tools: Tools) -> None:
         self._format = tool_format
-        self._parser = new_tool_parser(tool_format, tools=tools.definitions)
+        self._parser = new_tool_parser(tool_format, tools=[*filter(tools.may_call, tools.definitions)])
         self._is_named = isinstance(tools.choice, NamedTool)
         self._has_called = False
 

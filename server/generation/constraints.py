@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from glimpse.engine.grammar.unenforced_log import UnenforcedLog
 from glimpse.engine.sampling_params import Grammar, GrammarKind
-from glimpse.engine.text.conversation import NamedTool, ToolDefinition, ToolMode
+from glimpse.engine.text.conversation import ToolDefinition, ToolMode
 from glimpse.engine.text.grammar_check import EnforcedGrammar, GrammarChecker, GrammarError, check_text
 from glimpse.engine.text.tokenizer import Tokenizer
 from glimpse.engine.text.tools import ToolFormat, tag_ids, tool_grammar, unenforced_in_xml
@@ -151,10 +151,11 @@ class ConstraintBuilder:
 
 def _offered(tools: Tools) -> dict[str, ToolDefinition]:
     """Returns the tools that the model may call, by the fields of their schemas."""
-    offered = {f"tools[{index}].function.parameters": tool for index, tool in enumerate(tools.definitions)}
-    if not isinstance(tools.choice, NamedTool):
-        return offered
-    return {field: tool for field, tool in offered.items() if tool.name == tools.choice.name}
+    return {
+        f"tools[{index}].function.parameters": tool
+        for index, tool in enumerate(tools.definitions)
+        if tools.may_call(tool)
+    }
 
 
 def _with_any_arguments(tool: ToolDefinition, field: str, told: list[str]) -> ToolDefinition:

@@ -1,8 +1,8 @@
 """Parses tools and the tool choice. Does not check whether the model and the grammar support them."""
 
 import re
-from collections.abc import Sequence
-from typing import TypeAlias, assert_never
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias, TypeVar, assert_never
 
 from glimpse.engine.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
 from glimpse.server.parse.json_text import parse_object
@@ -21,8 +21,13 @@ _MODES = {
     chat_pb2.TOOL_CHOICE_MODE_AUTO: ToolMode.AUTO,
     chat_pb2.TOOL_CHOICE_MODE_REQUIRED: ToolMode.REQUIRED,
 }
+_ALLOWED_MODES = {
+    chat_pb2.ALLOWED_TOOLS_MODE_UNSPECIFIED: ToolMode.AUTO,
+    chat_pb2.ALLOWED_TOOLS_MODE_AUTO: ToolMode.AUTO,
+    chat_pb2.ALLOWED_TOOLS_MODE_REQUIRED: ToolMode.REQUIRED,
+}
 
-
+_Mode = TypeVar("_Mode", chat_pb2.ToolChoiceMode, chat_pb2.AllowedToolsMode)
 _Request: TypeAlias = chat_pb2.CreateChatCompletionRequest | chat_pb2.CountTokensRequest
 
 
@@ -33,11 +38,8 @@ def parse_tools(request: _Request) -> Tools:
         return Tools(definitions=(), choice=ToolMode.NONE, parallel=True)
     definitions = tuple(_parse_tool(tool, f"tools[{index}]") for index, tool in enumerate(request.tools))
     _check_unique_names(definitions)
-    return Tools(
-        definitions=definitions,
-        choice=_parse_choice(request, definitions),
-        parallel=_allows_parallel_calls(request),
-    )
+    choice, allowed = _parse_choice(request, definitions)
+    return Tools(definitions=definitions, choice=choice, parallel=_allows_parallel_calls(request), allowed=allowed)
 
 
 def _allows_parallel_calls(request: _Request) -> bool:
@@ -96,22 +98,36 @@ def _check_unique_names(definitions: Sequence[ToolDefinition]) -> None:
         seen.add(definition.name)
 
 
-def _parse_choice(request: _Request, definitions: Sequence[ToolDefinition]) -> ToolChoice:
+def _parse_choice(request: _Request, definitions: Sequence[ToolDefinition]) -> tuple[ToolChoice, frozenset[str] | None]:
+    """Returns the choice, and the names of the allowed tools if there is a list of them."""
     choice = request.tool_choice
     match choice.WhichOneof("choice"):
         case None:
-            return ToolMode.AUTO
+            return ToolMode.AUTO, None
         case "mode":
-            mode = _MODES.get(choice.mode)
-            if mode is None:
-                raise InvalidRequest("tool_choice", f"expected a known mode, got {choice.mode}")
-            return mode
+            return _known(_MODES, choice.mode, "tool_choice"), None
+        case "named_tool" if choice.named_tool.HasField("allowed_tools"):
+            field, allowed = "tool_choice.named_tool.allowed_tools", choice.named_tool.allowed_tools
+            mode = _known(_ALLOWED_MODES, allowed.mode, f"{field}.mode")
+            names = (
+                _offered_name(tool.function, definitions, f"{field}.tools[{index}].function.name")
+                for index, tool in enumerate(allowed.tools)
+            )
+            return mode, frozenset(names)
         case "named_tool":
-            name = choice.named_tool.function.name
-            if all(definition.name != name for definition in definitions):
-                raise InvalidRequest(
-                    "tool_choice.named_tool.function.name", f"expected the name of one of the tools, got '{name[:128]}'"
-                )
-            return NamedTool(name=name)
+            field = "tool_choice.named_tool.function.name"
+            return NamedTool(name=_offered_name(choice.named_tool.function, definitions, field)), None
         case other:
             assert_never(other)
+
+
+def _known(modes: Mapping[_Mode, ToolMode], mode: _Mode, field: str) -> ToolMode:
+    if mode not in modes:
+        raise InvalidRequest(field, f"expected a known mode, got {mode}")
+    return modes[mode]
+
+
+def _offered_name(function: chat_pb2.FunctionName, definitions: Sequence[ToolDefinition], field: str) -> str:
+    if all(definition.name != function.name for definition in definitions):
+        raise InvalidRequest(field, f"expected the name of one of the tools, got '{function.name[:128]}'")
+    return function.name

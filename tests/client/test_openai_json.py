@@ -91,6 +91,10 @@ def test_options_of_openai_become_fields() -> None:
     assert request.service_tier == chat_pb2.SERVICE_TIER_AUTO
     assert list(request.structured_outputs.choice.values) == ["a", "b"]
     assert chat_request("Hello", {"tool_choice": "none"}).tool_choice.mode == chat_pb2.TOOL_CHOICE_MODE_NONE
+    listed = {"mode": "required", "tools": [{"type": "function", "function": {"name": "weather"}}]}
+    choice = chat_request("Hello", {"tool_choice": {"type": "allowed_tools", "allowed_tools": listed}}).tool_choice
+    assert choice.named_tool.allowed_tools.mode == chat_pb2.ALLOWED_TOOLS_MODE_REQUIRED
+    assert choice.named_tool.allowed_tools.tools[0].function.name == "weather"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from tests.e2e.requests import chat
 from tests.e2e.stack import Stack
+from tests.engine.echo_engine import reply_with
 
 SCHEMAS: dict[str, dict[str, Any]] = {
     "weather": {
@@ -61,6 +62,32 @@ def test_streams_make_the_same_calls(stack: Stack) -> None:
     ]
     assert events[-1]["choices"][0]["finish_reason"] == whole["finish_reason"]
     assert "tool_call" not in "".join(delta.get("content") or "" for delta in deltas)
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_allowed_tools_alone_are_called_and_all_are_seen(stack: Stack, mode: str) -> None:
+    tools = [{"type": "function", "function": {"name": "stock_price"}}]
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+    members = {"tools": TOOLS, "n": 3, "seed": 3, "max_tokens": 90, "logit_bias": {OPENING: 100}}
+    answer = chat(stack, "What is the weather in Paris?", **members, tool_choice=choice).body
+    made = [call["function"] for each in answer["choices"] for call in each["message"].get("tool_calls", ())]
+    assert {call["name"] for call in made} == {"stock_price"}
+    free = chat(stack, "What is the weather in Paris?", tools=TOOLS, max_tokens=1).body
+    assert answer["usage"]["prompt_tokens"] == free["usage"]["prompt_tokens"]
+
+
+def test_calls_of_other_tools_than_the_allowed_are_text(echo_stack: Stack) -> None:
+    tools = [{"type": "function", "function": {"name": "weather"}}]
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": tools}}
+    calls = "".join(
+        f'<tool_call>\n{{"name": "{name}", "arguments": {{}}}}\n</tool_call>\n' for name in ("weather", "stock_price")
+    )
+    (whole,) = chat(echo_stack, reply_with(calls), tools=TOOLS, tool_choice=choice).body["choices"]
+    assert [call["function"]["name"] for call in whole["message"]["tool_calls"]] == ["weather"]
+    assert "stock_price" in whole["message"]["content"]
+    refused = chat(echo_stack, "Hi", tools=TOOLS[1:], tool_choice=choice)
+    field = "tool_choice.allowed_tools.tools[0].function.name"
+    assert (refused.status, refused.body["error"]["param"]) == (400, field)
 
 
 def test_call_that_is_cut_off_is_not_text(stack: Stack) -> None:

@@ -197,5 +197,20 @@ def test_response_format_applies_to_completions_without_tool_calls() -> None:
     assert refusal(asked(tool(ENFORCED), constraint=schema), "llama").reason == "conflicting_values"
 
 
+@pytest.mark.parametrize("choice", [ToolMode.AUTO, ToolMode.REQUIRED])
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_grammars_have_the_allowed_tools_alone(format_name: str, choice: ToolMode) -> None:
+    other = replace(tool(ENFORCED), name="other")
+    request = asked(tool(ENFORCED), other, choice=choice)
+    assert request.tools is not None
+    both = builder(format_name).build(request).grammar
+    allowed = replace(request, tools=replace(request.tools, allowed=frozenset({"other"})))
+    one = builder(format_name).build(allowed).grammar
+    assert both is not None
+    assert one is not None
+    assert [name in both.text for name in ("look", "other")] == [True, True]
+    assert [name in one.text for name in ("look", "other")] == [False, True]
+
+
 def test_refuses_tools_for_a_model_without_tool_support() -> None:
     assert refusal(asked(tool(ENFORCED)), None).field == "tools"

@@ -24,6 +24,10 @@ from glimpse.v1 import chat_pb2
         ("messages[0].content[1].audio.format", "messages[0].content[1].input_audio.format"),
         ("messages[0].content[1].video.frames.frames[2].url", "messages[0].content[1].video_url.url[2].url"),
         ("tool_choice.named_tool.function.name", "tool_choice.function.name"),
+        (
+            "tool_choice.named_tool.allowed_tools.tools[0].function.name",
+            "tool_choice.allowed_tools.tools[0].function.name",
+        ),
         ("tool_choice.mode", "tool_choice"),
         ("no.such[1].field", "no.such[1].field"),
         ("", ""),

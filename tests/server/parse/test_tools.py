@@ -36,6 +36,12 @@ def named(name: str) -> chat_pb2.ToolChoice:
     return chat_pb2.ToolChoice(named_tool=chat_pb2.NamedToolChoice(function=chat_pb2.FunctionName(name=name)))
 
 
+def allowed(*names: str, mode: chat_pb2.AllowedToolsMode = chat_pb2.ALLOWED_TOOLS_MODE_AUTO) -> chat_pb2.ToolChoice:
+    tools = [chat_pb2.AllowedTool(function=chat_pb2.FunctionName(name=name)) for name in names]
+    listed = chat_pb2.AllowedTools(mode=mode, tools=tools)
+    return chat_pb2.ToolChoice(named_tool=chat_pb2.NamedToolChoice(allowed_tools=listed))
+
+
 def request(*tools: chat_pb2.Tool, **members: Any) -> chat_pb2.CreateChatCompletionRequest:
     return chat_pb2.CreateChatCompletionRequest(tools=tools, **members)
 
@@ -70,6 +76,24 @@ def test_a_tool_choice_is_a_mode_or_a_name(choice: chat_pb2.ToolChoice, expected
     assert (tools.choice, tools.parallel) == (expected, False)
 
 
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        (chat_pb2.ALLOWED_TOOLS_MODE_UNSPECIFIED, ToolMode.AUTO),
+        (chat_pb2.ALLOWED_TOOLS_MODE_AUTO, ToolMode.AUTO),
+        (chat_pb2.ALLOWED_TOOLS_MODE_REQUIRED, ToolMode.REQUIRED),
+    ],
+)
+def test_allowed_tools_leave_all_tools_to_see_and_some_to_call(
+    mode: chat_pb2.AllowedToolsMode, expected: ToolMode
+) -> None:
+    offered = (function("f"), function("g"), function("h"))
+    tools = parse_tools(request(*offered, tool_choice=allowed("h", "f", mode=mode)))
+    assert [tool.name for tool in tools.definitions] == ["f", "g", "h"]
+    assert [tool.name for tool in tools.definitions if tools.may_call(tool)] == ["f", "h"]
+    assert tools.choice is expected
+
+
 @pytest.mark.parametrize("members", [{}, {"tool_choice": mode(chat_pb2.TOOL_CHOICE_MODE_NONE)}])
 def test_the_tool_choice_is_none_without_tools(members: dict[str, Any]) -> None:
     tools = parse_tools(request(**members))
@@ -93,6 +117,17 @@ def test_the_tool_choice_is_none_without_tools(members: dict[str, Any]) -> None:
         (request(function(parameters="true")), "tools[0].function.parameters", "invalid_type"),
         (request(function(parameters='{"type": "string"}')), "tools[0].function.parameters.type", "invalid_value"),
         (request(function(), tool_choice=named("g")), "tool_choice.named_tool.function.name", "invalid_value"),
+        (
+            request(function(), tool_choice=allowed("f", "g")),
+            "tool_choice.named_tool.allowed_tools.tools[1].function.name",
+            "invalid_value",
+        ),
+        (
+            request(function(), tool_choice={"named_tool": {"allowed_tools": {"mode": 9}}}),
+            "tool_choice.named_tool.allowed_tools.mode",
+            "invalid_value",
+        ),
+        (request(tool_choice=allowed("f")), "tool_choice", "invalid_value"),
         (request(function(), tool_choice={"mode": 9}), "tool_choice", "invalid_value"),
         (request(tool_choice=mode(chat_pb2.TOOL_CHOICE_MODE_REQUIRED)), "tool_choice", "invalid_value"),
         (request(tool_choice=mode(chat_pb2.TOOL_CHOICE_MODE_AUTO)), "tool_choice", "invalid_value"),

@@ -34,6 +34,12 @@ class ToolChoiceMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TOOL_CHOICE_MODE_NONE: _ClassVar[ToolChoiceMode]
     TOOL_CHOICE_MODE_AUTO: _ClassVar[ToolChoiceMode]
     TOOL_CHOICE_MODE_REQUIRED: _ClassVar[ToolChoiceMode]
+
+class AllowedToolsMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ALLOWED_TOOLS_MODE_UNSPECIFIED: _ClassVar[AllowedToolsMode]
+    ALLOWED_TOOLS_MODE_AUTO: _ClassVar[AllowedToolsMode]
+    ALLOWED_TOOLS_MODE_REQUIRED: _ClassVar[AllowedToolsMode]
 SERVICE_TIER_UNSPECIFIED: ServiceTier
 SERVICE_TIER_AUTO: ServiceTier
 SERVICE_TIER_DEFAULT: ServiceTier
@@ -48,6 +54,9 @@ TOOL_CHOICE_MODE_UNSPECIFIED: ToolChoiceMode
 TOOL_CHOICE_MODE_NONE: ToolChoiceMode
 TOOL_CHOICE_MODE_AUTO: ToolChoiceMode
 TOOL_CHOICE_MODE_REQUIRED: ToolChoiceMode
+ALLOWED_TOOLS_MODE_UNSPECIFIED: AllowedToolsMode
+ALLOWED_TOOLS_MODE_AUTO: AllowedToolsMode
+ALLOWED_TOOLS_MODE_REQUIRED: AllowedToolsMode
 
 class CreateChatCompletionRequest(_message.Message):
     __slots__ = ("model", "messages", "generation", "stream_options", "response_format", "tools", "tool_choice", "parallel_tool_calls", "cache_salt", "user", "prompt_cache_key", "priority", "structured_outputs", "metadata", "service_tier", "reasoning_effort", "safety_identifier", "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "media_io_options", "media_processor_options", "include_reasoning", "thinking_token_budget")
@@ -169,6 +178,22 @@ class ToolChoice(_message.Message):
     def __init__(self, mode: _Optional[_Union[ToolChoiceMode, str]] = ..., named_tool: _Optional[_Union[NamedToolChoice, _Mapping]] = ...) -> None: ...
 
 class NamedToolChoice(_message.Message):
+    __slots__ = ("function", "allowed_tools")
+    FUNCTION_FIELD_NUMBER: _ClassVar[int]
+    ALLOWED_TOOLS_FIELD_NUMBER: _ClassVar[int]
+    function: FunctionName
+    allowed_tools: AllowedTools
+    def __init__(self, function: _Optional[_Union[FunctionName, _Mapping]] = ..., allowed_tools: _Optional[_Union[AllowedTools, _Mapping]] = ...) -> None: ...
+
+class AllowedTools(_message.Message):
+    __slots__ = ("mode", "tools")
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    TOOLS_FIELD_NUMBER: _ClassVar[int]
+    mode: AllowedToolsMode
+    tools: _containers.RepeatedCompositeFieldContainer[AllowedTool]
+    def __init__(self, mode: _Optional[_Union[AllowedToolsMode, str]] = ..., tools: _Optional[_Iterable[_Union[AllowedTool, _Mapping]]] = ...) -> None: ...
+
+class AllowedTool(_message.Message):
     __slots__ = ("function",)
     FUNCTION_FIELD_NUMBER: _ClassVar[int]
     function: FunctionName
