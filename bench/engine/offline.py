@@ -13,9 +13,9 @@ from typing import get_args
 
 from bench.figures import spread
 from bench.serving.processes import peak_rss_mib
+from glimpse import SamplingParams
 from glimpse.engine.config import Backend, Quantization
 from glimpse.engine.llm import LLM
-from glimpse.engine.sampling_params import SamplingParams
 
 
 def measure(llm: LLM, draw: random.Random, *, num_prompts: int, prompt_tokens: int, output_tokens: int) -> float:

@@ -12,10 +12,10 @@ from bench.engine.steps import measure, step_work
 from bench.engine.timed_engine import TimedEngine
 from bench.make_checkpoint import PRESETS, make_checkpoint
 from bench.serving.words import COMMON, common_text
+from glimpse import SamplingParams
 from glimpse.engine.config import EngineConfig
 from glimpse.engine.llm import LLM
 from glimpse.engine.loading.load_engine import load_core
-from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.text.tokenizer import load_tokenizer
 
 

@@ -97,7 +97,7 @@ def sample_repeatedly(sampler: SequenceSampler, row: Tensor, num_tokens: int = 1
 def texts(llm: LLM, grammar: Grammar, **params: Any) -> list[str]:
     """Generates five completions and returns the complete ones."""
     options: dict[str, Any] = {"grammar": grammar, "max_tokens": 200, "logit_bias": ENDING} | params
-    samplings = [SamplingParams(**options, seed=seed) for seed in range(5)]
+    samplings: list[Any] = [SamplingParams(**options, seed=seed) for seed in range(5)]  # the engine's, with triggers
     outputs = [output.outputs[0] for output in llm.generate(["the"] * 5, samplings, progress=False)]
     return [output.text for output in outputs if output.finish_reason is FinishReason.STOP]
 

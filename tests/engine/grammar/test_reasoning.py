@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -191,7 +191,7 @@ def test_draft_tokens_change_nothing(drafts: list[int], seed: int) -> None:
 
 
 def outputs_of(
-    checkpoint: Path, samplings: Sequence[SamplingParams], *, speculative: Literal["off", "ngram"]
+    checkpoint: Path, samplings: Sequence[Any], *, speculative: Literal["off", "ngram"]
 ) -> list[RequestOutput]:
     """Returns what the model says after the same prompt with each of these parameters."""
     llm = LLM(

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from glimpse import SamplingParams
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.model_config.decoder import LinearScaling, SlidingLayers
 from glimpse.engine.native.library import Level
-from glimpse.engine.sampling_params import SamplingParams
 from tests.checkpoints import write_json
 from tests.engine.harness import Harness, make_prompt
 from tests.engine.levels import at_each_level, needs_kernels

@@ -9,12 +9,12 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoTokenizer
 
+from glimpse import SamplingParams
 from glimpse.engine.checkpoint import DEFAULT_MODEL, is_untrained
 from glimpse.engine.config import EngineConfig, Quantization
 from glimpse.engine.llm import LLM
 from glimpse.engine.loading.load_engine import load_core
 from glimpse.engine.offline.run import run_batch
-from glimpse.engine.sampling_params import SamplingParams
 from models.training.batching.prompts import make_prompt
 from models.training.batching.vocabulary import load_vocabulary
 from models.training.evaluate import EXAMS, evaluate, request

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers.vision_utils import get_vision_window_index
 
+from glimpse import SamplingParams
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.families.qwen.qwen2_vl import MAX_SECONDS_PER_FRAME
 from glimpse.engine.families.registry import load_model_config
@@ -19,7 +20,6 @@ from glimpse.engine.loading.load_engine import load_model
 from glimpse.engine.models.encoders.varlen_segments import window_order
 from glimpse.engine.models.qwen2_vl import Qwen2VL, layout_prompt
 from glimpse.engine.plan import MediaSpan
-from glimpse.engine.sampling_params import SamplingParams
 from glimpse.media.kind import MediaKind
 from tests.checkpoints import make_checkpoint, write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, encode_of, make_prompt
