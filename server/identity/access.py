@@ -7,6 +7,7 @@ proxies may also read load reports. Everything else needs a credential.
 import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 
 from glimpse.server.identity.api_keys import Caller, key_hash
 from glimpse.server.identity.errors import UnauthenticatedError
@@ -22,6 +23,8 @@ ADDRESS_HEADER = "x-glimpse-client-address"
 _OPEN = "/grpc.health.v1.Health/"
 _LOAD_REPORTS = "/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics"
 _KEY_HEADERS = ("authorization", "x-api-key")
+_MOST_TENANTS = 4096
+"""Tenants that are kept though they use nothing: any subject of a valid JWT is one."""
 _HINT = "send `Authorization: Bearer KEY`, or `x-api-key: KEY`"
 
 
@@ -62,6 +65,7 @@ class Access:
         self._purges = dict(purges or {})
         self._media_elsewhere: Mapping[str, int] = {}
         self._tenants: dict[str, Tenant] = {}
+        """By name; those that called last come last."""
         self._by_prefix: dict[str, Tenant] = {}
         """Tenants by what their namespaces begin with."""
         self._nameless = Tenant()
@@ -97,12 +101,8 @@ class Access:
 
     def tenant(self, name: str) -> Tenant:
         """Returns the tenant of this name, with its limits of this moment."""
-        tenant = self._tenants.get(name)
-        if tenant is None:
-            tenant = self._tenants[name] = Tenant(name, shared=self._shared)
-            self._by_prefix[tenant.namespace_prefix] = tenant
-            tenant.forget_prefixes(self._purges.get(tenant.namespace_prefix, ""))
-            tenant.media.num_bytes_elsewhere = self._media_elsewhere.get(tenant.namespace_prefix, 0)
+        tenant = self._tenants.pop(name, None) or self._new_tenant(name)
+        self._tenants[name] = tenant
         if self._limits is not None:
             tenant.set_limits(self._limits.value.of(name))
         return tenant
@@ -126,6 +126,27 @@ class Access:
             if (tenant := self._by_prefix.get(prefix)) is not None:
                 tenant.media.num_bytes_elsewhere = num_bytes.get(prefix, 0)
         self._media_elsewhere = num_bytes
+
+    def _new_tenant(self, name: str) -> Tenant:
+        self._evict()
+        tenant = Tenant(name, shared=self._shared)
+        self._by_prefix[tenant.namespace_prefix] = tenant
+        tenant.forget_prefixes(self._purges.get(tenant.namespace_prefix, ""))
+        tenant.media.num_bytes_elsewhere = self._media_elsewhere.get(tenant.namespace_prefix, 0)
+        return tenant
+
+    def _evict(self) -> None:
+        """Drops the tenant that has not called for longest, if there are too many and it uses nothing.
+
+        Else it goes to the end, so that a new tenant costs the same however many are in use. Two are looked at, so that
+        the number of tenants falls again.
+        """
+        for name in list(islice(self._tenants, max(0, min(2, len(self._tenants) + 1 - _MOST_TENANTS)))):
+            tenant = self._tenants.pop(name)
+            if tenant.is_idle:
+                del self._by_prefix[tenant.namespace_prefix]
+            else:
+                self._tenants[name] = tenant
 
     async def watch(self) -> None:
         """Keeps what is known about callers up to date, until it is cancelled."""

@@ -86,6 +86,17 @@ class Tenant:
         most = self.limits.max_concurrent_requests
         return most is not None and self._num_running >= most
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of it runs or is counted: a new object for the same tenant would be the same."""
+        limits = self.limits
+        return not (
+            self._num_running
+            or self.media.num_bytes
+            or _is_counted(self._requests, limits.requests_per_minute)
+            or _is_counted(self._tokens, limits.tokens_per_minute)
+        )
+
     def set_limits(self, limits: Limits) -> None:
         """Changes its limits. What it has used stays counted."""
         self.limits = limits
@@ -177,6 +188,10 @@ def is_tenant_name(name: str) -> bool:
 def _check(quota: Quota, per_minute: int | None, what: str) -> None:
     if per_minute is not None and (seconds := quota.wait_seconds(1, per_minute)) > 0:
         raise quota_exceeded(what, per_minute, seconds)
+
+
+def _is_counted(quota: Quota, per_minute: int | None) -> bool:
+    return per_minute is not None and quota.wait_seconds(per_minute, per_minute) > 0
 
 
 def _use(quota: Quota, amount: int, per_minute: int | None) -> None:
