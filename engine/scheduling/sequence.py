@@ -260,7 +260,8 @@ def make_sequence(sequence_id: int, request: Generate | Embed, *, max_model_len:
     sampling = _NO_SAMPLING if isinstance(request, Embed) else request.sampling
     if (pooling is None or pooling.token_ids) and not model.has_output_head:
         raise EngineError(EngineErrorCode.UNSUPPORTED, "the model has no output head: it makes embeddings alone")
-    _check_length(num_prompt_tokens, max_model_len, has_answer=pooling is None)
+    num_of_media = sum(medium.span.num_tokens for medium in request.media)
+    _check_length(num_prompt_tokens, num_of_media, max_model_len, has_answer=pooling is None)
     _check_tokens(request.token_ids, model.vocab_size)
     _check_sampling(sampling, model.vocab_size)
     for medium in request.media:
@@ -310,13 +311,15 @@ def _end_token_ids(sampling: SamplingParams, eos_token_ids: Iterable[int]) -> fr
     return frozenset((*sampling.stop_token_ids, *(() if ignores_eos else eos_token_ids)))
 
 
-def _check_length(num_prompt_tokens: int, max_model_len: int, *, has_answer: bool) -> None:
-    if num_prompt_tokens + has_answer > max_model_len:
+def _check_length(num_prompt_tokens: int, num_of_media: int, max_model_len: int, *, has_answer: bool) -> None:
+    excess = num_prompt_tokens + has_answer - max_model_len
+    if excess > 0:
+        of_media = f", {num_of_media} of them of media" if num_of_media else ""
         together = " (prompt and answer together)" if has_answer else ""
         raise EngineError(
             EngineErrorCode.PROMPT_TOO_LONG,
-            f"the prompt has {num_prompt_tokens} tokens; "
-            f"the model's context window is {max_model_len} tokens{together}",
+            f"the prompt has {num_prompt_tokens} tokens{of_media}; the model's context window is {max_model_len} tokens"
+            f"{together}: shorten the prompt by {excess} or more",
         )
 
 

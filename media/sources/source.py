@@ -28,6 +28,8 @@ _EXPECTED = "an http(s) URL, a data URL or base64"
 _MAX_URL_LENGTH = 8192
 _SCHEME = re.compile(r"([a-z][a-z0-9+.\-]{0,31}):", re.IGNORECASE)
 _FRAMES = re.compile(r"\s*data:video/jpeg\s*;\s*base64,", re.IGNORECASE)
+_PATH = re.compile(r"(?!//)(?=.{1,256}$)(~?[/\\]|\.{1,2}[/\\]|[a-z]:|.*\.[a-z0-9]{2,5}$)", re.IGNORECASE)
+"""What looks like a path, of texts that are neither URLs nor base64. Longer ones are damaged base64."""
 _NOT_IN_URL = re.compile(r"[\x00-\x20\x7f\\]")
 _WHITESPACE = b" \t\r\n\f\v"
 _SLICE_CHARACTERS = 1 << 20
@@ -104,7 +106,7 @@ def parse_url_text(text: str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Source:
         raise _invalid(f"expected {_EXPECTED}, got an empty string")
     match = _SCHEME.match(text)
     if match is None:
-        return DataSource(data=_decode_base64(text, max_bytes, f"expected {_EXPECTED}"))
+        return DataSource(data=_decode_base64(text, max_bytes, _no_source(text)))
     match match[1].lower():
         case "http" | "https":
             return UrlSource(url=_parse_web_url(text))
@@ -112,6 +114,8 @@ def parse_url_text(text: str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Source:
             return DataSource(data=_decode_data_url(text, match.end(), max_bytes))
         case "file":
             return FileSource(path=_parse_file_url(text))
+        case drive if len(drive) == 1:
+            raise _invalid(_no_source(text))
         case scheme:
             raise MediaError(MediaErrorCode.URL_REFUSED, f"expected an http, https or data URL, got {scheme}:")
 
@@ -134,6 +138,15 @@ def parse_video_text(text: str, *, max_bytes: int = DEFAULT_MAX_VIDEO_BYTES) -> 
         max_bytes -= len(data)
         sources.append(DataSource(data=data))
     return FrameSources(frames=tuple(sources))
+
+
+def _no_source(text: str) -> str:
+    if _PATH.match(text) is None:
+        return f"expected {_EXPECTED}"
+    return (
+        f"expected {_EXPECTED}, got the path '{text[:64]}'; files are not read by their paths: send a data URL, "
+        "or a file: URL where --allowed-local-media-path has the file"
+    )
 
 
 def _parse_web_url(text: str) -> URL:

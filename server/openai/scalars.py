@@ -12,7 +12,7 @@ import numpy as np
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
 from glimpse.dialect.options import enum_type
-from glimpse.dialect.rules import JsonKind, enum_rules
+from glimpse.dialect.rules import FieldRules, JsonKind, enum_rules, field_rules
 from glimpse.server.field_path import FieldPath, path_text
 from glimpse.server.openai.document import DecodeError
 
@@ -86,7 +86,7 @@ def reader(field: FieldDescriptor) -> Read:
         case FieldDescriptor.CPPTYPE_DOUBLE:
             return _float_reader(math.inf)
         case _:
-            return _integer_reader(*_INTEGER_RANGES[field.cpp_type])
+            return _integer_reader(*_INTEGER_RANGES[field.cpp_type], field_rules(field))
 
 
 @cache
@@ -184,7 +184,11 @@ def write_float32s(data: bytes) -> list[float]:
     return values.tolist()
 
 
-def _integer_reader(smallest: int, largest: int) -> Read:
+def _integer_reader(smallest: int, largest: int, rules: FieldRules) -> Read:
+    counts = rules.is_list or rules.is_map  # the bounds are those of the number of elements then
+    least = smallest if counts or rules.min is None else int(rules.min)
+    most = largest if counts or rules.max is None else int(rules.max)
+
     def read_integer(value: Any, path: FieldPath) -> int:
         if type(value) is float and value.is_integer():
             value = int(value)
@@ -192,7 +196,9 @@ def _integer_reader(smallest: int, largest: int) -> Read:
             raise wrong_type("an integer", value, path)
         if not smallest <= value <= largest:
             got = truncated(str(value))
-            raise decode_error(f"expected an integer from {smallest} to {largest}, got {got}", path)
+            is_open = value < smallest and most == largest and least != smallest
+            wanted = f"of at least {least}" if is_open else f"from {least} to {most}"
+            raise decode_error(f"expected an integer {wanted}, got {got}", path)
         return value
 
     return read_integer

@@ -140,13 +140,14 @@ def _bounds_check(field: FieldRules) -> _ValueCheck | None:
     smallest = -math.inf if field.min is None else field.min
     largest = math.inf if field.max is None else field.max
     counts = field.is_list or field.is_map
-    wanted = f"{_wanted_range(field).removeprefix('of ')} elements" if counts else f"a number {_wanted_range(field)}"
+    number = "a number" if _is_floating(field.descriptor) else "an integer"
+    wanted = f"{_wanted_range(field).removeprefix('of ')} elements" if counts else f"{number} {_wanted_range(field)}"
 
     def check_bounds(value: Any, path: FieldPath, found: list[Violation]) -> None:
-        number = len(value) if counts else value
+        size = len(value) if counts else value
         # `_check_finite` reports numbers that are not finite.
-        if math.isfinite(number) and not smallest <= number <= largest:
-            got = f"{number:.7g}" if isinstance(number, float) else str(number)
+        if math.isfinite(size) and not smallest <= size <= largest:
+            got = f"{size:.7g}" if isinstance(size, float) else str(size)
             found.append(_violation(path, f"expected {wanted}, got {got}"))
 
     return check_bounds

@@ -50,11 +50,19 @@ def embedded(name: str, num_values: int) -> MediaInput:
 
 
 @pytest.mark.parametrize("num_tokens", [16, 17])
-def test_refuses_prompt_that_leaves_no_room_for_an_answer(num_tokens: int):
-    event = refusal(generate("long", [1] * num_tokens))
+@pytest.mark.parametrize(
+    ("media", "of_media"),
+    [((), ""), ((image_input("a", 1, 6), image_input("b", 8, 3)), ", 9 of them of media")],
+    ids=["text", "media"],
+)
+def test_refuses_prompt_that_leaves_no_room_for_an_answer(
+    num_tokens: int, media: tuple[MediaInput, ...], of_media: str
+):
+    event = refusal(generate("long", [1] * num_tokens, *media))
     assert event.error is EngineErrorCode.PROMPT_TOO_LONG
     assert event.message == (
-        f"the prompt has {num_tokens} tokens; the model's context window is 16 tokens (prompt and answer together)"
+        f"the prompt has {num_tokens} tokens{of_media}; the model's context window is 16 tokens "
+        f"(prompt and answer together): shorten the prompt by {num_tokens - 15} or more"
     )
 
 

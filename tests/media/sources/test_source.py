@@ -108,7 +108,7 @@ def test_parses_urls(text: str, url: str) -> None:
         ("ftp://example.com/cat.png", MediaErrorCode.URL_REFUSED),
         ("gopher://127.0.0.1:6379/_FLUSHALL", MediaErrorCode.URL_REFUSED),
         ("javascript:alert(1)", MediaErrorCode.URL_REFUSED),
-        ("C:\\cat.png", MediaErrorCode.URL_REFUSED),
+        ("C:\\cat.png", MediaErrorCode.INVALID_SOURCE),
     ],
 )
 def test_refuses_invalid_sources(text: str, code: MediaErrorCode) -> None:
@@ -133,6 +133,33 @@ def test_parses_file_urls(text: str, path: str) -> None:
 def test_refuses_other_schemes_by_name() -> None:
     with pytest.raises(MediaError, match="got ftp:"):
         parse_url_text("ftp://example.com/cat.png")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/home/me/cat.jpg",
+        "/etc/passwd",
+        "C:\\Users\\me\\cat.jpg",
+        "c:/cat.jpg",
+        "~/cat.jpg",
+        "../cat",
+        "cat.jpg",
+        "my cat.jpg",
+    ],
+)
+def test_a_path_is_told_from_a_damaged_source(path: str) -> None:
+    with pytest.raises(MediaError, match="got the path") as caught:
+        parse_url_text(path)
+    assert path in caught.value.message
+    assert "send a data URL" in caught.value.message
+
+
+@pytest.mark.parametrize("text", ["not base64!", "//example.com/cat.png", "/9j/4AAQ" * 64 + "x", "QUJD=", "héllo"])
+def test_other_texts_are_not_called_paths(text: str) -> None:
+    with pytest.raises(MediaError) as caught:
+        parse_url_text(text)
+    assert caught.value.message == "expected an http(s) URL, a data URL or base64"
 
 
 @pytest.mark.parametrize("size", [98, 99, 100])

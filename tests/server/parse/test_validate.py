@@ -39,9 +39,9 @@ def test_accepts_values_at_their_bounds(options: dict[str, Any]) -> None:
         ({"temperature": math.nan}, "temperature", "expected a finite number, got nan"),
         ({"min_p": math.inf}, "min_p", "expected a finite number, got inf"),
         ({"logit_bias": {5: math.nan}}, "logit_bias[5]", "expected a finite number, got nan"),
-        ({"top_k": -2}, "top_k", "expected a number of at least -1, got -2"),
-        ({"n": 0}, "n", "expected a number from 1 to 128, got 0"),
-        ({"max_completion_tokens": 0}, "max_completion_tokens", "expected a number of at least 1, got 0"),
+        ({"top_k": -2}, "top_k", "expected an integer of at least -1, got -2"),
+        ({"n": 0}, "n", "expected an integer from 1 to 128, got 0"),
+        ({"max_completion_tokens": 0}, "max_completion_tokens", "expected an integer of at least 1, got 0"),
         ({"stop": ["a"] * 17}, "stop", "expected at most 16 elements, got 17"),
     ],
 )
@@ -55,7 +55,7 @@ def test_names_a_value_out_of_bounds(options: dict[str, Any], field: str, explan
 def test_priority_is_bounded(priority: int) -> None:
     message = request()
     message.priority = priority
-    explanation = f"'priority': expected a number from -100 to 100, got {priority}"
+    explanation = f"'priority': expected an integer from -100 to 100, got {priority}"
     assert violations(message) == [Violation(field="priority", message=explanation, code="invalid_value")]
 
 
