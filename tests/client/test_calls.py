@@ -125,6 +125,12 @@ async def test_answer_matches_a_json_schema(client: Any) -> None:
     assert json.loads(completion.text) == {"a": 1}
 
 
+async def test_answer_is_a_json_object(client: Any) -> None:
+    form = {"type": "json_object"}
+    completion = await client.chat("Hello", temperature=0, max_tokens=8, response_format=form)
+    assert completion.text.startswith("{")
+
+
 async def test_errors_carry_status_reason_field_and_request_id(client: Any) -> None:
     with pytest.raises(GlimpseError) as caught:
         await client.chat([Image(b"not an image"), "What is it?"], request_id="bad-image")
