@@ -95,6 +95,8 @@ class FieldRules:
     """The smallest value, or the fewest elements."""
     max: float | None
     """The largest value, or the most elements."""
+    members_beside: tuple["FieldRules", ...]
+    """Fields of this field's message whose members may also stand beside it, in the enclosing object."""
     effect: Effect
     """What it does."""
     shortcuts: tuple[tuple[str, "FieldRules"], ...]
@@ -117,6 +119,20 @@ class FieldRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignForm:
+    """Another tag of a oneof, and the members that may hold the value next to it."""
+
+    tag: str
+    """The tag."""
+    members: tuple[str, ...]
+    """The members, of which an object has one."""
+    field: FieldRules | None
+    """The field that they set. None: every value is refused, null too."""
+    reason: str
+    """Why a value other than null is refused: a sentence. Empty if it is read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OneofRules:
     """The JSON form of a oneof."""
 
@@ -128,6 +144,8 @@ class OneofRules:
     """The tag is written only if this field of the message is set, and is optional when reading."""
     fields: tuple[FieldRules, ...]
     """Its fields in declaration order."""
+    forms: tuple[ForeignForm, ...]
+    """How other APIs write its fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +158,8 @@ class MessageRules:
     """Members with fixed values: name, value."""
     scalar_field: FieldRules | None
     """The field that a bare string sets."""
+    list_field: FieldRules | None
+    """The field that a bare array sets."""
     union: bool
     """The message's value is that of the one field whose JSON type matches."""
     members: tuple[FieldRules | OneofRules, ...]
@@ -177,11 +197,12 @@ class EnumRules:
 def message_rules(descriptor: Descriptor) -> MessageRules:
     """Returns the JSON form of a message type."""
     rule = message_rule(descriptor)
-    scalar_field = rule.scalar_field
+    scalar_field, list_field = rule.scalar_field, rule.list_field
     return MessageRules(
         descriptor=descriptor,
         constants=tuple((constant.name, constant.value) for constant in rule.constants),
         scalar_field=field_rules(descriptor.fields_by_name[scalar_field]) if scalar_field else None,
+        list_field=field_rules(descriptor.fields_by_name[list_field]) if list_field else None,
         union=rule.union,
         members=_members(descriptor),
         foreign=(
@@ -225,12 +246,17 @@ def field_rules(field: FieldDescriptor) -> FieldRules:
         required=is_required(field),
         min=bounds.min if bounds.HasField("min") else None,
         max=bounds.max if bounds.HasField("max") else None,
+        members_beside=_scalars(message_type(field)) if rule.members_beside else (),
         effect=_EFFECTS[rule.effect],
         shortcuts=tuple(
             (shortcut.name, field_rules(message_type(field).fields_by_name[shortcut.field]))
             for shortcut in rule.shortcuts
         ),
     )
+
+
+def _scalars(message: Descriptor) -> tuple[FieldRules, ...]:
+    return tuple(field_rules(field) for field in message.fields if field.message_type is None)
 
 
 @cache
@@ -267,8 +293,17 @@ def _real_oneof(field: FieldDescriptor) -> OneofDescriptor | None:
 
 def _oneof_rules(oneof: OneofDescriptor) -> OneofRules:
     rule = oneof_rule(oneof)
-    fields = tuple(map(field_rules, oneof.fields))
-    return OneofRules(descriptor=oneof, tag=rule.tag or None, tag_only_with=rule.tag_only_with or None, fields=fields)
+    fields = {field.name: field_rules(field) for field in oneof.fields}
+    return OneofRules(
+        descriptor=oneof,
+        tag=rule.tag or None,
+        tag_only_with=rule.tag_only_with or None,
+        fields=tuple(fields.values()),
+        forms=tuple(
+            ForeignForm(tag=form.tag, members=tuple(form.members), field=fields.get(form.field), reason=form.reason)
+            for form in rule.forms
+        ),
+    )
 
 
 _KIND_OF_TYPE = {
@@ -313,6 +348,5 @@ def _message_kinds(descriptor: Descriptor) -> frozenset[JsonKind]:
     rule = message_rule(descriptor)
     if rule.union:
         return frozenset[JsonKind]().union(*(_kinds(field, field_rule(field)) for field in descriptor.fields))
-    if rule.scalar_field:
-        return frozenset((JsonKind.OBJECT, JsonKind.STRING))
-    return frozenset((JsonKind.OBJECT,))
+    kinds = {JsonKind.OBJECT: True, JsonKind.STRING: rule.scalar_field, JsonKind.ARRAY: rule.list_field}
+    return frozenset(kind for kind, accepted in kinds.items() if accepted)

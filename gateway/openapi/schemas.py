@@ -10,7 +10,16 @@ from typing import Any, TypeAlias
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
 from glimpse.dialect.options import enum_type, map_entry, message_type
-from glimpse.dialect.rules import Effect, FieldRules, ForeignMember, MessageRules, OneofRules, enum_rules, message_rules
+from glimpse.dialect.rules import (
+    Effect,
+    FieldRules,
+    ForeignForm,
+    ForeignMember,
+    MessageRules,
+    OneofRules,
+    enum_rules,
+    message_rules,
+)
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -59,6 +68,8 @@ class Schemas:
 
     def _message(self, rules: MessageRules) -> Schema:
         schema = self._union(rules) if rules.union else self._object(rules)
+        if rules.list_field is not None:
+            schema = _any_of([self._value(rules.list_field), schema])
         if (scalar := rules.innermost_scalar_field) is not None:
             schema = _any_of([self._value(scalar), schema])
         return self._description(rules.descriptor.full_name) | schema
@@ -183,10 +194,36 @@ class _Members:
         if oneof.tag is not None:
             tag_required = oneof.tag_only_with is None
             names = ((field, name) for field in oneof.fields for name in field.names)
-            self._choices.append([self._variant(oneof.tag, *pair, tag_required=tag_required) for pair in names])
+            own = [self._variant(oneof.tag, *pair, tag_required=tag_required) for pair in names]
+            forms = () if self._response_only else oneof.forms
+            self._choices.append([*own, *(each for form in forms for each in self._form_variants(oneof.tag, form))])
+            for inner in (each for field in oneof.fields for each in field.members_beside):
+                self._add_beside(inner)
         else:
             for field in oneof.fields:
                 self._add_field(field)
+
+    def _form_variants(self, tag: str, form: ForeignForm) -> list[Schema]:
+        """Returns the schemas of the object in the form of another API."""
+        if form.field is None:
+            return []
+        value = _NULL if form.reason else self._schemas.field(form.field, or_null=True)
+        description = f"Null only. {form.reason}" if form.reason else f"The same as `{form.field.name}`."
+        tag_schema: Schema = {"type": "string", "const": form.tag}
+        return [
+            {
+                "type": "object",
+                "properties": {tag: tag_schema, name: value},
+                "required": [tag, name],
+                "description": description,
+            }
+            for name in form.members
+        ]
+
+    def _add_beside(self, field: FieldRules) -> None:
+        for name in field.names:
+            if name not in self._properties:
+                self._add(name, {"description": f"The same as `{field.name}` inside the medium."})
 
     def _variant(self, tag: str, field: FieldRules, name: str, *, tag_required: bool) -> Schema:
         """Returns the schema of the object if the tag is `name`."""

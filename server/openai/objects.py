@@ -35,17 +35,24 @@ def _value_setter(descriptor: Descriptor) -> Setter:
     choices: list[_Choice] = [(frozenset((JsonKind.OBJECT,)), _ObjectReader(rules).read)]
     if rules.scalar_field is not None:
         choices.append((frozenset((JsonKind.STRING,)), _bare_string_setter(rules, rules.scalar_field)))
+    if rules.list_field is not None:
+        choices.append((frozenset((JsonKind.ARRAY,)), _renaming(rules.list_field.name, rules.list_field)))
     return _by_kind(choices)
 
 
 def _bare_string_setter(rules: MessageRules, field: FieldRules) -> Setter:
-    set_field, innermost = field_setter(field, read_message), rules.innermost_scalar_field
+    innermost = rules.innermost_scalar_field
     if not field.flatten or innermost is None:
-        return set_field
+        return field_setter(field, read_message)
+    return _renaming(innermost.name, field)
+
+
+def _renaming(name: str, field: FieldRules) -> Setter:
+    """Returns the setter of a field by a bare value: the document has no object with a member of this name."""
+    set_field = field_setter(field, read_message)
 
     def set_and_record(message: Message, value: Any, path: FieldPath, context: DecodeContext) -> None:
-        # The document has no object with a member of the innermost field's name.
-        context.record_name((path, innermost.name), path)
+        context.record_name((path, name), path)
         set_field(message, value, path, context)
 
     return set_and_record
@@ -80,14 +87,14 @@ class _ObjectReader:
         self._ignored = frozenset(table.ignored)
         self._foreign = dict(table.foreign)
         self._closed = rules.closed
+        known = (name for tag in self._tags for name in tag.known)
         hints = (name for name, member in self._foreign.items() if member.effect is Effect.IGNORED)
-        self._names = NearNames([*self._setters, *(name for tag in self._tags for name in tag.names), *hints])
+        self._names = NearNames([*self._setters, *known, *hints])
 
     def read(self, message: Message, members: dict[str, Any], path: FieldPath, context: DecodeContext) -> None:
         for names, relation in self._exclusive_names:
             _refuse_second(names, relation, members, path)
-        for tag in self._tags:
-            tag.read(message, members, path, context)
+        used = [name for tag in self._tags for name in tag.read(message, members, path, context)]
         for name, value in members.items():
             if value is None:
                 continue
@@ -96,7 +103,7 @@ class _ObjectReader:
                 set_field(message, value, (path, name), context)
             elif name in self._foreign:
                 _read_foreign(self._foreign[name], value, (path, name), context)
-            elif name not in self._ignored:
+            elif name not in self._ignored and name not in used:
                 self._read_unknown(name, path, context)
 
     def _read_unknown(self, name: str, path: FieldPath, context: DecodeContext) -> None:
@@ -105,7 +112,7 @@ class _ObjectReader:
             return
         also_known = (context.stream_member,) if path is None and context.stream_member else ()
         meant = self._names.nearest(name, also_known)
-        if meant is not None:
+        if meant is not None and meant != name:
             raise decode_error(f"unknown field; did you mean '{meant}'?", (path, name), "unsupported")
         if self._closed:
             raise decode_error("unknown field", (path, name), "unsupported")

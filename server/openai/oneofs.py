@@ -5,7 +5,8 @@ from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 
-from glimpse.dialect.rules import FieldRules, JsonKind, OneofRules, message_rules
+from glimpse.dialect.options import message_type
+from glimpse.dialect.rules import FieldRules, ForeignForm, JsonKind, OneofRules, message_rules
 from glimpse.server.field_path import FieldPath
 from glimpse.server.openai.document import DecodeError
 from glimpse.server.openai.field_values import DecodeContext, ReadMessage, Setter, field_setter
@@ -29,28 +30,49 @@ class TagReader:
         self._optional = optional
         self._tag_only_with = oneof.tag_only_with
         self._target = target
-        self._fields = {name: field for field in oneof.fields for name in field.names}
-        self._setters = {name: field_setter(field, read_message) for name, field in self._fields.items()}
-        self.names = (tag, *self._fields)
-        """The names of the members that it reads."""
-        self._tags = NearNames(self._fields)
+        self._forms = _forms(oneof)
+        self._setters = {field.name: field_setter(field, read_message) for field in oneof.fields}
+        self._beside = {field.name: _beside_reader(field, read_message) for field in oneof.fields}
+        fields = tuple(name for field in oneof.fields for name in field.names)
+        self.names = (tag, *fields)
+        """The names of the members that only this oneof reads."""
+        forms = self._forms.values()
+        beside = (name for field in oneof.fields for each in field.members_beside for name in each.names)
+        self.known = frozenset((*self.names, *(name for form in forms for name in form.members), *beside))
+        """The names of all members that it may read."""
+        self._tags = NearNames(self._forms)
         self._choices = ", ".join(f"'{field.name}'" for field in oneof.fields)
 
-    def read(self, message: Message, members: dict[str, Any], path: FieldPath, context: DecodeContext) -> None:
+    def read(
+        self, message: Message, members: dict[str, Any], path: FieldPath, context: DecodeContext
+    ) -> Collection[str]:
+        """Reads the oneof and returns the names of the members that it read. Raises DecodeError."""
         if self._optional and all(members.get(name) is None for name in self.names):
-            return
-        chosen = self._chosen(members, path)
-        for name in self._fields:
-            if name != chosen and members.get(name) is not None:
-                raise decode_error(f"not allowed if '{self._tag}' is '{chosen}'", (path, name), "conflicting_values")
-        context.record_alias(self._fields[chosen], (path, chosen))
+            return ()
+        form = self._form(members, path)
+        field, chosen = form.field, self._member(form, members, path)
+        if field is None or (form.reason and members.get(chosen) is not None):
+            at = chosen if field is not None else self._tag
+            raise decode_error(f"not supported. {form.reason}", (path, at), "unsupported")
+        if chosen != field.name:
+            context.record_name((path, field.name), (path, chosen))
         target, value = self._target(message), members.get(chosen)
         if value is not None:
-            self._setters[chosen](target, value, (path, chosen), context)
-        elif _may_be_empty(self._fields[chosen], is_null=chosen in members):
-            getattr(target, self._fields[chosen].descriptor.name).SetInParent()
+            self._setters[field.name](target, value, (path, chosen), context)
+        elif _may_be_empty(field, is_null=chosen in members):
+            getattr(target, field.descriptor.name).SetInParent()
         else:
             raise self._missing(chosen, members, path)
+        return (chosen, *self._beside[field.name](target, members, (path, chosen), context))
+
+    def _member(self, form: ForeignForm, members: dict[str, Any], path: FieldPath) -> str:
+        """Returns the member that has the value. Raises DecodeError if another one has a value too."""
+        present = [name for name in form.members if members.get(name) is not None]
+        chosen = next(iter(present), next((name for name in form.members if name in members), form.members[0]))
+        for name in (*self.names[1:], *present):
+            if name != chosen and members.get(name) is not None:
+                raise decode_error(f"not allowed if '{self._tag}' is '{form.tag}'", (path, name), "conflicting_values")
+        return chosen
 
     def _missing(self, chosen: str, members: dict[str, Any], path: FieldPath) -> DecodeError:
         """Returns the error for the absence of the chosen member, which another one may have been meant to be."""
@@ -60,20 +82,54 @@ class TagReader:
                 return decode_error(f"unknown field; did you mean '{chosen}'?", (path, name), "unsupported")
         return decode_error("required, but missing", (path, chosen), "missing_value")
 
-    def _chosen(self, members: dict[str, Any], path: FieldPath) -> str:
+    def _form(self, members: dict[str, Any], path: FieldPath) -> ForeignForm:
         chosen = members.get(self._tag)
         tag_path = (path, self._tag)
         if chosen is None and self._tag_only_with is not None and members.get(self._tag_only_with) is None:
-            chosen = next((name for name in self._fields if name in members), None)
+            chosen = next((name for name in self.names[1:] if name in members), None)
         if chosen is None:
             raise decode_error("required, but missing", tag_path, "missing_value")
         if type(chosen) is not str:
             raise wrong_type(JsonKind.STRING, chosen, tag_path)
-        if chosen not in self._fields:
+        if chosen not in self._forms:
             meant = self._tags.nearest(chosen)
             hint = "" if meant is None else f"; did you mean '{meant}'?"
             raise decode_error(f"expected one of {self._choices}, got '{truncated(chosen)}'{hint}", tag_path)
-        return chosen
+        return self._forms[chosen]
+
+
+def _forms(oneof: OneofRules) -> dict[str, ForeignForm]:
+    """Returns all forms of a oneof by tag: the names of its fields, and those of other APIs."""
+    own = (
+        ForeignForm(tag=name, members=(name,), field=field, reason="") for field in oneof.fields for name in field.names
+    )
+    return {form.tag: form for form in (*own, *oneof.forms)}
+
+
+def _beside_reader(
+    field: FieldRules, read_message: ReadMessage
+) -> Callable[[Message, dict[str, Any], FieldPath, DecodeContext], Collection[str]]:
+    """Returns the function that reads members of the field's message that stand beside it, and returns their names.
+
+    Its path is that of the field.
+    """
+    by_name = {name: each for each in field.members_beside for name in each.names}
+
+    def read(message: Message, members: dict[str, Any], path: FieldPath, context: DecodeContext) -> Collection[str]:
+        beside = {name: members[name] for name in by_name if members.get(name) is not None}
+        if not beside or path is None:
+            return ()
+        outer, chosen = path
+        inside: Any = members.get(str(chosen))
+        for name in beside:
+            context.record_name((path, by_name[name].name), (outer, name))
+            if isinstance(inside, dict) and any(inside.get(other) is not None for other in by_name[name].names):
+                raise decode_error(f"also in '{chosen}'; send only one of them", (outer, name), "conflicting_values")
+        inner = getattr(message, field.descriptor.name)
+        read_message(message_type(field.descriptor), inner, beside, outer, context)
+        return tuple(beside)
+
+    return read
 
 
 def exclusive(

@@ -96,6 +96,15 @@ def test_refuses_media_that_is_not_cached(client: OpenAI) -> None:
     assert refusal(client, image_part(None)) == ("missing_value", "messages[0].content[0].image_url.url")
 
 
+def test_parts_of_other_apis_are_answered_as_openai_s(client: OpenAI) -> None:
+    url = data_url(tiles(seed=38))
+    sent = ask(client, image_part({"url": url, **LARGE}))
+    assert outcome(ask(client, {"type": "image", "image": url, **LARGE, "uuid": "tiles 38"})) == outcome(sent)
+    assert outcome(ask(client, {"type": "image_pil", "image_pil": None, "uuid": "tiles 38", **LARGE})) == outcome(sent)
+    code, param = refusal(client, {"type": "image_pil", "image_pil": "<PIL.Image>"})
+    assert (code, param) == ("unsupported", "messages[0].content[0].image_pil")
+
+
 def test_uploads_an_image_through_envoy(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
     drawn = tiles(seed=33)
     sent = ask(client, image_part({"url": data_url(drawn)}))
@@ -103,7 +112,7 @@ def test_uploads_an_image_through_envoy(client: OpenAI, media: media_pb2_grpc.Me
     assert outcome(ask(client, image_part({"upload_id": handle}))) == outcome(sent)
     media.DeleteMedia(media_pb2.DeleteMediaRequest(upload_id=handle))
     code, param = refusal(client, image_part({"upload_id": handle}))
-    assert (code, param) == ("media_not_cached", "messages[0].content[0].image_url.url")
+    assert (code, param) == ("media_not_cached", "messages[0].content[0].image_url.upload_id")
 
 
 def test_uploads_the_frames_of_a_video(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:

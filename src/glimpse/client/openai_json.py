@@ -18,6 +18,9 @@ _MessageT = TypeVar("_MessageT", bound=Message)
 _NAMES = {
     "max_tokens": "max_completion_tokens",
     "image_url": "image",
+    "input_image": "image",
+    "input_text": "text",
+    "output_text": "text",
     "video_url": "video",
     "input_audio": "audio",
     "audio_url": "audio",

@@ -40,7 +40,7 @@ class Dialect(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[MessageRule, _Mapping]]] = ..., enums: _Optional[_Iterable[_Union[EnumRule, _Mapping]]] = ...) -> None: ...
 
 class MessageRule(_message.Message):
-    __slots__ = ("name", "constants", "scalar_field", "union", "closed", "oneofs", "fields", "refusals", "hints")
+    __slots__ = ("name", "constants", "scalar_field", "union", "closed", "oneofs", "fields", "refusals", "hints", "list_field")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CONSTANTS_FIELD_NUMBER: _ClassVar[int]
     SCALAR_FIELD_FIELD_NUMBER: _ClassVar[int]
@@ -50,6 +50,7 @@ class MessageRule(_message.Message):
     FIELDS_FIELD_NUMBER: _ClassVar[int]
     REFUSALS_FIELD_NUMBER: _ClassVar[int]
     HINTS_FIELD_NUMBER: _ClassVar[int]
+    LIST_FIELD_FIELD_NUMBER: _ClassVar[int]
     name: str
     constants: _containers.RepeatedCompositeFieldContainer[Constant]
     scalar_field: str
@@ -59,7 +60,8 @@ class MessageRule(_message.Message):
     fields: _containers.RepeatedCompositeFieldContainer[FieldRule]
     refusals: _containers.RepeatedCompositeFieldContainer[Refusal]
     hints: _containers.RepeatedCompositeFieldContainer[Refusal]
-    def __init__(self, name: _Optional[str] = ..., constants: _Optional[_Iterable[_Union[Constant, _Mapping]]] = ..., scalar_field: _Optional[str] = ..., union: _Optional[bool] = ..., closed: _Optional[bool] = ..., oneofs: _Optional[_Iterable[_Union[OneofRule, _Mapping]]] = ..., fields: _Optional[_Iterable[_Union[FieldRule, _Mapping]]] = ..., refusals: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., hints: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ...) -> None: ...
+    list_field: str
+    def __init__(self, name: _Optional[str] = ..., constants: _Optional[_Iterable[_Union[Constant, _Mapping]]] = ..., scalar_field: _Optional[str] = ..., union: _Optional[bool] = ..., closed: _Optional[bool] = ..., oneofs: _Optional[_Iterable[_Union[OneofRule, _Mapping]]] = ..., fields: _Optional[_Iterable[_Union[FieldRule, _Mapping]]] = ..., refusals: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., hints: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., list_field: _Optional[str] = ...) -> None: ...
 
 class Constant(_message.Message):
     __slots__ = ("name", "value")
@@ -70,17 +72,31 @@ class Constant(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class OneofRule(_message.Message):
-    __slots__ = ("name", "tag", "tag_only_with")
+    __slots__ = ("name", "tag", "tag_only_with", "forms")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TAG_FIELD_NUMBER: _ClassVar[int]
     TAG_ONLY_WITH_FIELD_NUMBER: _ClassVar[int]
+    FORMS_FIELD_NUMBER: _ClassVar[int]
     name: str
     tag: str
     tag_only_with: str
-    def __init__(self, name: _Optional[str] = ..., tag: _Optional[str] = ..., tag_only_with: _Optional[str] = ...) -> None: ...
+    forms: _containers.RepeatedCompositeFieldContainer[Form]
+    def __init__(self, name: _Optional[str] = ..., tag: _Optional[str] = ..., tag_only_with: _Optional[str] = ..., forms: _Optional[_Iterable[_Union[Form, _Mapping]]] = ...) -> None: ...
+
+class Form(_message.Message):
+    __slots__ = ("tag", "members", "field", "reason")
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    tag: str
+    members: _containers.RepeatedScalarFieldContainer[str]
+    field: str
+    reason: str
+    def __init__(self, tag: _Optional[str] = ..., members: _Optional[_Iterable[str]] = ..., field: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class FieldRule(_message.Message):
-    __slots__ = ("name", "json_name", "aliases", "type", "nullable", "raw", "accept_scalar", "flatten", "omit_empty", "effect", "float32s", "shortcuts", "null_elements")
+    __slots__ = ("name", "json_name", "aliases", "type", "nullable", "raw", "accept_scalar", "flatten", "omit_empty", "effect", "float32s", "shortcuts", "null_elements", "members_beside")
     NAME_FIELD_NUMBER: _ClassVar[int]
     JSON_NAME_FIELD_NUMBER: _ClassVar[int]
     ALIASES_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +110,7 @@ class FieldRule(_message.Message):
     FLOAT32S_FIELD_NUMBER: _ClassVar[int]
     SHORTCUTS_FIELD_NUMBER: _ClassVar[int]
     NULL_ELEMENTS_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_BESIDE_FIELD_NUMBER: _ClassVar[int]
     name: str
     json_name: str
     aliases: _containers.RepeatedScalarFieldContainer[str]
@@ -107,7 +124,8 @@ class FieldRule(_message.Message):
     float32s: bool
     shortcuts: _containers.RepeatedCompositeFieldContainer[Shortcut]
     null_elements: bool
-    def __init__(self, name: _Optional[str] = ..., json_name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., type: _Optional[_Union[JsonType, str]] = ..., nullable: _Optional[bool] = ..., raw: _Optional[bool] = ..., accept_scalar: _Optional[bool] = ..., flatten: _Optional[bool] = ..., omit_empty: _Optional[bool] = ..., effect: _Optional[_Union[Effect, str]] = ..., float32s: _Optional[bool] = ..., shortcuts: _Optional[_Iterable[_Union[Shortcut, _Mapping]]] = ..., null_elements: _Optional[bool] = ...) -> None: ...
+    members_beside: bool
+    def __init__(self, name: _Optional[str] = ..., json_name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., type: _Optional[_Union[JsonType, str]] = ..., nullable: _Optional[bool] = ..., raw: _Optional[bool] = ..., accept_scalar: _Optional[bool] = ..., flatten: _Optional[bool] = ..., omit_empty: _Optional[bool] = ..., effect: _Optional[_Union[Effect, str]] = ..., float32s: _Optional[bool] = ..., shortcuts: _Optional[_Iterable[_Union[Shortcut, _Mapping]]] = ..., null_elements: _Optional[bool] = ..., members_beside: _Optional[bool] = ...) -> None: ...
 
 class Shortcut(_message.Message):
     __slots__ = ("name", "field")
