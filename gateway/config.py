@@ -98,6 +98,8 @@ class GatewayOptions:
     """Where metrics come from and traces go."""
     page: bool = True
     """The gateway serves a page at / and the API reference at /docs."""
+    connect: bool = False
+    """The gateway speaks Connect's protocol."""
 
     @property
     def upstreams(self) -> Sequence[Address]:
@@ -271,9 +273,9 @@ def _blocks(options: GatewayOptions, folder: Path) -> dict[str, str]:
         "telemetry_clusters": _items(telemetry.clusters),
         "local_replies": _items([mapper for reply in _LOCAL_REPLIES for mapper in _local_reply_mappers(reply)]),
         "grpc_routes": _items(routes.grpc_routes(by_key=by_key, max_pause=max_pause)),
-        "connect_routes": _items(routes.connect_routes(by_key=by_key, max_pause=max_pause)),
+        "connect_routes": _items(routes.connect_routes(by_key=by_key, max_pause=max_pause) if options.connect else []),
         "http_routes": _items(routes.http_routes(by_key=by_key, max_pause=max_pause)),
-        "connect_filter": _items([connect.http_filter()]),
+        "connect_filter": _items([connect.http_filter()] if options.connect else []),
         "static_routes": _items(static),
         "unknown_path_routes": _items(unknown_path_routes(page=options.page)),
         "affinity_filter": _items([affinity.http_filter()] if by_key else []),

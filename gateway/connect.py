@@ -1,4 +1,4 @@
-"""Connect's protocol: Envoy turns its requests into gRPC, on the routes from here.
+"""Connect's protocol, with --connect: Envoy turns its requests into gRPC, on the routes from here.
 
 Elsewhere the filter is off. It would take any GET with `connect=v1` in its query for a request, which a web page could
 send without asking.

@@ -99,6 +99,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, media_host: MediaHost, local
         # float32: random weights turn bfloat16's rounding, which differs with the size of a chunk, into other words.
         "--dtype=float32",
         "--enable-mm-embeds",
+        "--connect",
         f"--allowed-media-networks={HOST}/32",
         f"--allowed-media-ports={media_host.server_port}",
         f"--allowed-local-media-path={local_media}",

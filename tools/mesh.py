@@ -37,7 +37,7 @@ STOP_SECONDS = 75.0
 COLUMNS = ("server", "state", "running", "waiting", "KV cache", "prompt tokens", "cached", "by key", "by load")
 
 HELP = """\
-The gateway: {url} (REST, gRPC, grpc-web and Connect). Logs: {folder}
+The gateway: {url} (REST, gRPC and grpc-web). Logs: {folder}
 
 Questions about one image go to one server ("by key" grows). Ask twice: the second prompt is cached.
 

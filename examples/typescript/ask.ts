@@ -12,7 +12,7 @@ const { values: flags, positionals } = parseArgs({
   allowPositionals: true,
   options: {
     target: { type: "string", default: "127.0.0.1:8080" }, // HOST:PORT of the gateway
-    protocol: { type: "string", default: "connect" }, // or connect-json, grpc-web, or grpc, which the server itself takes too
+    protocol: { type: "string", default: "grpc-web" }, // or grpc, which the server itself takes too; connect or connect-json
     deadline: { type: "string", default: "60" }, // seconds for the whole answer
     "cancel-after": { type: "string", default: "0" }, // cancel after so many pieces of text; 0: never
     "max-tokens": { type: "string", default: "64" },

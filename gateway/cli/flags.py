@@ -87,6 +87,8 @@ class GatewayFlags:
     against web pages whose names resolve to it; any on other addresses."""
     access_log: bool = False
     """Write a line for each request to standard output."""
+    connect: Annotated[bool, Parameter(negative="")] = False
+    """Speak Connect's protocol too. Experimental: Envoy calls its own filter for it work in progress."""
     page: bool = True
     """Serve a page for people at / and the API reference at /docs. --no-page turns both off."""
     metrics_upstream: AddressFlag | None = None
@@ -150,6 +152,7 @@ class GatewayFlags:
             ),
             by_key=self.route_by_key,
             page=self.page,
+            connect=self.connect,
             telemetry=Telemetry(metrics=self.metrics_upstream, otlp=self.otlp_endpoint),
         )
 

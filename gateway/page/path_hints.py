@@ -8,6 +8,10 @@ _DOCUMENT = "GET /openapi.json lists the paths."
 
 _HINTS = (
     (r"/glimpse/v1/.*", "GET /glimpse/v1/openapi.json lists the typed methods."),
+    (
+        r"/glimpse\.v1\..*",
+        "Send gRPC or grpc-web here; JSON goes to POST /glimpse/v1/…; Connect needs a gateway with --connect.",
+    ),
     (r".*/chat(/completions?)?/?", _CHAT),
     (r".*/responses?(/.*)?", _NOT_SERVED.format("Responses API") + _CHAT),
     (r".*/messages/?", _NOT_SERVED.format("Messages API") + _CHAT),

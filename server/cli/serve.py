@@ -32,6 +32,7 @@ def up(
     allowed_host: Names = (),
     access_log: Annotated[bool, Parameter(negative="")] = False,
     otlp_endpoint: str | None = None,
+    connect: Annotated[bool, Parameter(negative="")] = False,
     page: bool = True,
     settings: _Flags = _DEFAULTS,
 ) -> None:
@@ -53,6 +54,8 @@ def up(
         The gateway writes a line for each request to standard output.
     otlp_endpoint
         HOST:PORT of a collector to which the gateway sends its spans as OTLP over gRPC, without TLS. Default: none.
+    connect
+        The gateway speaks Connect's protocol too. Experimental: Envoy calls its own filter for it work in progress.
     page
         Serve a page for people at / and the API reference at /docs, on the gateway's port.
     """
@@ -66,12 +69,10 @@ def up(
         raise UsageError(f"'--node-rank': expected 0 with `glimpse up`, got {rank}; other nodes run `glimpse serve`")
     flags = (*(f"--allow-origin={name}" for name in allow_origin), *(f"--allowed-host={name}" for name in allowed_host))
     flags = (*flags, *_authentication_flags(settings.access))
-    if access_log:
-        flags = (*flags, "--access-log")
+    switches = (("--access-log", access_log), ("--connect", connect), (NO_PAGE, not page))
+    flags = (*flags, *(flag for flag, is_given in switches if is_given))
     if otlp_endpoint is not None:
         flags = (*flags, f"--otlp-endpoint={otlp_endpoint}")
-    if not page:
-        flags = (*flags, NO_PAGE)
     _run(settings, http_port, flags)
 
 

@@ -19,6 +19,7 @@ from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.connect import MAX_UNARY_BYTES
 from glimpse.gateway.replicas.affinity import KEY_HEADER, NO_KEY
 from glimpse.gateway.run import Envoy
+from tests.gateway.backend import Backend
 from tests.gateway.conftest import ANY_PORT
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -75,7 +76,7 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
     health_pb2_grpc.add_HealthServicer_to_server(Healthy(), server)
     upstream = Address(host="127.0.0.1", port=server.add_insecure_port("127.0.0.1:0"))
     await server.start()
-    options = GatewayOptions(listen=ANY_PORT, upstream=upstream, by_key=True)
+    options = GatewayOptions(listen=ANY_PORT, upstream=upstream, by_key=True, connect=True)
     async with (
         Envoy(options, run_dir=tmp_path_factory.mktemp("envoy")) as envoy,
         aiohttp.ClientSession(envoy.url) as http,
@@ -170,3 +171,12 @@ async def test_requests_have_keys(gateway: Gateway) -> None:
     turns += [{"role": "ROLE_ASSISTANT", "content": [{"text": "Hello"}]}]
     assert first != NO_KEY
     assert await key_of(STREAM, stream_kind, frame(json.dumps({"messages": turns}).encode())) == first
+
+
+async def test_the_protocol_is_off_unless_it_is_asked_for(http: aiohttp.ClientSession, backend: Backend) -> None:
+    async with http.post(UNARY, data=b"{}", headers={"content-type": "application/json"}) as answer:
+        error = await answer.json()
+    assert (answer.status, error["code"]) == (404, "not_found")
+    assert "/glimpse/v1/" in error["message"]
+    assert "--connect" in error["message"]
+    assert backend.num_calls == 0

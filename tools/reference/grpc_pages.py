@@ -23,9 +23,9 @@ _PACKAGE = "glimpse.v1"
 _OVERVIEW = """\
 # gRPC API
 
-The typed API, package `glimpse.v1`. It answers on the server's port (50051) and, as gRPC, grpc-web and Connect, on the
-gateway's (8080). The protos are in `api/glimpse/v1`. `examples/build.sh` generates stubs from them, and these pages are
-made of their comments.
+The typed API, package `glimpse.v1`. It answers on the server's port (50051) and, as gRPC, grpc-web and
+(with `--connect`) Connect, on the gateway's (8080). The protos are in `api/glimpse/v1`. `examples/build.sh` generates
+stubs from them, and these pages are made of their comments.
 
 """
 
