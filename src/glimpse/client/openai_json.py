@@ -19,6 +19,8 @@ _NAMES = {
     "max_tokens": "max_completion_tokens",
     "image_url": "image",
     "input_image": "image",
+    "image_pil": "image",
+    "text": "text",
     "input_text": "text",
     "output_text": "text",
     "video_url": "video",
@@ -31,7 +33,7 @@ _NAMES = {
     "media_io_kwargs": "media_io_options",
     "mm_processor_kwargs": "media_processor_options",
 }
-"""Names of JSON that differ from those of glimpse.v1."""
+"""Names of JSON and those of glimpse.v1, where they differ. Errors list the first of several."""
 _FLATTENED = ("generation", "source", "named_tool")
 """Fields whose members JSON has beside them."""
 _JSON_TEXTS = frozenset({"schema", "parameters", "chat_template_kwargs", "json"})
