@@ -39,8 +39,9 @@ cpp)
     protoc --cpp_out="$out/src" "${api[@]}" "${google[@]}"
     protoc --plugin=protoc-gen-grpc="$(command -v grpc_cpp_plugin)" --grpc_out="$out/src" "$service"
     cd "$out/src"
-    find . -name '*.pb.cc' -print0 | xargs -0 -P2 -n3 g++ -std=c++17 -O0 -w -I. -c
-    g++ -std=c++17 -I. "$here/cpp/ask.cpp" ./*.o -lgrpc++ -lgrpc -lgpr -lprotobuf -labsl_synchronization -o "$out/ask"
+    # Beside their sources: two folders have an annotations.pb.cc.
+    find . -name '*.pb.cc' -print0 | xargs -0 -P2 -n1 sh -c 'g++ -std=c++17 -O0 -w -I. -c "$0" -o "${0%.cc}.o"'
+    g++ -std=c++17 -I. "$here/cpp/ask.cpp" $(find . -name '*.o') -lgrpc++ -lgrpc -lgpr -lprotobuf -labsl_synchronization -o "$out/ask"
     ;;
 *)
     echo "build.sh: expected go, java or cpp, got '$language'" >&2
