@@ -35,8 +35,12 @@ from glimpse.server.request import GenerationRequest
 from glimpse.server.rpc.admission import current_ticket
 from glimpse.server.rpc.context import current_rpc, engine_namespace
 from glimpse.server.rpc.errors import DeadlineExceededError
+from glimpse.server.rpc.offload import run_sized
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.stages import RequestTimer
+
+_SCORED_TOKEN_BYTES = 256
+"""About what a token of a prompt takes in a response, with its log-probability and those of others."""
 
 _JSON = (GrammarKind.JSON_OBJECT, GrammarKind.JSON_SCHEMA)
 
@@ -189,7 +193,13 @@ class CompletionGenerator:
                 has_scores = bool(event.prompt_logprobs) or len(prompt.token_ids) == 1  # the first token has none
                 if has_scores and event.request_id in without_scores:
                     without_scores.remove(event.request_id)
-                    prompt_tokens = prompt_token_texts(self._tokenizer, prompt.token_ids, event.prompt_logprobs)
+                    prompt_tokens = await run_sized(
+                        _SCORED_TOKEN_BYTES * len(prompt.token_ids),
+                        prompt_token_texts,
+                        self._tokenizer,
+                        prompt.token_ids,
+                        event.prompt_logprobs,
+                    )
                 yield _PromptDelta(prompt_index, index, delta, prompt_tokens)
                 if not running:
                     return

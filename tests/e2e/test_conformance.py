@@ -157,12 +157,16 @@ def inside(member: Member, value: Any = NEVER_ACCEPTED) -> dict[str, Any]:
         return {"messages": None, "input": [inside(inner, value)]}
     outer, *names = member.path.split(".")
     for name in reversed(names):
-        value = {name: value}
+        value = {name.removesuffix("[]"): [value]} if name.endswith("[]") else {name: value}
     if outer == "messages[]":
         return {"messages": [{"role": "user", "content": reply_with("Hi"), **value}]}
     if outer == "tools[]":
         return {"tools": [{"type": "function", "function": {"name": "f", **value["function"]}}]}
-    others = {"structured_outputs": {"regex": "Hi"}, "response_format": {"type": "json_object"}}.get(outer, {})
+    others: dict[str, Any] = {
+        "structured_outputs": {"regex": "Hi"},
+        "response_format": {"type": "json_object"},
+        "tool_choice": {"type": "allowed_tools"},
+    }.get(outer, {})
     return {outer: others | value} | ({"stream": True} if outer == "stream_options" else {})
 
 

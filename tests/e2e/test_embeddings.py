@@ -107,7 +107,7 @@ REFUSED: list[Any] = [
         f"{PART}.image_embeds", id="other bytes",
     ),
     pytest.param(
-        {"image_embeds": saved(GOOD), "image_sizes": saved(GRID)}, "unsupported", f"{PART}.image_sizes",
+        {"image_embeds": saved(GOOD), "image_sizes": saved(GRID)}, "invalid_embeddings", f"{PART}.image_sizes",
         id="another model's extras",
     ),
     pytest.param({"image_embeds": "%"}, "invalid_value", f"{PART}.image_embeds", id="no base64"),

