@@ -324,7 +324,7 @@ def test_silent_connections_delay_no_node():
         with connect(config) as connection:
             connection.settimeout(HANDSHAKE_SECONDS / 2)  # each of the others may take all of it
             assert greet(connection, hello) == Accepted()
-        assert [each.rank for each in joined] == [1]
+    assert [each.rank for each in joined] == [1]
 
 
 def test_connections_between_nodes_end_when_a_host_vanishes():
