@@ -18,6 +18,10 @@ class EngineErrorCode(StrEnum):
     """The model is being loaded for the first time. The request succeeds later."""
     UNAVAILABLE = "unavailable"
     """The engine process is not running: restarting, draining or dead."""
+    DIED = "died"
+    """The engine process ended while it had the request."""
+    SUSPECTED = "suspected"
+    """The engine process ended more than once while it had the prompt, which is refused for a while."""
     INTERNAL = "internal"
     """A bug or a failure of the engine. Details are in its log."""
 
@@ -39,7 +43,3 @@ class OutOfDeviceMemoryError(Exception):
 
 class CheckpointError(Exception):
     """The checkpoint cannot be served: a file or a field is missing, or the architecture is unknown."""
-
-
-class AddressError(CheckpointError):
-    """The address of `--master-addr` cannot be listened on. It may be possible later."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, assert_never
 from glimpse.engine.child_process import inherited_socket, start_inbox
 from glimpse.engine.config import EngineConfig
 from glimpse.engine.cpu_policy import use_idle_policy, use_normal_policy
-from glimpse.engine.errors import AddressError, CheckpointError
+from glimpse.engine.errors import CheckpointError
 from glimpse.engine.ipc.transport import Channel, TransportError
 from glimpse.engine.protocol import Cancel, Embed, Failed, Generate, Loading, Prepare, Ready, Start, Stop, ToEngine
 from glimpse.native.memory import freeze_garbage
@@ -82,7 +82,7 @@ def _serve(channel: Channel, inbox: _Inbox, load: Load, prepare: OnPrepare) -> i
     try:
         core, ready = load(start.config, lambda stage, fraction: channel.send(Loading(stage=stage, fraction=fraction)))
     except CheckpointError as error:
-        channel.send(Failed(message=str(error), is_final=not isinstance(error, AddressError)))
+        channel.send(Failed(message=str(error)))
         return 1
     channel.send(ready)
     _run(channel, inbox, core)

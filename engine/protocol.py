@@ -73,6 +73,13 @@ class PromptRequest(msgspec.Struct, frozen=True, kw_only=True):
     """An opaque name of who sent it. Clients get equal shares of the engine."""
     flow: str = ""
     """Requests of a client with the same name here have one share of the client's. Default: the request's id."""
+    digest: bytes = b""
+    """Identifies the prompt: `glimpse.engine.ipc.suspects.prompt_digest`."""
+
+    @property
+    def request_ids(self) -> list[str]:
+        """Ids of all answers to the prompt."""
+        return [self.request_id]
 
 
 class Embed(PromptRequest, frozen=True, kw_only=True, tag="embed"):
@@ -87,6 +94,10 @@ class Generate(PromptRequest, frozen=True, kw_only=True, tag="generate"):
     sampling: SamplingParams
     siblings: list[Sibling] = []
     """Further answers, in the same flow. The prompt and its pixels cross the process boundary only once."""
+
+    @property
+    def request_ids(self) -> list[str]:
+        return [self.request_id, *(sibling.request_id for sibling in self.siblings)]
 
     def each(self) -> Iterator["Generate"]:
         """Yields a request without siblings for each answer."""
@@ -146,8 +157,6 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     """The checkpoint cannot be served. The process ends after this."""
 
     message: str
-    is_final: bool = True
-    """A restart would not help."""
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from glimpse.engine.config import EngineConfig
+from glimpse.engine.ipc.engine import error_event
 from glimpse.engine.ipc.supervisor import ENGINE_COMMAND, EngineListener, EngineState, EngineSupervisor
+from glimpse.engine.ipc.suspects import Work
 from glimpse.engine.ipc.transport import AsyncChannel, TransportError, decoded, encoded
 from glimpse.engine.protocol import Cancel, Loading, Ready, Step, StepStats, TokenEvent
 
@@ -20,7 +22,8 @@ _log = logging.getLogger(__name__)
 
 
 class EngineChanged(msgspec.Struct, frozen=True, kw_only=True, tag="engine_changed"):
-    """The engine's state. A front end gets it first, and whenever it changes; requests in flight are lost then."""
+    """The engine's state. A front end gets it first, and whenever it changes; requests in flight are lost when it takes
+    none any more."""
 
     state: EngineState
     reason: str
@@ -29,19 +32,32 @@ class EngineChanged(msgspec.Struct, frozen=True, kw_only=True, tag="engine_chang
     retry_after_seconds: float | None
 
 
-FromBroker = Step | EngineChanged
+class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
+    """The ends of requests that the engine does not get."""
+
+    events: list[TokenEvent]
+
+
+FromBroker = Step | EngineChanged | Refused
 
 
 class _Answer(msgspec.Struct, frozen=True):
     request_id: str
 
 
-class _Embed(_Answer, frozen=True, tag="embed"):
-    """What the broker reads of an `Embed`."""
+class _Prompt(_Answer, frozen=True):
+    """What the broker reads of a request: prompts and media pass through it as they are."""
+
+    flow: str = ""
+    digest: bytes = b""
 
 
-class _Generate(_Answer, frozen=True, tag="generate"):
-    """What the broker reads of a `Generate`: prompts and media pass through it as they are."""
+class _Embed(_Prompt, frozen=True, tag="embed"):
+    """An `Embed`."""
+
+
+class _Generate(_Prompt, frozen=True, tag="generate"):
+    """A `Generate`."""
 
     siblings: list[_Answer] = []
 
@@ -74,7 +90,6 @@ class EngineBroker:
             on_loading=on_loading,
             on_step=self._split,
             on_lost=lambda _: self._owners.clear(),  # front ends end their requests when they hear of the new state
-            num_open=lambda: len(self._owners),
         )
         self._supervisor = EngineSupervisor(
             config, listener, command=command, max_silence_seconds=max_silence_seconds, keep_spare=keep_spare
@@ -115,16 +130,28 @@ class EngineBroker:
 
     def _pass_on(self, channel: AsyncChannel[_Generate | _Embed | Cancel], body: bytes) -> None:
         """Passes a message on to the engine. While that is not ready, its front end is about to hear so."""
-        if self._supervisor.state is not EngineState.READY:
+        if not self._supervisor.state.takes_requests:
             return
         match decoded(_TO_BROKER, body):
-            case _Generate(request_id=request_id, siblings=siblings):
-                owned = [request_id, *(sibling.request_id for sibling in siblings)]
-            case _Embed(request_id=request_id):
-                owned = [request_id]
-            case Cancel(request_id=request_id):
-                owned = []
-        self._supervisor.send(body)
+            case _Generate(siblings=siblings) as prompt:
+                self._submit(channel, body, prompt, [sibling.request_id for sibling in siblings])
+            case _Embed() as prompt:
+                self._submit(channel, body, prompt, [])
+            case Cancel():
+                self._supervisor.send(body)
+
+    def _submit(
+        self,
+        channel: AsyncChannel[_Generate | _Embed | Cancel],
+        body: bytes,
+        prompt: _Generate | _Embed,
+        siblings: Sequence[str],
+    ) -> None:
+        owned = [prompt.request_id, *siblings]
+        work = Work(request_ids=owned, digest=prompt.digest, flow=prompt.flow or prompt.request_id)
+        if (refusal := self._supervisor.submit(body, work)) is not None:
+            channel.post(Refused(events=[error_event(request_id, refusal) for request_id in owned]))
+            return
         self._owners |= dict.fromkeys(owned, channel)
 
     def _cancel_all(self, channel: AsyncChannel[_Generate | _Embed | Cancel]) -> None:

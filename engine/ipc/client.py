@@ -4,8 +4,10 @@ import math
 from collections.abc import Callable, Sequence
 
 from glimpse.engine.config import EngineConfig
+from glimpse.engine.errors import EngineError
 from glimpse.engine.ipc.engine import Engine
 from glimpse.engine.ipc.supervisor import ENGINE_COMMAND, EngineListener, EngineState, EngineSupervisor
+from glimpse.engine.ipc.suspects import Work
 from glimpse.engine.ipc.transport import encoded
 from glimpse.engine.protocol import Cancel, Embed, Generate, Loading, Ready, StepStats
 
@@ -32,7 +34,6 @@ class EngineClient(Engine):
             on_loading=self._load,
             on_step=self._deliver,
             on_lost=self._end_all,
-            num_open=lambda: len(self._mailboxes),
         )
         self._supervisor = EngineSupervisor(
             config, listener, command=command, max_silence_seconds=max_silence_seconds, keep_spare=keep_spare
@@ -69,8 +70,13 @@ class EngineClient(Engine):
         self.loading = loading
         self._on_loading(loading)
 
-    def _send(self, message: Generate | Embed | Cancel) -> None:
-        self._supervisor.send(encoded(message))
+    def _send(self, message: Generate | Embed | Cancel) -> EngineError | None:
+        body = encoded(message)
+        if isinstance(message, Cancel):
+            self._supervisor.send(body)
+            return None
+        work = Work(request_ids=message.request_ids, digest=message.digest, flow=message.flow or message.request_id)
+        return self._supervisor.submit(body, work)
 
 
 def _ignore(*_: object) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
@@ -69,8 +69,8 @@ class Engine(ABC):
         """Ends it, or this front end's use of it. May be called at any time, and repeatedly."""
 
     @abstractmethod
-    def _send(self, message: Generate | Embed | Cancel) -> None:
-        """Sends a message; nothing if the engine is gone. Raises MessageTooLargeError."""
+    def _send(self, message: Generate | Embed | Cancel) -> EngineError | None:
+        """Sends a message; nothing if the engine is gone. Returns why it is not sent. Raises MessageTooLargeError."""
 
     def unique_id(self, name: str) -> str:
         """Returns an id for a request, or for a flow, that no other one has. Clients may use a name twice."""
@@ -82,14 +82,13 @@ class Engine(ABC):
         """Returns the events of a request and its siblings. The last event of each answer has `finish` set.
 
         Events that arrive while the consumer is busy are merged into one for each answer. If the engine is not ready,
-        or dies, the last event is an ERROR of UNAVAILABLE. Closing the iterator early cancels the answers that have not
-        ended; `on_abandoned` is called with their last events, unless the engine dies first.
+        the last event is an ERROR of UNAVAILABLE, and if it dies, of DIED. Closing the iterator early cancels the
+        answers that have not ended; `on_abandoned` is called with their last events, unless the engine dies first.
 
         Raises:
             ValueError: a request id is already in use.
         """
-        request_ids = [request.request_id, *(sibling.request_id for sibling in request.siblings)]
-        return self._events(request, request_ids, on_abandoned)
+        return self._events(request, on_abandoned)
 
     async def embed(self, request: Embed, *, on_abandoned: OnAbandoned | None = None) -> TokenEvent:
         """Returns the last event of a request, as `generate` yields it. Cancelling this call cancels the request.
@@ -97,17 +96,18 @@ class Engine(ABC):
         Raises:
             ValueError: the request id is already in use.
         """
-        async with aclosing(self._events(request, [request.request_id], on_abandoned)) as events:
+        async with aclosing(self._events(request, on_abandoned)) as events:
             return await anext(events)
 
     async def _events(
-        self, request: Generate | Embed, request_ids: Sequence[str], on_abandoned: OnAbandoned | None
+        self, request: Generate | Embed, on_abandoned: OnAbandoned | None
     ) -> AsyncGenerator[TokenEvent, None]:
+        request_ids = request.request_ids
         if taken := self._mailboxes.keys() & set(request_ids):
             raise ValueError(f"request id {min(taken)!r} is already in use")
         if (refusal := self._post(request)) is not None:
             for request_id in request_ids:
-                yield _error(request_id, refusal.code, refusal.message)
+                yield error_event(request_id, refusal)
             return
         mailbox = Mailbox()
         self._mailboxes |= dict.fromkeys(request_ids, mailbox)
@@ -133,13 +133,12 @@ class Engine(ABC):
 
     def _post(self, request: Generate | Embed) -> EngineError | None:
         """Sends a request to the engine. Returns the error if that is not possible."""
-        if self.state is not EngineState.READY:
+        if not self.state.takes_requests:
             return EngineError(EngineErrorCode.UNAVAILABLE, f"the engine is not ready: {self.state}")
         try:
-            self._send(request)
+            return self._send(request)
         except MessageTooLargeError as error:
             return EngineError(EngineErrorCode.UNSUPPORTED, str(error))
-        return None
 
     async def _deliver(self, step: Step) -> None:
         """Puts the events of a step into their mailboxes, some in each turn of the event loop.
@@ -151,15 +150,19 @@ class Engine(ABC):
         # First tokens come first: a consumer is woken in its turn, and a large step wakes hundreds.
         events = sorted(step.events, key=self._has_begun)
         for index, event in enumerate(events, start=1):
-            mailbox = self._mailboxes.get(event.request_id)
-            if mailbox is not None:
-                mailbox.put(event)
-                if event.finish is not None:
-                    del self._mailboxes[event.request_id]
-            elif event.finish is not None and event.request_id in self._abandoned:
-                self._abandoned.pop(event.request_id)(event)
+            self._put(event)
             if index % _EVENTS_PER_TURN == 0:
                 await asyncio.sleep(0)
+
+    def _put(self, event: TokenEvent) -> None:
+        """Puts an event into the mailbox of its request."""
+        mailbox = self._mailboxes.get(event.request_id)
+        if mailbox is not None:
+            mailbox.put(event)
+            if event.finish is not None:
+                del self._mailboxes[event.request_id]
+        elif event.finish is not None and event.request_id in self._abandoned:
+            self._abandoned.pop(event.request_id)(event)
 
     def _has_begun(self, event: TokenEvent) -> bool:
         mailbox = self._mailboxes.get(event.request_id)
@@ -173,12 +176,14 @@ class Engine(ABC):
             self._send(Cancel(request_id=request_id))
 
     def _end_all(self, reason: str) -> None:
-        """Ends each request in flight with an error."""
+        """Ends each request in flight with an error. If the engine died, it may have died of any of them."""
+        code = EngineErrorCode.DIED if self.state is EngineState.RESTARTING else EngineErrorCode.UNAVAILABLE
         for request_id, mailbox in self._mailboxes.items():
-            mailbox.put(_error(request_id, EngineErrorCode.UNAVAILABLE, reason))
+            mailbox.put(error_event(request_id, EngineError(code, reason)))
         self._mailboxes.clear()
         self._abandoned.clear()
 
 
-def _error(request_id: str, code: EngineErrorCode, message: str) -> TokenEvent:
-    return TokenEvent(request_id=request_id, finish=FinishReason.ERROR, error=code, message=message)
+def error_event(request_id: str, error: EngineError) -> TokenEvent:
+    """Returns the last event of a request that fails."""
+    return TokenEvent(request_id=request_id, finish=FinishReason.ERROR, error=error.code, message=error.message)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
-from glimpse.engine.ipc.broker import EngineChanged, FromBroker
+from glimpse.engine.ipc.broker import EngineChanged, FromBroker, Refused
 from glimpse.engine.ipc.engine import Engine
 from glimpse.engine.ipc.supervisor import EngineState
 from glimpse.engine.ipc.transport import AsyncChannel
@@ -50,7 +50,7 @@ class SharedEngine(Engine):
         self._channel = await AsyncChannel.connect(self._connection, _FROM_BROKER)
         self._receiving = asyncio.create_task(self._receive(self._channel))
         await self._settled.wait()
-        if self.state is not EngineState.READY or self.ready is None:
+        if not self.state.takes_requests or self.ready is None:
             raise EngineError(EngineErrorCode.UNAVAILABLE, f"the engine is {self.state}: {self._news.reason}")
         return self.ready
 
@@ -65,7 +65,7 @@ class SharedEngine(Engine):
             EngineChanged(state=EngineState.STOPPED, reason="stopped", ready=self.ready, retry_after_seconds=None)
         )
 
-    def _send(self, message: Generate | Embed | Cancel) -> None:
+    def _send(self, message: Generate | Embed | Cancel) -> None:  # refusals come as events
         if self._channel is not None:
             self._channel.post(message)
 
@@ -77,6 +77,9 @@ class SharedEngine(Engine):
                     await self._deliver(message)
                 case EngineChanged():
                     self._change(message)
+                case Refused():
+                    for event in message.events:
+                        self._put(event)
         self._end(EngineState.FAILED, "the supervisor is gone")
 
     def _end(self, state: EngineState, reason: str) -> None:
@@ -88,7 +91,7 @@ class SharedEngine(Engine):
         is_new, self._news = news.state is not self.state, news
         if news.state not in (EngineState.LOADING, EngineState.RESTARTING):
             self._settled.set()
-        if news.state is not EngineState.READY:
+        if not news.state.takes_requests:
             # The broker may hear of a request before the engine is ready again, and would let it compute for nobody.
             for request_id in self._mailboxes:
                 self._send(Cancel(request_id=request_id))

@@ -14,6 +14,8 @@ from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import CheckpointError, EngineError, EngineErrorCode
 from glimpse.engine.ipc.child import EngineChild, describe_exit
 from glimpse.engine.ipc.spare import SpareEngine
+from glimpse.engine.ipc.step_pace import StepPace
+from glimpse.engine.ipc.suspects import Suspects, Work
 from glimpse.engine.ipc.transport import TransportError
 from glimpse.engine.protocol import Failed, Loading, Ready, Start, Step, Stop
 
@@ -26,6 +28,8 @@ STOP_SECONDS = 10.0
 """Time for the running step and for the process to end before it is killed."""
 EXIT_SECONDS = 2.0
 """Time for a process that has closed its socket to exit before it is killed."""
+MIN_STALL_SHARE, MAX_STALL_SHARE = 0.1, 0.5
+"""An engine is stalled after many times what its steps usually take, within these shares of the longest silence."""
 _MIN_RETRY_SECONDS = 1.0
 _MAX_SLEEP_SECONDS = 3600.0
 """Event loops cannot sleep forever."""
@@ -42,12 +46,19 @@ class EngineState(StrEnum):
     """Not started, or loading for the first time."""
     READY = "ready"
     """Serving requests."""
+    STALLED = "stalled"
+    """Serving requests, but the running step takes many times the usual. It may still end."""
     RESTARTING = "restarting"
     """It died and is being restarted."""
     FAILED = "failed"
-    """It cannot serve this checkpoint, or its first start failed. Final."""
+    """Its first start failed, for example because it cannot serve this checkpoint. Final."""
     STOPPED = "stopped"
     """`stop` was called. Final."""
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether requests are given to the engine."""
+        return self in (EngineState.READY, EngineState.STALLED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +74,6 @@ class EngineListener:
     """Called with each step; the next one is read when it has returned."""
     on_lost: Callable[[str], None]
     """Called with the reason when the requests in flight are lost, because the engine has ended."""
-    num_open: Callable[[], int]
-    """Returns the number of requests in flight."""
 
 
 class EngineSupervisor:
@@ -79,7 +88,8 @@ class EngineSupervisor:
         max_silence_seconds: float = math.inf,
         keep_spare: bool = False,
     ) -> None:
-        """An engine that has requests and sends nothing for `max_silence_seconds` is killed and restarted.
+        """An engine that has requests and sends nothing for `max_silence_seconds` is killed and restarted, and reported
+        as stalled long before that.
 
         With `keep_spare`, a spare process replaces an engine that dies.
         """
@@ -96,6 +106,8 @@ class EngineSupervisor:
         self._launch_seconds = 0.0  # the last launch
         self._max_silence_seconds = max_silence_seconds
         self._last_message_at = 0.0  # or when it got its first request, if that is later
+        self._pace = StepPace(config.max_batch_tokens)
+        self._suspects = Suspects()
 
     @property
     def pid(self) -> int | None:
@@ -108,7 +120,7 @@ class EngineSupervisor:
         match self.state:
             case EngineState.RESTARTING:
                 return max(_MIN_RETRY_SECONDS, self._launch_seconds)
-            case EngineState.LOADING | EngineState.READY | EngineState.STOPPED:
+            case EngineState.LOADING | EngineState.READY | EngineState.STALLED | EngineState.STOPPED:
                 return _MIN_RETRY_SECONDS
             case EngineState.FAILED:
                 return None
@@ -128,10 +140,18 @@ class EngineSupervisor:
         self._supervisor = asyncio.create_task(self._supervise())
         return ready
 
+    def submit(self, body: bytes | bytearray, work: Work) -> EngineError | None:
+        """Queues an encoded request. Returns why the engine does not get it, if it does not."""
+        if (refusal := self._suspects.refusal(work)) is not None:
+            return refusal
+        if not self._suspects.in_flight:
+            self._last_message_at = time.monotonic()
+        self._suspects.begin(work)
+        self.send(body)
+        return None
+
     def send(self, body: bytes | bytearray) -> None:
         """Queues an encoded message. If the engine is gone, it is lost: the listener is told that its requests are."""
-        if not self._listener.num_open():
-            self._last_message_at = time.monotonic()
         if self._engine is not None:
             self._engine.channel.post_body(body)
 
@@ -140,7 +160,7 @@ class EngineSupervisor:
 
         A running step has `STOP_SECONDS` to finish, unless `stop` is called a second time.
         """
-        was_ready = self.state is EngineState.READY
+        was_ready = self.state.takes_requests
         self._set_state(EngineState.STOPPED, "stopped by the front end")
         if self._supervisor is not None:
             if was_ready and self._engine is not None:
@@ -159,6 +179,7 @@ class EngineSupervisor:
             engine = self._engine = spare or await EngineChild.spawn(self._command)
             ready = self.ready = await self._load(engine)
             self._launch_seconds = time.monotonic() - began
+            self._pace = StepPace(self._config.max_batch_tokens)
             self._set_state(EngineState.READY, "loaded")
             if self._spare is not None and self.state is EngineState.READY:
                 self._spare.keep()
@@ -183,7 +204,8 @@ class EngineSupervisor:
                     self._listener.on_loading(message)
                 case Ready():
                     return message
-                case Failed(is_final=False) if self.state is EngineState.RESTARTING:
+                case Failed() if self.ready is not None:  # it was served before, so its files may come back
+                    await engine.end(grace_seconds=EXIT_SECONDS)
                     raise EngineError(EngineErrorCode.UNAVAILABLE, message.message)
                 case Failed():
                     raise CheckpointError(message.message)
@@ -204,6 +226,7 @@ class EngineSupervisor:
                     await self._deliver_all(engine)
                 finally:
                     watch.cancel()
+                self._suspects.died()
                 self._set_state(EngineState.RESTARTING, "the engine exited")
                 self._listener.on_lost("the engine exited; retry the request")
                 await self._reap(grace_seconds=EXIT_SECONDS)
@@ -224,8 +247,6 @@ class EngineSupervisor:
             self._backoff_seconds = min(2 * self._backoff_seconds, MAX_BACKOFF_SECONDS)
             try:
                 await self._launch(None if self._spare is None else await self._spare.take())
-            except CheckpointError as error:
-                self._set_state(EngineState.FAILED, str(error))
             except EngineError as error:
                 _log.warning("%s; the next attempt is in %g s", error, self._backoff_seconds)
 
@@ -236,6 +257,7 @@ class EngineSupervisor:
                 self._last_message_at = time.monotonic()
                 match message:
                     case Step():
+                        self._note(message)
                         await self._listener.on_step(message)
                     case Loading() | Ready() | Failed():
                         raise TransportError(f"expected Step, got {type(message).__name__}")
@@ -245,13 +267,25 @@ class EngineSupervisor:
             _log.exception("the engine is killed after an invalid message")
             await engine.end(grace_seconds=0)
 
+    def _note(self, step: Step) -> None:
+        """Notes how long a step took, and what has ended with it."""
+        self._pace.add(step.stats)
+        self._set_state(EngineState.READY, "the step has ended")
+        for event in step.events:
+            if event.finish is not None:
+                self._suspects.end(event)
+
     async def _watch(self, engine: EngineChild) -> None:
-        """Kills an engine that hangs: a working one sends a message after each step."""
-        silence, num_open = 0.0, self._listener.num_open
-        while silence < self._max_silence_seconds:
-            await asyncio.sleep(min(self._max_silence_seconds - silence, _MAX_SLEEP_SECONDS))
-            silence = time.monotonic() - self._last_message_at if num_open() else 0.0
-        _log.error("the engine is killed: %d requests are open, and no message came for %g s", num_open(), silence)
+        """Kills an engine that hangs: a working one sends a message after each step. Before, it counts as stalled."""
+        silence, most, num_open = 0.0, self._max_silence_seconds, 0
+        while silence < most:
+            stalled = max(MIN_STALL_SHARE * most, min(self._pace.unusual_seconds, MAX_STALL_SHARE * most))
+            await asyncio.sleep(min(most - silence, stalled / 4, _MAX_SLEEP_SECONDS))
+            num_open = len(self._suspects.in_flight)
+            silence = time.monotonic() - self._last_message_at if num_open else 0.0
+            if silence > stalled:
+                self._set_state(EngineState.STALLED, f"{num_open} requests are open, and a step takes {silence:.0f} s")
+        _log.error("the engine is killed: %d requests are open, and no message came for %g s", num_open, silence)
         await engine.end(grace_seconds=0)
 
     async def _reap(self, *, grace_seconds: float = 0) -> None:

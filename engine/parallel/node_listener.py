@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from glimpse.engine.config import EngineConfig
-from glimpse.engine.errors import AddressError, CheckpointError
+from glimpse.engine.errors import CheckpointError
 from glimpse.engine.parallel.handshake import (
     HANDSHAKE_SECONDS,
     LENGTH_BYTES,
@@ -112,7 +112,7 @@ def _listen(config: EngineConfig) -> socket.socket:
         )[0]
         listener = socket.create_server(address[:2], family=family)  # pyright: ignore[reportArgumentType]
     except OSError as error:
-        raise AddressError(
+        raise CheckpointError(
             f"'--master-addr': expected an address of this machine, which is node 0, with port {config.master_port}"
             f" free, got {config.master_addr}: {error.strerror}"
         ) from error

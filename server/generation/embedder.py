@@ -13,6 +13,7 @@ from typing import assert_never
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.ipc.engine import Engine
+from glimpse.engine.ipc.suspects import prompt_digest
 from glimpse.engine.protocol import Embed, Ready, TokenEvent
 from glimpse.engine.text.conversation import num_characters
 from glimpse.engine.text.prompt import TemplateError
@@ -123,6 +124,7 @@ class Embedder:
             cache_salt=engine_namespace(batch.request.cache_salt),
             client=batch.client,
             flow=batch.flow,
+            digest=prompt_digest(prompt.token_ids, prompt.media),
         )
         submitted = time.monotonic()
         try:

@@ -7,7 +7,6 @@ from glimpse.engine.protocol import FinishReason, Ready, TokenEvent
 from glimpse.server.rpc.stopping import ServerStoppingError
 
 _UNAVAILABLE_MESSAGES = {
-    EngineState.READY: "The engine is starting.",
     EngineState.RESTARTING: "The engine is being restarted.",
     EngineState.FAILED: "The engine has failed and is not running.",
     EngineState.STOPPED: "The server is stopping.",
@@ -20,24 +19,22 @@ def check_ready(engine: Engine) -> Ready:
         stage = f": {engine.loading.stage}" if engine.loading is not None else ""
         message = f"The model is still loading{stage}."
         raise EngineError(EngineErrorCode.LOADING, message, retry_after_seconds=engine.retry_after_seconds)
-    if engine.state is not EngineState.READY or engine.ready is None:
-        raise _unavailable(engine, _UNAVAILABLE_MESSAGES[engine.state])
+    if not engine.state.takes_requests or engine.ready is None:
+        message = _UNAVAILABLE_MESSAGES.get(engine.state, "The engine is starting.")
+        raise EngineError(EngineErrorCode.UNAVAILABLE, message, retry_after_seconds=engine.retry_after_seconds)
     return engine.ready
 
 
 def check_end(engine: Engine, event: TokenEvent) -> None:
     """Raises EngineError for a last event that reports a failure, ServerStoppingError if the engine was stopped."""
     match event.finish:
-        case FinishReason.ERROR if event.error is EngineErrorCode.UNAVAILABLE:
-            raise _unavailable(engine, event.message)
         case FinishReason.ERROR:
-            raise EngineError(event.error or EngineErrorCode.INTERNAL, event.message)
+            code = event.error or EngineErrorCode.INTERNAL
+            is_gone = code in (EngineErrorCode.UNAVAILABLE, EngineErrorCode.DIED)
+            retry_after_seconds = engine.retry_after_seconds if is_gone else None
+            raise EngineError(code, event.message, retry_after_seconds=retry_after_seconds)
         case FinishReason.CANCELLED:
             # Not cancelled by us: events of requests that we cancel are not awaited.
             raise ServerStoppingError
         case _:
             return
-
-
-def _unavailable(engine: Engine, message: str) -> EngineError:
-    return EngineError(EngineErrorCode.UNAVAILABLE, message, retry_after_seconds=engine.retry_after_seconds)

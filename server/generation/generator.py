@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from glimpse.engine.ipc.engine import Engine
+from glimpse.engine.ipc.suspects import prompt_digest
 from glimpse.engine.protocol import Generate, Ready, Sibling, TokenEvent
 from glimpse.engine.sampling_params import GrammarKind, ReasoningBudget, ReasoningTags, SamplingParams
 from glimpse.engine.text.output_processor import OutputProcessor, TokenText, prompt_token_texts
@@ -266,6 +267,7 @@ class CompletionGenerator:
             cache_salt=engine_namespace(request.cache_salt),
             client=sender.client,
             flow=sender.flow,
+            digest=prompt_digest(prompt.token_ids, prompt.media),
             siblings=[
                 Sibling(request_id=f"{unique}.{index}", seed=None if seed is None else seed + index)
                 for index in range(1, request.num_completions)

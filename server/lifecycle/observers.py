@@ -22,7 +22,8 @@ class Observers:
     def engine_changed(self, state: EngineState, ready: Ready | None) -> None:
         """The engine has a new state; `ready` is its last Ready message."""
         self.metrics.engine_changed(state, ready)
-        self.load.engine_changed(num_blocks=0 if ready is None else ready.num_blocks)
+        if state is not EngineState.STALLED:  # its load is what it was
+            self.load.engine_changed(num_blocks=0 if ready is None else ready.num_blocks)
         self.admission.engine_changed()
         self.health.set(state is EngineState.READY)
 

@@ -84,7 +84,7 @@ class RpcFailure:
     http_status: int | None = None
     """Set if the HTTP status differs from the one that `code` maps to."""
     retry_after_seconds: float | None = None
-    """When the same request may succeed, for RESOURCE_EXHAUSTED and UNAVAILABLE. None: unknown, or never."""
+    """When the same request may succeed, for RESOURCE_EXHAUSTED, UNAVAILABLE and ABORTED. None: unknown, or never."""
 
 
 def to_status(error: Exception) -> RpcFailure:
@@ -150,6 +150,7 @@ async def abort(context: grpc.aio.ServicerContext[object, object], failure: RpcF
     raise AssertionError("abort returned")
 
 
+_HTTP_STATUS_BY_CODE = {grpc.StatusCode.ABORTED: 503}
 _HTTP_STATUS_BY_REASON = {MediaErrorCode.TOO_LARGE.value: 413, "request_too_large": 413, "request_timeout": 408}
 _CODE_BY_REASON = {
     # The same request succeeds once the client has sent the media it refers to.
@@ -202,6 +203,9 @@ _ENGINE_FAILURES = {
     EngineErrorCode.OUT_OF_MEMORY: (grpc.StatusCode.RESOURCE_EXHAUSTED, "out_of_memory", "server_error", None),
     EngineErrorCode.LOADING: (grpc.StatusCode.UNAVAILABLE, "model_loading", "server_error", None),
     EngineErrorCode.UNAVAILABLE: (grpc.StatusCode.UNAVAILABLE, "engine_unavailable", "server_error", None),
+    # Not UNAVAILABLE: proxies and clients repeat that by themselves, and the engine may have died of the request.
+    EngineErrorCode.DIED: (grpc.StatusCode.ABORTED, "engine_died", "server_error", None),
+    EngineErrorCode.SUSPECTED: (grpc.StatusCode.FAILED_PRECONDITION, "suspected_prompt", "server_error", None),
 }
 
 
@@ -216,6 +220,7 @@ def _engine_failure(error: EngineError) -> RpcFailure:
         reason=reason,
         type=kind,
         field=field,
+        http_status=_HTTP_STATUS_BY_CODE.get(code),
         retry_after_seconds=retry_after_seconds,
     )
 

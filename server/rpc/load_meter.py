@@ -18,7 +18,7 @@ _SHORTEST_WINDOW_SECONDS = 0.1
 _LEAST_UTILIZATION = 0.1
 """Reported by a server that has less to do. Balancers divide by the utilization and ignore reports of 0: an idle
 server would get no more requests than a busy one."""
-_FAILURES = ("UNKNOWN", "INTERNAL", "UNAVAILABLE", "RESOURCE_EXHAUSTED")
+_FAILURES = ("UNKNOWN", "INTERNAL", "UNAVAILABLE", "ABORTED", "RESOURCE_EXHAUSTED")
 
 
 class RateMeter:

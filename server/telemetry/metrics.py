@@ -128,7 +128,10 @@ class Metrics:
             "glimpse_engine_step_seconds", "Duration of engine steps in seconds.", _NEXT_TOKEN_BUCKETS
         )
         self._restarts = self._counter("glimpse_engine_restarts", "Restarts of the engine process.")
-        self._ready = self._gauge("glimpse_engine_ready", "1 while the engine accepts requests, else 0.")
+        self._stalls = self._counter(
+            "glimpse_engine_stalls", "Steps that took so many times the usual that health turned NOT_SERVING."
+        )
+        self._ready = self._gauge("glimpse_engine_ready", "1 while the engine serves: neither down nor stalled.")
 
     def _add_media_metrics(self) -> None:
         self._media_files = self._counter(
@@ -254,7 +257,9 @@ class Metrics:
         self._blocks.set(0 if ready is None else ready.num_blocks)
         if state is EngineState.RESTARTING:
             self._restarts.inc()
-        if state is not EngineState.READY:
+        if state is EngineState.STALLED:
+            self._stalls.inc()
+        if not state.takes_requests:
             for gauge in (self._running, self._waiting, self._used_blocks):
                 gauge.set(0)
 

@@ -19,7 +19,7 @@ from tests.chaos.transcript import Outcome, Transcript
 DISCONNECTS = "disconnects"
 """The count of requests whose client left before their end."""
 OVERLOAD = frozenset({"overloaded"})
-ENGINE_GONE = frozenset({"engine_unavailable", "model_loading", NOT_SERVING})
+ENGINE_GONE = frozenset({"engine_unavailable", "engine_died", "model_loading", NOT_SERVING})
 _ANY_REASON = frozenset({ANY_REASON})
 SERVER_GONE = ENGINE_GONE | {BROKEN, "unavailable", "grpc:UNAVAILABLE"}
 

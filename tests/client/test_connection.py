@@ -71,15 +71,21 @@ async def test_waits_while_the_model_loads(tiny_checkpoint: Path, tmp_path: Path
     assert set(told) <= {"The model is still loading.", "The model is still loading: reading the script."}
 
 
-async def test_retries_while_the_engine_restarts(tiny_checkpoint: Path, tmp_path: Path, kind: str) -> None:
+async def test_retries_while_the_engine_restarts_but_not_what_it_died_of(
+    tiny_checkpoint: Path, tmp_path: Path, kind: str
+) -> None:
+    ends = {
+        "garble": (grpc.StatusCode.ABORTED, "engine_died"),
+        "echo": (grpc.StatusCode.UNAVAILABLE, "engine_unavailable"),
+    }
     async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, _):
         await server.ready()
-        async with opened(kind, f"127.0.0.1:{server.port}", max_retries=0) as client:
-            for script in ("garble", "echo"):
+        for (script, end), max_retries in zip(ends.items(), (4, 0), strict=True):
+            async with opened(kind, f"127.0.0.1:{server.port}", max_retries=max_retries) as client:
                 with pytest.raises(GlimpseError) as caught:
                     await client.chat("Hello", request_id=f"{script}-1")
-                assert (caught.value.status, caught.value.reason) == (grpc.StatusCode.UNAVAILABLE, "engine_unavailable")
-                assert (caught.value.retry_after_seconds or 0) >= 1
+            assert (caught.value.status, caught.value.reason) == end
+            assert (caught.value.retry_after_seconds or 0) >= 1
         async with opened(kind, f"127.0.0.1:{server.port}", max_retries=4) as client:
             completion = await client.chat("Hello", request_id="echo-1")
     assert completion.finish_reason == "stop"
@@ -116,7 +122,7 @@ async def test_a_begun_stream_is_not_retried(tiny_checkpoint: Path, tmp_path: Pa
             os.kill(int((tmp_path / "starts").read_text()), signal.SIGKILL)
             with pytest.raises(GlimpseError) as caught:
                 await anext(chunks)
-    assert (caught.value.status, caught.value.reason) == (grpc.StatusCode.UNAVAILABLE, "engine_unavailable")
+    assert (caught.value.status, caught.value.reason) == (grpc.StatusCode.ABORTED, "engine_died")
 
 
 async def test_closing_a_stream_cancels_the_request(tiny_checkpoint: Path, tmp_path: Path) -> None:

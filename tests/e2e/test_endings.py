@@ -256,13 +256,16 @@ def test_engine_s_death_ends_each_open_request_with_its_reason(stopping_stack: S
             threads.submit(grpc_stream, chat.StreamChatCompletion(request(), **hold), begun.release),
             threads.submit(grpc_error, lambda: chat.CreateChatCompletion(request(), **hold)),
         ]
+        at_once = threads.submit(rest_unary, stack)
         over_rest = threads.submit(rest_stream, stack, begun.release)
         for _ in range(2):
             assert begun.acquire(timeout=20)
-        assert eventually(lambda: stack.metric("glimpse_running_sequences") == 3, timeout_seconds=20)
+        assert eventually(lambda: stack.metric("glimpse_running_sequences") == 4, timeout_seconds=20)
         kill(int((tmp_path / "starts").read_text().split()[0]))
         statuses = [answer.result(timeout=60) for answer in answers]
         last_event = over_rest.result(timeout=60).strip().rpartition("data: ")[2]
     message = "the engine exited; retry the request"
-    assert statuses == [(grpc.StatusCode.UNAVAILABLE, message)] * 2
-    assert json.loads(last_event) == {"error": ENGINE_UNAVAILABLE | {"message": message}}
+    assert statuses == [(grpc.StatusCode.ABORTED, message)] * 2
+    died = ENGINE_UNAVAILABLE | {"message": message, "code": "engine_died"}
+    assert json.loads(last_event) == {"error": died}
+    assert at_once.result(timeout=60) == (503, died), "it is not repeated"

@@ -72,9 +72,6 @@ class ScriptedEngine:
             case "failed":
                 self.channel.send(Failed(message="the script says that it fails"))
                 return 1
-            case "fails for now":
-                self.channel.send(Failed(message="the script says that it fails for now", is_final=False))
-                return 1
             case "dies":
                 return 3
             case "hangs":

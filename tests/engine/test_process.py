@@ -359,7 +359,7 @@ async def test_real_engine_gives_the_same_answers_after_a_restart(tiny_checkpoin
             await anext(events)
             os.kill(client.pid, signal.SIGKILL)
             last = [event async for event in events][-1]
-            assert last.error is EngineErrorCode.UNAVAILABLE
+            assert last.error is EngineErrorCode.DIED
             assert client.state is EngineState.RESTARTING
         await until(lambda: client.state is EngineState.READY)
         assert await tokens_of(client, greedy("after")) == before

@@ -74,13 +74,16 @@ class FrontEnd:
         await self.engine.stop()
         await asyncio.wait([self.serving])
 
-    async def ask(self, name: str, *, token_ids: list[int] | None = None, siblings: int = 0) -> list[TokenEvent]:
+    async def ask(
+        self, name: str, *, token_ids: list[int] | None = None, siblings: int = 0, digest: bytes = b""
+    ) -> list[TokenEvent]:
         """Sends a request whose id begins with `name` and returns its events."""
         request_id = self.engine.unique_id(f"{name}-")
         request = Generate(
             request_id=request_id,
             token_ids=token_ids or [1, 2, 3],
             sampling=SamplingParams(),
+            digest=digest,
             siblings=[Sibling(request_id=f"{request_id}.{index}", seed=None) for index in range(siblings)],
         )
         async with asyncio.timeout(DEADLINE_SECONDS):
@@ -156,11 +159,25 @@ async def test_engine_that_dies_ends_the_requests_of_all_and_serves_them_again(d
     os.kill(int(deployment.starts_file.read_text().split()[-1]), signal.SIGKILL)
     for task in tasks:
         events = await task
-        assert (events[-1].finish, events[-1].error) == (FinishReason.ERROR, EngineErrorCode.UNAVAILABLE)
+        assert (events[-1].finish, events[-1].error) == (FinishReason.ERROR, EngineErrorCode.DIED)
     for front_end in front_ends:
         await until(lambda front_end=front_end: front_end.engine.state is EngineState.READY)
         assert front_end.states == [EngineState.READY, EngineState.RESTARTING, EngineState.READY]
         assert (await front_end.ask("echo"))[-1].finish is FinishReason.STOP
+
+
+async def test_prompt_that_killed_the_engine_twice_is_refused_at_every_front_end(deployment: Deployment) -> None:
+    front_ends = [await deployment.add() for _ in range(2)]
+    for number, front_end in enumerate(front_ends, start=1):
+        (event,) = await front_end.ask("garble", digest=b"deadly")
+        assert event.error is EngineErrorCode.DIED
+        await until(lambda number=number: deployment.states.count(EngineState.READY) == number + 1)
+        await until(lambda: all(each.engine.state is EngineState.READY for each in front_ends))
+    for front_end in front_ends:
+        events = await front_end.ask("garble", digest=b"deadly", siblings=1)
+        assert [event.error for event in events] == [EngineErrorCode.SUSPECTED] * 2
+        assert (await front_end.ask("echo"))[-1].finish is FinishReason.STOP
+    assert deployment.broker.num_open == 0
 
 
 async def test_request_that_is_sent_while_the_engine_restarts_ends_once(deployment: Deployment) -> None:

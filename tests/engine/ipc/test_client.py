@@ -245,12 +245,12 @@ async def test_request_over_the_message_limit_is_refused_alone(engine: Engine, m
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGRTMIN + 1])
-async def test_killed_engine_ends_requests_as_unavailable_and_restarts(engine: Engine, how: int) -> None:
+async def test_killed_engine_ends_requests_as_died_and_restarts(engine: Engine, how: int) -> None:
     tasks = [await held(engine.client, f"hold-{i}") for i in range(5)]
     os.kill(engine.pids[0], how)
     await asyncio.wait(tasks, timeout=DEADLINE_SECONDS)
     for task in tasks:
-        assert last_of(task).error is EngineErrorCode.UNAVAILABLE
+        assert last_of(task).error is EngineErrorCode.DIED
         assert last_of(task).message == "the engine exited; retry the request"
     await until(lambda: engine.client.state is EngineState.READY)
     assert engine.states == [EngineState.READY, EngineState.RESTARTING, EngineState.READY]
@@ -265,12 +265,65 @@ async def test_hung_engine_is_restarted_and_idle_one_is_not(tmp_path: Path) -> N
         await asyncio.sleep(2.0)
         (pid,) = engine.pids
         events = [event async for event in engine.client.generate(request("hold"))]
-        assert (events[-1].finish, events[-1].error) == (FinishReason.ERROR, EngineErrorCode.UNAVAILABLE)
+        assert (events[-1].finish, events[-1].error) == (FinishReason.ERROR, EngineErrorCode.DIED)
         await until(lambda: engine.client.state is EngineState.READY)
         assert not alive(pid)
         events = [event async for event in engine.client.generate(request("echo"))]
         assert events[-1].finish is FinishReason.STOP
         assert len(engine.pids) == 2
+    finally:
+        await engine.client.stop()
+
+
+async def test_hung_engine_is_restarted_although_the_client_has_left(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, "ready", max_silence_seconds=0.5)
+    await engine.client.start()
+    try:
+        task = await held(engine.client, "hold")
+        os.kill(engine.pids[0], signal.SIGSTOP)
+        task.cancel()
+        await until(lambda: len(engine.pids) == 2)
+    finally:
+        await engine.client.stop()
+
+
+async def test_engine_with_an_unusual_step_is_stalled_until_that_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(supervisor, "MIN_STALL_SHARE", 0.001)
+    monkeypatch.setattr(supervisor, "MAX_STALL_SHARE", 0.001)
+    engine = Engine(tmp_path, "ready", max_silence_seconds=300.0)
+    await engine.client.start()
+    try:
+        task = await held(engine.client, "hold")
+        await until(lambda: engine.client.state is EngineState.STALLED)
+        assert "the engine is stalled: 1 requests are open, and a step takes" in caplog.text
+        assert (await events_of(engine.client, request("echo")))[-1].finish is FinishReason.STOP
+        assert engine.states == [EngineState.READY, EngineState.STALLED, EngineState.READY]
+        assert not task.done()
+        task.cancel()
+    finally:
+        await engine.client.stop()
+
+
+async def test_prompt_that_was_in_flight_at_two_deaths_is_refused(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, "ready")
+    await engine.client.start()
+    try:
+        for death in range(2):
+            deadly = msgspec.structs.replace(request(f"garble-{death}"), digest=b"deadly")
+            assert (await events_of(engine.client, deadly))[-1].error is EngineErrorCode.DIED
+            await until(lambda: engine.client.state is EngineState.READY)
+        siblings = [Sibling(request_id="garble-4", seed=None)]
+        again = msgspec.structs.replace(request("garble-3"), digest=b"deadly", siblings=siblings)
+        events = await events_of(engine.client, again)
+        assert [(event.request_id, event.error) for event in events] == [
+            ("garble-3", EngineErrorCode.SUSPECTED),
+            ("garble-4", EngineErrorCode.SUSPECTED),
+        ]
+        assert (await events_of(engine.client, request("echo")))[-1].finish is FinishReason.STOP
+        assert len(engine.pids) == 3
     finally:
         await engine.client.stop()
 
@@ -291,7 +344,7 @@ async def test_engine_that_sends_messages_is_not_hung(tmp_path: Path) -> None:
 
 async def test_engine_that_sends_invalid_messages_is_restarted(engine: Engine) -> None:
     [event] = await events_of(engine.client, request("garble"))
-    assert event.error is EngineErrorCode.UNAVAILABLE
+    assert event.error is EngineErrorCode.DIED
     await until(lambda: engine.client.state is EngineState.READY)
     assert len(engine.pids) == 2
     assert not alive(engine.pids[0])
@@ -356,30 +409,17 @@ async def test_unusable_checkpoint_fails_the_start(tmp_path: Path, caplog: pytes
     await engine.client.stop()
 
 
-async def test_restart_with_unusable_checkpoint_is_not_repeated(tmp_path: Path) -> None:
-    engine = Engine(tmp_path, "ready", "failed")
-    await engine.client.start()
-    os.kill(engine.pids[0], signal.SIGKILL)
-    await until(lambda: engine.client.state is EngineState.FAILED)
-    assert engine.states == [EngineState.READY, EngineState.RESTARTING, EngineState.FAILED]
-    assert not alive(engine.pids[1])
-    await engine.client.stop()
-    assert len(engine.pids) == 2
-
-
-async def test_restart_that_fails_for_now_is_repeated(tmp_path: Path) -> None:
-    engine = Engine(tmp_path, "ready", "fails for now", "ready")
+async def test_restart_without_its_checkpoint_is_repeated_until_that_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = Engine(tmp_path, "ready", "failed", "failed", "ready")
     await engine.client.start()
     os.kill(engine.pids[0], signal.SIGKILL)
     await until(lambda: len(engine.states) == 3)
     assert engine.states == [EngineState.READY, EngineState.RESTARTING, EngineState.READY]
-    await engine.client.stop()
-
-
-async def test_first_start_that_fails_for_now_fails(tmp_path: Path) -> None:
-    engine = Engine(tmp_path, "fails for now")
-    with pytest.raises(CheckpointError, match="fails for now"):
-        await engine.client.start()
+    assert len(engine.pids) == 4
+    assert caplog.text.count("the script says that it fails; the next attempt is in") == 2
+    assert "is killed" not in caplog.text
     await engine.client.stop()
 
 
@@ -464,7 +504,7 @@ def test_client_works_in_uvloop(tmp_path: Path) -> None:
         task = await held(engine.client, "hold")
         os.kill(engine.pids[0], signal.SIGKILL)
         await asyncio.wait([task], timeout=DEADLINE_SECONDS)
-        assert last_of(task).error is EngineErrorCode.UNAVAILABLE
+        assert last_of(task).error is EngineErrorCode.DIED
         await until(lambda: engine.client.state is EngineState.READY)
         events = await events_of(engine.client, request("echo", [5, 6]))
         assert [token_id for event in events for token_id in event.token_ids] == [5, 6]

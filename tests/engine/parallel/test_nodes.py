@@ -141,7 +141,7 @@ async def test_two_nodes_answer_as_one_and_a_lost_node_can_be_replaced(
                     await anext(events)
                     os.kill(node.pid, signal.SIGKILL)  # its rank ends with it
                     last = [event async for event in events][-1]
-                assert (last.finish, last.error) == (FinishReason.ERROR, EngineErrorCode.UNAVAILABLE)
+                assert (last.finish, last.error) == (FinishReason.ERROR, EngineErrorCode.DIED)
             with running_node(other) as node:
                 while client.state is not EngineState.READY:  # noqa: ASYNC110  # what happens in another process
                     await asyncio.sleep(0.01)

@@ -163,7 +163,7 @@ async def test_death_of_a_rank_ends_requests_as_unavailable_and_restarts_all(
             await anext(events)
             os.kill(rank, signal.SIGKILL)
             last = [event async for event in events][-1]
-            assert (last.finish, last.error) == (FinishReason.ERROR, EngineErrorCode.UNAVAILABLE)
+            assert (last.finish, last.error) == (FinishReason.ERROR, EngineErrorCode.DIED)
             while client.state is not EngineState.READY:  # noqa: ASYNC110  # what happens in another process
                 await asyncio.sleep(0.01)
             again = [event async for event in client.generate(request("again", PROMPTS[2]))]

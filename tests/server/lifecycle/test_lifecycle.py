@@ -13,6 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.ipc import supervisor
 from glimpse.v1 import chat_pb2_grpc
 from tests.server.requests import request
 from tests.server.serving import Served, eventually, health_stub, read_metric, scripted, served
@@ -56,9 +57,29 @@ async def test_health_follows_the_engine(tiny_checkpoint: Path, tmp_path: Path) 
         assert (await watch.read()).status == SERVING
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await ask(channel, "garble").read()
-        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert caught.value.code() == grpc.StatusCode.ABORTED
         assert (await watch.read()).status == NOT_SERVING
         watch.cancel()
+
+
+async def test_health_follows_a_step_that_does_not_end(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "MIN_STALL_SHARE", 0.001)
+    monkeypatch.setattr(supervisor, "MAX_STALL_SHARE", 0.001)
+    async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, channel):
+        await server.ready()
+        watch = health_stub(channel).Watch(health_pb2.HealthCheckRequest())
+        assert (await watch.read()).status == SERVING
+        held = ask(channel, "hold")
+        await held.read()
+        assert (await watch.read()).status == NOT_SERVING
+        metrics = [read_metric(server.metrics_port, f"glimpse_engine_{name}") for name in ("ready", "stalls_total")]
+        assert metrics == [0, 1]
+        assert (await ask(channel, "echo").read()).choices, "it is asked all the same"
+        assert (await watch.read()).status == SERVING
+        for call in (held, watch):
+            call.cancel()
 
 
 async def test_cancels_the_request_of_a_client_that_leaves(tiny_checkpoint: Path, tmp_path: Path) -> None:
@@ -121,7 +142,7 @@ def test_restarts_a_killed_engine_and_drains_on_sigterm(tiny_checkpoint: Path, t
         with pytest.raises(grpc.RpcError) as caught:
             list(call)
         error: Any = caught.value
-        assert error.code() == grpc.StatusCode.UNAVAILABLE
+        assert error.code() == grpc.StatusCode.ABORTED
         assert eventually(lambda: not server.is_serving(), timeout_seconds=5)
         assert eventually(server.is_serving, timeout_seconds=30)
         assert server.metric("glimpse_engine_restarts_total") == 1

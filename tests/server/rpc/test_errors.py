@@ -111,6 +111,15 @@ TABLE: list[tuple[Exception, grpc.StatusCode, str, str, str | None, int | None]]
         None,
     ),
     (EngineError(EngineErrorCode.UNAVAILABLE, "x"), Code.UNAVAILABLE, "engine_unavailable", "server_error", None, None),
+    (EngineError(EngineErrorCode.DIED, "x"), Code.ABORTED, "engine_died", "server_error", None, 503),
+    (
+        EngineError(EngineErrorCode.SUSPECTED, "x"),
+        Code.FAILED_PRECONDITION,
+        "suspected_prompt",
+        "server_error",
+        None,
+        None,
+    ),
     (EngineError(EngineErrorCode.INTERNAL, "x"), Code.INTERNAL, "internal_error", "server_error", None, None),
     (ZeroDivisionError("secret"), Code.INTERNAL, "internal_error", "server_error", None, None),
 ]

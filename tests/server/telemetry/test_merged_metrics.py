@@ -138,6 +138,8 @@ def test_engine_families_are_those_that_the_engine_changes() -> None:
     before = {family.name: family.samples for family in metrics.registry.collect()}
     metrics.engine_changed(EngineState.RESTARTING, None)
     metrics.engine_changed(EngineState.READY, READY)
+    metrics.engine_changed(EngineState.STALLED, READY)
+    metrics.engine_changed(EngineState.READY, READY)
     metrics.engine_stepped(STATS)
     changed = {family.name for family in metrics.registry.collect() if family.samples != before[family.name]}
     assert changed == metrics.engine_families
