@@ -42,11 +42,9 @@ class Lru(Generic[KeyT, ValueT]):
 
     def get(self, key: KeyT) -> ValueT | None:
         """Returns the value and marks it as recently used; None if it is missing or expired."""
+        self.drop_if_expired(key)
         entry = self._entries.get(key)
         if entry is None:
-            return None
-        if entry.expires_at <= self._clock():
-            self.drop(key)
             return None
         self._entries.move_to_end(key)
         return entry.value
@@ -81,8 +79,12 @@ class Lru(Generic[KeyT, ValueT]):
         for key in [key for key in self._entries if condition(key)]:
             self.drop(key)
 
-    def drop_expired(self) -> None:
-        """Removes all expired entries."""
-        now = self._clock()
-        for key in [key for key, entry in self._entries.items() if entry.expires_at <= now]:
+    def drop_if_expired(self, key: KeyT) -> None:
+        """Removes an entry if it has expired."""
+        entry = self._entries.get(key)
+        if entry is not None and entry.expires_at <= self._clock():
             self.drop(key)
+
+    def list_expiries(self) -> list[tuple[float, KeyT]]:
+        """Returns when each entry that does expires, and its key."""
+        return [(entry.expires_at, key) for key, entry in self._entries.items() if entry.expires_at < math.inf]

@@ -78,3 +78,62 @@ def test_dropped_and_expired_entries_leave_nothing_behind() -> None:
     assert cache.list_keys() == ["c1"]
     cache.drop_expired()
     assert (cache.list_keys(), cache.num_bytes) == ([], 0)
+
+
+class Counted(int):
+    """An owner that counts how often any of them is looked at."""
+
+    looks = 0
+
+    def __hash__(self) -> int:
+        Counted.looks += 1
+        return super().__hash__()
+
+    __eq__ = int.__eq__
+
+
+def looks(num_owners: int, num_puts: int, *, seconds: float = 1e6) -> int:
+    """How often owners are looked at by so many puts into a full cache, each of which makes another one leave."""
+    owners = [Counted(number) for number in range(num_owners)]
+    clock = Clock()
+    cache = FairLru[tuple[Counted, int], int](max_bytes=num_owners, owner=lambda key: key[0], clock=clock)
+    for owner in owners:
+        assert cache.put((owner, 0), 1, num_bytes=1, seconds=seconds)
+    Counted.looks = 0
+    for number in range(num_puts):
+        cache.drop_expired()
+        assert cache.put((owners[number % num_owners], number + 1), 1, num_bytes=1, seconds=seconds)
+        assert cache.num_bytes == num_owners
+    return Counted.looks
+
+
+def test_what_leaves_costs_no_more_among_many_owners() -> None:
+    assert looks(2000, 100) <= 2 * looks(20, 100)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 3), st.integers(1, 60), st.integers(1, 9))))
+def test_whoever_has_most_loses_first(puts: list[tuple[str, int, int, int]]) -> None:
+    clock = Clock()
+    cache = make_cache(clock)
+    for owner, number, num_bytes, seconds in puts:
+        clock.now += 1
+        cache.drop_expired()
+        cache.drop(f"{owner}{number}")
+        before = {each: cache._by_owner[each].num_bytes for each in cache._by_owner}  # pyright: ignore[reportPrivateUsage]
+        fill(cache, [f"{owner}{number}"], num_bytes, seconds=seconds)
+        after = {each: cache._by_owner[each].num_bytes for each in cache._by_owner}  # pyright: ignore[reportPrivateUsage]
+        assert sum(after.values()) == cache.num_bytes <= MAX_BYTES
+        before[str(owner)] = before.get(owner, 0) + num_bytes
+        losers = [each for each in before if after.get(each, 0) < before[each]]
+        assert all(before[loser] >= max(after.values()) for loser in losers)
+    clock.now += 10
+    cache.drop_expired()
+    assert (cache.list_keys(), cache.num_bytes) == ([], 0)
+
+
+def test_entries_that_left_take_no_memory() -> None:
+    cache = make_cache()
+    for number in range(1000):
+        fill(cache, [f"a{number % 3}"], seconds=5)
+    heaps = (cache._sizes, cache._expiries)  # pyright: ignore[reportPrivateUsage]
+    assert max(len(heap._heap) for heap in heaps) < 100  # pyright: ignore[reportPrivateUsage]

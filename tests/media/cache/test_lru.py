@@ -51,13 +51,16 @@ def test_values_expire(clock: Clock) -> None:
     assert (cache.get("a"), cache.get("b"), cache.num_bytes) == (None, 2, 1)
 
 
-def test_drop_expired_frees_expired_values(clock: Clock) -> None:
+def test_drop_if_expired_frees_an_expired_value_alone(clock: Clock) -> None:
     cache = Lru[str, int](max_bytes=10, clock=clock)
     cache.put("a", 1, num_bytes=3, seconds=5)
     cache.put("b", 2, num_bytes=4, seconds=6)
+    cache.put("c", 2, num_bytes=1)
+    assert cache.list_expiries() == [(5, "a"), (6, "b")]
     clock.now = 5
-    cache.drop_expired()
-    assert (len(cache), cache.num_bytes) == (1, 4)
+    for key in "abcd":
+        cache.drop_if_expired(key)
+    assert (cache.list_keys(), cache.num_bytes) == (["b", "c"], 5)
 
 
 ACTIONS = st.one_of(
@@ -89,6 +92,5 @@ def test_stays_within_its_budget_and_returns_the_newest_values(actions: list[tup
             case _:
                 raise AssertionError(action)
         assert 0 <= cache.num_bytes <= 100
-    alive = [key for key in range(6) if cache.get(key) is not None]
-    cache.drop_expired()
+    alive = [key for key in range(6) if cache.get(key) is not None]  # looked up, so that none is left expired
     assert cache.num_bytes == sum(newest[key][1] for key in alive)
