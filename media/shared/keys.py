@@ -47,11 +47,11 @@ class StoreKeys:
         return f"{self._prefix}staged:{token}"
 
     def indexes(self, area: Area) -> list[str]:
-        """Returns the keys of what the scripts know of an area: times of use, sizes, times of expiry, tenants' sizes.
+        """Returns the keys of what the scripts know of an area: times of use, sizes, times of expiry, tenants by size.
 
         Each tenant has times of use of its own: a colon and the tenant follow that key.
         """
-        return [f"{self._prefix}{area}-{index}" for index in ("used", "sizes", "expiry", "tenants")]
+        return [f"{self._prefix}{area}-{index}" for index in ("used", "sizes", "expiry", "shares")]
 
     def used_by_tenant(self, area: Area, namespace: str) -> str:
         """Returns the key of the times of use of all values of a namespace's tenant."""

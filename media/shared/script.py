@@ -13,9 +13,10 @@ from glimpse.media.shared.link import Client
 class Script:
     """One script. Redis keeps its text until it restarts."""
 
-    def __init__(self, name: str, package: str | None = __package__) -> None:
-        """`name`: of the file in the folder of `package`, without its ending."""
-        self._text = resources.files(package or "").joinpath(f"{name}.lua").read_text(encoding="utf-8")
+    def __init__(self, *names: str, package: str | None = __package__) -> None:
+        """`names`: of the files in the folder of `package` that make it up, in order, without their endings."""
+        folder = resources.files(package or "")
+        self._text = "\n".join(folder.joinpath(f"{name}.lua").read_text(encoding="utf-8") for name in names)
         # Redis' name for a script.
         self._sha = hashlib.sha1(self._text.encode(), usedforsecurity=False).hexdigest()
 

@@ -31,6 +31,8 @@ _REMOVAL_MILLISECONDS = 3_600_000
 """How long replicas that were disconnected can learn of a removal."""
 _PURGE_MILLISECONDS = 30 * 24 * 3_600_000
 """How long they can learn of a purge."""
+_MUST_REMOVE_MORE = -2
+"""What commit.lua returns after it has removed as many values as Redis can remove without keeping others waiting."""
 
 _logger = logging.getLogger(__name__)
 
@@ -66,7 +68,7 @@ class SharedStore:
         """Called with the outcome of each operation."""
         self._on_change = on_change
         self._link = RedisLink(address, probe=self._probe, on_change=self._changed, command_seconds=command_seconds)
-        self._commit, self._find, self._remove = Script("commit"), Script("find"), Script("remove")
+        self._commit, self._find, self._remove = (Script("values", name) for name in ("commit", "find", "remove"))
         self._removals, self._purges = Announcements(self.keys.removals), Announcements(self.keys.purges)
         self._on_removal: list[Callable[[str], None]] = []
         self._on_purge: list[Callable[[str], None]] = []
@@ -141,7 +143,10 @@ class SharedStore:
                 await self._stage(staged, index, view[start : start + CHUNK_BYTES])
             encoded = msgspec.msgpack.encode(header)
             arguments = [encoded, size, max(int(seconds * 1000), 1), limit, own_limit, int(len(view) > 0)]
-            is_stored = await self._run(self._commit, [staged, key, *self.keys.indexes(area)], arguments) == 1
+            keys, outcome = [staged, key, *self.keys.indexes(area)], _MUST_REMOVE_MORE
+            while outcome == _MUST_REMOVE_MORE:
+                outcome = await self._run(self._commit, keys, arguments)
+            is_stored = outcome == 1
         self.observe(Outcome.STORED if is_stored else Outcome.SKIPPED)
         return header if is_stored else None
 

@@ -41,7 +41,7 @@ class SharedQuotas:
             command_seconds: Limit on one command.
         """
         self._prefix = prefix
-        self._script = Script("quota", __package__)
+        self._script = Script("quota", package=__package__)
         self._charges = set[asyncio.Task[None]]()
         self._link = RedisLink(
             address, probe=self._probe, on_change=on_change, name="quota store", command_seconds=command_seconds

@@ -14,7 +14,7 @@ import pytest
 from glimpse.media.shared.address import parse_store_url
 from glimpse.media.shared.keys import Area
 from glimpse.media.shared.link import StoreUnavailableError
-from glimpse.media.shared.store import CHUNK_BYTES, Header, Outcome, SharedStore
+from glimpse.media.shared.store import CHUNK_BYTES, OVERHEAD_BYTES, Header, Outcome, SharedStore
 from tests.e2e.stack import eventually
 from tests.media.shared.redis_server import RedisServer
 from tests.paths import ROOT
@@ -178,7 +178,35 @@ async def test_tenant_over_its_limit_loses_its_own(redis: RedisServer) -> None:
         assert await are_stored(one, "b", "a") == [True]
         for name in "bc":
             await one.remove(Area.UPLOADS, tenant_key(one, "a", name), announcement="")
-        assert redis.client().hkeys("glimpse:uploads-tenants") == [b"b" * 32]
+        assert redis.client().zrange("glimpse:uploads-shares", 0, -1) == [b"b" * 32]
+
+
+def calls(redis: RedisServer) -> dict[str, int]:
+    """How often each command ran since the last `config resetstat`, in scripts too."""
+    stats: dict[str, dict[str, int]] = redis.client().info("commandstats")
+    return {name.removeprefix("cmdstat_"): each["calls"] for name, each in stats.items()}
+
+
+async def test_room_among_many_tenants_is_made_in_short_scripts(redis: RedisServer) -> None:
+    """Redis serves nobody while a script runs."""
+    num_tenants, each = 600, 1000
+    size = each + OVERHEAD_BYTES
+    async with connected(redis, budgets={Area.UPLOADS: num_tenants * size}) as store:
+
+        async def upload(tenant: int, num_bytes: int) -> Header | None:
+            name = store.keys.value(Area.UPLOADS, f"{tenant:032x}.", "upload", "u")
+            return await store.put(Area.UPLOADS, name, bytes(num_bytes), digest=b"", seconds=60)
+
+        assert all(await asyncio.gather(*(upload(tenant, each) for tenant in range(num_tenants))))
+        redis.client().config_resetstat()
+        assert await upload(num_tenants, 590 * size - OVERHEAD_BYTES)
+        made = calls(redis)
+        left = redis.client().zcard("glimpse:uploads-shares")
+        assert left == 11
+        num_removed = num_tenants + 1 - left
+        assert made["evalsha"] >= 3, "a script removes some hundreds"
+        assert sum(made.values()) < 15 * num_removed, "what one costs does not depend on the number of tenants"
+        assert "hgetall" not in made
 
 
 async def test_removed_value_is_gone_and_announced(redis: RedisServer) -> None:

@@ -1,0 +1,32 @@
+-- What the scripts share: it precedes each of them. `indexes` are an area's: times of use (of each tenant: a colon and the
+-- tenant follow), sizes, times of expiry, and tenants by their sizes.
+
+local function tenant_of(value)
+  return string.match(value, ':([^:]*):[^:]*$')
+end
+
+-- Removes a value. Returns whether it existed (1 or 0).
+local function drop(value, indexes)
+  local used, sizes, expiry, shares = unpack(indexes)
+  local tenant, bytes = tenant_of(value), redis.call('HGET', sizes, value)
+  if bytes then
+    redis.call('HDEL', sizes, value)
+    redis.call('HINCRBY', sizes, 'total', -tonumber(bytes))
+    if tonumber(redis.call('ZINCRBY', shares, -tonumber(bytes), tenant)) <= 0 then
+      redis.call('ZREM', shares, tenant)
+    end
+  end
+  redis.call('ZREM', used .. ':' .. tenant, value)
+  redis.call('ZREM', expiry, value)
+  return redis.call('DEL', value)
+end
+
+-- Makes the indexes outlive a value.
+local function keep(value, indexes, lifetime)
+  local used, sizes, expiry, shares = unpack(indexes)
+  for _, index in ipairs({ used .. ':' .. tenant_of(value), sizes, expiry, shares }) do
+    if redis.call('PTTL', index) < lifetime then
+      redis.call('PEXPIRE', index, lifetime + 60000)
+    end
+  end
+end
