@@ -2,10 +2,12 @@
 
 import json
 import re
+from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from threading import RLock
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +28,7 @@ _LIMITS = LLParserLimits(
     verbose_errors=False,
 )
 _NUM_COMPILED = 32
-"""Compiled grammars in the cache: consecutive requests often use the same one."""
+"""Compiled grammars that are kept though nobody holds them: consecutive requests often use the same one."""
 _ANSWER = "answer"
 """Name of the grammar of what follows the reasoning."""
 _NUM_THREADS = 2
@@ -44,39 +46,66 @@ class Vocabulary:
 
 
 class GrammarCompiler:
-    """Compiles grammars in its own threads and caches the latest. Thread-safe."""
+    """Compiles grammars in its own threads. Thread-safe.
+
+    It keeps the latest. Whoever holds the future of a grammar holds what the grammar is compiled to.
+    """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.num_tokens = len(vocabulary.tokens)
         self._tokenizer = LLTokenizer(TokenizerWrapper(_Tokens(vocabulary)))
         self._threads = ThreadPoolExecutor(_NUM_THREADS, "grammar", initializer=lower_thread_priority)
-        self._cached = lru_cache(maxsize=_NUM_COMPILED)(self._submit)
+        self._lock = RLock()
+        self._held = WeakValueDictionary[Grammar, Future[LLMatcher]]()
+        self._latest = OrderedDict[Grammar, Future[LLMatcher]]()
 
     def compile(self, grammar: Grammar) -> Future[LLMatcher]:
-        """Starts compiling a grammar unless it is cached, and does not wait. `begin` reports errors."""
-        return self._cached(grammar)
+        """Starts compiling a grammar unless its future is held, and does not wait. `begin` reports errors."""
+        with self._lock:
+            compiled = self._held.get(grammar)
+            return self._keep(grammar, compiled or self._threads.submit(self._compile, grammar))
 
     def begin(self, grammar: Grammar) -> LLMatcher:
         """Returns a new matcher at the beginning of a grammar; matchers of a grammar share its lexer.
 
-        Waits until the grammar is compiled.
+        Waits until the grammar is compiled. If that was asked for before and still waits behind other grammars, this
+        thread compiles it.
 
         Raises:
             GrammarError: the text does not match the grammar's kind. Other errors are reported by the matcher.
         """
-        compiled = self._cached(grammar)
-        if (error := compiled.exception()) is not None:
-            raise GrammarError(str(error)) from error  # a cached exception would accumulate the frames of all callers
-        return compiled.result().deep_copy()
+        with self._lock:
+            is_held = grammar in self._held
+            compiled = self.compile(grammar)
+            own = self._keep(grammar, _running()) if is_held and compiled.cancel() else None
+        return self._begun(compiled) if own is None else self._begin_here(grammar, own)
 
     def begin_with_new_lexer(self, grammar: Grammar) -> LLMatcher:
-        """Like `begin`, with a lexer of its own."""
-        self._cached.cache_clear()
-        return self.begin(grammar)
+        """Like `begin`, with a lexer that no other matcher has yet."""
+        with self._lock:
+            own = self._keep(grammar, _running())
+        return self._begin_here(grammar, own)
 
-    def _submit(self, grammar: Grammar) -> Future[LLMatcher]:
-        return self._threads.submit(self._compile, grammar)
+    def _keep(self, grammar: Grammar, compiled: Future[LLMatcher]) -> Future[LLMatcher]:
+        self._held[grammar] = self._latest[grammar] = compiled
+        self._latest.move_to_end(grammar)
+        if len(self._latest) > _NUM_COMPILED:
+            self._latest.popitem(last=False)
+        return compiled
+
+    def _begin_here(self, grammar: Grammar, own: Future[LLMatcher]) -> LLMatcher:
+        try:
+            own.set_result(self._compile(grammar))
+        except Exception as error:
+            own.set_exception(error)
+        return self._begun(own)
+
+    @staticmethod
+    def _begun(compiled: Future[LLMatcher]) -> LLMatcher:
+        if (error := compiled.exception()) is not None:
+            raise GrammarError(str(error)) from error  # a kept exception would accumulate the frames of all callers
+        return compiled.result().deep_copy()
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
         grammars = [{"name": _ANSWER, "lark_grammar": to_lark(grammar)}]
@@ -151,6 +180,12 @@ class Matcher:
             if not self._matcher.is_error():
                 return bitmask
         raise GrammarError(_reason(error))
+
+
+def _running() -> Future[LLMatcher]:
+    future = Future[LLMatcher]()
+    future.set_running_or_notify_cancel()
+    return future
 
 
 class _Tokens:

@@ -30,7 +30,7 @@ class GrammarQueue:
         grammar = sequence.sampling.grammar
         if grammar is None or self._compile is None:
             return False
-        compiling = self._compile(grammar)
+        compiling = sequence.compiled = self._compile(grammar)
         if compiling.done() or grammar.trigger is not None:
             return False
         self._entries[sequence] = compiling

@@ -85,6 +85,9 @@ class Sequence:
     """The model's end tokens."""
     trigger: TriggerWatcher | None = None
     """Waits for the trigger of the grammar. None: there is none to wait for."""
+    compiled: object = None
+    """The future of its grammar, which is held here while it waits and runs: else many grammars at once would be
+    compiled again."""
     grammar_start: int | None = None
     """Index in the answer of the first token that a grammar with a trigger constrains. None: it was not triggered."""
     indivisible: tuple[tuple[int, int], ...] = ()

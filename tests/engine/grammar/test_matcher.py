@@ -272,6 +272,45 @@ class TestFailures:
         assert len(set(texts)) > 20
 
 
+class TestManyGrammars:
+    """More grammars than the compiler keeps for requests to come."""
+
+    def test_each_is_compiled_once_for_its_sequence(self, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
+        compiled, compile_grammar = list[str](), GrammarCompiler._compile  # pyright: ignore[reportPrivateUsage]
+
+        def compile_told(compiler: GrammarCompiler, grammar: Grammar) -> Any:
+            compiled.append(grammar.text)
+            return compile_grammar(compiler, grammar)
+
+        monkeypatch.setattr(GrammarCompiler, "_compile", compile_told)
+        monkeypatch.setattr(matcher, "_NUM_COMPILED", 2)
+        patterns = [f"ab{{{count}}}" for count in range(1, 9)]
+        _, token_ids, _ = run(load(tiny_checkpoint), [SamplingParams(grammar=regex(each)) for each in patterns])
+        assert all(re.fullmatch(each, plain_text(ids)) for each, ids in zip(patterns, token_ids, strict=True))
+        assert sorted(compiled) == patterns
+
+    def test_one_that_is_needed_now_does_not_wait_behind_others(
+        self, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+    ):
+        compiled, others = list[str](), Event()
+        compile_grammar = GrammarCompiler._compile  # pyright: ignore[reportPrivateUsage]
+
+        def compile_slowly(compiler: GrammarCompiler, grammar: Grammar) -> Any:
+            if grammar.text != "needed":
+                others.wait(5)
+            compiled.append(grammar.text)
+            return compile_grammar(compiler, grammar)
+
+        monkeypatch.setattr(GrammarCompiler, "_compile", compile_slowly)
+        compiler = GrammarCompiler(vocabulary)
+        waiting = [compiler.compile(regex(pattern)) for pattern in ("first", "second", "third", "needed")]
+        assert not compiler.begin(regex("needed")).is_error()
+        assert compiled == ["needed"]
+        others.set()
+        assert [each.cancelled() or not each.result().is_error() for each in waiting] == [True] * 4
+        assert sorted(compiled) == ["first", "needed", "second", "third"]
+
+
 def _draw(matcher: Matcher, seed: int) -> list[int]:
     generator = torch.Generator().manual_seed(seed)
     token_ids: list[int] = []
