@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from glimpse.engine.cpu_policy import use_normal_policy
+from glimpse.log_writer import LogWriter, end_at_once
 
 _T = TypeVar("_T")
 
@@ -52,7 +53,7 @@ def _end_with_stdin() -> None:
 
 def _configure_logging(log_name: str) -> None:
     """Logs to standard error in the format of the front end, which has the same one."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = LogWriter()
     handler.setFormatter(_LineFormatter(log_name) if sys.stderr.isatty() else _JsonFormatter(log_name))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 
@@ -110,6 +111,6 @@ def _fill(receive: Callable[[], _T | None], inbox: queue.SimpleQueue[_T]) -> Non
             inbox.put(message)
     except Exception:
         _log.exception("the process ends: reading its socket failed")
-        os._exit(1)
+        end_at_once(1)
     _log.info("the process ends: the other end of its socket is gone")
-    os._exit(0)  # at once: the main thread may wait for others, and there is nothing to clean up
+    end_at_once(0)  # at once: the main thread may wait for others, and there is nothing to clean up

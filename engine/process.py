@@ -10,7 +10,6 @@ drains, then sends `Stop`. If it dies, the socket's end of file ends this proces
 
 import importlib
 import logging
-import os
 import queue
 import sys
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from glimpse.engine.cpu_policy import use_idle_policy, use_normal_policy
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.ipc.transport import Channel, TransportError
 from glimpse.engine.protocol import Cancel, Embed, Failed, Generate, Loading, Prepare, Ready, Start, Stop, ToEngine
+from glimpse.log_writer import end_at_once
 from glimpse.native.memory import freeze_garbage
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _import_engine() -> None:
 def _end_without_rank() -> None:
     """Ends at once: the main thread may be waiting for the lost rank. The front end restarts all of them."""
     _log.error("the engine ends because one of its ranks has ended")
-    os._exit(1)
+    end_at_once(1)
 
 
 if __name__ == "__main__":

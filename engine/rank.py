@@ -6,7 +6,6 @@ error would leave the others waiting in an all-reduce.
 """
 
 import logging
-import os
 import queue
 
 from glimpse.engine.child_process import inherited_socket, start_inbox
@@ -24,6 +23,7 @@ from glimpse.engine.parallel.messages import (
     ToRank,
     pipe_to_rank_zero,
 )
+from glimpse.log_writer import end_at_once
 from glimpse.native.memory import freeze_garbage
 
 _RankZero = Pipe[FromRank, ToRank]
@@ -88,4 +88,4 @@ def _no_progress(_stage: str, _fraction: float) -> None:
 
 
 if __name__ == "__main__":
-    os._exit(main())  # at once: cleaning up the group could wait for the other ranks
+    end_at_once(main())  # at once: cleaning up the group could wait for the other ranks

@@ -8,6 +8,8 @@ import sys
 
 import structlog
 
+from glimpse.log_writer import LogWriter
+
 _GRPC_LOGGER = "grpc._cython.cygrpc"
 """Logs the values of headers that are not UTF-8, which may be secret."""
 
@@ -28,7 +30,7 @@ def configure_logging(level: str) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = LogWriter()
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=_renderers()))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in _QUIET_LOGGERS:

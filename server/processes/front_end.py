@@ -22,6 +22,7 @@ from glimpse.engine.errors import CheckpointError, EngineError
 from glimpse.engine.ipc.shared_engine import SharedEngine
 from glimpse.engine.ipc.supervisor import EngineState
 from glimpse.engine.ipc.transport import TransportError
+from glimpse.log_writer import end_at_once
 from glimpse.media.cache.byte_count import SharedByteCounts
 from glimpse.server.identity.errors import IdentityConfigError
 from glimpse.server.lifecycle.build_server import PortError, Surroundings, make_observers, start_front_end
@@ -108,7 +109,7 @@ class _FrontEnd:
         if not serving.done():
             if (error := supervised.exception()) is not None:
                 _logger.error("the front end ends after an invalid message of its supervisor", exc_info=error)
-            os._exit(1)  # at once: the supervisor is gone, and with it the engine
+            end_at_once(1)  # the supervisor is gone, and with it the engine
         supervised.cancel()
         await asyncio.gather(supervised, return_exceptions=True)
         await peer.close()
