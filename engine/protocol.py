@@ -100,11 +100,11 @@ class Generate(PromptRequest, frozen=True, kw_only=True, tag="generate"):
         return [self.request_id, *(sibling.request_id for sibling in self.siblings)]
 
     def each(self) -> Iterator["Generate"]:
-        """Yields a request without siblings for each answer."""
+        """Yields a request without siblings for each answer. The first alone scores the prompt."""
         alone = msgspec.structs.replace(self, siblings=[], flow=self.flow or self.request_id) if self.siblings else self
         yield alone
         for sibling in self.siblings:
-            sampling = replace(self.sampling, seed=sibling.seed)
+            sampling = replace(self.sampling, seed=sibling.seed, prompt_logprobs=None)
             yield msgspec.structs.replace(alone, request_id=sibling.request_id, sampling=sampling)
 
 

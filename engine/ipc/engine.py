@@ -18,7 +18,7 @@ from glimpse.engine.ipc.transport import MessageTooLargeError
 from glimpse.engine.protocol import Cancel, Embed, FinishReason, Generate, Loading, Ready, Step, StepStats, TokenEvent
 
 _EVENTS_PER_TURN = 16
-"""Events without log-probabilities that are handled in one turn of the event loop."""
+"""Events that are handled in one turn of the event loop. Those with log-probabilities wait for turns of their own."""
 
 OnAbandoned = Callable[[TokenEvent], None]
 """Called with the last event of an answer that nobody waits for any more."""
@@ -115,7 +115,7 @@ class Engine(ABC):
             num_open = len(request_ids)
             while num_open:
                 for index, event in enumerate(await mailbox.take()):
-                    if event.logprobs or index % _EVENTS_PER_TURN == _EVENTS_PER_TURN - 1:
+                    if index % _EVENTS_PER_TURN == _EVENTS_PER_TURN - 1:
                         await asyncio.sleep(0)  # a request may have many answers; other requests come in between
                     num_open -= event.finish is not None
                     yield event

@@ -5,6 +5,7 @@ Compiles a grammar as the engine does, but for a vocabulary of single bytes, whi
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,9 @@ from glimpse.engine.text.tokenizer import Tokenizer
 __all__ = ["EnforcedGrammar", "GrammarChecker", "GrammarError"]
 
 MAX_GRAMMAR_BYTES = 128 << 10
+_MAX_COMPILED_BYTES = 4 * MAX_GRAMMAR_BYTES
+_LEAST_BYTES = 1 << 10
+"""Compiling the smallest grammar takes as long as about this much of a larger one."""
 MAX_LARK_DEFINITIONS = 500
 """Definitions may be nested in one another; a thread's stack holds a few thousand."""
 
@@ -34,24 +38,66 @@ class EnforcedGrammar:
     """Keywords of JSON Schemas in the client's grammar that are not enforced, as JSON pointers."""
 
 
+class GrammarTooLargeError(GrammarError):
+    """A grammar has too many bytes, or a request has too many to compile."""
+
+
+class CheckStoppedError(Exception):
+    """Nobody waits for the check any more."""
+
+
+class CompileBudget:
+    """What may still be compiled for a request.
+
+    A grammar is compiled again without the keywords that are refused, and the grammar of all tools again after
+    each tool alone.
+    """
+
+    def __init__(self, *, num_bytes: int = _MAX_COMPILED_BYTES, is_stopped: Callable[[], bool] = lambda: False) -> None:
+        """Once `is_stopped` returns True, nothing more is compiled."""
+        self._num_left = num_bytes
+        self._is_stopped = is_stopped
+
+    def go_on(self) -> None:
+        """Raises CheckStoppedError once nobody waits for the check."""
+        if self._is_stopped():
+            raise CheckStoppedError
+
+    def spend(self, grammar: Grammar) -> None:
+        """Counts a grammar that is about to be compiled.
+
+        Raises:
+            GrammarTooLargeError: it is more than is left.
+            CheckStoppedError: nobody waits for the check.
+        """
+        self.go_on()
+        self._num_left -= max(_LEAST_BYTES, len(grammar.text))
+        if self._num_left < 0:
+            raise GrammarTooLargeError("the schemas of the request take too long to check: send smaller or fewer ones")
+
+
 class GrammarChecker:
     """Checks grammars for one checkpoint. Thread-safe."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._compiler = GrammarCompiler(_byte_vocabulary(tokenizer))
 
-    def check(self, grammar: Grammar) -> EnforcedGrammar:
+    def check(self, grammar: Grammar, budget: CompileBudget | None = None) -> EnforcedGrammar:
         """Returns the grammar without the keywords of JSON Schemas that cannot be enforced.
 
-        Takes milliseconds; hundreds for the largest grammars, during which other threads run.
+        Takes milliseconds; hundreds for the largest grammars, during which other threads run. `budget` is that of the
+        request.
 
         Raises:
             GrammarError: the grammar is invalid, too large or too complex.
+            CheckStoppedError: the budget's request has ended.
         """
+        budget = budget or CompileBudget()
         enforced = check_text(grammar)
         while True:
+            budget.spend(enforced.grammar)
             try:
-                Matcher(self._compiler, enforced.grammar).allowed()
+                Matcher(self._compiler, replace(enforced.grammar, trigger=None)).allowed()  # else it would be dropped
                 return enforced
             except GrammarError as error:
                 relaxed = _relaxed(enforced, str(error))
@@ -64,11 +110,11 @@ def check_text(grammar: Grammar) -> EnforcedGrammar:
     """Does what `GrammarChecker.check` can do without compiling the grammar.
 
     Raises:
-        GrammarError: the grammar is invalid or too large.
+        GrammarError: the grammar is invalid, or it is a GrammarTooLargeError.
     """
     num_bytes = len(grammar.text.encode(errors="surrogatepass"))
     if num_bytes > MAX_GRAMMAR_BYTES:
-        raise GrammarError(f"expected at most {MAX_GRAMMAR_BYTES} bytes, got {num_bytes}")
+        raise GrammarTooLargeError(f"expected at most {MAX_GRAMMAR_BYTES} bytes, got {num_bytes}")
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:
             return _with_schema(grammar, enforceable(parse_json(grammar.text)))

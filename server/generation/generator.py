@@ -8,13 +8,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import dataclass, replace
+from threading import Event
 from typing import NamedTuple
 
 import msgspec
 
 from glimpse.engine.ipc.engine import Engine
 from glimpse.engine.ipc.suspects import prompt_digest
-from glimpse.engine.protocol import Generate, Ready, Sibling, TokenEvent
+from glimpse.engine.protocol import FinishReason, Generate, Ready, Sibling, TokenEvent
 from glimpse.engine.sampling_params import GrammarKind, ReasoningBudget, ReasoningTags, SamplingParams
 from glimpse.engine.text.output_processor import OutputProcessor, TokenText, prompt_token_texts
 from glimpse.engine.text.reasoning import ReasoningFormat
@@ -27,7 +28,7 @@ from glimpse.server.generation.completion_parser import (
     ReasoningReader,
     ToolCallDelta,
 )
-from glimpse.server.generation.constraints import UNCONSTRAINED, ConstraintBuilder, OutputConstraints
+from glimpse.server.generation.constraints import ConstraintBuilder, OutputConstraints
 from glimpse.server.generation.engine_failures import check_end, check_ready
 from glimpse.server.generation.merge_streams import merge_streams
 from glimpse.server.generation.prompts import LoadedPrompt, PromptLoader, VideoFrames
@@ -36,7 +37,7 @@ from glimpse.server.request import GenerationRequest
 from glimpse.server.rpc.admission import current_ticket
 from glimpse.server.rpc.context import current_rpc, engine_namespace
 from glimpse.server.rpc.errors import DeadlineExceededError
-from glimpse.server.rpc.offload import run_sized
+from glimpse.server.rpc.offload import builds, next_turn, run_sized
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.stages import RequestTimer
 
@@ -117,7 +118,7 @@ class CompletionGenerator:
             EngineError: the engine refused the request or could not finish it.
         """
         timer = RequestTimer(self._metrics)
-        constraints = await self._build_constraints(request)
+        constraints = await self._build_constraints(request, deadline)
         async with AsyncExitStack() as stack:
             stack.enter_context(_counting_aborts(timer))
             loads = [
@@ -153,10 +154,18 @@ class CompletionGenerator:
                 yield _completion_delta(index, own, prompts[own.prompt_index], usage, request)
             self._metrics.count_encoder_cache_hits(counter.encoder_cache_hits)
 
-    async def _build_constraints(self, request: GenerationRequest) -> OutputConstraints:
-        if request.tools is None and request.constraint is None:
-            return UNCONSTRAINED
-        constraints = await asyncio.to_thread(self._constraints.build, request)
+    async def _build_constraints(self, request: GenerationRequest, deadline: float | None) -> OutputConstraints:
+        constraints = self._constraints.find(request)
+        if constraints is None:
+            current_ticket().end_preparing()  # it may take long, and others can be prepared meanwhile
+            ended = Event()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    constraints = await builds.run(self._constraints.build, request, ended.is_set)
+            except TimeoutError as error:
+                raise DeadlineExceededError from error
+            finally:
+                ended.set()
         current_rpc().unenforced = constraints.unenforced
         return constraints
 
@@ -175,35 +184,27 @@ class CompletionGenerator:
         generate = self._engine_request(request, prompt, sampling, sender)
         ids = [generate.request_id, *(sibling.request_id for sibling in generate.siblings)]
         running = {each: (index, self._new_parser(request, constraints, reasoning)) for index, each in enumerate(ids)}
-        without_scores = set() if sampling.prompt_logprobs is None else set(ids)
+        scores = None if sampling.prompt_logprobs is None else _PromptScores(self._tokenizer, prompt.token_ids)
         own = self._engine.generate(generate, on_abandoned=charge_if_unused())
         async with aclosing(_until(deadline, own)) as events:
             async for event in events:
-                if event.request_id not in running:
-                    continue
-                if event.finish is not None:
-                    check_end(self._engine, event)
-                index, parser = running[event.request_id]
-                delta = parser.feed(event)
-                if delta.finish_reason is not None:
-                    del running[event.request_id]
-                    if running:
-                        # Stop strings are matched here, so the engine may still be generating this completion.
-                        self._engine.cancel(event.request_id)
-                prompt_tokens: tuple[TokenText, ...] = ()
-                has_scores = bool(event.prompt_logprobs) or len(prompt.token_ids) == 1  # the first token has none
-                if has_scores and event.request_id in without_scores:
-                    without_scores.remove(event.request_id)
-                    prompt_tokens = await run_sized(
-                        _SCORED_TOKEN_BYTES * len(prompt.token_ids),
-                        prompt_token_texts,
-                        self._tokenizer,
-                        prompt.token_ids,
-                        event.prompt_logprobs,
-                    )
-                yield _PromptDelta(prompt_index, index, delta, prompt_tokens)
-                if not running:
-                    return
+                for each in (event,) if scores is None else await scores.ready(event):
+                    if each.request_id not in running:
+                        continue
+                    if each.finish is not None:
+                        check_end(self._engine, each)
+                    if each.logprobs:
+                        await next_turn()
+                    index, parser = running[each.request_id]
+                    delta = parser.feed(each)
+                    if delta.finish_reason is not None:
+                        del running[each.request_id]
+                        if running:
+                            # Stop strings are matched here, so the engine may still be generating this completion.
+                            self._engine.cancel(each.request_id)
+                    yield _PromptDelta(prompt_index, index, delta, () if scores is None else scores.take(index))
+                    if not running:
+                        return
 
     def _reasoning_tags(self, request: GenerationRequest, prompt: LoadedPrompt) -> ReasoningTags | None:
         """Returns the tags between which the completions of a prompt may reason; None if they do not."""
@@ -273,6 +274,37 @@ class CompletionGenerator:
                 for index in range(1, request.num_completions)
             ],
         )
+
+
+class _PromptScores:
+    """The log-probabilities of a prompt, which its first answer brings. The events of the others wait for them."""
+
+    def __init__(self, tokenizer: Tokenizer, token_ids: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self._token_ids = token_ids
+        self._tokens: tuple[TokenText, ...] | None = None
+        self._waiting: list[TokenEvent] = []
+        self._taken: set[int] = set()
+
+    async def ready(self, event: TokenEvent) -> Sequence[TokenEvent]:
+        """Returns the events that need not wait any more."""
+        if self._tokens is not None or event.finish in (FinishReason.ERROR, FinishReason.CANCELLED):
+            return (event,)
+        self._waiting.append(event)
+        if len(self._token_ids) > 1 and not event.prompt_logprobs:
+            return ()
+        size = _SCORED_TOKEN_BYTES * len(self._token_ids)
+        self._tokens = await run_sized(
+            size, prompt_token_texts, self._tokenizer, self._token_ids, event.prompt_logprobs
+        )
+        return self._waiting
+
+    def take(self, index: int) -> tuple[TokenText, ...]:
+        """Returns them for the first delta of an answer, and nothing for its others."""
+        if index in self._taken or self._tokens is None:
+            return ()
+        self._taken.add(index)
+        return self._tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

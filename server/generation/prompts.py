@@ -34,6 +34,7 @@ from glimpse.server.rpc.admission import current_ticket
 from glimpse.server.rpc.body_budget import release_body
 from glimpse.server.rpc.context import current_rpc
 from glimpse.server.rpc.errors import DeadlineExceededError, InvalidRequest
+from glimpse.server.rpc.offload import run
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.stages import record_media_stages
 
@@ -156,7 +157,7 @@ class PromptLoader:
                 self._prompts.check_size(source.messages, source.options, max_tokens=self._max_model_len())
                 media = await self._load_media(source.media, batch)
                 build = partial(self._of_conversation, source, media)
-                prompt, layouts = build() if _is_short(source) else await asyncio.to_thread(build)
+                prompt, layouts = build() if _is_short(source) else await run(build)
                 inputs = media_inputs(media, layouts, prompt)
                 return LoadedPrompt(
                     token_ids=prompt.token_ids,
@@ -167,7 +168,7 @@ class PromptLoader:
                 )
             case TextPrompt():
                 is_short = len(source.text) <= _MAX_INLINE_CHARACTERS
-                prompt = self._of_text(source) if is_short else await asyncio.to_thread(self._of_text, source)
+                prompt = self._of_text(source) if is_short else await run(self._of_text, source)
                 return LoadedPrompt(token_ids=prompt.token_ids, media=[], videos=())
             case TokenPrompt(token_ids=token_ids):
                 return LoadedPrompt(token_ids=list(token_ids), media=[], videos=())

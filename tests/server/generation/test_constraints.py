@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from glimpse.engine.checkpoint import DEFAULT_MODEL
+from glimpse.engine.grammar.matcher import GrammarCompiler
 from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
 from glimpse.engine.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
-from glimpse.engine.text.grammar_check import GrammarChecker
+from glimpse.engine.text.grammar_check import CheckStoppedError, GrammarChecker
 from glimpse.engine.text.tokenizer import load_tokenizer
 from glimpse.engine.text.tools import FORMATS
 from glimpse.server.generation.constraints import UNCONSTRAINED, ConstraintBuilder
@@ -117,6 +118,15 @@ def test_tools_with_refused_schemas_take_any_object_and_refuse_nothing(choice: T
     assert large.unenforced == tuple(f"tools[{index}].function.parameters#" for index in range(40))
 
 
+@pytest.mark.parametrize("choice", [ToolMode.AUTO, ToolMode.REQUIRED])
+def test_a_schema_that_only_the_compiler_refuses_frees_its_own_tool_alone(choice: ToolChoice) -> None:
+    refused = replace(tool({"properties": {"at": {"type": "string", "pattern": "(left"}}}), name="other")
+    mixed = builder().build(asked(tool(ENFORCED), refused, choice=choice))
+    assert mixed.unenforced == ("tools[1].function.parameters#",)
+    assert mixed.grammar is not None
+    assert '"integer"' in mixed.grammar.text
+
+
 def test_too_many_tools_are_not_constrained_or_refused() -> None:
     too_many = [replace(tool(ENFORCED), name=f"look_{index}") for index in range(300)]
     free = builder().build(asked(*too_many))
@@ -130,6 +140,67 @@ def test_required_tools_are_constrained_by_a_grammar(format_name: str, choice: T
     constraints = builder(format_name).build(asked(tool(ENFORCED), choice=choice))
     assert constraints.grammar is not None
     assert '"integer"' in constraints.grammar.text
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Grammar]:
+    """The grammars that are compiled from now on."""
+    grammars, compile_grammar = list[Grammar](), GrammarCompiler._compile  # pyright: ignore[reportPrivateUsage]
+
+    def compile_told(compiler: GrammarCompiler, grammar: Grammar) -> Any:
+        grammars.append(grammar)
+        return compile_grammar(compiler, grammar)
+
+    monkeypatch.setattr(GrammarCompiler, "_compile", compile_told)
+    return grammars
+
+
+def large(name: str, kib: int) -> ToolDefinition:
+    """A tool with a schema of this size, unlike those of other names."""
+    return replace(tool({"description": name + "x" * (kib << 10)} | ENFORCED), name=name)
+
+
+def of_schema(kib: int, field: str = "structured_outputs.json") -> Constraint:
+    text = json.dumps({"description": "x" * (kib << 10)})
+    return Constraint(grammar=Grammar(kind=GrammarKind.JSON_SCHEMA, text=text), field=field)
+
+
+def test_all_schemas_of_a_request_share_a_budget_which_is_checked_first(compiled: list[Grammar]) -> None:
+    tools = [large(f"look_{index}", 100) for index in range(11)]
+    refused = refusal(asked(*tools))
+    assert refused.field == "tools"
+    assert "expected at most 1048576 bytes of schemas in a request, got 1127" in refused.message
+    assert refusal(asked(*tools[:5], constraint=of_schema(600))).field == "structured_outputs.json"
+    assert refusal(asked(constraint=of_schema(1100))).field == "structured_outputs.json"
+    named = builder().build(asked(*tools, choice=NamedTool(name="look_3")))
+    assert named.grammar is not None, "the model may not call the others"
+    assert len(compiled) == 1
+
+
+def test_schemas_that_are_too_large_together_are_not_compiled_each(compiled: list[Grammar]) -> None:
+    constraints = builder().build(asked(*(large(f"look_{index}", 20) for index in range(10))))
+    assert constraints.unenforced == tuple(f"tools[{index}].function.parameters#" for index in range(10))
+    assert len(compiled) == 1
+
+
+def test_a_build_ends_between_two_schemas_once_nobody_waits_for_it(compiled: list[Grammar]) -> None:
+    refused = replace(tool({"properties": {"at": {"type": "string", "pattern": "(left"}}}), name="refused")
+    tools = [refused, *(large(f"leave_{index}", 1) for index in range(20))]
+    with pytest.raises(CheckStoppedError):
+        builder().build(asked(*tools), lambda: len(compiled) >= 3)
+    assert len(compiled) == 3
+
+
+def test_equal_schemas_are_compiled_once(compiled: list[Grammar]) -> None:
+    one = builder()
+    tools = [tool({"title": "once"} | ENFORCED), replace(tool(PARTLY), name="other")]
+    request = asked(*tools, choice=ToolMode.REQUIRED)
+    assert one.find(request) is None
+    built = one.build(request)
+    assert one.find(asked(*tools, choice=ToolMode.REQUIRED)) == built
+    assert one.find(asked(*reversed(tools), choice=ToolMode.REQUIRED)) is None
+    assert one.find(asked(*tools)) is None
+    assert len(compiled) == 1
 
 
 def test_refuses_invalid_constraints_by_field() -> None:

@@ -1,0 +1,40 @@
+"""Long work gets threads by clients in turn, and keeps its thread until it ends, though its caller has left."""
+
+import asyncio
+from threading import Event
+
+import pytest
+
+from glimpse.server.rpc.context import RpcContext, _current  # pyright: ignore[reportPrivateUsage]
+from glimpse.server.rpc.offload import Offload
+
+
+async def run(offload: Offload, client: str, work: Event, ended: list[str]) -> None:
+    _current.set(RpcContext(request_id="", deadline=None, client=client))
+    await offload.run(work.wait, 30)
+    ended.append(client)
+
+
+async def test_clients_get_threads_in_turn():
+    offload, work, ended = Offload("test"), Event(), list[str]()
+    async with asyncio.TaskGroup() as group:
+        for client in [*("many" for _ in range(9)), "one"]:
+            group.create_task(run(offload, client, work, ended))
+            await asyncio.sleep(0)
+        work.set()
+    assert ended.index("one") < 5, "two ran before it came, and one waited for longer than it"
+
+
+async def test_a_thread_whose_caller_has_left_stays_taken():
+    offload, work, ended = Offload("test"), Event(), list[str]()
+    leaving = [asyncio.create_task(run(offload, "leaves", work, ended)) for _ in range(2)]
+    await asyncio.sleep(0)
+    staying = asyncio.create_task(run(offload, "stays", work, ended))
+    for task in leaving:
+        task.cancel()
+    await asyncio.wait(leaving)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(staying), 0.05)
+    work.set()
+    await staying
+    assert ended == ["stays"]

@@ -1,0 +1,73 @@
+"""Requests whose schemas are checked for long hold up nobody else, and leave nothing running."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import grpc.aio
+import pytest
+import pytest_asyncio
+
+from glimpse.engine.grammar.matcher import GrammarCompiler
+from glimpse.engine.sampling_params import Grammar
+from glimpse.server.lifecycle.server import Server
+from glimpse.v1 import chat_pb2, chat_pb2_grpc
+from tests.engine.echo_engine import reply_with
+from tests.server.requests import request, user
+from tests.server.serving import echoing
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+REFUSED = {"properties": {"at": {"type": "string", "pattern": "(left"}}}
+"""With it, the schema of each tool is compiled alone."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(tiny_checkpoint: Path) -> AsyncIterator[tuple[Server, grpc.aio.Channel]]:
+    async with echoing(tiny_checkpoint, tool_call_parser="hermes") as running:
+        yield running
+
+
+def with_tools(name: str, num_tools: int) -> chat_pb2.CreateChatCompletionRequest:
+    """A request like no other."""
+    wire = request(user(reply_with("yes")))
+    for index in range(num_tools):
+        schema = REFUSED if index == 0 else {"title": f"{name} {index}"}
+        function = chat_pb2.FunctionDefinition(name=f"f{index}", parameters=json.dumps(schema))
+        wire.tools.append(chat_pb2.Tool(function=function))
+    return wire
+
+
+async def test_schemas_of_clients_that_leave_hold_up_nobody(
+    served: tuple[Server, grpc.aio.Channel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = list[Grammar](), Event()
+    compile_grammar = GrammarCompiler._compile  # pyright: ignore[reportPrivateUsage]
+
+    def compile_slowly(compiler: GrammarCompiler, grammar: Grammar) -> Any:
+        begun.append(grammar)
+        go_on.wait(20)
+        return compile_grammar(compiler, grammar)
+
+    monkeypatch.setattr(GrammarCompiler, "_compile", compile_slowly)
+    server, channel = served
+    chat = chat_pb2_grpc.ChatServiceStub(channel)
+    calls = [
+        chat.CreateChatCompletion(with_tools(f"leaves {index}", 16), metadata=(("x-api-key", "leaves"),))
+        for index in range(8)
+    ]
+    async with asyncio.timeout(10):
+        while len(begun) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        answer = await chat.CreateChatCompletion(request(user(reply_with("hello"))))  # while all of them wait
+    assert answer.choices[0].message.content == "hello"
+    for call in calls:
+        call.cancel()
+    await server._open_rpcs.wait_until_idle()  # pyright: ignore[reportPrivateUsage]
+    go_on.set()
+    stays = await chat.CreateChatCompletion(with_tools("stays", 3), metadata=(("x-api-key", "stays"),))
+    assert stays.choices[0].message.content == "yes"
+    assert sum("leaves" in grammar.text for grammar in begun) <= 2, "those that were being compiled when all left"
