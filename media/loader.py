@@ -89,7 +89,7 @@ class MediaLoader:
             memory_budget: Limits the memory of media in use; None sets no limit.
             fetch_timeouts: Limits in seconds on fetching one file of each kind, or all frames of a video together.
             max_file_bytes: Limits on one file of each kind, or on all frames of a video together.
-            max_fetches: Number of concurrent fetches; further ones wait.
+            max_fetches: Number of concurrent fetches of one client; further ones wait.
         """
         self._processing = processing
         self._decoders = decoders
@@ -109,10 +109,15 @@ class MediaLoader:
         )
 
     @contextmanager
-    def batch(self, namespace: str = "", *, share: MemoryShare | None = None) -> Generator[RequestMedia]:
-        """Opens a request's media. Their memory stays reserved until the block ends, and counts in `share` too."""
-        with self._memory_budget.reservation(share) as reservation:
-            yield RequestMedia(namespace=namespace, reservation=reservation, usage=MediaUsage())
+    def batch(
+        self, namespace: str = "", *, client: str = "", share: MemoryShare | None = None
+    ) -> Generator[RequestMedia]:
+        """Opens the media of a client's request. Their memory stays reserved until the block ends.
+
+        It counts in `share` too.
+        """
+        with self._memory_budget.reservation(share, client=client) as reservation:
+            yield RequestMedia(namespace=namespace, client=client, reservation=reservation, usage=MediaUsage())
 
     async def load_image(
         self,
@@ -241,7 +246,7 @@ class MediaLoader:
         if files.data is None and self._store.get_decoded(batch.namespace, key) is None:
             raise not_cached(files.kind)
         with batch.decoding():
-            decode = partial(self._decoders.decode, job, files.data or ())
+            decode = partial(self._decoders.decode, job, files.data or (), client=batch.client)
             result = await self._store.decode(batch.namespace, key, decode, _num_bytes)
         batch.count_decoding(is_cache_hit=result.is_cache_hit)
         self._files.cache(files, batch)

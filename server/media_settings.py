@@ -133,7 +133,7 @@ class MediaSettings(BaseModel):
     media_cache_bytes: Size = ByteSize(512 << 20)
     """Memory of the media cache, for files and decoded pixels; 0 turns it off."""
     media_in_flight_bytes: Size = ByteSize(2 << 30)
-    """Memory for the media of all running requests. A request that would exceed it is refused as overloaded (429)."""
+    """Memory for the media of all running requests, half of it for one client. More is refused as overloaded (429)."""
     upload_cache_bytes: Size = ByteSize(512 << 20)
     """Memory for uploads; the least recently used are evicted, of the tenant that has most. 0 refuses uploads."""
     upload_ttl: Annotated[float, Field(gt=0)] = 3600.0

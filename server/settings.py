@@ -69,7 +69,7 @@ class ListenSettings(BaseModel):
     )
     """Network whose proxies may give a client's address as x-glimpse-client-address; repeatable. Default: this host."""
     body_in_flight_bytes: Size = ByteSize(512 << 20)
-    """Memory for request bodies until their media are loaded. A body that would exceed it is refused (429)."""
+    """Memory for request bodies until their media are loaded, half of it for one client. More is refused (429)."""
     drain_delay: Annotated[float, Field(ge=0)] = 3.0
     """Seconds between reporting NOT_SERVING and closing the port on SIGTERM, so that proxies notice. None on Ctrl-C."""
     drain_timeout: Annotated[float, Field(ge=0)] = 60.0

@@ -7,8 +7,10 @@ wait for.
 import math
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from glimpse.media.cache.byte_count import ByteCount
+from glimpse.media.cache.fair_share import FairCapacity
 from glimpse.media.errors import MediaError, MediaErrorCode
 
 
@@ -36,7 +38,7 @@ class MemoryShare:
 
 
 class MemoryBudget:
-    """Bytes reserved by all requests of one event loop."""
+    """Bytes reserved by all requests of one event loop. Clients share them: see `glimpse.media.cache.fair_share`."""
 
     def __init__(
         self, *, max_bytes: float = math.inf, max_request_bytes: float = math.inf, count: ByteCount | None = None
@@ -47,16 +49,15 @@ class MemoryBudget:
             max_request_bytes: Limit for each request.
             count: Counts what is reserved. Default: only this budget.
         """
-        self._count = count or ByteCount()
-        self.max_bytes = max_bytes
+        self._capacity = FairCapacity(max_bytes, count)
         self.max_request_bytes = min(max_bytes, max_request_bytes)
-        self._num_holders: dict[int, int] = {}
-        """Number of reservations for each shared object, by the object's id."""
+        self._shared: dict[int, _Shared] = {}
+        """Objects that several reservations may hold, by their ids."""
 
     @contextmanager
-    def reservation(self, share: MemoryShare | None = None) -> Generator["MemoryReservation"]:
-        """Opens a reservation for one request and releases it when the block ends. It counts in `share` too."""
-        reservation = MemoryReservation(self, share or MemoryShare())
+    def reservation(self, share: MemoryShare | None = None, *, client: str = "") -> Generator["MemoryReservation"]:
+        """Opens a reservation for a client's request and releases it when the block ends. It counts in `share` too."""
+        reservation = MemoryReservation(self, share or MemoryShare(), client)
         try:
             yield reservation
         finally:
@@ -65,57 +66,65 @@ class MemoryBudget:
     @property
     def num_bytes(self) -> int:
         """Reserved here in total."""
-        return self._count.own
+        return self._capacity.count.own
 
-    def reserve(self, num_bytes: int) -> None:
-        """Reserves bytes. Raises MediaError (OVERLOADED)."""
-        if self._count.total + num_bytes > self.max_bytes:
-            message = "the media of all requests in progress exceed the server's memory limit; try again later"
+    def reserve(self, client: str, num_bytes: int, *, own: int) -> None:
+        """Reserves bytes for a request that has reserved `own` already. Raises MediaError (OVERLOADED)."""
+        if not self._capacity.take(client, num_bytes, own=own):
+            message = "the media of the requests in progress leave too little of the server's memory; try again later"
             raise MediaError(MediaErrorCode.OVERLOADED, message)
-        self._count.add(num_bytes)
 
-    def release(self, num_bytes: int) -> None:
+    def release(self, client: str, num_bytes: int) -> None:
         """Releases reserved bytes."""
-        self._count.add(-num_bytes)
+        self._capacity.give_back(client, num_bytes)
 
-    def reserve_shared(self, shared: object, num_bytes: int) -> None:
+    def reserve_shared(self, client: str, shared: object, num_bytes: int, *, own: int) -> None:
         """Like `reserve`, but counts an object once. The object must stay alive until it is released."""
-        num_holders = self._num_holders.get(id(shared), 0)
-        if not num_holders:
-            self.reserve(num_bytes)
-        self._num_holders[id(shared)] = num_holders + 1
+        if id(shared) not in self._shared:
+            self.reserve(client, num_bytes, own=own)
+            self._shared[id(shared)] = _Shared(client)
+        self._shared[id(shared)].num_holders += 1
 
     def release_shared(self, shared: object, num_bytes: int) -> None:
         """Releases an object's bytes when its last holder releases it."""
-        self._num_holders[id(shared)] -= 1
-        if not self._num_holders[id(shared)]:
-            del self._num_holders[id(shared)]
-            self.release(num_bytes)
+        held = self._shared[id(shared)]
+        held.num_holders -= 1
+        if not held.num_holders:
+            del self._shared[id(shared)]
+            self.release(held.client, num_bytes)
+
+
+@dataclass(slots=True)
+class _Shared:
+    client: str
+    """Who reserved it first."""
+    num_holders: int = 0
 
 
 class MemoryReservation:
     """Bytes reserved by one request."""
 
-    def __init__(self, budget: MemoryBudget, share: MemoryShare) -> None:
+    def __init__(self, budget: MemoryBudget, share: MemoryShare, client: str = "") -> None:
         self.num_bytes = 0
         self._budget = budget
         self._share = share
+        self._client = client
         self._shared: list[tuple[object, int]] = []
 
     def reserve(self, num_bytes: int) -> None:
         """Reserves bytes. Raises MediaError: TOO_LARGE for more than one request may have, or OVERLOADED."""
         with self._sharing(num_bytes):
-            self._budget.reserve(num_bytes)
+            self._budget.reserve(self._client, num_bytes, own=self.num_bytes)
 
     def reserve_shared(self, shared: object, num_bytes: int) -> None:
         """Like `reserve`, for an object that several requests may share. It stays reserved until the end."""
         with self._sharing(num_bytes):
-            self._budget.reserve_shared(shared, num_bytes)
+            self._budget.reserve_shared(self._client, shared, num_bytes, own=self.num_bytes)
             self._shared.append((shared, num_bytes))
 
     def release(self, num_bytes: int) -> None:
         """Releases reserved bytes."""
-        self._budget.release(num_bytes)
+        self._budget.release(self._client, num_bytes)
         self._share.release(num_bytes)
         self.num_bytes -= num_bytes
 
@@ -126,7 +135,7 @@ class MemoryReservation:
             self._budget.release_shared(shared, num_bytes)
             self.num_bytes -= num_bytes
         self._shared.clear()
-        self._budget.release(self.num_bytes)
+        self._budget.release(self._client, self.num_bytes)
         self.num_bytes = 0
 
     @contextmanager

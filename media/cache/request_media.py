@@ -65,6 +65,8 @@ class RequestMedia:
 
     namespace: str
     """Cache namespace, in which the server has put together the tenant and the request's `cache_salt`."""
+    client: str = ""
+    """Whose request it is: clients share decoders, fetches and memory."""
     reservation: MemoryReservation
     usage: MediaUsage
     """Updated while the media are loaded."""

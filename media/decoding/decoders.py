@@ -38,9 +38,9 @@ class Decoders:
         """
         Args:
             max_decoded_pixels: Limit on an image before resizing.
-            num_images: Number of images decoded concurrently; by default this process's share of the CPUs, between 2
-                and 8.
-            num_videos: Number of videos decoded concurrently, files and lists of frames together.
+            num_images: Number of images of one client decoded concurrently; by default its share of the CPUs,
+                between 2 and 8.
+            num_videos: Number of videos of one client decoded concurrently, files and lists of frames together.
             num_sharing: Number of processes that share the CPUs.
             isolated: Decode in processes with limits on memory and time. False decodes in threads, which suits trusted
                 files only: what crashes the decoder crashes this process.
@@ -56,10 +56,10 @@ class Decoders:
         # A separate pool: a video takes as long as hundreds of images, which must not wait for it.
         self._video_threads = ThreadPoolExecutor(num_videos, thread_name_prefix="videos")
 
-    async def decode(self, job: Job, files: Sequence[bytes]) -> DecodedMedia:
-        """Decodes the files of one media input. Raises MediaError."""
+    async def decode(self, job: Job, files: Sequence[bytes], *, client: str = "") -> DecodedMedia:
+        """Decodes the files of one media input. Clients get workers in turn. Raises MediaError."""
         if self._isolated is not None:
-            return await self._isolated.decode(job, files)
+            return await self._isolated.decode(job, files, client=client)
         threads = self._video_threads if isinstance(job, VideoJob | FramesJob) else self._threads
         cancelled = threading.Event()
         work = partial(_decode, job, files, self._max_decoded_pixels, cancelled.is_set)

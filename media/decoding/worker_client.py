@@ -56,8 +56,8 @@ class IsolatedDecoders:
     ) -> None:
         """
         Args:
-            num_images: Number of images and audio files decoded concurrently.
-            num_videos: Number of videos decoded concurrently, files and lists of frames together.
+            num_images: Number of images and audio files of one client decoded concurrently.
+            num_videos: Number of videos of one client decoded concurrently, files and lists of frames together.
             max_decoded_pixels: Limit on an image before resizing.
             image_limits: Limits of a worker for images and audio.
             video_limits: Limits of a worker for videos.
@@ -71,12 +71,12 @@ class IsolatedDecoders:
             num_workers=num_videos, limits=video_limits, environment=_environment, command=command
         )
 
-    async def decode(self, job: Job, files: Sequence[bytes]) -> DecodedMedia:
-        """Decodes files in a worker. Raises MediaError."""
+    async def decode(self, job: Job, files: Sequence[bytes], *, client: str = "") -> DecodedMedia:
+        """Decodes files of a client in a worker. Raises MediaError."""
         is_video = isinstance(job, VideoJob | FramesJob)
         request = partial(_request, job, files, self._max_decoded_pixels)
         what = "video" if is_video else "audio" if isinstance(job, AudioJob) else "image"
-        return await (self._videos if is_video else self._images).run(request, what=what)
+        return await (self._videos if is_video else self._images).run(request, what=what, client=client)
 
     async def warm(self) -> None:
         """Starts a worker for the first image."""

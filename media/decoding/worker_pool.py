@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO, TypeAlias, TypeVar
 
+from glimpse.media.cache.fair_share import FairPlaces
 from glimpse.media.decoding.framing import StreamEndedError
 from glimpse.media.errors import MediaError, MediaErrorCode
 
@@ -72,7 +73,7 @@ class WorkerPool:
     ) -> None:
         """
         Args:
-            num_workers: Number of concurrent jobs; further ones wait.
+            num_workers: Number of concurrent jobs of one client; further ones wait. Twice as many for several clients.
             limits: Limits of each worker.
             environment: Returns environment variables to add for workers; may block.
             command: Command that starts a worker; the limits are appended as arguments.
@@ -82,11 +83,12 @@ class WorkerPool:
         self._limits = limits
         self._environment = environment
         self._command = (*command, str(limits.memory_bytes), str(limits.cpu_seconds))
-        self._slots = asyncio.Semaphore(num_workers)
-        self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="workers")
+        self._places = FairPlaces(num_workers)
+        self._threads = ThreadPoolExecutor(2 * num_workers, thread_name_prefix="workers")
+        self._max_idle = num_workers
         self._idle: list[Process] = []
 
-    async def run(self, request: Callable[[IO[bytes], IO[bytes]], ResultT], *, what: str) -> ResultT:
+    async def run(self, request: Callable[[IO[bytes], IO[bytes]], ResultT], *, what: str, client: str = "") -> ResultT:
         """Runs a job in a worker.
 
         Args:
@@ -94,6 +96,7 @@ class WorkerPool:
                 blocks. Raises MediaError if the worker reports a failure, and OSError or StreamEndedError if the worker
                 fails itself.
             what: Name of the files in error messages, such as "video".
+            client: Whose job it is. Clients that wait get workers in turn.
 
         Raises:
             MediaError: From `request`; `crash_code` if the job crashed the worker; TOO_LARGE if the job took too long;
@@ -101,24 +104,27 @@ class WorkerPool:
         """
         running = _Running()
         loop = asyncio.get_running_loop()
-        async with self._slots:
-            try:
-                async with asyncio.timeout(self._limits.timeout_seconds):
-                    return await loop.run_in_executor(self._threads, self._run, running, request)
-            except TimeoutError:
-                running.kill()
-                raise _too_long(what, self._limits.timeout_seconds) from None
-            except _OutOfTimeError:
-                raise _too_long(what, self._limits.cpu_seconds) from None
-            except _CrashedError as error:
-                message = f"the {what} cannot be decoded: it crashed the decoder"
-                raise MediaError(self._crash_code, message) from error
-            except _KilledError as error:
-                message = f"the {what} was not decoded: the server's decoder was killed; retry the request"
-                raise MediaError(MediaErrorCode.WORKER_KILLED, message) from error
-            except asyncio.CancelledError:
-                loop.call_later(_GRACE_SECONDS, running.kill)
-                raise
+        await self._places.acquire(client)
+        job = self._threads.submit(self._run, running, request)
+        # Not before the worker is free again: a cancelled job still has it for a while.
+        job.add_done_callback(lambda _: loop.call_soon_threadsafe(self._places.release, client))
+        try:
+            async with asyncio.timeout(self._limits.timeout_seconds):
+                return await asyncio.wrap_future(job)
+        except TimeoutError:
+            running.kill()
+            raise _too_long(what, self._limits.timeout_seconds) from None
+        except _OutOfTimeError:
+            raise _too_long(what, self._limits.cpu_seconds) from None
+        except _CrashedError as error:
+            message = f"the {what} cannot be decoded: it crashed the decoder"
+            raise MediaError(self._crash_code, message) from error
+        except _KilledError as error:
+            message = f"the {what} was not decoded: the server's decoder was killed; retry the request"
+            raise MediaError(MediaErrorCode.WORKER_KILLED, message) from error
+        except asyncio.CancelledError:
+            loop.call_later(_GRACE_SECONDS, running.kill)
+            raise
 
     async def warm(self) -> None:
         """Starts a worker in advance, unless one is idle."""
@@ -157,7 +163,7 @@ class WorkerPool:
         except (OSError, StreamEndedError) as error:
             raise _failure(process, is_ours=running.is_killed) from error
         finally:
-            if running.finish() and is_reusable:
+            if running.finish() and is_reusable and len(self._idle) < self._max_idle:
                 self._idle.append(process)
             else:
                 _end(process)

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import assert_never
 
+from glimpse.media.cache.fair_share import FairPlaces
 from glimpse.media.cache.media_file import MediaFile, NamedMedia, file_digest, text_digest
 from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.cache.request_media import RequestMedia
@@ -96,7 +97,7 @@ class FileLoader:
             uploads: Stores uploads.
             memory_budget: Budget for files while they are fetched.
             limits: Limits on one file of each kind. Those of a video also apply to all of its frames together.
-            max_fetches: Number of concurrent fetches; further ones wait.
+            max_fetches: Number of concurrent fetches of one client; further ones wait.
         """
         self._policy = policy
         self._local = local
@@ -104,7 +105,7 @@ class FileLoader:
         self._uploads = uploads
         self._memory_budget = memory_budget
         self._limits = limits
-        self._fetch_slots = asyncio.Semaphore(max_fetches)
+        self._fetch_places = FairPlaces(max_fetches)
 
     async def load(
         self, source: Source | CachedSource, kind: MediaKind, uuid: str | None, batch: RequestMedia
@@ -220,7 +221,7 @@ class FileLoader:
                     batch.namespace, handle, max_bytes=limits.max_bytes, seconds=limits.timeout_seconds
                 )
             case FileSource(path=path):
-                file = await self._read(path, limits)
+                file = await self._read(path, limits, batch.client)
             case UrlSource():
                 file = await self._fetch(source, limits, batch)
             case _:
@@ -228,28 +229,28 @@ class FileLoader:
         batch.reservation.reserve(len(file.data))
         return file
 
-    async def _read(self, path: PurePosixPath, limits: FileLimits) -> MediaFile:
+    async def _read(self, path: PurePosixPath, limits: FileLimits, client: str) -> MediaFile:
         if self._local is None:
             message = "this server does not read file: URLs; send the bytes or a data URL"
             raise MediaError(MediaErrorCode.URL_REFUSED, message)
-        async with self._fetch_slots:
+        async with self._fetch_places.place(client):
             data = await asyncio.to_thread(self._local.read, path, max_bytes=limits.max_bytes)
         return MediaFile(digest=await file_digest(data), data=data)
 
     async def _fetch(self, source: UrlSource, limits: FileLimits, batch: RequestMedia) -> MediaFile:
-        fetch_file = partial(self._fetch_uncached, source, limits)
+        fetch_file = partial(self._fetch_uncached, source, limits, batch.client)
         with batch.fetching():
             result = await self._store.fetch(batch.namespace, str(source.url), limits.max_bytes, fetch_file)
         batch.count_fetch(is_cache_hit=result.is_cache_hit)
         return result.value
 
-    async def _fetch_uncached(self, source: UrlSource, limits: FileLimits) -> tuple[bytes, float]:
+    async def _fetch_uncached(self, source: UrlSource, limits: FileLimits, client: str) -> tuple[bytes, float]:
         """Returns the bytes and their freshness in seconds.
 
         Reserves memory of its own while it runs, because several requests may wait for it.
         """
-        async with self._fetch_slots:
-            with self._memory_budget.reservation() as reservation:
+        async with self._fetch_places.place(client):
+            with self._memory_budget.reservation(client=client) as reservation:
                 fetched = await fetch(
                     source.url,
                     policy=self._policy,

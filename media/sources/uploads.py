@@ -104,6 +104,7 @@ class Uploads:
         *,
         digest: bytes,
         num_bytes: int | None,
+        client: str = "",
         share: MemoryShare | None = None,
         max_tenant_bytes: int | None = None,
     ) -> Generator["IncomingUpload"]:
@@ -112,7 +113,8 @@ class Uploads:
         Args:
             digest: Its SHA-256.
             num_bytes: Its size, if known.
-            share: Where its bytes count while they arrive.
+            client: Whose it is.
+            share: Where its bytes count while they arrive, beside what the client holds.
             max_tenant_bytes: Limit on the uploads of its tenant together.
 
         Raises:
@@ -123,7 +125,7 @@ class Uploads:
             max_bytes = min(max_bytes, max(max_tenant_bytes - OVERHEAD_BYTES, 0))
         if num_bytes is not None and num_bytes > max_bytes:
             raise too_large(max_bytes, "an upload")
-        with self._in_flight.reservation(share) as reservation:
+        with self._in_flight.reservation(share, client=client) as reservation:
             yield IncomingUpload(digest, num_bytes, max_bytes=max_bytes, reservation=reservation)
 
     async def keep(

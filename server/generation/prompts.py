@@ -135,7 +135,8 @@ class PromptLoader:
             TemplateError: the model's chat template refuses the conversation.
             DeadlineExceededError: `deadline` passed first.
         """
-        with self._media.batch(cache_salt, share=current_rpc().tenant.media) as batch:
+        rpc = current_rpc()
+        with self._media.batch(cache_salt, client=rpc.client, share=rpc.tenant.media) as batch:
             try:
                 async with asyncio.timeout_at(deadline):
                     prompt = await self._load(source, batch)

@@ -6,19 +6,20 @@ tokenized a few at a time, clients in turn, so that the event loop always has ti
 
 import asyncio
 import time
-from collections import OrderedDict, deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol import StepStats
+from glimpse.media.cache.fair_share import FairPlaces
 from glimpse.server.rpc.context import current_rpc
 from glimpse.server.rpc.errors import DeadlineExceededError
 from glimpse.server.rpc.wait_estimator import WaitEstimator
 
 MAX_PREPARED_AT_ONCE = 4
-"""Requests that are parsed and tokenized at a time. More would only make each other slower: most of it is Python."""
+"""Requests of one client that are parsed and tokenized at a time. More would only make each other slower: most of it is
+Python."""
 _COMPUTING = frozenset(
     (
         "CreateChatCompletion",
@@ -40,7 +41,7 @@ class Admission:
     def __init__(self, *, max_queue_seconds: float = float("inf"), clock: Callable[[], float] = time.monotonic) -> None:
         """Requests whose expected wait is longer than `max_queue_seconds` are refused."""
         self.estimator = WaitEstimator()
-        self.slots = FairSlots(MAX_PREPARED_AT_ONCE)
+        self.places = FairPlaces(MAX_PREPARED_AT_ONCE)
         self._max_queue_seconds = max_queue_seconds
         self._clock = clock
         self._busy_since: float | None = None  # the last step after which requests waited
@@ -109,7 +110,7 @@ class Ticket:
             self.expect(num_prompt_tokens=0, num_completions=1, max_tokens=1 << 30)
         try:
             async with asyncio.timeout_at(deadline):
-                await self._admission.slots.acquire(self._client)
+                await self._admission.places.acquire(self._client)
                 self._is_preparing = True
         except TimeoutError as error:
             raise DeadlineExceededError from error
@@ -118,7 +119,7 @@ class Ticket:
         """Lets the next request be prepared. Idempotent."""
         if self._is_preparing:
             self._is_preparing = False
-            self._admission.slots.release()
+            self._admission.places.release(self._client)
 
     def expect(self, *, num_prompt_tokens: int, num_completions: int, max_tokens: int) -> None:
         """Says how much work the request brings, once that is known."""
@@ -144,40 +145,6 @@ class Ticket:
         if num_tokens != self._num_waiting_tokens:
             self._admission.estimator.add_waiting(self._client, num_tokens - self._num_waiting_tokens)
             self._num_waiting_tokens = num_tokens
-
-
-class FairSlots:
-    """A number of places. Clients that wait for one get it in turn."""
-
-    def __init__(self, num_free: int) -> None:
-        self._num_free = num_free
-        self._waiting = OrderedDict[str, deque[asyncio.Future[None]]]()
-
-    async def acquire(self, client: str) -> None:
-        """Waits for a place."""
-        if self._num_free:
-            self._num_free -= 1
-            return
-        place = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(client, deque()).append(place)
-        try:
-            await place
-        except asyncio.CancelledError:
-            if not place.cancelled():  # it was granted in the same moment
-                self.release()
-            raise
-
-    def release(self) -> None:
-        """Frees a place, or passes it on."""
-        while self._waiting:
-            client, places = self._waiting.popitem(last=False)
-            place = places.popleft()
-            if places:
-                self._waiting[client] = places  # the last of all clients
-            if not place.done():
-                place.set_result(None)
-                return
-        self._num_free += 1
 
 
 _current: ContextVar[Ticket | None] = ContextVar("ticket", default=None)

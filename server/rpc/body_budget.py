@@ -10,26 +10,26 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from glimpse.media.cache.byte_count import ByteCount
+from glimpse.media.cache.fair_share import FairCapacity
 from glimpse.server.rpc.errors import InvalidRequest
 
 
 class BodyBudget:
-    """Bytes of the bodies of all requests of one event loop."""
+    """Bytes of all bodies of one event loop. Clients share them: see `glimpse.media.cache.fair_share`."""
 
     def __init__(self, max_bytes: float = math.inf, count: ByteCount | None = None) -> None:
         """`count` counts what is reserved; by default, only this budget's."""
-        self.count = count or ByteCount()
-        self.max_bytes = max_bytes
+        self.capacity = FairCapacity(max_bytes, count)
 
     @property
     def num_bytes(self) -> int:
         """Reserved here in total."""
-        return self.count.own
+        return self.capacity.count.own
 
     @contextmanager
-    def reservation(self) -> Generator[None]:
-        """Makes a reservation for the RPC that the current task serves, and releases it when the block ends."""
-        reservation = _Reservation(self)
+    def reservation(self, client: str = "") -> Generator[None]:
+        """Makes a reservation for the client's RPC that the current task serves; releases it when the block ends."""
+        reservation = _Reservation(self.capacity, client)
         _current.set(reservation)
         try:
             yield
@@ -38,20 +38,19 @@ class BodyBudget:
 
 
 class _Reservation:
-    def __init__(self, budget: BodyBudget) -> None:
-        self._budget = budget
+    def __init__(self, capacity: FairCapacity, client: str) -> None:
+        self._capacity = capacity
+        self._client = client
         self.num_bytes = 0
 
     def reserve(self, num_bytes: int) -> None:
-        budget = self._budget
-        if budget.count.total + num_bytes > budget.max_bytes:
-            message = "The bodies of all requests in progress exceed the server's memory limit; try again later."
+        if not self._capacity.take(self._client, num_bytes, own=self.num_bytes):
+            message = "The bodies of the requests in progress leave too little of the server's memory; try again later."
             raise InvalidRequest("", message, "overloaded")
-        budget.count.add(num_bytes)
         self.num_bytes += num_bytes
 
     def release(self) -> None:
-        self._budget.count.add(-self.num_bytes)
+        self._capacity.give_back(self._client, self.num_bytes)
         self.num_bytes = 0
 
 

@@ -1,7 +1,8 @@
-"""Collects the body of a REST request from its chunks, or reads it line by line."""
+"""Reads the bodies of requests as they arrive, at a least rate: REST bodies whole or line by line, and uploads."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Generic, TypeVar
 
 from google.api.httpbody_pb2 import HttpBody
 
@@ -11,8 +12,40 @@ from glimpse.server.rpc.errors import InvalidRequest
 JSON_LINES = "application/x-ndjson"
 """The content type of JSON documents, one in each line."""
 
-_IDLE_SECONDS = 30.0
-"""How long a client may send nothing before its body is complete."""
+
+MIN_BYTES_PER_SECOND = 16 << 10
+"""About what the slowest mobile networks deliver."""
+MAX_BEHIND_SECONDS = 30.0
+"""How long a client may send nothing, or how far it may fall behind the least rate."""
+
+PieceT = TypeVar("PieceT")
+
+
+class PacedBody(Generic[PieceT]):
+    """A body in pieces, read as they arrive. What was sent fast before earns no more time than `MAX_BEHIND_SECONDS`."""
+
+    def __init__(self, pieces: AsyncIterator[PieceT], size: Callable[[PieceT], int]) -> None:
+        """`size` returns the bytes of a piece."""
+        self._pieces = pieces
+        self._size = size
+        self._seconds_left = MAX_BEHIND_SECONDS
+
+    async def next(self) -> PieceT | None:
+        """Returns the next piece, or None after the last. Raises InvalidRequest if it comes too late."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            async with asyncio.timeout(self._seconds_left):
+                piece = await anext(self._pieces, None)
+        except TimeoutError:
+            message = (
+                f"expected the rest of the body at {MIN_BYTES_PER_SECOND >> 10} KiB/s or faster, got less for"
+                f" {MAX_BEHIND_SECONDS:g} seconds"
+            )
+            raise InvalidRequest("", message, "request_timeout") from None
+        earned = 0.0 if piece is None else self._size(piece) / MIN_BYTES_PER_SECOND
+        self._seconds_left = min(MAX_BEHIND_SECONDS, self._seconds_left - (loop.time() - began) + earned)
+        return piece
 
 
 async def collect(chunks: AsyncIterator[HttpBody], *, max_bytes: int) -> list[bytes]:
@@ -20,12 +53,12 @@ async def collect(chunks: AsyncIterator[HttpBody], *, max_bytes: int) -> list[by
 
     Raises:
         InvalidRequest: the body is larger than `max_bytes` or than what is left for bodies, its content type is not
-            JSON, or nothing came for a while.
+            JSON, or it comes too slowly.
     """
-    kept: list[bytes] = []
+    body, kept = _paced(chunks), list[bytes]()
     num_bytes = 0
     refusal: tuple[str, str] | None = None
-    while (chunk := await _next(chunks)) is not None and num_bytes <= 2 * max_bytes:
+    while (chunk := await body.next()) is not None and num_bytes <= 2 * max_bytes:
         _check_content_type(chunk.content_type, is_first=num_bytes == 0)
         num_bytes += len(chunk.data)
         refusal = refusal or _refusal(len(chunk.data), num_bytes, max_bytes)
@@ -44,10 +77,10 @@ async def read_lines(chunks: AsyncIterator[HttpBody], *, max_bytes: int) -> Asyn
     """Yields the lines of a body as they arrive, without empty ones.
 
     Raises:
-        InvalidRequest: a line is larger than `max_bytes`, the content type is not JSON, or nothing came for a while.
+        InvalidRequest: a line is larger than `max_bytes`, the content type is not JSON, or it comes too slowly.
     """
-    line, is_first = bytearray(), True
-    while (chunk := await _next(chunks)) is not None:
+    body, line, is_first = _paced(chunks), bytearray(), True
+    while (chunk := await body.next()) is not None:
         _check_content_type(chunk.content_type, is_first=is_first)
         is_first = False
         for piece in chunk.data.splitlines(keepends=True):
@@ -62,13 +95,8 @@ async def read_lines(chunks: AsyncIterator[HttpBody], *, max_bytes: int) -> Asyn
         yield bytes(line)
 
 
-async def _next(chunks: AsyncIterator[HttpBody]) -> HttpBody | None:
-    try:
-        async with asyncio.timeout(_IDLE_SECONDS):
-            return await anext(chunks, None)
-    except TimeoutError:
-        message = f"expected the rest of the body, got nothing for {_IDLE_SECONDS:g} seconds"
-        raise InvalidRequest("", message, "request_timeout") from None
+def _paced(chunks: AsyncIterator[HttpBody]) -> PacedBody[HttpBody]:
+    return PacedBody(chunks, lambda chunk: len(chunk.data))
 
 
 def _refusal(num_bytes: int, num_all_bytes: int, max_bytes: int) -> tuple[str, str] | None:

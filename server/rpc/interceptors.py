@@ -122,7 +122,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         code = "OK"
         try:
             async with _counted(rpc, method):
-                with self._admission.ticket(method, rpc.client), self._bodies.reservation():
+                with self._admission.ticket(method, rpc.client), self._bodies.reservation(rpc.client):
                     yield rpc
         except BaseException as error:
             code = _code(error, context)

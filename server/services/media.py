@@ -1,21 +1,18 @@
 """MediaService: uploads of media files that later requests refer to."""
 
-import asyncio
 from collections.abc import AsyncIterator
 
-from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.sources.uploads import Upload, Uploads
 from glimpse.server.parse.chat import check_bounds
 from glimpse.server.rpc.context import cache_namespace, current_rpc
 from glimpse.server.rpc.errors import InvalidRequest
+from glimpse.server.rpc.http_bodies import PacedBody
 from glimpse.server.rpc.typed_handlers import Context
 from glimpse.v1 import media_pb2
 
 Messages = AsyncIterator[media_pb2.UploadMediaRequest]
 
 _DIGEST_BYTES = 32
-_IDLE_SECONDS = 30.0
-"""Longest wait for the next message of an upload, which occupies memory until it ends."""
 
 
 class MediaHandlers:
@@ -27,14 +24,16 @@ class MediaHandlers:
     async def upload(self, messages: Messages, _context: Context) -> media_pb2.UploadMediaResponse:
         """UploadMedia."""
         self._check_enabled()
-        header = await _header(messages)
+        body = PacedBody(messages, lambda message: len(message.chunk))
+        header = _header(await body.next())
         num_bytes = header.size_bytes if header.HasField("size_bytes") else None
-        tenant = current_rpc().tenant
+        rpc = current_rpc()
+        tenant = rpc.tenant
         most = tenant.limits.max_upload_bytes
         with self._uploads.receive(
-            digest=header.sha256, num_bytes=num_bytes, share=tenant.media, max_tenant_bytes=most
+            digest=header.sha256, num_bytes=num_bytes, client=rpc.client, share=tenant.media, max_tenant_bytes=most
         ) as incoming:
-            while (message := await _next_message(messages)) is not None:
+            while (message := await body.next()) is not None:
                 if message.WhichOneof("part") != "chunk":
                     raise InvalidRequest("part", "expected 'chunk' after the header")
                 incoming.append(message.chunk)
@@ -68,9 +67,8 @@ class MediaHandlers:
             raise InvalidRequest("part", message, "unsupported")
 
 
-async def _header(messages: Messages) -> media_pb2.UploadHeader:
-    """Returns the header, the first message. Raises InvalidRequest."""
-    first = await _next_message(messages)
+def _header(first: media_pb2.UploadMediaRequest | None) -> media_pb2.UploadHeader:
+    """Returns the header, which the first message has. Raises InvalidRequest."""
     if first is None or first.WhichOneof("part") != "header":
         raise InvalidRequest("header", "expected in the first message of an upload", "missing_value")
     check_bounds(first)
@@ -78,16 +76,6 @@ async def _header(messages: Messages) -> media_pb2.UploadHeader:
         message = f"expected {_DIGEST_BYTES} bytes, got {len(first.header.sha256)}"
         raise InvalidRequest("header.sha256", message)
     return first.header
-
-
-async def _next_message(messages: Messages) -> media_pb2.UploadMediaRequest | None:
-    """Returns the next message, or None after the last. Raises MediaError if none arrives in time."""
-    try:
-        async with asyncio.timeout(_IDLE_SECONDS):
-            return await anext(messages, None)
-    except TimeoutError:
-        message = f"no data was received for {_IDLE_SECONDS:g} s"
-        raise MediaError(MediaErrorCode.UPLOAD_MISMATCH, message) from None
 
 
 def _not_found() -> InvalidRequest:

@@ -38,9 +38,9 @@ class CountingDecoders(Decoders):
         super().__init__(isolated=False)
         self.num_decoded = 0
 
-    async def decode(self, job: Job, files: Sequence[bytes]) -> DecodedMedia:
+    async def decode(self, job: Job, files: Sequence[bytes], *, client: str = "") -> DecodedMedia:
         self.num_decoded += 1
-        return await super().decode(job, files)
+        return await super().decode(job, files, client=client)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

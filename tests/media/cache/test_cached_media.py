@@ -323,7 +323,7 @@ async def test_memory_budget_covers_loading_and_loaded_media(web: Web) -> None:
     web.answers["/cat"] = respond(PNG)
     image_bytes = 56 * 112 * 3
     async with caching_loader(memory_budget=MemoryBudget(max_bytes=image_bytes + len(PNG))) as caching:
-        with caching.loader.batch() as first, caching.loader.batch() as second:
+        with caching.loader.batch(client="a") as first, caching.loader.batch(client="b") as second:
             await caching.loader.load_image(DataSource(data=PNG), batch=first)
             assert caching.memory_budget.num_bytes == image_bytes
             await caching.loader.load_image(url(web), batch=second)

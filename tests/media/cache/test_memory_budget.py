@@ -10,7 +10,7 @@ from glimpse.media.errors import MediaError, MediaErrorCode
 
 def test_limits_the_total_of_all_requests() -> None:
     memory_budget = MemoryBudget(max_bytes=100)
-    with memory_budget.reservation() as first, memory_budget.reservation() as second:
+    with memory_budget.reservation(client="a") as first, memory_budget.reservation(client="b") as second:
         first.reserve(60)
         with pytest.raises(MediaError) as caught:
             second.reserve(41)
@@ -45,7 +45,7 @@ def test_counts_a_shared_object_once() -> None:
 def test_never_exceeds_the_budgets_and_releases_everything(reservations: list[tuple[int, bool, int]]) -> None:
     memory_budget = MemoryBudget(max_bytes=100, max_request_bytes=80)
     images = [object() for _ in range(61)]
-    contexts = [memory_budget.reservation() for _ in range(4)]
+    contexts = [memory_budget.reservation(client="ab"[index % 2]) for index in range(4)]
     requests = [context.__enter__() for context in contexts]
     for index, is_shared, num_bytes in reservations:
         before = memory_budget.num_bytes, requests[index].num_bytes

@@ -155,6 +155,23 @@ async def test_jobs_queue_for_a_free_worker(decoders: IsolatedDecoders) -> None:
     ]
 
 
+async def test_files_of_one_client_that_take_long_delay_no_other_client() -> None:
+    spins_for_some = (
+        "import time; from glimpse.media.decoding import worker\n"
+        "decode = worker.decode\n"
+        "worker.decode = lambda job, files, most: time.sleep(600) if files == [b'slow'] else decode(job, files, most)\n"
+        "worker.main()"
+    )
+    decoders, job = make_decoders(spins_for_some), ImageJob(processing=PROCESSING)
+    slow = [asyncio.create_task(decoders.decode(job, [b"slow"], client="greedy")) for _ in range(9)]
+    await asyncio.sleep(0)
+    assert await decoders.decode(job, [PNG], client="another")
+    for task in slow:
+        task.cancel()
+    await asyncio.gather(*slow, return_exceptions=True)
+    await decoders.close()
+
+
 async def test_images_do_not_wait_for_videos() -> None:
     videos_never_end = (
         "import time; from glimpse.media.decoding import worker\n"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
-from glimpse.server.rpc.admission import MAX_PREPARED_AT_ONCE, Admission, FairSlots, begin_preparing, current_ticket
+from glimpse.server.rpc.admission import MAX_PREPARED_AT_ONCE, Admission, begin_preparing, current_ticket
 from glimpse.server.rpc.errors import to_status
 from tests.server.services.step_stats import stats
 
@@ -95,36 +95,7 @@ async def test_few_requests_are_prepared_at_a_time():
 
 async def test_other_methods_do_not_wait():
     admission = Admission()
-    for _ in range(MAX_PREPARED_AT_ONCE):
-        await admission.slots.acquire("a")
+    for index in range(2 * MAX_PREPARED_AT_ONCE):
+        await admission.places.acquire(f"a{index}")
     async with asyncio.timeout(5):
         await in_rpc(admission, "b", lambda: None, method="/glimpse.v1.ModelService/ListModels")
-
-
-async def test_clients_get_places_in_turn():
-    slots, order = FairSlots(1), list[str]()
-    await slots.acquire("first")
-
-    async def take(client: str) -> None:
-        await slots.acquire(client)
-        order.append(client)
-        slots.release()
-
-    tasks = [asyncio.create_task(take(client)) for client in "aaaab"]
-    await asyncio.sleep(0)
-    slots.release()
-    await asyncio.gather(*tasks)
-    assert order == ["a", "b", "a", "a", "a"]
-
-
-async def test_place_of_a_client_that_left_goes_to_the_next():
-    slots = FairSlots(1)
-    await slots.acquire("first")
-    waiting = [asyncio.create_task(slots.acquire("a")) for _ in range(3)]
-    await asyncio.sleep(0)
-    waiting[0].cancel()
-    slots.release()
-    waiting[1].cancel()
-    await asyncio.gather(*waiting[:2], return_exceptions=True)
-    async with asyncio.timeout(5):
-        await waiting[2]

@@ -24,7 +24,8 @@ BUDGET_BYTES = 1000
 BODY_BYTES = 600
 """Of which the budget has room for one."""
 TYPED = tokenizer_pb2.DESCRIPTOR.services_by_name["TokenizerService"]
-OVERLOADED = "The bodies of all requests in progress exceed the server's memory limit; try again later."
+OVERLOADED = "The bodies of the requests in progress leave too little of the server's memory; try again later."
+SLOW = "expected the rest of the body at 16 KiB/s or faster, got less for 0.5 seconds"
 
 
 @dataclass
@@ -69,11 +70,11 @@ async def channel(server: Server) -> AsyncIterator[grpc.aio.Channel]:
     await grpc_server.stop(None)
 
 
-def rest(channel: grpc.aio.Channel, parts: Any = ()) -> Any:
+def rest(channel: grpc.aio.Channel, parts: Any = (), client: str = "") -> Any:
     """A REST request as the gateway sends it, or the parts of one."""
     data = b'{"tokens": [1]}'.ljust(BODY_BYTES)
     return openai_pb2_grpc.OpenAIServiceStub(channel).Detokenize(
-        parts or iter([HttpBody(content_type="application/json", data=data)])
+        parts or iter([HttpBody(content_type="application/json", data=data)]), metadata=(("x-api-key", client),)
     )
 
 
@@ -107,7 +108,7 @@ async def test_bodies_share_a_budget(server: Server, channel: grpc.aio.Channel, 
 async def test_a_stalled_body_times_out(
     server: Server, channel: grpc.aio.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("glimpse.server.rpc.http_bodies._IDLE_SECONDS", 0.05)
+    monkeypatch.setattr("glimpse.server.rpc.http_bodies.MAX_BEHIND_SECONDS", 0.5)
     never = asyncio.Event()
 
     async def parts() -> AsyncIterator[HttpBody]:
@@ -115,8 +116,26 @@ async def test_a_stalled_body_times_out(
         await never.wait()
 
     error = await failure(rest(channel, parts()))
-    assert error.details() == "expected the rest of the body, got nothing for 0.05 seconds"
+    assert error.details() == SLOW
     assert dict(error.trailing_metadata())[HTTP_STATUS_HEADER] == "408"
+    await server.holds(0)
+
+
+async def unfinished(num_bytes: int) -> AsyncIterator[HttpBody]:
+    """Yields the parts of a body that begins and never ends."""
+    yield HttpBody(content_type="application/json", data=b" " * num_bytes)
+    await asyncio.Event().wait()
+
+
+async def test_unfinished_bodies_of_one_client_refuse_no_other(server: Server, channel: grpc.aio.Channel) -> None:
+    calls = [rest(channel, unfinished(200), "greedy") for _ in range(9)]
+    await server.holds(400)  # it leaves as much as it holds
+    held = rest(channel, client="another")
+    await server.holds(1000)
+    server.proceed.set()
+    await held
+    for call in calls:
+        call.cancel()
     await server.holds(0)
 
 

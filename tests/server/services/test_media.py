@@ -38,11 +38,11 @@ async def test_refuses_uploads_without_an_upload_cache() -> None:
 
 
 async def test_upload_times_out_if_the_client_stops_sending(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glimpse.server.services.media._IDLE_SECONDS", 0.01)
+    monkeypatch.setattr("glimpse.server.rpc.http_bodies.MAX_BEHIND_SECONDS", 0.01)
     memory_budget = MemoryBudget()
-    with pytest.raises(MediaError) as caught:
+    with pytest.raises(InvalidRequest) as caught:
         await handlers(memory_budget).upload(parts(asyncio.Event()), CONTEXT)
-    assert caught.value.code == MediaErrorCode.UPLOAD_MISMATCH
+    assert caught.value.reason == "request_timeout"
     assert memory_budget.num_bytes == 0
 
 

@@ -1,0 +1,49 @@
+"""Bodies arrive at a least rate, or the request ends."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from glimpse.server.rpc.errors import InvalidRequest
+from glimpse.server.rpc.http_bodies import MIN_BYTES_PER_SECOND, PacedBody
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glimpse.server.rpc.http_bodies.MAX_BEHIND_SECONDS", 0.2)
+
+
+async def drip(num_pieces: int, piece: bytes) -> AsyncIterator[bytes]:
+    for _ in range(num_pieces):
+        yield piece
+        await asyncio.sleep(0.02)
+
+
+async def read(pieces: AsyncIterator[bytes]) -> bytes:
+    body, data = PacedBody(pieces, len), b""
+    async with asyncio.timeout(20):
+        while (piece := await body.next()) is not None:
+            data += piece
+    return data
+
+
+async def test_drops_earn_no_time():
+    """A byte now and then would otherwise keep in memory what came before, for an hour."""
+    with pytest.raises(InvalidRequest, match="at 16 KiB/s or faster") as caught:
+        await read(drip(1 << 20, b"x"))
+    assert caught.value.reason == "request_timeout"
+
+
+async def test_a_fast_beginning_earns_no_time_for_later():
+    async def pieces() -> AsyncIterator[bytes]:
+        yield bytes(100 * MIN_BYTES_PER_SECOND)
+        async for piece in drip(1 << 20, b"x"):
+            yield piece
+
+    with pytest.raises(InvalidRequest):
+        await read(pieces())
+
+
+async def test_a_slow_body_that_keeps_the_rate_is_read_whole():
+    assert len(await read(drip(20, bytes(MIN_BYTES_PER_SECOND)))) == 20 * MIN_BYTES_PER_SECOND
