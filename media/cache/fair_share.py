@@ -9,10 +9,14 @@ for shared-memory packet switches", 1998, with a factor of 1.)
 import asyncio
 import math
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 from glimpse.media.cache.byte_count import ByteCount
+
+ResultT = TypeVar("ResultT")
 
 
 class FairCapacity:
@@ -75,6 +79,23 @@ class FairPlaces:
             if not place.cancelled():  # it was granted in the same moment
                 self.release(client)
             raise
+
+    async def submit(self, threads: Executor, client: str, work: Callable[[], ResultT]) -> "Future[ResultT]":
+        """Begins work in a thread, once there is a place. The work holds it until it ends, whoever waits for it.
+
+        `threads` are as many as there are places for all clients, so that nothing waits in their queue.
+        """
+        await self.acquire(client)
+        loop, begun = asyncio.get_running_loop(), threads.submit(work)
+
+        def release(_: "Future[ResultT]") -> None:
+            try:
+                loop.call_soon_threadsafe(self.release, client)
+            except RuntimeError:  # the loop has ended
+                self.release(client)
+
+        begun.add_done_callback(release)
+        return begun
 
     def release(self, client: str) -> None:
         """Gives a place back, and passes on those that others may take now."""

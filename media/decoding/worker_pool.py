@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, TypeAlias, TypeVar
 
 from glimpse.media.cache.fair_share import FairPlaces
@@ -104,10 +105,8 @@ class WorkerPool:
         """
         running = _Running()
         loop = asyncio.get_running_loop()
-        await self._places.acquire(client)
-        job = self._threads.submit(self._run, running, request)
-        # Not before the worker is free again: a cancelled job still has it for a while.
-        job.add_done_callback(lambda _: loop.call_soon_threadsafe(self._places.release, client))
+        # A cancelled job has its place until its worker is free again.
+        job = await self._places.submit(self._threads, client, partial(self._run, running, request))
         try:
             async with asyncio.timeout(self._limits.timeout_seconds):
                 return await asyncio.wrap_future(job)
