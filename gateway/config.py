@@ -23,6 +23,7 @@ from glimpse.gateway.page.static_files import largest, static_files, static_rout
 from glimpse.gateway.replicas import affinity, clusters, routes
 from glimpse.gateway.telemetry import NO_TELEMETRY, Telemetry
 from glimpse.gateway.tls import NO_UPSTREAM_TLS, Tls, UpstreamTls, listener_socket, upstream_socket
+from glimpse.native.open_files import MAX_CONNECTIONS
 
 _HERE = Path(__file__).parent
 
@@ -41,6 +42,9 @@ _BUFFER_BYTES = 256 << 10
 _RETRY_BYTES = 1 << 20
 """Size of a request's body up to which Envoy keeps it, to send it to another server if the first cannot take it."""
 
+_UNLIMITED_KBPS = 1 << 40
+"""KiB a second, more than any connection has."""
+
 _MAX_STREAMS = 512
 """Concurrent streams of a client's HTTP/2 connection. gRPC clients let further calls wait."""
 
@@ -52,12 +56,16 @@ _MAX_UPSTREAM_STREAMS = 100
 class Limits:
     """Bounds on what all clients together may take from the gateway."""
 
-    max_connections: int = 10_000
+    max_connections: int = MAX_CONNECTIONS
     """Connections of clients. Further ones are closed at once."""
     max_heap_bytes: int = 768 << 20
     """Envoy's memory. Near it, Envoy refuses requests with 503."""
     max_idle_seconds: int = 300
     """After which a connection without requests is closed."""
+    max_mute_seconds: int = 10
+    """After which a new connection whose client has sent no byte is closed."""
+    max_unread_seconds: int = 60
+    """After which a response ends whose client does not read it. The server ends its part after as much."""
     max_age_seconds: int | None = None
     """After which a connection's client is asked to connect anew. Running requests end first. None: never."""
     max_pause_seconds: int = 30
@@ -252,11 +260,14 @@ def _values(options: GatewayOptions, folder: Path) -> dict[str, Any]:
         "max_connections": limits.max_connections,
         "max_heap_bytes": limits.max_heap_bytes,
         "max_idle": f"{limits.max_idle_seconds}s",
+        "max_mute": f"{limits.max_mute_seconds}s",
         "max_age": None if limits.max_age_seconds is None else f"{limits.max_age_seconds}s",
         "max_headers_kib": MAX_HEADERS_KIB,
         "max_headers_count": _MAX_HEADERS,
         "buffer_bytes": _BUFFER_BYTES,
         "retry_bytes": _RETRY_BYTES,
+        "max_unread": f"{limits.max_unread_seconds}s",
+        "unlimited_kbps": _UNLIMITED_KBPS,
         "max_streams": _MAX_STREAMS,
         "downstream_window_bytes": 64 * _BUFFER_BYTES,
         "max_static_bytes": largest(static_files(page=options.page)),

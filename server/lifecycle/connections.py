@@ -2,6 +2,7 @@
 
 import math
 
+from glimpse.native.open_files import MAX_CONNECTIONS, max_connections
 from glimpse.server.settings import ListenSettings
 
 MIN_PING_INTERVAL_SECONDS = 1.0
@@ -13,6 +14,9 @@ MAX_CONCURRENT_STREAMS = 512
 not in the queue that all clients share. As many as the gateway accepts on a client's connection; its own connections to
 the server have at most 100."""
 
+MAX_IDLE_SECONDS = 300.0
+"""After which a connection without calls is told to go, as at the gateway. gRPC's clients connect anew for the next."""
+
 Options = tuple[tuple[str, int], ...]
 
 
@@ -22,6 +26,9 @@ def connection_options(listen: ListenSettings) -> Options:
     keepalive = ("grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms")
     options: Options = (
         ("grpc.max_concurrent_streams", MAX_CONCURRENT_STREAMS),
+        # Further ones are closed. gRPC has no limit of its own.
+        ("grpc.max_allowed_incoming_connections", min(MAX_CONNECTIONS, max_connections())),
+        ("grpc.max_connection_idle_ms", _milliseconds(MAX_IDLE_SECONDS)),
         # Would also count streams that the client has cancelled, and refuse new ones until their handlers have ended.
         ("grpc.http.overload_protection", 0),
         *((name, _milliseconds(listen.keepalive_time)) for name in keepalive),

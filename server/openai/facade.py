@@ -106,7 +106,7 @@ class _Endpoint:
                     await writer.write(_JSON, await _encode(await self._unary(request.take(), context)))
         except Exception as error:  # `to_status` maps every exception
             failure = self._failure(error, request)
-            if writer.started:
+            if writer.started and current_rpc().stop.can_write:
                 # HTTP/1.1 loses a status that follows a body, so that the client needs the error as an event too.
                 await context.write(HttpBody(content_type=_EVENTS, data=_event(error_object(failure))))
             await abort(context, failure)

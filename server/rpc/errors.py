@@ -26,7 +26,7 @@ from glimpse.server.identity.errors import (
     UnauthenticatedError,
 )
 from glimpse.server.rpc.context import REQUEST_ID_HEADER, current_rpc
-from glimpse.server.rpc.stopping import ServerStoppingError
+from glimpse.server.rpc.stopping import MAX_UNREAD_SECONDS, ServerStoppingError, UnreadResponseError
 
 ERROR_DOMAIN = "glimpse"
 DETAILS_HEADER = "grpc-status-details-bin"
@@ -115,6 +115,8 @@ def to_status(error: Exception) -> RpcFailure:
             )
         case ServerStoppingError():
             return _STOPPING
+        case UnreadResponseError():
+            return _UNREAD
         case AccessError():
             return _access_failure(error)
         case EngineError(code=EngineErrorCode.INTERNAL):
@@ -173,6 +175,14 @@ _STOPPING = RpcFailure(
     reason="engine_unavailable",
     type="server_error",
     retry_after_seconds=1.0,  # by another replica, or by this one after its restart
+)
+
+
+_UNREAD = RpcFailure(
+    code=grpc.StatusCode.DEADLINE_EXCEEDED,
+    message=f"The response: expected a client that reads it, got none for {MAX_UNREAD_SECONDS:g} seconds.",
+    reason="response_not_read",
+    type="timeout_error",
 )
 
 

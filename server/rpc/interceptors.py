@@ -20,7 +20,7 @@ from glimpse.server.rpc.client_identity import ClientIdentifier
 from glimpse.server.rpc.context import RpcContext, begin_rpc
 from glimpse.server.rpc.errors import abort, to_status
 from glimpse.server.rpc.load_meter import REPORT_TRAILER, LoadMeter
-from glimpse.server.rpc.stopping import OpenRpcs, ServerStoppingError
+from glimpse.server.rpc.stopping import OpenRpcs, ServerStoppingError, UnreadResponseError
 from glimpse.server.rpc.typed_handlers import METHOD_HANDLERS
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.tracing import begin_span, end_span, make_current, trace_id_of
@@ -206,7 +206,7 @@ async def _until_stopped(rpc: RpcContext, context: Context) -> AsyncGenerator[No
             if rpc.refusal is not None:
                 raise rpc.refusal
             yield
-    except (AccessError, ServerStoppingError) as error:
+    except (AccessError, ServerStoppingError, UnreadResponseError) as error:
         await abort(context, to_status(error))
 
 

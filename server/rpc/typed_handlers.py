@@ -156,7 +156,7 @@ def _streaming(handler: StreamHandler, parse: _Parse) -> Callable[[Any, Context]
                 await _write(responses, context)
         except Exception as error:  # to_status maps every exception
             failure = to_status(error)
-            if current_rpc().codec == "http" and current_rpc().headers_sent:
+            if current_rpc().codec == "http" and current_rpc().headers_sent and current_rpc().stop.can_write:
                 await context.write(failure_line(failure))
             await abort(context, failure)
 

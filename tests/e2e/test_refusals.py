@@ -10,10 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import grpc
 import pytest
+from google.api.httpbody_pb2 import HttpBody
 
+from glimpse.openai.v1 import openai_pb2_grpc
+from glimpse.v1 import chat_pb2_grpc
 from tests.e2e.images import data_url, encoded, tiles
 from tests.e2e.stack import Stack
+from tests.server.requests import request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,3 +212,21 @@ def test_serves_a_large_body(stack: Stack) -> None:
     image_url = data_url(tiles(width=2600, height=2600), "BMP")
     assert len(image_url) > 25 << 20
     assert chat(stack, messages=image_messages(image_url)).status == 200
+
+
+@pytest.mark.parametrize("algorithm", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+def test_compressed_messages_are_refused_by_name(stack: Stack, algorithm: grpc.Compression) -> None:
+    """Directly and through Envoy. 58 MiB of zeros are 59 KB, and gRPC would decompress them before anything counts."""
+    compressed: dict[str, Any] = {"compression": algorithm, "timeout": 60}
+    bomb = HttpBody(content_type="application/json", data=bytes(58 << 20))
+    for target in (stack.target, f"127.0.0.1:{stack.http_port}"):
+        with grpc.insecure_channel(target, options=[("grpc.max_send_message_length", -1)]) as channel:
+            chat, openai = chat_pb2_grpc.ChatServiceStub(channel), openai_pb2_grpc.OpenAIServiceStub(channel)
+            with pytest.raises(grpc.RpcError) as unary:
+                chat.CreateChatCompletion(request(), **compressed)
+            with pytest.raises(grpc.RpcError) as stream:
+                list(openai.CreateChatCompletion(iter([bomb]), **compressed))
+            for error in (unary.value, stream.value):
+                assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+                assert f"'{algorithm.name.lower()}' is disabled" in (error.details() or "")
+            assert chat.CreateChatCompletion(request(max_completion_tokens=1), timeout=60).choices

@@ -12,6 +12,7 @@ _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GOAWAY = 0, 1, 3, 4, 6, 7
 _END_STREAM, _ACK, _END_HEADERS = 1, 1, 4
 REFUSED_STREAM, _CANCEL = 7, 8
+_INITIAL_WINDOW_SIZE = 4
 
 
 @dataclass(slots=True)
@@ -24,6 +25,8 @@ class Http2Connection:
     num_streams: int = 0
     resets: dict[int, int] = field(default_factory=dict[int, int])
     """Streams that the server reset, and its error codes."""
+    finished: set[int] = field(default_factory=set[int])
+    """Streams whose responses are complete."""
     went_away: bool = False
     """The server sent GOAWAY."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -42,6 +45,12 @@ class Http2Connection:
         if body is not None:
             self._send(_DATA, _END_STREAM, stream, body)
         return stream
+
+    def send_data(self, stream: int, body: bytes, *, frame_bytes: int) -> None:
+        """Sends the body of a request in frames of a size, and ends it."""
+        for start in range(0, len(body), frame_bytes):
+            self._send(_DATA, 0, stream, body[start : start + frame_bytes])
+        self._send(_DATA, _END_STREAM, stream, b"")
 
     def reset(self, stream: int) -> None:
         """Cancels a request."""
@@ -72,6 +81,8 @@ class Http2Connection:
         self._changed.set()
 
     def _note(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        if kind in (_DATA, _HEADERS) and flags & _END_STREAM:
+            self.finished.add(stream)
         if kind == _RESET:
             (self.resets[stream],) = struct.unpack(">I", payload)
         elif kind == _GOAWAY:
@@ -84,12 +95,18 @@ class Http2Connection:
 
 
 @contextlib.asynccontextmanager
-async def http2(address: Address) -> AsyncGenerator[Http2Connection]:
-    """Connects without TLS; closes the connection, with its streams, at the end."""
+async def http2(address: Address, *, window: int | None = None) -> AsyncGenerator[Http2Connection]:
+    """Connects without TLS; closes the connection, with its streams, at the end.
+
+    Args:
+        address: of the server.
+        window: bytes of a response that the server may send, which never grow. Default: HTTP/2's, 65,535.
+    """
     reader, writer = await asyncio.open_connection(address.host, address.port)
     connection = Http2Connection(reader, writer, str(address))
     writer.write(_PREFACE)
-    writer.write(b"\0\0\0" + struct.pack(">BBI", _SETTINGS, 0, 0))
+    settings = b"" if window is None else struct.pack(">HI", _INITIAL_WINDOW_SIZE, window)
+    writer.write(struct.pack(">I", len(settings))[1:] + struct.pack(">BBI", _SETTINGS, 0, 0) + settings)
     reading = asyncio.create_task(connection.read())
     try:
         yield connection

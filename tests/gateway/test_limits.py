@@ -16,11 +16,13 @@ from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import model_pb2
 from tests.gateway.backend import Backend, Context, Requests, event
 from tests.gateway.conftest import ANY_PORT
+from tests.gateway.http2 import http2
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 CHAT = "/v1/chat/completions"
 GET = b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n"
+JSON = {"content-type": "application/json"}
 MIB = 1 << 20
 
 
@@ -114,16 +116,69 @@ async def test_refuses_more_connections_than_files(tmp_path: Path) -> None:
 
 
 async def test_closes_silent_connections(backend: Backend, tmp_path: Path) -> None:
-    limits = Limits(max_idle_seconds=1)
+    """Those that have not said a byte much sooner."""
+    limits = Limits(max_mute_seconds=1, max_idle_seconds=2)
     async with Envoy(
         GatewayOptions(listen=ANY_PORT, upstream=backend.address, limits=limits), run_dir=tmp_path
     ) as envoy:
-        silent, idle = await connect(envoy), await connect(envoy)
+        mute, idle = await connect(envoy), await connect(envoy)
         assert await is_served(*idle)
-        for reader, writer in (silent, idle):
-            await asyncio.wait_for(reader.read(), 20)
-            assert reader.at_eof()
+        closed = {
+            name: asyncio.create_task(reader.read()) for name, (reader, _) in {"mute": mute, "idle": idle}.items()
+        }
+        await asyncio.wait_for(closed["mute"], 20)
+        assert not closed["idle"].done()
+        await asyncio.wait_for(closed["idle"], 20)
+        for _, writer in (mute, idle):
             await close(writer)
+
+
+async def test_frames_of_one_byte_reach_the_server_in_few_messages(envoy: Envoy, backend: Backend) -> None:
+    """Each would otherwise be a message, with the work of one in Envoy and in the server."""
+    sizes: list[int] = []
+
+    async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
+        sizes.extend([len(request.data) async for request in requests])
+        yield event("done")
+
+    backend.script = script
+    async with http2(envoy.address) as client:
+        stream = client.request(CHAT, headers=JSON)
+        client.send_data(stream, b"x" * 20_000, frame_bytes=1)
+        async with asyncio.timeout(60):
+            while stream not in client.finished:
+                await client.settle()
+    assert sum(sizes) == 20_000
+    assert len(sizes) < 2_000
+
+
+async def test_ends_responses_that_are_not_read(backend: Backend, tmp_path: Path) -> None:
+    """Over HTTP/2 the client keeps its window closed, over HTTP/1.1 it does not read its socket."""
+
+    async def whole(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
+        # As the server does. Envoy sets no time for the end of a response whose trailers are empty.
+        context.set_trailing_metadata((("x-glimpse-prompt-tokens", "1"),))
+        for _ in range(100):
+            yield event("x" * 1000)
+
+    async def endless(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
+        while True:
+            yield event("x" * (MIB // 4))
+
+    options = GatewayOptions(listen=ANY_PORT, upstream=backend.address, limits=Limits(max_unread_seconds=1))
+    async with Envoy(options, run_dir=tmp_path) as envoy, asyncio.timeout(60):
+        backend.script = whole
+        async with http2(envoy.address, window=0) as client:
+            stream = client.request(CHAT, b"{}", JSON)
+            while stream not in client.resets:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        backend.script = endless
+        _, writer = await connect(envoy)
+        writer.write(f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{{}}".encode())
+        writer.transport.pause_reading()  # pyright: ignore[reportAttributeAccessIssue] - asyncio's own has it
+        while admin.total(tmp_path / "admin.sock", ["http.glimpse.downstream_cx_active"]):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        await close(writer)
 
 
 async def test_slow_headers_are_408(envoy: Envoy) -> None:

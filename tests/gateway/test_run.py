@@ -16,7 +16,7 @@ from glimpse.gateway.address import Address
 from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.run import Envoy, GatewayError
 from tests.e2e.stack import free_ports
-from tests.gateway.backend import Backend, Context, Requests, event, start_backend
+from tests.gateway.backend import Context, Requests, event, start_backend
 from tests.gateway.conftest import ANY_PORT
 from tests.server.serving import children
 
@@ -100,7 +100,7 @@ async def slow_stream(requests: Requests, context: Context) -> AsyncIterator[Htt
     yield event("last")
 
 
-async def start_command(backend: Backend, *options: str) -> tuple[asyncio.subprocess.Process, str]:
+async def start_command(upstream: str, *options: str) -> tuple[asyncio.subprocess.Process, str]:
     """Starts `python -m glimpse.gateway run` on a free port; returns the process and its URL."""
     process = await asyncio.create_subprocess_exec(
         *(
@@ -111,7 +111,7 @@ async def start_command(backend: Backend, *options: str) -> tuple[asyncio.subpro
             "--listen",
             "127.0.0.1:0",
             "--upstream",
-            str(backend.address),
+            upstream,
         ),
         *options,
         stdout=asyncio.subprocess.PIPE,
@@ -127,7 +127,7 @@ async def start_command(backend: Backend, *options: str) -> tuple[asyncio.subpro
 async def test_stop_finishes_running_answers(how: str) -> None:
     backend = await start_backend()
     backend.script = slow_stream
-    process, url = await start_command(backend)
+    process, url = await start_command(str(backend.address))
     async with aiohttp.ClientSession(url) as session, session.post(CHAT, data=b"{}") as answer:
         await answer.content.readany()
         if how == "SIGTERM":
@@ -179,7 +179,7 @@ async def test_second_signal_stops_at_once() -> None:
         await asyncio.sleep(60)
 
     backend.script = endless
-    process, url = await start_command(backend)
+    process, url = await start_command(str(backend.address))
     async with aiohttp.ClientSession(url) as session, session.post(CHAT, data=b"{}") as answer:
         await answer.content.readany()
         process.send_signal(signal.SIGINT)
@@ -202,6 +202,17 @@ async def test_stops_when_its_parent_exits() -> None:
     await parent.wait()
 
 
+async def test_envoy_ends_when_its_supervisor_is_killed() -> None:
+    process, url = await start_command(str(ANY_PORT))
+    assert process.stdout is not None
+    process.kill()
+    # The output ends when the last process that holds it, Envoy, exits.
+    assert await asyncio.wait_for(process.stdout.read(), 10) == b""
+    await process.wait()
+    with socket.create_server(("127.0.0.1", int(url.rpartition(":")[2]))):
+        pass  # the next one has the port
+
+
 async def test_drain_has_a_time_limit() -> None:
     backend = await start_backend()
 
@@ -210,7 +221,7 @@ async def test_drain_has_a_time_limit() -> None:
         await asyncio.sleep(60)
 
     backend.script = endless
-    process, url = await start_command(backend, "--drain-seconds", "1")
+    process, url = await start_command(str(backend.address), "--drain-seconds", "1")
     async with aiohttp.ClientSession(url) as session, session.post(CHAT, data=b"{}") as answer:
         await answer.content.readany()
         process.send_signal(signal.SIGTERM)
@@ -235,7 +246,7 @@ async def test_drain_asks_an_envoy_again_that_is_late(tmp_path: Path, monkeypatc
 
 async def test_access_log_has_a_line_for_each_request() -> None:
     backend = await start_backend()
-    process, url = await start_command(backend, "--access-log")
+    process, url = await start_command(str(backend.address), "--access-log")
     assert process.stdout is not None
     async with aiohttp.ClientSession(url) as session, session.get("/v1/models", headers={"x-request-id": "mine"}):
         pass

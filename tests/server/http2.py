@@ -6,9 +6,9 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-DATA, HEADERS, SETTINGS, PING, GOAWAY = 0, 1, 4, 6, 7
+DATA, HEADERS, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 4, 6, 7, 8
 ACK = END_STREAM = 1
-END_HEADERS = 4
+END_HEADERS = _INITIAL_WINDOW_SIZE = 4
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _HEAD = struct.Struct(">HBBBI")
 
@@ -26,10 +26,10 @@ class Frame:
 class Connection:
     """One connection; streams are numbered by the caller, with odd numbers."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, window: int = 65_535) -> None:
         self._socket = connection
         self._socket.sendall(_PREFACE)
-        self.send(SETTINGS)
+        self.send(SETTINGS, struct.pack(">HI", _INITIAL_WINDOW_SIZE, window))
 
     def send(self, kind: int, payload: bytes = b"", *, flags: int = 0, stream: int = 0, times: int = 1) -> None:
         head = _HEAD.pack(len(payload) >> 8, len(payload) & 255, kind, flags, stream)
@@ -69,9 +69,10 @@ class Connection:
 
 
 @contextmanager
-def connected(port: int) -> Generator[Connection]:
+def connected(port: int, *, window: int = 65_535) -> Generator[Connection]:
+    """Connects. `window`: bytes of a response that the server may send until it is told that it may send more."""
     with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
-        yield Connection(connection)
+        yield Connection(connection, window)
 
 
 def _text(text: str) -> bytes:

@@ -1,6 +1,7 @@
 """Pings, silent peers and old connections, with hand-written HTTP/2."""
 
 import asyncio
+import struct
 import time
 from contextlib import AsyncExitStack
 from functools import partial
@@ -21,7 +22,7 @@ from glimpse.server.lifecycle.connections import (
 )
 from glimpse.v1 import chat_pb2_grpc, model_pb2, model_pb2_grpc
 from tests.gateway.conftest import ANY_PORT
-from tests.server.http2 import ACK, GOAWAY, PING, connected
+from tests.server.http2 import ACK, END_STREAM, GOAWAY, HEADERS, PING, WINDOW_UPDATE, connected
 from tests.server.requests import request
 from tests.server.serving import eventually, read_metric, scripted
 
@@ -35,6 +36,7 @@ PINGS = [
     ("grpc.http2.max_pings_without_data", 0),
 ]
 CHAT = "/glimpse.v1.ChatService/CreateChatCompletion"
+STREAM_CHAT = "/glimpse.v1.ChatService/StreamChatCompletion"
 
 
 def ping_as_clients_do(port: int) -> tuple[bool, bytes]:
@@ -102,6 +104,45 @@ async def test_request_of_a_peer_that_vanished_ends(tiny_checkpoint: Path, tmp_p
             silent.call(CHAT, request().SerializeToString(), x_request_id="hold-1")
             assert await asyncio.to_thread(eventually, lambda: running() == 1, timeout_seconds=10)
             assert await asyncio.to_thread(eventually, lambda: running() == 0, timeout_seconds=20)
+
+
+async def test_closes_connections_over_the_limit_and_idle_ones(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("glimpse.server.lifecycle.connections.max_connections", lambda: 2)
+    monkeypatch.setattr("glimpse.server.lifecycle.connections.MAX_IDLE_SECONDS", 1.0)
+
+    def connect(port: int) -> bool:
+        """Returns whether the server answers."""
+        with connected(port) as connection:
+            connection.ping()
+            return connection.until(PING, flags=ACK) is not None and connection.until(GOAWAY) is not None
+
+    async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, _):
+        await server.ready()
+        served = await asyncio.gather(*(asyncio.to_thread(connect, server.port) for _ in range(4)))
+        assert sorted(served) == [False, False, True, True]
+        assert await asyncio.to_thread(connect, server.port)
+
+
+async def test_response_that_is_not_read_ends_and_frees_its_sequence(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("glimpse.server.rpc.stopping.MAX_UNREAD_SECONDS", 0.6)
+    async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, _):
+        await server.ready()
+        running = partial(read_metric, server.metrics_port, "glimpse_running_sequences")
+
+        def read_nothing_for_a_while() -> bytes:
+            with connected(server.port, window=0) as connection:
+                connection.call(STREAM_CHAT, request().SerializeToString(), x_request_id="hold-1")
+                assert eventually(lambda: running() == 1, timeout_seconds=10)
+                assert eventually(lambda: running() == 0, timeout_seconds=10)
+                connection.send(WINDOW_UPDATE, struct.pack(">I", 1 << 20), stream=1)
+                trailers = connection.until(HEADERS, flags=END_STREAM)
+                return trailers.payload if trailers else b""
+
+        assert b"expected a client that reads it" in await asyncio.to_thread(read_nothing_for_a_while)
 
 
 @pytest.mark.parametrize("age", [None, 1.0])
