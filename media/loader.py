@@ -33,6 +33,7 @@ from glimpse.media.processing.sizing.views import Size
 from glimpse.media.processing.video import Video, VideoProcessing
 from glimpse.media.processing.video_options import VideoOptions, check_options
 from glimpse.media.sources.decoded import AudioSamples, DecodedFrames
+from glimpse.media.sources.fetcher import Fetcher
 from glimpse.media.sources.files import (
     FETCH_TIMEOUTS,
     MAX_FILE_BYTES,
@@ -42,7 +43,6 @@ from glimpse.media.sources.files import (
     not_cached,
 )
 from glimpse.media.sources.local import LocalFiles
-from glimpse.media.sources.policy import FetchPolicy
 from glimpse.media.sources.source import (
     AudioOrCached,
     CachedSource,
@@ -68,7 +68,7 @@ class MediaLoader:
         self,
         *,
         processing: MediaProcessing,
-        policy: FetchPolicy,
+        fetcher: Fetcher,
         decoders: Decoders,
         local: LocalFiles | None = None,
         store: MediaStore | None = None,
@@ -81,7 +81,7 @@ class MediaLoader:
         """
         Args:
             processing: The checkpoint's. Kinds that it does not process are refused.
-            policy: Rules on URLs.
+            fetcher: Fetches URLs. Closed by `close`.
             decoders: Decode files. Closed by `close`.
             local: Reads files of this host; None refuses them.
             store: Caches media between requests; None disables caching.
@@ -92,11 +92,12 @@ class MediaLoader:
             max_fetches: Number of concurrent fetches of one client; further ones wait.
         """
         self._processing = processing
+        self._fetcher = fetcher
         self._decoders = decoders
         self._store = store or MediaStore(max_bytes=0)
         self._memory_budget = memory_budget or MemoryBudget()
         self._files = FileLoader(
-            policy=policy,
+            fetcher=fetcher,
             local=local,
             store=self._store,
             uploads=uploads or Uploads(max_bytes=0, ttl_seconds=0, memory_budget=self._memory_budget),
@@ -198,7 +199,8 @@ class MediaLoader:
         await self._decoders.warm()
 
     async def close(self) -> None:
-        """Closes the decoders."""
+        """Closes the fetcher and the decoders."""
+        await self._fetcher.close()
         await self._decoders.close()
 
     def _within(self, batch: RequestMedia | None) -> AbstractContextManager[RequestMedia]:

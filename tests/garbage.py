@@ -1,6 +1,7 @@
 """Finds what only the cycle collector can free."""
 
 import gc
+import socket
 import types
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -45,6 +46,8 @@ def _describe(value: object, most_bytes: int) -> str | None:
             code = value.ag_code
         case types.GeneratorType():
             code = value.gi_code
+        case socket.socket():  # asyncio's transports refer to themselves, and to their sockets
+            return None
         case _:
             code = None
     if code is not None and code.co_filename.startswith(_OWN_CODE):

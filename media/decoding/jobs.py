@@ -8,12 +8,12 @@ from typing import IO, TypeAlias
 
 import msgspec
 
-from glimpse.media.decoding.framing import StreamEndedError, read_message, write_message
 from glimpse.media.errors import MediaErrorCode
 from glimpse.media.processing.audio import Audio, AudioProcessing
 from glimpse.media.processing.image import Image, ImageProcessing
 from glimpse.media.processing.video import Video, VideoProcessing
 from glimpse.media.processing.video_options import VideoOptions
+from glimpse.media.workers.framing import StreamEndedError, read_message, write_message
 
 
 class ImageJob(msgspec.Struct, frozen=True, kw_only=True, tag="image"):

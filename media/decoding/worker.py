@@ -11,7 +11,6 @@ from typing import assert_never
 
 from glimpse.media.containers.still import open_image
 from glimpse.media.decoding.audio_file import samples_from_file
-from glimpse.media.decoding.framing import write_message
 from glimpse.media.decoding.jobs import (
     AudioJob,
     Decoded,
@@ -22,13 +21,14 @@ from glimpse.media.decoding.jobs import (
     VideoJob,
     read_job,
 )
-from glimpse.media.decoding.rlimits import limit_memory, limit_time
 from glimpse.media.decoding.video_file import video_from_file
 from glimpse.media.decoding.video_frames import video_from_image_files
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.native.library import native_resizer
 from glimpse.media.processing.image import image_pixels
 from glimpse.media.processing.video import Video
+from glimpse.media.workers.framing import write_message
+from glimpse.media.workers.rlimits import limit_memory, limit_time
 
 
 def main() -> None:

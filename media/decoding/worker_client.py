@@ -12,7 +12,6 @@ from typing import IO, assert_never
 import numpy as np
 import numpy.typing as npt
 
-from glimpse.media.decoding.framing import StreamEndedError, read_exactly, read_message
 from glimpse.media.decoding.jobs import (
     AudioJob,
     Decoded,
@@ -32,6 +31,7 @@ from glimpse.media.processing.audio import audio_from_samples
 from glimpse.media.processing.image import image_from_pixels
 from glimpse.media.processing.sizing.smart_resize import LARGEST_MAX_PIXELS
 from glimpse.media.processing.video import video_from_pixels
+from glimpse.media.workers.framing import StreamEndedError, read_exactly, read_message
 
 _MEMORY_BYTES = 3 << 30
 """Address space for the program, two copies of the largest file, two forms of the largest media, and decoder frames."""

@@ -8,7 +8,6 @@ worker. A job whose worker is killed from outside is repeated once. Independent 
 import asyncio
 import contextlib
 import fcntl
-import os
 import signal
 import subprocess
 import sys
@@ -17,14 +16,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import IO, TypeAlias, TypeVar
+from typing import IO, TypeVar
 
 from glimpse.media.cache.fair_share import FairPlaces
-from glimpse.media.decoding.framing import StreamEndedError
 from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.workers.framing import StreamEndedError
+from glimpse.media.workers.process import Process, end_worker, start_worker
 
 ResultT = TypeVar("ResultT")
-Process: TypeAlias = "subprocess.Popen[bytes]"
 
 WORKER_COMMAND = (sys.executable, "-m", "glimpse.media.decoding.worker")
 
@@ -134,7 +133,7 @@ class WorkerPool:
         """Ends the workers after their current jobs."""
         await asyncio.to_thread(self._threads.shutdown)
         while self._idle:
-            await asyncio.to_thread(_end, self._idle.pop())
+            await asyncio.to_thread(end_worker, self._idle.pop())
 
     def _run(self, running: "_Running", request: Callable[[IO[bytes], IO[bytes]], ResultT]) -> ResultT:
         with contextlib.suppress(IndexError, _CrashedError, _KilledError):
@@ -165,12 +164,10 @@ class WorkerPool:
             if running.finish() and is_reusable and len(self._idle) < self._max_idle:
                 self._idle.append(process)
             else:
-                _end(process)
+                end_worker(process)
 
     def _start(self) -> Process:
-        # Libraries that reserve memory per thread would exhaust the address space.
-        environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} | self._environment()
-        process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        process = start_worker(self._command, self._environment())
         for pipe in (process.stdin, process.stdout):
             if pipe is not None and hasattr(fcntl, "F_SETPIPE_SZ"):
                 with contextlib.suppress(OSError):  # the user's quota for pipes is used up; smaller pipes work too
@@ -220,12 +217,6 @@ def _failure(process: Process, *, is_ours: bool) -> type[Exception]:
     # No limit of a worker ends in these signals: one of memory ends in a reply, SIGABRT or SIGSEGV.
     is_killed = process.returncode in (-signal.SIGKILL, -signal.SIGTERM)
     return _KilledError if is_killed and not is_ours else _CrashedError
-
-
-def _end(process: Process) -> None:
-    process.kill()
-    with contextlib.suppress(OSError), process:  # closes the streams and waits
-        pass
 
 
 def _too_long(what: str, seconds: float) -> MediaError:

@@ -13,11 +13,11 @@ from typing import IO, assert_never
 
 import msgspec
 
-from glimpse.media.decoding.framing import StreamEndedError, read_exactly, read_message, write_message
 from glimpse.media.decoding.worker_pool import WorkerLimits, WorkerPool
 from glimpse.media.embeddings.tensor import Tensor, TensorType, invalid, make_tensor
 from glimpse.media.embeddings.tensor_file import MAX_BYTES, check_torch_file
 from glimpse.media.errors import MediaErrorCode
+from glimpse.media.workers.framing import StreamEndedError, read_exactly, read_message, write_message
 
 WORKER_COMMAND = (sys.executable, "-m", "glimpse.media.embeddings.torch_worker")
 LIMITS = WorkerLimits(memory_bytes=8 * MAX_BYTES, cpu_seconds=60, timeout_seconds=60)

@@ -1,7 +1,8 @@
 """DNS resolver that uses the operating system. `glimpse.media.sources.policy` decides which addresses are allowed.
 
-A lookup blocks its thread, for up to half a minute if a client picks a slow name server. Lookups have threads of their
-own, so that slow names delay other lookups only and no other work.
+A lookup blocks its thread, for up to half a minute if a client picks a slow name server, even if nobody waits for it.
+Lookups have threads of their own, more of them than fetches of images with slow names can hold: 64 at a time, of all
+clients, each for six time-outs of 5 s.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from functools import partial
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-_LOOKUPS = ThreadPoolExecutor(16, thread_name_prefix="dns")
+_LOOKUPS = ThreadPoolExecutor(512, thread_name_prefix="dns")
 """Shared by all event loops, like the operating system's resolver."""
 
 

@@ -1,5 +1,7 @@
 """HTTP fetcher that protects against server-side request forgery. No other module of `media` opens connections.
 
+It runs in the caller's event loop: a server's is `glimpse.media.sources.fetch_worker`.
+
 The address of each socket is checked against `glimpse.media.sources.policy` when the socket is opened, so a name that
 resolves differently later gains nothing. Redirects are followed here, not by aiohttp, so that each hop is checked.
 Error messages refer to the client's URL only: they contain no address, no resolved name and no exception text.
@@ -9,7 +11,7 @@ import asyncio
 import math
 import socket
 import traceback
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,11 +23,18 @@ from glimpse.media.errors import MediaError, MediaErrorCode, too_large
 from glimpse.media.sources.dns import DnsResolver
 from glimpse.media.sources.freshness import fresh_seconds
 from glimpse.media.sources.policy import FetchPolicy, check_url, is_allowed_address
+from glimpse.media.sources.wire import Wire, WireSocket
 
 MAX_REDIRECTS = 5
+PIECE_BYTES = 64 << 10
+"""A file is delivered in pieces of this size, so that a server that sends single bytes costs the receiver little."""
+
+Deliver = Callable[[bytes], Awaitable[None]]
+"""Receives the next piece of a file. The last one may be short."""
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_CHUNK_BYTES = 64 << 10
+
+INVALID_RESPONSE = "the media server closed the connection early or sent an invalid HTTP response"
 
 AddressInfo = tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]]
 """An entry of `socket.getaddrinfo`: family, type, protocol, canonical name, address."""
@@ -60,30 +69,71 @@ async def fetch(
         policy: Rules on URLs and addresses.
         max_bytes: Limit on the body.
         timeout_seconds: Limit on DNS lookups, connections, redirects and the body together.
-        on_bytes: Called with the size of each chunk that arrives; an exception from it ends the fetch.
+        on_bytes: Called with the size of each piece that arrives; an exception from it ends the fetch.
         resolver: DNS resolver; by default the operating system's.
 
     Raises:
         MediaError: INVALID_SOURCE, URL_REFUSED, FETCH_FAILED, FETCH_TIMEOUT or TOO_LARGE.
     """
+    body = bytearray()
+
+    async def keep(piece: bytes) -> None:
+        on_bytes(len(piece))
+        body.extend(piece)
+
+    fresh = await fetch_pieces(
+        url, policy=policy, max_bytes=max_bytes, timeout_seconds=timeout_seconds, deliver=keep, resolver=resolver
+    )
+    return Fetched(data=bytes(body), fresh_seconds=fresh)
+
+
+async def fetch_pieces(
+    url: URL,
+    *,
+    policy: FetchPolicy,
+    max_bytes: int,
+    timeout_seconds: float,
+    deliver: Deliver,
+    resolver: AbstractResolver | None = None,
+) -> float:
+    """Fetches the file at an http(s) URL, piece by piece. The other arguments are those of `fetch`.
+
+    Args:
+        deliver: Receives the pieces as they arrive; an exception from it ends the fetch.
+
+    Returns:
+        For how many seconds the file may be reused.
+
+    Raises:
+        MediaError: As `fetch`.
+    """
+    wire = Wire()
     try:
-        async with asyncio.timeout(timeout_seconds), _session(policy, resolver) as session:
-            return await _follow(session, url, policy, max_bytes, on_bytes)
+        async with asyncio.timeout(timeout_seconds), _session(policy, wire, resolver) as session:
+            return await _follow(session, url, policy, max_bytes, wire, deliver)
     except TimeoutError:
-        message = f"the media server did not deliver the file within {timeout_seconds:g} s"
-        reason = MediaErrorCode.FETCH_TIMEOUT, message
+        reason = timed_out(timeout_seconds)
     except (aiohttp.ClientError, ValueError, OSError) as error:
         # aiohttp also raises ValueError and OSError, for malformed host names and aborted responses.
         reason = _explain(error)
         _break_cycles(error)
+    finally:
+        wire.body = None  # leads to the socket, which leads to `wire`
     # Not raised above, because aiohttp's errors would be this error's context.
     raise MediaError(*reason)
 
 
-def _session(policy: FetchPolicy, resolver: AbstractResolver | None) -> aiohttp.ClientSession:
+def timed_out(seconds: float) -> tuple[MediaErrorCode, str]:
+    """Returns the code and message of the error for a file that did not arrive in time."""
+    return MediaErrorCode.FETCH_TIMEOUT, f"the media server did not deliver the file within {seconds:g} s"
+
+
+def _session(policy: FetchPolicy, wire: Wire, resolver: AbstractResolver | None) -> aiohttp.ClientSession:
     """Returns a session for one fetch, so that requests of different clients share no state."""
     connector = aiohttp.TCPConnector(
-        resolver=resolver or DnsResolver(), use_dns_cache=False, socket_factory=partial(_open_socket, policy=policy)
+        resolver=resolver or DnsResolver(),
+        use_dns_cache=False,
+        socket_factory=partial(_open_socket, policy=policy, wire=wire),
     )
     return aiohttp.ClientSession(
         connector=connector,
@@ -92,20 +142,21 @@ def _session(policy: FetchPolicy, resolver: AbstractResolver | None) -> aiohttp.
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # `fetch` limits the total time
         # Media files are compressed already, and decompression bombs are ruled out.
         auto_decompress=False,
+        read_bufsize=PIECE_BYTES,
         headers={"Accept-Encoding": "identity", "User-Agent": "glimpse"},
     )
 
 
-def _open_socket(info: AddressInfo, *, policy: FetchPolicy) -> socket.socket:
+def _open_socket(info: AddressInfo, *, policy: FetchPolicy, wire: Wire) -> socket.socket:
     family, kind, protocol, _, address = info
     if not is_allowed_address(str(address[0]), policy):
         raise _AddressRefusedError
-    return socket.socket(family, kind, protocol)
+    return WireSocket(wire, family, kind, protocol)
 
 
 async def _follow(
-    session: aiohttp.ClientSession, url: URL, policy: FetchPolicy, max_bytes: int, on_bytes: Callable[[int], None]
-) -> Fetched:
+    session: aiohttp.ClientSession, url: URL, policy: FetchPolicy, max_bytes: int, wire: Wire, deliver: Deliver
+) -> float:
     fresh = math.inf
     for _ in range(MAX_REDIRECTS + 1):
         check_url(url, policy)
@@ -114,7 +165,9 @@ async def _follow(
             # The target of a redirect may change, so its freshness counts too.
             fresh = min(fresh, fresh_seconds(",".join(headers.getall("Cache-Control", ())), headers.get("Age", "")))
             if response.status not in _REDIRECTS:
-                return Fetched(data=await _read(response, max_bytes, on_bytes), fresh_seconds=fresh)
+                wire.body = response.content
+                await _read(response, max_bytes, deliver)
+                return fresh
             url = _redirect_target(url, response.headers.get("Location"))
     raise _failure(f"expected at most {MAX_REDIRECTS} redirects, got more")
 
@@ -128,20 +181,24 @@ def _redirect_target(url: URL, location: str | None) -> URL:
         raise _failure("the media server sent a redirect to an invalid URL") from None
 
 
-async def _read(response: aiohttp.ClientResponse, max_bytes: int, on_bytes: Callable[[int], None]) -> bytes:
+async def _read(response: aiohttp.ClientResponse, max_bytes: int, deliver: Deliver) -> None:
     if response.status != 200:
         raise _failure(f"expected status 200 from the media server, got {response.status}")
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise _failure("expected an uncompressed response from the media server, got a compressed one")
     if (response.content_length or 0) > max_bytes:
         raise too_large(max_bytes)
-    body = bytearray()
-    async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
-        body += chunk
-        if len(body) > max_bytes:
+    piece, num_bytes = bytearray(), 0
+    async for chunk in response.content.iter_chunked(PIECE_BYTES):
+        piece += chunk
+        num_bytes += len(chunk)
+        if num_bytes > max_bytes:
             raise too_large(max_bytes)
-        on_bytes(len(chunk))
-    return bytes(body)
+        if len(piece) >= PIECE_BYTES:
+            await deliver(bytes(piece[:PIECE_BYTES]))
+            del piece[:PIECE_BYTES]
+    if piece:
+        await deliver(bytes(piece))
 
 
 def _explain(error: Exception) -> tuple[MediaErrorCode, str]:
@@ -157,8 +214,7 @@ def _explain(error: Exception) -> tuple[MediaErrorCode, str]:
         case aiohttp.InvalidURL():
             return MediaErrorCode.INVALID_SOURCE, "expected a host name or an IP address in the URL"
         case _:
-            message = "the media server closed the connection early or sent an invalid HTTP response"
-            return MediaErrorCode.FETCH_FAILED, message
+            return MediaErrorCode.FETCH_FAILED, INVALID_RESPONSE
 
 
 def _break_cycles(error: BaseException | None) -> None:

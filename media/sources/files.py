@@ -18,9 +18,8 @@ from glimpse.media.cache.store import MediaStore
 from glimpse.media.errors import MediaError, MediaErrorCode, store_unavailable, too_large
 from glimpse.media.kind import MediaKind
 from glimpse.media.shared.values import StoreUnavailableError
-from glimpse.media.sources.fetch import fetch
+from glimpse.media.sources.fetcher import Fetcher
 from glimpse.media.sources.local import LocalFiles
-from glimpse.media.sources.policy import FetchPolicy
 from glimpse.media.sources.source import (
     DEFAULT_MAX_BYTES,
     DEFAULT_MAX_VIDEO_BYTES,
@@ -81,7 +80,7 @@ class FileLoader:
     def __init__(
         self,
         *,
-        policy: FetchPolicy,
+        fetcher: Fetcher,
         local: LocalFiles | None,
         store: MediaStore,
         uploads: Uploads,
@@ -91,7 +90,7 @@ class FileLoader:
     ) -> None:
         """
         Args:
-            policy: Rules on URLs.
+            fetcher: Fetches URLs.
             local: Reads files of this host; None refuses them.
             store: Caches files.
             uploads: Stores uploads.
@@ -99,7 +98,7 @@ class FileLoader:
             limits: Limits on one file of each kind. Those of a video also apply to all of its frames together.
             max_fetches: Number of concurrent fetches of one client; further ones wait.
         """
-        self._policy = policy
+        self._fetcher = fetcher
         self._local = local
         self._store = store
         self._uploads = uploads
@@ -251,9 +250,8 @@ class FileLoader:
         """
         async with self._fetch_places.place(client):
             with self._memory_budget.reservation(client=client) as reservation:
-                fetched = await fetch(
+                fetched = await self._fetcher.fetch(
                     source.url,
-                    policy=self._policy,
                     max_bytes=limits.max_bytes,
                     timeout_seconds=limits.timeout_seconds,
                     on_bytes=reservation.reserve,

@@ -22,6 +22,7 @@ from glimpse.media.shared.address import parse_store_url
 from glimpse.media.shared.keys import Area
 from glimpse.media.shared.value_store import ValueStore
 from glimpse.media.shared.values import StoreUnavailableError
+from glimpse.media.sources.fetcher import Fetcher
 from glimpse.media.sources.local import LocalFiles
 from glimpse.media.sources.policy import FetchPolicy
 from glimpse.media.sources.uploads import Uploads
@@ -75,7 +76,7 @@ class MediaComponents:
         return self.shared is not None
 
     async def close(self) -> None:
-        """Stops the decoder processes and closes the connections."""
+        """Stops the fetcher and decoder processes and closes the connections."""
         await self.loader.close()
         await self.embeddings.close()
         if self.shared is not None:
@@ -132,7 +133,7 @@ def build_media(
     processing = _processing(settings, checkpoint, model)
     loader = MediaLoader(
         processing=processing,
-        policy=_policy(settings),
+        fetcher=Fetcher(_policy(settings)),
         local=LocalFiles(settings.allowed_local_media_path) if settings.allowed_local_media_path else None,
         decoders=Decoders(max_decoded_pixels=settings.max_image_pixels, num_sharing=num_front_ends),
         store=store,

@@ -35,7 +35,7 @@ def main() -> None:
         unpickler: Any = import_module("torch._weights_only_unpickler").Unpickler
         instrumented: Any = atheris.instrument_func(unpickler.load)  # pyright: ignore[reportAttributeAccessIssue] - the same
         unpickler.load = instrumented
-        limits: Any = import_module("glimpse.media.decoding.rlimits")
+        limits: Any = import_module("glimpse.media.workers.rlimits")
         limits.limit_memory(
             limits.memory_in_use() + import_module("glimpse.media.embeddings.torch_files").LIMITS.memory_bytes
         )

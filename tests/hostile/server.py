@@ -86,6 +86,8 @@ def _protocol() -> dict[str, Answer]:
         "a huge header": _send(_OK + b"X-Header: " + b"x" * (1 << 20) + b"\r\n\r\n"),
         "another protocol": _send(b"SSH-2.0-OpenSSH_9.2\r\n"),
         "empty response": _send(b""),
+        "endless early hints": _repeat(b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1000),
+        "endless chunks of a byte": _repeat(_OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n" * 1000),
         "broken chunks": _send(_OK + b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n"),
     }
 

@@ -12,7 +12,7 @@ from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import DataSource
 from tests.hostile.images import hostile_images
 from tests.hostile.videos import hostile_videos
-from tests.media.loaders import MEDIA_PROCESSING, POLICY
+from tests.media.loaders import FETCHER, MEDIA_PROCESSING
 from tests.media.sizes import num_tokens
 
 
@@ -36,7 +36,7 @@ def outcomes() -> dict[str, Outcome]:
 
 
 async def _try_all() -> dict[str, Outcome]:
-    loader = MediaLoader(processing=MEDIA_PROCESSING, policy=POLICY, decoders=Decoders(num_images=1))
+    loader = MediaLoader(processing=MEDIA_PROCESSING, fetcher=FETCHER, decoders=Decoders(num_images=1))
     source_images = {f"image: {name}": await _try_image(loader, data) for name, (data, _) in IMAGES.items()}
     loaded_videos = {f"video: {name}": await _try_video(loader, data) for name, (data, _) in VIDEOS.items()}
     await loader.close()

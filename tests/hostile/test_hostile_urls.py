@@ -10,6 +10,7 @@ from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
+from glimpse.media.sources.fetcher import Fetcher
 from glimpse.media.sources.files import FETCH_TIMEOUTS, MAX_FILE_BYTES
 from glimpse.media.sources.policy import FetchPolicy
 from glimpse.media.sources.source import parse_url_text
@@ -54,9 +55,10 @@ async def _try_all() -> dict[str, Outcome]:
 
 
 def _loader(port: int, timeout_seconds: float) -> MediaLoader:
+    policy = FetchPolicy(allowed_networks=(ip_network(HOST),), allowed_ports=frozenset({80, 443, port}))
     return MediaLoader(
         processing=MEDIA_PROCESSING,
-        policy=FetchPolicy(allowed_networks=(ip_network(HOST),), allowed_ports=frozenset({80, 443, port})),
+        fetcher=Fetcher(policy, isolated=False),
         decoders=Decoders(isolated=False),
         fetch_timeouts=FETCH_TIMEOUTS | {MediaKind.IMAGE: timeout_seconds},
         max_file_bytes=MAX_FILE_BYTES | {MediaKind.IMAGE: 1 << 20},

@@ -151,6 +151,8 @@ SERVED: dict[str, MediaErrorCode | None] = {
     "another protocol": FAILED,
     "empty response": FAILED,
     "broken chunks": FAILED,
+    "endless early hints": FAILED,
+    "endless chunks of a byte": FAILED,
     "never answers": TIMEOUT,
     "headers byte by byte": TIMEOUT,
     "body byte by byte": TIMEOUT,

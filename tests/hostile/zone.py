@@ -1,10 +1,11 @@
 """A scripted DNS zone of hostile host names. No name server is asked."""
 
 import socket
+import sys
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from glimpse.media.sources import fetch
+from glimpse.media.sources import fetch, fetcher
 from glimpse.media.sources.dns import DnsResolver
 
 HOST = "127.0.0.2"
@@ -24,6 +25,13 @@ ANSWERS: dict[str, list[list[str]]] = {
     "no-address.hostile": [["169.254.169.254%eth0"]],
     "xn--rtlich-vxa.hostile": [["127.0.0.1"]],
 }
+
+
+_FETCHER = """
+from glimpse.media.sources.fetch_worker import main
+from tests.hostile.zone import install
+install(); main()
+"""
 
 
 class Zone(AbstractResolver):
@@ -51,8 +59,9 @@ class Zone(AbstractResolver):
 
 
 def install() -> None:
-    """Replaces the DNS resolver of this process. Each fetch starts with the first answers."""
+    """Replaces the DNS resolver of this process and of its fetcher. Each fetch starts with the first answers."""
     fetch.DnsResolver = Zone  # pyright: ignore[reportAttributeAccessIssue] - the same interface
+    fetcher.FETCHER_COMMAND = (sys.executable, "-c", _FETCHER)
 
 
 def _is_local(host: str) -> bool:

@@ -18,7 +18,7 @@ from glimpse.media.processing.video import Video
 from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import ImageOrCached, VideoOrCached
 from glimpse.media.sources.uploads import Uploads
-from tests.media.loaders import MEDIA_PROCESSING, POLICY
+from tests.media.loaders import FETCHER, MEDIA_PROCESSING
 
 
 class Clock:
@@ -91,7 +91,7 @@ async def caching_loader(
         shared.store.on_reconnect(uploads.restore)
     loader = MediaLoader(
         processing=MEDIA_PROCESSING,
-        policy=POLICY,
+        fetcher=FETCHER,
         decoders=decoders,
         store=store,
         uploads=uploads,

@@ -13,6 +13,7 @@ from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.sizing.smart_frames import SmartFrames
 from glimpse.media.processing.sizing.smart_resize import SmartResize
 from glimpse.media.processing.video import VideoProcessing
+from glimpse.media.sources.fetcher import Fetcher
 from glimpse.media.sources.policy import FetchPolicy
 
 PROCESSING = ImageProcessing(
@@ -32,13 +33,14 @@ VIDEO_PROCESSING = VideoProcessing(
 )
 MEDIA_PROCESSING = MediaProcessing(images=PROCESSING, videos=VIDEO_PROCESSING)
 
-POLICY = FetchPolicy(allowed_networks=(ip_network("127.0.0.1/32"),), allowed_ports=None)
+FETCHER = Fetcher(FetchPolicy(allowed_networks=(ip_network("127.0.0.1/32"),), allowed_ports=None), isolated=False)
+"""Fetches in the test's event loop."""
 
 
 def make_loader(processing: ImageProcessing = PROCESSING, **limits: Any) -> MediaLoader:
     return MediaLoader(
         processing=replace(MEDIA_PROCESSING, images=processing),
-        policy=POLICY,
+        fetcher=FETCHER,
         decoders=Decoders(isolated=False),
         **limits,
     )

@@ -22,7 +22,7 @@ from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import CachedSource, DataSource, FrameSources, UploadSource, parse_url_text
 from tests.garbage import no_cycles
 from tests.media.images import encode, png_header, scene
-from tests.media.loaders import MEDIA_PROCESSING, POLICY
+from tests.media.loaders import FETCHER, MEDIA_PROCESSING
 from tests.media.web import Web, respond, stall_after
 
 LARGE = bytes(1 << 20)
@@ -86,7 +86,7 @@ class Loaders:
         )
         self.media = MediaLoader(
             processing=MEDIA_PROCESSING,
-            policy=POLICY,
+            fetcher=FETCHER,
             decoders=decoders,
             store=store,
             memory_budget=MemoryBudget(max_bytes=(4 << 20) + 2000),

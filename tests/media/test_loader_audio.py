@@ -16,7 +16,7 @@ from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.sources.files import FETCH_TIMEOUTS, MAX_FILE_BYTES
 from glimpse.media.sources.source import CachedSource, DataSource, parse_url_text
 from tests.media.audio import PROCESSING, audio_file, noise
-from tests.media.loaders import MEDIA_PROCESSING, POLICY
+from tests.media.loaders import FETCHER, MEDIA_PROCESSING
 from tests.media.web import Web, respond, stall_after
 
 SAMPLES = noise(1, 20_000)
@@ -28,7 +28,7 @@ def make_loader(**options: Any) -> MediaLoader:
         "processing": MediaProcessing(audio=PROCESSING),
         "decoders": Decoders(isolated=False),
     }
-    return MediaLoader(policy=POLICY, **(defaults | options))
+    return MediaLoader(fetcher=FETCHER, **(defaults | options))
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from glimpse.media.inputs import MediumInput
 from glimpse.media.loader import MediaLoader
 from glimpse.media.medium import Medium
 from glimpse.media.sources.decoded import DecodedFrames
+from glimpse.media.sources.fetcher import Fetcher
 
 
 class OfflineMedia:
@@ -76,7 +77,7 @@ class OfflineMedia:
         """Makes a loader for the event loop of one call."""
         return MediaLoader(
             processing=self._processing,
-            policy=self._rules.policy,
+            fetcher=Fetcher(self._rules.policy, isolated=False),  # its event loop serves this call alone
             decoders=Decoders(isolated=False),
             local=self._rules.local,
             store=self._store,

@@ -8,6 +8,7 @@ import subprocess
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -145,10 +146,12 @@ async def test_allowed_domain_does_not_allow_private_addresses(web: Web) -> None
     assert error.message == "the URL's host is not a public address"
 
 
-async def test_slow_dns_lookups_do_not_block_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    released = threading.Event()
+async def test_slow_dns_lookups_block_no_other_lookups_and_threads(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    released, look_up = threading.Event(), socket.getaddrinfo
 
-    def never_answers(*name: object, **options: object) -> object:
+    def never_answers(name: str, *arguments: Any, **options: Any) -> object:
+        if name == "quick.example":
+            return look_up("127.0.0.1", *arguments, **options)
         assert released.wait(60)
         raise OSError
 
@@ -158,6 +161,7 @@ async def test_slow_dns_lookups_do_not_block_other_threads(monkeypatch: pytest.M
     try:
         # Other work in the default thread pool, such as tokenization.
         assert await asyncio.gather(*(asyncio.to_thread(str, index) for index in range(40)))
+        assert await get(web.url("/cat.png", "quick.example")) == b"cat"
         assert not any(fetch.done() for fetch in slow)
     finally:
         released.set()

@@ -1,0 +1,89 @@
+"""Messages between the front end and its fetcher process. The policy comes first; a piece is followed by its bytes."""
+
+from ipaddress import ip_network
+from typing import Self, TypeAlias
+
+import msgspec
+
+from glimpse.media.errors import MediaErrorCode
+from glimpse.media.sources.policy import FetchPolicy
+
+
+class PolicyMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A `FetchPolicy`."""
+
+    enabled: bool
+    allowed_domains: frozenset[str] | None
+    allowed_networks: tuple[str, ...]
+    allowed_ports: frozenset[int] | None
+
+    @classmethod
+    def of(cls, policy: FetchPolicy) -> Self:
+        return cls(
+            enabled=policy.enabled,
+            allowed_domains=policy.allowed_domains,
+            allowed_networks=tuple(map(str, policy.allowed_networks)),
+            allowed_ports=policy.allowed_ports,
+        )
+
+    def policy(self) -> FetchPolicy:
+        """Returns the policy."""
+        return FetchPolicy(
+            enabled=self.enabled,
+            allowed_domains=self.allowed_domains,
+            allowed_networks=tuple(map(ip_network, self.allowed_networks)),
+            allowed_ports=self.allowed_ports,
+        )
+
+
+class StartFetch(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
+    """Starts a fetch."""
+
+    number: int
+    """Identifies the fetch."""
+    url: str
+    max_bytes: int
+    timeout_seconds: float
+
+
+class CancelFetch(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
+    """Cancels a fetch, which may have ended."""
+
+    number: int
+
+
+class FilePiece(msgspec.Struct, frozen=True, kw_only=True, tag="piece"):
+    """The next piece of a file; its bytes follow."""
+
+    number: int
+    num_bytes: int
+
+
+class FetchCompleted(msgspec.Struct, frozen=True, kw_only=True, tag="completed"):
+    """The end of a fetch whose file is complete."""
+
+    number: int
+    fresh_seconds: float
+
+
+class FetchFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """The end of a fetch without a file."""
+
+    number: int
+    code: MediaErrorCode
+    message: str
+
+
+class FetchCancelled(msgspec.Struct, frozen=True, kw_only=True, tag="cancelled"):
+    """The end of a fetch that was cancelled."""
+
+    number: int
+
+
+Command: TypeAlias = StartFetch | CancelFetch
+Ended: TypeAlias = FetchCompleted | FetchFailed | FetchCancelled
+"""Each fetch ends with one of these."""
+
+policy_decoder = msgspec.json.Decoder(PolicyMessage)
+command_decoder: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
+event_decoder: msgspec.json.Decoder[FilePiece | Ended] = msgspec.json.Decoder(FilePiece | Ended)

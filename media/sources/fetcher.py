@@ -1,0 +1,219 @@
+"""Fetching of media files for one event loop, in a process of its own (`glimpse.media.sources.fetch_worker`).
+
+What media servers send is parsed there alone. Here arrive a file's bytes, in pieces of 64 KiB, and why a fetch failed.
+The process may have been compromised by a server, so its results are not trusted.
+"""
+
+import asyncio
+import itertools
+import socket
+import sys
+from collections.abc import Callable, Sequence
+
+from yarl import URL
+
+from glimpse.media.errors import MediaError, MediaErrorCode, too_large
+from glimpse.media.sources.fetch import PIECE_BYTES, Fetched, fetch, timed_out
+from glimpse.media.sources.fetch_messages import (
+    CancelFetch,
+    Ended,
+    FetchCompleted,
+    FetchFailed,
+    FilePiece,
+    PolicyMessage,
+    StartFetch,
+    event_decoder,
+)
+from glimpse.media.sources.policy import FetchPolicy
+from glimpse.media.workers.framing import StreamEndedError, framed, receive_exactly, receive_message
+from glimpse.media.workers.process import Process, end_worker, start_worker
+
+FETCHER_COMMAND = (sys.executable, "-m", "glimpse.media.sources.fetch_worker")
+
+_MEMORY_BYTES = 2 << 30
+"""Address space for the program, 512 threads for names, and what 64 fetches hold, which is a few MiB."""
+_ENVIRONMENT = {"MALLOC_ARENA_MAX": "2"}
+"""Each arena reserves address space, and by default there are eight for each processor."""
+_CANCEL_SECONDS = 3.0
+"""Time for the process to end a cancelled fetch. A loop that does not get to it hangs."""
+
+
+class Fetcher:
+    """Fetches the files of all requests of one event loop.
+
+    A fetch may be cancelled at any time, which ends it in the process. A process that dies, or hangs when a fetch is
+    cancelled or its time is over, is replaced; its other fetches are repeated once.
+    """
+
+    def __init__(self, policy: FetchPolicy, *, isolated: bool = True, command: Sequence[str] | None = None) -> None:
+        """
+        Args:
+            policy: Rules on URLs and addresses.
+            isolated: Fetch in a process. False fetches in the event loop, which suits a loop that serves one caller.
+            command: Command that starts the process; a limit on memory is appended. Default: `FETCHER_COMMAND`.
+        """
+        self._policy = policy
+        self._is_isolated = isolated
+        self._command = (*(command or FETCHER_COMMAND), str(_MEMORY_BYTES))
+        self._starting: asyncio.Task[_FetcherProcess] | None = None
+
+    async def fetch(
+        self, url: URL, *, max_bytes: int, timeout_seconds: float, on_bytes: Callable[[int], None] = lambda _: None
+    ) -> Fetched:
+        """Fetches a file. The arguments are those of `glimpse.media.sources.fetch.fetch`.
+
+        Raises:
+            MediaError: As there, or WORKER_KILLED if two processes in a row ended.
+        """
+        if not self._is_isolated:
+            return await fetch(
+                url, policy=self._policy, max_bytes=max_bytes, timeout_seconds=timeout_seconds, on_bytes=on_bytes
+            )
+        file = _File(max_bytes, on_bytes)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                ended = await self._fetch_into(file, str(url), max_bytes, timeout_seconds)
+        except TimeoutError:
+            raise MediaError(*timed_out(timeout_seconds)) from None
+        match ended:
+            case FetchCompleted(fresh_seconds=fresh_seconds):
+                return Fetched(data=bytes(file.data), fresh_seconds=fresh_seconds)
+            case FetchFailed(code=code, message=message):
+                raise MediaError(code, message)
+            case _:
+                message = "the file was not fetched: the server's fetcher was killed; retry the request"
+                raise MediaError(MediaErrorCode.WORKER_KILLED, message)
+
+    async def close(self) -> None:
+        """Ends the process and with it all fetches."""
+        if self._starting is not None:
+            await asyncio.wait([self._starting])
+            if self._starting.exception() is None:
+                await self._starting.result().close()
+
+    async def _fetch_into(self, file: "_File", url: str, max_bytes: int, timeout_seconds: float) -> Ended | None:
+        """Returns how the fetch ended, or None if two processes ended before."""
+        max_bytes = int(max_bytes)  # settings are subclasses of int, which msgspec does not encode
+        for _ in range(2):
+            file.clear()
+            start = StartFetch(number=next(_numbers), url=url, max_bytes=max_bytes, timeout_seconds=timeout_seconds)
+            ended = await (await self._process()).fetch(start, file)
+            if ended is not None:
+                return ended
+        return None
+
+    async def _process(self) -> "_FetcherProcess":
+        """Returns the running process; starts one if there is none. Raises OSError if it cannot be started."""
+        starting = self._starting
+        if starting is None or (starting.done() and (starting.exception() or starting.result().has_ended)):
+            starting = self._starting = asyncio.create_task(_FetcherProcess.start(self._command, self._policy))
+        return await asyncio.shield(starting)  # others wait for it too
+
+
+_numbers = itertools.count()
+
+
+class _File:
+    """The pieces of a file that have arrived."""
+
+    def __init__(self, max_bytes: int, on_bytes: Callable[[int], None]) -> None:
+        self.data = bytearray()
+        self._max_bytes = max_bytes
+        self._on_bytes = on_bytes
+        self._num_told = 0
+
+    def add(self, piece: bytes) -> None:
+        """Adds a piece. Raises MediaError: TOO_LARGE, or what the receiver of `on_bytes` raises."""
+        num_bytes = len(self.data) + len(piece)
+        if num_bytes > self._max_bytes:
+            raise too_large(self._max_bytes)
+        if num_bytes > self._num_told:  # else told before the fetch was repeated
+            self._on_bytes(num_bytes - self._num_told)
+            self._num_told = num_bytes
+        self.data += piece
+
+    def clear(self) -> None:
+        """Forgets the pieces, for the fetch is repeated."""
+        self.data.clear()
+
+
+class _FetcherProcess:
+    """A running process."""
+
+    def __init__(self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.has_ended = False
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._fetches: dict[int, asyncio.Queue[bytes | Ended | None]] = {}
+        """What arrives for each fetch that has not ended; None: the process has ended."""
+        self._receiving = asyncio.create_task(self._receive())
+
+    @classmethod
+    async def start(cls, command: Sequence[str], policy: FetchPolicy) -> "_FetcherProcess":
+        """Starts a process. Raises OSError."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            reader, writer = await asyncio.open_unix_connection(sock=ours)
+            try:
+                process = await asyncio.to_thread(start_worker, command, _ENVIRONMENT, connection=theirs)
+            except BaseException:
+                writer.close()
+                raise
+        writer.write(framed(PolicyMessage.of(policy)))
+        return cls(process, reader, writer)
+
+    async def fetch(self, start: StartFetch, file: _File) -> Ended | None:
+        """Fetches a file and returns how the fetch ended, or None if the process ended before. Raises MediaError."""
+        if self.has_ended:
+            return None
+        arriving = self._fetches[start.number] = asyncio.Queue()
+        self._writer.write(framed(start))
+        try:
+            while isinstance(event := await arriving.get(), bytes):
+                file.add(event)
+            return event
+        finally:
+            self._cancel(start.number)
+
+    async def close(self) -> None:
+        """Ends the process."""
+        self._process.kill()
+        await asyncio.wait([self._receiving])
+
+    def _cancel(self, number: int) -> None:
+        """Cancels a fetch that has not ended. Its process is killed unless it ends it soon."""
+        if number in self._fetches and not self.has_ended:
+            self._writer.write(framed(CancelFetch(number=number)))
+            asyncio.get_running_loop().call_later(_CANCEL_SECONDS, self._kill_if_running, number)
+
+    def _kill_if_running(self, number: int) -> None:
+        if number in self._fetches and not self.has_ended:
+            self._process.kill()
+
+    async def _receive(self) -> None:
+        try:
+            while True:
+                await self._receive_event()
+        except StreamEndedError:
+            pass
+        finally:
+            self.has_ended = True
+            for arriving in self._fetches.values():
+                arriving.put_nowait(None)
+            self._writer.close()
+            await asyncio.to_thread(end_worker, self._process)
+
+    async def _receive_event(self) -> None:
+        """Raises StreamEndedError at the end of the process, or if it sends what it should not."""
+        event = await receive_message(self._reader, event_decoder)
+        arriving = self._fetches.get(event.number)
+        if arriving is None:
+            raise StreamEndedError
+        if not isinstance(event, FilePiece):
+            del self._fetches[event.number]
+            arriving.put_nowait(event)
+        elif 0 < event.num_bytes <= PIECE_BYTES:
+            arriving.put_nowait(await receive_exactly(self._reader, event.num_bytes))
+        else:
+            raise StreamEndedError
