@@ -9,7 +9,7 @@ import hashlib
 import time
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -36,11 +36,22 @@ _EMPTY_DIGEST = b""
 
 
 class NamedRecord(msgspec.Struct, frozen=True):
-    """What a uuid refers to, and since when."""
+    """What a uuid refers to, and since when, as the shared store has it."""
 
-    sent: float
-    """When a client last sent media with the uuid, in seconds since 1970-01-01 UTC. The latest counts."""
+    sent: int
+    """When a client last sent media with the uuid, in the store's time. The latest counts."""
     media: NamedMedia
+
+
+@dataclass(slots=True, kw_only=True)
+class LocalName:
+    """What a uuid refers to in this process."""
+
+    media: NamedMedia
+    received: float = field(default_factory=time.monotonic)
+    """When it came, by the clock of this process, which no other one's agrees with."""
+    sent: int | None = None
+    """The same in the store's time; None: the store has not been asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +85,18 @@ class SharedMedia:
     async def find_named(self, namespace: str, kind: str, uuid: str) -> NamedRecord | None:
         """Returns what a uuid refers to. Raises StoreUnavailableError."""
         header = await self.store.find(Area.MEDIA, self._named_key(namespace, kind, uuid), min_seconds=IDLE_SECONDS)
-        return None if header is None else _decode_named(header)
+        found = None if header is None else _decode_named(header)
+        if found is not None:
+            self.store.note_time(found.sent)
+        return found
+
+    async def sent(self, name: LocalName) -> int:
+        """Returns when a uuid was sent, in the store's time. Raises StoreUnavailableError."""
+        if name.sent is None:
+            now = await self.store.time()
+            age = time.monotonic() - name.received
+            name.sent = name.sent or now - int(1e6 * age)  # or as another task has learnt meanwhile
+        return name.sent
 
     async def find_url(self, namespace: str, url: str) -> tuple[bytes, float] | None:
         """Returns the hash of a URL's file, and for how many seconds it may be reused. Raises StoreUnavailableError."""
@@ -136,22 +158,20 @@ class SharedMedia:
 
         self._write(key, content, write(), len(data))
 
-    def write_named(
-        self, namespace: str, kind: str, uuid: str, record: NamedRecord, files: Sequence[MediaFile]
-    ) -> None:
+    def write_named(self, namespace: str, kind: str, uuid: str, name: LocalName, files: Sequence[MediaFile]) -> None:
         """Stores in the background what a uuid refers to, unless the store has something later."""
         key = self._named_key(namespace, kind, uuid)
 
         async def write() -> None:
-            header = await self.store.find(Area.MEDIA, key)
-            found = None if header is None else _decode_named(header)
-            if found is None or found.sent < record.sent:
-                for file in files:
-                    await self._write_file(namespace, file)
-                note = msgspec.msgpack.encode(record)
-                await self.store.put(Area.MEDIA, key, b"", digest=_EMPTY_DIGEST, seconds=IDLE_SECONDS, note=note)
+            record = NamedRecord(sent=await self.sent(name), media=name.media)
+            for file in files:
+                await self._write_file(namespace, file)
+            note = msgspec.msgpack.encode(record)
+            await self.store.put(
+                Area.MEDIA, key, b"", digest=_EMPTY_DIGEST, seconds=IDLE_SECONDS, note=note, order=record.sent
+            )
 
-        self._write(key, record.media, write(), sum(len(file.data) for file in files))
+        self._write(key, name.media, write(), sum(len(file.data) for file in files))
 
     def write_url(self, namespace: str, url: str, file: MediaFile, seconds: float) -> None:
         """Stores in the background the file of a URL, which may be reused for `seconds`."""

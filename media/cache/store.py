@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from glimpse.media.cache.lru import Lru
 from glimpse.media.cache.media_file import MediaFile, NamedMedia, file_digest
-from glimpse.media.cache.shared_media import NamedRecord, SharedMedia
+from glimpse.media.cache.shared_media import LocalName, SharedMedia
 from glimpse.media.cache.single_flight import SingleFlight
 from glimpse.media.shared.values import StoreUnavailableError
 
@@ -59,7 +59,7 @@ class MediaStore:
         index_bytes = max_bytes // _INDEX_SHARE
         files_bytes = (max_bytes - 2 * index_bytes) // 2
         self._urls = Lru[tuple[str, str], bytes](max_bytes=index_bytes, clock=clock)
-        self._named = Lru[tuple[str, str, str], NamedRecord](max_bytes=index_bytes, clock=clock)
+        self._named = Lru[tuple[str, str, str], LocalName](max_bytes=index_bytes, clock=clock)
         self._files = Lru[tuple[str, bytes], bytes](max_bytes=files_bytes, clock=clock)
         self._decoded = Lru[tuple[str, bytes], Any](max_bytes=max_bytes - 2 * index_bytes - files_bytes, clock=clock)
         self._fetches = SingleFlight[tuple[str, str, int], CacheResult[MediaFile]]()
@@ -100,19 +100,19 @@ class MediaStore:
         Raises:
             StoreUnavailableError: Only the shared store might know.
         """
-        record = self._named.get((namespace, kind, uuid))
+        name = self._named.get((namespace, kind, uuid))
         if self._shared is not None:
-            record = await self._latest(self._shared, namespace, kind, uuid, record)
-        return None if record is None else record.media
+            name = await self._latest(self._shared, namespace, kind, uuid, name)
+        return None if name is None else name.media
 
     def put_named(self, namespace: str, kind: str, uuid: str, named: NamedMedia, files: Sequence[MediaFile]) -> None:
         """Caches files under a uuid, replacing what the uuid referred to before. Without files nothing is shared."""
         for file in files:
             self._put_file(namespace, file)
-        record = NamedRecord(sent=time.time(), media=named)
-        self._put_record(namespace, kind, uuid, record)
+        name = LocalName(media=named)
+        self._put_name(namespace, kind, uuid, name)
         if self._shared is not None and files:
-            self._shared.write_named(namespace, kind, uuid, record, files)
+            self._shared.write_named(namespace, kind, uuid, name, files)
 
     async def fetch(
         self, namespace: str, url: str, max_bytes: int, fetch: Callable[[], Coroutine[Any, Any, tuple[bytes, float]]]
@@ -196,28 +196,33 @@ class MediaStore:
         self._decoded.drop_where(lambda key: key[0].startswith(prefix))
 
     async def _latest(
-        self, shared: SharedMedia, namespace: str, kind: str, uuid: str, local: NamedRecord | None
-    ) -> NamedRecord | None:
-        """Returns what was sent last with a uuid, to this replica (`local`) or to another one."""
+        self, shared: SharedMedia, namespace: str, kind: str, uuid: str, local: LocalName | None
+    ) -> LocalName | None:
+        """Returns what was sent last with a uuid, to this replica (`local`) or to another one.
+
+        While `local` is being written, the store has an earlier one. The store also says which one is later.
+        """
         try:
             found = await shared.find_named(namespace, kind, uuid)
+            if local is not None and (found is None or found.sent < await shared.sent(local)):
+                self._write_again(shared, namespace, kind, uuid, local)
+                return local
         except StoreUnavailableError:
             if local is None:
                 raise
             return local
-        if local is not None and (found is None or found.sent < local.sent):
-            self._write_again(shared, namespace, kind, uuid, local)
-            return local
-        if found is not None:
-            self._put_record(namespace, kind, uuid, found)
-        return found
+        if found is None:
+            return None
+        name = LocalName(media=found.media, sent=found.sent)
+        self._put_name(namespace, kind, uuid, name)
+        return name
 
-    def _write_again(self, shared: SharedMedia, namespace: str, kind: str, uuid: str, record: NamedRecord) -> None:
+    def _write_again(self, shared: SharedMedia, namespace: str, kind: str, uuid: str, name: LocalName) -> None:
         """Shares a uuid once more, if its files are still here."""
-        files = [self._get_file(namespace, digest) for digest in record.media.files.values()]
+        files = [self._get_file(namespace, digest) for digest in name.media.files.values()]
         found = [file for file in files if file is not None]
         if len(found) == len(files):
-            shared.write_named(namespace, kind, uuid, record, found)
+            shared.write_named(namespace, kind, uuid, name, found)
 
     async def _shared_url(self, namespace: str, url: str, max_bytes: int) -> MediaFile | None:
         """Returns the file of a URL that another replica fetched; None if the shared store does not answer soon."""
@@ -238,9 +243,9 @@ class MediaStore:
         data = self._files.get((namespace, digest))
         return None if data is None else MediaFile(digest=digest, data=data)
 
-    def _put_record(self, namespace: str, kind: str, uuid: str, record: NamedRecord) -> None:
-        num_bytes = _OVERHEAD_BYTES + len(namespace) + len(uuid) + 64 * len(record.media.files)
-        self._named.put((namespace, kind, uuid), record, num_bytes=num_bytes)
+    def _put_name(self, namespace: str, kind: str, uuid: str, name: LocalName) -> None:
+        num_bytes = _OVERHEAD_BYTES + len(namespace) + len(uuid) + 64 * len(name.media.files)
+        self._named.put((namespace, kind, uuid), name, num_bytes=num_bytes)
 
     def _put_url(self, namespace: str, url: str, file: MediaFile, fresh_seconds: float) -> None:
         self._put_file(namespace, file)

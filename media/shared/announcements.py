@@ -1,8 +1,11 @@
-"""What replicas tell each other: members of a sorted set, by the times at which they were announced."""
+"""What replicas tell each other: members of a sorted set, by the store's times at which they were announced."""
 
 from typing import Any
 
 from glimpse.media.shared.link import Client
+
+_OVERLAP_MICROSECONDS = 60_000_000
+"""A replica that takes a failed Redis' place may lack what was announced last, and announce at those times again."""
 
 
 class Announcements:
@@ -11,19 +14,24 @@ class Announcements:
     def __init__(self, key: str) -> None:
         """`key`: the set's."""
         self._key = key
-        self._last = 0.0
-        """Redis' time of the latest that was heard, in ms since 1970."""
-        self._heard_last = set[bytes]()
-        """Those of that time."""
+        self.last = 0
+        """The store's time of the latest that was heard."""
+        self._from = 0
+        """What is announced at this time or later may be unheard."""
+        self._heard: dict[bytes, float] = {}
+        """Those heard last, with their times."""
 
     async def hear(self, client: Client) -> list[str]:
         """Returns what was announced since the last time, each announcement once."""
-        found: Any = await client.zrangebyscore(self._key, self._last, "+inf", withscores=True)
-        heard: list[str] = []
-        for announcement, milliseconds in found:
-            if milliseconds > self._last:
-                self._last, self._heard_last = milliseconds, set()
-            if announcement not in self._heard_last:
-                self._heard_last.add(announcement)
-                heard.append(announcement.decode())
-        return heard
+        found: Any = await client.zrangebyscore(self._key, self._from, "+inf", withscores=True)
+        new = {announcement: time for announcement, time in found if self._heard.get(announcement) != time}
+        self.last = max([self.last, *map(int, new.values())])
+        self._from = self.last
+        if new:
+            recent = self.last - _OVERLAP_MICROSECONDS
+            self._heard = {each: time for each, time in (self._heard | new).items() if time >= recent}
+        return [announcement.decode() for announcement in new]
+
+    def rewind(self) -> None:
+        """Looks for unheard announcements of the last minute: Redis was away and may have lost what it had last."""
+        self._from = self.last - _OVERLAP_MICROSECONDS

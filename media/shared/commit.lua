@@ -2,13 +2,13 @@
 -- own tenant if that exceeds its own limit, the least recently used values.
 -- KEYS: the staged chunks, the value, and the area's indexes.
 -- ARGV: the header, the size in bytes, the lifetime in ms, the area's limit in bytes, the tenant's, whether chunks are staged
--- (1 or 0).
--- Returns 1, or 0 if the value alone exceeds a limit, or -1 if the staged chunks have expired, or -2 if more must be removed:
--- then run it again. Redis does nothing else meanwhile, so that a single run removes few values.
+-- (1 or 0), and the value's order: it replaces no later value; 0 if it has none.
+-- Returns 1, or 0 if the value alone exceeds a limit or there is a later one, or -1 if the staged chunks have expired, or -2 if
+-- more must be removed: then run it again. Redis does nothing else meanwhile, so that a single run removes few values.
 local staged, value, indexes = KEYS[1], KEYS[2], { KEYS[3], KEYS[4], KEYS[5], KEYS[6] }
 local used, sizes, expiry, shares = unpack(indexes)
 local header, size, lifetime, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local own_limit, is_staged = tonumber(ARGV[5]), ARGV[6] == '1'
+local own_limit, is_staged, order = tonumber(ARGV[5]), ARGV[6] == '1', tonumber(ARGV[7])
 local time = redis.call('TIME')
 local microseconds = time[1] * 1000000 + time[2]
 local now = math.floor(microseconds / 1000)
@@ -28,6 +28,10 @@ end
 
 if is_staged and redis.call('EXISTS', staged) == 0 then
   return -1
+end
+if order > 0 and tonumber(redis.call('HGET', value, 'order') or 0) > order then
+  redis.call('DEL', staged)
+  return 0
 end
 for _, expired in ipairs(redis.call('ZRANGEBYSCORE', expiry, '-inf', now, 'LIMIT', 0, removals)) do
   drop(expired, indexes)
@@ -54,7 +58,7 @@ end
 if is_staged then
   redis.call('RENAME', staged, value)
 end
-redis.call('HSET', value, 'header', header)
+redis.call('HSET', value, 'header', header, 'order', ARGV[7])
 redis.call('PEXPIRE', value, lifetime)
 redis.call('ZADD', used .. ':' .. own, microseconds, value)
 redis.call('HSET', sizes, value, size)

@@ -38,6 +38,11 @@ class StoreKeys:
         return f"{self._prefix}purges"
 
     @property
+    def clock(self) -> str:
+        """Key of the store's clock."""
+        return f"{self._prefix}clock"
+
+    @property
     def probe(self) -> str:
         """Key that never exists."""
         return f"{self._prefix}probe"

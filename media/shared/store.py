@@ -68,7 +68,10 @@ class SharedStore:
         """Called with the outcome of each operation."""
         self._on_change = on_change
         self._link = RedisLink(address, probe=self._probe, on_change=self._changed, command_seconds=command_seconds)
-        self._commit, self._find, self._remove = (Script("values", name) for name in ("commit", "find", "remove"))
+        self._commit, self._find, self._remove, self._next_time = (
+            Script("values", name) for name in ("commit", "find", "remove", "time")
+        )
+        self._latest = 0
         self._removals, self._purges = Announcements(self.keys.removals), Announcements(self.keys.purges)
         self._on_removal: list[Callable[[str], None]] = []
         self._on_purge: list[Callable[[str], None]] = []
@@ -95,6 +98,15 @@ class SharedStore:
         """Runs `restore` whenever Redis is available again, which may have lost what it had."""
         self._on_reconnect.append(restore)
 
+    def note_time(self, microseconds: int) -> None:
+        """Notes a time that the store told another server. Later ones are later also if Redis loses its clock."""
+        self._latest = max(self._latest, microseconds)
+
+    async def time(self) -> int:
+        """Returns the store's time in microseconds, which rises with each call of any server."""
+        self.note_time(await self._run(self._next_time, [self.keys.clock], [self._latest]))
+        return self._latest
+
     async def start(self) -> None:
         """Connects, and keeps connecting in the background. Returns after the first attempt, even if it failed."""
         await self._link.start()
@@ -115,9 +127,10 @@ class SharedStore:
         digest: bytes,
         seconds: float,
         note: bytes = b"",
+        order: int = 0,
         max_tenant_bytes: int | None = None,
     ) -> Header | None:
-        """Stores a value, replacing one of the same key. Returns its header; None if it alone exceeds a limit.
+        """Stores a value, replacing one of the same key. Returns its header; None if it is not stored.
 
         Where there is no room, the least recently used values leave: of its tenant if that exceeds its own limit, else
         of the tenant that has most in the area.
@@ -129,6 +142,7 @@ class SharedStore:
             digest: Their SHA-256.
             seconds: Lifetime, at least a millisecond.
             note: Stored in the header.
+            order: It replaces no value of the same key with a higher one. 0: it replaces any.
             max_tenant_bytes: Limit on what its tenant has in the area; None: the area's.
         """
         view = memoryview(data).cast("B")
@@ -142,7 +156,7 @@ class SharedStore:
             for index, start in enumerate(range(0, len(view), CHUNK_BYTES)):
                 await self._stage(staged, index, view[start : start + CHUNK_BYTES])
             encoded = msgspec.msgpack.encode(header)
-            arguments = [encoded, size, max(int(seconds * 1000), 1), limit, own_limit, int(len(view) > 0)]
+            arguments = [encoded, size, max(int(seconds * 1000), 1), limit, own_limit, int(len(view) > 0), order]
             keys, outcome = [staged, key, *self.keys.indexes(area)], _MUST_REMOVE_MORE
             while outcome == _MUST_REMOVE_MORE:
                 outcome = await self._run(self._commit, keys, arguments)
@@ -209,8 +223,8 @@ class SharedStore:
         nothing = self.keys.of_tenant(Area.MEDIA, prefix)
         if nothing == self.keys.of_tenant(Area.MEDIA, ""):
             raise ValueError("expected a prefix of 32 hexadecimal digits and a dot")
-        keys = [nothing, *self.keys.indexes(Area.MEDIA), self.keys.purges]
-        await self._run(self._remove, keys, [prefix, _PURGE_MILLISECONDS, 1])
+        keys = [nothing, *self.keys.indexes(Area.MEDIA), self.keys.purges, self.keys.clock]
+        await self._run(self._remove, keys, [prefix, _PURGE_MILLISECONDS, 1, self._latest])
         for pause_seconds in (0, 2 * PROBE_SECONDS):
             # The second time finds what replicas wrote that had not heard of the purge yet.
             await asyncio.sleep(pause_seconds)
@@ -233,8 +247,8 @@ class SharedStore:
         return int(following), [member.decode() for member, _ in members]
 
     async def _drop(self, area: Area, key: str, announcement: str) -> bool:
-        keys = [key, *self.keys.indexes(area), self.keys.removals]
-        return await self._run(self._remove, keys, [announcement, _REMOVAL_MILLISECONDS, 0]) == 1
+        keys = [key, *self.keys.indexes(area), self.keys.removals, self.keys.clock]
+        return await self._run(self._remove, keys, [announcement, _REMOVAL_MILLISECONDS, 0, self._latest]) == 1
 
     async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> Any:
         return await self._call(lambda client: script.run(client, keys, arguments))
@@ -263,14 +277,19 @@ class SharedStore:
             for announcement in await announcements.hear(client):
                 for listener in listeners:
                     listener(announcement)
+            self.note_time(announcements.last)
 
     def _changed(self, is_available: bool) -> None:
         self._on_change(is_available)
+        if not is_available:
+            self._purges.rewind()
+            self._removals.rewind()
         if is_available and (self._restoring is None or self._restoring.done()):
             self._restoring = asyncio.create_task(self._restore())
 
     async def _restore(self) -> None:
         with suppress(StoreUnavailableError):  # once it is available again, this starts over
+            await self.time()  # first of all, tells a Redis without its clock how late it is
             for restore in self._on_reconnect:
                 await restore()
 

@@ -30,3 +30,18 @@ local function keep(value, indexes, lifetime)
     end
   end
 end
+
+-- Returns the store's time in microseconds, which rises with each call: also where Redis lost what it had or has another clock
+-- now. `least` is the latest time that the caller knows.
+local function next_time(clock, least)
+  local time = redis.call('TIME')
+  local now = time[1] * 1000000 + time[2]
+  local last, ahead = unpack(redis.call('HMGET', clock, 'last', 'ahead'))
+  last, ahead = math.max(tonumber(last or 0), tonumber(least)), tonumber(ahead or 0)
+  if now + ahead <= last then
+    ahead = last + 1 - now
+  end
+  redis.call('HSET', clock, 'last', string.format('%.0f', now + ahead), 'ahead', string.format('%.0f', ahead))
+  redis.call('EXPIRE', clock, 60 * 24 * 3600)
+  return now + ahead
+end

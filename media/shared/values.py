@@ -21,7 +21,7 @@ class Outcome(StrEnum):
     MISS = "miss"
     STORED = "stored"
     SKIPPED = "skipped"
-    """Not stored: it exceeds its area's budget, or too much is on its way already."""
+    """Not stored: it exceeds its area's budget, too much is on its way already, or there is a later value."""
     REMOVED = "removed"
     DAMAGED = "damaged"
     """What arrived differs from its header. It was removed."""

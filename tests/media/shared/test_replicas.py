@@ -1,6 +1,7 @@
 """Two replicas with one Redis: media that one got are known to the other, and only to the same cache namespace."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.shared.store import CHUNK_BYTES
+from glimpse.media.shared.values import StoreUnavailableError
 from glimpse.media.sources.source import DataSource, FrameSources, UrlSource, parse_url_text
 from tests.media.images import encode, scene
 from tests.media.shared.redis_server import RedisServer
@@ -63,6 +65,31 @@ async def test_uuid_refers_to_what_was_sent_last_to_any_replica(one: Replica, ot
     assert [await each.key() for each in (one, other)] == [second, second]
     third = await one.send(PNG)
     assert [await each.key() for each in (one, other)] == [third, third]
+
+
+async def test_clocks_of_replicas_do_not_decide_what_a_uuid_refers_to(
+    one: Replica, other: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = time.time
+    monkeypatch.setattr(time, "time", lambda: clock() + 3600)
+    await one.send(PNG)
+    monkeypatch.setattr(time, "time", clock)
+    last = await other.send(OTHER_PNG)
+    assert [await each.key() for each in (one, other)] == [last, last]
+
+
+async def test_uuid_that_was_sent_while_the_store_was_away_is_as_old_as_it_is(
+    one: Replica, other: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        raise StoreUnavailableError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one.shared.store, "time", away)
+        earlier = await one.send(PNG)
+        assert await one.key() == earlier
+    last = await other.send(OTHER_PNG)
+    assert [await each.key() for each in (one, other)] == [last, last]
 
 
 async def test_uuid_just_sent_is_known_before_it_is_shared(one: Replica) -> None:

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis as AsyncRedis
 
 from glimpse.media.shared.address import parse_store_url
+from glimpse.media.shared.announcements import Announcements
 from glimpse.media.shared.keys import Area
 from glimpse.media.shared.link import StoreUnavailableError
 from glimpse.media.shared.store import CHUNK_BYTES, OVERHEAD_BYTES, Header, Outcome, SharedStore
@@ -94,7 +96,7 @@ async def test_redis_sees_no_names_and_only_keys_with_the_prefix(redis: RedisSer
     async with connected(redis, prefix="ours:") as store, connected(redis, prefix="theirs:") as other:
         await store.put(Area.MEDIA, key(store, "my uuid", "my salt"), DATA, digest=sha256(DATA).digest(), seconds=60)
         assert await get(other, "my uuid", "my salt") is None
-        keys = list(redis.client().scan_iter())
+        keys = [name for name in redis.client().scan_iter() if name != b"theirs:clock"]
         assert keys
         assert all(name.startswith(b"ours:") for name in keys)
         assert not any(b"my" in name for name in keys)
@@ -334,6 +336,53 @@ async def test_each_server_hears_of_a_purge_once_also_if_it_was_away(redis: Redi
         assert [sorted(heard[store]) for store in (one, other, away)] == [[first, second], [first, second], []]
         await away.start()
         await until(lambda: sorted(heard[away]) == [first, second])
+
+
+async def test_purge_reaches_all_after_a_failover_to_a_redis_whose_clock_is_behind(redis: RedisServer) -> None:
+    async with connected(redis) as one, connected(redis) as other:
+        heard: list[str] = []
+        other.on_purge(heard.append)
+        in_an_hour = int(1e6 * (time.time() + 3600))
+        redis.client().zadd("glimpse:purges", {"by a Redis whose clock was ahead": in_an_hour})
+        await until(lambda: len(heard) == 1)
+        await one.purge(f"{TENANT}.")
+        assert heard[1:] == [f"{TENANT}."]
+
+
+async def test_time_of_the_store_rises_also_where_redis_lost_its_clock(redis: RedisServer) -> None:
+    async with connected(redis) as one, connected(redis) as other:
+        times = [await each.time() for _ in range(3) for each in (one, other)]
+        redis.client().hincrby("glimpse:clock", "last", 3_600_000_000)
+        times += [await each.time() for _ in range(3) for each in (one, other)]
+        assert times[6] - times[5] >= 3_600_000_000, "as by a Redis whose clock was ahead"
+        redis.client().flushall()
+        times += [await each.time() for each in (other, one)]
+        assert times == sorted(set(times))
+
+
+async def test_what_is_announced_anew_in_the_last_minute_is_heard(redis: RedisServer) -> None:
+    """A replica that takes over may lack the last announcement, and announce another one at an earlier time."""
+    async with AsyncRedis(port=redis.port) as client:
+        announcements = Announcements("heard")
+        redis.client().zadd("heard", {"first": 100_000_000, "lost": 102_000_000})
+        assert await announcements.hear(client) == ["first", "lost"]
+        redis.client().zrem("heard", "lost")
+        redis.client().zadd("heard", {"new": 101_000_000})
+        announcements.rewind()
+        assert await announcements.hear(client) == ["new"]
+        assert await announcements.hear(client) == []
+        redis.client().zadd("heard", {"first": 103_000_000})
+        assert await announcements.hear(client) == ["first"], "announced again"
+
+
+async def test_value_does_not_replace_a_later_one(redis: RedisServer) -> None:
+    async with connected(redis) as store:
+        for order, data, stored in ((5, b"5", b"5"), (4, LARGE, b"5"), (6, b"6", b"6")):
+            where = key(store, "cat")
+            header = await store.put(Area.MEDIA, where, data, digest=sha256(data).digest(), seconds=60, order=order)
+            assert (header is not None) == (stored == data)
+            assert await get(store, "cat") == stored
+        assert not list(redis.client().scan_iter("*staged*"))
 
 
 async def test_fails_at_once_without_redis_and_finds_it_again(tmp_path: Path) -> None:
