@@ -50,6 +50,7 @@ class Tokenizer:
         self.vocab_size = tokenizer.get_vocab_size(with_added_tokens=True)
         self._prefix_ids, self._suffix_ids = _affix_ids(tokenizer)
         self._bytes: dict[int, bytes] = {}  # cache
+        self._texts: dict[int, str] = {}  # cache
         self._plain = _without_added_tokens(tokenizer)
         self._continuing = _without_first_space(self._plain)
         longest = max(map(len, tokenizer.get_vocab(with_added_tokens=True)))  # spelled with a character for each byte
@@ -115,7 +116,10 @@ class Tokenizer:
 
     def token_text(self, token_id: int) -> str:
         """Decodes a single token; bytes that are not valid UTF-8 on their own become U+FFFD."""
-        return self.token_bytes(token_id).decode(errors="replace")
+        text = self._texts.get(token_id)
+        if text is None:
+            text = self._texts[token_id] = self.token_bytes(token_id).decode(errors="replace")
+        return text
 
     def token_bytes(self, token_id: int) -> bytes:
         """Returns a token's UTF-8 bytes; none for ids beyond the vocabulary, which padded models can generate."""

@@ -36,13 +36,16 @@ from glimpse.server.generation.usage import Usage, UsageCounter
 from glimpse.server.request import GenerationRequest
 from glimpse.server.rpc.admission import current_ticket
 from glimpse.server.rpc.context import current_rpc, engine_namespace
-from glimpse.server.rpc.errors import DeadlineExceededError
+from glimpse.server.rpc.errors import DeadlineExceededError, InvalidRequest
 from glimpse.server.rpc.offload import builds, next_turn, run_sized
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.stages import RequestTimer
 
 _SCORED_TOKEN_BYTES = 256
 """About what a token of a prompt takes in a response, with its log-probability and those of others."""
+
+MAX_PROMPT_LOGPROBS = 1 << 18
+"""Log-probabilities of prompts in a response, some 15 MB of JSON: 20 others for each of 12,000 tokens are fewer."""
 
 _JSON = (GrammarKind.JSON_OBJECT, GrammarKind.JSON_SCHEMA)
 
@@ -125,6 +128,7 @@ class CompletionGenerator:
                 self._loader.load(each, cache_salt=request.cache_salt, deadline=deadline) for each in request.prompts
             ]
             prompts = [await stack.enter_async_context(load) for load in loads]
+            _check_scores(request, prompts)
             counter = UsageCounter(prompts, counts_reasoning=request.reasoning is not None)
             sender = _Sender(request_id=request_id, client=client, flow=self._engine.unique_id(request_id))
             lengths = [0] * (len(prompts) * request.num_completions)
@@ -345,6 +349,22 @@ def _completion_delta(
         prompt_token_ids=prompt.token_ids if request.return_token_ids else (),
         prompt_tokens=own.prompt_tokens,
     )
+
+
+def _check_scores(request: GenerationRequest, prompts: Sequence[LoadedPrompt]) -> None:
+    """Raises InvalidRequest if the response would have too many log-probabilities of prompts."""
+    num_top = request.sampling.prompt_logprobs
+    if num_top is None:
+        return
+    num_tokens = sum(len(prompt.token_ids) for prompt in prompts)
+    num_entries = num_tokens * (num_top + 1) * request.num_completions
+    if num_entries > MAX_PROMPT_LOGPROBS:
+        message = (
+            f"expected at most {MAX_PROMPT_LOGPROBS} log-probabilities of prompts in a response, got {num_entries}: "
+            f"{num_top + 1} for each of {num_tokens} tokens, in n={request.num_completions} answers; "
+            "ask for fewer, or send shorter prompts"
+        )
+        raise InvalidRequest("generation.prompt_logprobs", message)
 
 
 @contextmanager

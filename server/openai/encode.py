@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from glimpse.dialect.options import descriptor_of, map_entry, message_type
 from glimpse.dialect.rules import FieldRules, MessageRules, OneofRules, message_rules
-from glimpse.server.openai.scalars import Write, write_float32s, writer
+from glimpse.server.openai.scalars import Write, write_float32s, write_unchanged, writer
 
 _Put: TypeAlias = Callable[[Message, dict[str, Any]], None]
 """Puts members of a message into its JSON object."""
@@ -61,7 +61,8 @@ def _members_putter(rules: MessageRules) -> _Put:
     putters = tuple(_member_putter(member) for member in rules.members)
 
     def put(message: Message, members: dict[str, Any]) -> None:
-        members.update(constants)
+        if constants:
+            members.update(constants)
         for put_member in putters:
             put_member(message, members)
 
@@ -163,6 +164,8 @@ def _filled_putter(field: FieldRules) -> _Put:
 
 def _plain_putter(field: FieldRules) -> _Put:
     name, json_name, write = field.descriptor.name, field.name, _field_writer(field)
+    if write is write_unchanged:
+        return lambda message, members: members.__setitem__(json_name, getattr(message, name))
 
     def put(message: Message, members: dict[str, Any]) -> None:
         members[json_name] = write(getattr(message, name))
@@ -185,6 +188,8 @@ def _field_writer(field: FieldRules) -> Write:
     write = _element_writer(descriptor)
     if not field.is_list:
         return write
+    if write is write_unchanged and not field.null_elements:
+        return list
     if field.null_elements:
         return lambda elements: [None if _is_absent(element) else write(element) for element in elements]
     return lambda elements: [write(element) for element in elements]

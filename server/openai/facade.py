@@ -30,7 +30,7 @@ from glimpse.server.rpc.errors import InvalidRequest, RpcFailure, abort
 from glimpse.server.rpc.http_bodies import collect
 from glimpse.server.rpc.offload import run_sized
 from glimpse.server.rpc.request_size import check_json_size
-from glimpse.server.rpc.text_chunks import JsonChunks
+from glimpse.server.rpc.text_chunks import JsonChunks, TextChunk
 from glimpse.server.rpc.typed_handlers import (
     METHOD_HANDLERS,
     Context,
@@ -115,7 +115,11 @@ class _Endpoint:
         documents = JsonChunks(encode)
         async with aclosing(stream(request.take(), writer.context)) as chunks:
             async for chunk in chunks:
-                await writer.write(_EVENTS, _event(documents.encode(chunk)))
+                if isinstance(chunk, TextChunk):
+                    document = documents.encode(chunk)
+                else:
+                    document = await _encode(chunk)
+                await writer.write(_EVENTS, _event(document))
         if self._binding.stream_end is not None:
             await writer.write(_EVENTS, _event(self._binding.stream_end.encode()))
 

@@ -3,7 +3,6 @@
 import base64
 import binascii
 import math
-import struct
 from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any, TypeAlias, cast
@@ -120,7 +119,7 @@ def writer(field: FieldDescriptor) -> Write:
         case _ if field.type == FieldDescriptor.TYPE_BYTES:
             return _write_bytes
         case _:
-            return _write_unchanged
+            return write_unchanged
 
 
 def _read_string(value: Any, path: FieldPath) -> str:
@@ -235,7 +234,8 @@ def _enum_writer(enum: EnumDescriptor) -> Write:
     return write_enum
 
 
-def _write_unchanged(value: Any) -> Any:
+def write_unchanged(value: Any) -> Any:
+    """Writes a value that JSON has as it is."""
     return value
 
 
@@ -253,8 +253,4 @@ def _write_float32(value: float) -> float:
     """Returns the shortest decimal that reads back as the same single-precision number."""
     if not math.isfinite(value):
         raise ValueError(f"JSON has no number {value}")
-    for digits in (6, 7, 8):
-        short = float(f"{value:.{digits}g}")
-        if struct.unpack("f", struct.pack("f", short))[0] == value:
-            return short
-    return float(f"{value:.9g}")
+    return float(str(np.float32(value)))

@@ -9,7 +9,7 @@ from glimpse.server.generation.usage import Usage
 from glimpse.server.render.chat import CompletionHead, render_finish_reason, render_prompt_logprobs, render_usage
 from glimpse.server.request import CompletionRequest
 from glimpse.server.rpc.text_chunks import TextChunk, TextTemplate
-from glimpse.v1 import completion_pb2
+from glimpse.v1 import completion_pb2, generation_pb2
 
 
 class CompletionRenderer:
@@ -21,6 +21,8 @@ class CompletionRenderer:
         self._echoes = echoes
         self._with_logprobs = request.generation.sampling.logprobs is not None
         self._num_prompt_logprobs = request.num_prompt_logprobs
+        self._latest_scores: tuple[tuple[TokenText, ...], list[generation_pb2.PromptLogprobs]] = ((), [])
+        """A prompt's tokens, and how they are rendered."""
         self._num_characters: dict[int, int] = {}
         """Completion index → characters rendered so far."""
         self._templates: dict[int, TextTemplate] = {}
@@ -91,10 +93,16 @@ class CompletionRenderer:
             finish_reason=render_finish_reason(delta.finish_reason),
             token_ids=delta.token_ids,
             prompt_token_ids=delta.prompt_token_ids if first else (),
-            prompt_logprobs=render_prompt_logprobs([delta], self._num_prompt_logprobs)
-            if self._num_prompt_logprobs is not None
-            else (),
+            prompt_logprobs=self._prompt_logprobs(delta) if self._num_prompt_logprobs is not None else (),
         )
+
+    def _prompt_logprobs(self, delta: CompletionDelta) -> Sequence[generation_pb2.PromptLogprobs]:
+        """Renders those of a prompt once for all its continuations."""
+        tokens, rendered = self._latest_scores
+        if delta.prompt_tokens and tokens is not delta.prompt_tokens:
+            rendered = render_prompt_logprobs([delta], self._num_prompt_logprobs)
+            self._latest_scores = delta.prompt_tokens, rendered
+        return rendered if delta.prompt_tokens else ()
 
 
 def _render_logprobs(tokens: Iterable[TokenText], offset: int) -> completion_pb2.CompletionLogprobs:

@@ -1,7 +1,7 @@
 """ChatService: parses requests, generates completions and renders responses."""
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -58,7 +58,10 @@ class ChatHandlers:
         async with aclosing(with_usage_accounting(self.generator, chat.generation)) as deltas:
             async for delta in deltas:
                 usage = delta.usage
-                for chunk in renderer.render(delta):
+                chunks: Iterable[chat_pb2.StreamChatCompletionResponse | TextChunk] = renderer.render(delta)
+                if delta.prompt_tokens:
+                    chunks = await run_sized(rendering_size([delta]), list, chunks)
+                for chunk in chunks:
                     yield with_usage(chunk, usage) if chat.continuous_usage else chunk
         if chat.include_usage and usage is not None:
             yield renderer.render_usage(usage)

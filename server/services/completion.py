@@ -51,7 +51,11 @@ class CompletionHandlers:
         async with aclosing(with_usage_accounting(self.generator, completion.generation)) as deltas:
             async for delta in deltas:
                 usage = delta.usage
-                if (chunk := renderer.chunk(delta)) is not None:
+                if delta.prompt_tokens:
+                    chunk = await run_sized(rendering_size([delta]), renderer.chunk, delta)
+                else:
+                    chunk = renderer.chunk(delta)
+                if chunk is not None:
                     yield with_usage(chunk, usage) if completion.continuous_usage else chunk
         if completion.include_usage and usage is not None:
             yield renderer.usage_chunk(usage)

@@ -7,6 +7,8 @@ import grpc
 import pytest
 import torch
 
+from glimpse.engine.protocol import Generate, Sibling
+from glimpse.engine.sampling_params import SamplingParams
 from glimpse.v1 import chat_pb2_grpc, completion_pb2, completion_pb2_grpc, generation_pb2
 from tests.oracle import load_oracle
 from tests.server.requests import request, user
@@ -56,6 +58,13 @@ def test_each_answer_has_those_of_its_prompt(channel: grpc.Channel) -> None:
     assert [len(choice.prompt_logprobs) for choice in choices] == [len(choice.prompt_token_ids) for choice in choices]
     assert choices[0].prompt_logprobs == choices[1].prompt_logprobs != choices[2].prompt_logprobs
     assert not any(choice.HasField("logprobs") for choice in choices)
+
+
+def test_the_first_answer_alone_scores_its_prompt() -> None:
+    sampling = SamplingParams(prompt_logprobs=3, seed=5)
+    siblings = [Sibling(request_id="b", seed=6), Sibling(request_id="c", seed=7)]
+    sent = Generate(request_id="a", token_ids=[1, 2], media=[], sampling=sampling, siblings=siblings)
+    assert [each.sampling.prompt_logprobs for each in sent.each()] == [3, None, None]
 
 
 def test_an_echoed_prompt_has_log_probabilities(channel: grpc.Channel, tiny_checkpoint: Path) -> None:
