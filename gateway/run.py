@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -23,6 +24,8 @@ _START_SECONDS = 20.0
 _STOP_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 _LOG_TAIL_LINES = 20
+_ADDRESS_SPACE_GIB = 4
+"""What is sure to be enough for Envoy: it takes 3.2 GiB."""
 
 
 LIMITS_HERE = replace(DEFAULT_LIMITS, max_connections=min(DEFAULT_LIMITS.max_connections, max_connections()))
@@ -153,9 +156,16 @@ class Envoy:
             process.kill()
             await process.wait()
 
-    def log_tail(self) -> str:
-        """The last lines of Envoy's log."""
-        return "\n".join(self._log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_TAIL_LINES:])
+    def last_words(self) -> str:
+        """Why Envoy ended: what to do about it if that is known, otherwise the last lines of its log."""
+        log = self._log_path.read_text(encoding="utf-8", errors="replace")
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if "tcmalloc" in log and limit != resource.RLIM_INFINITY:
+            return (
+                f"expected a limit of address space of at least {_ADDRESS_SPACE_GIB} GiB, got {limit >> 20} MiB; "
+                "raise it (`ulimit -v unlimited`, LimitAS=): Envoy reserves much of it and uses little"
+            )
+        return "\n".join(log.splitlines()[-_LOG_TAIL_LINES:])
 
     @property
     def _admin_path(self) -> Path:
@@ -197,13 +207,13 @@ class Envoy:
                         raise GatewayError(self._startup_error())
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
-            raise GatewayError(f"Envoy was not ready within {_START_SECONDS:.0f} s:\n{self.log_tail()}") from None
+            raise GatewayError(f"Envoy was not ready within {_START_SECONDS:.0f} s:\n{self.last_words()}") from None
 
     def _startup_error(self) -> str:
-        log = self.log_tail()
+        log = self.last_words()
         if "Address already in use" in log:
             return f"{self._options.listen} is in use; choose another address with --listen"
-        return f"Envoy did not start:\n{log}"
+        return f"Envoy did not start: {log}"
 
 
 def _ending_with_this_process(program: Path) -> Sequence[Path | str]:

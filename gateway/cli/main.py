@@ -180,7 +180,7 @@ async def _serve(envoy: Envoy, *, end_with_parent: bool, ready_descriptor: int |
         reasons = [asyncio.create_task(_orphaned(parent))] if end_with_parent else []
         await _first(ended, asyncio.create_task(interrupted.wait()), *reasons)
         if ended.done():
-            raise GatewayError(f"Envoy ended with status {ended.result()}:\n{envoy.log_tail()}")
+            raise GatewayError(f"Envoy ended with status {ended.result()}: {envoy.last_words()}")
         await _first(asyncio.create_task(envoy.drain()), asyncio.create_task(forced.wait()), ended)
     finally:
         await envoy.stop()

@@ -76,6 +76,19 @@ async def test_port_in_use_names_the_flag(tmp_path: Path) -> None:
                 pass
 
 
+async def test_too_little_address_space_names_the_limit() -> None:
+    command = (
+        f"ulimit -v 1000000; exec {sys.executable} -m glimpse.gateway run --listen {ANY_PORT} --upstream {ANY_PORT}"
+    )
+    process = await asyncio.create_subprocess_exec("sh", "-c", command, stderr=asyncio.subprocess.PIPE)
+    _, error = await asyncio.wait_for(process.communicate(), 60)
+    assert error.decode().splitlines() == [
+        "glimpse gateway: Envoy did not start: expected a limit of address space of at least 4 GiB, got 976 MiB; "
+        "raise it (`ulimit -v unlimited`, LimitAS=): Envoy reserves much of it and uses little"
+    ]
+    assert process.returncode == 1
+
+
 async def test_second_gateway_cannot_share_the_port(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
