@@ -1,7 +1,7 @@
 """Questions with known answers: the bystanders' requests, over every entry point."""
 
 import base64
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -110,9 +110,17 @@ def ask_about(image: str, salt: str, **members: Any) -> dict[str, Any]:
 
 def chat_with_image(data: bytes, **members: Any) -> dict[str, Any]:
     """A question about the image of a file, be it a good one or not."""
-    url = f"data:image/png;base64,{base64.b64encode(data).decode()}"
-    parts = [{"type": "text", "text": "Describe the image."}, {"type": "image_url", "image_url": {"url": url}}]
-    return chat("", messages=[{"role": "user", "content": parts}], **members)
+    return chat_with_images([data], **members)
+
+
+def chat_with_images(images: Sequence[bytes | str], **members: Any) -> dict[str, Any]:
+    """A question about the images of files and of URLs, be they good ones or not."""
+    urls = [
+        each if isinstance(each, str) else f"data:image/png;base64,{base64.b64encode(each).decode()}" for each in images
+    ]
+    parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    question = {"type": "text", "text": "Describe the image."}
+    return chat("", messages=[{"role": "user", "content": [question, *parts]}], **members)
 
 
 def typed(text: str, **generation: Any) -> chat_pb2.CreateChatCompletionRequest:

@@ -15,7 +15,7 @@ import aiohttp
 from glimpse.gateway.address import Address
 from glimpse.gateway.health import is_serving
 from tests.chaos import processes
-from tests.chaos.target import Target
+from tests.chaos.target import HOST, Target
 from tests.e2e.stack import free_ports
 from tests.paths import ROOT
 
@@ -156,9 +156,12 @@ def grpc_health(address: Address) -> Ready:
 @asynccontextmanager
 async def supervised_stack(serve_args: Sequence[str], log_path: Path) -> AsyncGenerator[Stack]:
     """`glimpse up` on free ports, serving."""
-    http_port, grpc_port, metrics_port = free_ports(3)
-    target = Target(http_port=http_port, grpc_port=grpc_port, metrics_port=metrics_port)
-    flags = (f"--http-port={http_port}", f"--port={grpc_port}", f"--metrics-port={metrics_port}")
+    http_port, grpc_port, metrics_port, media_port = free_ports(4)
+    target = Target(http_port=http_port, grpc_port=grpc_port, metrics_port=metrics_port, media_port=media_port)
+    flags = (
+        *(f"--http-port={http_port}", f"--port={grpc_port}", f"--metrics-port={metrics_port}"),
+        *(f"--allowed-media-networks={HOST}", f"--allowed-media-ports={media_port}"),
+    )
     command = (*GLIMPSE, "up", *flags, *serve_args)
     stack = Stack(target=target, command=command, log_path=log_path, ready=http_health(target))
     try:

@@ -13,6 +13,8 @@ class Target:
     """Envoy's."""
     grpc_port: int
     metrics_port: int
+    media_port: int = 0
+    """From which the server may fetch media, if an attack listens there."""
 
     @property
     def url(self) -> str:

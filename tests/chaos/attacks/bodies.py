@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.chaos import raw_http
-from tests.chaos.attack import OVERLOAD, Arena, ClientAttack
+from tests.chaos.attack import Arena, ClientAttack
 from tests.chaos.questions import chat
 
 _MIB = 1 << 20
@@ -117,12 +117,11 @@ ATTACKS = [
         name="invalid-images",
         summary="50 clients send 60 MiB each that is no image",
         run=_invalid_images,
-        tolerates=OVERLOAD,
     ),
     ClientAttack(
         name="long-prompts", summary="prompts of 1 MB and 10 MB, four kinds, and /tokenize", run=_long_prompts
     ),
-    ClientAttack(name="longest-prompt", summary="a prompt of 60 MB", run=_longest_prompt, tolerates=OVERLOAD),
+    ClientAttack(name="longest-prompt", summary="a prompt of 60 MB", run=_longest_prompt),
     *(
         ClientAttack(name=f"many-{name}", summary=f"one request with very many {name}", run=_many(make), weight=0.4)
         for name, make in _MANY_OF.items()

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.chaos.attack import OVERLOAD, Arena, ClientAttack
+from tests.chaos.attack import Arena, ClientAttack
 from tests.chaos.calls import http_session, rest_stream, rest_unary
 from tests.chaos.questions import chat
 
@@ -30,7 +30,7 @@ async def _urgent(arena: Arena) -> None:
 
 
 ATTACKS = [
-    ClientAttack(name="logprobs", summary="n=128 with top_logprobs=20, twice", run=_logprobs, tolerates=OVERLOAD),
-    ClientAttack(name="two-hogs", summary="n=128 with ignore_eos from two clients", run=_two_hogs, tolerates=OVERLOAD),
-    ClientAttack(name="urgent", summary="200 streams of the highest priority", run=_urgent, tolerates=OVERLOAD),
+    ClientAttack(name="logprobs", summary="n=128 with top_logprobs=20, twice", run=_logprobs),
+    ClientAttack(name="two-hogs", summary="n=128 with ignore_eos from two clients", run=_two_hogs),
+    ClientAttack(name="urgent", summary="200 streams of the highest priority", run=_urgent),
 ]

@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 
+from glimpse.server.settings import ListenSettings
 from tests.chaos import raw_http
-from tests.chaos.attack import OVERLOAD, Arena, ClientAttack
+from tests.chaos.attack import Arena, ClientAttack
 from tests.chaos.raw_http import CHUNK_BYTES, Pieces
 from tests.chaos.target import HOST
 
-_STALLED_BYTES = 20 << 20
+_STALLED_BYTES = 60 << 20
 _SECONDS, _LEAST_SECONDS = 12.0, 4.0
 
 
@@ -58,22 +59,25 @@ async def _bodies(arena: Arena) -> None:
 
 
 async def _stalled(arena: Arena) -> None:
+    """As many as fill the memory for bodies, and more."""
+
     async def pieces() -> AsyncIterator[bytes]:
         yield raw_http.head(arena.target, length=_STALLED_BYTES)
         for _ in range(_STALLED_BYTES // CHUNK_BYTES - 1):
             yield b" " * CHUNK_BYTES
-        yield b" " * (CHUNK_BYTES - 1)
-        await asyncio.sleep(3600)
+        for _ in range(CHUNK_BYTES - 1):
+            yield b" "
+            await asyncio.sleep(5)
 
-    await _for_a_while(arena, pieces, arena.times(20))
+    await _for_a_while(arena, pieces, ListenSettings().body_in_flight_bytes // _STALLED_BYTES + 2)
 
 
 ATTACKS = [
     ClientAttack(name="slow-headers", summary="100 connections whose headers come by the line", run=_headers),
+    ClientAttack(name="slow-bodies", summary="100 requests whose bodies come by the byte", run=_bodies),
     ClientAttack(
-        name="slow-bodies", summary="100 requests whose bodies come by the byte", run=_bodies, tolerates=OVERLOAD
-    ),
-    ClientAttack(
-        name="stalled-bodies", summary="20 bodies of 20 MiB without their last byte", run=_stalled, tolerates=OVERLOAD
+        name="stalled-bodies",
+        summary="unfinished bodies of 60 MiB, more than there is memory for; a byte each 5 s",
+        run=_stalled,
     ),
 ]

@@ -6,7 +6,7 @@ import json
 import aiohttp
 
 from tests.chaos import http2
-from tests.chaos.attack import DISCONNECTS, OVERLOAD, Arena, ClientAttack
+from tests.chaos.attack import DISCONNECTS, Arena, ClientAttack
 from tests.chaos.calls import CHAT, http_session, rest_stream, rest_unary
 from tests.chaos.questions import chat
 
@@ -63,13 +63,10 @@ ATTACKS = [
         summary="800 streams over REST, of which four in five leave",
         run=_storm,
         weight=3,
-        tolerates=OVERLOAD,
     ),
     ClientAttack(
         name="closed-connection", summary="one HTTP/2 connection with 1,015 open streams closes", run=_one_connection
     ),
-    ClientAttack(
-        name="many-streams", summary="one client reads 500 streams at once", run=_one_client, tolerates=OVERLOAD
-    ),
-    ClientAttack(name="many-requests", summary="3,000 requests at once", run=_at_once, tolerates=OVERLOAD),
+    ClientAttack(name="many-streams", summary="one client reads 500 streams at once", run=_one_client),
+    ClientAttack(name="many-requests", summary="3,000 requests at once", run=_at_once),
 ]
