@@ -20,9 +20,9 @@ MESH ?=
 REHEARSE ?=
 VENV := .venv/bin
 # A process per core and one more, because many tests wait; at most 4. The tests of a file share one, and with it the
-# servers that they start.
+# servers that they start. Files keep their order: xdist would begin those last that have few tests, which take longest.
 PROCESSES := $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores + 1 : 4)))
-PARALLEL := --numprocesses $(PROCESSES) --dist loadfile
+PARALLEL := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 # Run as a module, so that its hooks find tools/; without its notice about the next version of MkDocs.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(VENV)/python -m mkdocs
 QUICK_TESTS := tests/engine/scheduling tests/engine/text tests/media/cache tests/media/containers tests/media/processing \
@@ -31,6 +31,8 @@ QUICK_TESTS := tests/engine/scheduling tests/engine/text tests/media/cache tests
 # The caller's own, with which `glimpse up` prints commands that work in the caller's other terminals.
 CALLER_PATH := $(PATH)
 export PATH := $(CURDIR)/$(VENV):$(PATH)
+# Images of Python for containers set it. The tests start hundreds of processes, which would compile each module again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: up mesh rehearse test test-quick check check-types check-style docs fuzz chaos kernels wheel breaking generate \
 	set-up set-up-dev

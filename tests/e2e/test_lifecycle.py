@@ -73,7 +73,7 @@ def test_engine_crash_ends_requests_and_restarts_it(own_stack: Stack) -> None:
         with pytest.raises(grpc.RpcError) as caught:
             for _ in typed:
                 pass
-        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert caught.value.code() == grpc.StatusCode.ABORTED
         rest = response.read().decode()
         assert '"error"' in rest
         assert "[DONE]" not in rest
