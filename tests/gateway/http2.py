@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from glimpse.gateway.address import Address
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GOAWAY = 0, 1, 3, 4, 6, 7
+_DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GOAWAY, _CONTINUATION = 0, 1, 3, 4, 6, 7, 9
 _END_STREAM, _ACK, _END_HEADERS = 1, 1, 4
 REFUSED_STREAM, _CANCEL = 7, 8
 _INITIAL_WINDOW_SIZE = 4
@@ -45,6 +45,14 @@ class Http2Connection:
         if body is not None:
             self._send(_DATA, _END_STREAM, stream, body)
         return stream
+
+    def begin_headers(self) -> None:
+        """Begins the headers of a request, without an end."""
+        self._send(_HEADERS, 0, 1, _literal(":method", "POST"))
+
+    def continue_headers(self, headers: Mapping[str, str]) -> None:
+        """Goes on with the headers."""
+        self._send(_CONTINUATION, 0, 1, b"".join(_literal(*pair) for pair in headers.items()))
 
     def send_data(self, stream: int, body: bytes, *, frame_bytes: int) -> None:
         """Sends the body of a request in frames of a size, and ends it."""

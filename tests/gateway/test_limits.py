@@ -116,20 +116,24 @@ async def test_refuses_more_connections_than_files(tmp_path: Path) -> None:
 
 
 async def test_closes_silent_connections(backend: Backend, tmp_path: Path) -> None:
-    """Those that have not said a byte much sooner."""
-    limits = Limits(max_mute_seconds=1, max_idle_seconds=2)
-    async with Envoy(
-        GatewayOptions(listen=ANY_PORT, upstream=backend.address, limits=limits), run_dir=tmp_path
-    ) as envoy:
-        mute, idle = await connect(envoy), await connect(envoy)
+    """Those that have not said a byte much sooner. Workers have one each of two others."""
+    options = GatewayOptions(
+        listen=ANY_PORT, upstream=backend.address, limits=Limits(max_mute_seconds=1, max_idle_seconds=1)
+    )
+    async with Envoy(options, run_dir=tmp_path, num_workers=2) as envoy:
+        mute, idle, other = await connect(envoy), await connect(envoy), await connect(envoy)
         assert await is_served(*idle)
+        assert await is_served(*other)
+        for worker in range(2):
+            name = f"listener.127.0.0.1_0.worker_{worker}.downstream_cx_active"
+            assert admin.total(tmp_path / "admin.sock", [name]) == 1
         closed = {
             name: asyncio.create_task(reader.read()) for name, (reader, _) in {"mute": mute, "idle": idle}.items()
         }
         await asyncio.wait_for(closed["mute"], 20)
         assert not closed["idle"].done()
         await asyncio.wait_for(closed["idle"], 20)
-        for _, writer in (mute, idle):
+        for _, writer in (mute, idle, other):
             await close(writer)
 
 
@@ -150,6 +154,15 @@ async def test_frames_of_one_byte_reach_the_server_in_few_messages(envoy: Envoy,
                 await client.settle()
     assert sum(sizes) == 20_000
     assert len(sizes) < 2_000
+
+
+async def test_headers_without_end_close_their_connection(envoy: Envoy) -> None:
+    """gRPC's own server reads them for ever."""
+    async with http2(envoy.address) as client, asyncio.timeout(30):
+        client.begin_headers()
+        while not client.ended.is_set():
+            client.continue_headers({f"x-{number}": "x" * 100 for number in range(100)})
+            await asyncio.sleep(0)
 
 
 async def test_ends_responses_that_are_not_read(backend: Backend, tmp_path: Path) -> None:
