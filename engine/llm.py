@@ -107,7 +107,7 @@ class LLM:
         trust_remote_code: bool = False,
         generation_config: str | os.PathLike[str] = "none",
         seed: int | None = None,
-        limit_mm_per_prompt: Mapping[str, int] | None = None,
+        limit_mm_per_prompt: Mapping[str, object] | None = None,
         enable_mm_embeds: bool = False,
         media_cache_bytes: int | str = 512 << 20,
         allowed_local_media_path: str | os.PathLike[str] | None = None,

@@ -1,6 +1,8 @@
 """The kinds of media that a prompt may contain."""
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import cast
 
 
 class MediaKind(StrEnum):
@@ -9,3 +11,13 @@ class MediaKind(StrEnum):
     IMAGE = "image"
     VIDEO = "video"
     AUDIO = "audio"
+
+
+def parse_limit(limit: object) -> int | None:
+    """Returns the most media of a kind; None if it is no number. vLLM's `{"count": 2, "width": 512}` counts as 2.
+
+    Its sizes only say for which media it sets memory aside. Here memory is set aside for any.
+    """
+    if isinstance(limit, Mapping):
+        limit = cast("Mapping[str, object]", limit).get("count")
+    return limit if isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0 else None

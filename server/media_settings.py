@@ -20,7 +20,7 @@ from pydantic import (
     field_validator,
 )
 
-from glimpse.media.kind import MediaKind
+from glimpse.media.kind import MediaKind, parse_limit
 from glimpse.media.shared.address import parse_store_url
 from glimpse.media.sources.policy import WEB_PORTS, host_name
 from glimpse.server.setting_types import FROZEN, Names, Port, Size
@@ -216,4 +216,4 @@ def _json_limits(text: str) -> Iterator[tuple[str, int | None]]:
         yield "", None
         return
     for kind, count in limits.items():
-        yield kind, count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else None
+        yield kind, parse_limit(count)

@@ -28,7 +28,7 @@ from glimpse.engine.text.prompt import Prompt, PromptBuilder
 from glimpse.engine.text.slots import PlaceholderError
 from glimpse.engine.text.template import TemplateError
 from glimpse.media.inputs import EmbeddingInput, MediaDefaults
-from glimpse.media.kind import MediaKind
+from glimpse.media.kind import MediaKind, parse_limit
 from glimpse.media.medium import Medium
 
 
@@ -188,13 +188,15 @@ class RequestBuilder:
             raise EngineError(error.code, f"'{request.field}': {error.message}") from error
 
 
-def parse_limits(limits: Mapping[str, int]) -> dict[MediaKind, int]:
+def parse_limits(limits: Mapping[str, object]) -> dict[MediaKind, int]:
     """Parses `limit_mm_per_prompt`. Raises InputError if a kind is unknown or a limit no number."""
-    known = known_fields(limits, "limit_mm_per_prompt", known=tuple(MediaKind))
-    for kind, limit in known.items():
-        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
-            raise InputError(f"limit_mm_per_prompt.{kind}", f"expected an integer, at least 0, got {limit!r}")
-    return {MediaKind(kind): limit for kind, limit in known.items()}
+    parsed: dict[MediaKind, int] = {}
+    for kind, given in known_fields(limits, "limit_mm_per_prompt", known=tuple(MediaKind)).items():
+        limit = parse_limit(given)
+        if limit is None:
+            raise InputError(f"limit_mm_per_prompt.{kind}", f"expected an integer, at least 0, got {given!r}")
+        parsed[MediaKind(kind)] = limit
+    return parsed
 
 
 def fill_defaults(request: OfflineRequest, defaults: MediaDefaults) -> OfflineRequest:

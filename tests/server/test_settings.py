@@ -168,8 +168,9 @@ def test_parses_options_of_videos_and_processing() -> None:
         MediaSettings(media_io_kwargs={"video": {"fps": 1}}, mm_processor_kwargs={"num_frames": 3})  # pyright: ignore[reportArgumentType] - as JSON has them
 
 
-def test_parses_media_limits_as_json() -> None:
-    limits = parsed('--limit-mm-per-prompt={"image": 2, "video": 0}').media.max_media
+@pytest.mark.parametrize("video", ["0", '{"count": 0, "num_frames": 32}'])
+def test_parses_media_limits_as_json(video: str) -> None:
+    limits = parsed(f'--limit-mm-per-prompt={{"image": 2, "video": {video}}}').media.max_media
     assert limits == {MediaKind.IMAGE: 2, MediaKind.VIDEO: 0, MediaKind.AUDIO: 4}
 
 

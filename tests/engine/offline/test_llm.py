@@ -371,8 +371,9 @@ def test_refuses_a_batch_with_an_invalid_prompt_before_computing(
     assert output.num_cached_tokens == 0
 
 
-def test_limits_the_number_of_images(tiny_checkpoint: Path) -> None:
-    llm = load(tiny_checkpoint, limit_mm_per_prompt={"image": 1})
+@pytest.mark.parametrize("limit", [1, {"count": 1, "width": 512, "height": 512}])
+def test_limits_the_number_of_images(tiny_checkpoint: Path, limit: Any) -> None:
+    llm = load(tiny_checkpoint, limit_mm_per_prompt={"image": limit})
     assert llm.chat(user(image_pil(IMAGE)), GREEDY)
     with pytest.raises(InputError, match=r"at most 1 image inputs \(limit_mm_per_prompt\), got 2"):
         llm.chat(user(image_pil(IMAGE), image_pil(IMAGE)), GREEDY)
