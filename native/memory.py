@@ -34,6 +34,11 @@ def available_memory(node: int | None = None, root: Path = ROOT) -> int | None:
     return max(0, min((machine * _KIB, *_left_by_groups(root), *_left_on_node(node, root))))
 
 
+def count_oom_kills(root: Path = ROOT) -> int | None:
+    """Returns how many processes Linux has killed for lack of memory since it started. None where it does not say."""
+    return _read_table(root / "proc/vmstat").get("oom_kill")
+
+
 def _left_by_groups(root: Path) -> Iterator[int]:
     for group in control_groups(root=root):
         yield from _left_in_group(group, limit="memory.max", usage="memory.current", prefix="")

@@ -13,6 +13,7 @@ from typing import Self
 
 from glimpse.engine.ipc.transport import FROM_ENGINE, AsyncChannel
 from glimpse.engine.protocol import FromEngine
+from glimpse.native.memory import count_oom_kills
 
 _STDERR = 2
 _WITHOUT_INTERRUPTS = ("/bin/sh", "-c", 'trap "" INT; exec "$0" "$@"')
@@ -32,6 +33,15 @@ class EngineChild:
     def __init__(self, process: Process, channel: AsyncChannel[FromEngine]) -> None:
         self.process = process
         self.channel = channel
+        self.was_ended_by_us = False
+        """Whether `end` killed it."""
+        self._num_oom_kills = count_oom_kills()
+
+    @property
+    def was_ended_by_others(self) -> bool:
+        """Whether somebody killed it, and not for lack of memory. What it computed is then no cause of its end."""
+        is_killed = self.process.returncode == -signal.SIGKILL and not self.was_ended_by_us
+        return is_killed and self._num_oom_kills is not None and self._num_oom_kills == count_oom_kills()
 
     @classmethod
     async def spawn(cls, command: Sequence[str]) -> Self:
@@ -57,6 +67,7 @@ class EngineChild:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.process.wait(), grace_seconds)
         if self.process.returncode is None:
+            self.was_ended_by_us = True
             self.process.kill()
         status = await self.process.wait()
         await self.channel.close()

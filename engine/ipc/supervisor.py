@@ -226,10 +226,10 @@ class EngineSupervisor:
                     await self._deliver_all(engine)
                 finally:
                     watch.cancel()
-                self._suspects.died()
                 self._set_state(EngineState.RESTARTING, "the engine exited")
                 self._listener.on_lost("the engine exited; retry the request")
                 await self._reap(grace_seconds=EXIT_SECONDS)
+                self._suspects.died(by_itself=not engine.was_ended_by_others)
                 if time.monotonic() - began > STABLE_SECONDS:
                     self._backoff_seconds = INITIAL_BACKOFF_SECONDS
                 await self._restart()

@@ -88,8 +88,11 @@ class Suspects:
             self._suspects.discard(work.digest)
             self._refused.pop(work.digest, None)
 
-    def died(self) -> None:
-        """Notes that the engine died, with all that was in flight."""
+    def died(self, *, by_itself: bool = True) -> None:
+        """Notes that the engine died, with all that was in flight; nothing of it is suspected if others killed it."""
+        if not by_itself:
+            self.in_flight.clear()
+            return
         present = {work.digest: work.flow for work in self.in_flight.values() if work.digest}
         known = present.keys() & (self._suspects | self._refused.keys())
         suspects = known or present.keys() & self._at_last_death

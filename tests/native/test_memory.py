@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from glimpse.native.memory import available_memory
+from glimpse.native.memory import available_memory, count_oom_kills
 
 MEMINFO = "MemTotal: 24684096 kB\nMemFree: 100 kB\nMemAvailable:   5000 kB\nHugePages_Total:       0\n"
 UNLIMITED = "9223372036854771712\n"
@@ -78,3 +78,9 @@ def test_counts_the_memory_of_the_node_that_is_used(tmp_path: Path) -> None:
 
 def test_is_unknown_where_the_system_does_not_say(tmp_path: Path) -> None:
     assert available_memory(root=tmp_path) is None
+
+
+def test_kills_for_lack_of_memory_are_counted(tmp_path: Path) -> None:
+    assert count_oom_kills(tmp_path) is None
+    assert count_oom_kills(system(tmp_path, {"proc/vmstat": "nr_free_pages 5\noom_kill_x 2\n"})) is None
+    assert count_oom_kills(system(tmp_path, {"proc/vmstat": "nr_free_pages 5\noom_kill 3\npgfault 4\n"})) == 3

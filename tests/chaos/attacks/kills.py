@@ -53,7 +53,8 @@ def _kill_among_streams(role: str) -> Callable[[Inside], Coroutine[Any, Any, Non
     """An attack that kills a process among open streams and waits for the next right answer."""
 
     async def run(inside: Inside) -> None:
-        body = chat("Go on.", ignore_eos=True, max_completion_tokens=200)
+        # Another prompt each time: one that was in flight at two deaths in a row is refused.
+        body = chat(f"Go on, {inside.rng.getrandbits(32)}.", ignore_eos=True, max_completion_tokens=200)
         async with http_session(inside.target.url, key=_OBSERVER) as session:
             sends = [rest_stream(session, body) for _ in range(inside.times(20))]
             async with meanwhile(inside.ask_all(sends, is_sse=True, tolerates=frozenset())):

@@ -328,6 +328,23 @@ async def test_prompt_that_was_in_flight_at_two_deaths_is_refused(tmp_path: Path
         await engine.client.stop()
 
 
+async def test_prompt_is_not_suspected_where_somebody_kills_the_engine(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, "ready")
+    await engine.client.start()
+    try:
+        for kills in range(1, 3):
+            innocent = msgspec.structs.replace(request(f"hold-{kills}"), digest=b"innocent")
+            task = asyncio.create_task(events_of(engine.client, innocent))
+            await until(lambda kills=kills: len(engine.stats) == kills)
+            os.kill(engine.pids[-1], signal.SIGKILL)
+            assert (await task)[-1].error is EngineErrorCode.DIED
+            await until(lambda: engine.client.state is EngineState.READY)
+        innocent = msgspec.structs.replace(request("echo"), digest=b"innocent")
+        assert (await events_of(engine.client, innocent))[-1].finish is FinishReason.STOP
+    finally:
+        await engine.client.stop()
+
+
 async def test_engine_that_sends_messages_is_not_hung(tmp_path: Path) -> None:
     engine = Engine(tmp_path, "ready", max_silence_seconds=1.5)
     await engine.client.start()

@@ -83,6 +83,14 @@ def test_cancelled_prompt_is_acquitted_if_it_was_computed(
     assert server.send("p") is refusal
 
 
+def test_deaths_with_another_cause_do_not_count(server: Server) -> None:
+    for _ in range(2):
+        assert server.send("p") is None
+        server.suspects.died(by_itself=False)
+    server.die_with("p")
+    assert server.send("p") is None
+
+
 def test_deaths_with_others_in_between_are_not_in_a_row(server: Server) -> None:
     server.die_with("p")
     server.die_with("other")
