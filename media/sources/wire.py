@@ -15,9 +15,10 @@ OTHER_BYTES = 128 << 10
 """Certificates, headers and interim responses of a fetch, with all its redirects."""
 _FILE_BYTES_PER_OTHER_BYTE = 8
 """In a body. The framing of chunks of 40 bytes takes one in eight."""
-_MIN_READ_BYTES, _MAX_READ_BYTES = 2 << 10, 16 << 10
-"""At a time: a hundred interim responses or chunks of a byte; more as more of a file has come."""
-_FILE_BYTES_PER_READ_BYTE = 32
+_MIN_READ_BYTES, _MAX_READ_BYTES = 1 << 10, 16 << 10
+"""At a time: at most some fifty interim responses, or 200 chunks of a byte; more, the more of what comes is a file."""
+_READ_BYTES_PER_RATIO = 256
+"""Of a file's bytes to others."""
 
 
 class WireError(OSError):
@@ -35,13 +36,18 @@ class Wire:
     @property
     def max_read_bytes(self) -> int:
         """How much may be read at a time."""
-        return min(_MIN_READ_BYTES + self._file_bytes // _FILE_BYTES_PER_READ_BYTE, _MAX_READ_BYTES)
+        most = _READ_BYTES_PER_RATIO * self._file_bytes // max(self._other_bytes, 1)
+        return min(max(most, _MIN_READ_BYTES), _MAX_READ_BYTES)
 
     def count(self, num_bytes: int) -> None:
         """Counts bytes that were read. Raises WireError."""
         self._num_bytes += num_bytes
-        if self._num_bytes > OTHER_BYTES + self._file_bytes + self._file_bytes // _FILE_BYTES_PER_OTHER_BYTE:
+        if self._other_bytes > OTHER_BYTES + self._file_bytes // _FILE_BYTES_PER_OTHER_BYTE:
             raise WireError
+
+    @property
+    def _other_bytes(self) -> int:
+        return self._num_bytes - self._file_bytes
 
     @property
     def _file_bytes(self) -> int:
