@@ -123,6 +123,8 @@ class WorkerPool:
         except asyncio.CancelledError:
             loop.call_later(_GRACE_SECONDS, running.kill)
             raise
+        finally:
+            del job  # an error's traceback leads to this frame, which must not lead back to the error
 
     async def warm(self) -> None:
         """Starts a worker in advance, unless one is idle."""
