@@ -241,7 +241,7 @@ def _sizes(request: GenerationRequest) -> dict[str, int]:
 
 
 def _size(text: str) -> int:
-    return len(text.encode(errors="surrogatepass"))
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
 def _key(request: GenerationRequest) -> Hashable:

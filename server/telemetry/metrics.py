@@ -1,11 +1,14 @@
 """Prometheus metrics of the server: their names, units and help texts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.metrics_core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from glimpse.engine.ipc.supervisor import EngineState
 from glimpse.engine.protocol import Ready, StepStats
+from glimpse.log_writer import num_dropped_lines
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.shared.values import Outcome
 
@@ -61,6 +64,7 @@ class Metrics:
             "How late the front end's event loop runs what is due, measured 20 times a second.",
             _LOOP_DELAY_BUCKETS,
         )
+        self.registry.register(_DroppedLines())
 
     def _add_completion_metrics(self) -> None:
         self._first_token_seconds = self._histogram(
@@ -276,3 +280,11 @@ class Metrics:
         self._draft_tokens.inc(stats.num_draft_tokens)
         self._accepted_tokens.inc(stats.num_accepted_tokens)
         self._step_seconds.observe(stats.step_seconds)
+
+
+class _DroppedLines(Collector):
+    """Counts lines of the log where they are dropped: the thread that writes the log has no metrics."""
+
+    def collect(self) -> Iterable[Metric]:
+        text = "Lines of the log that were dropped because standard error was not read in time."
+        yield CounterMetricFamily("glimpse_log_lines_dropped", text, value=num_dropped_lines())

@@ -57,6 +57,11 @@ class LogWriter(logging.Handler):
         _write(self.format(_logger.makeRecord(_logger.name, logging.WARNING, "", 0, message, (num_lines,), None)))
 
 
+def num_dropped_lines() -> int:
+    """Returns how many lines of this process's log were dropped."""
+    return sum(handler.num_dropped for handler in logging.getLogger().handlers if isinstance(handler, LogWriter))
+
+
 def end_at_once(status: int) -> NoReturn:
     """Ends this process after the last lines of its log, whatever its other threads do."""
     logging.shutdown()
