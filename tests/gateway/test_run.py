@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import re
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -87,6 +89,21 @@ async def test_too_little_address_space_names_the_limit() -> None:
         "raise it (`ulimit -v unlimited`, LimitAS=): Envoy reserves much of it and uses little"
     ]
     assert process.returncode == 1
+
+
+async def test_full_disk_is_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "api.binpb").symlink_to("/dev/full")
+    with pytest.raises(GatewayError, match=r"configuration: \[Errno 28\] No space left on device; make room .* TMPDIR"):
+        async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=ANY_PORT), run_dir=tmp_path):
+            pass
+
+
+def test_unusable_temporary_folder_ends_the_start_without_a_traceback() -> None:
+    # Python falls back to other folders, such as /tmp, unless none takes a file.
+    command = f"ulimit -f 0; exec {sys.executable} -m glimpse.gateway run --listen {ANY_PORT} --upstream {ANY_PORT}"
+    ended = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert re.fullmatch(r"glimpse gateway: cannot write Envoy's configuration: .*TMPDIR\n", ended.stderr)
 
 
 async def test_second_gateway_cannot_share_the_port(tmp_path: Path) -> None:
