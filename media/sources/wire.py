@@ -1,7 +1,7 @@
 """Bounds on what a media server may send besides a file: headers, interim responses (1xx) and the framing of chunks.
 
 HTTP's parser handles what one read of a socket returns without a pause, and interim responses and chunks of a byte take
-it a thousand times as long as the bytes of a file. So reads are short, and a fetch fails once too much is no file.
+it hundreds of times as long as the bytes of a file. So reads are short, and a fetch fails once too much is no file.
 """
 
 import socket
