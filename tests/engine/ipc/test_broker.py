@@ -39,6 +39,7 @@ class Deployment:
             on_state=lambda state, _: self.states.append(state),
             on_loading=lambda _: None,
             on_stats=self.stats.append,
+            max_silence_seconds=300.0,
         )
         self.starts_file = folder / "starts"
         self._stack = AsyncExitStack()
@@ -164,6 +165,26 @@ async def test_engine_that_dies_ends_the_requests_of_all_and_serves_them_again(d
         await until(lambda front_end=front_end: front_end.engine.state is EngineState.READY)
         assert front_end.states == [EngineState.READY, EngineState.RESTARTING, EngineState.READY]
         assert (await front_end.ask("echo"))[-1].finish is FinishReason.STOP
+
+
+async def test_all_hear_of_a_stalled_engine_and_keep_their_requests(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "MIN_STALL_SHARE", 0.001)
+    monkeypatch.setattr(supervisor, "MAX_STALL_SHARE", 0.001)
+    front_ends = [await deployment.add() for _ in range(2)]
+    # The watch has begun with the shares of a real server: a restart begins another one.
+    os.kill(int(deployment.starts_file.read_text().split()[-1]), signal.SIGKILL)
+    for front_end in front_ends:
+        await until(lambda front_end=front_end: len(front_end.states) == 3)
+    held = asyncio.create_task(front_ends[0].ask("hold"))
+    for front_end in front_ends:
+        await until(lambda front_end=front_end: EngineState.STALLED in front_end.states)
+    assert (await front_ends[1].ask("echo"))[-1].finish is FinishReason.STOP
+    for front_end in front_ends:  # which is stalled again soon
+        await until(lambda front_end=front_end: front_end.states[3:5] == [EngineState.STALLED, EngineState.READY])
+    assert not held.done()
+    held.cancel()
 
 
 async def test_prompt_that_killed_the_engine_twice_is_refused_at_every_front_end(deployment: Deployment) -> None:

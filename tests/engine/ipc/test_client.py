@@ -276,13 +276,13 @@ async def test_hung_engine_is_restarted_and_idle_one_is_not(tmp_path: Path) -> N
 
 
 async def test_hung_engine_is_restarted_although_the_client_has_left(tmp_path: Path) -> None:
-    engine = Engine(tmp_path, "ready", max_silence_seconds=0.5)
+    engine = Engine(tmp_path, "ready", max_silence_seconds=1.5)
     await engine.client.start()
     try:
         task = await held(engine.client, "hold")
         os.kill(engine.pids[0], signal.SIGSTOP)
         task.cancel()
-        await until(lambda: len(engine.pids) == 2)
+        await until(lambda: len(engine.pids) >= 2)
     finally:
         await engine.client.stop()
 
@@ -297,10 +297,10 @@ async def test_engine_with_an_unusual_step_is_stalled_until_that_ends(
     await engine.client.start()
     try:
         task = await held(engine.client, "hold")
-        await until(lambda: engine.client.state is EngineState.STALLED)
+        await until(lambda: EngineState.STALLED in engine.states)
         assert "the engine is stalled: 1 requests are open, and a step takes" in caplog.text
         assert (await events_of(engine.client, request("echo")))[-1].finish is FinishReason.STOP
-        assert engine.states == [EngineState.READY, EngineState.STALLED, EngineState.READY]
+        assert engine.states[:3] == [EngineState.READY, EngineState.STALLED, EngineState.READY]
         assert not task.done()
         task.cancel()
     finally:
