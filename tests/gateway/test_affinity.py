@@ -348,7 +348,7 @@ async def test_only_the_keys_of_a_dead_server_move_and_come_back(replicas: Repli
     # Before any health check: Envoy repeats what finds no server.
     bodies = [{"prompt_cache_key": f"{number}"} for number in range(300)]
     answers = await asyncio.gather(*(replicas.http.post(CHAT, json=body) for body in bodies))
-    assert {answer.status for answer in answers} == {200}
+    assert [await answer.text() for answer in answers if answer.status != 200] == []
     assert 1 not in (await homes(replicas)).values()
     async with asyncio.timeout(30):
         while (moved := await homes(replicas)) != await homes(replicas):
