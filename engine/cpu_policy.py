@@ -18,9 +18,9 @@ MAX_FEW_PROCESSORS = 4
 
 
 def use_batch_policy() -> None:
-    """Sets SCHED_BATCH for the calling thread and for threads and processes that it starts from now on."""
+    """Sets SCHED_BATCH for all threads of this process, and for threads and processes that it starts from now on."""
     if sys.platform == "linux":
-        _set_policy(os.SCHED_BATCH)
+        _set_policy_of_all(os.SCHED_BATCH)
 
 
 def use_normal_policy(*, all_threads: bool = False) -> None:

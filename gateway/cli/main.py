@@ -77,7 +77,7 @@ def run(
     workers: Count = _WORKERS,
     log_level: Literal["debug", "info", "warning", "error"] = "warning",
     run_dir: Path | None = None,
-    end_with_parent: Annotated[bool, Parameter(negative="")] = False,
+    end_with_parent: int | None = None,
     ready_descriptor: Annotated[int | None, Parameter(show=False)] = None,
 ) -> int:
     """Run Envoy in the foreground. SIGTERM or Ctrl-C drains and stops it; a second one stops it at once.
@@ -95,7 +95,7 @@ def run(
     run_dir
         Folder for the configuration, the admin socket and Envoy's log. Default: a temporary one.
     end_with_parent
-        Stop, as on SIGTERM, when the parent process exits.
+        Stop, as on SIGTERM, when the parent process exits, whose process id this is.
     ready_descriptor
         File descriptor, of a pipe for instance, that gets the line which says where the gateway listens. Default:
         standard output.
@@ -156,9 +156,8 @@ def health(
     return 0 if is_serving(upstream or replace(UPSTREAM, port=port), checked(upstream_tls)) else 1
 
 
-async def _serve(envoy: Envoy, *, end_with_parent: bool, ready_descriptor: int | None) -> int:
+async def _serve(envoy: Envoy, *, end_with_parent: int | None, ready_descriptor: int | None) -> int:
     """Runs Envoy until a signal or the end of the parent process. Raises GatewayError if Envoy exits on its own."""
-    parent = os.getppid()
     interrupted, forced = asyncio.Event(), asyncio.Event()
     numbers = list[int]()
 
@@ -180,7 +179,7 @@ async def _serve(envoy: Envoy, *, end_with_parent: bool, ready_descriptor: int |
         if not interrupted.is_set():
             _announce(f"Gateway on {envoy.url}", ready_descriptor)
         ended = asyncio.create_task(envoy.wait())
-        reasons = [asyncio.create_task(_orphaned(parent))] if end_with_parent else []
+        reasons = [] if end_with_parent is None else [asyncio.create_task(_orphaned(end_with_parent))]
         await _first(ended, asyncio.create_task(interrupted.wait()), *reasons)
         if ended.done():
             raise GatewayError(f"Envoy ended with status {ended.result()}: {envoy.last_words()}")
@@ -200,7 +199,7 @@ def _announce(line: str, descriptor: int | None) -> None:
 
 
 async def _orphaned(parent: int) -> None:
-    """Waits until the process has a new parent. Polls: an orphan gets no notice."""
+    """Waits until the process has another parent, which it may have from the start. Polls: an orphan gets no notice."""
     while os.getppid() == parent:  # noqa: ASYNC110
         await asyncio.sleep(_PARENT_POLL_SECONDS)
 

@@ -78,7 +78,15 @@ async def start_gateway(
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", "glimpse.gateway", "run", "--end-with-parent", f"--ready-descriptor={writing}", *options, *flags),
+            *(
+                "-m",
+                "glimpse.gateway",
+                "run",
+                f"--end-with-parent={os.getpid()}",
+                f"--ready-descriptor={writing}",
+                *options,
+                *flags,
+            ),
             pass_fds=(writing,),
             # Ctrl-C reaches the terminal's whole process group; the gateway must drain first, when the server says so.
             start_new_session=True,

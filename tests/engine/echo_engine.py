@@ -18,6 +18,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from glimpse.engine.config import EngineConfig
 from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.ipc.transport import Channel
@@ -80,7 +82,8 @@ class EchoEngine:
         start = 0
         while start < min(len(token_ids), most):
             end = min(start + draw.randint(1, MAX_STEP_TOKENS), len(token_ids), most)
-            yield _event(request, token_ids[start:end], _finish(end, len(token_ids), most))
+            event = _event(request, token_ids[start:end], _finish(end, len(token_ids), most))
+            yield replace(event, prompt_logprobs=_prompt_logprobs(request)) if start == 0 else event
             start = end
 
     def is_held(self, request: Generate | Embed) -> bool:
@@ -108,6 +111,13 @@ def _event(request: Generate, token_ids: list[int], finish: FinishReason | None)
         Logprobs(logprob=0.0, top=[(token_id, 0.0)] if num_top else []) for token_id in token_ids if num_top is not None
     ]
     return TokenEvent(request_id=request.request_id, token_ids=token_ids, logprobs=logprobs, finish=finish)
+
+
+def _prompt_logprobs(request: Generate) -> list[Logprobs]:
+    """Returns the scores of a prompt's tokens after the first, if the request asks for them."""
+    if request.sampling.prompt_logprobs is None:
+        return []
+    return [Logprobs(logprob=0.0, top=[(token_id, 0.0)]) for token_id in request.token_ids[1:]]
 
 
 def _cancelled(request_id: str) -> TokenEvent:

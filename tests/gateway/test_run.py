@@ -221,7 +221,8 @@ async def test_second_signal_stops_at_once() -> None:
 
 async def test_stops_when_its_parent_exits() -> None:
     command = (
-        f"{sys.executable} -m glimpse.gateway run --listen 127.0.0.1:0 --upstream 127.0.0.1:1 --end-with-parent & wait"
+        f"{sys.executable} -m glimpse.gateway run --listen 127.0.0.1:0 --upstream 127.0.0.1:1"
+        " --end-with-parent=$$ & wait"
     )
     parent = await asyncio.create_subprocess_exec("sh", "-c", command, stdout=asyncio.subprocess.PIPE)
     assert parent.stdout is not None
@@ -230,6 +231,13 @@ async def test_stops_when_its_parent_exits() -> None:
     # The output ends when the last process that holds it, Envoy, exits.
     assert await asyncio.wait_for(parent.stdout.read(), 10) == b""
     await parent.wait()
+
+
+async def test_stops_when_its_parent_has_exited_before_it_runs() -> None:
+    gone = await asyncio.create_subprocess_exec("true")
+    await gone.wait()
+    process, _ = await start_command(str(ANY_PORT), f"--end-with-parent={gone.pid}")
+    assert await asyncio.wait_for(process.wait(), 20) == 0
 
 
 async def test_envoy_ends_when_its_supervisor_is_killed() -> None:

@@ -194,7 +194,7 @@ async def test_engine_that_dies_ends_requests_everywhere_and_comes_back(tiny_che
         for target in server.upstreams:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await answer(target, "garble")
-            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+            assert caught.value.code() is grpc.StatusCode.ABORTED
             for each in server.upstreams:
                 await until_served(each)
 
