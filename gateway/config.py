@@ -39,6 +39,9 @@ _MAX_HEADERS = 100
 _BUFFER_BYTES = 256 << 10
 """What Envoy holds of a request or a response that the other side does not read, for each connection and stream."""
 
+_READ_BYTES = 32 << 10
+"""What a worker reads of a client's connection before it turns to others: thousands of frames, if each has a byte."""
+
 _RETRY_BYTES = 1 << 20
 """Size of a request's body up to which Envoy keeps it, to send it to another server if the first cannot take it."""
 
@@ -265,6 +268,7 @@ def _values(options: GatewayOptions, folder: Path) -> dict[str, Any]:
         "max_headers_kib": MAX_HEADERS_KIB,
         "max_headers_count": _MAX_HEADERS,
         "buffer_bytes": _BUFFER_BYTES,
+        "read_bytes": _READ_BYTES,
         "retry_bytes": _RETRY_BYTES,
         "max_unread": f"{limits.max_unread_seconds}s",
         "unlimited_kbps": _UNLIMITED_KBPS,
