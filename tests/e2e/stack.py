@@ -1,7 +1,9 @@
 """The server and Envoy as processes: `glimpse up` as a user starts it, or with the echo engine."""
 
+import itertools
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -11,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -182,13 +185,27 @@ def _start(
 
 
 def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports: list[int] = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    """Ports on which nothing listens, and which no other worker of the tests is given."""
+    return list(islice(filter(_is_free, _ports), count))
+
+
+_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw-1").removeprefix("gw")) + 1
+_FIRST_PORT, _PORTS_PER_WORKER = 10_000, 4_000
+"""Below the ports that the system gives to clients, and to whoever asks for any: until a server listens, it might give
+them to another one."""
+_offset = random.SystemRandom().randrange(_PORTS_PER_WORKER)
+_ports = (
+    _FIRST_PORT + _worker * _PORTS_PER_WORKER + (_offset + number) % _PORTS_PER_WORKER for number in itertools.count()
+)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def eventually(condition: Callable[[], bool], *, timeout_seconds: float) -> bool:

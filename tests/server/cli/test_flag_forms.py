@@ -82,7 +82,8 @@ def test_understands_vllm_s_names(monkeypatch: pytest.MonkeyPatch) -> None:
     assert served(monkeypatch, "serve", "--no-enforce-eager", "--max-model-len=25.6k").engine.options.cuda_graphs
 
 
-def test_says_once_what_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_says_once_what_changes_nothing(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glimpse.engine.offline.other_names._told", set[str]())
     flags = ("--trust-remote-code", "ORG/NAME", "--swap-space=4", "--tokenizer-mode", "auto", "--runner", "generate")
     with caplog.at_level(logging.WARNING):
         assert read_forms(flags) == read_forms(flags) == ["ORG/NAME"]
