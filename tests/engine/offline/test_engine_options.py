@@ -91,6 +91,7 @@ def test_understands_vllm_s_names_and_units(
 def test_says_once_what_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, tiny_checkpoint: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr("glimpse.engine.offline.other_names._told", set[str]())
     defaults: dict[str, Any] = {"swap_space": 4, "trust_remote_code": False, "runner": "auto", "tokenizer": None}
     needless: dict[str, Any] = {"trust_remote_code": True, "image_token_id": 32000}
     with caplog.at_level(logging.WARNING):

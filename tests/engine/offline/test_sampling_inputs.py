@@ -92,7 +92,8 @@ def test_refuses_an_unknown_name_with_the_one_that_was_meant() -> None:
         SamplingParams(**unknown)
 
 
-def test_says_once_what_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_says_once_what_changes_nothing(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glimpse.engine.offline.other_names._told", set[str]())
     defaults: dict[str, Any] = {"best_of": None, "detokenize": True, "logits_processors": None, "extra_args": None}
     needless: dict[str, Any] = {"detokenize": False, "spaces_between_special_tokens": False}
     with caplog.at_level(logging.WARNING):
