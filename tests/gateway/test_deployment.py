@@ -109,8 +109,8 @@ def test_servers_have_the_memory_that_their_flags_allow() -> None:
     engine = (768 << 20) + (1 << 30) + settings.engine.options.encoder_cache_bytes  # a KV cache of 1 GiB
     needed = front_end + caches + 4 * (1 << 30) + engine
     (container,) = pod("server.yaml")["containers"]
-    assert container["resources"]["limits"]["memory"] == "12Gi"
-    assert compose()["glimpse"]["mem_limit"] == "12g"
+    assert container["resources"]["limits"]["memory"] == "16Gi"
+    assert compose()["glimpse"]["mem_limit"] == "16g"
     assert needed <= 11 << 30
 
 
