@@ -46,7 +46,7 @@ WORKDIR /build
 COPY . .
 RUN if [ "$(uname -m)" = x86_64 ]; then \
     export PYTHONPATH=src \
-    && python -m glimpse.engine.native.compile_kernels --package \
+    && python -m glimpse.engine.worker.native.compile_kernels --package \
     && python -m glimpse.media.native.compile_resampler --package; \
     fi
 # Files may come with modes that only their owner can read.

@@ -25,7 +25,7 @@ PROCESSES := $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? c
 PARALLEL := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 # Run as a module, so that its hooks find tools/; without its notice about the next version of MkDocs.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(VENV)/python -m mkdocs
-QUICK_TESTS := tests/engine/scheduling tests/engine/text tests/media/cache tests/media/containers tests/media/processing \
+QUICK_TESTS := tests/engine/core tests/engine/checkpoint/text tests/media/cache tests/media/containers tests/media/processing \
 	tests/media/sources tests/server/generation tests/server/openai tests/server/parse tests/server/render
 
 # The caller's own, with which `glimpse up` prints commands that work in the caller's other terminals.
@@ -83,13 +83,13 @@ rehearse: set-up-dev
 	$(VENV)/python -m tests.rehearsal $(REHEARSE)
 
 kernels: set-up
-	$(VENV)/python -m glimpse.engine.native.compile_kernels --package
+	$(VENV)/python -m glimpse.engine.worker.native.compile_kernels --package
 	$(VENV)/python -m glimpse.media.native.compile_resampler --package
 
 # Kernels beside their sources would outlive changes of these, so they do not stay.
 wheel: kernels
 	$(VENV)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
-	rm -f engine/native/*.so media/native/*.so
+	rm -f engine/worker/native/*.so media/native/*.so
 
 breaking: set-up-dev
 	$(VENV)/python tools/check_breaking.py

@@ -19,8 +19,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
-from glimpse.engine.checkpoint import DEFAULT_MODEL, UNTRAINED_MARK
-from glimpse.engine.families.reading.chatml import QWEN2_VL_TEMPLATE
+from glimpse.engine.checkpoint.families.reading.chatml import QWEN2_VL_TEMPLATE
+from glimpse.engine.checkpoint.location import DEFAULT_MODEL, UNTRAINED_MARK
 from models.family import SPECIAL_TOKENS, WORDS, common_config, tokenizer_config
 
 PROTOS = Path(__file__).resolve().parents[1] / "api" / "glimpse"

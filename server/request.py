@@ -3,9 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from glimpse.engine.pooling_params import PoolingParams
-from glimpse.engine.sampling_params import Grammar, SamplingParams
-from glimpse.engine.text.conversation import ChatMessage, NamedTool, TemplateOptions, ToolChoice, ToolDefinition
+from glimpse.engine.checkpoint.text.conversation import (
+    ChatMessage,
+    NamedTool,
+    TemplateOptions,
+    ToolChoice,
+    ToolDefinition,
+)
+from glimpse.engine.protocol.pooling_params import PoolingParams
+from glimpse.engine.protocol.sampling_params import Grammar, SamplingParams
 from glimpse.media.inputs import MediumInput
 
 

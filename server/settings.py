@@ -21,8 +21,8 @@ from pydantic import (
     field_validator,
 )
 
-from glimpse.engine.config import EngineConfig, EngineOptions
-from glimpse.engine.option_values import read_units
+from glimpse.engine.protocol.config import EngineConfig, EngineOptions
+from glimpse.engine.protocol.option_values import read_units
 from glimpse.server.media_settings import MediaSettings
 from glimpse.server.setting_types import FROZEN, Names, Port, Size
 

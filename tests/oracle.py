@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import AutoModelForImageTextToText
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from glimpse.engine.plan import MediaSpan
+from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.kind import MediaKind
 
 TOKEN_TYPES = {MediaKind.IMAGE: 1, MediaKind.VIDEO: 2}

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import AutoModel, AutoModelForCausalLM
 
-from glimpse.engine.pooling_params import PoolingMode, PoolingParams
+from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
 from tests.oracle import image_processor, load_oracle
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
 
-from glimpse.engine.plan import MediaSpan
+from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.kind import MediaKind
+from tests.engine.checkpoint.text.reference import reference_tokenizer
 from tests.engine.harness import PLACEHOLDER_IDS
-from tests.engine.text.reference import reference_tokenizer
 from tests.oracle import Answer, greedy_answer
 
 START, END = "<|vision_start|>", "<|vision_end|>"

@@ -201,7 +201,7 @@ def test_context_has_what_is_copied_and_no_tests() -> None:
 def test_programs_of_the_build_exist() -> None:
     commands = " ".join(text for stage in STAGES.values() for text in stage.of("RUN"))
     modules = {each for each in re.findall(r"python -m (\S+)", commands) if each != "venv"}
-    assert modules == {"glimpse.engine.native.compile_kernels", "glimpse.media.native.compile_resampler"}
+    assert modules == {"glimpse.engine.worker.native.compile_kernels", "glimpse.media.native.compile_resampler"}
     assert all(find_spec(module) for module in modules)
 
 

@@ -6,8 +6,8 @@ attention computes half of all pairs.
 
 from collections.abc import Mapping
 
-from glimpse.engine.model_config.decoder import TextConfig
-from glimpse.engine.model_config.encoders import VisionConfig
+from glimpse.engine.checkpoint.model_config.decoder import TextConfig
+from glimpse.engine.checkpoint.model_config.encoders import VisionConfig
 
 _BFLOAT16_BYTES = 2
 _VALUE_BYTES: Mapping[str, float] = {"int8": 1.0, "int4": 0.5, "fp8": 1.0}

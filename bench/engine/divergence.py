@@ -20,16 +20,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from bench.figures import significant, table
-from glimpse.engine.cuda.backend import make_cuda_ops
-from glimpse.engine.families.registry import load_model_config
-from glimpse.engine.layers.quantized import QuantizationScheme
-from glimpse.engine.loading.load_engine import load_model
-from glimpse.engine.model_config.model import ModelConfig
-from glimpse.engine.models.model import Model
-from glimpse.engine.native.backend import use_native, why_not_native
-from glimpse.engine.plan import SequenceChunk
-from glimpse.engine.tensors.batch_builder import make_batch
-from glimpse.engine.tensors.kv_cache import allocate_kv_cache
+from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.checkpoint.model_config.model import ModelConfig
+from glimpse.engine.core.plan import SequenceChunk
+from glimpse.engine.worker.cuda.backend import make_cuda_ops
+from glimpse.engine.worker.layers.quantized import QuantizationScheme
+from glimpse.engine.worker.loading.load_engine import load_model
+from glimpse.engine.worker.models.model import Model
+from glimpse.engine.worker.native.backend import use_native, why_not_native
+from glimpse.engine.worker.tensors.batch_builder import make_batch
+from glimpse.engine.worker.tensors.kv_cache import allocate_kv_cache
 
 _BLOCK_SIZE = 32
 

@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from glimpse.engine.model_config.model import ModelConfig
-from glimpse.engine.plan import MediaSpan
-from glimpse.engine.protocol import FinishReason, Generate, MediaInput
-from glimpse.engine.sampling_params import SamplingParams
-from glimpse.engine.scheduling.core import Core
+from glimpse.engine.checkpoint.model_config.model import ModelConfig
+from glimpse.engine.core.core import Core
+from glimpse.engine.protocol.media import MediaSpan
+from glimpse.engine.protocol.messages import FinishReason, Generate, MediaInput
+from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.media.kind import MediaKind
 
 

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import get_args
 
 from bench.figures import significant, spread, table
-from glimpse.engine.config import Backend, EngineConfig, Quantization
-from glimpse.engine.grammar.matcher import GrammarCompiler, Matcher
-from glimpse.engine.loading.load_engine import load_core, load_vocabulary
-from glimpse.engine.protocol import Generate
-from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
-from glimpse.engine.scheduling.core import Core
+from glimpse.engine.checkpoint.grammar.matcher import GrammarCompiler, Matcher
+from glimpse.engine.core.core import Core
+from glimpse.engine.protocol.config import Backend, EngineConfig, Quantization
+from glimpse.engine.protocol.messages import Generate
+from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind, SamplingParams
+from glimpse.engine.worker.loading.load_engine import load_core, load_vocabulary
 from glimpse.native.processors import usable_processors
 
 _BATCHES = (1, 4, 16)

@@ -23,20 +23,21 @@ from typing import cast
 import torch
 
 from bench.figures import table
-from glimpse.engine.execution.runner import ModelRunner
-from glimpse.engine.grammar.matcher import GrammarCompiler, Vocabulary
-from glimpse.engine.ipc.transport import Channel
-from glimpse.engine.models.decoder import text_positions
-from glimpse.engine.models.model import Model
-from glimpse.engine.plan import InFlightStep, MediaSpan, StepPlan, StepResult
-from glimpse.engine.protocol import Generate
-from glimpse.engine.sampling_params import SamplingParams
-from glimpse.engine.scheduling.core import Core
-from glimpse.engine.scheduling.limits import SchedulerLimits
-from glimpse.engine.scheduling.sequence import ModelSpec
-from glimpse.engine.tensors.batch import Batch, SequenceLayout
-from glimpse.engine.tensors.draws import DrawParams, DrawTokens
-from glimpse.engine.tensors.kv_cache import allocate_kv_cache
+from glimpse.engine.checkpoint.grammar.matcher import GrammarCompiler, Vocabulary
+from glimpse.engine.core.core import Core
+from glimpse.engine.core.limits import SchedulerLimits
+from glimpse.engine.core.plan import InFlightStep, StepPlan, StepResult
+from glimpse.engine.core.sequence import ModelSpec
+from glimpse.engine.protocol.media import MediaSpan
+from glimpse.engine.protocol.messages import Generate
+from glimpse.engine.protocol.sampling_params import SamplingParams
+from glimpse.engine.protocol.transport import Channel
+from glimpse.engine.worker.execution.runner import ModelRunner
+from glimpse.engine.worker.models.decoder import text_positions
+from glimpse.engine.worker.models.model import Model
+from glimpse.engine.worker.tensors.batch import Batch, SequenceLayout
+from glimpse.engine.worker.tensors.draws import DrawParams, DrawTokens
+from glimpse.engine.worker.tensors.kv_cache import allocate_kv_cache
 
 _BATCHES = (1, 16, 64, 256)
 _BLOCK_SIZE = 32

@@ -19,18 +19,18 @@ from pathlib import Path
 from typing import get_args
 
 from bench.figures import ratios, significant, table
-from glimpse.engine.config import Backend, CpuLevel, EngineConfig, Quantization
-from glimpse.engine.loading.build_runner import make_runner
-from glimpse.engine.loading.load_engine import load_shard
-from glimpse.engine.plan import InFlightStep, Sample, SequenceChunk, StepPlan, StepResult
-from glimpse.engine.protocol import Generate, StepStats
-from glimpse.engine.sampling_params import SamplingParams
-from glimpse.engine.scheduling.core import Core
-from glimpse.engine.scheduling.limits import SchedulerLimits
-from glimpse.engine.scheduling.ngram_proposer import MAX_DRAFT_TOKENS
-from glimpse.engine.scheduling.sequence import ModelSpec
-from glimpse.engine.scheduling.step_pipeline import Runner
-from glimpse.engine.text.tokenizer import load_tokenizer
+from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
+from glimpse.engine.core.core import Core
+from glimpse.engine.core.limits import SchedulerLimits
+from glimpse.engine.core.ngram_proposer import MAX_DRAFT_TOKENS
+from glimpse.engine.core.plan import InFlightStep, Sample, SequenceChunk, StepPlan, StepResult
+from glimpse.engine.core.sequence import ModelSpec
+from glimpse.engine.core.step_pipeline import Runner
+from glimpse.engine.protocol.config import Backend, CpuLevel, EngineConfig, Quantization
+from glimpse.engine.protocol.messages import Generate, StepStats
+from glimpse.engine.protocol.sampling_params import SamplingParams
+from glimpse.engine.worker.loading.build_runner import make_runner
+from glimpse.engine.worker.loading.load_engine import load_shard
 
 _DOCS = Path(__file__).resolve().parents[2] / "docs"
 _WORD_EDITED = 25

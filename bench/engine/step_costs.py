@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bench.engine.costs import decode_bytes, decode_flops, prefill_flops, vision_flops
 from bench.figures import significant, table
 from glimpse.engine.benchmark.limits import Limits
-from glimpse.engine.model_config.model import ModelConfig
+from glimpse.engine.checkpoint.model_config.model import ModelConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

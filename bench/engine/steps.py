@@ -32,10 +32,10 @@ from bench.engine.step_costs import Measured, StepWork, Variant, measured, summa
 from bench.engine.timed_engine import TimedEngine
 from glimpse.engine.benchmark.limits import best, measure_limits
 from glimpse.engine.benchmark.units.library import unit_levels
-from glimpse.engine.config import Backend, CpuLevel, DType, EngineConfig, Quantization
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.loading.load_engine import LoadedEngine, load_core
-from glimpse.engine.native.library import Level, choose_level
+from glimpse.engine.protocol.config import Backend, CpuLevel, DType, EngineConfig, Quantization
+from glimpse.engine.worker.loading.load_engine import LoadedEngine, load_core
+from glimpse.engine.worker.native.library import Level, choose_level
 from glimpse.native.processors import usable_processors
 
 _BATCHES = (1, 4, 16)

@@ -5,11 +5,11 @@ import random
 import statistics
 import time
 
-from glimpse.engine.model_config.model import ModelConfig
-from glimpse.engine.plan import MediaSpan
-from glimpse.engine.protocol import Generate, MediaInput, Step
-from glimpse.engine.sampling_params import SamplingParams
-from glimpse.engine.scheduling.core import Core
+from glimpse.engine.checkpoint.model_config.model import ModelConfig
+from glimpse.engine.core.core import Core
+from glimpse.engine.protocol.media import MediaSpan
+from glimpse.engine.protocol.messages import Generate, MediaInput, Step
+from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.media.kind import MediaKind
 
 _MOST_TOKENS = 1024

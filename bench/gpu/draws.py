@@ -7,10 +7,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from glimpse.engine.execution.device_sampler import DeviceSample
-from glimpse.engine.execution.sampler import SequenceSampler
-from glimpse.engine.sampling_params import SamplingParams
-from glimpse.engine.tensors.draws import DrawTokens
+from glimpse.engine.protocol.sampling_params import SamplingParams
+from glimpse.engine.worker.execution.device_sampler import DeviceSample
+from glimpse.engine.worker.execution.sampler import SequenceSampler
+from glimpse.engine.worker.tensors.draws import DrawTokens
 
 DRAWS = (
     ("temperature 1", SamplingParams(), 4.0),

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from torch.profiler import ProfilerActivity, profile
 
-from glimpse.engine.scheduling.core import Core
+from glimpse.engine.core.core import Core
 
 _NUM_STEPS = 50
 

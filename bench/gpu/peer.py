@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from bench.engine.driver import Question
-from glimpse.engine.model_config.decoder import TextConfig
+from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 
 
 def output_tokens_per_second(text: TextConfig, questions: Sequence[Question], device: str) -> float:

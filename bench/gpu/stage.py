@@ -30,11 +30,11 @@ from bench.gpu.limits import device_limits
 from bench.gpu.peer import output_tokens_per_second
 from bench.gpu.workloads import PUBLISHED, ChatSizes, after_turns, batch_of_texts, chats, warm_up
 from glimpse.engine.benchmark.limits import Limits
-from glimpse.engine.config import ChosenQuantization, EngineConfig
-from glimpse.engine.families.registry import load_model_config
-from glimpse.engine.loading.build_runner import choose_draw_tokens
-from glimpse.engine.loading.load_engine import LoadedEngine, load_core
-from glimpse.engine.model_config.decoder import TextConfig
+from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.checkpoint.model_config.decoder import TextConfig
+from glimpse.engine.protocol.config import ChosenQuantization, EngineConfig
+from glimpse.engine.worker.loading.build_runner import choose_draw_tokens
+from glimpse.engine.worker.loading.load_engine import LoadedEngine, load_core
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +123,11 @@ def limits(setting: Setting) -> Iterator[Figure]:
 def tests(setting: Setting) -> Iterator[Figure]:
     """Runs the oracle, kernel and graph tests on the device."""
     environment = os.environ | {"GLIMPSE_TEST_DEVICE": setting.device}
-    paths = ["tests/engine/models/test_oracle.py", "tests/engine/models/test_oracle_videos.py", "tests/engine/cuda"]
+    paths = [
+        "tests/engine/worker/models/test_oracle.py",
+        "tests/engine/worker/models/test_oracle_videos.py",
+        "tests/engine/worker/cuda",
+    ]
     # Plugins of other tests may be missing there, so their options would be unknown.
     options = ["-q", "-p", "no:cacheprovider", "-W", "default::pytest.PytestConfigWarning"]
     command = [sys.executable, "-m", "pytest", *options, *filter(os.path.exists, paths)]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.engine.driver import Driver, Question, Run, image, text
-from glimpse.engine.model_config.model import ModelConfig
+from glimpse.engine.checkpoint.model_config.model import ModelConfig
 
 PUBLISHED: Mapping[str, tuple[float, float, float]] = {"2B": (0.78, 3.85, 7.98), "7B": (0.44, 2.20, 4.68)}
 """DashInfer-VLM's requests per second on an A100: sequential, 32 concurrent, and 32 concurrent with cached turns."""

@@ -25,9 +25,9 @@ import PIL.Image
 import torch
 
 from bench.serving.processes import cpu_seconds, family
-from glimpse.engine.layers.pixels import PixelStatistics, normalize
-from glimpse.engine.model_config.encoders import VisionConfig
-from glimpse.engine.models.encoders.qwen2_vl_vision import cut_patches
+from glimpse.engine.checkpoint.model_config.encoders import VisionConfig
+from glimpse.engine.worker.layers.pixels import PixelStatistics, normalize
+from glimpse.engine.worker.models.encoders.qwen2_vl_vision import cut_patches
 from glimpse.media.containers.still import open_image
 from glimpse.media.decoding.jobs import ImageJob, VideoJob
 from glimpse.media.decoding.video_file import video_from_file

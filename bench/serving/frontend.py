@@ -28,7 +28,7 @@ from bench.serving.clients import AskError, make_client
 from bench.serving.load_generator import closed_loop, probe
 from bench.serving.processes import command_line, cpu_seconds, family
 from bench.serving.workloads import Sizes, text_session
-from glimpse.engine.checkpoint import DEFAULT_MODEL
+from glimpse.engine.checkpoint.location import DEFAULT_MODEL
 from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
 from glimpse.server.processes.run import run as run_server
 from glimpse.server.settings import EngineSettings, ListenSettings, Settings

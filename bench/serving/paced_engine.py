@@ -11,8 +11,8 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from glimpse.engine.ipc.transport import Channel
-from glimpse.engine.protocol import Cancel, FinishReason, Generate, Ready, Step, StepStats, Stop, TokenEvent
+from glimpse.engine.protocol.messages import Cancel, FinishReason, Generate, Ready, Step, StepStats, Stop, TokenEvent
+from glimpse.engine.protocol.transport import Channel
 
 _READY = Ready(device="none", dtype="none", max_model_len=8192, num_blocks=4096, block_size=32, load_seconds=0.0)
 

@@ -17,8 +17,8 @@ import torch
 
 from glimpse.engine.benchmark.messages import LimitsReport
 from glimpse.engine.benchmark.units.library import FLOAT_UNITS, INTEGER_UNITS, read_rate, unit_levels, unit_rate
-from glimpse.engine.loading.cpu_topology import default_num_threads
-from glimpse.engine.native.library import Level
+from glimpse.engine.worker.loading.cpu_topology import default_num_threads
+from glimpse.engine.worker.native.library import Level
 from glimpse.interrupts import exit_on_interrupt
 from glimpse.native.processors import cpu_quota, usable_processors
 

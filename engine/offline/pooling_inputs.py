@@ -6,7 +6,7 @@ from dataclasses import replace
 from glimpse.engine.offline.fields import InputError, known_fields
 from glimpse.engine.offline.prompt_inputs import OfflineRequest, parse_conversation, parse_prompt
 from glimpse.engine.offline.tool_inputs import parse_chat_options
-from glimpse.engine.pooling_params import PoolingMode, PoolingParams
+from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
 
 
 def parse_input(given: object, field: str) -> OfflineRequest:

@@ -6,11 +6,11 @@ Fields that are not supported are refused by name. Independent of tokens.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot, TemplateOptions
 from glimpse.engine.offline.fields import InputError, known_fields
 from glimpse.engine.offline.media.media_defaults import apply_kwargs
 from glimpse.engine.offline.media.media_inputs import parse_media, parse_part
 from glimpse.engine.offline.tool_inputs import parse_tool_calls
-from glimpse.engine.text.conversation import ChatMessage, MediaSlot, TemplateOptions
 from glimpse.media.inputs import MediumInput
 
 _SPELLINGS = {"assistent": "assistant"}

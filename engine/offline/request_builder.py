@@ -10,23 +10,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
 
+from glimpse.engine.checkpoint.families.token_layout import TokenLayout
+from glimpse.engine.checkpoint.grammar.unenforced_log import UnenforcedLog
+from glimpse.engine.checkpoint.text.grammar_check import GrammarChecker, GrammarError
+from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts, media_inputs
+from glimpse.engine.checkpoint.text.prompt import Prompt, PromptBuilder
+from glimpse.engine.checkpoint.text.slots import PlaceholderError
+from glimpse.engine.checkpoint.text.template import TemplateError
+from glimpse.engine.core.core import Core
 from glimpse.engine.errors import EngineError
-from glimpse.engine.families.token_layout import TokenLayout
-from glimpse.engine.grammar.unenforced_log import UnenforcedLog
 from glimpse.engine.offline.fields import InputError, known_fields
 from glimpse.engine.offline.media.media_defaults import apply_defaults
 from glimpse.engine.offline.media.media_loading import OfflineMedia
 from glimpse.engine.offline.prompt_inputs import Messages, OfflineRequest, TokenIds
 from glimpse.engine.offline.sampling_inputs import own_values, parse_sampling
-from glimpse.engine.pooling_params import PoolingParams
-from glimpse.engine.protocol import Embed, Generate, MediaInput, Sibling
-from glimpse.engine.sampling_params import Grammar, SamplingParams
-from glimpse.engine.scheduling.core import Core
-from glimpse.engine.text.grammar_check import GrammarChecker, GrammarError
-from glimpse.engine.text.media_inputs import MediaLayouts, media_inputs
-from glimpse.engine.text.prompt import Prompt, PromptBuilder
-from glimpse.engine.text.slots import PlaceholderError
-from glimpse.engine.text.template import TemplateError
+from glimpse.engine.protocol.messages import Embed, Generate, MediaInput, Sibling
+from glimpse.engine.protocol.pooling_params import PoolingParams
+from glimpse.engine.protocol.sampling_params import Grammar, SamplingParams
 from glimpse.media.inputs import EmbeddingInput, MediaDefaults
 from glimpse.media.kind import MediaKind, parse_limit
 from glimpse.media.medium import Medium

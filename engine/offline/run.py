@@ -8,11 +8,11 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from glimpse.engine.checkpoint.text.output_processor import OutputProcessor, TokenText, prompt_token_texts
+from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
+from glimpse.engine.core.core import Core
 from glimpse.engine.errors import EngineError, EngineErrorCode
-from glimpse.engine.protocol import Embed, FinishReason, Generate, TokenEvent
-from glimpse.engine.scheduling.core import Core
-from glimpse.engine.text.output_processor import OutputProcessor, TokenText, prompt_token_texts
-from glimpse.engine.text.tokenizer import Tokenizer
+from glimpse.engine.protocol.messages import Embed, FinishReason, Generate, TokenEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

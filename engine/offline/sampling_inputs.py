@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, fields
 from typing import Any, TypedDict, Unpack
 
-from glimpse.engine import sampling_params
 from glimpse.engine.offline.fields import InputError, known_fields
 from glimpse.engine.offline.other_names import OtherName, check_name
-from glimpse.engine.sampling_checks import SamplingValueError, check_values
-from glimpse.engine.sampling_params import Grammar, GrammarKind, ReasoningBudget
+from glimpse.engine.protocol import sampling_params
+from glimpse.engine.protocol.sampling_checks import SamplingValueError, check_values
+from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind, ReasoningBudget
 
 UNLIMITED = 2**31 - 1
 """`max_tokens` of None: the core lowers it to what the context window leaves."""
@@ -32,7 +32,7 @@ class StructuredOutputsParams:
 
 
 class SamplingOptions(TypedDict, total=False):
-    """Arguments of `SamplingParams`, in every form; `glimpse.engine.sampling_params.SamplingParams` documents them.
+    """Arguments of `SamplingParams`, in every form; `SamplingParams` of `engine/protocol` documents them.
 
     Type checkers read them from here; a test holds the names equal.
     """

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from glimpse.engine.checkpoint.text.relevance import TEMPLATE_OPTIONS, relevance_messages, relevance_score
 from glimpse.engine.offline.fields import InputError
 from glimpse.engine.offline.prompt_inputs import Messages, OfflineRequest
 from glimpse.engine.offline.run import EmbeddingOutput, RerankOutput, ScoreOutput
-from glimpse.engine.text.relevance import TEMPLATE_OPTIONS, relevance_messages, relevance_score
 
 
 def parse_pairs(queries: object, documents: object, instruction: object) -> list[OfflineRequest]:

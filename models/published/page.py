@@ -14,12 +14,12 @@ from pathlib import Path
 
 import torch
 
-from glimpse.engine.config import EngineOptions
-from glimpse.engine.families.registry import family_of, load_model_config
-from glimpse.engine.loading.load_engine import empty_model
-from glimpse.engine.loading.quantization_choice import memory_needs
-from glimpse.engine.model_config.model import ModelConfig
-from glimpse.engine.tensors.kv_cache import block_bytes
+from glimpse.engine.checkpoint.families.registry import family_of, load_model_config
+from glimpse.engine.checkpoint.model_config.model import ModelConfig
+from glimpse.engine.protocol.config import EngineOptions
+from glimpse.engine.worker.loading.load_engine import empty_model
+from glimpse.engine.worker.loading.quantization_choice import memory_needs
+from glimpse.engine.worker.tensors.kv_cache import block_bytes
 from models.published.table import PublishedCheckpoint, load_table
 
 _GIB = 1 << 30

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from glimpse.engine.text.tokenizer import Tokenizer, load_tokenizer
+from glimpse.engine.checkpoint.text.tokenizer import Tokenizer, load_tokenizer
 from models.family import SPECIAL_TOKENS, common_config, tokenizer_config
 from models.training.batching.tokenizer import MARKUP
 from models.training.learning.blocks import make_compute

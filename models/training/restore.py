@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from glimpse.engine.families.registry import load_model_config
+from glimpse.engine.checkpoint.families.registry import load_model_config
 from models.training.learning.blocks import make_compute
 from models.training.learning.history import load_history
 from models.training.learning.learner import Learner

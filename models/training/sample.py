@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from glimpse.engine.sampling_params import Grammar
+from glimpse.engine.protocol.sampling_params import Grammar
 
 Role = Literal["system", "user", "assistant", "tool"]
 """Roles of the chat template; "tool" is a function's result."""

@@ -5,7 +5,7 @@ from math import ceil
 
 import msgspec
 
-from glimpse.engine.loading.check_messages import Computing, Context, Decoding, Memory, ServingCheck, TensorCheck
+from glimpse.engine.worker.loading.check_messages import Computing, Context, Decoding, Memory, ServingCheck, TensorCheck
 
 MIB = 1 << 20
 _SHOWN = 8

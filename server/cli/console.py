@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from glimpse.engine.protocol import Loading, Ready
+from glimpse.engine.protocol.messages import Loading, Ready
 
 _log = structlog.stdlib.get_logger(__name__)
 

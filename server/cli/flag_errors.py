@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from cyclopts import Argument, CoercionError, CycloptsError
 from pydantic import ValidationError
 
-from glimpse.engine.option_values import explain
+from glimpse.engine.protocol.option_values import explain
 
 _EXPECTED = {bool: "true or false", float: "a number", int: "an integer"}
 

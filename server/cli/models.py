@@ -77,7 +77,7 @@ def _row(model: model_pb2.Model) -> tuple[str, str, str, str]:
 def _families(*, as_json: bool) -> Iterator[str]:
     import msgspec  # noqa: PLC0415 - the table of a server needs no families
 
-    from glimpse.engine.families.registry import FAMILIES  # noqa: PLC0415
+    from glimpse.engine.checkpoint.families.registry import FAMILIES  # noqa: PLC0415
 
     media = [name for name, spec in FAMILIES.items() if spec.reads_media]
     text = [name for name, spec in FAMILIES.items() if not spec.reads_media]

@@ -11,23 +11,23 @@ from typing import NoReturn, TypeVar
 
 import msgspec
 
-from glimpse.engine.checkpoint import DEFAULT_MODEL, read_hub_headers, resolve_checkpoint
+from glimpse.engine.checkpoint.families.companions import named_companions, resolve_companions
+from glimpse.engine.checkpoint.families.registry import FAMILIES, load_model_config
+from glimpse.engine.checkpoint.location import DEFAULT_MODEL, read_hub_headers, resolve_checkpoint
+from glimpse.engine.checkpoint.model_config.model import ModelConfig, read_json
+from glimpse.engine.checkpoint.text.media_inputs import read_media
+from glimpse.engine.checkpoint.text.prompt import load_prompt_builder
+from glimpse.engine.checkpoint.text.reasoning import find_reasoning_format
+from glimpse.engine.checkpoint.text.tools import find_format
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.families.companions import named_companions, resolve_companions
-from glimpse.engine.families.registry import FAMILIES, load_model_config
-from glimpse.engine.loading.check_messages import CheckRequest, ServingCheck
-from glimpse.engine.loading.weight_files import StoredTensor, read_headers
-from glimpse.engine.model_config.model import ModelConfig, read_json
-from glimpse.engine.text.media_inputs import read_media
-from glimpse.engine.text.prompt import load_prompt_builder
-from glimpse.engine.text.reasoning import find_reasoning_format
-from glimpse.engine.text.tools import find_format
+from glimpse.engine.worker.loading.check_messages import CheckRequest, ServingCheck
+from glimpse.engine.worker.loading.weight_files import StoredTensor, read_headers
 from glimpse.server.cli.check_text import ModelCheck, check_text
 from glimpse.server.settings import ModelSettings
 
 _T = TypeVar("_T")
 
-_ENGINE_COMMAND = (sys.executable, "-m", "glimpse.engine.loading.check_serving")
+_ENGINE_COMMAND = (sys.executable, "-m", "glimpse.engine.worker.loading.check_serving")
 
 
 def run_check(model: str | None, settings: ModelSettings, *, as_json: bool) -> NoReturn:

@@ -3,10 +3,10 @@
 import asyncio
 import sys
 
-from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.loading.weight_files import checkpoint_digest
-from glimpse.engine.parallel.node import serve_node
+from glimpse.engine.protocol.config import EngineConfig
+from glimpse.engine.worker.loading.weight_files import checkpoint_digest
+from glimpse.engine.worker.parallel.node import serve_node
 from glimpse.server.lifecycle.logs import configure_logging
 from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
 from glimpse.server.processes.signals import StopSignals

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import uvloop
 
-from glimpse.engine.checkpoint import is_untrained
-from glimpse.engine.cpu_policy import MAX_FEW_PROCESSORS, use_batch_policy
+from glimpse.engine.checkpoint.location import is_untrained
 from glimpse.engine.errors import CheckpointError, EngineError
-from glimpse.engine.protocol import Ready
+from glimpse.engine.protocol.cpu_policy import MAX_FEW_PROCESSORS, use_batch_policy
+from glimpse.engine.protocol.messages import Ready
 from glimpse.interrupts import INTERRUPTED
 from glimpse.native.open_files import OpenFilesError, allow_files
 from glimpse.native.processors import num_processors

@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from pydantic import ValidationError
 
-from glimpse.engine.option_values import explain
+from glimpse.engine.protocol.option_values import explain
 from glimpse.server.cli.usage import UsageError
 from glimpse.server.setting_types import Names, Port
 from glimpse.server.settings import AccessSettings, NameSettings, Settings

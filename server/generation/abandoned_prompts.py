@@ -1,7 +1,7 @@
 """Charges tenants for prompts that the engine has computed for an RPC that ended before its usage was known."""
 
-from glimpse.engine.ipc.engine import OnAbandoned
-from glimpse.engine.protocol import TokenEvent
+from glimpse.engine.client.engine import OnAbandoned
+from glimpse.engine.protocol.messages import TokenEvent
 from glimpse.server.rpc.context import current_rpc
 
 

@@ -10,13 +10,11 @@ from typing import assert_never
 
 import msgspec
 
-from glimpse.engine.protocol import FinishReason, TokenEvent
-from glimpse.engine.sampling_params import ReasoningTags
-from glimpse.engine.text.conversation import NamedTool
-from glimpse.engine.text.output_processor import OutputProcessor, TokenText
-from glimpse.engine.text.reasoning import ReasoningMeter, ReasoningParser, ReasoningSplit
-from glimpse.engine.text.tokenizer import Tokenizer
-from glimpse.engine.text.tools import (
+from glimpse.engine.checkpoint.text.conversation import NamedTool
+from glimpse.engine.checkpoint.text.output_processor import OutputProcessor, TokenText
+from glimpse.engine.checkpoint.text.reasoning import ReasoningMeter, ReasoningParser, ReasoningSplit
+from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
+from glimpse.engine.checkpoint.text.tools import (
     TextEvent,
     ToolCallArguments,
     ToolCallStarted,
@@ -25,6 +23,8 @@ from glimpse.engine.text.tools import (
     new_tool_call_id,
     new_tool_parser,
 )
+from glimpse.engine.protocol.messages import FinishReason, TokenEvent
+from glimpse.engine.protocol.sampling_params import ReasoningTags
 from glimpse.server.request import Tools
 
 

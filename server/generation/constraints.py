@@ -7,10 +7,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from glimpse.engine.grammar.unenforced_log import UnenforcedLog
-from glimpse.engine.sampling_params import Grammar, GrammarKind
-from glimpse.engine.text.conversation import ToolDefinition, ToolMode
-from glimpse.engine.text.grammar_check import (
+from glimpse.engine.checkpoint.grammar.unenforced_log import UnenforcedLog
+from glimpse.engine.checkpoint.text.conversation import ToolDefinition, ToolMode
+from glimpse.engine.checkpoint.text.grammar_check import (
     MAX_GRAMMAR_BYTES,
     CompileBudget,
     EnforcedGrammar,
@@ -19,8 +18,9 @@ from glimpse.engine.text.grammar_check import (
     GrammarTooLargeError,
     check_text,
 )
-from glimpse.engine.text.tokenizer import Tokenizer
-from glimpse.engine.text.tools import ToolFormat, tag_ids, tool_grammar, unenforced_in_xml
+from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
+from glimpse.engine.checkpoint.text.tools import ToolFormat, tag_ids, tool_grammar, unenforced_in_xml
+from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind
 from glimpse.server.generation.completion_parser import ToolCallReader
 from glimpse.server.request import Constraint, GenerationRequest, Tools
 from glimpse.server.rpc.errors import InvalidRequest

@@ -11,12 +11,12 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import assert_never
 
+from glimpse.engine.checkpoint.text.conversation import num_characters
+from glimpse.engine.checkpoint.text.prompt import TemplateError
+from glimpse.engine.client.engine import Engine
+from glimpse.engine.client.suspects import prompt_digest
 from glimpse.engine.errors import EngineError, EngineErrorCode
-from glimpse.engine.ipc.engine import Engine
-from glimpse.engine.ipc.suspects import prompt_digest
-from glimpse.engine.protocol import Embed, Ready, TokenEvent
-from glimpse.engine.text.conversation import num_characters
-from glimpse.engine.text.prompt import TemplateError
+from glimpse.engine.protocol.messages import Embed, Ready, TokenEvent
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.kind import MediaKind
 from glimpse.server.generation.abandoned_prompts import charge_always

@@ -1,9 +1,9 @@
 """What the engine's state and its last events mean for requests."""
 
+from glimpse.engine.client.engine import Engine
+from glimpse.engine.client.supervisor import EngineState
 from glimpse.engine.errors import EngineError, EngineErrorCode
-from glimpse.engine.ipc.engine import Engine
-from glimpse.engine.ipc.supervisor import EngineState
-from glimpse.engine.protocol import FinishReason, Ready, TokenEvent
+from glimpse.engine.protocol.messages import FinishReason, Ready, TokenEvent
 from glimpse.server.rpc.stopping import ServerStoppingError
 
 _UNAVAILABLE_MESSAGES = {

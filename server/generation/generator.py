@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from glimpse.engine.ipc.engine import Engine
-from glimpse.engine.ipc.suspects import prompt_digest
-from glimpse.engine.protocol import FinishReason, Generate, Ready, Sibling, TokenEvent
-from glimpse.engine.sampling_params import GrammarKind, ReasoningBudget, ReasoningTags, SamplingParams
-from glimpse.engine.text.output_processor import OutputProcessor, TokenText, prompt_token_texts
-from glimpse.engine.text.reasoning import ReasoningFormat
-from glimpse.engine.text.tokenizer import Tokenizer
+from glimpse.engine.checkpoint.text.output_processor import OutputProcessor, TokenText, prompt_token_texts
+from glimpse.engine.checkpoint.text.reasoning import ReasoningFormat
+from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
+from glimpse.engine.client.engine import Engine
+from glimpse.engine.client.suspects import prompt_digest
+from glimpse.engine.protocol.messages import FinishReason, Generate, Ready, Sibling, TokenEvent
+from glimpse.engine.protocol.sampling_params import GrammarKind, ReasoningBudget, ReasoningTags, SamplingParams
 from glimpse.server.generation.abandoned_prompts import charge_if_unused
 from glimpse.server.generation.completion_parser import (
     CompletionFinishReason,

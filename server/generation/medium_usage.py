@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import assert_never
 
-from glimpse.engine.plan import MediaSpan
+from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.cache.request_media import MediumOrigin
 from glimpse.media.embeddings.embeddings import Embedding
 from glimpse.media.kind import MediaKind

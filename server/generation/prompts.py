@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import assert_never
 
-from glimpse.engine.families.token_layout import TokenLayout
-from glimpse.engine.plan import Embeddings
-from glimpse.engine.protocol import MediaInput
-from glimpse.engine.text.conversation import num_characters
-from glimpse.engine.text.media_inputs import MediaLayouts, media_inputs
-from glimpse.engine.text.prompt import Prompt, PromptBuilder, TemplateError
-from glimpse.engine.text.slots import PlaceholderError
+from glimpse.engine.checkpoint.families.token_layout import TokenLayout
+from glimpse.engine.checkpoint.text.conversation import num_characters
+from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts, media_inputs
+from glimpse.engine.checkpoint.text.prompt import Prompt, PromptBuilder, TemplateError
+from glimpse.engine.checkpoint.text.slots import PlaceholderError
+from glimpse.engine.protocol.media import Embeddings
+from glimpse.engine.protocol.messages import MediaInput
 from glimpse.media.cache.request_media import MediaUsage, RequestMedia
 from glimpse.media.embeddings.embeddings import EmbeddingError
 from glimpse.media.embeddings.loader import EmbeddingLoader

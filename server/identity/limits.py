@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError
 
-from glimpse.engine.option_values import explain
+from glimpse.engine.protocol.option_values import explain
 from glimpse.server.identity.errors import IdentityConfigError
 from glimpse.server.identity.tenant import Limits, is_tenant_name
 

@@ -4,16 +4,16 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from glimpse.engine.config import EngineOptions
-from glimpse.engine.ipc.engine import Engine
-from glimpse.engine.model_config.model import ModelConfig
-from glimpse.engine.text.grammar_check import GrammarChecker
-from glimpse.engine.text.media_inputs import MediaLayouts
-from glimpse.engine.text.prompt import PromptBuilder, load_prompt_builder
-from glimpse.engine.text.reasoning import find_reasoning_format
-from glimpse.engine.text.relevance import find_answer_tokens
-from glimpse.engine.text.tokenizer import Tokenizer
-from glimpse.engine.text.tools import find_format
+from glimpse.engine.checkpoint.model_config.model import ModelConfig
+from glimpse.engine.checkpoint.text.grammar_check import GrammarChecker
+from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts
+from glimpse.engine.checkpoint.text.prompt import PromptBuilder, load_prompt_builder
+from glimpse.engine.checkpoint.text.reasoning import find_reasoning_format
+from glimpse.engine.checkpoint.text.relevance import find_answer_tokens
+from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
+from glimpse.engine.checkpoint.text.tools import find_format
+from glimpse.engine.client.engine import Engine
+from glimpse.engine.protocol.config import EngineOptions
 from glimpse.server.generation.constraints import ConstraintBuilder
 from glimpse.server.generation.embedder import Embedder
 from glimpse.server.generation.generator import CompletionGenerator

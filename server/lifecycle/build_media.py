@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from glimpse.engine.checkpoint.model_config.model import ModelConfig
+from glimpse.engine.checkpoint.text.media_inputs import embedding_spec, read_media
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.model_config.model import ModelConfig
-from glimpse.engine.text.media_inputs import embedding_spec, read_media
 from glimpse.media.cache.byte_count import ByteCount
 from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.cache.shared_media import SharedMedia

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import grpc.aio
 from prometheus_client.registry import Collector
 
-from glimpse.engine.ipc.client import EngineClient
-from glimpse.engine.ipc.engine import Engine
-from glimpse.engine.ipc.supervisor import ENGINE_COMMAND, EngineState
-from glimpse.engine.protocol import Loading
+from glimpse.engine.client.engine import Engine
+from glimpse.engine.client.engine_client import EngineClient
+from glimpse.engine.client.supervisor import ENGINE_COMMAND, EngineState
+from glimpse.engine.protocol.messages import Loading
 from glimpse.media.cache.byte_count import ByteCount
 from glimpse.media.shared.value_store import ValueStore
 from glimpse.openai.v1 import openai_pb2

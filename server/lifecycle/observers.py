@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from glimpse.engine.ipc.supervisor import EngineState
-from glimpse.engine.protocol import Ready, StepStats
+from glimpse.engine.client.supervisor import EngineState
+from glimpse.engine.protocol.messages import Ready, StepStats
 from glimpse.server.rpc.admission import Admission
 from glimpse.server.rpc.load_meter import LoadMeter
 from glimpse.server.services.health import Health

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from glimpse import __version__
-from glimpse.engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
-from glimpse.engine.families.companions import resolve_companions
-from glimpse.engine.families.registry import load_model_config
-from glimpse.engine.model_config.model import ModelConfig
-from glimpse.engine.model_config.sampling_defaults import SamplingDefaults, read_sampling_defaults
+from glimpse.engine.checkpoint.families.companions import resolve_companions
+from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.checkpoint.location import DEFAULT_MODEL, resolve_checkpoint
+from glimpse.engine.checkpoint.model_config.model import ModelConfig
+from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults, read_sampling_defaults
 from glimpse.server.settings import EngineSettings
 
 

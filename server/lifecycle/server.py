@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import grpc.aio
 
-from glimpse.engine.ipc.engine import Engine
-from glimpse.engine.protocol import Ready
+from glimpse.engine.client.engine import Engine
+from glimpse.engine.protocol.messages import Ready
 from glimpse.native.memory import freeze_garbage
 from glimpse.server.identity.access import Access
 from glimpse.server.lifecycle.build_media import MediaComponents

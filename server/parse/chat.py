@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from google.protobuf.message import Message
 
-from glimpse.engine.model_config.sampling_defaults import SamplingDefaults
-from glimpse.engine.sampling_params import GrammarKind
-from glimpse.engine.text.conversation import ToolMode
+from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
+from glimpse.engine.checkpoint.text.conversation import ToolMode
+from glimpse.engine.protocol.sampling_params import GrammarKind
 from glimpse.media.kind import MediaKind
 from glimpse.server.parse.generation import (
     DEFAULT_MAX_TOKENS,

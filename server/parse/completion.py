@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from glimpse.engine.model_config.sampling_defaults import SamplingDefaults
-from glimpse.engine.sampling_params import SamplingParams
+from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
+from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.server.parse.chat import check_bounds, check_stream_options, reports_continuously
 from glimpse.server.parse.generation import (
     NO_DEFAULTS,

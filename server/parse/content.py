@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from glimpse.dialect.rules import enum_rules
-from glimpse.engine.text.conversation import ChatMessage, MediaSlot, ToolCall
+from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot, ToolCall
 from glimpse.media.inputs import MediumInput
 from glimpse.media.kind import MediaKind
 from glimpse.server.parse.embeddings import parse_embeddings

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import TypeVar
 
-from glimpse.engine.model_config.sampling_defaults import SamplingDefaults
-from glimpse.engine.sampling_params import (
+from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
+from glimpse.engine.protocol.sampling_params import (
     MAX_BAD_WORD_CHARACTERS,
     MAX_LOGIT_BIAS,
     MAX_STOP_CHARACTERS,

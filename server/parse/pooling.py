@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from glimpse.engine.pooling_params import PoolingMode, PoolingParams
+from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
 from glimpse.media.kind import MediaKind
 from glimpse.server.parse.chat import check_bounds
 from glimpse.server.parse.content import parse_conversation

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from glimpse.dialect.rules import enum_rules
-from glimpse.engine.text.conversation import TemplateOptions, ToolDefinition
+from glimpse.engine.checkpoint.text.conversation import TemplateOptions, ToolDefinition
 from glimpse.media.inputs import with_defaults
 from glimpse.media.kind import MediaKind
 from glimpse.server.parse.content import parse_conversation

@@ -3,7 +3,12 @@
 from collections.abc import Iterable, Iterator
 from itertools import repeat
 
-from glimpse.engine.text.relevance import NO_ANSWER_TOKENS, TEMPLATE_OPTIONS, AnswerTokens, relevance_messages
+from glimpse.engine.checkpoint.text.relevance import (
+    NO_ANSWER_TOKENS,
+    TEMPLATE_OPTIONS,
+    AnswerTokens,
+    relevance_messages,
+)
 from glimpse.server.parse.chat import check_bounds
 from glimpse.server.parse.generation import check_priority
 from glimpse.server.request import Conversation, EmbeddingInput, EmbeddingRequest

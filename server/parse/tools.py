@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias, TypeVar, assert_never
 
-from glimpse.engine.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
+from glimpse.engine.checkpoint.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
 from glimpse.server.parse.json_text import parse_object
 from glimpse.server.request import Tools
 from glimpse.server.rpc.errors import InvalidRequest

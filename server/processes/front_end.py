@@ -18,10 +18,10 @@ import msgspec
 import structlog
 import uvloop
 
+from glimpse.engine.client.shared_engine import SharedEngine
+from glimpse.engine.client.supervisor import EngineState
 from glimpse.engine.errors import CheckpointError, EngineError
-from glimpse.engine.ipc.shared_engine import SharedEngine
-from glimpse.engine.ipc.supervisor import EngineState
-from glimpse.engine.ipc.transport import TransportError
+from glimpse.engine.protocol.transport import TransportError
 from glimpse.log_writer import end_at_once
 from glimpse.media.cache.byte_count import SharedByteCounts
 from glimpse.server.identity.errors import IdentityConfigError

@@ -10,7 +10,7 @@ from typing import Self
 
 import msgspec
 
-from glimpse.engine.ipc.broker import EngineBroker
+from glimpse.engine.client.broker import EngineBroker
 from glimpse.server.processes.messages import Begin, FromFrontEnd, Quit
 from glimpse.server.processes.peer import Peer
 

@@ -17,12 +17,12 @@ from typing import Any
 
 import msgspec
 
+from glimpse.engine.client.broker import EngineBroker
+from glimpse.engine.client.child import describe_exit
+from glimpse.engine.client.supervisor import ENGINE_COMMAND, EngineState
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.ipc.broker import EngineBroker
-from glimpse.engine.ipc.child import describe_exit
-from glimpse.engine.ipc.supervisor import ENGINE_COMMAND, EngineState
-from glimpse.engine.ipc.transport import TransportError
-from glimpse.engine.protocol import Loading, Ready
+from glimpse.engine.protocol.messages import Loading, Ready
+from glimpse.engine.protocol.transport import TransportError
 from glimpse.media.cache.byte_count import SharedByteCounts
 from glimpse.server.identity.errors import IdentityConfigError
 from glimpse.server.lifecycle.addresses import address

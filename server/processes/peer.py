@@ -9,7 +9,7 @@ from typing import Generic, TypeVar, cast
 
 import msgspec
 
-from glimpse.engine.ipc.transport import AsyncChannel, TransportError, decoded, encoded
+from glimpse.engine.protocol.transport import AsyncChannel, TransportError, decoded, encoded
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)
 _Reply = TypeVar("_Reply", bound=msgspec.Struct)

@@ -4,8 +4,8 @@ import asyncio
 import socket
 from collections.abc import Callable, Sequence
 
-from glimpse.engine.ipc.supervisor import ENGINE_COMMAND
-from glimpse.engine.protocol import Loading, Ready
+from glimpse.engine.client.supervisor import ENGINE_COMMAND
+from glimpse.engine.protocol.messages import Loading, Ready
 from glimpse.server.lifecycle.addresses import address, local_host
 from glimpse.server.lifecycle.build_server import PortError, start_server
 from glimpse.server.lifecycle.served_checkpoint import Checkpoint

@@ -7,7 +7,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from glimpse.engine.text.output_processor import TokenText, TopToken
+from glimpse.engine.checkpoint.text.output_processor import TokenText, TopToken
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.kind import MediaKind
 from glimpse.server.generation.completion_parser import CompletionFinishReason

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from glimpse.engine.text.output_processor import TokenText
+from glimpse.engine.checkpoint.text.output_processor import TokenText
 from glimpse.server.generation.generator import CompletionDelta
 from glimpse.server.generation.usage import Usage
 from glimpse.server.render.chat import CompletionHead, render_finish_reason, render_prompt_logprobs, render_usage

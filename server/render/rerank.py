@@ -2,7 +2,7 @@
 
 import struct
 
-from glimpse.engine.text.relevance import relevance_score
+from glimpse.engine.checkpoint.text.relevance import relevance_score
 from glimpse.server.generation.embedder import Embeddings
 from glimpse.server.render.chat import CompletionHead, render_usage
 from glimpse.v1 import rerank_pb2

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
-from glimpse.engine.protocol import StepStats
+from glimpse.engine.protocol.messages import StepStats
 from glimpse.media.cache.fair_share import FairPlaces
 from glimpse.server.rpc.context import current_rpc
 from glimpse.server.rpc.errors import DeadlineExceededError

@@ -16,8 +16,8 @@ from google.protobuf import any_pb2
 from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 
+from glimpse.engine.checkpoint.text.prompt import TemplateError
 from glimpse.engine.errors import EngineError, EngineErrorCode
-from glimpse.engine.text.prompt import TemplateError
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.server.identity.errors import (
     AccessError,

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from glimpse.engine.protocol import StepStats
+from glimpse.engine.protocol.messages import StepStats
 from glimpse.v1 import load_pb2
 
 REPORT_TRAILER = "endpoint-load-metrics-bin"

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import assert_never
 
-from glimpse.engine.text.tokenizer import Tokenizer
+from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.server.generation.generator import CompletionGenerator
 from glimpse.server.generation.usage import Usage
 from glimpse.server.parse.completion import parse_completion

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from glimpse.engine.model_config.sampling_defaults import SamplingDefaults
-from glimpse.engine.protocol import Ready
+from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
+from glimpse.engine.protocol.messages import Ready
 from glimpse.media.kind import MediaKind
 from glimpse.server.parse.chat import check_bounds
 from glimpse.server.render.chat import MODALITIES

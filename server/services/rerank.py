@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 
-from glimpse.engine.text.relevance import AnswerTokens
+from glimpse.engine.checkpoint.text.relevance import AnswerTokens
 from glimpse.server.generation.embedder import Embedder, Embeddings
 from glimpse.server.parse.rerank import parse_rerank, parse_score
 from glimpse.server.render.chat import CompletionHead

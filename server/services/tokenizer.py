@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from glimpse.engine.text.tokenizer import Tokenizer
+from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.server.generation.generator import CompletionGenerator
 from glimpse.server.generation.prompts import PromptLoader
 from glimpse.server.parse.chat import check_bounds

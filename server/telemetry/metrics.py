@@ -6,8 +6,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from glimpse.engine.ipc.supervisor import EngineState
-from glimpse.engine.protocol import Ready, StepStats
+from glimpse.engine.client.supervisor import EngineState
+from glimpse.engine.protocol.messages import Ready, StepStats
 from glimpse.log_writer import num_dropped_lines
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.shared.values import Outcome

@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from glimpse.engine.protocol import Ready
+from glimpse.engine.protocol.messages import Ready
 from glimpse.server.settings import MetricsNames
 
 _ENGINE = "0"

@@ -7,7 +7,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from glimpse.client import AsyncClient, Client
-    from glimpse.engine.llm import LLM, SamplingParams, StructuredOutputsParams
+    from glimpse.engine.offline.llm import LLM, SamplingParams, StructuredOutputsParams
 
 __all__ = ["LLM", "AsyncClient", "Client", "SamplingParams", "StructuredOutputsParams", "__version__"]
 
@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AsyncClient": "glimpse.client",
     "Client": "glimpse.client",
-    "LLM": "glimpse.engine.llm",
+    "LLM": "glimpse.engine.offline.llm",
     "SamplingParams": "glimpse.engine.offline.sampling_inputs",
     "StructuredOutputsParams": "glimpse.engine.offline.sampling_inputs",
 }

@@ -22,8 +22,8 @@ from bench.serving.comparison import CASES, Run, comparison
 from bench.serving.interference import judge
 from bench.serving.report import by_label, latencies
 from glimpse.engine.benchmark.limits import Limits
-from glimpse.engine.model_config.decoder import TextConfig
-from glimpse.engine.model_config.encoders import VisionConfig
+from glimpse.engine.checkpoint.model_config.decoder import TextConfig
+from glimpse.engine.checkpoint.model_config.encoders import VisionConfig
 
 
 @pytest.mark.parametrize(

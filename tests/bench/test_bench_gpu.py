@@ -15,10 +15,10 @@ from bench.gpu.idle import idle_share
 from bench.gpu.stage import SMALL, STAGES, Figure, Setting
 from bench.gpu.workloads import ChatSizes, after_turns, batch_of_texts, chats
 from bench.make_checkpoint import PRESETS, make_checkpoint
-from glimpse.engine.config import EngineConfig
-from glimpse.engine.loading.load_engine import LoadedEngine, load_core
-from glimpse.engine.sampling_params import SamplingParams
-from glimpse.engine.tensors.draws import DrawParams
+from glimpse.engine.protocol.config import EngineConfig
+from glimpse.engine.protocol.sampling_params import SamplingParams
+from glimpse.engine.worker.loading.load_engine import LoadedEngine, load_core
+from glimpse.engine.worker.tensors.draws import DrawParams
 
 
 @pytest.fixture(scope="module")

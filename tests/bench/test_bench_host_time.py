@@ -3,7 +3,7 @@
 import pytest
 
 from bench.engine.host_time import draw_nothing, measure
-from glimpse.engine.tensors.draws import DrawTokens
+from glimpse.engine.worker.tensors.draws import DrawTokens
 
 
 @pytest.mark.parametrize(("ahead", "draw_tokens"), [(False, None), (True, None), (True, draw_nothing)])

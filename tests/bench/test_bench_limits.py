@@ -17,7 +17,7 @@ from glimpse.engine.benchmark.units.library import (
     unit_levels,
     unit_rate,
 )
-from glimpse.engine.native.library import Level
+from glimpse.engine.worker.native.library import Level
 
 LEVELS = unit_levels()
 needs_loops = pytest.mark.skipif(not LEVELS, reason="this machine cannot build or run the loops")

@@ -13,7 +13,7 @@ from bench.serving.processes import cpu_seconds, family, peak_rss_mib
 from bench.serving.report import text_report
 from bench.serving.serve import measure, parse
 from bench.serving.workloads import Question
-from glimpse.engine.checkpoint import DEFAULT_MODEL
+from glimpse.engine.checkpoint.location import DEFAULT_MODEL
 from glimpse.server.lifecycle.build_server import start_server
 from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
 from glimpse.server.processes.gateway_child import start_gateway

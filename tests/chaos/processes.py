@@ -13,7 +13,7 @@ from pathlib import Path
 _PROC = Path("/proc")
 _PAGE_BYTES = 4096
 _ROLES = {
-    "glimpse.engine.process": "engine",
+    "glimpse.engine.worker.process": "engine",
     "glimpse.gateway": "gateway",
     "envoy --config-path": "Envoy",
     "media.": "media workers",

@@ -92,7 +92,7 @@ class Stack:
         return next(
             int(pid)
             for pid, parent, args in rows
-            if int(parent) == self.process.pid and "glimpse.engine.process" in args
+            if int(parent) == self.process.pid and "glimpse.engine.worker.process" in args
         )
 
     def stop(self) -> int:

@@ -13,8 +13,8 @@ from google.protobuf.descriptor import Descriptor
 from glimpse.dialect.fields import Member, members_of
 from glimpse.dialect.options import descriptor_of
 from glimpse.dialect.rules import Effect, JsonKind
-from glimpse.engine.checkpoint import DEFAULT_MODEL
-from glimpse.engine.text.tokenizer import load_tokenizer
+from glimpse.engine.checkpoint.location import DEFAULT_MODEL
+from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
 from glimpse.v1 import chat_pb2, completion_pb2, embedding_pb2, rerank_pb2, tokenizer_pb2
 from tests.e2e.requests import CHAT, COMPLETIONS, EMBEDDINGS, IGNORED_FIELDS, RERANK, SCORE, Answer, ask, chat
 from tests.e2e.stack import Stack

@@ -10,7 +10,7 @@ from openai import BadRequestError, OpenAI
 from openai.types.chat import ChatCompletion
 from PIL import Image
 
-from glimpse.engine.checkpoint import DEFAULT_MODEL
+from glimpse.engine.checkpoint.location import DEFAULT_MODEL
 from tests import oracle
 from tests.e2e.images import data_url
 from tests.e2e.stack import Stack

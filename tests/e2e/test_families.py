@@ -13,8 +13,8 @@ from openai import OpenAI
 from openai.types import CompletionUsage
 from openai.types.chat.chat_completion import Choice
 
-from glimpse.engine.families.registry import FAMILIES, load_model_config
-from glimpse.engine.families.spec import FamilySpec
+from glimpse.engine.checkpoint.families.registry import FAMILIES, load_model_config
+from glimpse.engine.checkpoint.families.spec import FamilySpec
 from tests.audio_checkpoints import make_audio_checkpoint
 from tests.checkpoints import make_checkpoint
 from tests.e2e.images import data_url, tiles

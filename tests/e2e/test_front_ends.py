@@ -93,7 +93,7 @@ def test_death_of_a_front_end_costs_its_own_streams_and_nothing_else(stack: Stac
 
 
 def test_death_of_the_engine_is_told_to_all(stack: Stack) -> None:
-    (engine,) = children(stack.process.pid, "glimpse.engine.process")
+    (engine,) = children(stack.process.pid, "glimpse.engine.worker.process")
     os.kill(engine, signal.SIGKILL)
     assert eventually(lambda: stack.health() == 200 and answers(stack), timeout_seconds=60)
 

@@ -11,8 +11,8 @@ import pytest
 from openai import BadRequestError, OpenAI
 from PIL import Image
 
-from glimpse.engine.checkpoint import DEFAULT_MODEL
-from glimpse.engine.pooling_params import PoolingMode, PoolingParams
+from glimpse.engine.checkpoint.location import DEFAULT_MODEL
+from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
 from glimpse.v1 import embedding_pb2, embedding_pb2_grpc
 from tests.e2e.images import data_url
 from tests.e2e.requests import EMBEDDINGS, ask

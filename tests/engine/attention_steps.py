@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from glimpse.engine.layers.attention import paged_attention, plan_attention
-from glimpse.engine.tensors.kv_cache import LayerCache, allocate_kv_cache
+from glimpse.engine.worker.layers.attention import paged_attention, plan_attention
+from glimpse.engine.worker.tensors.kv_cache import LayerCache, allocate_kv_cache
 
 _CPU = torch.device("cpu")
 

@@ -15,14 +15,15 @@ from itertools import chain
 
 import msgspec
 
+from glimpse.engine.core.core import Core
+from glimpse.engine.core.limits import SchedulerLimits
+from glimpse.engine.core.plan import PENDING_TOKEN_ID, Sample, SequenceChunk, SequenceStart, StepPlan, StepResult
+from glimpse.engine.core.sequence import ModelSpec, namespace_key
 from glimpse.engine.errors import OutOfDeviceMemoryError
-from glimpse.engine.plan import PENDING_TOKEN_ID, MediaSpan, Sample, SequenceChunk, SequenceStart, StepPlan, StepResult
-from glimpse.engine.pooling_params import PoolingMode, PoolingParams
-from glimpse.engine.protocol import Embed, Generate, MediaInput, Sibling, Step
-from glimpse.engine.sampling_params import Grammar, SamplingParams
-from glimpse.engine.scheduling.core import Core
-from glimpse.engine.scheduling.limits import SchedulerLimits
-from glimpse.engine.scheduling.sequence import ModelSpec, namespace_key
+from glimpse.engine.protocol.media import MediaSpan
+from glimpse.engine.protocol.messages import Embed, Generate, MediaInput, Sibling, Step
+from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
+from glimpse.engine.protocol.sampling_params import Grammar, SamplingParams
 from glimpse.media.kind import MediaKind
 
 VOCAB_SIZE = 8

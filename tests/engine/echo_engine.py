@@ -20,10 +20,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from glimpse.engine.config import EngineConfig
-from glimpse.engine.families.registry import load_model_config
-from glimpse.engine.ipc.transport import Channel
-from glimpse.engine.protocol import (
+from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
+from glimpse.engine.protocol.config import EngineConfig
+from glimpse.engine.protocol.messages import (
     Cancel,
     Embed,
     FinishReason,
@@ -35,8 +35,8 @@ from glimpse.engine.protocol import (
     Stop,
     TokenEvent,
 )
-from glimpse.engine.protocol import TokenLogprobs as Logprobs
-from glimpse.engine.text.tokenizer import load_tokenizer
+from glimpse.engine.protocol.messages import TokenLogprobs as Logprobs
+from glimpse.engine.protocol.transport import Channel
 
 NO_REPLY = "I was not told what to say. 🤷"
 MARKED = re.compile("⟦(.*?)⟧", re.DOTALL)

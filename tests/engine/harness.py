@@ -13,20 +13,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glimpse.engine.config import Quantization
-from glimpse.engine.cuda.backend import make_cuda_ops
-from glimpse.engine.execution.runner import ModelRunner
-from glimpse.engine.families.registry import load_model_config
-from glimpse.engine.grammar.matcher import GrammarCompiler
-from glimpse.engine.layers.ops import Ops
-from glimpse.engine.layers.quantized import resolve_scheme
-from glimpse.engine.loading.load_engine import load_model, load_vocabulary
-from glimpse.engine.native.backend import use_native
-from glimpse.engine.native.library import Level
-from glimpse.engine.plan import Encode, MediaSpan, SequenceChunk, SequenceStart, StepPlan
-from glimpse.engine.protocol import Generate, MediaInput
-from glimpse.engine.sampling_params import SamplingParams
-from glimpse.engine.tensors.kv_cache import allocate_kv_cache
+from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.checkpoint.grammar.matcher import GrammarCompiler
+from glimpse.engine.core.plan import Encode, SequenceChunk, SequenceStart, StepPlan
+from glimpse.engine.protocol.config import Quantization
+from glimpse.engine.protocol.media import MediaSpan
+from glimpse.engine.protocol.messages import Generate, MediaInput
+from glimpse.engine.protocol.sampling_params import SamplingParams
+from glimpse.engine.worker.cuda.backend import make_cuda_ops
+from glimpse.engine.worker.execution.runner import ModelRunner
+from glimpse.engine.worker.layers.ops import Ops
+from glimpse.engine.worker.layers.quantized import resolve_scheme
+from glimpse.engine.worker.loading.load_engine import load_model, load_vocabulary
+from glimpse.engine.worker.native.backend import use_native
+from glimpse.engine.worker.native.library import Level
+from glimpse.engine.worker.tensors.kv_cache import allocate_kv_cache
 from glimpse.media.kind import MediaKind
 
 BLOCK_SIZE = 8

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from glimpse.engine.plan import MediaSpan
+from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.kind import MediaKind
 from tests.engine.harness import Prompt
 from tests.idefics3_checkpoints import TOKEN_IDS, Family, tile_side

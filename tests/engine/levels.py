@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from glimpse.engine.config import Quantization
-from glimpse.engine.native.library import Level, NativeError, machine_levels
+from glimpse.engine.protocol.config import Quantization
+from glimpse.engine.worker.native.library import Level, NativeError, machine_levels
 from tests.engine.harness import Harness, Prompt
 
 

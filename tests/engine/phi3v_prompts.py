@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from glimpse.engine.families.registry import load_model_config
-from glimpse.engine.plan import MediaSpan
-from glimpse.engine.text.media_inputs import read_media
+from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.checkpoint.text.media_inputs import read_media
+from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import Image, prepare_image
 from tests.engine.harness import Prompt

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from glimpse.engine.layers.linear import Int8Linear, Linear, quantize_int8, replace_linears
+from glimpse.engine.worker.layers.linear import Int8Linear, Linear, quantize_int8, replace_linears
 
 
 def quantized(linear: Linear) -> Int8Linear:

@@ -4,7 +4,7 @@ import hashlib
 
 import numpy as np
 
-from glimpse.engine.plan import MediaSpan
+from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.kind import MediaKind
 from tests.engine.harness import PLACEHOLDER_IDS, Prompt
 

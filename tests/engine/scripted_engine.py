@@ -26,8 +26,7 @@ import sys
 import time
 from pathlib import Path
 
-from glimpse.engine.ipc.transport import Channel
-from glimpse.engine.protocol import (
+from glimpse.engine.protocol.messages import (
     Cancel,
     Failed,
     FinishReason,
@@ -40,8 +39,9 @@ from glimpse.engine.protocol import (
     StepStats,
     Stop,
 )
-from glimpse.engine.protocol import TokenEvent as Event
-from glimpse.engine.protocol import TokenLogprobs as Logprobs
+from glimpse.engine.protocol.messages import TokenEvent as Event
+from glimpse.engine.protocol.messages import TokenLogprobs as Logprobs
+from glimpse.engine.protocol.transport import Channel
 
 READY = Ready(device="none", dtype="none", max_model_len=64, num_blocks=8, block_size=8, load_seconds=0.0)
 

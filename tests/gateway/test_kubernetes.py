@@ -17,8 +17,8 @@ from jsonschema import Draft202012Validator
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from glimpse.engine.checkpoint import DEFAULT_MODEL
-from glimpse.engine.config import EngineOptions
+from glimpse.engine.checkpoint.location import DEFAULT_MODEL
+from glimpse.engine.protocol.config import EngineOptions
 from glimpse.gateway.cli import main as gateway_cli
 from glimpse.media.shared.address import parse_store_url
 from glimpse.server.cli.app import app

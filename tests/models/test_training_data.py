@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glimpse.engine.checkpoint import DEFAULT_MODEL
+from glimpse.engine.checkpoint.location import DEFAULT_MODEL
 from models.training.batching.packing import pack
 from models.training.batching.prompts import sample_prompt
 from models.training.batching.vocabulary import load_vocabulary

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from glimpse.engine.text.template import ChatTemplate
+from glimpse.engine.checkpoint.text.template import ChatTemplate
 from models.training.mix import CHAT_TEMPLATE
 
 SOURCE = CHAT_TEMPLATE.read_text(encoding="utf-8")

@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
-from glimpse.engine.config import EngineConfig
-from glimpse.engine.loading.load_engine import load_core
 from glimpse.engine.offline.run import run_batch
+from glimpse.engine.protocol.config import EngineConfig
+from glimpse.engine.worker.loading.load_engine import load_core
 from models.training.average import average
 from models.training.batching.packing import pack
 from models.training.batching.prompts import Prompt, make_prompt

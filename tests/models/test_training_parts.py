@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from glimpse.engine.model_config.encoders import VisionConfig
-from glimpse.engine.models.encoders.qwen2_vl_vision import cut_patches, patch_positions
+from glimpse.engine.checkpoint.model_config.encoders import VisionConfig
+from glimpse.engine.worker.models.encoders.qwen2_vl_vision import cut_patches, patch_positions
 from models.training.batching.packing import NOTHING, TOTAL_STEP, cut, lay_out, pack
 from models.training.batching.prompts import make_prompt, sample_prompt
 from models.training.batching.tokenizer import SPECIAL_TOKENS, learn_tokenizer

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from glimpse.engine.native.compile_kernels import KERNELS as ENGINE_KERNELS
+from glimpse.engine.worker.native.compile_kernels import KERNELS as ENGINE_KERNELS
 from glimpse.media.native.compile_resampler import KERNELS as MEDIA_KERNELS
 from glimpse.native.compiler import BuildError, Sources, build_library, compile_object, main
 from tests.media.resizing import needs_compiler

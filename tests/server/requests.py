@@ -5,7 +5,7 @@ from typing import Any
 
 import PIL.Image
 
-from glimpse.engine.sampling_params import SamplingParams
+from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.server.request import GenerationRequest
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
 

@@ -54,7 +54,7 @@ class Served:
             return health.status == health_pb2.HealthCheckResponse.SERVING
 
     def kill_engine(self) -> None:
-        (engine,) = children(self.process.pid, "glimpse.engine.process")
+        (engine,) = children(self.process.pid, "glimpse.engine.worker.process")
         os.kill(engine, signal.SIGKILL)
 
 

@@ -8,9 +8,9 @@ import pytest
 from cyclopts.exceptions import CycloptsError
 from pydantic import ValidationError
 
-from glimpse.engine.config import EngineConfig
-from glimpse.engine.text.reasoning import REASONING_FORMATS
-from glimpse.engine.text.tools import FORMATS
+from glimpse.engine.checkpoint.text.reasoning import REASONING_FORMATS
+from glimpse.engine.checkpoint.text.tools import FORMATS
+from glimpse.engine.protocol.config import EngineConfig
 from glimpse.media.kind import MediaKind
 from glimpse.server.cli.app import app
 from glimpse.server.cli.flag_errors import explain_flags
@@ -22,7 +22,7 @@ from glimpse.server.settings import (
     Settings,
     ToolCallParser,
 )
-from tests.engine.option_values import OPTIONS, OTHER_VALUES
+from tests.engine.protocol.option_values import OPTIONS, OTHER_VALUES
 
 MIB = 1 << 20
 

@@ -44,7 +44,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source, output = tmp_path_factory.mktemp("source") / "glimpse", tmp_path_factory.mktemp("wheel")
     shutil.copytree(ROOT, source, symlinks=True, ignore=shutil.ignore_patterns(*_LEFT_OUT))
     if shutil.which("g++"):
-        for module in ("glimpse.engine.native.compile_kernels", "glimpse.media.native.compile_resampler"):
+        for module in ("glimpse.engine.worker.native.compile_kernels", "glimpse.media.native.compile_resampler"):
             environment = os.environ | {"PYTHONPATH": str(source / "src")}
             subprocess.run([sys.executable, "-m", module, "--package"], cwd=output, env=environment, check=True)
     _pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(output), str(source))

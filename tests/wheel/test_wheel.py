@@ -82,8 +82,8 @@ def test_has_its_data(installed: Installed) -> None:
         "gateway/page/dist/index.html",
         "gateway/page/dist/docs.html",
         "gateway/page/dist/licenses.txt",
-        "engine/native/attention.cpp",
-        "engine/native/kernels.h",
+        "engine/worker/native/attention.cpp",
+        "engine/worker/native/kernels.h",
         "media/native/resize.cpp",
         "media/native/kernels.h",
         "v1/chat_pb2.pyi",
@@ -96,7 +96,7 @@ def test_has_every_kernel_source_and_type_stub(installed: Installed) -> None:
     package = installed.packages / "glimpse"
     for folder, patterns in (
         ("engine/benchmark/units", ("*.cpp",)),
-        ("engine/native", ("*.cpp", "*.h")),
+        ("engine/worker/native", ("*.cpp", "*.h")),
         ("media/native", ("*.cpp", "*.h")),
         ("media/shared", ("*.lua",)),
         ("v1", ("*.pyi",)),
@@ -107,7 +107,7 @@ def test_has_every_kernel_source_and_type_stub(installed: Installed) -> None:
 
 
 def test_imports_nothing_from_the_repository(installed: Installed) -> None:
-    code = "import glimpse, glimpse.client, glimpse.server.cli.app, glimpse.engine.llm, sys\n"
+    code = "import glimpse, glimpse.client, glimpse.server.cli.app, glimpse.engine.offline.llm, sys\n"
     code += (
         "print('\\n'.join(m.__file__ for n, m in sys.modules.items() if n.split('.')[0] == 'glimpse' and m.__file__))"
     )
@@ -119,7 +119,7 @@ def test_imports_nothing_from_the_repository(installed: Installed) -> None:
 NATIVE = """
 import os
 os.environ |= {"PATH": "", "XDG_CACHE_HOME": os.getcwd()}
-from glimpse.engine.native.library import machine_levels
+from glimpse.engine.worker.native.library import machine_levels
 from glimpse.media.native.library import native_resizer
 print(bool(machine_levels()), native_resizer() is not None, os.listdir())
 """

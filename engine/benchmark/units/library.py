@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from glimpse.engine.native.library import Level, NativeError, machine_levels
+from glimpse.engine.worker.native.library import Level, NativeError, machine_levels
 from glimpse.native.compiler import BuildError, Sources, build_library
 
 LOOPS = Sources(

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import PIL.Image
 
+from glimpse.engine.checkpoint.model_config.model import ModelConfig
+from glimpse.engine.checkpoint.text.media_inputs import embedding_spec, read_media
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.model_config.model import ModelConfig
 from glimpse.engine.offline.fields import InputError, blaming
 from glimpse.engine.offline.media.media_policy import MediaRules
-from glimpse.engine.text.media_inputs import embedding_spec, read_media
 from glimpse.media.cache.store import MediaStore
 from glimpse.media.containers.still import load_pixels
 from glimpse.media.decoding.decoders import Decoders

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from glimpse.engine.offline.fields import InputError, known_fields
 from glimpse.engine.offline.media.media_defaults import SAMPLING_NAMES, parse_defaults
-from glimpse.engine.option_values import read_size
+from glimpse.engine.protocol.option_values import read_size
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.media_processing import ProcessingDefaults
 from glimpse.media.processing.rgb import Colour

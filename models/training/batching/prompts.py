@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from glimpse.engine.models.qwen2_vl import layout_prompt
-from glimpse.engine.plan import MediaSpan
-from glimpse.engine.text.template import ChatTemplate
-from glimpse.engine.text.tokenizer import Tokenizer
+from glimpse.engine.checkpoint.text.template import ChatTemplate
+from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
+from glimpse.engine.protocol.media import MediaSpan
+from glimpse.engine.worker.models.qwen2_vl import layout_prompt
 from glimpse.media.kind import MediaKind
 from models.training.learning.pixels import SIDE
 from models.training.sample import Sample, SampleImage, SampleVideo, Turn

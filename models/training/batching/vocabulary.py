@@ -3,8 +3,8 @@
 import shutil
 from pathlib import Path
 
-from glimpse.engine.text.template import ChatTemplate
-from glimpse.engine.text.tokenizer import load_tokenizer
+from glimpse.engine.checkpoint.text.template import ChatTemplate
+from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
 from models.training.batching.prompts import Vocabulary, make_vocabulary
 from models.training.batching.tokenizer import learn_tokenizer
 from models.training.mix import CHAT_TEMPLATE, corpus

@@ -1,7 +1,7 @@
 """The trained network: Qwen2-VL's architecture over packed tokens, without a cache.
 
 Parameters have the names of published checkpoints, are float32, and are cast on use. Numerics follow
-`engine/models/qwen2_vl.py`, which serves the checkpoint.
+`engine/worker/models/qwen2_vl.py`, which serves the checkpoint.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from glimpse.engine.layers.rotary import Rotation, multimodal_rotation, planar_rotation
+from glimpse.engine.worker.layers.rotary import Rotation, multimodal_rotation, planar_rotation
 from models.training.learning.blocks import Compute, Layout, attend
 from models.training.learning.pixels import NUM_FEATURES, SIDE, spatial_features
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from glimpse.engine.sampling_params import Grammar, GrammarKind
+from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind
 from models.training.drawing.draw import draw_image
 from models.training.drawing.palette import COLOURS
 from models.training.drawing.scene import PLACES, Look, Scene, Thing, draw_look, draw_scene

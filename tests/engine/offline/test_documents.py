@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from glimpse import LLM, SamplingParams
-from glimpse.engine.llm import InputError
+from glimpse.engine.offline.llm import InputError
 from tests.checkpoints import make_checkpoint
 from tests.engine.offline.llm_inputs import PLACEHOLDER
 from tests.llava_checkpoints import make_llava_checkpoint

@@ -7,11 +7,11 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from glimpse.engine import llm
-from glimpse.engine.config import EngineConfig, EngineOptions, OfflineOptions
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.llm import LLM, InputError
-from tests.engine.option_values import OPTIONS, OTHER_VALUES
+from glimpse.engine.offline import llm
+from glimpse.engine.offline.llm import LLM, InputError
+from glimpse.engine.protocol.config import EngineConfig, EngineOptions, OfflineOptions
+from tests.engine.protocol.option_values import OPTIONS, OTHER_VALUES
 
 OFFLINE = [name for name in OPTIONS if name != "max_waiting"]
 

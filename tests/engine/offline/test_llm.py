@@ -9,10 +9,10 @@ import numpy as np
 import PIL.Image
 import pytest
 
+from glimpse.engine.core.core import Core
 from glimpse.engine.errors import EngineError, EngineErrorCode
-from glimpse.engine.llm import LLM, InputError, SamplingParams, StructuredOutputsParams
-from glimpse.engine.protocol import FinishReason, Step
-from glimpse.engine.scheduling.core import Core
+from glimpse.engine.offline.llm import LLM, InputError, SamplingParams, StructuredOutputsParams
+from glimpse.engine.protocol.messages import FinishReason, Step
 from tests.checkpoints import PLAIN_TOKENS, SPECIAL_TOKENS
 from tests.engine.offline.llm_inputs import (
     IMAGE,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from glimpse.engine.llm import LLM, InputError, SamplingParams
+from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
 from tests.audio_checkpoints import TOKEN_IDS, make_audio_checkpoint
 from tests.audio_oracle import greedy_answer
 from tests.engine.offline.audio_inputs import BASE64, PLACEHOLDER, SAMPLES, WAV

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from glimpse.engine.llm import LLM, InputError, SamplingParams
+from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
 from glimpse.media.errors import MediaErrorCode
 from tests.audio_checkpoints import make_audio_checkpoint
 from tests.engine.offline.audio_inputs import BASE64, SAMPLES, WAV

@@ -9,8 +9,8 @@ import PIL.Image
 import pytest
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
-from glimpse.engine.llm import LLM, EmbeddingOutput, InputError, SamplingParams
-from glimpse.engine.pooling_params import PoolingMode, PoolingParams
+from glimpse.engine.offline.llm import LLM, EmbeddingOutput, InputError, SamplingParams
+from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
 from tests.engine.offline.llm_inputs import image_pil, load, text, user
 from tests.pooling_oracle import image_states, pooled, text_states
 from tests.text_checkpoints import make_embedding_checkpoint

@@ -8,7 +8,7 @@ import PIL.Image
 import pytest
 import torch
 
-from glimpse.engine.llm import LLM, InputError, SamplingParams
+from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
 from tests import audio_oracle, oracle
 from tests.audio_checkpoints import TOKEN_IDS, make_audio_checkpoint
 from tests.engine.offline.llm_inputs import image_pil, load, text, user

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from glimpse.engine.llm import LLM, InputError, SamplingParams
-from glimpse.engine.models.model import Model
+from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
+from glimpse.engine.worker.models.model import Model
 from tests.engine.offline.llm_inputs import image_pil, load, text, user
 from tests.gemma3_checkpoints import make_gemma3_checkpoint
 from tests.idefics3_checkpoints import make_idefics3_checkpoint

@@ -8,7 +8,7 @@ import PIL.Image
 import pytest
 
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.llm import LLM, InputError, SamplingParams
+from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
 from tests.engine.offline.llm_inputs import image_pil, load, text, user
 from tests.gemma3_checkpoints import NUM_IMAGE_TOKENS, TOKEN_IDS, make_gemma3_checkpoint
 from tests.gemma3_oracle import greedy_answer

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glimpse.engine.llm import LLM, InputError, RequestOutput, SamplingParams
-from glimpse.engine.text.tokenizer import load_tokenizer
+from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
+from glimpse.engine.offline.llm import LLM, InputError, RequestOutput, SamplingParams
 from tests.engine.offline.llm_inputs import base64_png, image_pil, load, text, user
 from tests.internvl_checkpoints import SIDE, make_internvl_checkpoint, make_original_checkpoint
 from tests.internvl_oracle import frames_of, greedy_answer, prompt_ids, tiles_of

@@ -7,7 +7,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from glimpse.engine.llm import LLM, InputError, SamplingParams
+from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
 from tests.engine.offline.llm_inputs import base64_png, image_pil, load, text, user
 from tests.llava_checkpoints import (
     IMAGE_TOKEN_ID,

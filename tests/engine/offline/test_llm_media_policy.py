@@ -8,7 +8,7 @@ from typing import Any
 import PIL.Image
 import pytest
 
-from glimpse.engine.llm import LLM, InputError, SamplingParams
+from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
 from glimpse.engine.offline.media.media_policy import parse_rules
 from glimpse.media.errors import MediaErrorCode
 from glimpse.media.kind import MediaKind

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from glimpse.engine.llm import LLM, InputError, SamplingParams
+from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
 from tests.engine.offline.llm_inputs import base64_png, image_pil, load, text, user
 from tests.media.images import scene
 from tests.minicpmv_checkpoints import make_minicpmv_checkpoint

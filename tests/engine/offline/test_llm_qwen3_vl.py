@@ -8,12 +8,12 @@ import PIL.Image
 import pytest
 import torch
 
-from glimpse.engine.llm import LLM, InputError, SamplingParams
+from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
 from glimpse.media.processing.image import ImageProcessing, prepare_image
 from glimpse.media.processing.sizing.smart_resize import SmartResize
 from tests.checkpoints import CHAT_TEMPLATE, make_tokenizer
+from tests.engine.checkpoint.text.reference import reference_tokenizer
 from tests.engine.offline.llm_inputs import load, text, user
-from tests.engine.text.reference import reference_tokenizer
 from tests.oracle import image_processor, load_oracle
 from tests.qwen3_vl_checkpoints import make_qwen3_vl_checkpoint
 from tests.qwen3_vl_reference import answer, encode, write_media

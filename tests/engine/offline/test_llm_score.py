@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from glimpse.engine.errors import EngineError
-from glimpse.engine.llm import LLM, InputError
+from glimpse.engine.offline.llm import LLM, InputError
 from tests.engine.offline.llm_inputs import load
 from tests.pooling_oracle import next_token_logits
 from tests.text_checkpoints import make_reranker_checkpoint

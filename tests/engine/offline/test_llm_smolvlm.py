@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glimpse.engine.llm import LLM, InputError, RequestOutput, SamplingParams
-from glimpse.engine.text.tokenizer import load_tokenizer
+from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
+from glimpse.engine.offline.llm import LLM, InputError, RequestOutput, SamplingParams
 from tests.engine.offline.llm_inputs import base64_png, image_pil, load, text, user
 from tests.idefics3_checkpoints import make_idefics3_checkpoint
 from tests.idefics3_oracle import greedy_answer, tiles_of

@@ -9,11 +9,9 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from glimpse.engine.llm import LLM, InputError, SamplingParams
-from glimpse.engine.protocol import FinishReason
-from glimpse.engine.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
-from glimpse.engine.text.tokenizer import Tokenizer
-from glimpse.engine.text.tools import (
+from glimpse.engine.checkpoint.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
+from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
+from glimpse.engine.checkpoint.text.tools import (
     FORMATS,
     ToolCallArguments,
     ToolCallStarted,
@@ -21,6 +19,8 @@ from glimpse.engine.text.tools import (
     new_tool_parser,
     tool_grammar,
 )
+from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
+from glimpse.engine.protocol.messages import FinishReason
 from tests.checkpoints import make_tokenizer
 from tests.paths import TRAINING_TEMPLATE
 

@@ -7,10 +7,10 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from glimpse.engine import sampling_params
-from glimpse.engine.llm import InputError, SamplingParams, StructuredOutputsParams
+from glimpse.engine.offline.llm import InputError, SamplingParams, StructuredOutputsParams
 from glimpse.engine.offline.sampling_inputs import UNLIMITED, SamplingOptions
-from glimpse.engine.sampling_params import Grammar, GrammarKind
+from glimpse.engine.protocol import sampling_params
+from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind
 
 
 def test_takes_the_engine_s_parameters() -> None:

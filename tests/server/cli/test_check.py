@@ -14,8 +14,8 @@ import msgspec
 import pytest
 from safetensors.torch import load_file
 
-from glimpse.engine.families.registry import FAMILIES, load_model_config
-from glimpse.engine.loading.check_messages import Computing, Context, Decoding, Memory, ServingCheck, TensorCheck
+from glimpse.engine.checkpoint.families.registry import FAMILIES, load_model_config
+from glimpse.engine.worker.loading.check_messages import Computing, Context, Decoding, Memory, ServingCheck, TensorCheck
 from glimpse.server.cli.check_text import ModelCheck, check_text
 from glimpse.server.cli.run_check import template_origin
 from glimpse.server.settings import ModelSettings

@@ -15,8 +15,8 @@ from PIL import Image
 
 from glimpse import Client
 from glimpse.engine.benchmark.messages import LimitsReport
-from glimpse.engine.families.registry import FAMILIES
-from glimpse.engine.loading.check_messages import Computing, ServingCheck
+from glimpse.engine.checkpoint.families.registry import FAMILIES
+from glimpse.engine.worker.loading.check_messages import Computing, ServingCheck
 from glimpse.native import processors as native_processors
 from glimpse.server.cli.machine import run_bench, system_findings
 from glimpse.server.cli.machine.bench_report import Answers, BenchReport, FirstToken, bench_text

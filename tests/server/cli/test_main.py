@@ -15,7 +15,7 @@ import pytest
 from google.protobuf import json_format
 
 from glimpse import __version__
-from glimpse.engine.protocol import Ready
+from glimpse.engine.protocol.messages import Ready
 from glimpse.server.cli.console import ready_text
 from glimpse.server.cli.examples import usage_text
 from glimpse.v1 import chat_pb2, embedding_pb2

@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from glimpse.engine.checkpoint import DEFAULT_MODEL
-from glimpse.engine.protocol import FinishReason, TokenEvent
-from glimpse.engine.sampling_params import ReasoningTags
-from glimpse.engine.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
-from glimpse.engine.text.output_processor import OutputProcessor
-from glimpse.engine.text.tokenizer import load_tokenizer
-from glimpse.engine.text.tools import FORMATS, tag_ids
+from glimpse.engine.checkpoint.location import DEFAULT_MODEL
+from glimpse.engine.checkpoint.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
+from glimpse.engine.checkpoint.text.output_processor import OutputProcessor
+from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
+from glimpse.engine.checkpoint.text.tools import FORMATS, tag_ids
+from glimpse.engine.protocol.messages import FinishReason, TokenEvent
+from glimpse.engine.protocol.sampling_params import ReasoningTags
 from glimpse.server.generation.completion_parser import (
     CompletionFinishReason,
     CompletionParser,

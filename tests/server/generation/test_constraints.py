@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from glimpse.engine.checkpoint import DEFAULT_MODEL
-from glimpse.engine.grammar.matcher import GrammarCompiler
-from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
-from glimpse.engine.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
-from glimpse.engine.text.grammar_check import CheckStoppedError, GrammarChecker
-from glimpse.engine.text.tokenizer import load_tokenizer
-from glimpse.engine.text.tools import FORMATS
+from glimpse.engine.checkpoint.grammar.matcher import GrammarCompiler
+from glimpse.engine.checkpoint.location import DEFAULT_MODEL
+from glimpse.engine.checkpoint.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
+from glimpse.engine.checkpoint.text.grammar_check import CheckStoppedError, GrammarChecker
+from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
+from glimpse.engine.checkpoint.text.tools import FORMATS
+from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind, SamplingParams
 from glimpse.server.generation.constraints import UNCONSTRAINED, ConstraintBuilder
 from glimpse.server.request import Constraint, GenerationRequest, Tools
 from glimpse.server.rpc.errors import InvalidRequest

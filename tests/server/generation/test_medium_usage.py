@@ -2,7 +2,7 @@
 
 import pytest
 
-from glimpse.engine.plan import MediaSpan
+from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.cache.request_media import MediumOrigin
 from glimpse.media.kind import MediaKind
 from glimpse.server.generation.medium_usage import CacheTier, MediumShape, PromptMedium, medium_usages

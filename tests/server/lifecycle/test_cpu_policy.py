@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from glimpse.engine.cpu_policy import MAX_FEW_PROCESSORS
+from glimpse.engine.protocol.cpu_policy import MAX_FEW_PROCESSORS
 from tests.server.serving import children, eventually, served
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the classes are Linux'")
@@ -25,7 +25,7 @@ def test_server_runs_at_lower_priority_than_its_engine(tiny_checkpoint: Path, tm
         with served(tiny_checkpoint, tmp_path) as server:
             assert scheduling_classes(server.process.pid) == {os.SCHED_BATCH}
             for _ in range(2):
-                (engine,) = children(server.process.pid, "glimpse.engine.process")
+                (engine,) = children(server.process.pid, "glimpse.engine.worker.process")
                 assert scheduling_classes(engine) == {os.SCHED_OTHER}
                 server.kill_engine()
                 assert eventually(lambda: not server.is_serving(), timeout_seconds=5)

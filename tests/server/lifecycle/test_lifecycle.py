@@ -12,8 +12,8 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2
 
+from glimpse.engine.client import supervisor
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.ipc import supervisor
 from glimpse.v1 import chat_pb2_grpc
 from tests.server.requests import request
 from tests.server.serving import Served, eventually, health_stub, read_metric, scripted, served

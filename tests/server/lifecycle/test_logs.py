@@ -19,7 +19,7 @@ print(Metrics().registry.get_sample_value("glimpse_log_lines_dropped_total"), fl
 sys.stdin.read()
 """
 FRONT_END = "from glimpse.server.lifecycle.logs import configure_logging; configure_logging('INFO')"
-ENGINE = "from glimpse.engine.child_process import _configure_logging; _configure_logging('engine')"
+ENGINE = "from glimpse.engine.worker.child_process import _configure_logging; _configure_logging('engine')"
 BOTH = pytest.mark.parametrize("configure", [FRONT_END, ENGINE], ids=["front end", "engine"])
 
 

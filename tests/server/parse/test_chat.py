@@ -7,9 +7,9 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
 from glimpse.dialect.rules import FieldRules, field_rules
-from glimpse.engine.sampling_checks import SamplingValueError, check_values
-from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
-from glimpse.engine.text.conversation import ChatMessage, MediaSlot, ToolMode
+from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot, ToolMode
+from glimpse.engine.protocol.sampling_checks import SamplingValueError, check_values
+from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind, SamplingParams
 from glimpse.media.inputs import ImageInput, VideoInput
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.video_options import VideoOptions

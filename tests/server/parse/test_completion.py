@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from glimpse.engine.model_config.sampling_defaults import SamplingDefaults
-from glimpse.engine.sampling_params import SamplingParams
+from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
+from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.server.parse.completion import parse_completion
 from glimpse.server.request import CompletionRequest, TextPrompt, TokenPrompt
 from glimpse.server.rpc.errors import InvalidRequest

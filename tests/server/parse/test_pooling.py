@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from glimpse.engine.pooling_params import PoolingMode, PoolingParams
+from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
 from glimpse.media.kind import MediaKind
 from glimpse.server.parse.pooling import EmbeddingModel, check_response_size, parse_embedding_request
 from glimpse.server.request import EmbeddingRequest, TextPrompt

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from glimpse.engine.text.conversation import (
+from glimpse.engine.checkpoint.text.conversation import (
     ChatMessage,
     MediaSlot,
     NamedTool,

@@ -16,8 +16,8 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2
 
+from glimpse.engine.client.supervisor import ENGINE_COMMAND
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.ipc.supervisor import ENGINE_COMMAND
 from glimpse.media.shared.values import OVERHEAD_BYTES
 from glimpse.server.identity.api_keys import Caller, key_line
 from glimpse.server.identity.errors import IdentityConfigError
@@ -37,7 +37,7 @@ from glimpse.v1 import (
     tenant_pb2,
     tenant_pb2_grpc,
 )
-from tests.engine.ipc.scripted import scripted_command
+from tests.engine.client.scripted import scripted_command
 from tests.engine.processes import alive, until
 from tests.server.requests import image_part, png, request, user
 from tests.server.services.test_streaming import PLAIN_TOKENS

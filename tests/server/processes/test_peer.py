@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from glimpse.engine.ipc.transport import TransportError
+from glimpse.engine.protocol.transport import TransportError
 from glimpse.server.processes.peer import Peer, PeerGoneError
 
 

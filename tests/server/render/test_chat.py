@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from glimpse.engine.text.output_processor import TokenText
+from glimpse.engine.checkpoint.text.output_processor import TokenText
 from glimpse.media.kind import MediaKind
 from glimpse.server.generation.completion_parser import CompletionFinishReason, ToolCallDelta
 from glimpse.server.generation.generator import CompletionDelta

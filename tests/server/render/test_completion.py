@@ -2,7 +2,7 @@
 
 import math
 
-from glimpse.engine.text.output_processor import TokenText
+from glimpse.engine.checkpoint.text.output_processor import TokenText
 from glimpse.server.generation.completion_parser import CompletionFinishReason
 from glimpse.server.generation.generator import CompletionDelta
 from glimpse.server.generation.usage import Usage

@@ -8,8 +8,8 @@ import grpc.aio
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
+from glimpse.engine.checkpoint.text.prompt import TemplateError
 from glimpse.engine.errors import EngineError, EngineErrorCode
-from glimpse.engine.text.prompt import TemplateError
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.server.rpc.errors import (
     MAX_MESSAGE_BYTES,

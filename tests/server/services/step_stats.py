@@ -1,6 +1,6 @@
 """Step statistics for load reports."""
 
-from glimpse.engine.protocol import StepStats
+from glimpse.engine.protocol.messages import StepStats
 
 
 def stats(*, running: int, waiting: int = 0, blocks: int = 0, generated: int = 0) -> StepStats:

@@ -10,10 +10,10 @@ import grpc
 import pytest
 from google.api.httpbody_pb2 import HttpBody
 
-from glimpse.engine.families.registry import load_model_config
-from glimpse.engine.families.token_layout import one_run
-from glimpse.engine.text.conversation import ChatMessage, MediaSlot
-from glimpse.engine.text.prompt import load_prompt_builder
+from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.checkpoint.families.token_layout import one_run
+from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot
+from glimpse.engine.checkpoint.text.prompt import load_prompt_builder
 from glimpse.media.kind import MediaKind
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc

@@ -11,8 +11,8 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 
-from glimpse.engine.grammar.matcher import GrammarCompiler
-from glimpse.engine.sampling_params import Grammar
+from glimpse.engine.checkpoint.grammar.matcher import GrammarCompiler
+from glimpse.engine.protocol.sampling_params import Grammar
 from glimpse.server.lifecycle.server import Server
 from glimpse.v1 import chat_pb2, chat_pb2_grpc
 from tests.engine.echo_engine import reply_with

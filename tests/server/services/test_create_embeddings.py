@@ -11,7 +11,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from glimpse.engine.pooling_params import PoolingMode, PoolingParams
+from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
 from glimpse.v1 import (
     chat_pb2_grpc,
     completion_pb2,

@@ -7,8 +7,8 @@ import grpc
 import pytest
 import torch
 
-from glimpse.engine.protocol import Generate, Sibling
-from glimpse.engine.sampling_params import SamplingParams
+from glimpse.engine.protocol.messages import Generate, Sibling
+from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.v1 import chat_pb2_grpc, completion_pb2, completion_pb2_grpc, generation_pb2
 from tests.oracle import load_oracle
 from tests.server.requests import request, user

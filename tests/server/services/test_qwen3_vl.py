@@ -16,7 +16,7 @@ from google.api.httpbody_pb2 import HttpBody
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2
 from tests.checkpoints import CHAT_TEMPLATE, make_tokenizer
-from tests.engine.text.reference import reference_tokenizer
+from tests.engine.checkpoint.text.reference import reference_tokenizer
 from tests.media.videos import greys, video
 from tests.qwen3_vl_checkpoints import make_qwen3_vl_checkpoint
 from tests.qwen3_vl_reference import answer, encode, spans_of, write_media

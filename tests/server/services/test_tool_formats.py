@@ -9,7 +9,7 @@ import grpc.aio
 import pytest
 from google.api.httpbody_pb2 import HttpBody
 
-from glimpse.engine.text.tools import FORMATS, ToolFormat
+from glimpse.engine.checkpoint.text.tools import FORMATS, ToolFormat
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.server.openai.encode import encode
 from glimpse.v1 import chat_pb2, chat_pb2_grpc

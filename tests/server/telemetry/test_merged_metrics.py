@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from prometheus_client.registry import Collector
 
-from glimpse.engine.ipc.client import EngineState
-from glimpse.engine.protocol import Ready, StepStats
+from glimpse.engine.client.engine_client import EngineState
+from glimpse.engine.protocol.messages import Ready, StepStats
 from glimpse.server.settings import MetricsNames
 from glimpse.server.telemetry.merged_metrics import MergedMetrics
 from glimpse.server.telemetry.metrics import Metrics

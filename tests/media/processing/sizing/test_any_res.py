@@ -15,7 +15,7 @@ from transformers.models.llava_onevision.image_processing_pil_llava_onevision im
 from transformers.models.llava_onevision.modeling_llava_onevision import unpad_image
 from transformers.models.llava_onevision.processing_llava_onevision import LlavaOnevisionProcessor
 
-from glimpse.engine.model_config.encoders import LlavaConfig, LlavaOneVisionConfig, VitConfig
+from glimpse.engine.checkpoint.model_config.encoders import LlavaConfig, LlavaOneVisionConfig, VitConfig
 from glimpse.media.errors import MediaError
 from glimpse.media.processing.image import ImageProcessing, prepare_image
 from glimpse.media.processing.sizing import any_res

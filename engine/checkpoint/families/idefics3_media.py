@@ -1,0 +1,95 @@
+"""How Idefics3's and SmolVLM's checkpoints process images and videos, from their preprocessor files."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from PIL.Image import Resampling
+
+from glimpse.engine.checkpoint.model_config.encoders import TiledVisionConfig
+from glimpse.engine.checkpoint.model_config.model import ModelConfig
+from glimpse.media.native.library import RESAMPLINGS
+from glimpse.media.processing.frame_sampling import IntervalSampling
+from glimpse.media.processing.image import ImageProcessing
+from glimpse.media.processing.media_processing import MediaProcessing
+from glimpse.media.processing.preprocessor import positive, read_json
+from glimpse.media.processing.sizing.split_tiles import SplitTiles
+from glimpse.media.processing.sizing.square_frames import SquareFrames
+from glimpse.media.processing.video import VideoProcessing
+
+_FILE = "preprocessor_config.json"
+_VIDEO_FILE = "video_preprocessor_config.json"
+_DEFAULT_TILE = 364
+"""Of transformers' processors."""
+
+
+def read_images(path: Path, config: ModelConfig) -> MediaProcessing:
+    """Reads the processing of images of the checkpoint in a folder.
+
+    Raises:
+        ValueError: a file is missing, damaged, contradicts `config.json` or is not supported.
+    """
+    document = read_json(path / _FILE)
+    _check_steps(document)
+    tile = _tile(document, config)
+    sizing = SplitTiles(
+        tile=tile,
+        longest_edge=_longest_edge(document, "size", 4 * tile),
+        split=bool(document.get("do_image_splitting", True)),
+    )
+    return MediaProcessing(images=ImageProcessing(sizing=sizing, resampling=_resampling(document)))
+
+
+def read_images_and_videos(path: Path, config: ModelConfig) -> MediaProcessing:
+    """The same, and of videos: from a file of their own, or `video_sampling` of the images' file."""
+    document = read_json(path / _FILE)
+    if (path / _VIDEO_FILE).exists():
+        document |= read_json(path / _VIDEO_FILE)
+        _check_steps(document)
+    tile = _tile(document, config)
+    sampling: Mapping[str, Any] = document.get("video_sampling") or {}
+    videos = VideoProcessing(
+        sizing=SquareFrames(tile=tile, longest_edge=_longest_edge(sampling, "video_size", tile)),
+        resampling=_resampling(document),
+        sampling=IntervalSampling(
+            fps=sampling.get("fps", 1), max_frames=positive("max_frames", sampling.get("max_frames", 64))
+        ),
+    )
+    return MediaProcessing(images=read_images(path, config).images, videos=videos)
+
+
+def _check_steps(document: Mapping[str, Any]) -> None:
+    for step in ("do_resize", "do_rescale", "do_normalize"):
+        if not document.get(step, True):
+            raise ValueError(f"preprocessor configuration: '{step}': expected true, got false")
+    factor = document.get("rescale_factor", 1 / 255)
+    if abs(255 * factor - 1) > 1e-6:
+        raise ValueError(f"preprocessor configuration: 'rescale_factor': expected 1/255, got {factor}")
+
+
+def _tile(document: Mapping[str, Any], config: ModelConfig) -> int:
+    assert isinstance(config.encoder, TiledVisionConfig)
+    tile = _longest_edge(document, "max_image_size", _DEFAULT_TILE)
+    if tile != config.encoder.vit.image_size:
+        raise ValueError(
+            f"preprocessor configuration: 'max_image_size': expected vision_config.image_size of config.json,"
+            f" {config.encoder.vit.image_size}, got {tile}"
+        )
+    return tile
+
+
+def _longest_edge(document: Mapping[str, Any], field: str, default: int) -> int:
+    size = document.get(field) or {"longest_edge": default}
+    if set(size) != {"longest_edge"}:
+        raise ValueError(f"preprocessor configuration: '{field}': expected 'longest_edge' alone, got {size}")
+    return positive(f"{field}.longest_edge", size["longest_edge"])
+
+
+def _resampling(document: Mapping[str, Any]) -> Resampling:
+    resample = document.get("resample", Resampling.LANCZOS)
+    if resample not in RESAMPLINGS:
+        raise ValueError(
+            "preprocessor configuration: 'resample': expected 1 (Lanczos), 2 (bilinear) or 3 (bicubic),"
+            f" got {resample!r}"
+        )
+    return Resampling(resample)

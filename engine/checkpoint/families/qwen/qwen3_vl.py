@@ -1,0 +1,191 @@
+"""Qwen3-VL (arXiv 2511.21631), dense checkpoints."""
+
+from collections.abc import Mapping
+from math import isqrt
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from glimpse.engine.checkpoint.families.qwen.qwen2_vl import (
+    DEFAULT_SECONDS_PER_FRAME,
+    MAX_SECONDS_PER_FRAME,
+    SLOT_TEXTS,
+)
+from glimpse.engine.checkpoint.families.reading.chatml import QWEN3_VL_TEMPLATE
+from glimpse.engine.checkpoint.families.reading.fields import require, rope_of, text_config
+from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
+from glimpse.engine.checkpoint.families.token_layout import LayoutContext, Piece, TokenLayout, one_run
+from glimpse.engine.checkpoint.model_config.encoders import Qwen3VisionConfig
+from glimpse.engine.checkpoint.model_config.model import ModelConfig
+from glimpse.engine.errors import CheckpointError
+from glimpse.media.kind import MediaKind
+from glimpse.media.processing.frame_sampling import MAX_FRAMES
+from glimpse.media.processing.image import image_processing
+from glimpse.media.processing.media_processing import MediaProcessing
+from glimpse.media.processing.sizing.smart_resize import SmartResize
+from glimpse.media.processing.video import Video, volume_video_processing
+
+if TYPE_CHECKING:
+    from glimpse.media.medium import Medium
+
+
+_VISION_DEFAULTS: Mapping[str, Any] = {
+    "depth": 27,
+    "hidden_size": 1152,
+    "intermediate_size": 4304,
+    "num_heads": 16,
+    "patch_size": 16,
+    "spatial_merge_size": 2,
+    "temporal_patch_size": 2,
+    "out_hidden_size": 3584,
+    "num_position_embeddings": 2304,
+    "deepstack_visual_indexes": (8, 16, 24),
+}
+"""Defaults for fields that checkpoints may leave out (transformers, models/qwen3_vl/configuration_qwen3_vl.py)."""
+
+
+MAX_SECONDS = MAX_SECONDS_PER_FRAME * MAX_FRAMES
+"""Requests may set any frame rate; a later time would have many digits."""
+
+_IMAGES = SmartResize(patch_size=16, min_pixels=64 * 32 * 32, max_pixels=1280 * 32 * 32)
+"""Sizes of images by default: the published minimum, and as many tokens as for Qwen2-VL at most."""
+
+
+def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
+    text: Mapping[str, Any] = config["text_config"]
+    vision: Mapping[str, Any] = {**_VISION_DEFAULTS, **config["vision_config"]}
+    rope = rope_of(text)
+    _check(text, rope)
+    encoder = _read_vision(vision)
+    if encoder.hidden_size != text["hidden_size"]:
+        raise CheckpointError(
+            f"config.json: 'vision_config.out_hidden_size': expected the decoder's hidden_size {text['hidden_size']}, "
+            f"got {encoder.hidden_size}"
+        )
+    return FamilyConfig(
+        text=text_config(
+            text,
+            config,
+            rope,
+            mrope_section=tuple(rope["mrope_section"]),
+            mrope_interleaved=True,
+            qkv_bias=False,
+            head_norms=True,
+            num_deepstack_layers=len(encoder.deepstack_blocks),
+        ),
+        encoder=encoder,
+        placeholder_ids={"image": config["image_token_id"], "video": config["video_token_id"]},
+    )
+
+
+def _check(text: Mapping[str, Any], rope: Mapping[str, Any]) -> None:
+    """Refuses decoders that would be computed incorrectly."""
+    require("text_config.hidden_act", text.get("hidden_act", "silu"), "silu")
+    require("text_config.attention_bias", text.get("attention_bias", False), False)
+    require("text_config.rope_scaling.rope_type", rope.get("rope_type", rope.get("type", "default")), "default")
+    require("text_config.rope_scaling.mrope_interleaved", rope.get("mrope_interleaved", True), True)
+
+
+def _read_vision(vision: Mapping[str, Any]) -> Qwen3VisionConfig:
+    require("vision_config.hidden_act", vision.get("hidden_act", "gelu_pytorch_tanh"), "gelu_pytorch_tanh")
+    rope: Mapping[str, Any] = vision.get("rope_parameters") or {}
+    require("vision_config.rope_parameters.rope_theta", rope.get("rope_theta", 10_000.0), 10_000.0)
+    blocks = tuple(vision["deepstack_visual_indexes"])
+    if list(blocks) != sorted(set(blocks)) or not all(0 <= block < vision["depth"] for block in blocks):
+        raise CheckpointError(
+            f"config.json: 'vision_config.deepstack_visual_indexes': expected ascending indices of the "
+            f"{vision['depth']} blocks, got {list(blocks)}"
+        )
+    return Qwen3VisionConfig(
+        depth=vision["depth"],
+        embed_dim=vision["hidden_size"],
+        hidden_size=vision["out_hidden_size"],
+        num_heads=vision["num_heads"],
+        intermediate_size=vision["intermediate_size"],
+        in_channels=vision.get("in_channels", 3),
+        patch_size=vision["patch_size"],
+        spatial_merge_size=vision["spatial_merge_size"],
+        temporal_patch_size=vision["temporal_patch_size"],
+        position_side=_position_side(vision["num_position_embeddings"]),
+        deepstack_blocks=blocks,
+    )
+
+
+def _position_side(num_positions: int) -> int:
+    side = round(num_positions**0.5)
+    if side**2 != num_positions:
+        raise CheckpointError(
+            f"config.json: 'vision_config.num_position_embeddings': expected a square number, got {num_positions}"
+        )
+    return side
+
+
+def layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
+    """Returns the tokens of an image or video: one for each square of patches that is merged.
+
+    A video is written frame by frame: the text of its time, then an image of its own. `<|vision_start|>` and
+    `<|vision_end|>` around the video's placeholder go, as in the release of the weights (transformers 4.57 and vLLM;
+    transformers 5 leaves them where they are).
+    """
+    vision = _vision(context.model)
+    grid_t, grid_h, grid_w = medium.grid
+    num_tokens = grid_h * grid_w // vision.spatial_merge_size**2
+    if not isinstance(medium, Video):
+        return one_run(medium.kind, grid_t * num_tokens)
+    start, end = (tuple(context.encode(mark)) for mark in ("<|vision_start|>", "<|vision_end|>"))
+    first, *others = (f"<{seconds:.1f} seconds>" for seconds in patch_seconds(medium, vision.temporal_patch_size))
+    pieces: list[Piece] = [start, num_tokens]
+    for time in others:
+        pieces += [(*end, *context.encode(time), *start), num_tokens]
+    return TokenLayout(kind=medium.kind, leading=first, pieces=(*pieces, end), prefix=start, suffix=end)
+
+
+def read_media(path: Path, _config: ModelConfig) -> MediaProcessing:
+    """Reads the processing of images and videos; see `image_processing` and `volume_video_processing`."""
+    return MediaProcessing(images=image_processing(path, _IMAGES), videos=volume_video_processing(path))
+
+
+def largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
+    """Returns an image of about `num_tokens` tokens. Larger videos are rare and may not fit."""
+    vision = _vision(config)
+    side = max(1, isqrt(num_tokens)) * vision.spatial_merge_size
+    return LargestMedium(
+        kind=MediaKind.IMAGE,
+        grid=(1, side, side),
+        num_bytes=vision.in_channels * (side * vision.patch_size) ** 2,
+        num_positions=num_tokens * vision.spatial_merge_size**2,
+        width=vision.embed_dim,
+        intermediate_size=vision.intermediate_size,
+    )
+
+
+def _vision(config: ModelConfig) -> Qwen3VisionConfig:
+    assert isinstance(config.encoder, Qwen3VisionConfig)
+    return config.encoder
+
+
+def patch_seconds(video: Video, depth: int) -> list[float]:
+    """Returns the time of each temporal patch: the mean of its first and last frame's.
+
+    Args:
+        video: if its frames have no times, two in a second are assumed, as Qwen's own tools do.
+        depth: frames per patch; the last frame is repeated to fill it.
+    """
+    num_frames = len(video.pixels)
+    times = video.frame_seconds or [index * DEFAULT_SECONDS_PER_FRAME for index in range(num_frames)]
+    seconds = [min(time, MAX_SECONDS) for time in times]
+    firsts = range(0, num_frames, depth)
+    return [(seconds[first] + seconds[min(first + depth, num_frames) - 1]) / 2 for first in firsts]
+
+
+QWEN3_VL = FamilySpec(
+    read_config=_read_config,
+    module="qwen3_vl",
+    fallback_template=QWEN3_VL_TEMPLATE,
+    slot_texts=SLOT_TEXTS,
+    slots_in_lines=False,
+    read_media=read_media,
+    layout=layout,
+    largest_medium=largest_medium,
+    embedding_merge_size=lambda config: _vision(config).spatial_merge_size,
+    embedding_kinds=frozenset({MediaKind.IMAGE}),  # those of videos have no times
+)

@@ -1,0 +1,134 @@
+"""Fields of `config.json` that many families share."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from glimpse.engine.checkpoint.model_config.decoder import (
+    LinearScaling,
+    Llama3Scaling,
+    LongRopeScaling,
+    RopeScaling,
+    TextConfig,
+)
+from glimpse.engine.errors import CheckpointError
+
+
+def require(field: str, value: object, supported: object) -> None:
+    """Raises CheckpointError if a field has another than the only supported value."""
+    if value != supported:
+        raise CheckpointError(f"config.json: '{field}': expected {supported!r}, got {value!r}")
+
+
+def rope_of(text: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the rotary fields: `rope_parameters` of transformers 5, or the older `rope_scaling`; {} without them."""
+    return text.get("rope_parameters") or text.get("rope_scaling") or {}
+
+
+def text_config(
+    text: Mapping[str, Any],
+    config: Mapping[str, Any],
+    rope: Mapping[str, Any],
+    *,
+    mrope_section: tuple[int, int, int] | None = None,
+    qkv_bias: bool = True,
+    head_norms: bool = False,
+    mrope_interleaved: bool = False,
+    num_deepstack_layers: int = 0,
+    **traits: Any,
+) -> TextConfig:
+    """Reads a decoder.
+
+    Args:
+        text: the decoder's fields.
+        config: the whole document, in which families repeat some of them.
+        rope: the rotary fields.
+        mrope_section: of M-RoPE; None if positions have one axis.
+        qkv_bias: as in `TextConfig`.
+        head_norms: as in `TextConfig`.
+        mrope_interleaved: as in `TextConfig`.
+        num_deepstack_layers: as in `TextConfig`.
+        traits: further fields of `TextConfig`.
+    """
+    head_dim = text.get("head_dim") or text["hidden_size"] // text["num_attention_heads"]
+    window = _sliding_window(text)
+    length = text["max_position_embeddings"]
+    # Within its sliding window, attention is full attention.
+    context = length if window is None else min(length, window)
+    decoder = TextConfig(
+        vocab_size=text["vocab_size"],
+        hidden_size=text["hidden_size"],
+        intermediate_size=text["intermediate_size"],
+        num_layers=text["num_hidden_layers"],
+        num_heads=text["num_attention_heads"],
+        num_kv_heads=text.get("num_key_value_heads") or text["num_attention_heads"],
+        head_dim=head_dim,
+        rms_norm_eps=text["rms_norm_eps"],
+        rope_theta=float(rope["rope_theta"] if "rope_theta" in rope else text["rope_theta"]),
+        mrope_section=mrope_section or (head_dim // 2, 0, 0),
+        max_position_embeddings=context,
+        tie_word_embeddings=bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", False))),
+        qkv_bias=qkv_bias,
+        head_norms=head_norms,
+        mrope_interleaved=mrope_interleaved,
+        num_deepstack_layers=num_deepstack_layers,
+        **traits,
+    )
+    return decoder if mrope_section else replace(decoder, rope_scaling=_rope_scaling(rope, text, decoder))
+
+
+def _sliding_window(text: Mapping[str, Any]) -> int | None:
+    """Returns the most keys that a layer attends to; None if all layers attend to all keys."""
+    kinds = text.get("layer_types")
+    if not text.get("use_sliding_window", False) or (kinds and "sliding_attention" not in kinds):
+        return None
+    return text.get("sliding_window")
+
+
+def _rope_scaling(rope: Mapping[str, Any], text: Mapping[str, Any], decoder: TextConfig) -> RopeScaling | None:
+    match rope.get("rope_type", rope.get("type", "default")):
+        # "dynamic" changes frequencies only beyond max_position_embeddings, which is the longest context here.
+        case "default" | "dynamic":
+            return None
+        case "linear":
+            return LinearScaling(factor=rope["factor"])
+        case "llama3":
+            return Llama3Scaling(
+                factor=rope["factor"],
+                low_freq_factor=rope["low_freq_factor"],
+                high_freq_factor=rope["high_freq_factor"],
+                original_context=rope["original_max_position_embeddings"],
+            )
+        case "longrope" | "su":
+            return _long_rope(rope, text, decoder)
+        case other:
+            raise CheckpointError(
+                "config.json: 'rope_scaling.rope_type': expected 'default', 'dynamic', 'linear', 'llama3' or"
+                f" 'longrope', got {other!r}"
+            )
+
+
+def _long_rope(rope: Mapping[str, Any], text: Mapping[str, Any], decoder: TextConfig) -> LongRopeScaling:
+    """As transformers' `_compute_longrope_parameters` (modeling_rope_utils.py)."""
+    for name in ("short_mscale", "long_mscale"):
+        if name in rope:
+            raise CheckpointError(f"config.json: 'rope_scaling.{name}': expected no such field, got {rope[name]}")
+    original = rope.get("original_max_position_embeddings") or text["original_max_position_embeddings"]
+    factor = rope.get("factor") or text["max_position_embeddings"] / original
+    default = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+    return LongRopeScaling(
+        short_factors=_factors(rope, "short_factor", decoder),
+        long_factors=_factors(rope, "long_factor", decoder),
+        original_context=original,
+        attention_factor=rope.get("attention_factor") or default,
+        max_context=decoder.max_position_embeddings,
+    )
+
+
+def _factors(rope: Mapping[str, Any], name: str, decoder: TextConfig) -> tuple[float, ...]:
+    """Returns a factor for each pair of dimensions that rotates."""
+    expected, factors = decoder.rotary_dim // 2, rope[name]
+    if len(factors) != expected:
+        raise CheckpointError(f"config.json: 'rope_scaling.{name}': expected {expected} numbers, got {len(factors)}")
+    return tuple(map(float, factors))

@@ -1,0 +1,174 @@
+"""The registry: architecture → family; and the reader of a checkpoint's configuration."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from glimpse.engine.checkpoint.families.gemma3 import GEMMA3, GEMMA3_TEXT
+from glimpse.engine.checkpoint.families.idefics3 import IDEFICS3, SMOLVLM
+from glimpse.engine.checkpoint.families.internvl import INTERNVL
+from glimpse.engine.checkpoint.families.internvl_chat import INTERNVL_CHAT
+from glimpse.engine.checkpoint.families.llava.llava import LLAVA
+from glimpse.engine.checkpoint.families.llava.llava_next import LLAVA_NEXT
+from glimpse.engine.checkpoint.families.llava.llava_onevision import LLAVA_ONEVISION
+from glimpse.engine.checkpoint.families.minicpmv import MINICPMV
+from glimpse.engine.checkpoint.families.phi3v import PHI3V
+from glimpse.engine.checkpoint.families.qwen.qwen2_audio import QWEN2_AUDIO
+from glimpse.engine.checkpoint.families.qwen.qwen2_vl import QWEN2_5_VL, QWEN2_VL
+from glimpse.engine.checkpoint.families.qwen.qwen3_vl import QWEN3_VL
+from glimpse.engine.checkpoint.families.reading.pooling import read_pooling
+from glimpse.engine.checkpoint.families.reading.tokenizer_files import has_tokenizer, read_tokenizer
+from glimpse.engine.checkpoint.families.spec import FamilySpec
+from glimpse.engine.checkpoint.families.text import LLAMA, MISTRAL, PHI3, QWEN2, QWEN3
+from glimpse.engine.checkpoint.families.ultravox import ULTRAVOX
+from glimpse.engine.checkpoint.model_config.model import Companion, ModelConfig, read_json
+from glimpse.engine.checkpoint.quantization import checkpoint_blocks, checkpoint_quantization
+from glimpse.engine.errors import CheckpointError
+
+FAMILIES: Mapping[str, FamilySpec] = {
+    "Qwen2VLForConditionalGeneration": QWEN2_VL,
+    "Qwen2_5_VLForConditionalGeneration": QWEN2_5_VL,
+    "Qwen3VLForConditionalGeneration": QWEN3_VL,
+    "Qwen2AudioForConditionalGeneration": QWEN2_AUDIO,
+    "SmolVLMForConditionalGeneration": SMOLVLM,
+    "Idefics3ForConditionalGeneration": IDEFICS3,
+    "LlavaForConditionalGeneration": LLAVA,
+    "LlavaNextForConditionalGeneration": LLAVA_NEXT,
+    "LlavaOnevisionForConditionalGeneration": LLAVA_ONEVISION,
+    "InternVLForConditionalGeneration": INTERNVL,
+    "InternVLChatModel": INTERNVL_CHAT,
+    "Gemma3ForConditionalGeneration": GEMMA3,
+    "UltravoxModel": ULTRAVOX,
+    "MiniCPMV": MINICPMV,
+    "Phi3VForCausalLM": PHI3V,
+    "Qwen2ForCausalLM": QWEN2,
+    "Qwen3ForCausalLM": QWEN3,
+    "LlamaForCausalLM": LLAMA,
+    "MistralForCausalLM": MISTRAL,
+    "Phi3ForCausalLM": PHI3,
+    "Gemma3ForCausalLM": GEMMA3_TEXT,
+    "Qwen2Model": QWEN2,
+    "Qwen3Model": QWEN3,
+    "LlamaModel": LLAMA,
+    "MistralModel": MISTRAL,
+}
+"""Name in `architectures` of `config.json` → family. Those of text models that end in "Model" are decoders
+without an output head."""
+
+_DECODER = "text_config"
+"""Field that has the decoder's configuration in documents of models with an encoder."""
+
+
+def load_model_config(path: Path, folders: Mapping[str, str] | None = None) -> ModelConfig:
+    """Reads a checkpoint's configuration, in the layout of the published checkpoints or of transformers 5.
+
+    Args:
+        path: folder of the checkpoint.
+        folders: those of the checkpoints that it names as parts of the model, as `resolve_companions` returns them.
+
+    Raises:
+        CheckpointError: a file is missing or not JSON, a field is missing, or the architecture is not supported.
+    """
+    config = read_json(path / "config.json")
+    architecture = architecture_of(config)
+    spec = FAMILIES.get(architecture)
+    if spec is None:
+        supported = ", ".join(FAMILIES)
+        raise CheckpointError(f"config.json: 'architectures': expected one of {supported}; got {architecture!r}")
+    companions = _companions(config, spec, folders or {})
+    parts = _parts(spec, companions)
+    config = {**config, **parts}
+    # The decoder's own checkpoint says how its weights are stored, and where its answers end.
+    decoder = [each.path for each in companions if spec.companions[each.field].document == _DECODER]
+    stored = parts.get(_DECODER, {}) if "quantization_config" not in config else config
+    try:
+        family = spec.read_config(config)
+        return ModelConfig(
+            architecture=architecture,
+            # Qwen2-Audio has it only among the decoder's fields.
+            dtype=_dtype(config) or _dtype(config.get(_DECODER, {})) or "float32",
+            text=family.text,
+            encoder=family.encoder,
+            placeholder_ids={**family.placeholder_ids, **_token_ids(path, family.placeholder_tokens)},
+            placeholder_texts=family.placeholder_texts,
+            eos_token_ids=_with_end_tokens(
+                path,
+                _eos_token_ids([path, *decoder], config.get(_DECODER) or config, config) or family.eos_token_ids,
+                family.end_tokens,
+            ),
+            quantization=checkpoint_quantization(stored),
+            fp8_blocks=checkpoint_blocks(stored),
+            pooling=read_pooling(path),
+            is_embedding_model=(architecture.endswith("Model") and family.encoder is None)
+            or (path / "modules.json").exists(),
+            companions=companions,
+        )
+    except KeyError as error:
+        raise CheckpointError(f"config.json has no field {error.args[0]!r}") from error
+
+
+def architecture_of(config: Mapping[str, Any]) -> str:
+    """Returns the name in `architectures` of a `config.json`; "?" without one."""
+    return str((config.get("architectures") or ["?"])[0])
+
+
+def _companions(config: Mapping[str, Any], spec: FamilySpec, folders: Mapping[str, str]) -> tuple[Companion, ...]:
+    for field in spec.companions:
+        if config.get(field) is not None and field not in folders:
+            raise CheckpointError(f"config.json: '{field}': expected the folder of {config[field]!r}, got none")
+    return tuple(
+        Companion(field=field, path=Path(folders[field]), prefix=part.prefix)
+        for field, part in spec.companions.items()
+        if field in folders
+    )
+
+
+def _parts(spec: FamilySpec, companions: Iterable[Companion]) -> dict[str, Any]:
+    """Returns the configurations of companions, by the fields in which the model's own would have them."""
+    return {spec.companions[each.field].document: read_json(each.path / "config.json") for each in companions}
+
+
+def _token_ids(path: Path, tokens: Mapping[str, str]) -> Mapping[str, int]:
+    """Returns the ids of special tokens, by the same names."""
+    if not tokens:
+        return {}
+    added = _added_tokens(path)
+    missing = [token for token in tokens.values() if token not in added]
+    if missing:
+        raise CheckpointError(f"tokenizer.json: 'added_tokens': expected {missing[0]!r} among them")
+    return {name: added[token] for name, token in tokens.items()}
+
+
+def _with_end_tokens(path: Path, named: tuple[int, ...], end_tokens: Sequence[str]) -> tuple[int, ...]:
+    """Returns the end tokens, and those of `end_tokens` that the tokenizer has; none if there is no tokenizer."""
+    added = _added_tokens(path) if end_tokens and has_tokenizer(path) else {}
+    return tuple(dict.fromkeys((*named, *(added[token] for token in end_tokens if token in added))))
+
+
+def _added_tokens(path: Path) -> Mapping[str, int]:
+    """Returns the ids of the tokenizer's added tokens."""
+    try:
+        document: Mapping[str, Any] = json.loads(read_tokenizer(path))
+    except ValueError as error:
+        raise CheckpointError(f"the checkpoint's tokenizer.json is not JSON: {error}") from error
+    return {token["content"]: token["id"] for token in document.get("added_tokens", ())}
+
+
+def _dtype(fields: Mapping[str, Any]) -> Any:
+    """Returns the stored weights' type, which transformers 5 and 4 name differently."""
+    return fields.get("dtype") or fields.get("torch_dtype")
+
+
+def family_of(config: ModelConfig) -> FamilySpec:
+    """Returns the family of a model."""
+    return FAMILIES[config.architecture]
+
+
+def _eos_token_ids(folders: Iterable[Path], text: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[int, ...]:
+    files = (file for folder in folders if (file := folder / "generation_config.json").exists())
+    generation: Mapping[str, Any] = next(map(read_json, files), {})
+    eos = generation.get("eos_token_id", config.get("eos_token_id", text.get("eos_token_id")))
+    if eos is None:
+        return ()
+    return (eos,) if isinstance(eos, int) else tuple(eos)

@@ -1,0 +1,140 @@
+"""What is particular to one architecture."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout
+from glimpse.engine.checkpoint.model_config.decoder import TextConfig
+from glimpse.engine.checkpoint.model_config.encoders import EncoderConfig
+from glimpse.engine.checkpoint.model_config.model import ModelConfig
+from glimpse.media.kind import MediaKind
+from glimpse.media.processing.media_processing import MediaProcessing
+
+if TYPE_CHECKING:  # the engine loads no libraries of embeddings
+    from glimpse.media.medium import Medium
+
+
+def _reads_no_media(_path: Path, _config: ModelConfig) -> MediaProcessing:
+    return MediaProcessing()
+
+
+def _one_run(_config: ModelConfig, _kind: MediaKind, num_rows: int) -> tuple[int, ...]:
+    return (1, 1, num_rows)
+
+
+def _no_medium(_config: ModelConfig, _num_tokens: int) -> None:
+    return None
+
+
+def _no_layout(medium: "Medium", _context: LayoutContext) -> TokenLayout:
+    raise ValueError(f"the model does not support {medium.kind} input")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyConfig:
+    """The parts of `config.json` that each family spells in its own way."""
+
+    text: TextConfig
+    encoder: EncoderConfig | None = None
+    placeholder_ids: Mapping[str, int]
+    """Placeholder token id of each kind of media that the model supports: "image", "video", "audio"."""
+    placeholder_texts: Mapping[str, str] = field(default_factory=dict[str, str])
+    """As in `ModelConfig`."""
+    placeholder_tokens: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Further placeholder tokens, whose ids `tokenizer.json` has."""
+    eos_token_ids: tuple[int, ...] = ()
+    """The end tokens of checkpoints whose files name none."""
+    end_tokens: tuple[str, ...] = ()
+    """Further end tokens, which the files of published checkpoints do not name as such."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LargestMedium:
+    """A large input of an encoder, for the sizes of memory."""
+
+    kind: MediaKind
+    grid: tuple[int, ...]
+    """As in `MediaSpan`."""
+    num_bytes: int
+    """Size of the content."""
+    num_positions: int
+    """Hidden states inside the encoder."""
+    width: int
+    """Values of a hidden state."""
+    intermediate_size: int
+    """Width inside the encoder's MLPs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompanionSpec:
+    """A part of the model that may be a checkpoint of its own."""
+
+    document: str
+    """Field that has the part's configuration where one checkpoint holds all parts."""
+    prefix: str
+    """As in `Companion`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilySpec:
+    """One architecture: a row of the registry."""
+
+    read_config: Callable[[Mapping[str, Any]], FamilyConfig]
+    """Reads `config.json`.
+
+    Raises:
+        KeyError: a field is missing.
+        CheckpointError: a value is not supported.
+    """
+    companions: Mapping[str, CompanionSpec] = field(default_factory=dict[str, CompanionSpec])
+    """Fields of `config.json` that name other checkpoints, which hold parts of the model. `read_config` finds the
+    configuration of each in its `document`."""
+    module: str
+    """Module in `engine/worker/models` whose `make_model` builds it. A name, because the front end loads no torch."""
+    fallback_template: str | None = None
+    """Chat template for checkpoints without one."""
+    video_template: str | None = None
+    """Chat template of conversations with videos, for checkpoints whose own one shows none."""
+    slot_texts: Mapping[MediaKind, str] = field(default_factory=dict[MediaKind, str])
+    """What stands for a medium in raw prompts, and in messages whose content a chat template takes as one text, where
+    it is more than the placeholder. {} stands for the medium's number among those of its kind, from 1."""
+    slots_in_lines: bool = True
+    """Such a text has each part of a message on a line of its own. Otherwise nothing separates the parts."""
+    numbered_tags: bool = False
+    """The slot text of images is no token. The texts between images are encoded each by itself, after the tokens that
+    start each text."""
+    tool_template: str | None = None
+    """Chat template of conversations with tools, for checkpoints whose own one ignores them."""
+    read_media: Callable[[Path, ModelConfig], MediaProcessing] = _reads_no_media
+    """Reads how the checkpoint in a folder processes media. Default: the model reads text alone.
+
+    Raises:
+        ValueError: a file is missing, damaged, contradicts `config.json` or is not supported.
+    """
+    layout: "Callable[[Medium, LayoutContext], TokenLayout]" = _no_layout
+    """Returns the tokens of a medium in a prompt.
+
+    Raises:
+        ValueError: the medium is of a kind that the model does not support.
+    """
+    largest_medium: Callable[[ModelConfig, int], LargestMedium | None] = _no_medium
+    """Returns a medium of about that many placeholder tokens, or the largest one; None without an encoder."""
+    embedding_merge_size: Callable[[ModelConfig], int] | None = None
+    """Returns how many patches lie along each side of a token's square, for models that need the grid of images and
+    videos in patches with their embeddings."""
+    embedding_grid: Callable[[ModelConfig, MediaKind, int], tuple[int, ...] | None] = _one_run
+    """Returns the grid of a medium whose embeddings have so many rows, for other models. `layout` reads it. None: the
+    number of rows of an image is not enough to lay it out; its size is needed.
+
+    Raises:
+        ValueError: no medium has so many rows; says how many are expected.
+    """
+    embedding_kinds: frozenset[MediaKind] | None = None
+    """Kinds of media that embeddings may replace, if they are not all that the model supports."""
+
+    @property
+    def reads_media(self) -> bool:
+        """Whether the model reads anything but text."""
+        return self.layout is not _no_layout

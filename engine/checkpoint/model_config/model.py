@@ -1,0 +1,83 @@
+"""A model's configuration as values: its decoder, its encoder, and what serving needs besides.
+
+The front end makes prompts with it; the engine builds the model from it. `engine/checkpoint/families` reads it from a
+checkpoint.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from glimpse.engine.checkpoint.model_config.decoder import LongRopeScaling, TextConfig
+from glimpse.engine.checkpoint.model_config.encoders import EncoderConfig, VisionConfig
+from glimpse.engine.checkpoint.quantization import CheckpointQuantization, Fp8Blocks
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.protocol.pooling_params import PoolingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Companion:
+    """Another checkpoint that holds a part of the model."""
+
+    field: str
+    """Of `config.json`, that names it."""
+    path: Path
+    """Its folder."""
+    prefix: str
+    """What the names of its tensors have before them in a checkpoint that holds all parts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """The parts of a checkpoint's `config.json` and `generation_config.json` that serving needs."""
+
+    architecture: str
+    """Name in `architectures`, such as "Qwen2VLForConditionalGeneration"."""
+    dtype: Literal["float32", "bfloat16", "float16"]
+    """Type of the stored weights."""
+    text: TextConfig
+    encoder: EncoderConfig | None
+    """Encoder of the model's media: images and videos, or audio. None: the model reads text alone."""
+    placeholder_ids: Mapping[str, int]
+    """Placeholder token id of each kind of media that the model supports: "image", "video", "audio"."""
+    placeholder_texts: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What chat templates render for kinds of media for which they do not render the placeholder token."""
+    eos_token_ids: tuple[int, ...]
+    quantization: CheckpointQuantization | None
+    """Quantization of the decoder's stored weights, if any."""
+    fp8_blocks: Fp8Blocks | None = None
+    """The blocks of stored weights that are dequantized when they are loaded, if there are any."""
+    pooling: PoolingParams = field(default_factory=PoolingParams)
+    """How prompts become embeddings, unless a request says otherwise."""
+    is_embedding_model: bool = False
+    """It was published for embeddings, in the layout of sentence-transformers or as a decoder alone."""
+    has_output_head: bool = True
+    """Tokens can be sampled from it. Only a model published for embeddings may have no output head."""
+    companions: tuple[Companion, ...] = ()
+    """Checkpoints that hold the parts which this one lacks."""
+
+    def within(self, max_model_len: int | None) -> "ModelConfig":
+        """Returns the configuration where no sequence has more tokens than this; None: than the model's own limit."""
+        scaling = self.text.rope_scaling
+        if max_model_len is None or not isinstance(scaling, LongRopeScaling):
+            return self
+        scaling = replace(scaling, max_context=min(scaling.max_context, max_model_len))
+        return replace(self, text=replace(self.text, rope_scaling=scaling))
+
+    @property
+    def vision(self) -> VisionConfig:
+        """The encoder of a model with a vision encoder."""
+        assert isinstance(self.encoder, VisionConfig)
+        return self.encoder
+
+
+def read_json(path: Path) -> Mapping[str, Any]:
+    """Reads a JSON file of a checkpoint. Raises CheckpointError if it is missing or not JSON."""
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise CheckpointError(f"the checkpoint has no {path.name}") from error
+    except ValueError as error:
+        raise CheckpointError(f"the checkpoint's {path.name} is not JSON: {error}") from error

@@ -1,0 +1,154 @@
+"""Turns the token events of one completion into text: detokenizes, matches stop strings, decodes log-probabilities.
+
+Used by the server and by the offline API. Cancelling the request after a stop string is the caller's task.
+"""
+
+import math
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from glimpse.engine.checkpoint.text.detokenizer import Detokenizer
+from glimpse.engine.checkpoint.text.stop_strings import StopMatcher
+from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
+from glimpse.engine.protocol.messages import FinishReason, TokenEvent, TokenLogprobs
+
+
+class TopToken(NamedTuple):
+    """One of the most likely tokens at a position."""
+
+    token_id: int
+    text: str
+    bytes: bytes
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenText:
+    """A decoded token with its log-probability."""
+
+    token_id: int
+    text: str
+    """The token decoded alone; bytes that are not valid UTF-8 on their own are U+FFFD."""
+    bytes: bytes
+    logprob: float
+    top: tuple[TopToken, ...] = ()
+    """The most likely tokens at its position, in descending order."""
+    rank: int = 0
+    """Of a token of a prompt, among all tokens; 1 is the most likely."""
+
+
+def prompt_token_texts(
+    tokenizer: Tokenizer, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs]
+) -> tuple[TokenText, ...]:
+    """Returns the decoded tokens of a prompt. The log-probability of the first is NaN: nothing is before it.
+
+    Args:
+        tokenizer: The checkpoint's.
+        token_ids: The prompt, at least one token.
+        logprobs: Of all tokens but the first.
+    """
+    first = TokenLogprobs(logprob=math.nan)
+    pairs = zip(token_ids, (first, *logprobs), strict=True)
+    return tuple(_token_text(tokenizer, token_id, own) for token_id, own in pairs)
+
+
+def _token_text(tokenizer: Tokenizer, token_id: int, logprobs: TokenLogprobs) -> TokenText:
+    def decoded(token_id: int) -> tuple[str, bytes]:
+        return tokenizer.token_text(token_id), tokenizer.token_bytes(token_id)
+
+    top = tuple(TopToken(other, *decoded(other), logprob) for other, logprob in logprobs.top)
+    text, data = decoded(token_id)
+    return TokenText(token_id=token_id, text=text, bytes=data, logprob=logprobs.logprob, top=top, rank=logprobs.rank)
+
+
+class TextDelta(msgspec.Struct, frozen=True, kw_only=True):
+    """Output that one event adds to a completion."""
+
+    text: str = ""
+    tokens: tuple[TokenText, ...] = ()
+    """Tokens with log-probabilities, if requested; a token is included once its first character is released.
+    Excludes the token that ended the completion and the tokens of a stop string that is not part of the text."""
+    num_tokens: int = 0
+    """Tokens generated, including those whose text is withheld and the one that ended the completion."""
+    finish: FinishReason | None = None
+    stopped_by_text: bool = False
+    """A stop string ended the completion. The caller must cancel the request: the engine ignores stop strings."""
+
+
+class OutputProcessor:
+    """Processes one completion. Feed it the engine's events up to the first delta with `finish`."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        stop: Sequence[str] = (),
+        include_stop: bool = False,
+        logprobs: int | None = None,
+        hidden_ids: Collection[int] | None = None,
+    ) -> None:
+        """
+        Args:
+            tokenizer: The checkpoint's.
+            stop: Non-empty stop strings.
+            include_stop: The stop string that ends the completion is part of its text.
+            logprobs: As in `SamplingParams`; None: `TextDelta.tokens` stays empty.
+            hidden_ids: Tokens to leave out of the text. Default: the special tokens.
+        """
+        self._tokenizer = tokenizer
+        self._detokenizer = Detokenizer(tokenizer, hidden_ids=hidden_ids)
+        self._stops = StopMatcher(stop, include=include_stop)
+        self._logprobs = logprobs
+        self._num_decoded = 0
+        """Characters decoded so far, including withheld ones."""
+        self._num_released = 0
+        """Characters released so far."""
+        self._withheld: deque[tuple[int, TokenText]] = deque()
+        """Tokens whose text is withheld, each with the number of characters before it."""
+
+    def feed(self, event: TokenEvent) -> TextDelta:
+        """Returns the output that the event adds: whole characters, none of which may belong to a stop string
+        that is left out.
+
+        Any `finish` releases the withheld text. A stop string sets `finish` to STOP; tokens after it are dropped.
+        """
+        visible = event.token_ids
+        if event.finish is not None and event.finish is FinishReason.STOP:  # an enum's members are slow to look up
+            visible = visible[:-1]  # without the token that ended it
+        text, num_read = self._read(visible, event.logprobs)
+        if event.finish is not None and not self._stops.matched:
+            text += self._stops.feed(self._detokenizer.finish()) + self._stops.finish()
+        self._num_released += len(text)
+        stopped = self._stops.matched
+        finish = FinishReason.STOP if stopped else event.finish
+        return TextDelta(
+            text=text,
+            tokens=self._release(release_all=finish is not None and not stopped),
+            num_tokens=num_read if stopped else len(event.token_ids),
+            finish=finish,
+            stopped_by_text=stopped,
+        )
+
+    def _read(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> tuple[str, int]:
+        """Returns the text that these tokens release and how many were read until a stop string was complete."""
+        text = ""
+        for index, token_id in enumerate(token_ids):
+            if self._logprobs is not None:
+                self._withheld.append((self._num_decoded, _token_text(self._tokenizer, token_id, logprobs[index])))
+            new = self._detokenizer.feed((token_id,))
+            self._num_decoded += len(new)
+            text += self._stops.feed(new)
+            if self._stops.matched:
+                return text, index + 1
+        return text, len(token_ids)
+
+    def _release(self, *, release_all: bool) -> tuple[TokenText, ...]:
+        """Removes and returns the withheld tokens of whose text at least one character was released."""
+        released: list[TokenText] = []
+        while self._withheld and (release_all or self._withheld[0][0] < self._num_released):
+            released.append(self._withheld.popleft()[1])
+        return tuple(released)

@@ -1,0 +1,404 @@
+"""Builds prompts: conversations, texts or token ids, and media, to token ids with media placeholders expanded.
+
+Of media it needs only their token layouts; their content is left to `media/` and the engine.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from glimpse.engine.checkpoint.families.registry import family_of
+from glimpse.engine.checkpoint.families.token_layout import TokenLayout
+from glimpse.engine.checkpoint.model_config.model import ModelConfig
+from glimpse.engine.checkpoint.text.conversation import (
+    ChatMessage,
+    MediaSlot,
+    TemplateOptions,
+    ToolDefinition,
+    num_characters,
+)
+from glimpse.engine.checkpoint.text.edge_texts import with_edge_texts
+from glimpse.engine.checkpoint.text.slots import SlotWriter, make_slots
+from glimpse.engine.checkpoint.text.special_token_escaping import SpecialTokenEscaper, SpecialTokenPatterns
+from glimpse.engine.checkpoint.text.template import (
+    ChatTemplate,
+    TemplateError,
+    load_chat_template,
+    load_tool_template,
+    load_video_template,
+)
+from glimpse.engine.checkpoint.text.template_values import (
+    append_end_mark,
+    escape_json,
+    message_value,
+    tool_value,
+    with_system_tools,
+)
+from glimpse.engine.checkpoint.text.tokenizer import Tokenizer, load_tokenizer
+from glimpse.engine.errors import EngineError, EngineErrorCode
+from glimpse.media.kind import MediaKind
+
+DEFAULT_OPTIONS = TemplateOptions()
+
+ToolTemplate: TypeAlias = Literal["auto", "off"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A prompt for the engine."""
+
+    token_ids: list[int]
+    starts: list[int]
+    """Index of the first token of each medium's layout, in the order of the media."""
+
+
+class PromptBuilder:
+    """Builds prompts for one checkpoint."""
+
+    def __init__(
+        self,
+        *,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        video_template: ChatTemplate | None = None,
+        tool_template: ChatTemplate | None = None,
+        placeholder_ids: Mapping[MediaKind, int],
+        run_ids: Mapping[MediaKind, int] | None = None,
+        slot_texts: Mapping[MediaKind, str] | None = None,
+        slots_in_lines: bool = True,
+        numbered_tags: bool = False,
+    ) -> None:
+        """
+        Args:
+            tokenizer: The checkpoint's.
+            template: The checkpoint's, or the one that overrides it.
+            video_template: Template of conversations with videos, if it is another one.
+            tool_template: Template of conversations with tools or tool calls, if it is another one.
+            placeholder_ids: The token that stands for each kind of media that the model supports in a rendered prompt.
+            run_ids: The token of the runs in each kind's layouts. Default: the same.
+            slot_texts: As in `FamilySpec`.
+            slots_in_lines: As in `FamilySpec`.
+            numbered_tags: As in `FamilySpec`.
+        """
+        self.tokenizer = tokenizer
+        self._template = template
+        self._video_template = video_template or template
+        self._tool_template = tool_template
+        self._placeholder_ids = placeholder_ids
+        self._run_ids = run_ids or placeholder_ids
+        self._placeholders = {kind: tokenizer.token_text(token_id) for kind, token_id in placeholder_ids.items()}
+        self._slots = make_slots(
+            self._placeholders, slot_texts or {}, in_lines=slots_in_lines, numbered_tags=numbered_tags
+        )
+        self._tags = self._slots.tags
+        tag_starts = () if self._tags is None else (self._tags.start,)
+        self._patterns = SpecialTokenPatterns((*tokenizer.added_texts, *tag_starts))
+
+    @property
+    def template_source(self) -> str:
+        """Source of the chat template."""
+        return self._template.source
+
+    @property
+    def tool_template_source(self) -> str:
+        """Source of the chat template of conversations with tools."""
+        return (self._tool_template or self._template).source
+
+    @property
+    def has_own_tool_template(self) -> bool:
+        """Conversations with tools have another chat template than the checkpoint's."""
+        return self._tool_template is not None
+
+    def chat(
+        self,
+        messages: Sequence[ChatMessage],
+        media: Sequence[TokenLayout],
+        options: TemplateOptions = DEFAULT_OPTIONS,
+        *,
+        max_tokens: int | None = None,
+    ) -> Prompt:
+        """Builds the prompt of a conversation. Client text is never read as a special token.
+
+        If the model supports media, it starts with the tokens that start each text for this tokenizer, such as `<s>`.
+
+        Args:
+            messages: The conversation.
+            media: The layouts of the media in the messages' slots, in order.
+            options: Options of the template.
+            max_tokens: A longer prompt may be refused before it is encoded. Default: no limit.
+
+        Raises:
+            EngineError: PROMPT_TOO_LONG.
+            TemplateError: the template refuses the conversation, does not support a part of it, or does not render
+                exactly one placeholder for each medium.
+        """
+        template = self._template_for(messages, options.tools)
+        _check_template_supports(template, messages, options.tools)
+        escaper, slots = self._patterns.new_escaper(), SlotWriter(self._slots)
+        try:
+            values = [
+                message_value(
+                    message,
+                    _role(message, template),
+                    escaper,
+                    as_parts=template.needs_parts,
+                    slots=slots if self._slots.are_written(message, template) else None,
+                )
+                for message in messages
+            ]
+            if options.continue_final_message:
+                values[-1] = _with_end_mark(messages[-1], values[-1], escaper)
+            tools = [tool_value(tool, escaper) for tool in options.tools]
+            if tools and template.reads_system_tools:
+                values = with_system_tools(values, tools)
+            rendered = template.render(
+                values,
+                add_generation_prompt=options.add_generation_prompt,
+                tools=tools or None,
+                variables=escape_json(dict(options.template_kwargs), escaper),
+            )
+        except RecursionError as error:
+            raise TemplateError("tools, arguments or template variables are nested too deeply") from error
+        if options.continue_final_message:
+            rendered = _up_to_end_mark(rendered, escaper)
+        rendered = self._with_edge_texts(rendered, media)
+        self._check_length(rendered, max_tokens)
+        # As transformers' processors, which models with media have, but not its tokenizers alone.
+        token_ids = self._encode(rendered, escaper, with_prefix=bool(self._placeholder_ids))
+        return self._expand(token_ids, media, is_chat=True)
+
+    def check_size(self, messages: Sequence[ChatMessage], options: TemplateOptions, *, max_tokens: int) -> None:
+        """Refuses conversations that are certainly too long by the size of their texts alone.
+
+        Raises:
+            EngineError: PROMPT_TOO_LONG.
+        """
+        if num_characters(messages, options.tools) > max_tokens * self.tokenizer.max_characters_per_token:
+            raise _too_long(max_tokens)
+
+    def text(self, text: str, media: Sequence[TokenLayout], *, max_tokens: int | None = None) -> Prompt:
+        """Builds the prompt of a raw text, in which special tokens are recognized and each medium has one placeholder.
+
+        It starts with the tokens that start each text for this tokenizer, such as `<s>`.
+
+        Raises:
+            EngineError: PROMPT_TOO_LONG; a text of more than `max_tokens` tokens may be refused before it is encoded.
+            TemplateError: the text does not have exactly one placeholder for each medium.
+        """
+        text = self._with_edge_texts(text, media)
+        self._check_length(text, max_tokens)
+        return self._expand(self._encode(text), media)
+
+    def whole_text(
+        self,
+        text: str,
+        media: Sequence[TokenLayout],
+        *,
+        add_special_tokens: bool = True,
+        max_tokens: int | None = None,
+    ) -> Prompt:
+        """As `text`, for a text that nothing follows: it also ends with the tokens that end each text.
+
+        Args:
+            text: The text.
+            media: Of the text's placeholders, in order.
+            add_special_tokens: False: neither the tokens that start each text nor those that end it are added.
+            max_tokens: As in `text`.
+        """
+        self._check_length(text, max_tokens)
+        token_ids = self._encode(text, with_prefix=add_special_tokens)
+        if add_special_tokens:
+            token_ids = self.tokenizer.with_suffix(token_ids)
+        return self.expand(token_ids, media)
+
+    def expand(self, token_ids: Sequence[int], media: Sequence[TokenLayout]) -> Prompt:
+        """Builds a prompt from token ids: replaces the one placeholder of each medium, by kind in order, by its layout.
+
+        Texts at the layouts' edges are encoded alone.
+
+        Raises:
+            TemplateError: there is not exactly one placeholder for each medium.
+        """
+        return self._expand(token_ids, media, edges=True)
+
+    def _expand(
+        self, token_ids: Sequence[int], media: Sequence[TokenLayout], *, edges: bool = False, is_chat: bool = False
+    ) -> Prompt:
+        waiting = self._indices_by_placeholder(media)
+        self._check_placeholders(token_ids, waiting, is_chat=is_chat)
+        expanded: list[int] = []
+        starts = [-1] * len(media)
+        end = 0  # of what is expanded in `token_ids`
+        for place, token_id in enumerate(token_ids):
+            if token_id not in waiting:
+                continue
+            index = waiting[token_id].pop(0)
+            before, after = _wrapper(media[index], token_ids, place, start=end)
+            expanded += token_ids[end : place - before]
+            expanded += self.tokenizer.encode(media[index].leading) if edges else ()
+            starts[index] = len(expanded)
+            expanded += media[index].token_ids(self._run_ids[media[index].kind])
+            expanded += self.tokenizer.encode(media[index].trailing) if edges else ()
+            end = place + 1 + after
+        return Prompt(token_ids=[*expanded, *token_ids[end:]], starts=starts)
+
+    def _check_length(self, text: str, max_tokens: int | None) -> None:
+        if max_tokens is not None and self.tokenizer.exceeds(text, max_tokens):
+            raise _too_long(max_tokens)
+
+    def _check_placeholders(
+        self, token_ids: Sequence[int], waiting: Mapping[int, Sequence[int]], *, is_chat: bool
+    ) -> None:
+        for kind, placeholder_id in self._placeholder_ids.items():
+            indices, num_placeholders = waiting[placeholder_id], token_ids.count(placeholder_id)
+            if num_placeholders != len(indices):
+                missing = indices[0] if indices and not num_placeholders else None
+                raise self._slots.error(
+                    kind,
+                    num_media=len(indices),
+                    num_placeholders=num_placeholders,
+                    missing=missing,
+                    is_chat=is_chat,
+                )
+
+    def _indices_by_placeholder(self, media: Sequence[TokenLayout]) -> dict[int, list[int]]:
+        """Returns placeholder id → indices of the media it stands for."""
+        for medium in media:
+            if medium.kind not in self._placeholder_ids:
+                raise TemplateError(f"the model does not support {medium.kind} input")
+        return {
+            placeholder_id: [index for index, medium in enumerate(media) if medium.kind == kind]
+            for kind, placeholder_id in self._placeholder_ids.items()
+        }
+
+    def _template_for(self, messages: Sequence[ChatMessage], tools: Sequence[ToolDefinition]) -> ChatTemplate:
+        if self._tool_template is not None and (tools or any(_is_about_tools(message) for message in messages)):
+            return self._tool_template
+        has_video = any(part == _VIDEO_SLOT for message in messages for part in message.content)
+        return self._video_template if has_video else self._template
+
+    def _with_edge_texts(self, rendered: str, media: Sequence[TokenLayout]) -> str:
+        return with_edge_texts(rendered, media, self._placeholders, self._spell)
+
+    def _spell(self, token_ids: Sequence[int]) -> str:
+        return "".join(map(self.tokenizer.token_text, token_ids))
+
+    def _encode(self, text: str, escaper: SpecialTokenEscaper | None = None, *, with_prefix: bool = True) -> list[int]:
+        """Returns the token ids of a prompt, in which placeholders stand for media.
+
+        Args:
+            text: the whole prompt.
+            escaper: what escaped client text in it.
+            with_prefix: it starts with the tokens that start each text, and so does each text between media with
+                numbered tags.
+        """
+        texts = [text] if self._tags is None else self._tags.split(text)
+        token_ids: list[int] = []
+        for index, each in enumerate(texts):
+            token_ids += [self._placeholder_ids[MediaKind.IMAGE]] if index else ()
+            own = self._encode_text(each, escaper)
+            token_ids += self.tokenizer.with_prefix(own) if with_prefix else own
+        return token_ids
+
+    def _encode_text(self, text: str, escaper: SpecialTokenEscaper | None) -> list[int]:
+        if not escaper:
+            return self.tokenizer.encode(text)
+        token_ids: list[int] = []
+        for index, piece in enumerate(self.tokenizer.split(text)):
+            if isinstance(piece, int):
+                token_ids.append(piece)
+            else:
+                token_ids += self.tokenizer.encode_plain(escaper.unescape(piece), is_first=index == 0)
+        return token_ids
+
+
+_VIDEO_SLOT = MediaSlot(kind=MediaKind.VIDEO)
+
+
+def _is_about_tools(message: ChatMessage) -> bool:
+    return bool(message.tool_calls) or message.role == "tool"
+
+
+def _role(message: ChatMessage, template: ChatTemplate) -> str:
+    unknown = message.role == "developer" and not template.supports_developer_role
+    return "system" if unknown else message.role
+
+
+def _check_template_supports(
+    template: ChatTemplate, messages: Sequence[ChatMessage], tools: Sequence[ToolDefinition]
+) -> None:
+    """Raises TemplateError for parts of a conversation that the template would silently leave out."""
+    if tools and not template.supports_tools:
+        raise TemplateError("the model's chat template does not support tools")
+    if any(message.tool_calls for message in messages) and not template.supports_tool_calls:
+        raise TemplateError("the model's chat template does not support tool calls")
+
+
+def _wrapper(layout: TokenLayout, token_ids: Sequence[int], place: int, *, start: int) -> tuple[int, int]:
+    """Returns how many tokens before and after the placeholder at `place` a layout replaces, from `start` on."""
+    before, after = len(layout.prefix), len(layout.suffix)
+    found = place - before >= start and (
+        tuple(token_ids[place - before : place]) == layout.prefix
+        and tuple(token_ids[place + 1 : place + 1 + after]) == layout.suffix
+    )
+    return (before, after) if found else (0, 0)
+
+
+def _with_end_mark(message: ChatMessage, value: dict[str, Any], escaper: SpecialTokenEscaper) -> dict[str, Any]:
+    """Appends the end mark to an assistant's message."""
+    if message.role != "assistant" or message.tool_calls:
+        raise TemplateError("only an assistant message without tool calls can be continued")
+    content = append_end_mark(value["content"], escaper)
+    if content is None:
+        raise TemplateError("a message without text cannot be continued")
+    return value | {"content": content}
+
+
+def _up_to_end_mark(rendered: str, escaper: SpecialTokenEscaper) -> str:
+    before = escaper.up_to_end_mark(rendered)
+    if before is None:
+        raise TemplateError("the chat template does not render the last message, which is to be continued")
+    return before
+
+
+def _too_long(max_tokens: int) -> EngineError:
+    return EngineError(
+        EngineErrorCode.PROMPT_TOO_LONG,
+        f"the prompt has more than {max_tokens} tokens, "
+        f"and the model's context window is {max_tokens} tokens (prompt and answer together)",
+    )
+
+
+def load_prompt_builder(
+    path: Path, model: ModelConfig, chat_template: str | None = None, *, tool_template: ToolTemplate = "auto"
+) -> PromptBuilder:
+    """Loads the tokenizer and the chat template of a checkpoint.
+
+    Args:
+        path: Folder of the checkpoint.
+        model: The checkpoint's configuration.
+        chat_template: Path of a template that overrides the checkpoint's.
+        tool_template: Whether conversations with tools have the family's template for them, if it has one and the
+            checkpoint's ignores tools. It never replaces `chat_template`.
+
+    Raises:
+        CheckpointError: the tokenizer or the chat template is missing or cannot be read.
+    """
+    family = family_of(model)
+    tokenizer = load_tokenizer(path, markers=model.placeholder_texts.values())
+    run_ids = {MediaKind(kind): token_id for kind, token_id in model.placeholder_ids.items()}
+    markers = {MediaKind(kind): tokenizer.added_id(text) for kind, text in model.placeholder_texts.items()}
+    return PromptBuilder(
+        tokenizer=tokenizer,
+        template=load_chat_template(path, model.architecture, chat_template),
+        video_template=None if chat_template else load_video_template(path, model.architecture),
+        tool_template=(
+            None if chat_template or tool_template == "off" else load_tool_template(path, model.architecture)
+        ),
+        placeholder_ids=run_ids | markers,
+        run_ids=run_ids,
+        slot_texts=family.slot_texts,
+        slots_in_lines=family.slots_in_lines,
+        numbered_tags=family.numbered_tags,
+    )

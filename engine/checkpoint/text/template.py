@@ -1,0 +1,230 @@
+"""Chat templates: finds a checkpoint's template and renders messages to the text of a prompt.
+
+Renders like transformers' `apply_chat_template`, in a sandbox, because templates are code that comes with a checkpoint.
+The only module that uses jinja2.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import jinja2.ext
+import jinja2.nodes
+import jinja2.parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from glimpse.engine.checkpoint.families.registry import FAMILIES
+from glimpse.engine.checkpoint.model_config.model import read_json
+from glimpse.engine.errors import CheckpointError
+
+
+class TemplateError(ValueError):
+    """The chat template refuses the conversation, or its media do not match the prompt. Caused by the client."""
+
+
+class ChatTemplate:
+    """A compiled template and the special tokens it may use."""
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+        """
+        Args:
+            source: The template's source.
+            special_tokens: Names such as `bos_token` → texts.
+
+        Raises:
+            CheckpointError: the source is not a valid template.
+        """
+        try:
+            self._template = _environment().from_string(source, globals=_FUNCTIONS)
+        except jinja2.TemplateSyntaxError as error:
+            raise CheckpointError(f"line {error.lineno} of the chat template is invalid: {error.message}") from error
+        self.source = source
+        self._special_tokens = dict(special_tokens)
+        self._shown: dict[tuple[str, str], bool] = {}
+        self.supports_developer_role = "developer" in source
+        self.supports_tools = "tools" in source
+        self.reads_system_tools = re.search(r"message(\.|\[['\"])tools\b", source) is not None
+        """Tools are a member of the system message, as JSON text: Phi-4-mini's convention."""
+        self.supports_tool_calls = "tool_calls" in source
+
+    @cached_property
+    def reads_text(self) -> bool:
+        """The content of messages may be a text."""
+        return _PROBE in self._tried(_PROBE)
+
+    @cached_property
+    def needs_parts(self) -> bool:
+        """The content of messages must be a list of parts, also if it is text alone.
+
+        Templates that only iterate over parts, as those of SmolVLM and LLaVA do, silently leave out the characters of a
+        string. So both are tried.
+        """
+        return not self.reads_text and _PROBE in self._tried([_PROBE_PART])
+
+    def shows(self, slot: Mapping[str, str], placeholder: str) -> bool:
+        """Returns whether the template renders this placeholder for a part of media in the content of a message."""
+        tried = (slot["type"], placeholder)
+        if tried not in self._shown:
+            self._shown[tried] = placeholder in self._tried([dict(slot), _PROBE_PART])
+        return self._shown[tried]
+
+    def _tried(self, content: str | list[dict[str, str]]) -> str:
+        """Returns what the template renders of a user's message, which it may accept only after a system message."""
+        user = {"role": "user", "content": content}
+        for messages in ([user], [{**user, "role": "system"}, user]):
+            with suppress(TemplateError):
+                return self.render(messages, add_generation_prompt=False)
+        return ""
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Renders the text of the prompt.
+
+        Args:
+            messages: The conversation.
+            add_generation_prompt: End the prompt with the header of an assistant message.
+            tools: Functions that the model may call, in the format of the OpenAI API.
+            variables: Further template variables; they cannot override the ones above.
+
+        Raises:
+            TemplateError: the template refuses these messages.
+        """
+        context: dict[str, Any] = {
+            **self._special_tokens,
+            # transformers always defines both, and templates distinguish None from undefined.
+            "documents": None,
+            **(variables or {}),
+            "messages": messages,
+            "tools": tools,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        try:
+            return self._template.render(context)
+        except jinja2.TemplateError as error:
+            raise TemplateError(f"the chat template refuses the conversation: {error.message or error}") from error
+        except Exception as error:  # a template is code and may raise anything
+            raise TemplateError(f"the chat template fails on the conversation: {error}") from error
+
+
+_PROBE = "probe"
+_PROBE_PART = {"type": "text", "text": _PROBE}
+
+
+def load_chat_template(path: Path, architecture: str, override: str | None) -> ChatTemplate:
+    """Loads a checkpoint's chat template from the first source that has one.
+
+    Args:
+        path: Folder of the checkpoint.
+        architecture: Selects the fallback for a checkpoint without a template.
+        override: Path of a template that takes precedence.
+
+    Raises:
+        CheckpointError: there is no template, or it cannot be read.
+    """
+    config = _read_json(path / "tokenizer_config.json")
+    source = _read_override(override) if override is not None else _find_template(path, config)
+    source = source or FAMILIES[architecture].fallback_template
+    if source is None:
+        raise CheckpointError(f"the checkpoint ({architecture}) has no chat template; pass one with --chat-template")
+    return ChatTemplate(source, _special_tokens(config))
+
+
+def load_video_template(path: Path, architecture: str) -> ChatTemplate | None:
+    """Returns the template of conversations with videos, if the family has one and the checkpoint's shows none."""
+    config = _read_json(path / "tokenizer_config.json")
+    source = FAMILIES[architecture].video_template
+    if source is None or "video" in (_find_template(path, config) or ""):
+        return None
+    return ChatTemplate(source, _special_tokens(config))
+
+
+def load_tool_template(path: Path, architecture: str) -> ChatTemplate | None:
+    """Returns the template of conversations with tools, if the family has one and the checkpoint's ignores them."""
+    config = _read_json(path / "tokenizer_config.json")
+    source = FAMILIES[architecture].tool_template
+    if source is None or "tools" in (_find_template(path, config) or ""):
+        return None
+    return ChatTemplate(source, _special_tokens(config))
+
+
+def _find_template(path: Path, tokenizer_config: Mapping[str, Any]) -> str | None:
+    if (path / "chat_template.jinja").exists():
+        return (path / "chat_template.jinja").read_text(encoding="utf-8")
+    return _default_template(_read_json(path / "chat_template.json")) or _default_template(tokenizer_config)
+
+
+def _default_template(document: Mapping[str, Any]) -> str | None:
+    """Returns the document's template; if it has several named ones, the one named "default"."""
+    found: str | list[Mapping[str, str]] | None = document.get("chat_template")
+    if isinstance(found, list):
+        return next((entry["template"] for entry in found if entry["name"] == "default"), None)
+    return found
+
+
+def _special_tokens(tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
+    entries = {name: value for name, value in tokenizer_config.items() if name.endswith("_token")}
+    texts = {name: value["content"] if isinstance(value, Mapping) else value for name, value in entries.items()}
+    return {name: text for name, text in texts.items() if isinstance(text, str)}
+
+
+def _read_override(override: str) -> str:
+    try:
+        return Path(override).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"--chat-template {override!r} cannot be read") from error
+
+
+def _read_json(path: Path) -> Mapping[str, Any]:
+    return read_json(path) if path.exists() else {}
+
+
+def _environment() -> jinja2.Environment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols, _GenerationTag]
+    )
+    environment.filters["tojson"] = _to_json
+    return environment
+
+
+class _GenerationTag(jinja2.ext.Extension):
+    """`{% generation %}…{% endgeneration %}` marks assistant text for training; it renders as its content."""
+
+    tags = {"generation"}  # noqa: RUF012 - the name and the type are jinja2's
+
+    def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Plain JSON, as models were trained on; jinja2's own filter escapes HTML."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise_exception(message: str) -> None:
+    raise jinja2.TemplateError(message)
+
+
+def _strftime_now(format_: str) -> str:
+    return datetime.now(tz=UTC).astimezone().strftime(format_)
+
+
+_FUNCTIONS = {"raise_exception": _raise_exception, "strftime_now": _strftime_now}

@@ -1,0 +1,185 @@
+"""Writes grammars for tool calls in llguidance's dialect of Lark. Does not check or compile them."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import assert_never
+
+from glimpse.engine.checkpoint.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
+from glimpse.engine.checkpoint.text.tools.formats import ToolFormat
+from glimpse.engine.checkpoint.text.tools.xml_call_grammar import xml_call_rules
+from glimpse.engine.checkpoint.text.tools.xml_parser import FUNCTION
+from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind, GrammarTrigger
+
+_SPACE = r"[ \t\r\n]{0,4}"
+_HEAD = rf'\{{{_SPACE}("type"{_SPACE}:{_SPACE}"function"{_SPACE},{_SPACE})?"name"{_SPACE}:'
+"""Regular expression of how a call in JSON begins, up to the name. JSON that begins otherwise is an answer."""
+_BARE_CALL = f"{_SPACE}{_HEAD}"
+_BARE_LIST = rf"{_SPACE}\[{_SPACE}{_HEAD}"
+
+
+def tool_grammar(
+    tool_format: ToolFormat,
+    tools: Sequence[ToolDefinition],
+    choice: ToolChoice,
+    *,
+    parallel: bool,
+    tag_ids: Mapping[str, int] | None = None,
+    response_schema: str | None = None,
+) -> Grammar | None:
+    """Returns a grammar for the completions that a tool choice allows; None if it allows any.
+
+    Tool calls name one of the tools and have arguments that match its schema, strict or not, so all schemas must be
+    enforceable. Where the model is free to call tools or not, the grammar has a trigger: it begins with a call. With
+    strict tools, and where a single call is allowed, it constrains the whole completion: text that the parser reads as
+    a call, but that is no trigger, is not allowed then.
+
+    Args:
+        tool_format: The format in which the model writes tool calls.
+        tools: The tools offered, at least one, with unique names.
+        choice: Which tools may or must be called. A named tool is called exactly once.
+        parallel: Several calls are allowed, unless `choice` names a tool.
+        tag_ids: Tag → token id, for the format's tags that are special tokens.
+        response_schema: JSON Schema, as JSON text, of a completion without tool calls; None: any text. Not supported
+            for bare formats, whose calls cannot be told from other JSON.
+    """
+    writer = _GrammarWriter(tool_format, tag_ids or {})
+    match choice:
+        case ToolMode.NONE:
+            return None
+        case ToolMode.AUTO if response_schema is not None:
+            rules = writer.json_or_calls(tools, response_schema, several=parallel)
+        case ToolMode.AUTO:
+            if parallel and not any(tool.strict for tool in tools):
+                return _lark(writer.begun_calls(tools), writer.trigger)
+            rules = writer.text_or_calls(tools, several=parallel)
+        case ToolMode.REQUIRED:
+            rules = writer.calls(tools, several=parallel)
+        case NamedTool(name=name):
+            rules = writer.calls([tool for tool in tools if tool.name == name], several=False)
+        case _:
+            assert_never(choice)
+    return _lark(rules)
+
+
+def _lark(rules: Sequence[str], trigger: GrammarTrigger | None = None) -> Grammar:
+    return Grammar(kind=GrammarKind.LARK, text="".join(f"{rule}\n" for rule in rules), trigger=trigger)
+
+
+class _GrammarWriter:
+    """Writes grammar rules for one tool format."""
+
+    def __init__(self, tool_format: ToolFormat, tag_ids: Mapping[str, int]) -> None:
+        self._format = tool_format
+        self._tag_ids = tag_ids
+
+    def calls(self, tools: Sequence[ToolDefinition], *, several: bool) -> list[str]:
+        """Only tool calls."""
+        return [f"start: {self._opening} calls", *self._call_rules(tools, several=several)]
+
+    def json_or_calls(self, tools: Sequence[ToolDefinition], schema: str, *, several: bool) -> list[str]:
+        """Either JSON or tool calls."""
+        assert not self._format.bare
+        return [
+            f"start: response | {self._opening} calls",
+            f"response: %json {schema}",
+            *self._call_rules(tools, several=several),
+        ]
+
+    def text_or_calls(self, tools: Sequence[ToolDefinition], *, several: bool) -> list[str]:
+        """Text, optionally followed by tool calls."""
+        opening = self._format.opening
+        # A completion whose first character could begin a tool call must be one.
+        text = r"/\s*([^\s\[{](?s:.*))?/" if self._format.bare else "/(?s:.*)/"
+        if self._format.is_xml:
+            text = f"({text} & ~/(?s:.*{_regex(FUNCTION)}.*)/)"  # which begins a call even without the opening tag
+        alternatives = ["TEXT", "calls"] if self._format.bare else ["TEXT"]
+        rules = [f"TEXT: {text}"]
+        if opening in self._tag_ids:
+            alternatives += [f"TEXT {self._literal(opening)} calls"]
+        elif opening:
+            # Lazy: the text ends with the first opening tag, which a tool call must follow.
+            rules += [f"opened[lazy]: {text} {json.dumps(opening)}"]
+            alternatives += ["opened calls"]
+        return [f"start: {' | '.join(alternatives)}", *rules, *self._call_rules(tools, several=several)]
+
+    @property
+    def trigger(self) -> GrammarTrigger:
+        """Where `begun_calls` begins."""
+        opening = self._format.opening
+        is_token = opening in self._tag_ids
+        texts = ([opening] if opening and not is_token else []) + ([FUNCTION] if self._format.is_xml else [])
+        return GrammarTrigger(
+            token_ids=(self._tag_ids[opening],) if is_token else (),
+            texts=tuple(texts),
+            start_pattern=f"{_BARE_CALL}|{_BARE_LIST}" if self._format.bare else "",
+        )
+
+    def begun_calls(self, tools: Sequence[ToolDefinition]) -> list[str]:
+        """Tool calls from their opening on, which the model has written already."""
+        opening = self._format.opening
+        between, after = map(self._literal, (self._format.between, self._format.after))
+        rules, alternatives = list[str](), list[str]()
+        if opening in self._tag_ids:
+            alternatives.append(f"{self._literal(opening)} calls")
+        elif opening:  # text before the tag may be in the same token
+            alternatives.append("opened calls")
+            rules.append(f"opened[lazy]: /(?s:.*)/ {json.dumps(opening)}")
+        if self._format.is_xml:
+            alternatives.append(f"function body ({between} call)* {after}")
+            rules.append(f"function[lazy]: /(?s:.*)/ {json.dumps(FUNCTION)}")
+            rules.append(f"body: {' | '.join(f'body_{index}' for index in range(len(tools)))}")
+        if self._format.bare:
+            alternatives += [f"one body ({between} call)*", 'list body ("," call)* "]"']
+            rules += [f"one[lazy]: /{_BARE_CALL}/", f"list[lazy]: /{_BARE_LIST}/"]
+            rules.append(f"body: {' | '.join(f'body_{index}' for index in range(len(tools)))}")
+            rules += (self._json_body(index, tool) for index, tool in enumerate(tools))
+        return [f"start: {' | '.join(alternatives)}", *rules, *self._call_rules(tools, several=True)]
+
+    def _json_body(self, index: int, tool: ToolDefinition) -> str:
+        """Returns the rule of a call in JSON, from the colon before its name on."""
+        text = f"{json.dumps(tool.name)}, {json.dumps(self._format.arguments_key)}: "
+        return f'body_{index}: /{_SPACE}/ {json.dumps(text)} arguments_{index} "}}"'
+
+    @property
+    def _opening(self) -> str:
+        return "" if self._format.bare else self._literal(self._format.opening)
+
+    def _call_rules(self, tools: Sequence[ToolDefinition], *, several: bool) -> list[str]:
+        before, between, after = map(self._literal, (self._format.before, self._format.between, self._format.after))
+        rules = [
+            f"calls: {before} call {f'({between} call)*' if several else ''} {after}",
+            f"call: {' | '.join(f'call_{index}' for index in range(len(tools)))}",
+        ]
+        for index, tool in enumerate(tools):
+            if self._format.is_xml:
+                rules += xml_call_rules(index, tool)
+                continue
+            rules.append(f"call_{index}: {self._call(tool.name, f'arguments_{index}')}")
+            rules.append(f"arguments_{index}: %json {_arguments_schema(tool)}")
+        return rules
+
+    def _call(self, name: str, arguments: str) -> str:
+        """Returns the right side of the rule of a call whose arguments are a rule."""
+        if tag := self._format.arguments_tag:
+            return f"{json.dumps(name)} {self._literal(tag)} {arguments}"
+        head = f'{{"name": {json.dumps(name)}, {json.dumps(self._format.arguments_key)}: '
+        return f'{json.dumps(head)} {arguments} "}}"'
+
+    def _literal(self, text: str) -> str:
+        """Quotes a text for Lark; tags that are special tokens become token ids."""
+        if not text:
+            return ""
+        parts = re.split("|".join(f"({re.escape(tag)})" for tag in self._tag_ids), text) if self._tag_ids else [text]
+        return " ".join(
+            f"<[{self._tag_ids[part]}]>" if part in self._tag_ids else json.dumps(part) for part in parts if part
+        )
+
+
+def _arguments_schema(tool: ToolDefinition) -> str:
+    return json.dumps({"type": "object"} | json.loads(tool.parameters), ensure_ascii=False)
+
+
+def _regex(text: str) -> str:
+    """Escapes a text for a regular expression between slashes."""
+    return re.escape(text).replace("/", r"\/")

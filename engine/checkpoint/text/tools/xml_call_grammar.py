@@ -1,0 +1,59 @@
+"""Writes grammar rules for tool calls that are XML, in llguidance's dialect of Lark."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from glimpse.engine.checkpoint.text.conversation import ToolDefinition
+from glimpse.engine.checkpoint.text.tools.xml_parameters import XmlParameter, xml_parameters
+from glimpse.engine.checkpoint.text.tools.xml_parser import FUNCTION, FUNCTION_END, PARAMETER, PARAMETER_END
+
+_END = f"\n{PARAMETER_END}\n"
+_CLOSING = re.escape(PARAMETER_END).replace("/", r"\/")
+
+
+def xml_call_rules(index: int, tool: ToolDefinition) -> Iterator[str]:
+    """Yields the rules of `call_INDEX`: a call of the tool with its parameters in the order of its schema.
+
+    `body_INDEX` is the part from the name on.
+    """
+    parameters = xml_parameters(tool)
+    names = [] if parameters is None else [f"parameter_{index}_{each}" for each in range(len(parameters))]
+    uses = (
+        [f"any_{index}*"]
+        if parameters is None
+        else [name if parameter.is_required else f"{name}?" for name, parameter in zip(names, parameters, strict=True)]
+    )
+    yield f"call_{index}: {json.dumps(FUNCTION)} body_{index}"
+    yield f"body_{index}: {json.dumps(f'{tool.name}>' + chr(10))} {' '.join(uses)} {json.dumps(FUNCTION_END)}"
+    if parameters is None:
+        yield f'any_{index}: {json.dumps(PARAMETER)} /[^<>\n]{{1,64}}/ ">\\n" any_text_{index}'
+        yield f"any_text_{index}[lazy]: {_text('')}"
+    for name, parameter in zip(names, parameters or (), strict=True):
+        yield f"{name}: {json.dumps(f'{PARAMETER}{parameter.name}>' + chr(10))} {name}_value"
+        yield from _value_rules(f"{name}_value", parameter)
+
+
+def _value_rules(name: str, parameter: XmlParameter) -> Iterator[str]:
+    schema = parameter.schema
+    if not parameter.may_be_text:
+        yield f"{name}: %json {json.dumps(schema, ensure_ascii=False)} {json.dumps(_END)}"
+    elif parameter.is_text and ("enum" in schema or "const" in schema):
+        values = schema["enum"] if "enum" in schema else [schema["const"]]
+        yield f"{name}: ({' | '.join(map(json.dumps, values))}) {json.dumps(_END)}"
+    else:
+        yield f"{name}[lazy]: {_text(_length(schema) if parameter.is_text else '')}"
+
+
+def _length(schema: Mapping[str, Any]) -> str:
+    """Returns a quantifier for a string's length; empty: any length."""
+    least, most = schema.get("minLength", 0), schema.get("maxLength", "")
+    if (least, most) == (0, "") or type(least) is not int or not (most == "" or type(most) is int):
+        return ""
+    return f"{{{least},{most}}}"
+
+
+def _text(length: str) -> str:
+    """Returns a regular expression of Lark for a text without closing tag, of a certain length, and its closing tag."""
+    return f"(/(?s:.{length or '*'})/ & ~/(?s:.*{_CLOSING}.*)/) {json.dumps(_END)}"

@@ -1,0 +1,244 @@
+"""The engine's requests, from submission to their last event.
+
+The core checks requests, hands their sequences to the scheduler, lets the step pipeline execute steps, and turns what a
+step brought into events. Whatever happens to a request, exactly one of its events has `finish` set, and all that it
+held is freed. The caller submits and cancels between steps.
+
+A request with a grammar is scheduled once the grammar is compiled, which happens in the background: it usually takes
+milliseconds, but some grammars take a second, and no other request waits for them. One whose grammar has a trigger is
+scheduled at once.
+"""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from glimpse.engine.core.grammar_queue import GrammarQueue
+from glimpse.engine.core.limits import SchedulerLimits
+from glimpse.engine.core.scheduler import Scheduler
+from glimpse.engine.core.sequence import ModelSpec, Sequence, TriggerWatcher, make_sequence
+from glimpse.engine.core.step_pipeline import Runner, SequenceOutcome, StepOutcome, StepPipeline
+from glimpse.engine.errors import EngineError, EngineErrorCode
+from glimpse.engine.protocol.messages import Embed, FinishReason, Generate, Step, StepStats, TokenEvent, TokenLogprobs
+from glimpse.engine.protocol.sampling_params import Grammar
+
+
+class Core:
+    """All requests in flight."""
+
+    def __init__(
+        self,
+        *,
+        runner: Runner,
+        model: ModelSpec,
+        limits: SchedulerLimits,
+        max_waiting: int,
+        async_scheduling: bool = False,
+        prepare: Callable[[], bool] = lambda: False,
+        compile_grammar: Callable[[Grammar], Future[Any]] | None = None,
+        watch_trigger: Callable[[Grammar], TriggerWatcher] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """
+        Args:
+            runner: Executes the steps.
+            model: What requests are checked against.
+            limits: Memory and sizes of steps.
+            max_waiting: Requests beyond this number of waiting ones are refused as OVERLOADED.
+            async_scheduling: Steps are launched before the previous one has finished.
+            prepare: Called by the method of this name.
+            compile_grammar: Starts to compile a grammar, unless that has been done. Only its completion matters here.
+            watch_trigger: Waits for the trigger of a grammar that has one. Without it, such grammars constrain nothing.
+            clock: Seconds, from any origin.
+
+        Raises:
+            ValueError: async scheduling is combined with draft tokens, which are proposed from tokens that it does not
+                know yet.
+        """
+        if async_scheduling and limits.max_draft_tokens:
+            raise ValueError("async_scheduling: expected False with max_draft_tokens > 0, got True")
+        self.scheduler = Scheduler(limits)
+        self._pipeline = StepPipeline(
+            runner=runner, scheduler=self.scheduler, async_scheduling=async_scheduling, clock=clock
+        )
+        self._clock = clock
+        self._model = model
+        self._max_model_len = limits.max_model_len
+        self._max_waiting = max_waiting
+        self._prepare = prepare
+        self._num_submitted = 0
+        self._sequences: dict[str, Sequence] = {}  # request id → sequence
+        self._watch_trigger = watch_trigger
+        self._compiling = GrammarQueue(compile_grammar)  # sequences that the scheduler does not have yet
+        self._events: list[TokenEvent] = []  # delivered with those of the next step
+
+    @property
+    def has_work(self) -> bool:
+        """A step would compute or deliver something."""
+        return self._is_busy or bool(self._compiling)
+
+    @property
+    def _is_busy(self) -> bool:
+        return bool(self._events) or self._pipeline.has_step_in_flight or self.scheduler.has_work
+
+    @property
+    def _num_waiting(self) -> int:
+        return self.scheduler.num_waiting + len(self._compiling)
+
+    def submit(self, request: Generate | Embed) -> None:
+        """Accepts a request, or refuses it with an ERROR event in the next step."""
+        try:
+            self._check_accepted(request.request_id)
+            sequence = self._make_sequence(request)
+        except EngineError as error:
+            self._events.append(_error_event(request.request_id, error))
+            return
+        self._num_submitted += 1
+        sequence.submitted_at = self._clock()
+        self._sequences[request.request_id] = sequence
+        if not self._compiling.add(sequence):
+            self.scheduler.add(sequence)
+
+    def check(self, request: Generate | Embed) -> None:
+        """Checks a request without submitting it.
+
+        Raises:
+            EngineError: `submit` would refuse the request, even if the queue were empty.
+        """
+        self._make_sequence(request)
+
+    def cancel(self, request_id: str) -> None:
+        """Ends a request and frees what it holds. The next step delivers its CANCELLED event. Ignores unknown ids."""
+        sequence = self._sequences.get(request_id)
+        if sequence is not None:
+            self._compiling.remove(sequence)
+            self._end(sequence)
+            self._events.append(_cancelled_event(sequence))
+
+    def step(self) -> Step:
+        """Executes a step and returns what it brought, together with the events that were due before it."""
+        for sequence in self._compiling.pop_compiled(may_wait=not self._is_busy):
+            self.scheduler.add(sequence)
+        events, self._events = self._events, []
+        step = self._pipeline.step()
+        events += map(self._event, step.outcomes)
+        return Step(events=events, stats=self._stats(step))
+
+    def prepare(self) -> bool:
+        """Does a piece of work that makes later steps faster, while there are no requests; False if none is left."""
+        return self._prepare()
+
+    def shutdown(self) -> Step:
+        """Ends all requests as cancelled. Waits for the step in flight."""
+        for request_id in tuple(self._sequences):
+            self.cancel(request_id)
+        self._pipeline.drain()
+        events, self._events = self._events, []
+        return Step(events=events, stats=self._stats(StepOutcome(outcomes=(), seconds=0.0)))
+
+    def _make_sequence(self, request: Generate | Embed) -> Sequence:
+        sequence = make_sequence(self._num_submitted, request, max_model_len=self._max_model_len, model=self._model)
+        grammar = sequence.sampling.grammar
+        if grammar is not None and grammar.trigger is not None and self._watch_trigger is not None:
+            sequence.trigger = self._watch_trigger(grammar)
+        return sequence
+
+    def _check_accepted(self, request_id: str) -> None:
+        if request_id in self._sequences:
+            raise EngineError(EngineErrorCode.INTERNAL, f"the request id {request_id!r} is already in use")
+        if self._num_waiting >= self._max_waiting:
+            raise EngineError(
+                EngineErrorCode.OVERLOADED, f"the queue is full: {self._max_waiting} requests are waiting; retry later"
+            )
+
+    def _event(self, outcome: SequenceOutcome) -> TokenEvent:
+        """The event of a sequence after a step. Ends the sequence if it has failed or finished."""
+        sequence, samples = outcome.sequence, outcome.samples
+        if outcome.error is not None:
+            self._end(sequence)
+            return _error_event(sequence.request_id, outcome.error, sequence)
+        is_first = sequence.num_generated == len(samples)
+        finish = _finish_reason(sequence) if outcome.embedding is None else FinishReason.STOP
+        if finish is None and not is_first and samples[0].logprob is None:  # nearly always
+            return TokenEvent(request_id=sequence.request_id, token_ids=[sample.token_id for sample in samples])
+        if finish is not None:
+            self._end(sequence)
+        return TokenEvent(
+            request_id=sequence.request_id,
+            token_ids=[sample.token_id for sample in samples],
+            logprobs=[
+                TokenLogprobs(logprob=sample.logprob, top=list(sample.top))
+                for sample in samples
+                if sample.logprob is not None
+            ],
+            prompt_logprobs=[
+                TokenLogprobs(logprob=score.logprob, top=list(score.top), rank=score.rank)
+                for score in (outcome.prompt_scores if is_first else ())
+            ],
+            num_cached_tokens=sequence.num_cached_tokens if finish or is_first else 0,
+            num_computed_prompt_tokens=sequence.num_prompt_tokens if finish else 0,
+            encoded_media=sequence.encoded_media if is_first else [],
+            queue_seconds=sequence.queue_seconds if finish or is_first else 0.0,
+            encode_seconds=sequence.encode_seconds if finish or is_first else 0.0,
+            embedding=outcome.embedding or b"",
+            finish=finish,
+        )
+
+    def _end(self, sequence: Sequence) -> None:
+        del self._sequences[sequence.request_id]
+        self.scheduler.remove(sequence)
+
+    def _stats(self, step: StepOutcome) -> StepStats:
+        scheduled = step.scheduled
+        return StepStats(
+            num_running=self.scheduler.num_running,
+            num_waiting=self._num_waiting,
+            num_used_blocks=self.scheduler.block_pool.num_used,
+            num_prompt_tokens=sum(
+                max(0, min(chunk.start + len(chunk.token_ids), sequence.num_prompt_tokens) - chunk.start)
+                for sequence, chunk in zip(scheduled.sequences, scheduled.plan.chunks, strict=True)
+                if chunk.start < sequence.num_prompt_tokens
+            ),
+            num_generated_tokens=step.num_generated_tokens,
+            num_cached_tokens=scheduled.num_cached_tokens,
+            num_encoded_media=len(scheduled.plan.encode),
+            num_preemptions=scheduled.num_preemptions,
+            step_seconds=step.seconds,
+            num_draft_tokens=scheduled.num_draft_tokens,
+            num_accepted_tokens=step.num_accepted_tokens,
+            num_admitted_tokens=scheduled.num_admitted_tokens,
+        )
+
+
+def _finish_reason(sequence: Sequence) -> FinishReason | None:
+    if sequence.token_ids[-1] in sequence.end_token_ids:
+        # The sampler bans end tokens before `min_tokens`; the core does not rely on it. A grammar may end earlier.
+        min_tokens = 0 if sequence.is_constrained else sequence.sampling.min_tokens
+        if sequence.num_generated > min_tokens:
+            return FinishReason.STOP
+    return FinishReason.LENGTH if sequence.is_complete else None
+
+
+def _cancelled_event(sequence: Sequence) -> TokenEvent:
+    return TokenEvent(
+        request_id=sequence.request_id,
+        num_cached_tokens=sequence.num_cached_tokens,
+        num_computed_prompt_tokens=sequence.num_served_prompt_tokens,
+        queue_seconds=sequence.queue_seconds,
+        encode_seconds=sequence.encode_seconds,
+        finish=FinishReason.CANCELLED,
+    )
+
+
+def _error_event(request_id: str, error: EngineError, sequence: Sequence | None = None) -> TokenEvent:
+    return TokenEvent(
+        request_id=request_id,
+        num_cached_tokens=sequence.num_cached_tokens if sequence is not None else 0,
+        num_computed_prompt_tokens=sequence.num_served_prompt_tokens if sequence is not None else 0,
+        queue_seconds=sequence.queue_seconds if sequence is not None else 0.0,
+        encode_seconds=sequence.encode_seconds if sequence is not None else 0.0,
+        finish=FinishReason.ERROR,
+        error=error.code,
+        message=error.message,
+    )

@@ -1,0 +1,157 @@
+"""How many draft tokens a step verifies, so that speculative decoding pays.
+
+A step with draft tokens takes longer than one without, and brings one more token for each that is accepted. Both are
+known from recent tokens and steps: the chance of each draft token, and how much longer steps with draft tokens took.
+The step takes the number of draft tokens that brings the most tokens per second, none if that is hardly more.
+
+Pure arithmetic, no clock.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Many
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import accumulate, takewhile
+
+from glimpse.engine.core.prefill_budget import NUM_FREE_TOKENS
+from glimpse.engine.core.sequence import Sequence
+from glimpse.engine.core.step_builder import ScheduledStep
+
+MIN_CHANCE = 0.15
+"""A draft token that is accepted less often is not verified, however little that seems to cost."""
+MIN_GAIN = 1.05
+"""Tokens per second with draft tokens, as a multiple of those without, below which there are none."""
+MAX_NEIGHBOR_SLOWDOWN = 1.15
+"""How much longer than without draft tokens a step may take, as a factor, if some of its sequences have none."""
+EXPECTED_SLOWDOWN = 0.05
+"""What a draft token adds to a step, as a share of its duration without any, until it is measured."""
+WINDOW = 8
+"""Number of recent steps of each size that count."""
+NUM_NEEDED = 2
+"""Steps of a size that must have been measured: a single one may have been delayed by other processes."""
+MAX_AGE = 128
+"""Steps after which a measurement no longer counts: contexts grow, and a cost that was overestimated is tried again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measurement:
+    at: int
+    """Number of the step."""
+    num_draft_tokens: int
+    seconds: float
+
+
+class DraftCosts:
+    """How much longer steps take with draft tokens, by the number of sequences that decode in them."""
+
+    def __init__(self) -> None:
+        self._steps: dict[tuple[int, int], deque[_Measurement]] = {}  # (decodes, size of the draft) → steps
+        self._num_steps = 0
+
+    def observe(self, *, num_decodes: int, num_draft_tokens: int, seconds: float) -> None:
+        """Records how long a step took that only decoded."""
+        self._num_steps += 1
+        steps = self._steps.setdefault((num_decodes, num_draft_tokens.bit_length()), deque(maxlen=WINDOW))
+        steps.append(_Measurement(at=self._num_steps, num_draft_tokens=num_draft_tokens, seconds=seconds))
+
+    def slowdown(self, num_decodes: int) -> Callable[[int], float]:
+        """Returns a function: draft tokens of a step → its duration as a multiple of one without any, at least 1."""
+        per_token = cache(partial(self._slowdown_per_token, num_decodes))
+        return lambda num_draft_tokens: 1.0 + num_draft_tokens * per_token(num_draft_tokens.bit_length())
+
+    def _slowdown_per_token(self, num_decodes: int, size: int) -> float:
+        plain = self._shortest(num_decodes, 0)
+        if plain is None or plain.seconds <= 0:
+            return EXPECTED_SLOWDOWN
+        # Drafts of 1, of 2 or 3, of 4 to 7 and of more tokens are measured apart: the first token costs the most.
+        for nearest in sorted(range(1, NUM_FREE_TOKENS.bit_length()), key=lambda other: abs(other - size)):
+            step = self._shortest(num_decodes, nearest)
+            if step is not None:
+                return max(0.0, step.seconds / plain.seconds - 1) / step.num_draft_tokens
+        return EXPECTED_SLOWDOWN
+
+    def _shortest(self, num_decodes: int, size: int) -> _Measurement | None:
+        """Other processes only ever lengthen a step."""
+        steps = self._steps.get((num_decodes, size), deque[_Measurement]())
+        recent = [step for step in steps if self._num_steps - step.at < MAX_AGE]
+        return min(recent, key=lambda step: step.seconds) if len(recent) >= NUM_NEEDED else None
+
+
+class DraftBudget:
+    """Divides the draft tokens of a step among its sequences."""
+
+    def __init__(self, *, max_draft_tokens: int, is_adaptive: bool) -> None:
+        """
+        Args:
+            max_draft_tokens: The most of a sequence in a step; 0 for none.
+            is_adaptive: Only where they are expected to pay.
+        """
+        self._max_draft_tokens = max_draft_tokens
+        self._is_adaptive = is_adaptive
+        self._costs = DraftCosts()
+
+    def observe(self, scheduled: ScheduledStep, seconds: float) -> None:
+        """Records how long a step took. Only those that do nothing but decode count."""
+        num_decodes, work = len(scheduled.sequences), scheduled.work
+        if self._is_adaptive and num_decodes < NUM_FREE_TOKENS and not work.num_prompt_tokens + work.num_media_tokens:
+            num_draft_tokens = scheduled.num_draft_tokens
+            self._costs.observe(num_decodes=num_decodes, num_draft_tokens=num_draft_tokens, seconds=seconds)
+
+    def plan(self, decoding: Many[Sequence]) -> Mapping[Sequence, int]:
+        """Returns how many draft tokens to propose for each sequence that decodes in a step; those without are missing.
+
+        A step is no larger than one that reads all weights anyway.
+        """
+        max_tokens = NUM_FREE_TOKENS - len(decoding)
+        if not self._max_draft_tokens or max_tokens < 1:
+            return {}
+        chances = [self._chances(sequence) for sequence in decoding]
+        if self._is_adaptive:
+            lengths = best_lengths(chances, max_tokens, self._costs.slowdown(len(decoding)))
+        else:
+            ends = [min(end, max_tokens) for end in accumulate(map(len, chances))]
+            lengths = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+        return {sequence: length for sequence, length in zip(decoding, lengths, strict=True) if length}
+
+    def _chances(self, sequence: Sequence) -> list[float]:
+        num_wanted = min(self._max_draft_tokens, sequence.max_tokens - sequence.num_generated - 1)
+        if num_wanted < 1 or not sequence.num_generated:
+            return []
+        return sequence.proposer.chances(sequence.token_ids, num_wanted)
+
+
+def best_lengths(chances: Many[Many[float]], max_tokens: int, slowdown: Callable[[int], float]) -> list[int]:
+    """Returns how many draft tokens of each sequence bring the most tokens per second.
+
+    Args:
+        chances: Of each sequence that decodes: the probability for each draft token that it is accepted, descending.
+        max_tokens: The most draft tokens of all sequences together.
+        slowdown: Number of draft tokens → duration of the step as a multiple of one without.
+    """
+    best, best_gain = [0] * len(chances), MIN_GAIN
+    ranked = sorted(
+        ((chance, index) for index, own in enumerate(chances) for chance in own if chance >= MIN_CHANCE), reverse=True
+    )
+    num_tokens = float(len(chances))
+    for num, (chance, _) in enumerate(ranked[:max_tokens], start=1):
+        num_tokens += chance
+        factor = slowdown(num)
+        gain = num_tokens / (len(chances) * factor)
+        if gain > best_gain:
+            lengths = Counter(index for _, index in ranked[:num])
+            if len(lengths) == len(chances) or factor <= MAX_NEIGHBOR_SLOWDOWN:
+                best, best_gain = [lengths[index] for index in range(len(chances))], gain
+    return best
+
+
+def propose(sequence: Sequence, max_tokens: int) -> tuple[int, ...]:
+    """Returns up to `max_tokens` draft tokens for a sequence, up to any end token.
+
+    None of them triggers the sequence's grammar: the tokens after it would be sampled without the grammar.
+    """
+    if max_tokens < 1:
+        return ()
+    token_ids = sequence.proposer.propose(sequence.token_ids, max_tokens)
+    token_ids = tuple(takewhile(lambda token_id: token_id not in sequence.end_token_ids, token_ids))
+    return token_ids if sequence.trigger is None else sequence.trigger.before(token_ids)

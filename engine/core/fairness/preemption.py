@@ -1,0 +1,141 @@
+"""Chooses which running sequences give up their places and blocks to others. Computes only; the scheduler preempts.
+
+A waiting sequence displaces running ones of a client that has more than its share, or of a request of its own client
+that has: those who give must keep at least as much as the taker then has. So nothing is displaced back and forth, and
+with a single client and one completion per request nothing is displaced at all.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from glimpse.engine.core.fairness.flow import Client, Flow
+from glimpse.engine.core.sequence import Sequence
+
+_Group = TypeVar("_Group", Client, Flow)
+
+NUM_PROTECTED_TOKENS = 64
+"""Tokens that a displaced sequence generates before it can be displaced again."""
+NUM_SLICE_TOKENS = 256
+"""A client of which nothing runs displaces any client that was served this many tokens more, because there can be more
+clients than places. Longer sequences are given more, since they are computed again."""
+_SLICE_SHARE = 4
+"""A sequence of N tokens is not displaced in this way for a lead of less than N / 4 tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """What a waiting sequence needs and does not find."""
+
+    lacks_place: bool
+    """All places are taken by running sequences."""
+    num_blocks: int
+    """Blocks that are missing; none if this is not positive."""
+    num_wanted_blocks: int
+    """Blocks that it needs altogether."""
+
+    @property
+    def exists(self) -> bool:
+        return self.lacks_place or self.num_blocks > 0
+
+
+def displaced_by(
+    sequence: Sequence, running: Iterable[Sequence], shortage: Shortage, num_freed_blocks: Callable[[Sequence], int]
+) -> list[Sequence]:
+    """Returns the running sequences that must give way to a waiting one; none if it has to wait.
+
+    Args:
+        sequence: The waiting sequence.
+        running: All running sequences.
+        shortage: What it lacks.
+        num_freed_blocks: Returns how many blocks become free when a sequence gives up its own.
+    """
+    candidates = [each for each in running if _may_be_displaced(each, sequence)]
+    holdings = _Holdings(running if shortage.num_blocks > 0 else ())
+    displaced: list[Sequence] = []
+    lacks_place, num_blocks = shortage.lacks_place, shortage.num_blocks
+    while lacks_place or num_blocks > 0:
+        fair = [each for each in candidates if holdings.gives_way(each, sequence, shortage)]
+        if not fair:
+            return []
+        victim = max(fair, key=lambda each: holdings.excess_key(each, sequence))
+        candidates.remove(victim)
+        holdings.take(victim)
+        displaced.append(victim)
+        lacks_place = False
+        num_blocks -= num_freed_blocks(victim)
+    return displaced
+
+
+def preempted_for_blocks(running: Iterable[Sequence], candidates: Iterable[Sequence]) -> Sequence:
+    """Returns the sequence that gives up its blocks when a running one finds none.
+
+    It is one of the client that holds the most blocks; of that client's requests, the one with the most running
+    sequences; and of those, the sequence with the largest priority key.
+    """
+    holdings = _Holdings(running)
+    return max(candidates, key=lambda each: (holdings.client_blocks[each.flow.client], *_excess_in_client(each)))
+
+
+def _may_be_displaced(running: Sequence, waiting: Sequence) -> bool:
+    flow, own = running.flow, waiting.flow
+    if flow.client is own.client and (flow is own or running.priority < waiting.priority):
+        return False
+    return running.num_tokens >= running.protected_until and not running.is_complete
+
+
+def _excess_in_client(sequence: Sequence) -> tuple[int, tuple[int, int]]:
+    return (sequence.flow.num_running, sequence.priority_key)
+
+
+class _Holdings:
+    """Places and blocks of clients and flows, less those that have been taken away."""
+
+    def __init__(self, running: Iterable[Sequence]) -> None:
+        """`running`: the sequences whose blocks count."""
+        self.client_blocks = Counter[Client]()
+        self._flow_blocks = Counter[Flow]()
+        self._taken = Counter[Client | Flow]()
+        for sequence in running:
+            self.client_blocks[sequence.flow.client] += len(sequence.block_table)
+            self._flow_blocks[sequence.flow] += len(sequence.block_table)
+
+    def take(self, sequence: Sequence) -> None:
+        """Counts a sequence as displaced."""
+        flow = sequence.flow
+        self._taken[flow] += 1
+        self._taken[flow.client] += 1
+        self._flow_blocks[flow] -= len(sequence.block_table)
+        self.client_blocks[flow.client] -= len(sequence.block_table)
+
+    def gives_way(self, running: Sequence, waiting: Sequence, shortage: Shortage) -> bool:
+        """Whether it is fair to displace a running sequence for a waiting one."""
+        giver, taker = running.flow.client, waiting.flow.client
+        if giver is taker:
+            return self._keeps_enough(running, running.flow, waiting.flow, self._flow_blocks, shortage)
+        if giver.service < taker.service:
+            return False
+        if taker.num_running == 0 and giver.service - taker.service >= _slice_tokens(running):
+            return True
+        return self._keeps_enough(running, giver, taker, self.client_blocks, shortage)
+
+    def excess_key(self, running: Sequence, waiting: Sequence) -> tuple[object, ...]:
+        """Sorts sequences by how much their client or flow has; the largest is displaced first."""
+        client = running.flow.client
+        num_running = client.num_running - self._taken[client]
+        return (client is not waiting.flow.client, self.client_blocks[client], num_running, *_excess_in_client(running))
+
+    def _keeps_enough(
+        self, running: Sequence, giver: _Group, taker: _Group, blocks: Counter[_Group], shortage: Shortage
+    ) -> bool:
+        """After the exchange the giver has no less than the taker, of whatever is short."""
+        if shortage.lacks_place and giver.num_running - self._taken[giver] - 1 < taker.num_running + 1:
+            return False
+        if shortage.num_blocks <= 0:
+            return True
+        return blocks[giver] - len(running.block_table) >= blocks[taker] + shortage.num_wanted_blocks
+
+
+def _slice_tokens(sequence: Sequence) -> int:
+    return max(NUM_SLICE_TOKENS, sequence.num_tokens // _SLICE_SHARE)

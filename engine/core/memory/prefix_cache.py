@@ -1,0 +1,110 @@
+"""Finds KV blocks that an earlier sequence with the same prefix, media included, has computed.
+
+The hash of a full block covers all that its KV depends on: the hash of the block before it, its tokens, and the parts
+of media in it. Equal hashes therefore mean equal KV.
+"""
+
+import hashlib
+import struct
+from collections.abc import Sequence as Many
+
+from glimpse.engine.core.memory.block_pool import BlockPool
+from glimpse.engine.core.sequence import Sequence, spans_between
+from glimpse.engine.protocol.media import MediaSpan
+
+_ROOT_DOMAIN = b"glimpse.kv.root.v1"
+_BLOCK_DOMAIN = b"glimpse.kv.block.v1"
+
+
+class PrefixCache:
+    """The hash chains of the blocks in a pool. If disabled, it registers none and finds none."""
+
+    def __init__(self, *, pool: BlockPool, block_size: int, enabled: bool) -> None:
+        self._pool = pool
+        self._block_size = block_size
+        self._enabled = enabled
+
+    def match(self, sequence: Sequence) -> list[int]:
+        """Returns the ids of the blocks that hold the longest computed prefix of a sequence. The caller retains them.
+
+        The last token is never among them: it is computed for its logits or its hidden state. A sequence that needs
+        the hidden states of all tokens has none. The prefix does not end within an indivisible part.
+        """
+        block_ids: list[int] = []
+        if not self._enabled or sequence.needs_all_states:
+            return block_ids
+        for index in range((sequence.num_tokens - 1) // self._block_size):
+            block_id = self._pool.find(self._hash_of(sequence, index))
+            if block_id is None:
+                break
+            block_ids.append(block_id)
+        while part := sequence.part_around(len(block_ids) * self._block_size):
+            del block_ids[part[0] // self._block_size :]
+        return block_ids
+
+    def next_hash(self, sequence: Sequence, num_blocks: int) -> bytes | None:
+        """Returns the hash that `match` looks for after `num_blocks` blocks; None if it looks no further."""
+        is_last = num_blocks >= (sequence.num_tokens - 1) // self._block_size
+        if not self._enabled or is_last or sequence.needs_all_states:
+            return None
+        return self._hash_of(sequence, num_blocks)
+
+    def hashes(self, sequence: Sequence, start: int, end: int) -> set[bytes]:
+        """Returns the hashes of the blocks that computing the tokens from `start` to before `end` fills."""
+        if not self._enabled:
+            return set()
+        blocks = range(start // self._block_size, end // self._block_size)
+        return {self._hash_of(sequence, index) for index in blocks}
+
+    def register_blocks(self, sequence: Sequence, *, first_token: int) -> None:
+        """Registers the blocks that were filled when the tokens from `first_token` on were computed."""
+        if not self._enabled:
+            return
+        for index in range(first_token // self._block_size, sequence.num_computed_tokens // self._block_size):
+            self._pool.register(sequence.block_table[index], self._hash_of(sequence, index))
+
+    def evict_blocks(self, block_table: Many[int], start: int, end: int) -> None:
+        """Takes `register_blocks` back for the blocks that the tokens from `start` to before `end` filled."""
+        for index in range(start // self._block_size, end // self._block_size):
+            self._pool.evict(block_table[index])
+
+    def _hash_of(self, sequence: Sequence, index: int) -> bytes:
+        hashes = sequence.block_hashes
+        for start in range(len(hashes) * self._block_size, (index + 1) * self._block_size, self._block_size):
+            parent = hashes[-1] if hashes else root_hash(sequence.cache_salt)
+            token_ids = sequence.token_ids[start : start + self._block_size]
+            hashes.append(block_hash(parent, start, token_ids, sequence.spans))
+        return hashes[index]
+
+
+def root_hash(cache_salt: str) -> bytes:
+    """Returns the hash that stands before the first block of every sequence with this salt."""
+    return _hash(_ROOT_DOMAIN, (cache_salt.encode(),))
+
+
+def block_hash(parent: bytes, start: int, token_ids: Many[int], spans: Many[MediaSpan]) -> bytes:
+    """Returns the hash of a block's contents.
+
+    Args:
+        parent: Hash of the block before it, or the root.
+        start: Index in the sequence of its first token.
+        token_ids: Its tokens.
+        spans: The sequence's media. Those outside the block are ignored.
+    """
+    end = start + len(token_ids)
+    fields = [parent, struct.pack(f"<{len(token_ids)}q", *token_ids)]
+    for span in spans_between(spans, start, end):
+        for row, first, length in span.rows_between(start, end):
+            # Where the rows are in the block, which these are, and how far apart their positions are.
+            place = struct.pack("<3qd", first - start, row, row + length, span.mrope_time_interval)
+            fields += (span.key, place)
+    return _hash(_BLOCK_DOMAIN, fields)
+
+
+def _hash(domain: bytes, fields: Many[bytes]) -> bytes:
+    """SHA-256 over a domain and fields, each with its length before it: different fields never give the same bytes."""
+    digest = hashlib.sha256()
+    for part in (domain, *fields):
+        digest.update(struct.pack("<Q", len(part)))
+        digest.update(part)
+    return digest.digest()

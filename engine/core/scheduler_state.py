@@ -1,0 +1,78 @@
+"""The sequences of the scheduler, and the memory that those which run hold."""
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence as Many
+from operator import attrgetter
+
+from glimpse.engine.core.fairness.fair_queue import FairQueue
+from glimpse.engine.core.limits import SchedulerLimits
+from glimpse.engine.core.memory.block_pool import BlockPool
+from glimpse.engine.core.memory.block_tables import BlockTables
+from glimpse.engine.core.memory.encoder_cache import EncoderCache
+from glimpse.engine.core.memory.prefix_cache import PrefixCache
+from glimpse.engine.core.sequence import Sequence
+
+_priority_key = attrgetter("priority_key")
+
+
+class SchedulerState:
+    """The waiting and the running sequences, and the memory that they share."""
+
+    def __init__(self, limits: SchedulerLimits) -> None:
+        self.block_pool = BlockPool(limits.num_blocks)
+        self.encoder_cache = EncoderCache(
+            bytes_per_row=limits.encoder_bytes_per_row,
+            capacity_bytes=max(limits.encoder_cache_bytes, limits.max_model_len * limits.encoder_bytes_per_row),
+        )
+        self.block_tables = BlockTables(self.block_pool, block_size=limits.block_size)
+        self.prefix_cache = PrefixCache(
+            pool=self.block_pool, block_size=limits.block_size, enabled=limits.prefix_caching
+        )
+        self.queue = FairQueue()
+        """Those that wait, and the counters of all clients."""
+        self.running: list[Sequence] = []
+        """Sorted by priority key."""
+
+    def add(self, sequence: Sequence) -> None:
+        """Queues a new sequence."""
+        self.queue.add(sequence)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Forgets a sequence in any state, and frees all that it holds."""
+        was_running = self._discard(sequence)
+        self.queue.remove(sequence, was_running=was_running)
+        self._release(sequence)
+
+    def fits(self, sequence: Sequence, matched: Many[int]) -> bool:
+        """Blocks for all tokens of a waiting sequence are free.
+
+        Blocks for its first chunk would be enough to begin, but the work is lost if the prompt is preempted. It also
+        keeps a preempted sequence from returning at once: it freed fewer blocks than it needs.
+        """
+        return self.block_tables.num_wanted(sequence, matched) <= self.block_pool.num_free
+
+    def admit(self, sequence: Sequence, matched: list[int]) -> None:
+        """Makes a waiting sequence run. `matched`: the blocks of its computed prefix. It must fit."""
+        self.block_tables.begin(sequence, matched)
+        self.queue.start(sequence)
+        insort(self.running, sequence, key=_priority_key)
+        sequence.is_running = True
+        sequence.num_served_tokens = max(sequence.num_served_tokens, sequence.num_computed_tokens)
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Frees what a running sequence holds, and queues it again."""
+        self._discard(sequence)
+        self._release(sequence)
+        self.queue.stop(sequence)
+
+    def _discard(self, sequence: Sequence) -> bool:
+        """Removes a sequence from the running ones; False if it does not run."""
+        if not sequence.is_running:
+            return False
+        sequence.is_running = False
+        del self.running[bisect_left(self.running, sequence.priority_key, key=_priority_key)]
+        return True
+
+    def _release(self, sequence: Sequence) -> None:
+        self.block_tables.release(sequence)
+        self.encoder_cache.release(sequence)

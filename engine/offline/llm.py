@@ -1,0 +1,388 @@
+"""The offline API: `LLM` completes, embeds and scores prompts and conversations with an engine in this process."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Literal, Unpack, get_args
+
+from glimpse.engine.checkpoint.families.companions import resolve_companions
+from glimpse.engine.checkpoint.location import DEFAULT_MODEL, resolve_checkpoint
+from glimpse.engine.checkpoint.model_config.sampling_defaults import read_sampling_defaults
+from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts
+from glimpse.engine.checkpoint.text.prompt import ToolTemplate, load_prompt_builder
+from glimpse.engine.checkpoint.text.relevance import NO_ANSWER_TOKENS, find_answer_tokens
+from glimpse.engine.offline.engine_options import parse_engine_options, read_options
+from glimpse.engine.offline.fields import InputError
+from glimpse.engine.offline.media.media_defaults import parse_defaults
+from glimpse.engine.offline.media.media_loading import OfflineMedia
+from glimpse.engine.offline.media.media_policy import parse_cache_bytes, parse_rules
+from glimpse.engine.offline.pooling_inputs import parse_input, parse_pooling
+from glimpse.engine.offline.prompt_inputs import OfflineRequest, parse_conversations, parse_prompt
+from glimpse.engine.offline.request_builder import RequestBuilder, fill_defaults, parse_limits
+from glimpse.engine.offline.run import (
+    CompletionOutput,
+    EmbeddingOutput,
+    RequestOutput,
+    RerankOutput,
+    ScoreOutput,
+    run_batch,
+    run_embeddings,
+)
+from glimpse.engine.offline.sampling_inputs import SamplingParams, StructuredOutputsParams
+from glimpse.engine.offline.scoring import best_first, parse_pairs, parse_query, score_outputs
+from glimpse.engine.offline.tool_inputs import parse_chat_options
+from glimpse.engine.protocol.config import OfflineOptions
+from glimpse.engine.protocol.pooling_params import PoolingParams
+from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind
+from glimpse.engine.worker.loading.load_engine import load_core
+from glimpse.media.sources.policy import WEB_PORTS
+
+__all__ = [
+    "LLM",
+    "CompletionOutput",
+    "EmbeddingOutput",
+    "Grammar",
+    "GrammarKind",
+    "InputError",
+    "RequestOutput",
+    "RerankOutput",
+    "SamplingParams",
+    "ScoreOutput",
+    "StructuredOutputsParams",
+]
+
+
+class LLM:
+    """A checkpoint, loaded in this process.
+
+    Args:
+        model: A folder, or an id of the Hugging Face hub; by default the checkpoint that comes with the project.
+        companions: Folders of checkpoints that the model's `config.json` names as its parts, by these names:
+            `{"meta-llama/Llama-3.2-1B-Instruct": "/models/llama"}` for Ultravox; by default each name is a folder
+            or an id of the hub.
+        chat_template: A file whose template replaces the checkpoint's.
+        tool_template: "auto" shows tools in the format of Qwen2.5 to Qwen2-VL and Qwen2.5-VL, if the checkpoint's
+            template ignores them and there is no `chat_template`; "off" refuses tools then.
+        trust_remote_code: Nothing, because the code of a checkpoint is never run; programs for vLLM write it.
+        generation_config: Where the defaults of prompts without `sampling_params` come from. "auto": the
+            checkpoint's `generation_config.json`; "none" or "vllm": those of `SamplingParams`; else a folder with
+            such a file.
+        seed: Makes the sampling of prompts without a seed of their own repeatable.
+        limit_mm_per_prompt: The most media of each kind in a prompt, such as `{"image": 4, "video": 1}`. Kinds
+            that are missing have no limit.
+        enable_mm_embeds: Accept embeddings, computed elsewhere, in place of media.
+        media_cache_bytes: Memory for the media cache; 0 disables it, and uuids have no effect.
+        allowed_local_media_path: The folder whose files may be read through file: URLs; by default none.
+        allowed_media_domains: The only hosts that URLs may have; by default any public host.
+        allowed_media_networks: Private networks that URLs may lead to all the same, such as 10.1.0.0/16.
+        allowed_media_ports: The only ports that URLs may have.
+        fetch_timeouts: Seconds for fetching a medium, by kind; by default
+            `{"image": 5, "video": 30, "audio": 10}`.
+        media_io_kwargs: How media are read, as in vLLM: `{"image": {"rgba_background_color": [0, 0, 0]}}` is the
+            colour behind transparent pixels, white by default; `{"video": {"num_frames": 32}}` or
+            `{"video": {"fps": 2}}` is how frames of files are sampled where nothing else says it.
+        mm_processor_kwargs: Defaults for media and prompts that do not set them: `min_pixels` and `max_pixels`,
+            and for videos `fps` or `num_frames`. `max_pixels` may be "checkpoint": as many as the checkpoint's own
+            configuration allows, where the default stays below it.
+        **options: How the engine computes: `device`, `quantization`, `kv_cache_bytes`, … `EngineOptions` in
+            `glimpse.engine.protocol.config` documents each. Sizes may have a unit ("4GiB"), numbers of tokens
+            too ("8k"). vLLM's names are understood, such as `max_num_seqs`, `enforce_eager=True`, which is
+            `cuda_graphs=False`, and options that change nothing here.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be found or served.
+        EngineError: one of several processes ended unexpectedly.
+        InputError: an argument has a wrong type, is out of range, or names something unknown.
+        TypeError: an option does not exist.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] = DEFAULT_MODEL,
+        *,
+        companions: Mapping[str, str | os.PathLike[str]] | None = None,
+        chat_template: str | None = None,
+        tool_template: ToolTemplate = "auto",
+        trust_remote_code: bool = False,
+        generation_config: str | os.PathLike[str] = "none",
+        seed: int | None = None,
+        limit_mm_per_prompt: Mapping[str, object] | None = None,
+        enable_mm_embeds: bool = False,
+        media_cache_bytes: int | str = 512 << 20,
+        allowed_local_media_path: str | os.PathLike[str] | None = None,
+        allowed_media_domains: Sequence[str] | None = None,
+        allowed_media_networks: Sequence[str] = (),
+        allowed_media_ports: Sequence[int] = tuple(sorted(WEB_PORTS)),
+        fetch_timeouts: Mapping[str, float] | None = None,
+        media_io_kwargs: Mapping[str, Any] | None = None,
+        mm_processor_kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[OfflineOptions],
+    ) -> None:
+        """Loads the checkpoint. The class documents the arguments."""
+        if tool_template not in get_args(ToolTemplate):
+            raise InputError("tool_template", f"expected 'auto' or 'off', got {tool_template!r}")
+        own = read_options({**options, "trust_remote_code": trust_remote_code})
+        max_media = parse_limits(limit_mm_per_prompt or {})
+        rules = parse_rules(
+            allowed_local_media_path=allowed_local_media_path,
+            allowed_media_domains=allowed_media_domains,
+            allowed_media_networks=allowed_media_networks,
+            allowed_media_ports=allowed_media_ports,
+            fetch_timeouts=fetch_timeouts or {},
+            media_io_kwargs=media_io_kwargs or {},
+            mm_processor_kwargs=mm_processor_kwargs or {},
+            max_cache_bytes=parse_cache_bytes(media_cache_bytes),
+        )
+        path = resolve_checkpoint(os.fspath(model))
+        replaced = {name: os.fspath(folder) for name, folder in (companions or {}).items()}
+        self._sampling = _default_sampling(generation_config, path)
+        config = parse_engine_options(own, path, resolve_companions(path, replaced))
+        engine = load_core(config, on_progress=lambda _stage, _fraction: None)
+        self._core = engine.core
+        self._model = engine.model
+        prompts = load_prompt_builder(path, engine.model, chat_template, tool_template=tool_template)
+        self._tokenizer = prompts.tokenizer
+        self._requests = RequestBuilder(
+            core=engine.core,
+            prompts=prompts,
+            layouts=MediaLayouts(engine.model, prompts.tokenizer),
+            media=OfflineMedia(path, engine.model, rules),
+            max_media=max_media,
+            accepts_embeddings=enable_mm_embeds,
+            vocab_size=engine.model.text.vocab_size,
+            seed=seed,
+        )
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """Returns the sampling parameters of prompts without their own, as `generation_config` says."""
+        return replace(self._sampling)
+
+    def generate(
+        self,
+        prompts: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        progress: bool = True,
+        use_tqdm: bool | Callable[..., Any] = True,
+    ) -> list[RequestOutput]:
+        """Completes prompts.
+
+        Args:
+            prompts: One or several. Each is a string, or a dict of
+
+                - `prompt`, a string, or `prompt_token_ids`: with one placeholder token for each medium.
+                - `multi_modal_data`, optional: a medium or a list of media for each kind. An `image` is a PIL image, an
+                  array ([height, width, 3] or [3, height, width], uint8 or floats from 0 to 255 or from 0 to 1), the
+                  bytes of a file, a URL or a data URL. A `video` is such an array or a torch tensor (with the frames
+                  first), a list of images, a pair of one of these and its metadata (`fps` of the file and
+                  `frames_indices` in it), or a file as above. An `audio`
+                  is a pair of an array (floats, [samples] or [channels, samples]) and its rate, or a file as above.
+                  Each may be a dict of embeddings instead: `image_embeds` and `image_grid_thw` (`video_…`;
+                  `audio_embeds` alone); see `glimpse.engine.offline.media.embedding_inputs.parse_embeddings`.
+                - `multi_modal_uuids`, optional: a uuid or a list of uuids for each kind. A medium that was passed
+                  before under a uuid may be None afterwards, embeddings `{"image_embeds": None}`. In one call, a uuid
+                  identifies one medium.
+                - `mm_processor_kwargs`, optional: as in `LLM`, for the media of this prompt; or what qwen-vl-utils'
+                  `process_vision_info` returns.
+            sampling_params: For all prompts, or one for each prompt. Default: `get_default_sampling_params`.
+            progress: Show a progress bar on standard error if there are several prompts.
+            use_tqdm: As `progress`, which programs for vLLM write; both must be true. There is one kind of bar.
+
+        Returns:
+            An output for each prompt, in the same order.
+
+        Raises:
+            InputError: a prompt is invalid; nothing has been computed.
+            EngineError: a prompt is too long (nothing has been computed), or the engine failed.
+        """
+        several = [prompts] if isinstance(prompts, str | Mapping) else prompts
+        requests = [parse_prompt(prompt, f"prompts[{index}]") for index, prompt in enumerate(several)]
+        return self._answer(requests, sampling_params, progress=progress and bool(use_tqdm))
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]] | Sequence[Sequence[Mapping[str, Any]]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        mm_processor_kwargs: Mapping[str, Any] | None = None,
+        progress: bool = True,
+        use_tqdm: bool | Callable[..., Any] = True,
+    ) -> list[RequestOutput]:
+        """Completes conversations.
+
+        Args:
+            messages: One or several conversations in OpenAI's format. Content parts are
+
+                - `text`;
+                - `image_url`: an http(s) URL, a data URL or base64, optionally with `min_pixels`, `max_pixels` and
+                  `detail`;
+                - `image_pil`: a PIL image; `image`: as in `generate`, with these options beside it;
+                - `video_url`: a URL of a video file, or a list of URLs of its frames;
+                - `video`: an array, a tensor, a list of images or the bytes of a file. Both may have the options of
+                  `glimpse.media.processing.video_options.VideoOptions`;
+                - `audio_url`, `input_audio` (`data`, which is base64, and `format`) and `audio` (as in `generate`);
+                - `image_embeds`, `video_embeds` and `audio_embeds` of one medium, as in `generate`.
+
+                A part may have a `uuid`; afterwards, the medium may be left out:
+                `{"type": "image_pil", "image_pil": None, "uuid": "cat"}`.
+            sampling_params: For all conversations, or one for each conversation. Default:
+                `get_default_sampling_params`.
+            tools: Functions that the model may call, in OpenAI's format. Tool calls are part of the text, in the
+                model's own format; `glimpse.engine.checkpoint.text.tools` parses them.
+            add_generation_prompt: End the prompt with the header of an assistant's message.
+            continue_final_message: Continue the last message, which must be an assistant's. Cannot be combined with
+                `add_generation_prompt`.
+            chat_template_kwargs: Further variables of the chat template.
+            mm_processor_kwargs: As in `LLM`, for the media of this call.
+            progress: Show a progress bar on standard error if there are several conversations.
+            use_tqdm: As `progress`, which programs for vLLM write; both must be true. There is one kind of bar.
+
+        Returns:
+            An output for each conversation, in the same order.
+
+        Raises:
+            InputError: a conversation is invalid; nothing has been computed.
+            EngineError: a conversation is too long (nothing has been computed), or the engine failed.
+        """
+        options = parse_chat_options(
+            tools=tools,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            template_kwargs=chat_template_kwargs or {},
+        )
+        defaults = parse_defaults(mm_processor_kwargs, "mm_processor_kwargs")
+        requests = [fill_defaults(request, defaults) for request in parse_conversations(messages, options)]
+        return self._answer(requests, sampling_params, progress=progress and bool(use_tqdm))
+
+    def embed(
+        self,
+        prompts: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]],
+        *,
+        dimensions: int | None = None,
+        normalize: bool | None = None,
+        pooling: Literal["last_token", "mean"] | None = None,
+        add_special_tokens: bool = True,
+        progress: bool = True,
+        use_tqdm: bool | Callable[..., Any] = True,
+    ) -> list[EmbeddingOutput]:
+        """Returns the embeddings of prompts: pooled hidden states after the decoder's final norm.
+
+        Args:
+            prompts: One or several, as in `generate`; or conversations, as dicts of `messages` as in `chat` and,
+                optionally, `add_generation_prompt` (default: False) and `chat_template_kwargs`.
+            dimensions: Cut embeddings to this number of values before they are normalized; for models that were
+                trained for it (Matryoshka).
+            normalize: Divide embeddings by their length. Default: as the checkpoint's `modules.json` says, else True.
+            pooling: The hidden state of the last token, or the mean of all. Default: as the checkpoint's
+                `1_Pooling/config.json` says, else "last_token".
+            add_special_tokens: Begin and end prompts that are texts with the tokenizer's tokens for that, such as
+                `<|endoftext|>`.
+            progress: Show a progress bar on standard error if there are several prompts.
+            use_tqdm: As `progress`, which programs for vLLM write; both must be true. There is one kind of bar.
+
+        Returns:
+            An output for each prompt, in the same order.
+
+        Raises:
+            InputError: a prompt or an option is invalid; nothing has been computed.
+            EngineError: a prompt is too long (nothing has been computed), or the engine failed.
+        """
+        several = [prompts] if isinstance(prompts, str | Mapping) else prompts
+        requests = [parse_input(prompt, f"prompts[{index}]") for index, prompt in enumerate(several)]
+        hidden_size = self._model.text.hidden_size
+        params = parse_pooling(
+            self._model.pooling, pooling=pooling, normalize=normalize, dimensions=dimensions, hidden_size=hidden_size
+        )
+        shown = progress and bool(use_tqdm)
+        return self._embed(requests, params, add_special_tokens=add_special_tokens, progress=shown)
+
+    def score(
+        self,
+        queries: str | Sequence[str],
+        documents: str | Sequence[str],
+        *,
+        instruction: str | None = None,
+        progress: bool = True,
+        use_tqdm: bool | Callable[..., Any] = True,
+    ) -> list[ScoreOutput]:
+        """Tells how well documents answer queries, with a model that answers yes or no, such as Qwen3-Reranker.
+
+        Args:
+            queries: One for all documents, or one for each.
+            documents: One or several.
+            instruction: What the documents are to be good for. Default: "Given a web search query, retrieve relevant
+                passages that answer the query".
+            progress: Show a progress bar on standard error if there are several documents.
+            use_tqdm: As `progress`, which programs for vLLM write; both must be true. There is one kind of bar.
+
+        Returns:
+            An output for each document, in the same order.
+
+        Raises:
+            InputError: an argument is invalid, or the model has no single tokens for "yes" and "no".
+            EngineError: a query and its document are too long (nothing has been computed), or the engine failed.
+        """
+        tokens = find_answer_tokens(self._tokenizer)
+        if tokens is None:
+            raise InputError("queries", NO_ANSWER_TOKENS)
+        pairs = parse_pairs(queries, documents, instruction)
+        shown = progress and bool(use_tqdm)
+        return score_outputs(self._embed(pairs, tokens.pooling, add_special_tokens=True, progress=shown))
+
+    def rerank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        *,
+        top_n: int | None = None,
+        instruction: str | None = None,
+        progress: bool = True,
+        use_tqdm: bool | Callable[..., Any] = True,
+    ) -> list[RerankOutput]:
+        """Orders documents by how well they answer a query, best first.
+
+        Args:
+            query: The query.
+            documents: At least one.
+            top_n: The largest number of outputs. Default: all documents.
+            instruction: As in `score`.
+            progress: As in `score`.
+            use_tqdm: As in `score`.
+
+        Raises:
+            InputError: as in `score`.
+            EngineError: as in `score`.
+        """
+        if top_n is not None and top_n < 1:
+            raise InputError("top_n", f"expected at least 1, got {top_n}")
+        several = [documents] if isinstance(documents, str) else documents
+        scores = self.score(parse_query(query), several, instruction=instruction, progress=progress and bool(use_tqdm))
+        return best_first(several, scores, top_n)
+
+    def _answer(
+        self,
+        requests: Sequence[OfflineRequest],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None,
+        *,
+        progress: bool,
+    ) -> list[RequestOutput]:
+        samplings = self._sampling if sampling_params is None else sampling_params
+        generates = self._requests.generates(requests, samplings)
+        return run_batch(self._core, generates, self._tokenizer, progress=progress and len(generates) > 1)
+
+    def _embed(
+        self, requests: Sequence[OfflineRequest], pooling: PoolingParams, *, add_special_tokens: bool, progress: bool
+    ) -> list[EmbeddingOutput]:
+        embeds = self._requests.embeds(requests, pooling, add_special_tokens=add_special_tokens)
+        return run_embeddings(self._core, embeds, progress=progress and len(embeds) > 1)
+
+
+def _default_sampling(generation_config: str | os.PathLike[str], checkpoint: Path) -> SamplingParams:
+    """Returns the sampling parameters of prompts without their own. Raises CheckpointError."""
+    defaults = asdict(read_sampling_defaults(os.fspath(generation_config), checkpoint))
+    return SamplingParams(**{name: value for name, value in defaults.items() if value is not None})

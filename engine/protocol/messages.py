@@ -1,0 +1,239 @@
+"""Messages between the front end and the engine process: frozen structs in two tagged unions.
+
+The front end sends `ToEngine`, the engine sends `FromEngine`. For each `Embed`, each `Generate` and each of its
+siblings, whatever happens, exactly one `TokenEvent` has `finish` set, and it is the last one with that request id.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from enum import StrEnum
+
+import msgspec
+
+from glimpse.engine.errors import EngineErrorCode
+from glimpse.engine.protocol.config import ChosenBackend, EngineConfig
+from glimpse.engine.protocol.media import MediaContent, MediaSpan
+from glimpse.engine.protocol.pooling_params import PoolingParams
+from glimpse.engine.protocol.sampling_params import SamplingParams
+
+
+class FinishReason(StrEnum):
+    """Why a request ended."""
+
+    STOP = "stop"
+    """An end token or a stop token id was generated, or the embedding is complete."""
+    LENGTH = "length"
+    """The token limit or the context window was reached."""
+    CANCELLED = "cancelled"
+    """The front end cancelled it."""
+    ERROR = "error"
+    """It was refused or could not be finished: see `TokenEvent.error`."""
+
+
+class MediaInput(msgspec.Struct, frozen=True, kw_only=True):
+    """One medium of a prompt, as the front end sends it."""
+
+    span: MediaSpan
+    """Its placeholder tokens in the prompt."""
+    content: MediaContent
+
+
+class Prepare(msgspec.Struct, frozen=True, kw_only=True, tag="prepare"):
+    """Import what loading needs, at the lowest priority, and wait for `Start`. Only before `Start`."""
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
+    """Load a checkpoint. The first message, except for `Prepare`."""
+
+    config: EngineConfig
+
+
+class Sibling(msgspec.Struct, frozen=True, kw_only=True):
+    """A further answer to the same prompt. All other parameters are those of the first answer."""
+
+    request_id: str
+    """Unique among the requests in flight."""
+    seed: int | None
+    """As in `SamplingParams`."""
+
+
+class PromptRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt and who sent it."""
+
+    request_id: str
+    """Unique among the requests in flight."""
+    token_ids: list[int]
+    """The prompt. Each medium has `num_tokens` placeholder ids in it."""
+    media: list[MediaInput] = []
+    priority: int = 0
+    """Smaller is served sooner."""
+    cache_salt: str = ""
+    """Requests share cached prefixes only with requests of the same salt."""
+    client: str = ""
+    """An opaque name of who sent it. Clients get equal shares of the engine."""
+    flow: str = ""
+    """Requests of a client with the same name here have one share of the client's. Default: the request's id."""
+    digest: bytes = b""
+    """Identifies the prompt: `glimpse.engine.client.suspects.prompt_digest`."""
+
+    @property
+    def request_ids(self) -> list[str]:
+        """Ids of all answers to the prompt."""
+        return [self.request_id]
+
+
+class Embed(PromptRequest, frozen=True, kw_only=True, tag="embed"):
+    """Return the embedding of a prompt. Nothing is sampled."""
+
+    pooling: PoolingParams
+
+
+class Generate(PromptRequest, frozen=True, kw_only=True, tag="generate"):
+    """Continue a prompt."""
+
+    sampling: SamplingParams
+    siblings: list[Sibling] = []
+    """Further answers, in the same flow. The prompt and its pixels cross the process boundary only once."""
+
+    @property
+    def request_ids(self) -> list[str]:
+        return [self.request_id, *(sibling.request_id for sibling in self.siblings)]
+
+    def each(self) -> Iterator["Generate"]:
+        """Yields a request without siblings for each answer. The first alone scores the prompt."""
+        alone = msgspec.structs.replace(self, siblings=[], flow=self.flow or self.request_id) if self.siblings else self
+        yield alone
+        for sibling in self.siblings:
+            sampling = replace(self.sampling, seed=sibling.seed, prompt_logprobs=None)
+            yield msgspec.structs.replace(alone, request_id=sibling.request_id, sampling=sampling)
+
+
+class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
+    """Ends a request. Unknown ids are ignored, because the request may just have ended."""
+
+    request_id: str
+
+
+class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
+    """Ends the process. Requests in flight end as cancelled; a front end that drains waits before it sends this."""
+
+
+ToEngine = Prepare | Start | Generate | Embed | Cancel | Stop
+
+
+class Loading(msgspec.Struct, frozen=True, kw_only=True, tag="loading"):
+    """Progress of loading."""
+
+    stage: str
+    """The current stage, in words."""
+    fraction: float
+    """Share of the work that is done, 0 to 1."""
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
+    """The checkpoint is loaded, and requests are served."""
+
+    device: str
+    dtype: str
+    backend: ChosenBackend = "torch"
+    """What executes the model's operations."""
+    cpu_level: str = ""
+    """Instruction set level of the native backend, in words such as "AVX-512 BF16"; empty on other backends."""
+    num_threads: int = 0
+    """Compute threads of all ranks on a CPU; 0 on GPUs."""
+    tensor_parallel_size: int = 1
+    """Ranks that share each step."""
+    quantization: str = "none"
+    """Of the decoder's weights, in words: "int8", or the checkpoint's own, such as "awq int4"."""
+    max_model_len: int
+    """The context window in tokens that the checkpoint, the settings and the KV cache allow."""
+    num_blocks: int
+    block_size: int
+    """Tokens in a KV block."""
+    load_seconds: float
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """The checkpoint cannot be served. The process ends after this."""
+
+    message: str
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, kw_only=True):
+    """Log-probabilities at one position of an answer."""
+
+    logprob: float
+    """Of the sampled token."""
+    top: list[tuple[int, float]] = []
+    """(token id, log-probability), most likely first."""
+    rank: int = 0
+    """Of a token of a prompt, among all tokens; 1 is the most likely."""
+
+
+class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """New tokens of one request, or its end."""
+
+    request_id: str
+    token_ids: list[int] = []
+    """New tokens, in order. An end token or stop token id that ended the answer is the last of them."""
+    logprobs: list[TokenLogprobs] = []
+    """One for each of `token_ids` if requested, else empty."""
+    prompt_logprobs: list[TokenLogprobs] = []
+    """One for each token of the prompt but the first, if requested. Set with the first token."""
+    num_cached_tokens: int = 0
+    """Prompt tokens found in the prefix cache. Set with the first token and with `finish`."""
+    num_computed_prompt_tokens: int = 0
+    """Prompt tokens that were computed for the request or found in the prefix cache. Set with `finish`."""
+    encoded_media: list[int] = []
+    """Indices of the media of the prompt that were encoded for this request; the others were cached, or equal one that
+    was encoded. Set with the first token."""
+    queue_seconds: float = 0.0
+    """Time from the request's arrival in the engine to the step in which it was first computed. Set with the first
+    token and with `finish`; 0 if it was never computed."""
+    encode_seconds: float = 0.0
+    """How long the steps that encoded media of the prompt spent in the encoder. Set with `queue_seconds`."""
+    embedding: bytes = b""
+    """The embedding as little-endian float32. Set in the last event of an `Embed` that succeeded."""
+    finish: FinishReason | None = None
+    error: EngineErrorCode | None = None
+    """Set exactly when `finish` is ERROR."""
+    message: str = ""
+    """What went wrong, for the client."""
+
+    @property
+    def num_encoded_media(self) -> int:
+        """Number of media of the prompt that were encoded for this request."""
+        return len(self.encoded_media)
+
+
+class StepStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Statistics of the engine after a step."""
+
+    num_running: int
+    num_waiting: int
+    num_used_blocks: int
+    """KV blocks held by running sequences. Blocks that are only cached count as free."""
+    num_prompt_tokens: int
+    """Prompt tokens computed in the step."""
+    num_generated_tokens: int
+    num_cached_tokens: int
+    """Prompt tokens found in the prefix cache, of sequences admitted in the step."""
+    num_encoded_media: int
+    num_preemptions: int
+    step_seconds: float
+    num_draft_tokens: int = 0
+    """Draft tokens verified in the step."""
+    num_accepted_tokens: int = 0
+    """Draft tokens that were accepted."""
+    num_admitted_tokens: int = 0
+    """Prompt tokens, computed or cached, of the sequences that `num_cached_tokens` counts."""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
+    """Sent after each engine step."""
+
+    events: list[TokenEvent]
+    stats: StepStats
+
+
+FromEngine = Loading | Ready | Failed | Step

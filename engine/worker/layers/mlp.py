@@ -1,0 +1,71 @@
+"""Feed-forward blocks of the decoder and of encoders."""
+
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from glimpse.engine.worker.layers.linear import Linear
+
+Activation: TypeAlias = Literal["quick_gelu", "gelu_tanh"]
+"""An activation between the products of a feed-forward block without gates; see `activate`."""
+
+GateActivation: TypeAlias = Literal["silu", "gelu_tanh"]
+"""The activation of a feed-forward block's gates."""
+
+
+class GatedMLP(nn.Module):
+    """down(activation(gate(x)) · up(x)) (arXiv 2002.05202), with gate and up in one product."""
+
+    def __init__(
+        self, width: int, intermediate_size: int, *, bias: bool = False, activation: GateActivation = "silu"
+    ) -> None:
+        super().__init__()
+        self.activation: GateActivation = activation
+        self.gate_up_proj = Linear(width, (intermediate_size, intermediate_size), bias=bias)
+        self.down_proj = Linear(intermediate_size, width, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[tokens, width] → [tokens, width]"""
+        return self.down_proj(gated(self.gate_up_proj(x), self.activation))
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields the weights with their checkpoint names, without the module's prefix."""
+        yield from self.gate_up_proj.named_weights("gate_proj", "up_proj")
+        yield from self.down_proj.named_weights("down_proj")
+
+
+class PlainMLP(nn.Module):
+    """fc2(activation(fc1(x)))"""
+
+    def __init__(self, width: int, intermediate_size: int, *, activation: Activation) -> None:
+        super().__init__()
+        self.activation: Activation = activation
+        self.fc1 = Linear(width, intermediate_size, bias=True)
+        self.fc2 = Linear(intermediate_size, width, bias=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[patches, width] → [patches, width]"""
+        return self.fc2(activate(self.fc1(x), self.activation))
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """As `GatedMLP.named_weights`."""
+        yield from self.fc1.named_weights("fc1")
+        yield from self.fc2.named_weights("fc2")
+
+
+def gated(gate_up: Tensor, activation: GateActivation) -> Tensor:
+    """activation(gate) · up: [tokens, 2 · width], gates first → [tokens, width]"""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return (functional.silu(gate) if activation == "silu" else activate(gate, activation)) * up
+
+
+def activate(x: Tensor, activation: Activation) -> Tensor:
+    """Returns an approximation of GELU (arXiv 1606.08415, section 2): x · sigmoid(1.702 x), or the one with tanh."""
+    match activation:
+        case "quick_gelu":
+            return x * torch.sigmoid(1.702 * x)
+        case "gelu_tanh":
+            return functional.gelu(x, approximate="tanh")

@@ -1,0 +1,130 @@
+"""Operations of a transformer layer, each coarse enough for a backend to fuse its parts.
+
+Models call `Ops`. `TorchOps` is the reference implementation for all devices. Other backends implement the same methods
+and may store weights in another layout.
+"""
+
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from glimpse.engine.worker.layers.attention import AttentionPlan, paged_attention, plan_attention
+from glimpse.engine.worker.layers.mlp import GatedMLP, PlainMLP
+from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
+from glimpse.engine.worker.layers.rotary import Rotation, rotate
+from glimpse.engine.worker.tensors.batch import Batch
+from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache
+
+Norm = RMSNorm | nn.LayerNorm
+MLP = GatedMLP | PlainMLP
+
+
+class Ops(Protocol):
+    """The interface of a backend. `residual` and `hidden` may be overwritten."""
+
+    def norm_linear(self, hidden: Tensor, norm: Norm, linear: nn.Module) -> Tensor:
+        """linear(norm(hidden)): [tokens, width] → [tokens, out]"""
+        ...
+
+    def linear_add(self, x: Tensor, linear: nn.Module, residual: Tensor | None) -> Tensor:
+        """residual + linear(x): [tokens, in] → [tokens, width]; linear(x) if residual is None."""
+        ...
+
+    def norm_mlp_add(self, hidden: Tensor, norm: Norm, mlp: MLP, *, residual: bool = True) -> Tensor:
+        """hidden + mlp(norm(hidden)): [tokens, width] → [tokens, width]; without `hidden +` if residual is False."""
+        ...
+
+    def logits(self, hidden: Tensor, norm: Norm, head: nn.Module) -> Tensor:
+        """head(norm(hidden)): [tokens, width] → float32 [tokens, vocabulary]"""
+        ...
+
+    def plan_attention(self, batch: Batch, cache: KVCache, window: int | None = None) -> Any:
+        """Returns what `attend` needs in all layers of a step, or in those with a sliding window of so many tokens; see
+        `glimpse.engine.worker.layers.attention.plan_attention`."""
+        ...
+
+    def rotate_and_store(
+        self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor, norms: HeadNorms | None = None
+    ) -> Tensor:
+        """Applies rotary embedding to queries and keys, and writes keys and values to the cache.
+
+        Args:
+            qkv: [tokens, (heads + 2 · kv_heads) · head_dim]: query heads, key heads, value heads; may be overwritten.
+            rotation: rotation of the step's tokens.
+            cache: KV cache of the layer.
+            slots: int64 [tokens]
+            norms: of query and key heads, before the rotation.
+
+        Returns:
+            The rotated queries, [tokens, heads, head_dim].
+        """
+        ...
+
+    def attend(self, query: Tensor, cache: LayerCache, plan: Any) -> Tensor:
+        """Computes attention over the layer's KV cache: [tokens, heads, head_dim] → [tokens, heads, head_dim]."""
+        ...
+
+    def attend_segments(self, qkv: Tensor, rotation: Rotation | None, num_segments: int) -> Tensor:
+        """Computes attention of each patch to all patches of its segment.
+
+        Args:
+            qkv: [patches, 3 (query, key, value), heads, head_dim], contiguous; may be overwritten.
+            rotation: rotation of the patches, applied to queries and keys; None for none.
+            num_segments: number of segments, which have equally many patches.
+
+        Returns:
+            [patches, heads, head_dim]
+        """
+        ...
+
+
+class TorchOps:
+    """The torch backend, for all devices: the reference implementation."""
+
+    def norm_linear(self, hidden: Tensor, norm: Norm, linear: nn.Module) -> Tensor:
+        return linear(norm(hidden))
+
+    def linear_add(self, x: Tensor, linear: nn.Module, residual: Tensor | None) -> Tensor:
+        return linear(x) if residual is None else residual + linear(x)
+
+    def norm_mlp_add(self, hidden: Tensor, norm: Norm, mlp: MLP, *, residual: bool = True) -> Tensor:
+        return hidden + mlp(norm(hidden)) if residual else mlp(norm(hidden))
+
+    def logits(self, hidden: Tensor, norm: Norm, head: nn.Module) -> Tensor:
+        return head(norm(hidden)).float()
+
+    def plan_attention(self, batch: Batch, cache: KVCache, window: int | None = None) -> AttentionPlan:
+        return plan_attention(
+            query_lengths=batch.query_lengths,
+            key_lengths=batch.key_lengths,
+            block_tables=batch.block_tables,
+            block_size=cache.block_size,
+            dtype=cache.keys.dtype,
+            window=window,
+            bidirectional=batch.bidirectional,
+        )
+
+    def rotate_and_store(
+        self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor, norms: HeadNorms | None = None
+    ) -> Tensor:
+        num_kv_heads, head_dim = cache.keys.shape[2:]
+        if norms is not None:
+            norms.normalize(qkv, num_kv_heads=num_kv_heads)
+        heads = qkv.unflatten(-1, (-1, head_dim))  # [tokens, query, key and value heads, head_dim]
+        query, key, value = heads.split([heads.shape[1] - 2 * num_kv_heads, num_kv_heads, num_kv_heads], dim=1)
+        cache.write(slots, rotate(key, rotation), value)
+        return rotate(query, rotation)
+
+    def attend(self, query: Tensor, cache: LayerCache, plan: AttentionPlan) -> Tensor:
+        return paged_attention(query, cache.keys, cache.values, plan)
+
+    def attend_segments(self, qkv: Tensor, rotation: Rotation | None, num_segments: int) -> Tensor:
+        query, key, value = qkv.unbind(1)
+        if rotation is not None:
+            query, key = rotate(query, rotation), rotate(key, rotation)
+        query, key, value = (  # [segments, heads, patches of a segment, head_dim]
+            part.unflatten(0, (num_segments, -1)).transpose(1, 2) for part in (query, key, value)
+        )
+        attended = functional.scaled_dot_product_attention(query, key, value)
+        return attended.transpose(1, 2).flatten(0, 1)

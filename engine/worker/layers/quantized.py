@@ -1,0 +1,113 @@
+"""Replaces the linears of a model by quantized ones before its weights are loaded."""
+
+from typing import Literal, TypeAlias, assert_never
+
+import torch
+from torch import nn
+
+from glimpse.engine.checkpoint.quantization import (
+    PACKED_INPUTS,
+    CheckpointQuantization,
+    Fp8Quantization,
+    GroupQuantization,
+)
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.protocol.config import ChosenBackend, Quantization
+from glimpse.engine.worker.layers.fp8 import FP8_ALIGNMENT, Fp8Linear
+from glimpse.engine.worker.layers.group_quantized import GroupQuantizedLinear
+from glimpse.engine.worker.layers.linear import Int8Linear, Linear, replace_linears
+
+GROUP_SIZES = (128, 64, 32)
+"""Group sizes for int4 quantization at load time: the first that divides the number of inputs is used."""
+
+QuantizationScheme: TypeAlias = Literal["int8", "int4", "fp8"] | CheckpointQuantization
+"""How linears are quantized: at load time, or in the checkpoint."""
+
+QuantizedLinear: TypeAlias = Int8Linear | GroupQuantizedLinear | Fp8Linear
+
+
+def resolve_scheme(quantization: Quantization, stored: CheckpointQuantization | None) -> QuantizationScheme | None:
+    """Returns the quantization scheme of the decoder's weights; None if they are not quantized.
+
+    auto keeps a quantized checkpoint's scheme and is otherwise None here: `engine.loading.quantization_choice` chooses
+    once the dtype is known.
+
+    Args:
+        quantization: the requested quantization.
+        stored: the quantization of the checkpoint.
+
+    Raises:
+        CheckpointError: the request contradicts the checkpoint.
+    """
+    if stored is None:
+        return None if quantization in ("none", "auto") else quantization
+    if quantization not in ("none", "auto", stored.kind):
+        raise CheckpointError(f"--quantization {quantization}: the checkpoint is already quantized as {stored}")
+    return stored
+
+
+def quantize_linears(root: nn.Module, scheme: QuantizationScheme, *, scale_dtype: torch.dtype) -> None:
+    """Replaces every `Linear` by one of this scheme, uninitialized until it is loaded.
+
+    Args:
+        root: module whose linears are replaced.
+        scheme: quantization scheme of the weights.
+        scale_dtype: dtype of the scales of groups.
+
+    Raises:
+        CheckpointError: the scheme does not support matrices of these sizes.
+    """
+    replace_linears(root, (Linear,), lambda linear, _parent: _empty(linear, scheme, scale_dtype))
+
+
+def process_weights_after_loading(root: nn.Module) -> None:
+    """Finishes quantized linears once their weights are loaded.
+
+    Raises:
+        CheckpointError: the checkpoint's groups of inputs are not supported.
+    """
+    for module in root.modules():
+        if isinstance(module, GroupQuantizedLinear):
+            module.sort_inputs()
+
+
+def is_fp8(scheme: QuantizationScheme | None) -> bool:
+    """Returns whether products are computed in FP8."""
+    return scheme == "fp8" or isinstance(scheme, Fp8Quantization)
+
+
+def quantizes_head(scheme: QuantizationScheme | None, backend: ChosenBackend) -> bool:
+    """Returns whether the output head is quantized to int8, once it is loaded.
+
+    It is where the decoder's layers are quantized on request and the backend computes with int8 weights; other backends
+    would convert the head in each step. Quantized checkpoints keep the head that they were calibrated with.
+    """
+    return backend == "native" and scheme in ("int8", "int4")
+
+
+def _empty(linear: Linear, scheme: QuantizationScheme, scale_dtype: torch.dtype) -> QuantizedLinear:
+    outputs, inputs = linear.weight.shape
+    match scheme:
+        case "int8":
+            return Int8Linear(linear)
+        case "fp8" | Fp8Quantization():
+            _check_multiple(scheme, inputs, "inputs", FP8_ALIGNMENT)
+            _check_multiple(scheme, outputs, "outputs", FP8_ALIGNMENT)
+            return Fp8Linear(linear)
+        case "int4":
+            _check_multiple(scheme, inputs, "inputs", PACKED_INPUTS)
+            group_size = next(size for size in GROUP_SIZES if inputs % size == 0)
+            return GroupQuantizedLinear(linear, bits=4, group_size=group_size, scale_dtype=scale_dtype)
+        case GroupQuantization():
+            group_size = scheme.group_size or inputs
+            _check_multiple(scheme, inputs, "inputs", max(group_size, PACKED_INPUTS))
+            return GroupQuantizedLinear(
+                linear, bits=scheme.bits, group_size=group_size, scale_dtype=scale_dtype, desc_act=scheme.desc_act
+            )
+        case _:
+            assert_never(scheme)
+
+
+def _check_multiple(scheme: QuantizationScheme, size: int, what: str, multiple: int) -> None:
+    if size % multiple:
+        raise CheckpointError(f"{scheme} weights: expected a multiple of {multiple} {what} in each matrix, got {size}")

@@ -1,0 +1,279 @@
+"""Builds a rank's runner from its loaded shard: sizes and allocates the KV cache, and sets up CUDA graphs."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from glimpse.engine.checkpoint.families.registry import family_of
+from glimpse.engine.checkpoint.grammar.matcher import GrammarCompiler, Vocabulary
+from glimpse.engine.checkpoint.model_config.model import ModelConfig
+from glimpse.engine.errors import CheckpointError, OutOfDeviceMemoryError
+from glimpse.engine.protocol.config import ChosenBackend, EngineConfig
+from glimpse.engine.worker.cuda.backend import make_draw_tokens, why_not_draw_tokens
+from glimpse.engine.worker.cuda.graphs import CudaGraphCapturer, DecodeGraphs, DecodeInputs, max_graphs, table_widths
+from glimpse.engine.worker.execution.memory_profile import (
+    DEFAULT_CPU_BYTES,
+    MemoryUse,
+    decode_step,
+    end_of,
+    foreign_bytes,
+    free_bytes,
+    graph_bytes,
+    kv_cache_bytes,
+    largest_step,
+    measure,
+    num_blocks_of,
+)
+from glimpse.engine.worker.execution.runner import ModelRunner
+from glimpse.engine.worker.layers.ops import Ops
+from glimpse.engine.worker.layers.quantized import QuantizationScheme
+from glimpse.engine.worker.layers.rotary import Rotation, rotary_axes
+from glimpse.engine.worker.loading.quantization_choice import encoder_cache_bytes
+from glimpse.engine.worker.models.model import Model
+from glimpse.engine.worker.native.library import Level, load_library
+from glimpse.engine.worker.native.programs import DecodePrograms, RecordableDecoder, can_record
+from glimpse.engine.worker.parallel.encoder_exchange import share_outputs
+from glimpse.engine.worker.parallel.group import Group
+from glimpse.engine.worker.parallel.messages import Loaded
+from glimpse.engine.worker.parallel.sharded_ops import ParallelOps
+from glimpse.engine.worker.tensors.draws import DrawTokens
+from glimpse.engine.worker.tensors.kv_cache import KVCache, allocate_kv_cache, block_bytes
+from glimpse.engine.worker.tensors.paged_plan import PagedPlan
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedShard:
+    """The model, or one rank's shard of it, as loaded from a checkpoint."""
+
+    config: ModelConfig
+    """Configuration of the whole model. The sizes of this shard are in `model.decoder.config`."""
+    model: Model
+    device: torch.device
+    dtype: torch.dtype
+    backend: ChosenBackend
+    level: Level | None
+    """Instruction set level of the native backend; None on other backends."""
+    scheme: QuantizationScheme | None
+    """How the decoder's weights are quantized; None if they are not."""
+    vocabulary: Vocabulary
+
+    @property
+    def loaded(self) -> Loaded:
+        """What ranks must have in common."""
+        dtype = str(self.dtype).removeprefix("torch.")
+        return Loaded(device=self.device.type, dtype=dtype, quantization=str(self.scheme or "none"))
+
+
+def make_runner(
+    config: EngineConfig, shard: LoadedShard, group: Group | None, *, on_progress: Callable[[str, float], None]
+) -> ModelRunner:
+    """Builds the runner of a loaded shard. With several ranks, all of them must call this together.
+
+    Args:
+        config: engine configuration.
+        shard: the shard of this rank.
+        group: the group of all ranks; None if there is one rank.
+        on_progress: as for `load_core`.
+
+    Raises:
+        CheckpointError: there is not enough memory for the KV cache.
+    """
+    share = None
+    if group is not None:
+        shard.model.decoder_ops = ParallelOps(shard.model.ops, group)
+        share = partial(
+            share_outputs,
+            group=group,
+            row_width=shard.config.text.encoder_row_width,
+            device=shard.device,
+            dtype=shard.dtype,
+        )
+    make = partial(
+        ModelRunner,
+        model=shard.model,
+        eos_token_ids=shard.config.eos_token_ids,
+        device=shard.device,
+        dtype=shard.dtype,
+        grammars=GrammarCompiler(shard.vocabulary),
+        samples_on_device=uses_async_scheduling(config, shard.device),
+        draw_tokens=choose_draw_tokens(shard.backend, shard.device),
+    )
+    num_bytes = config.kv_cache_bytes
+    if num_bytes is None and shard.device.type == "cuda":
+        on_progress("measuring the largest steps", 0.94)
+        num_bytes = kv_cache_bytes(_measured_use(config, shard, make), utilization=config.gpu_memory_utilization)
+    on_progress("allocating the KV cache", 0.95)
+    num_blocks = _num_blocks(shard, config.block_size, num_bytes or DEFAULT_CPU_BYTES, group)
+    if not uses_cuda_graphs(config, shard):
+        cache = _allocate(shard, config.block_size, num_blocks)
+        return make(cache=cache, share_outputs=share, recorded=make_programs(shard, cache))
+    cache = _allocate(shard, config.block_size, num_blocks + 1)
+    return make(cache=cache, recorded=make_graphs(config, shard, cache))
+
+
+def choose_draw_tokens(backend: ChosenBackend, device: torch.device) -> DrawTokens | None:
+    """Returns the kernels that draw tokens on the device; None, with a warning, if they cannot run."""
+    if backend not in ("triton", "flashinfer"):
+        return None
+    if reason := why_not_draw_tokens(device):
+        _log.warning("sampling with torch, which takes more launches: %s", reason)
+        return None
+    return make_draw_tokens()
+
+
+def make_graphs(config: EngineConfig, shard: LoadedShard, cache: KVCache) -> DecodeGraphs:
+    """Returns the CUDA graphs of the decode step, which are captured later. They use the last block of the cache."""
+    decoder, ops = shard.model.decoder, shard.model.ops
+
+    def compute(inputs: DecodeInputs) -> torch.Tensor:
+        plan = PagedPlan(
+            block_tables=inputs.block_tables,
+            query_starts=inputs.query_starts,
+            key_lengths=inputs.key_lengths,
+            max_query_length=1,
+        )
+        return decoder.decode(inputs.token_ids, inputs.positions, inputs.slots, plan, cache, ops)
+
+    window = min(decoder.config.max_position_embeddings, config.max_model_len or cache.num_blocks * cache.block_size)
+    return DecodeGraphs(
+        compute,
+        CudaGraphCapturer(),
+        max_sequences=min(config.max_sequences, config.max_batch_tokens),
+        widths=table_widths(min(-(-window // cache.block_size), cache.num_blocks), cache.block_size),
+        block_size=cache.block_size,
+        scratch_slot=(cache.num_blocks - 1) * cache.block_size,
+        vocab_size=decoder.config.vocab_size,
+        device=shard.device,
+    )
+
+
+def make_programs(shard: LoadedShard, cache: KVCache) -> DecodePrograms | None:
+    """Returns the recorded decode steps of a model on the native backend; None where its steps cannot be recorded.
+
+    All-reduces between ranks are not recorded, nor are Gemma's output norms and sliding windows.
+    """
+    model, text = shard.model, shard.model.decoder.config
+    decoder = model.decoder
+    if shard.level is None or model.decoder_ops is not None or not can_record(cache) or not decoder.is_recordable:
+        return None
+
+    def compute(hidden: torch.Tensor, rotation: Rotation, ops: Ops) -> torch.Tensor:
+        return decoder.decode_embedded(hidden, rotation, torch.empty(0, dtype=torch.int64), None, cache, ops)
+
+    return DecodePrograms(
+        RecordableDecoder(
+            compute=compute,
+            rotation=decoder.rotation,
+            embeddings=decoder.lm_head if decoder.embed_tokens is None else decoder.embed_tokens,
+            hidden_size=text.hidden_size,
+            num_heads=text.num_heads,
+            rotary_axes=rotary_axes(text.mrope_section, interleaved=text.mrope_interleaved),
+        ),
+        cache,
+        library=load_library(),
+        level=shard.level,
+    )
+
+
+def uses_cuda_graphs(config: EngineConfig, shard: LoadedShard) -> bool:
+    """Whether decode steps run as CUDA graphs. Several ranks would have to capture the same graph at the same time."""
+    return config.cuda_graphs and shard.backend in ("triton", "flashinfer") and config.tensor_parallel_size == 1
+
+
+def _measured_use(config: EngineConfig, shard: LoadedShard, make: Callable[..., ModelRunner]) -> MemoryUse:
+    """Measures the GPU's memory while the largest steps run, with a cache that is just large enough for them.
+
+    Raises:
+        CheckpointError: the steps do not fit into the GPU's memory.
+    """
+    sizes = {
+        "max_batch_tokens": config.max_batch_tokens,
+        "max_sequences": config.max_sequences,
+        "block_size": config.block_size,
+    }
+    medium = family_of(shard.config).largest_medium(shard.config, config.max_batch_tokens)
+    plans = (largest_step(medium, **sizes), decode_step(**sizes))
+    weights = torch.cuda.memory_allocated(shard.device)
+    cache = _allocate(shard, config.block_size, num_blocks_of(plans[0]))
+    runner = make(cache=cache)
+    steps: list[int] = []
+    for plan in plans:
+        try:
+            steps.append(measure(partial(runner.execute, plan), shard.device))
+        except OutOfDeviceMemoryError as error:
+            raise CheckpointError(
+                f"--max-batch-tokens {config.max_batch_tokens}: the GPU's memory does not fit the weights and"
+                " a step of this size; lower it"
+            ) from error
+        runner.execute(end_of(plan))
+    foreign, total = foreign_bytes(shard.device)
+    graphs = 0
+    if uses_cuda_graphs(config, shard):
+        graphs = graph_bytes(
+            partial(make_graphs, config, shard, cache),
+            max_graphs(min(config.max_sequences, config.max_batch_tokens)),
+            partial(free_bytes, shard.device),
+        )
+    del runner, cache
+    torch.cuda.empty_cache()
+    return MemoryUse(
+        total=total,
+        foreign=foreign,
+        weights=weights,
+        largest_step=steps[0],
+        decode_step=steps[1],
+        graphs=graphs,
+        encoder_cache=encoder_cache_bytes(config, shard.config, shard.device, shard.dtype),
+    )
+
+
+def uses_async_scheduling(config: EngineConfig, device: torch.device) -> bool:
+    """Whether the next step is prepared and launched while the current one runs.
+
+    Not on a CPU, where a step uses all cores; not if every repetition is drafted, because draft tokens depend on the
+    tokens before them; and not with several ranks, because the other ranks get the tokens that rank 0 samples from the
+    host.
+    """
+    return device.type == "cuda" and config.speculative != "ngram" and config.tensor_parallel_size == 1
+
+
+def _num_blocks(shard: LoadedShard, block_size: int, num_bytes: int, group: Group | None) -> int:
+    """Returns how many KV cache blocks fit into `num_bytes`.
+
+    Raises:
+        CheckpointError: not a single block fits.
+    """
+    text = shard.model.decoder.config
+    bytes_of_block = block_bytes(
+        num_layers=text.num_layers,
+        block_size=block_size,
+        num_kv_heads=text.num_kv_heads,
+        head_dim=text.head_dim,
+        dtype=shard.dtype,
+    )
+    num_blocks = num_bytes // bytes_of_block
+    if group is not None:
+        num_blocks = group.min(num_blocks)  # all ranks have the same blocks
+    if num_blocks < 1:
+        raise CheckpointError(
+            f"'--kv-cache-bytes': expected at least the {bytes_of_block} bytes of a block, got {num_bytes}"
+        )
+    return num_blocks
+
+
+def _allocate(shard: LoadedShard, block_size: int, num_blocks: int) -> KVCache:
+    text = shard.model.decoder.config
+    return allocate_kv_cache(
+        num_layers=text.num_layers,
+        num_blocks=num_blocks,
+        block_size=block_size,
+        num_kv_heads=text.num_kv_heads,
+        head_dim=text.head_dim,
+        dtype=shard.dtype,
+        device=shard.device,
+    )

@@ -1,0 +1,334 @@
+"""The engine's composition root: loads a checkpoint and assembles the core from the configuration."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.checkpoint.grammar.matcher import Vocabulary
+from glimpse.engine.checkpoint.model_config.model import ModelConfig
+from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
+from glimpse.engine.core.core import Core
+from glimpse.engine.core.limits import SchedulerLimits
+from glimpse.engine.core.ngram_proposer import MAX_DRAFT_TOKENS
+from glimpse.engine.core.sequence import ModelSpec
+from glimpse.engine.core.step_pipeline import Runner
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.protocol.config import ChosenBackend, EngineConfig
+from glimpse.engine.protocol.messages import Ready
+from glimpse.engine.worker.cuda.backend import make_cuda_ops
+from glimpse.engine.worker.execution.grammar_watcher import GrammarWatcher
+from glimpse.engine.worker.execution.runner import ModelRunner
+from glimpse.engine.worker.layers.quantized import (
+    QuantizationScheme,
+    process_weights_after_loading,
+    quantize_linears,
+    quantizes_head,
+)
+from glimpse.engine.worker.loading.block_weights import restoring
+from glimpse.engine.worker.loading.build_runner import LoadedShard, make_runner, uses_async_scheduling
+from glimpse.engine.worker.loading.cpu import bind_to_node, log_cpu, num_threads, set_threads
+from glimpse.engine.worker.loading.output_head import with_stored_head
+from glimpse.engine.worker.loading.quantization_choice import choose_scheme
+from glimpse.engine.worker.loading.resolve import Computing, assign_device, resolve_computing, resolve_device
+from glimpse.engine.worker.loading.weight_conversion import make_converter
+from glimpse.engine.worker.loading.weight_files import checkpoint_digest, read_headers
+from glimpse.engine.worker.loading.weights import load_weights
+from glimpse.engine.worker.models.families import make_model
+from glimpse.engine.worker.models.model import Model
+from glimpse.engine.worker.native.backend import use_native
+from glimpse.engine.worker.parallel.distributed_runner import ParallelRunner
+from glimpse.engine.worker.parallel.ranks import Ranks
+from glimpse.engine.worker.parallel.shards import shard_config, shard_tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedEngine:
+    """A loaded engine, ready to serve."""
+
+    core: Core
+    ready: Ready
+    """The engine's properties, as reported to the front end."""
+    model: ModelConfig
+
+
+def load_core(
+    config: EngineConfig,
+    *,
+    on_progress: Callable[[str, float], None],
+    on_rank_failure: Callable[[], None] = lambda: None,
+) -> LoadedEngine:
+    """Loads a checkpoint and builds the engine around it.
+
+    Args:
+        config: engine configuration.
+        on_progress: called with a description of the current stage and the fraction of loading that is complete.
+        on_rank_failure: called once, from any thread, when one of several ranks has exited; every later step fails.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be served, or not with this configuration on this machine.
+        EngineError: one of several ranks exited while loading.
+    """
+    started = time.perf_counter()
+    if (why_not := config.why_not_nodes) is not None:
+        raise CheckpointError(why_not)
+    if config.node_rank > 0:
+        raise CheckpointError(
+            f"'--node-rank': expected 0 here, got {config.node_rank}; other nodes run `glimpse serve`"
+        )
+    if config.tensor_parallel_size == 1:
+        shard = load_shard(config, rank=0, on_progress=on_progress)
+        runner = local_runner = make_runner(config, shard, None, on_progress=on_progress)
+    else:
+        shard, local_runner, runner = _load_ranks(config, on_progress, on_rank_failure)
+    num_blocks = local_runner.num_blocks
+    window = shard.config.text.max_position_embeddings
+    max_model_len = min(window, config.max_model_len or window, num_blocks * config.block_size)
+    core = _make_core(config, shard, runner, local_runner, max_model_len)
+    ready = Ready(
+        device=str(shard.device),
+        dtype=str(shard.dtype).removeprefix("torch."),
+        backend=shard.backend,
+        cpu_level="" if shard.level is None else shard.level.title,
+        num_threads=num_threads(config) if shard.device.type == "cpu" else 0,
+        tensor_parallel_size=config.tensor_parallel_size,
+        quantization=str(shard.scheme or "none"),
+        max_model_len=max_model_len,
+        num_blocks=num_blocks,
+        block_size=config.block_size,
+        load_seconds=time.perf_counter() - started,
+    )
+    on_progress("ready", 1.0)
+    return LoadedEngine(core=core, ready=ready, model=shard.config)
+
+
+def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, float], None]) -> LoadedShard:
+    """Loads a rank's shard of a checkpoint: all of it if there is one rank.
+
+    Raises:
+        CheckpointError: as for `load_core`.
+    """
+    path, num_ranks = Path(config.model_path), config.tensor_parallel_size
+    on_progress("reading the configuration", 0.0)
+    model_config = load_model_config(path, config.companions).within(config.max_model_len)
+    _check_step_size(config, model_config)
+    if model_config.is_embedding_model:
+        model_config = with_stored_head(model_config, read_headers(path))
+    num_local = config.num_local_ranks
+    device = assign_device(resolve_device(config.device), rank=rank % max(num_local, 1), num_ranks=num_local)
+    bind_to_node(config.numa_node)
+    if device.type == "cpu":
+        set_threads(config)
+    computing = resolve_computing(config, model_config, device, on_progress)
+    dtype, backend, level = computing.dtype, computing.backend, computing.level
+    scheme = computing.scheme
+    if config.quantization == "auto" and scheme is None:
+        make_empty = partial(model_as_computed, path, model_config, computing, num_ranks=num_ranks)
+        scheme = choose_scheme(config, model_config, make_empty, device=device, dtype=dtype)
+    if device.type == "cpu" and rank == 0:
+        log_cpu(
+            config,
+            dtype=dtype,
+            backend=backend,
+            level=level,
+            quantization=str(scheme or "none"),
+            native=computing.native,
+        )
+    model = load_model(path, model_config, device, dtype, on_progress, scheme=scheme, rank=rank, num_ranks=num_ranks)
+    if quantizes_head(scheme, backend):
+        model.decoder.quantize_head()
+    match backend:
+        case "native":
+            on_progress("packing the weights", 0.92)
+            model.ops = use_native(model, level, dtype)
+        case "triton" | "flashinfer":
+            model.ops = make_cuda_ops(backend, num_heads=model.decoder.config.num_heads, device=device)
+        case "torch":
+            pass
+    return LoadedShard(
+        config=model_config,
+        model=model,
+        device=device,
+        dtype=dtype,
+        backend=backend,
+        level=level,
+        scheme=scheme,
+        vocabulary=load_vocabulary(path, model_config.text.vocab_size),
+    )
+
+
+def _check_step_size(config: EngineConfig, model: ModelConfig) -> None:
+    """
+    Raises:
+        CheckpointError: an image could wait forever for a step that has room for all of its tokens.
+    """
+    run, least = model.text.bidirectional_run, model.text.bidirectional_run + config.max_sequences
+    if run and config.max_batch_tokens < least:
+        raise CheckpointError(
+            f"'--max-batch-tokens': expected at least {least}, since the model computes the {run} tokens of an image in"
+            f" one step, beside a token of each of {config.max_sequences} sequences (--max-sequences), got"
+            f" {config.max_batch_tokens}"
+        )
+
+
+def _load_ranks(
+    config: EngineConfig, on_progress: Callable[[str, float], None], on_rank_failure: Callable[[], None]
+) -> tuple[LoadedShard, ModelRunner, ParallelRunner]:
+    """Returns rank 0's shard, its local runner, and the runner that executes steps on all ranks."""
+    digest = checkpoint_digest([config.model_path, *config.companions.values()]) if config.nnodes > 1 else ""
+    ranks = Ranks(config, digest=digest, on_rank_failure=on_rank_failure)
+    try:
+        shard = load_shard(config, rank=0, on_progress=on_progress)
+        on_progress("waiting for the other ranks", 0.93)
+        group = ranks.join(shard.device, shard.loaded)
+        local_runner = make_runner(config, shard, group, on_progress=on_progress)
+        ranks.wait_until_joined()
+    except BaseException:
+        ranks.end()
+        raise
+    return shard, local_runner, ParallelRunner(local_runner, ranks)
+
+
+def load_model(
+    path: Path,
+    config: ModelConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    on_progress: Callable[[str, float], None],
+    *,
+    scheme: QuantizationScheme | None = None,
+    rank: int = 0,
+    num_ranks: int = 1,
+) -> Model:
+    """Returns a rank's shard of the model with its weights loaded.
+
+    Raises:
+        CheckpointError: as for `empty_model`, or the weights are missing or do not fit the model.
+    """
+    model = empty_model(path, config, dtype, scheme, scale_dtype=getattr(torch, config.dtype), num_ranks=num_ranks)
+    model = model.to_empty(device=device).requires_grad_(False)
+    destinations = dict(model.named_weights())
+    load_weights(
+        path,
+        destinations,
+        device=device,
+        renamed_prefixes=model.renamed_prefixes,
+        ignored=model.is_unused,
+        split=restoring(config.fp8_blocks, partial(model.split_weight, text=config.text)),
+        convert=make_converter(scheme, destinations),
+        shard=partial(shard_tensor, text=config.text, rank=rank, num_ranks=num_ranks),
+        on_progress=lambda fraction: on_progress("reading the weights", 0.9 * fraction),
+        companions=config.companions,
+    )
+    process_weights_after_loading(model.decoder.layers)
+    return model
+
+
+def empty_model(
+    path: Path,
+    config: ModelConfig,
+    dtype: torch.dtype,
+    scheme: QuantizationScheme | None,
+    *,
+    scale_dtype: torch.dtype,
+    num_ranks: int,
+    backend: ChosenBackend = "torch",
+) -> Model:
+    """Returns a rank's shard of the model without values, on the meta device.
+
+    An encoder is never quantized: it runs once per image rather than once per token. The output head is as it will be
+    on this backend; see `quantizes_head`.
+
+    Raises:
+        CheckpointError: the preprocessor's configuration is missing, the model cannot be sharded over `num_ranks`, or
+            the scheme does not support it.
+    """
+    with torch.device("meta"):
+        model = make_model(path, replace(config, text=shard_config(config.text, num_ranks)))
+    model = model.to(dtype=dtype)
+    if scheme is not None:
+        quantize_linears(model.decoder.layers, scheme, scale_dtype=scale_dtype)
+    if quantizes_head(scheme, backend):
+        model.decoder.quantize_head()
+    return model
+
+
+def model_as_computed(
+    path: Path, config: ModelConfig, computing: Computing, scheme: QuantizationScheme | None, *, num_ranks: int
+) -> Model:
+    """As `empty_model`, with the tensors that are in memory while this backend computes."""
+    # The native kernels read the scales of groups as float32.
+    scale_dtype = torch.float32 if computing.backend == "native" else getattr(torch, config.dtype)
+    return empty_model(
+        path,
+        config,
+        computing.dtype,
+        scheme,
+        scale_dtype=scale_dtype,
+        num_ranks=num_ranks,
+        backend=computing.backend,
+    )
+
+
+def load_vocabulary(path: Path, vocab_size: int) -> Vocabulary:
+    """Returns the bytes of each of the model's tokens; models may have more tokens than their tokenizer.
+
+    Raises:
+        CheckpointError: the tokenizer is missing or not supported.
+    """
+    tokenizer = load_tokenizer(path)
+    return Vocabulary(
+        tokens=[tokenizer.token_bytes(token_id) for token_id in range(vocab_size)],
+        special_ids=sorted(token_id for token_id in tokenizer.special_ids if token_id < vocab_size),
+    )
+
+
+def _make_core(
+    config: EngineConfig,
+    shard: LoadedShard,
+    runner: Runner,
+    local_runner: ModelRunner,
+    max_model_len: int,
+) -> Core:
+    """Returns a core for `runner`, which is rank 0's local runner or wraps it."""
+    text = shard.config.text
+    async_scheduling = uses_async_scheduling(config, shard.device)
+    return Core(
+        runner=runner,
+        model=ModelSpec(
+            vocab_size=text.vocab_size,
+            encoder_row_width=text.encoder_row_width,
+            eos_token_ids=shard.config.eos_token_ids,
+            bidirectional_runs=text.bidirectional_run > 0,
+            has_output_head=shard.config.has_output_head,
+        ),
+        limits=SchedulerLimits(
+            num_blocks=local_runner.num_blocks,
+            block_size=config.block_size,
+            max_model_len=max_model_len,
+            max_batch_tokens=config.max_batch_tokens,
+            max_sequences=config.max_sequences,
+            encoder_bytes_per_row=text.encoder_row_width * shard.dtype.itemsize,
+            encoder_cache_bytes=config.encoder_cache_bytes,
+            prefix_caching=config.prefix_caching,
+            max_decode_slowdown=config.max_decode_slowdown,
+            uses_gpu=shard.device.type == "cuda",
+            max_draft_tokens=_max_draft_tokens(config, async_scheduling=async_scheduling),
+            adaptive_drafts=config.speculative == "auto",
+        ),
+        max_waiting=config.max_waiting,
+        async_scheduling=async_scheduling,
+        prepare=local_runner.prepare,
+        compile_grammar=local_runner.compile,
+        watch_trigger=lambda grammar: GrammarWatcher(grammar, shard.vocabulary.tokens),
+    )
+
+
+def _max_draft_tokens(config: EngineConfig, *, async_scheduling: bool) -> int:
+    """`auto` does not give up launching steps ahead for draft tokens that may be rejected."""
+    proposes = config.speculative == "ngram" or (config.speculative == "auto" and not async_scheduling)
+    return MAX_DRAFT_TOKENS if proposes else 0

@@ -1,0 +1,131 @@
+"""InternViT (arXiv 2312.14238): a vision transformer for images of one fixed size, from uint8 pixels to the features of
+patches.
+
+It differs from `VisionTransformer`, for CLIP and SigLIP, in that each layer weights its additions to the hidden states
+(LayerScale, arXiv 2103.17239). Numerics follow transformers' `InternVLVisionModel`
+(models/internvl/modeling_internvl.py).
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from glimpse.engine.checkpoint.model_config.encoders import InternVisionConfig
+from glimpse.engine.worker.layers.linear import Linear
+from glimpse.engine.worker.layers.norm import RMSNorm
+from glimpse.engine.worker.layers.ops import Norm, Ops
+from glimpse.engine.worker.layers.pixels import PixelStatistics, normalize
+from glimpse.engine.worker.models.encoders.vit import cut_patches
+
+
+class InternVit(nn.Module):
+    """Encodes tiles in one batch."""
+
+    def __init__(self, config: InternVisionConfig, statistics: PixelStatistics) -> None:
+        super().__init__()
+        self.config = config
+        self.statistics = statistics
+        width = config.width
+        # Equivalent to the reference implementation's Conv2d, whose stride equals its kernel size.
+        self.patch_embedding = Linear(3 * config.patch_size**2, width, bias=True)
+        self.class_embedding = _parameter(1, 1, width)
+        self.position_embedding = _parameter(1, config.num_positions, width)
+        self.layers = nn.ModuleList(InternVitLayer(config) for _ in range(config.num_layers))
+
+    def forward(self, tiles: Tensor, ops: Ops) -> Tensor:
+        """Encodes tiles.
+
+        Args:
+            tiles: uint8 [tiles, image_size, image_size, 3], on the device of the weights.
+            ops: backend.
+
+        Returns:
+            [tiles, patches, width]: features of the patches, row by row. Those of the class token are left out.
+        """
+        hidden = self._embed(tiles).flatten(0, 1)
+        for layer in self.layers:
+            hidden = layer(hidden, ops, len(tiles))
+        return hidden.unflatten(0, (len(tiles), -1))[:, 1:]
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields all weights with their checkpoint names, without a prefix; matrices of fused linears are views."""
+        side = self.config.patch_size
+        kernel = (self.config.width, 3, side, side)
+        yield "embeddings.cls_token", self.class_embedding.data
+        yield "embeddings.position_embeddings", self.position_embedding.data
+        for name, parameter in self.patch_embedding.named_parameters():
+            shape = kernel if name == "weight" else (-1,)
+            yield f"embeddings.patch_embeddings.projection.{name}", parameter.data.view(shape)
+        for index, layer in enumerate(self.layers):
+            assert isinstance(layer, InternVitLayer)
+            yield from ((f"encoder.layer.{index}.{name}", tensor) for name, tensor in layer.named_weights())
+
+    def _embed(self, tiles: Tensor) -> Tensor:
+        """uint8 [tiles, image_size, image_size, 3] → [tiles, positions, width]"""
+        patches = normalize(cut_patches(tiles, self.config.patch_size), self.statistics).flatten(1)
+        embedded = self.patch_embedding(patches.to(self.class_embedding.dtype)).unflatten(0, (len(tiles), -1))
+        return torch.cat([self.class_embedding.expand(len(tiles), -1, -1), embedded], dim=1) + self.position_embedding
+
+
+class InternVitLayer(nn.Module):
+    """Bidirectional attention and feed-forward, each preceded by a norm and weighted."""
+
+    def __init__(self, config: InternVisionConfig) -> None:
+        super().__init__()
+        width = config.width
+        self.num_heads = config.num_heads
+        self.norm_before = _norm(config)
+        self.qkv_proj = Linear(width, (width, width, width), bias=config.qkv_bias)
+        # Over all heads together, unlike the decoder's.
+        self.query_norm = RMSNorm(width, eps=QUERY_KEY_EPS) if config.query_key_norms else None
+        self.key_norm = RMSNorm(width, eps=QUERY_KEY_EPS) if config.query_key_norms else None
+        self.out_proj = Linear(width, width, bias=True)
+        self.attention_scale = _parameter(width)
+        self.norm_after = _norm(config)
+        self.fc1 = Linear(width, config.intermediate_size, bias=True)
+        self.fc2 = Linear(config.intermediate_size, width, bias=True)
+        self.mlp_scale = _parameter(width)
+
+    def forward(self, hidden: Tensor, ops: Ops, num_tiles: int) -> Tensor:
+        """[tiles · positions, width] → the same; each position attends to those of its tile."""
+        qkv = self._normalized(ops.norm_linear(hidden, self.norm_before, self.qkv_proj).unflatten(-1, (3, -1)))
+        attended = ops.attend_segments(qkv.unflatten(-1, (self.num_heads, -1)), None, num_tiles)
+        hidden = hidden + self.attention_scale * ops.linear_add(attended.flatten(1), self.out_proj, None)
+        inner = functional.gelu(ops.norm_linear(hidden, self.norm_after, self.fc1))
+        return hidden + self.mlp_scale * ops.linear_add(inner, self.fc2, None)
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields all weights with their checkpoint names, without the layer's prefix."""
+        yield from self.qkv_proj.named_weights("attention.q_proj", "attention.k_proj", "attention.v_proj")
+        if self.query_norm is not None and self.key_norm is not None:
+            yield "attention.q_norm.weight", self.query_norm.weight.data
+            yield "attention.k_norm.weight", self.key_norm.weight.data
+        yield from self.out_proj.named_weights("attention.projection_layer")
+        yield from self.fc1.named_weights("mlp.fc1")
+        yield from self.fc2.named_weights("mlp.fc2")
+        for name, norm in (("layernorm_before", self.norm_before), ("layernorm_after", self.norm_after)):
+            yield from ((f"{name}.{part}", each.data) for part, each in norm.named_parameters())
+        yield "lambda_1", self.attention_scale.data
+        yield "lambda_2", self.mlp_scale.data
+
+    def _normalized(self, qkv: Tensor) -> Tensor:
+        """[positions, 3 (query, key, value), width] → the same"""
+        if self.query_norm is None or self.key_norm is None:
+            return qkv
+        query, key, value = qkv.unbind(1)
+        return torch.stack([self.query_norm(query), self.key_norm(key), value], dim=1)
+
+
+QUERY_KEY_EPS = 1e-6
+
+
+def _norm(config: InternVisionConfig) -> Norm:
+    if config.rms_norm:
+        return RMSNorm(config.width, eps=config.norm_eps)
+    return nn.LayerNorm(config.width, eps=config.norm_eps)
+
+
+def _parameter(*shape: int) -> nn.Parameter:
+    return nn.Parameter(torch.empty(shape), requires_grad=False)

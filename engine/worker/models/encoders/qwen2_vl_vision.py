@@ -1,0 +1,216 @@
+"""Vision encoders of Qwen2-VL (arXiv 2409.12191) and Qwen2.5-VL (arXiv 2502.13923): from uint8 pixels to the embeddings
+of placeholder tokens.
+
+Patches that become one token are consecutive, as in the reference image processor (transformers,
+models/qwen2_vl/image_processing_qwen2_vl.py). With windowed attention, patches are in window order in all blocks except
+those with full attention (`glimpse.engine.worker.models.encoders.varlen_segments`).
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from glimpse.engine.checkpoint.model_config.encoders import Qwen3VisionConfig, VisionConfig
+from glimpse.engine.worker.layers.linear import Linear
+from glimpse.engine.worker.layers.mlp import GatedMLP, PlainMLP
+from glimpse.engine.worker.layers.norm import RMSNorm
+from glimpse.engine.worker.layers.ops import Norm, Ops
+from glimpse.engine.worker.layers.pixels import PixelStatistics, normalize
+from glimpse.engine.worker.layers.rotary import planar_rotation
+from glimpse.engine.worker.models.encoders.varlen_segments import (
+    VarlenSegments,
+    frame_segments,
+    window_order,
+    window_segments,
+)
+from glimpse.engine.worker.tensors.transfer import upload_bytes
+
+NORM_EPS = 1e-6
+
+Medium = tuple[memoryview, tuple[int, int, int]]
+"""Pixels of an image or video, and its numbers of patches in time, height and width."""
+
+
+class VisionTower(nn.Module):
+    """Encodes all images and videos of a step in one packed batch."""
+
+    def __init__(self, config: VisionConfig, statistics: PixelStatistics) -> None:
+        super().__init__()
+        self.config = config
+        self.statistics = statistics
+        width = config.embed_dim
+        patch_values = config.in_channels * config.temporal_patch_size * config.patch_size**2
+        # Equivalent to the reference implementation's Conv3d, whose stride equals its kernel size, and faster.
+        self.patch_embed = Linear(patch_values, width, bias=False)
+        self.blocks = nn.ModuleList(_block(config) for _ in range(config.depth))
+        self.merger = PatchMerger(config)
+
+    def forward(self, media: Sequence[Medium], ops: Ops) -> list[Tensor]:
+        """Encodes images and videos.
+
+        Args:
+            media: at least one; pixels are uint8 [frames, grid_h · patch_size, grid_w · patch_size, 3], row-major.
+            ops: backend.
+
+        Returns:
+            For each image or video [grid_t · grid_h · grid_w / spatial_merge_size², hidden_size of the decoder].
+        """
+        return encode_packed(media, self.config.spatial_merge_size, lambda ordered: self._encode(ordered, ops))
+
+    def _encode(self, media: Sequence[Medium], ops: Ops) -> Tensor:
+        """Returns [tokens, hidden_size of the decoder] for media in the order of `by_frame_size`."""
+        device = self.merger.ln_q.weight.device
+        hidden = torch.cat([self._embed(cut_patches(*medium, self.config, device)) for medium in media])
+        return self.merger(self._through_blocks(hidden, [grid for _, grid in media], ops))
+
+    def _embed(self, patches: Tensor) -> Tensor:
+        """uint8 [patches, channels, values] → [patches, width]"""
+        values = normalize(patches, self.statistics).flatten(1)
+        return self.patch_embed(values.to(self.merger.ln_q.weight.dtype))
+
+    def _through_blocks(self, hidden: Tensor, grids: Sequence[tuple[int, int, int]], ops: Ops) -> Tensor:
+        """[patches, width] → [patches, width], for media in the order of `by_frame_size`."""
+        config, device = self.config, hidden.device
+        positions = torch.cat([patch_positions(grid, config.spatial_merge_size, device) for grid in grids])
+        rotation = planar_rotation(positions, head_dim=config.embed_dim // config.num_heads)
+        frames = frame_segments(grids, rotation)
+        if config.windows is None:
+            for block in self.blocks:
+                hidden = block(hidden, ops, frames)
+            return hidden
+        order = window_order(grids, config.spatial_merge_size, config.windows.side).to(device)
+        windows, frames = window_segments(order, rotation), frames.with_order(order)
+        hidden = hidden[order.patches]
+        for index, block in enumerate(self.blocks):
+            hidden = block(hidden, ops, frames if index in config.windows.full_attention_blocks else windows)
+        return hidden[order.inverse]
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields all weights with their checkpoint names, without the prefix "visual."."""
+        config = self.config
+        side = config.patch_size
+        kernel = (config.embed_dim, config.in_channels, config.temporal_patch_size, side, side)
+        yield "patch_embed.proj.weight", self.patch_embed.weight.data.view(kernel)
+        for index, block in enumerate(self.blocks):
+            assert isinstance(block, VisionBlock)
+            yield from ((f"blocks.{index}.{name}", tensor) for name, tensor in block.named_weights())
+        yield from ((f"merger.{name}", parameter.data) for name, parameter in self.merger.named_parameters())
+
+
+class VisionBlock(nn.Module):
+    """Attention and feed-forward, each preceded by a norm."""
+
+    def __init__(self, width: int, num_heads: int, *, norms: tuple[Norm, Norm], mlp: GatedMLP | PlainMLP) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = norms
+        self.attn = VisionAttention(width, num_heads)
+        self.mlp = mlp
+
+    def forward(self, hidden: Tensor, ops: Ops, segments: VarlenSegments) -> Tensor:
+        """[patches, width] → [patches, width]; each patch attends to all patches of its segment."""
+        qkv = ops.norm_linear(hidden, self.norm1, self.attn.qkv).unflatten(-1, (3, self.attn.num_heads, -1))
+        hidden = ops.linear_add(segments.attend(qkv, ops).flatten(1), self.attn.proj, hidden)
+        return ops.norm_mlp_add(hidden, self.norm2, self.mlp)
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields all weights with their checkpoint names, without the block's prefix."""
+        for name in ("norm1", "attn", "norm2"):
+            yield from ((f"{name}.{part}", each.data) for part, each in self.get_submodule(name).named_parameters())
+        yield from ((f"mlp.{name}", tensor) for name, tensor in self.mlp.named_weights())
+
+
+class VisionAttention(nn.Module):
+    """The weights of attention."""
+
+    def __init__(self, width: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.qkv = Linear(width, 3 * width, bias=True)
+        self.proj = Linear(width, width, bias=True)
+
+
+class PatchMerger(nn.Module):
+    """Merges each square of patches into one embedding of the decoder."""
+
+    def __init__(self, config: VisionConfig) -> None:
+        super().__init__()
+        self.merged_width = config.spatial_merge_size**2 * config.embed_dim
+        self.ln_q = make_norm(config)
+        self.mlp = nn.Sequential(
+            Linear(self.merged_width, self.merged_width, bias=True),
+            nn.GELU(),
+            Linear(self.merged_width, config.hidden_size, bias=True),
+        )
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """[patches, width] → [patches / num_merged, hidden_size]"""
+        return self.mlp(self.ln_q(hidden).view(-1, self.merged_width))
+
+
+def _block(config: VisionConfig) -> VisionBlock:
+    width, inner = config.embed_dim, config.intermediate_size
+    gated = GatedMLP(width, inner, bias=True) if config.gated else None
+    mlp = gated or PlainMLP(width, inner, activation="quick_gelu")
+    return VisionBlock(width, config.num_heads, norms=(make_norm(config), make_norm(config)), mlp=mlp)
+
+
+def make_norm(config: VisionConfig) -> Norm:
+    """Returns the norm of the encoder's variant."""
+    return RMSNorm(config.embed_dim, eps=NORM_EPS) if config.gated else nn.LayerNorm(config.embed_dim, eps=NORM_EPS)
+
+
+def encode_packed(media: Sequence[Medium], merge: int, encode: Callable[[Sequence[Medium]], Tensor]) -> list[Tensor]:
+    """Encodes media in the order of `by_frame_size` and returns the output of each, in their own order.
+
+    Args:
+        media: at least one.
+        merge: patches per side of the square that becomes one row.
+        encode: returns the rows of all media, one after the other.
+    """
+    order = by_frame_size([grid for _, grid in media])
+    ordered = [media[index] for index in order]
+    parts = encode(ordered).split([prod(grid) // merge**2 for _, grid in ordered])
+    # Copies if there are several: a view would keep all outputs in memory until the last is evicted.
+    outputs = [part.clone() for part in parts] if len(parts) > 1 else list(parts)
+    return [outputs[order.index(index)] for index in range(len(media))]
+
+
+def by_frame_size(grids: Sequence[tuple[int, int, int]]) -> list[int]:
+    """Returns the indices of media, ordered so that those with equally many patches per frame are consecutive."""
+    groups: defaultdict[int, list[int]] = defaultdict(list)
+    for index, (_, grid_h, grid_w) in enumerate(grids):
+        groups[grid_h * grid_w].append(index)
+    return [index for group in groups.values() for index in group]
+
+
+def cut_patches(
+    pixels: memoryview, grid_thw: tuple[int, int, int], config: VisionConfig | Qwen3VisionConfig, device: torch.device
+) -> Tensor:
+    """Returns uint8 [patches, channels, temporal_patch_size · patch_size²], with patches to be merged consecutive.
+
+    Patches are cut on the device, so each pixel is transferred once. The last frame is repeated to fill the last
+    temporal patch; an image is repeated in the same way.
+    """
+    grid_t, grid_h, grid_w = grid_thw
+    side, merge, depth = config.patch_size, config.spatial_merge_size, config.temporal_patch_size
+    frames = upload_bytes(pixels, device).view(-1, grid_h * side, grid_w * side, config.in_channels)
+    num_missing = grid_t * depth - len(frames)
+    if len(frames) == 1:
+        frames = frames.expand(depth, -1, -1, -1)
+    elif num_missing:
+        frames = torch.cat([frames, frames[-1:].expand(num_missing, -1, -1, -1)])
+    squares = frames.reshape(grid_t, depth, grid_h // merge, merge, side, grid_w // merge, merge, side, -1)
+    patches = squares.permute(0, 2, 5, 3, 6, 8, 1, 4, 7)  # t, rows, columns, merge, merge, channel, depth, side, side
+    return patches.reshape(-1, config.in_channels, depth * side**2)
+
+
+def patch_positions(grid_thw: tuple[int, int, int], merge: int, device: torch.device) -> Tensor:
+    """Returns int64 [patches, 2]: row and column of each patch, in the order of `cut_patches`."""
+    grid_t, grid_h, grid_w = grid_thw
+    sides = (torch.arange(grid_h, device=device), torch.arange(grid_w, device=device))
+    rows, columns = torch.meshgrid(*sides, indexing="ij")
+    squares = torch.stack([rows, columns], dim=-1).view(grid_h // merge, merge, grid_w // merge, merge, 2)
+    return squares.transpose(1, 2).reshape(-1, 2).repeat(grid_t, 1)

@@ -1,0 +1,91 @@
+"""Ultravox's encoder: Whisper's encoder on chunks of 30 s, and a projection of stacked positions.
+
+Numerics follow vLLM's `UltravoxFeedForwardProjector` (model_executor/models/ultravox.py), and the published processor
+where audio is longer than a chunk: further chunks are padded with zeros to whole ones. Their last token sees the
+encoder's output for a few positions of that padding, which are therefore computed here.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from glimpse.engine.checkpoint.model_config.encoders import UltravoxConfig
+from glimpse.engine.worker.layers.linear import Linear
+from glimpse.engine.worker.layers.norm import RMSNorm
+from glimpse.engine.worker.layers.ops import Ops
+from glimpse.engine.worker.models.encoders.whisper import WhisperEncoder
+
+_EPS = 1e-6
+
+
+class UltravoxTower(WhisperEncoder):
+    """Encodes one chunk of an audio input at a time."""
+
+    def __init__(self, config: UltravoxConfig, hidden_size: int) -> None:
+        super().__init__(config.audio)
+        self.config = config
+        self.projector = UltravoxProjector(config, hidden_size)
+
+    def encode(self, features: memoryview, shape: tuple[int, ...], ops: Ops) -> Tensor:
+        """Encodes an audio input.
+
+        Args:
+            features: float32, row-major, of shape `shape`.
+            shape: mel bins and frames.
+            ops: backend.
+
+        Returns:
+            [`UltravoxConfig.num_tokens` of the frames, hidden_size of the decoder]
+        """
+        chunks = self.upload(features, shape).split(self.config.chunk_frames, dim=1)
+        return torch.cat([self._encode_chunk(chunk, index > 0, ops) for index, chunk in enumerate(chunks)])
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields all weights with their checkpoint names."""
+        yield from self.encoder_weights()
+        yield from self.projector.named_weights()
+
+    def _encode_chunk(self, spectrum: Tensor, is_continuation: bool, ops: Ops) -> Tensor:
+        """[mel bins, frames] → [tokens, hidden_size]"""
+        num_frames, stack = spectrum.shape[1], self.config.stack_factor
+        num_keys = -(-num_frames // 2)
+        num_tokens, num_positions = -(-num_keys // stack), num_keys
+        if is_continuation:
+            num_positions = min(num_tokens * stack, self.config.audio.max_positions)
+            spectrum = functional.pad(spectrum, (0, 2 * num_positions - num_frames))
+        hidden = self.layer_norm(self(spectrum, num_positions, num_keys, ops))
+        hidden = functional.pad(hidden, (0, 0, 0, num_tokens * stack - num_positions))
+        return self.projector(hidden.view(num_tokens, -1), ops)
+
+
+class UltravoxProjector(nn.Module):
+    """Norm, product, SwiGLU whose gate is the second half, and product; a second norm before or after the last one."""
+
+    def __init__(self, config: UltravoxConfig, hidden_size: int) -> None:
+        super().__init__()
+        stacked, middle = config.audio.width * config.stack_factor, config.projector_size // 2
+        self.ln_pre = RMSNorm(stacked, eps=_EPS)
+        self.linear_1 = Linear(stacked, config.projector_size, bias=False)
+        self.ln_mid = RMSNorm(middle, eps=_EPS) if config.norm_mid else None
+        self.linear_2 = Linear(middle, hidden_size, bias=False)
+        self.ln_post = None if config.norm_mid else RMSNorm(hidden_size, eps=_EPS)
+
+    def forward(self, stacked: Tensor, ops: Ops) -> Tensor:
+        """[tokens, stack_factor · width] → [tokens, hidden_size]"""
+        values, gate = ops.norm_linear(stacked, self.ln_pre, self.linear_1).chunk(2, dim=-1)
+        inner = functional.silu(gate) * values
+        if self.ln_mid is not None:
+            return ops.norm_linear(inner, self.ln_mid, self.linear_2)
+        assert self.ln_post is not None
+        return self.ln_post(ops.linear_add(inner, self.linear_2, None))
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields the weights with their checkpoint names."""
+        for name in ("linear_1", "linear_2"):
+            yield from getattr(self, name).named_weights(f"multi_modal_projector.{name}")
+        for name in ("ln_pre", "ln_mid", "ln_post"):
+            norm = getattr(self, name)
+            if norm is not None:
+                yield f"multi_modal_projector.{name}.weight", norm.weight.data

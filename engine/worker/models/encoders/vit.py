@@ -1,0 +1,137 @@
+"""A vision transformer (arXiv 2010.11929) for images of one fixed size, as in CLIP (arXiv 2103.00020) and SigLIP
+(arXiv 2303.15343): from uint8 pixels to the features of patches. Where a model says which of the learned positions its
+patches have, images may have any size.
+
+Numerics follow transformers' `CLIPVisionModel` (models/clip/modeling_clip.py) and `SiglipVisionModel`
+(models/siglip/modeling_siglip.py). Models put their own projection behind it.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from glimpse.engine.checkpoint.model_config.encoders import VitConfig
+from glimpse.engine.worker.layers.linear import Linear
+from glimpse.engine.worker.layers.mlp import PlainMLP
+from glimpse.engine.worker.layers.ops import Ops
+from glimpse.engine.worker.layers.pixels import PixelStatistics, normalize
+
+
+class VisionTransformer(nn.Module):
+    """Encodes images in one batch. It has only the layers that its output needs."""
+
+    def __init__(self, config: VitConfig, statistics: PixelStatistics) -> None:
+        super().__init__()
+        self.config = config
+        self.statistics = statistics
+        width = config.width
+        # Equivalent to the reference implementation's Conv2d, whose stride equals its kernel size.
+        self.patch_embedding = Linear(3 * config.patch_size**2, width, bias=config.patch_bias)
+        self.class_embedding = _parameter(width) if config.class_token else None
+        self.position_embedding = _parameter(config.num_positions, width)
+        self.pre_norm = nn.LayerNorm(width, eps=config.norm_eps) if config.pre_norm else None
+        self.layers = nn.ModuleList(VitLayer(config) for _ in range(config.num_layers))
+        self.post_norm = nn.LayerNorm(width, eps=config.norm_eps) if config.post_norm else None
+
+    def forward(self, images: Tensor, ops: Ops, positions: Tensor | None = None) -> Tensor:
+        """Encodes images.
+
+        Args:
+            images: [images, height, width, 3], uint8 or floats from 0 to 255, on the device of the weights;
+                `image_size` in height and width without `positions`.
+            ops: backend.
+            positions: int64 [patches of an image], the learned position of each; None for all of them in order.
+
+        Returns:
+            [images, positions, width]: features of the class token, if there is one, then of the patches, row by row.
+        """
+        hidden = self._embed(images, positions).flatten(0, 1)
+        for layer in self.layers:
+            hidden = layer(hidden, ops, len(images))
+        hidden = hidden if self.post_norm is None else self.post_norm(hidden)
+        return hidden.unflatten(0, (len(images), -1))
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields all weights with their checkpoint names, without a prefix; matrices of fused linears are views."""
+        side = self.config.patch_size
+        kernel = (self.config.width, 3, side, side)
+        yield "embeddings.patch_embedding.weight", self.patch_embedding.weight.data.view(kernel)
+        if self.patch_embedding.bias is not None:
+            yield "embeddings.patch_embedding.bias", self.patch_embedding.bias.data
+        if self.class_embedding is not None:
+            yield "embeddings.class_embedding", self.class_embedding.data
+        yield "embeddings.position_embedding.weight", self.position_embedding.data
+        # The published name is misspelled.
+        for name, norm in (("pre_layrnorm", self.pre_norm), ("post_layernorm", self.post_norm)):
+            if norm is not None:
+                yield from ((f"{name}.{part}", each.data) for part, each in norm.named_parameters())
+        for index, layer in enumerate(self.layers):
+            assert isinstance(layer, VitLayer)
+            yield from ((f"encoder.layers.{index}.{name}", tensor) for name, tensor in layer.named_weights())
+
+    def is_unused(self, name: str) -> bool:
+        """Whether a published checkpoint may have a tensor of this name, without a prefix, on which the output does not
+        depend: later layers, a norm or a pooling head after them, or stored indices of positions."""
+        parts = name.split(".")
+        if name.startswith("encoder.layers."):
+            return int(parts[2]) >= self.config.num_layers
+        return (
+            parts[0] == "head"
+            or name == "embeddings.position_ids"
+            or (parts[0] == "post_layernorm" and self.post_norm is None)
+        )
+
+    def _embed(self, images: Tensor, positions: Tensor | None) -> Tensor:
+        """[images, height, width, 3] → [images, positions, width]"""
+        dtype = self.position_embedding.dtype
+        patches = normalize(cut_patches(images, self.config.patch_size), self.statistics).flatten(1)
+        hidden = self.patch_embedding(patches.to(dtype)).unflatten(0, (len(images), -1))
+        if self.class_embedding is not None:
+            hidden = torch.cat([self.class_embedding.expand(len(images), 1, -1), hidden], dim=1)
+        hidden = hidden + (self.position_embedding if positions is None else self.position_embedding[positions])
+        return hidden if self.pre_norm is None else self.pre_norm(hidden)
+
+
+class VitLayer(nn.Module):
+    """Bidirectional attention and feed-forward, each preceded by a LayerNorm."""
+
+    def __init__(self, config: VitConfig) -> None:
+        super().__init__()
+        width = config.width
+        self.num_heads = config.num_heads
+        self.layer_norm1 = nn.LayerNorm(width, eps=config.norm_eps)
+        self.qkv_proj = Linear(width, (width, width, width), bias=True)
+        self.out_proj = Linear(width, width, bias=True)
+        self.layer_norm2 = nn.LayerNorm(width, eps=config.norm_eps)
+        self.mlp = PlainMLP(width, config.intermediate_size, activation=config.activation)
+
+    def forward(self, hidden: Tensor, ops: Ops, num_images: int) -> Tensor:
+        """[images · positions, width] → the same; each position attends to those of its image."""
+        qkv = ops.norm_linear(hidden, self.layer_norm1, self.qkv_proj).unflatten(-1, (3, self.num_heads, -1))
+        attended = ops.attend_segments(qkv, None, num_images)
+        hidden = ops.linear_add(attended.flatten(1), self.out_proj, hidden)
+        return ops.norm_mlp_add(hidden, self.layer_norm2, self.mlp)
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields all weights with their checkpoint names, without the layer's prefix."""
+        for norm in ("layer_norm1", "layer_norm2"):
+            yield from ((f"{norm}.{name}", each.data) for name, each in self.get_submodule(norm).named_parameters())
+        yield from self.qkv_proj.named_weights("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+        yield from self.out_proj.named_weights("self_attn.out_proj")
+        yield from ((f"mlp.{name}", tensor) for name, tensor in self.mlp.named_weights())
+
+
+def cut_patches(images: Tensor, side: int) -> Tensor:
+    """[images, height, width, 3] → [images · patches, 3, side²], row by row.
+
+    What is left of the height and width after whole patches is cut off, as by a convolution without padding.
+    """
+    rows, columns = images.shape[1] // side, images.shape[2] // side
+    whole = images[:, : rows * side, : columns * side]
+    squares = whole.reshape(len(images), rows, side, columns, side, 3)
+    return squares.permute(0, 1, 3, 5, 2, 4).reshape(-1, 3, side**2)
+
+
+def _parameter(*shape: int) -> nn.Parameter:
+    return nn.Parameter(torch.empty(shape), requires_grad=False)

@@ -1,0 +1,103 @@
+"""Whisper's encoder (arXiv 2212.04356), without its last norm, which families apply at different places.
+
+Positions of padding after the audio, which the reference implementation masks, are computed only where a family needs
+them.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from glimpse.engine.checkpoint.model_config.encoders import AudioConfig
+from glimpse.engine.worker.layers.linear import Linear
+from glimpse.engine.worker.layers.ops import Ops
+
+_PREFIX = "audio_tower."
+
+
+class WhisperEncoder(nn.Module):
+    """Convolutions, which make a position of two mel frames, and layers of attention."""
+
+    def __init__(self, config: AudioConfig) -> None:
+        super().__init__()
+        width = config.width
+        self.conv1 = nn.Conv1d(config.num_mel_bins, width, kernel_size=3, padding=1)
+        self.conv2 = nn.Conv1d(width, width, kernel_size=3, stride=2, padding=1)
+        self.embed_positions = nn.Parameter(torch.empty(config.max_positions, width), requires_grad=False)
+        self.layers = nn.ModuleList(WhisperLayer(config) for _ in range(config.num_layers))
+        self.layer_norm = nn.LayerNorm(width)
+
+    def upload(self, features: memoryview, shape: tuple[int, ...]) -> Tensor:
+        """Returns features, float32 of `shape`: mel bins and frames, as a tensor like the weights."""
+        values = torch.from_numpy(np.frombuffer(features, dtype=np.float32).reshape(shape).copy())
+        return values.to(self.conv1.weight.device, self.conv1.weight.dtype)
+
+    def forward(self, spectrum: Tensor, num_positions: int, num_keys: int, ops: Ops) -> Tensor:
+        """Encodes a spectrogram; `layer_norm` is left to the caller.
+
+        Args:
+            spectrum: [mel bins, frames]. A further last frame only contributes to the convolution at the last position.
+            num_positions: positions to compute.
+            num_keys: positions of audio, the first ones. The others are padding, to which none attends.
+            ops: backend.
+
+        Returns:
+            [num_positions, width]
+        """
+        waves = functional.gelu(self.conv1(spectrum))
+        waves = functional.gelu(self.conv2(waves))[:, :num_positions]  # [width, positions]
+        hidden = waves.T.contiguous() + self.embed_positions[:num_positions]
+        for layer in self.layers:
+            hidden = layer(hidden, num_keys, ops)
+        return hidden
+
+    def encoder_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields the encoder's weights with their checkpoint names; matrices of fused linears are views."""
+        for module in ("conv1", "conv2", "layer_norm"):
+            named = self.get_submodule(module).named_parameters()
+            yield from ((f"{_PREFIX}{module}.{name}", parameter.data) for name, parameter in named)
+        yield f"{_PREFIX}embed_positions.weight", self.embed_positions.data
+        for index, layer in enumerate(self.layers):
+            assert isinstance(layer, WhisperLayer)
+            yield from ((f"{_PREFIX}layers.{index}.{name}", tensor) for name, tensor in layer.named_weights())
+
+
+class WhisperLayer(nn.Module):
+    """Bidirectional attention and feed-forward, each preceded by a LayerNorm."""
+
+    def __init__(self, config: AudioConfig) -> None:
+        super().__init__()
+        width = config.width
+        self.num_heads = config.num_heads
+        self.self_attn_layer_norm = nn.LayerNorm(width)
+        self.qv_proj = Linear(width, (width, width), bias=True)
+        self.k_proj = Linear(width, width, bias=False)
+        self.out_proj = Linear(width, width, bias=True)
+        self.final_layer_norm = nn.LayerNorm(width)
+        self.fc1 = Linear(width, config.intermediate_size, bias=True)
+        self.fc2 = Linear(config.intermediate_size, width, bias=True)
+
+    def forward(self, hidden: Tensor, num_keys: int, ops: Ops) -> Tensor:
+        """[positions, width] → [positions, width]. Attention is to the first `num_keys` positions."""
+        query, value = ops.norm_linear(hidden, self.self_attn_layer_norm, self.qv_proj).chunk(2, dim=-1)
+        key = ops.norm_linear(hidden, self.self_attn_layer_norm, self.k_proj)
+        query, key, value = (  # [heads, positions, head_dim]
+            part.unflatten(-1, (self.num_heads, -1)).transpose(0, 1) for part in (query, key, value)
+        )
+        attended = functional.scaled_dot_product_attention(query, key[:, :num_keys], value[:, :num_keys])
+        hidden = ops.linear_add(attended.transpose(0, 1).flatten(1), self.out_proj, hidden)
+        inner = functional.gelu(ops.norm_linear(hidden, self.final_layer_norm, self.fc1))
+        return ops.linear_add(inner, self.fc2, hidden)
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields all weights with their checkpoint names, without the layer's prefix."""
+        for norm in ("self_attn_layer_norm", "final_layer_norm"):
+            yield from ((f"{norm}.{name}", each.data) for name, each in self.get_submodule(norm).named_parameters())
+        yield from self.qv_proj.named_weights("self_attn.q_proj", "self_attn.v_proj")
+        yield from self.k_proj.named_weights("self_attn.k_proj")
+        yield from self.out_proj.named_weights("self_attn.out_proj")
+        yield from self.fc1.named_weights("fc1")
+        yield from self.fc2.named_weights("fc2")

@@ -1,0 +1,141 @@
+"""MiniCPM-V 2.6 (arXiv 2408.01800), 4.0 and 4.5: a decoder that reads an image as an overview and slices.
+
+SigLIP encodes each slice at its own size, and a resampler makes equally many embeddings of each. Numerics follow vLLM's
+`MiniCPMV2_6` (model_executor/models/minicpmv.py).
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from glimpse.engine.checkpoint.model_config.decoder import TextConfig
+from glimpse.engine.checkpoint.model_config.encoders import ResampledVisionConfig
+from glimpse.engine.checkpoint.model_config.model import ModelConfig, read_json
+from glimpse.engine.core.plan import Encode
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.worker.layers.pixels import PixelStatistics
+from glimpse.engine.worker.models.encoders.resampler import Resampler
+from glimpse.engine.worker.models.encoders.vit import VisionTransformer
+from glimpse.engine.worker.models.model import Model
+from glimpse.engine.worker.tensors.transfer import upload_bytes
+from glimpse.media.kind import MediaKind
+
+_VISION = "vpm."
+
+
+class MiniCPMV(Model):
+    """The model. Parameters are uninitialized until loaded through `named_weights`."""
+
+    def __init__(self, text: TextConfig, vision: ResampledVisionConfig, statistics: PixelStatistics) -> None:
+        super().__init__(text)
+        self.config = vision
+        self.vision = VisionTransformer(vision.vit, statistics)
+        self.resampler = Resampler(
+            num_queries=vision.num_queries,
+            num_heads=vision.num_heads,
+            features=vision.vit.width,
+            width=text.hidden_size,
+        )
+
+    def encode(self, media: Sequence[Encode]) -> list[Tensor]:
+        """Returns the encoder output of each medium: the rows of an image's overview, then of its slices, row by row;
+        or of each pack of a video's frames.
+
+        Args:
+            media: pixels are uint8 [patches, patch_size, patch_size, 3] of images, as in `AdaptiveSlices`, and uint8
+                [frames, height, width, 3] of videos, as in `ScaledFrames`.
+        """
+        return [
+            self._encode_video(medium) if medium.kind is MediaKind.VIDEO else self._encode_image(medium)
+            for medium in media
+        ]
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields all weights with their checkpoint names; see `Decoder.named_weights`."""
+        yield from ((f"llm.{name}", tensor) for name, tensor in super().named_weights())
+        yield from ((f"{_VISION}{name}", tensor) for name, tensor in self.vision.named_weights())
+        yield from ((f"resampler.{name}", tensor) for name, tensor in self.resampler.named_weights())
+
+    def is_unused(self, name: str) -> bool:
+        """Whether a checkpoint may have a tensor of this checkpoint name that the model does not compute with."""
+        own = name.removeprefix(_VISION)
+        is_position_table = name == "resampler.pos_embed"
+        return is_position_table or super().is_unused(name) or (own != name and self.vision.is_unused(own))
+
+    def _encode_image(self, medium: Encode) -> Tensor:
+        own_rows, own_columns, rows, columns, slice_rows, slice_columns = medium.grid
+        side = self.config.vit.patch_size
+        patches = upload_bytes(medium.data, self.resampler.query.device).view(-1, side, side, 3)
+        overview, slices = patches.split([own_rows * own_columns, len(patches) - own_rows * own_columns])
+        encoded = self._encode_slices(join_patches(overview, (1, 1), (own_rows, own_columns)))
+        if rows:
+            images = join_patches(slices, (rows, columns), (slice_rows, slice_columns))
+            batches = images.split(self.config.max_batch_slices)
+            encoded = torch.cat([encoded, *map(self._encode_slices, batches)])
+        return encoded.flatten(0, 1)
+
+    def _encode_video(self, medium: Encode) -> Tensor:
+        num_frames, rows, columns, *times = medium.grid
+        side = self.config.vit.patch_size
+        frames = upload_bytes(medium.data, self.resampler.query.device).view(num_frames, rows * side, columns * side, 3)
+        packed, ids = (times[0], torch.tensor(times[1:], device=frames.device)) if times else (1, None)
+        most = max(packed, self.config.max_batch_slices // packed * packed)  # whole packs
+        encoded = [
+            self._encode_slices(batch, None if ids is None else ids[start : start + most], packed)
+            for start, batch in zip(range(0, num_frames, most), frames.split(most), strict=True)
+        ]
+        return torch.cat(encoded).flatten(0, 1)
+
+    def _encode_slices(self, images: Tensor, times: Tensor | None = None, packed: int = 1) -> Tensor:
+        """uint8 [images, height, width, 3] → [⌈images / packed⌉, num_queries, hidden_size]"""
+        vit = self.config.vit
+        size = images.shape[1] // vit.patch_size, images.shape[2] // vit.patch_size
+        features = self.vision(images, self.ops, nearest_positions(*size, vit.side, images.device))
+        return self.resampler(features, size, times, packed)
+
+
+def join_patches(patches: Tensor, grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
+    """Joins patches to images of equal size.
+
+    Args:
+        patches: [patches, side, side, 3], of all images together row by row.
+        grid: rows and columns of images.
+        size: rows and columns of patches in an image.
+
+    Returns:
+        [images, height, width, 3], row by row.
+    """
+    (rows, columns), (own_rows, own_columns), side = grid, size, patches.shape[1]
+    split = patches.view(rows, own_rows, columns, own_columns, side, side, 3)
+    return split.permute(0, 2, 1, 4, 3, 5, 6).reshape(rows * columns, own_rows * side, own_columns * side, 3)
+
+
+def nearest_positions(rows: int, columns: int, side: int, device: torch.device) -> Tensor:
+    """Returns the learned position of each patch, int64 [rows · columns]: that of the cell of a grid of side² positions
+    in which the patch's upper left corner lies if both grids cover the image."""
+    # In float32, as the reference implementation rounds it.
+    edges = torch.arange(1 / side, 1.0, 1 / side)
+    row, column = (torch.bucketize(torch.arange(n) / n, edges, right=True) for n in (rows, columns))
+    return (row[:, None] * side + column).flatten().to(device)
+
+
+def make_model(path: Path, config: ModelConfig) -> MiniCPMV:
+    """Returns the checkpoint's model without its weights.
+
+    Raises:
+        CheckpointError: the preprocessor's configuration is missing or invalid.
+    """
+    assert isinstance(config.encoder, ResampledVisionConfig)
+    return MiniCPMV(config.text, config.encoder, _read_statistics(path))
+
+
+def _read_statistics(path: Path) -> PixelStatistics:
+    """Reads the statistics from `preprocessor_config.json`, which names them differently from other models'."""
+    processor = read_json(path / "preprocessor_config.json")
+    values = [processor.get(name, [0.5, 0.5, 0.5]) for name in ("norm_mean", "norm_std")]
+    if any(len(value) != 3 for value in values):
+        raise CheckpointError(f"preprocessor_config.json: expected three numbers in 'norm_mean', 'norm_std': {values}")
+    mean, std = map(tuple, values)
+    return PixelStatistics(mean=mean, std=std)

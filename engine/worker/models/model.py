@@ -1,0 +1,82 @@
+"""The base of all models: a decoder, and an encoder whose outputs replace the embeddings of placeholder tokens."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from glimpse.engine.checkpoint.model_config.decoder import TextConfig
+from glimpse.engine.core.plan import Encode
+from glimpse.engine.protocol.media import MediaSpan
+from glimpse.engine.worker.layers.ops import Ops, TorchOps
+from glimpse.engine.worker.models.decoder import Decoder, text_positions
+from glimpse.engine.worker.tensors.batch import Batch, SequenceLayout
+from glimpse.engine.worker.tensors.kv_cache import KVCache
+
+
+class Model(nn.Module):
+    """A model that reads text alone; subclasses add an encoder. Parameters are uninitialized until loaded."""
+
+    renamed_prefixes: ClassVar[Mapping[str, str]] = {}
+    """Prefixes of tensor names in transformers 5 → those in published checkpoints."""
+
+    def __init__(self, text: TextConfig) -> None:
+        super().__init__()
+        self.ops: Ops = TorchOps()
+        """Backend of the layers; replaced when a backend repacks the weights."""
+        self.decoder_ops: Ops | None = None
+        """Replaces `ops` in the decoder if this process holds only a shard of its weights."""
+        self.decoder = Decoder(text)
+
+    def forward(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor]) -> Tensor:
+        """As `Decoder.forward`, with the encoder outputs of `encode`."""
+        return self.decoder(batch, cache, encoder_outputs, self.decoder_ops or self.ops)
+
+    def hidden_states(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor]) -> Tensor:
+        """As `Decoder.hidden_states`."""
+        return self.decoder.hidden_states(batch, cache, encoder_outputs, self.decoder_ops or self.ops)
+
+    def logits_of_rows(self, hidden: Tensor) -> Tensor:
+        """Returns the logits, float32 [rows, vocab_size], of rows of `hidden_states`."""
+        ops = self.decoder_ops or self.ops
+        return ops.logits(hidden, self.decoder.norm, self.decoder.lm_head)
+
+    def encode(self, media: Sequence[Encode]) -> list[Tensor]:
+        """Returns the encoder output of each medium, [placeholder tokens, encoder_row_width of `TextConfig`].
+
+        Args:
+            media: each with `data`.
+
+        Raises:
+            ValueError: the model has no encoder. The front end refuses media for it.
+        """
+        if media:
+            raise ValueError("the model reads text alone")
+        return []
+
+    def layout(self, num_tokens: int, spans: Sequence[MediaSpan]) -> SequenceLayout:
+        """Returns the positions of a prompt's tokens: consecutive ones, also for media."""
+        return SequenceLayout(
+            prompt_positions=text_positions(0, num_tokens),
+            delta=0,
+            spans=tuple(spans),
+            bidirectional_runs=self.decoder.config.bidirectional_run > 0,
+        )
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields all weights with their checkpoint names; see `Decoder.named_weights`."""
+        yield from self.decoder.named_weights()
+
+    def split_weight(self, name: str, tensor: Tensor, text: TextConfig) -> Iterable[tuple[str, Tensor]]:  # noqa: ARG002
+        """Returns the parts of a checkpoint's tensor that `named_weights` names separately.
+
+        Args:
+            name: its checkpoint name.
+            tensor: the whole tensor.
+            text: sizes of the whole decoder, of which this model may be a shard.
+        """
+        return ((name, tensor),)
+
+    def is_unused(self, name: str) -> bool:
+        """Whether a checkpoint may have a tensor of this checkpoint name that the model does not compute with."""
+        return name.endswith(("lm_head.weight", "rotary_emb.inv_freq"))

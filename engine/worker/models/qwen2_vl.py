@@ -1,0 +1,90 @@
+"""Qwen2-VL (arXiv 2409.12191) and Qwen2.5-VL (arXiv 2502.13923): Qwen2's decoder with a vision encoder, and M-RoPE
+positions.
+
+Numerics follow transformers' `Qwen2VLForConditionalGeneration` (models/qwen2_vl/modeling_qwen2_vl.py) and
+`Qwen2_5_VLForConditionalGeneration` (models/qwen2_5_vl/modeling_qwen2_5_vl.py).
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from torch import Tensor
+
+from glimpse.engine.checkpoint.model_config.decoder import TextConfig
+from glimpse.engine.checkpoint.model_config.encoders import VisionConfig
+from glimpse.engine.checkpoint.model_config.model import ModelConfig
+from glimpse.engine.core.plan import Encode
+from glimpse.engine.protocol.media import MediaSpan
+from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
+from glimpse.engine.worker.models.decoder import text_positions
+from glimpse.engine.worker.models.encoders.qwen2_vl_vision import VisionTower
+from glimpse.engine.worker.models.model import Model
+from glimpse.engine.worker.tensors.batch import SequenceLayout
+
+
+class Qwen2VL(Model):
+    """The model. Parameters are uninitialized until loaded through `named_weights`."""
+
+    renamed_prefixes: ClassVar = {"model.language_model.": "model.", "model.visual.": "visual."}
+
+    def __init__(self, text: TextConfig, vision: VisionConfig, statistics: PixelStatistics) -> None:
+        super().__init__(text)
+        self.visual = VisionTower(vision, statistics)
+
+    def encode(self, media: Sequence[Encode]) -> list[Tensor]:
+        """Returns the encoder output of each image or video, one row per placeholder token; see `VisionTower`."""
+        return self.visual([(medium.data, medium.grid) for medium in media], self.ops)
+
+    def layout(self, num_tokens: int, spans: Sequence[MediaSpan]) -> SequenceLayout:
+        """Returns the positions of a prompt's tokens; see `layout_prompt`."""
+        return layout_prompt(num_tokens, spans, self.visual.config.spatial_merge_size)
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields all weights with their checkpoint names; see `Decoder.named_weights`."""
+        yield from super().named_weights()
+        yield from ((f"visual.{name}", tensor) for name, tensor in self.visual.named_weights())
+
+
+def make_model(path: Path, config: ModelConfig) -> Qwen2VL:
+    """Returns the checkpoint's model without its weights.
+
+    Raises:
+        CheckpointError: the preprocessor's configuration is missing or invalid.
+    """
+    return Qwen2VL(config.text, config.vision, read_statistics(path))
+
+
+def layout_prompt(num_tokens: int, spans: Sequence[MediaSpan], spatial_merge_size: int) -> SequenceLayout:
+    """Returns the positions of a prompt's tokens on the axes time, height and width (M-RoPE).
+
+    Text advances on all three axes at once. The tokens of an image or video, or of each frame of a video whose frames
+    are runs of their own (Qwen3-VL), lie on a grid that begins after everything before it, and the following text
+    begins after the grid's largest position, as in the paper and in the
+    implementation with which the weights were published. (transformers 5 continues after a video's height or width
+    only, so that text after a video of many small frames shares positions with it, which trained weights never saw.)
+
+    Args:
+        num_tokens: number of tokens of the prompt.
+        spans: media spans of the prompt, ordered by `start`.
+        spatial_merge_size: patches per side of the square that becomes one token.
+    """
+    pieces: list[np.ndarray] = []  # [3, tokens] each
+    index = position = 0
+    for span in spans:
+        grid_t, grid_h, grid_w = span.grid
+        shape = (grid_t // len(span.runs), grid_h // spatial_merge_size, grid_w // spatial_merge_size)
+        places = np.indices(shape).reshape(3, -1)
+        # In float32 like the reference implementation, where a product can be slightly below an integer.
+        places[0] = np.float32(span.mrope_time_interval) * places[0].astype(np.float32)
+        for offset, length in span.runs:
+            num_before = span.start + offset - index
+            pieces += (text_positions(position, num_before), position + num_before + places)
+            position += num_before + int(places.max()) + 1
+            index += num_before + length
+    pieces.append(text_positions(position, num_tokens - index))
+    position += num_tokens - index
+    return SequenceLayout(
+        prompt_positions=np.concatenate(pieces, axis=1), delta=position - num_tokens, spans=tuple(spans)
+    )

@@ -1,0 +1,53 @@
+"""Models that read text alone: Qwen2, Qwen3, Llama, Mistral and Phi-3."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import ClassVar
+
+from torch import Tensor
+
+from glimpse.engine.checkpoint.model_config.decoder import TextConfig
+from glimpse.engine.checkpoint.model_config.model import ModelConfig
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.worker.layers.rotary import reorder_partial_heads
+from glimpse.engine.worker.models.model import Model
+
+
+class TextModel(Model):
+    """A decoder. Phi-3's checkpoints stack the weights of projections with the same input.
+
+    Checkpoints of embedding models, such as Qwen3-Embedding, are saved without the output head around the decoder, so
+    that their names have no prefix.
+    """
+
+    renamed_prefixes: ClassVar = {name: f"model.{name}" for name in ("embed_tokens.", "layers.", "norm.")}
+
+    def split_weight(self, name: str, tensor: Tensor, text: TextConfig) -> Iterable[tuple[str, Tensor]]:
+        heads = [text.num_heads, text.num_kv_heads, text.num_kv_heads]
+        for stack, parts, sizes in (
+            ("qkv_proj", ("q_proj", "k_proj", "v_proj"), [count * text.head_dim for count in heads]),
+            ("gate_up_proj", ("gate_proj", "up_proj"), [text.intermediate_size] * 2),
+        ):
+            if name.endswith(f".{stack}.weight") and len(tensor) == sum(sizes):
+                names = (name.replace(stack, part) for part in parts)
+                split = zip(names, tensor.split(sizes), strict=True)
+                return [(name, _for_rotation(name, part, text)) for name, part in split]
+        return ((name, _for_rotation(name, tensor, text)),)
+
+
+def _for_rotation(name: str, tensor: Tensor, text: TextConfig) -> Tensor:
+    """Returns a tensor of which `rotate` rotates the right dimensions, if they are only a part of each head.
+
+    Raises:
+        CheckpointError: it belongs to a quantized projection, whose rows cannot be reordered.
+    """
+    if text.rotary_dim == text.head_dim or not any(f".{each}_proj." in name for each in ("q", "k", "qkv")):
+        return tensor
+    if not name.endswith((".q_proj.weight", ".k_proj.weight")) or not tensor.is_floating_point():
+        raise CheckpointError(f"tensor {name!r}: expected an unquantized weight, as heads rotate only in part")
+    return reorder_partial_heads(tensor, head_dim=text.head_dim, rotary_dim=text.rotary_dim)
+
+
+def make_model(_path: Path, config: ModelConfig) -> TextModel:
+    """Returns the checkpoint's model without its weights."""
+    return TextModel(config.text)

@@ -1,0 +1,140 @@
+"""Linears with weights packed in the layout that the native kernels read.
+
+Only the packed copy of the weights is kept. Any shape can be packed, because tiles are padded with zeros.
+"""
+
+from ctypes import CDLL, byref
+
+import torch
+from torch import Tensor, nn
+
+from glimpse.engine.checkpoint.quantization import PACKED_INPUTS
+from glimpse.engine.worker.layers.group_quantized import GroupQuantizedLinear
+from glimpse.engine.worker.layers.linear import Int8Linear, Linear, replace_linears
+from glimpse.engine.worker.layers.mlp import GatedMLP
+from glimpse.engine.worker.native.library import Activation, DType, Level, Norm, Weight
+from glimpse.engine.worker.native.memory import WeightMemory
+
+_MOST_GROUP_INPUTS = 512
+"""Inputs in a group of weights of 8 bits that the kernels take, as in types.h."""
+
+
+class PackedLinear(nn.Module):
+    """y = x Wᵀ + b for x in bfloat16 or float32, with W in the same type, in int8, or in groups of 4 or 8 bits."""
+
+    def __init__(
+        self,
+        linear: Linear | Int8Linear | GroupQuantizedLinear,
+        *,
+        gated: bool,
+        library: CDLL,
+        level: Level,
+        memory: WeightMemory,
+        dtype: torch.dtype = torch.bfloat16,
+    ) -> None:
+        """Packs a linear.
+
+        Args:
+            linear: linear on the CPU; weights that are not quantized must be in `dtype`.
+            gated: whether this is the first linear of a gated MLP, whose output halves are combined in pairs.
+            library: native kernels.
+            level: instruction set level of the kernels.
+            memory: allocates the packed weights.
+            dtype: of activations, bfloat16 or float32.
+        """
+        super().__init__()
+        self._library, self._level, self._memory, self._dtype = library, level, memory, dtype
+        rows, columns = linear.weight.shape
+        self._tensors: list[Tensor] = []  # tensors that `packed` points to
+        if isinstance(linear, GroupQuantizedLinear):
+            columns = linear.in_features
+        self.packed = Weight(in_features=columns, out_features=rows, gated=gated, dtype=DType.of(dtype))
+        match linear:
+            case GroupQuantizedLinear():
+                self._pack_groups(linear)
+            case Int8Linear():
+                self.packed.scale = self._pack_columns(linear.scale)
+            case Linear():
+                assert linear.weight.dtype is dtype
+        if linear.bias is not None:
+            self.packed.bias = self._pack_columns(linear.bias.float())
+        self.packed.panels = self._allocate(library.glimpse_packed_bytes(byref(self.packed)))
+        library.glimpse_pack(byref(self.packed), linear.weight.contiguous().data_ptr())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[rows, in] → [rows, out]; not for gated linears."""
+        return self.compute(x, None, None)
+
+    def compute(
+        self, x: Tensor, norm: Norm | None, residual: Tensor | None, dtype: torch.dtype | None = None
+    ) -> Tensor:
+        """norm(x) Wᵀ + b + residual: [rows, in] → [rows, out].
+
+        The result is in the type of activations, or in `dtype`: float32.
+        """
+        assert x.dtype is self._dtype
+        x, dtype = x.contiguous(), dtype or self._dtype
+        residual = None if residual is None else residual.contiguous()
+        output = torch.empty(x.shape[0], self.packed.out_features, dtype=dtype)
+        wide = dtype is torch.float32
+        self._library.glimpse_linear(
+            self._level,
+            byref(self.packed),
+            None if norm is None else byref(norm),
+            x.data_ptr(),
+            x.shape[0],
+            Activation.IDENTITY,
+            None if residual is None else residual.data_ptr(),
+            output.data_ptr() if wide else None,
+            None if wide else output.data_ptr(),
+        )
+        return output
+
+    def rows(self, indices: Tensor) -> Tensor:
+        """Returns rows of W, [indices, in]. W must not be quantized."""
+        indices = indices.contiguous()
+        output = torch.empty(len(indices), self.packed.in_features, dtype=self._dtype)
+        self._library.glimpse_unpack_rows(byref(self.packed), indices.data_ptr(), len(indices), output.data_ptr())
+        return output
+
+    def _pack_columns(self, values: Tensor) -> int:
+        packed = self._allocate(4 * self._library.glimpse_packed_columns(byref(self.packed)))
+        self._library.glimpse_pack_columns(byref(self.packed), values.contiguous().data_ptr(), packed)
+        return packed
+
+    def _pack_groups(self, linear: GroupQuantizedLinear) -> None:
+        self.packed.group_size, self.packed.group_bits = _packed_group_size(linear), linear.bits
+        if linear.input_order is not None:
+            self._tensors.append(linear.input_order.to(torch.int32))
+            self.packed.input_order = self._tensors[-1].data_ptr()
+        count = self._library.glimpse_packed_groups(byref(self.packed))
+        self.packed.group_scale, self.packed.group_zero = self._allocate(4 * count), self._allocate(count)
+        parts = linear.group_size // self.packed.group_size
+        scale, zero = linear.scale.float().repeat_interleave(parts, 0), linear.zero.repeat_interleave(parts, 0)
+        self._library.glimpse_pack_groups(
+            byref(self.packed), scale.data_ptr(), zero.data_ptr(), self.packed.group_scale, self.packed.group_zero
+        )
+
+    def _allocate(self, num_bytes: int) -> int:
+        self._tensors.append(self._memory.allocate(num_bytes))
+        return self._tensors[-1].data_ptr()
+
+
+def _packed_group_size(linear: GroupQuantizedLinear) -> int:
+    """Returns the inputs of a group as the kernels take it: a large group of 8 bits is divided into equal ones."""
+    if linear.bits == 4:
+        return linear.group_size
+    sizes = range(PACKED_INPUTS, _MOST_GROUP_INPUTS + 1, PACKED_INPUTS)
+    return max(size for size in sizes if linear.group_size % size == 0)
+
+
+def pack(root: nn.Module, library: CDLL, level: Level, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Replaces every linear by a `PackedLinear` for activations in `dtype`."""
+    memory = WeightMemory(library)
+
+    def packed(linear: Linear | Int8Linear | GroupQuantizedLinear, parent: nn.Module) -> PackedLinear:
+        gated = isinstance(parent, GatedMLP) and linear is parent.gate_up_proj
+        return PackedLinear(linear, gated=gated, library=library, level=level, memory=memory, dtype=dtype)
+
+    replace_linears(root, (Linear, Int8Linear, GroupQuantizedLinear), packed)
+    library.glimpse_return_freed_memory()

@@ -1,0 +1,125 @@
+"""The native backend: implements `glimpse.engine.worker.layers.ops.Ops` with one library call per operation."""
+
+from ctypes import CDLL, byref
+
+import torch
+from torch import Tensor, nn
+
+from glimpse.engine.worker.layers import ops
+from glimpse.engine.worker.layers.attention import AttentionPlan
+from glimpse.engine.worker.layers.mlp import GatedMLP, PlainMLP
+from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
+from glimpse.engine.worker.layers.rotary import Rotation
+from glimpse.engine.worker.native.attention import (
+    MaskedPlan,
+    packed_attention,
+    paged_attention,
+    plan_attention,
+    rotate,
+    rotate_and_store,
+    supports,
+    supports_head,
+)
+from glimpse.engine.worker.native.library import Activation, Level, Norm
+from glimpse.engine.worker.native.linear import PackedLinear
+from glimpse.engine.worker.tensors.batch import Batch
+from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache
+
+_ACTIVATIONS = {"quick_gelu": Activation.QUICK_GELU, "gelu_tanh": Activation.GELU_TANH}
+_GATE_ACTIVATIONS = {"silu": Activation.GATED_SILU, "gelu_tanh": Activation.GATED_GELU_TANH}
+
+
+class NativeOps:
+    """Operations on bfloat16 or float32 activations and `PackedLinear`s."""
+
+    def __init__(self, library: CDLL, level: Level) -> None:
+        self._library, self._level = library, level
+        self._plain = ops.TorchOps()
+        self._norms: dict[nn.Module, Norm] = {}
+
+    def norm_linear(self, hidden: Tensor, norm: ops.Norm, linear: nn.Module) -> Tensor:
+        return _packed(linear).compute(hidden, self._norm(norm), None)
+
+    def linear_add(self, x: Tensor, linear: nn.Module, residual: Tensor | None) -> Tensor:
+        return _packed(linear).compute(x, None, residual)
+
+    def norm_mlp_add(self, hidden: Tensor, norm: ops.Norm, mlp: ops.MLP, *, residual: bool = True) -> Tensor:
+        first, second, activation = as_mlp(mlp)
+        hidden = hidden.contiguous()
+        output = torch.empty_like(hidden)
+        self._library.glimpse_mlp(
+            self._level,
+            byref(first.packed),
+            byref(second.packed),
+            byref(self._norm(norm)),
+            hidden.data_ptr(),
+            hidden.shape[0],
+            activation,
+            hidden.data_ptr() if residual else None,
+            output.data_ptr(),
+        )
+        return output
+
+    def logits(self, hidden: Tensor, norm: ops.Norm, head: nn.Module) -> Tensor:
+        return _packed(head).compute(hidden, self._norm(norm), None, torch.float32)
+
+    def plan_attention(self, batch: Batch, cache: KVCache, window: int | None = None) -> AttentionPlan | MaskedPlan:
+        if not supports(head_dim=cache.keys.shape[-1], block_size=cache.block_size):
+            return self._plain.plan_attention(batch, cache, window)
+        return plan_attention(
+            query_lengths=batch.query_lengths,
+            key_lengths=batch.key_lengths,
+            block_tables=batch.block_tables,
+            window=window,
+            bidirectional=batch.bidirectional,
+        )
+
+    def rotate_and_store(
+        self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor, norms: HeadNorms | None = None
+    ) -> Tensor:
+        if norms is None:
+            return rotate_and_store(qkv, rotation, cache, slots)
+        return rotate_and_store(qkv, rotation, cache, slots, self._norm(norms.query), self._norm(norms.key))
+
+    def attend(self, query: Tensor, cache: LayerCache, plan: AttentionPlan | MaskedPlan) -> Tensor:
+        match plan:
+            case MaskedPlan():
+                return paged_attention(query, cache, plan, level=self._level)
+            case AttentionPlan():
+                return self._plain.attend(query, cache, plan)
+
+    def attend_segments(self, qkv: Tensor, rotation: Rotation | None, num_segments: int) -> Tensor:
+        num_patches, _, num_heads, head_dim = qkv.shape
+        if not supports_head(head_dim):
+            return self._plain.attend_segments(qkv, rotation, num_segments)
+        if rotation is not None:
+            rotate(qkv.flatten(1, 2), rotation, num_heads=2 * num_heads)
+        starts = torch.arange(0, num_patches + 1, num_patches // num_segments, dtype=torch.int32)
+        query, key, value = qkv.unbind(1)
+        return packed_attention(query, key, value, starts, level=self._level)
+
+    def _norm(self, module: ops.Norm) -> Norm:
+        if module not in self._norms:
+            self._norms[module] = as_norm(module)
+        return self._norms[module]
+
+
+def as_norm(module: ops.Norm) -> Norm:
+    """Returns a norm for the kernels. It points to the module's weights."""
+    centered = not isinstance(module, RMSNorm)
+    bias = module.bias.data_ptr() if centered else None
+    return Norm(module.weight.data_ptr(), bias, module.eps, centered)
+
+
+def as_mlp(mlp: ops.MLP) -> tuple[PackedLinear, PackedLinear, Activation]:
+    """Returns an MLP's packed linears and the activation between them."""
+    match mlp:
+        case GatedMLP():
+            return _packed(mlp.gate_up_proj), _packed(mlp.down_proj), _GATE_ACTIVATIONS[mlp.activation]
+        case PlainMLP():
+            return _packed(mlp.fc1), _packed(mlp.fc2), _ACTIVATIONS[mlp.activation]
+
+
+def _packed(linear: nn.Module) -> PackedLinear:
+    assert isinstance(linear, PackedLinear)
+    return linear

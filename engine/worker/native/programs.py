@@ -1,0 +1,157 @@
+"""Decode steps of small batches as programs: the operations of all layers in one call and one parallel region.
+
+A step of 24 layers is some 120 calls from Python otherwise, each with a parallel region of its own. A program is
+recorded once for each number of tokens, when a step first needs it. Its results are bit-identical to those of
+`NativeOps`.
+"""
+
+from collections.abc import Callable, Sequence
+from ctypes import CDLL, byref, c_int64, pointer
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from glimpse.engine.worker.layers.ops import Ops
+from glimpse.engine.worker.layers.rotary import Rotation
+from glimpse.engine.worker.native.attention import supports
+from glimpse.engine.worker.native.library import DecodeInputs, DType, Level, Program
+from glimpse.engine.worker.native.linear import PackedLinear
+from glimpse.engine.worker.native.recorder import Recorder
+from glimpse.engine.worker.tensors.batch import Batch
+from glimpse.engine.worker.tensors.kv_cache import KVCache
+
+MAX_ROWS = 16
+"""Most tokens in a recorded step: those of one tile. The more there are, the less the calls matter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordableDecoder:
+    """A decoder on the native backend, as far as it is recorded."""
+
+    compute: Callable[[Tensor, Rotation, Ops], Tensor]
+    """From embeddings, [tokens, hidden_size], to logits; calls the operations and nothing else."""
+    rotation: Callable[[Tensor], Rotation]
+    """Of tokens at positions, int64 [3, tokens]. Each number depends on one position alone."""
+    embeddings: nn.Module | Tensor
+    """A `PackedLinear`, or [vocab_size, hidden_size]."""
+    hidden_size: int
+    num_heads: int
+    rotary_axes: Sequence[int]
+    """The axis of the positions that each frequency uses."""
+
+
+def can_record(cache: KVCache) -> bool:
+    """Whether the kernels attend over this cache; otherwise torch does."""
+    return supports(head_dim=cache.keys.shape[-1], block_size=cache.block_size)
+
+
+class DecodePrograms:
+    """The programs of one model and one KV cache: a `RecordedDecode`."""
+
+    num_scratch_blocks = 0
+
+    def __init__(self, decoder: RecordableDecoder, cache: KVCache, *, library: CDLL, level: Level) -> None:
+        """
+        Args:
+            decoder: the model's.
+            cache: cache for which `can_record` is True.
+            library: native kernels.
+            level: instruction set level of the packed weights.
+        """
+        self._decoder = decoder
+        self._cache = cache
+        self._library = library
+        self._level = level
+        self._rotations = RotationTable(decoder.rotation)
+        self._programs: dict[int, DecodeProgram] = {}
+
+    def prepare(self) -> bool:
+        """Returns False: programs are recorded when a step first needs them, which computes nothing."""
+        return False
+
+    def compute(self, batch: Batch) -> Tensor | None:
+        """Returns the logits of a decode step, float32 [tokens, vocab_size], which are valid until the next step.
+
+        A sequence may have draft tokens. Returns None if the step computes a token without sampling after it, or media,
+        or has more than `MAX_ROWS` tokens.
+        """
+        rows = batch.token_ids.shape[0]
+        if rows > MAX_ROWS or rows != batch.sampled_rows.shape[0] or batch.media:
+            return None
+        if rows not in self._programs:
+            self._programs[rows] = DecodeProgram(self._decoder, self._cache, rows, level=self._level)
+        return self._programs[rows].run(self._library, batch, self._rotations)
+
+
+class RotationTable:
+    """The rotations of positions, computed once. Every axis of the positions uses the same rows."""
+
+    def __init__(self, rotation: Callable[[Tensor], Rotation]) -> None:
+        """`rotation`: as in `RecordableDecoder`."""
+        self._rotation = rotation
+        self._table = rotation(torch.zeros(3, 0, dtype=torch.int64))
+
+    def up_to(self, position: int) -> Rotation:
+        """Returns the rotations of the positions from 0 to at least this one."""
+        if position >= len(self._table.cos):
+            count = 1 << max(position.bit_length(), 10)
+            self._table = self._rotation(torch.arange(count).expand(3, -1))
+        return self._table
+
+
+class DecodeProgram:
+    """The recorded step of a number of tokens."""
+
+    def __init__(self, decoder: RecordableDecoder, cache: KVCache, rows: int, *, level: Level) -> None:
+        """Records the step; arguments are those of `DecodePrograms`."""
+        _, _, block_size, num_kv_heads, head_dim = cache.keys.shape
+        hidden = torch.empty(rows, decoder.hidden_size, dtype=cache.keys.dtype)
+        rotation = Rotation(torch.empty(rows, 1, head_dim // 2), torch.empty(rows, 1, head_dim // 2))
+        axes = torch.tensor(decoder.rotary_axes)
+        recorder = Recorder(rows, cache.keys.dtype)
+        self._logits = decoder.compute(hidden, rotation, recorder)
+        operations = recorder.operations()
+        self._program = Program(
+            operations=operations,
+            num_operations=len(operations),
+            level=level,
+            dtype=DType.of(cache.keys.dtype),
+            rows=rows,
+            hidden_size=decoder.hidden_size,
+            axes=axes.data_ptr(),
+            num_heads=decoder.num_heads,
+            num_kv_heads=num_kv_heads,
+            head_dim=head_dim,
+            block_size=block_size,
+            hidden=hidden.data_ptr(),
+            cos=rotation.cos.data_ptr(),
+            sin=rotation.sin.data_ptr(),
+        )
+        match decoder.embeddings:
+            case Tensor():
+                self._program.embeddings = decoder.embeddings.data_ptr()
+            case embeddings:
+                assert isinstance(embeddings, PackedLinear)
+                self._program.packed_embeddings = pointer(embeddings.packed)
+        self._memory = (decoder, cache, hidden, rotation, axes, recorder)  # what the program points to
+
+    def run(self, library: CDLL, batch: Batch, rotations: RotationTable) -> Tensor:
+        """Runs a step of as many tokens as were recorded; see `DecodePrograms.compute`."""
+        table = rotations.up_to(int(batch.positions.max()))
+        block_tables = batch.block_tables.contiguous()
+        num_sequences = len(batch.query_lengths)
+        inputs = DecodeInputs(
+            token_ids=batch.token_ids.data_ptr(),
+            positions=batch.positions.data_ptr(),
+            slots=batch.slots.data_ptr(),
+            block_tables=block_tables.data_ptr(),
+            query_lengths=(c_int64 * num_sequences)(*batch.query_lengths),
+            key_lengths=batch.key_lengths_on_device.data_ptr(),
+            num_sequences=num_sequences,
+            table_width=block_tables.shape[1],
+            cos=table.cos.data_ptr(),
+            sin=table.sin.data_ptr(),
+        )
+        library.glimpse_run_program(byref(self._program), byref(inputs))
+        return self._logits

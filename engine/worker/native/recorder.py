@@ -1,0 +1,124 @@
+"""Records the operations of a decode step, which the kernels then run as one program."""
+
+from ctypes import Array, pointer
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from glimpse.engine.worker.layers import ops
+from glimpse.engine.worker.layers.norm import HeadNorms
+from glimpse.engine.worker.layers.rotary import Rotation
+from glimpse.engine.worker.native.library import Norm, Operation, OperationKind, Weight
+from glimpse.engine.worker.native.linear import PackedLinear
+from glimpse.engine.worker.native.native_ops import as_mlp, as_norm
+from glimpse.engine.worker.tensors.batch import Batch
+from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache
+
+
+class Recorder:
+    """Operations that compute nothing: they append themselves to a list and return the tensor of their result.
+
+    Operations of the same name share that tensor, so a result is valid until the next operation of its name. A decoder
+    layer uses each operation once, and its results before the next layer.
+    """
+
+    def __init__(self, rows: int, dtype: torch.dtype) -> None:
+        """
+        Args:
+            rows: tokens of the step.
+            dtype: of activations and of the KV cache.
+        """
+        self._rows = rows
+        self._dtype = dtype
+        self._operations: list[Operation] = []
+        self._norms: list[Norm] = []  # structures that operations point to
+        self._results: dict[str, Tensor] = {}
+
+    def operations(self) -> Array[Operation]:
+        """Returns the recorded operations. They point to memory of this recorder and of the model."""
+        return (Operation * len(self._operations))(*self._operations)
+
+    def norm_linear(self, hidden: Tensor, norm: ops.Norm, linear: nn.Module) -> Tensor:
+        return self._product("norm_linear", hidden, linear, norm=self._norm(norm))
+
+    def linear_add(self, x: Tensor, linear: nn.Module, residual: Tensor | None) -> Tensor:
+        return self._product("linear_add", x, linear, residual=_address(residual))
+
+    def norm_mlp_add(self, hidden: Tensor, norm: ops.Norm, mlp: ops.MLP, *, residual: bool = True) -> Tensor:
+        first, second, activation = as_mlp(mlp)
+        output = self._result("norm_mlp_add", second.packed.out_features)
+        self._record(
+            OperationKind.MLP,
+            weight=pointer(first.packed),
+            second=pointer(second.packed),
+            norm=self._norm(norm),
+            x=_address(hidden),
+            residual=_address(hidden) if residual else None,
+            y=output.data_ptr(),
+            activation=activation,
+        )
+        return output
+
+    def logits(self, hidden: Tensor, norm: ops.Norm, head: nn.Module) -> Tensor:
+        logits = torch.empty(self._rows, _packed(head).out_features)
+        weight = pointer(_packed(head))
+        x, norm_pointer = _address(hidden), self._norm(norm)
+        self._record(OperationKind.LINEAR, weight=weight, norm=norm_pointer, x=x, logits=logits.data_ptr())
+        return logits
+
+    def plan_attention(self, batch: Batch, cache: KVCache, window: int | None = None) -> Any:
+        raise NotImplementedError("the attention of a program is planned when it runs")
+
+    def rotate_and_store(
+        self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor, norms: HeadNorms | None = None
+    ) -> Tensor:
+        del rotation, slots  # a program uses those of the step that runs it
+        _, _, num_kv_heads, head_dim = cache.keys.shape
+        num_heads = qkv.shape[1] // head_dim - 2 * num_kv_heads
+        query = self._result("query", num_heads * head_dim)
+        members = {} if norms is None else {"norm": self._norm(norms.query), "key_norm": self._norm(norms.key)}
+        self._record_cached(OperationKind.ROTATE, qkv, cache, query, **members)
+        return query.unflatten(1, (num_heads, head_dim))
+
+    def attend(self, query: Tensor, cache: LayerCache, plan: Any) -> Tensor:
+        del plan  # a program attends to the sequences of the step that runs it
+        output = self._result("attended", query[0].numel())
+        self._record_cached(OperationKind.ATTEND, query, cache, output)
+        return output.view_as(query)
+
+    def attend_segments(self, qkv: Tensor, rotation: Rotation | None, num_segments: int) -> Tensor:
+        raise NotImplementedError("encoders are not recorded")
+
+    def _product(self, name: str, x: Tensor, linear: nn.Module, **members: Any) -> Tensor:
+        weight = _packed(linear)
+        output = self._result(name, weight.out_features)
+        self._record(OperationKind.LINEAR, weight=pointer(weight), x=_address(x), y=output.data_ptr(), **members)
+        return output
+
+    def _record_cached(self, kind: OperationKind, x: Tensor, cache: LayerCache, output: Tensor, **members: Any) -> None:
+        keys, values = cache.keys.data_ptr(), cache.values.data_ptr()
+        self._record(kind, x=_address(x), keys=keys, values=values, y=output.data_ptr(), **members)
+
+    def _record(self, kind: OperationKind, **members: Any) -> None:
+        self._operations.append(Operation(kind=kind, **members))
+
+    def _result(self, name: str, width: int) -> Tensor:
+        if name not in self._results:
+            self._results[name] = torch.empty(self._rows, width, dtype=self._dtype)
+        assert self._results[name].shape[1] == width, "all layers have the same sizes"
+        return self._results[name]
+
+    def _norm(self, module: ops.Norm) -> Any:
+        self._norms.append(as_norm(module))
+        return pointer(self._norms[-1])
+
+
+def _packed(linear: nn.Module) -> Weight:
+    assert isinstance(linear, PackedLinear)
+    return linear.packed
+
+
+def _address(tensor: Tensor | None) -> int | None:
+    assert tensor is None or tensor.is_contiguous()
+    return None if tensor is None else tensor.data_ptr()

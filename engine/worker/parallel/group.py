@@ -1,0 +1,134 @@
+"""Collective operations of the tensor-parallel ranks: NCCL between GPUs, gloo between processes on a CPU.
+
+The traffic of one machine stays there: ranks rendezvous through a file, and their sockets are bound to the loopback
+address. With several nodes, ranks rendezvous at a store of rank 0, and each binds its sockets to its own node's
+address. Nobody authenticates there, so the network between the nodes must be trusted.
+"""
+
+import contextlib
+import os
+import socket
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+from glimpse.engine.worker.parallel.handshake import keep_alive
+from glimpse.engine.worker.parallel.interfaces import interface_of
+from glimpse.engine.worker.parallel.messages import StoreAddress
+
+_distributed: Any = torch.distributed  # its type stubs lack most of what is used here
+
+JOIN_SECONDS = 120.0
+"""Time limit for all ranks to join, once they have loaded."""
+SUM_SECONDS = 600.0
+"""Time limit for one all-reduce. It is long because another rank may be encoding a long video."""
+
+
+class Group:
+    """The ranks of one model. All ranks must call the same methods in the same order with tensors of equal shapes."""
+
+    def __init__(self, process_group: Any, *, rank: int, num_ranks: int, device: torch.device) -> None:
+        self.rank = rank
+        self.num_ranks = num_ranks
+        self._process_group = process_group
+        self._device = device
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Replaces this rank's tensor, which must be contiguous, by the sum of all ranks' tensors and returns it."""
+        self._process_group.allreduce([tensor]).wait()
+        return tensor
+
+    def min(self, number: int) -> int:
+        """Returns the smallest of all ranks' numbers."""
+        options = _distributed.AllreduceOptions()
+        options.reduceOp = _distributed.ReduceOp.MIN
+        numbers = torch.tensor([number], device=self._device)
+        self._process_group.allreduce([numbers], options).wait()
+        return int(numbers.item())
+
+    def abort(self) -> None:
+        """Aborts a sum that waits for a dead rank. May be called from any thread; makes the group unusable."""
+        if self._device.type == "cuda":  # gloo detects closed sockets by itself
+            self._process_group.abort()
+
+
+def join_group(
+    rendezvous: str | StoreAddress,
+    *,
+    rank: int,
+    num_ranks: int,
+    device: torch.device,
+    address: str = "127.0.0.1",
+    store_socket: socket.socket | None = None,
+) -> Group:
+    """Joins the group and waits until all ranks have joined.
+
+    Args:
+        rendezvous: where all ranks meet: a path that did not exist before, or the address of rank 0's store.
+        rank: this process's rank.
+        num_ranks: number of ranks.
+        device: device of the tensors that are summed.
+        address: the address to which this rank binds its sockets.
+        store_socket: rank 0's socket that listens at the store's address; the store becomes its owner.
+
+    Raises:
+        RuntimeError: not all ranks joined within the time limit.
+    """
+    store = _make_store(rendezvous, num_ranks, store_socket)
+    # Not `init_process_group`: its group is global to the process, which may belong to a user's program.
+    make = _nccl if device.type == "cuda" else _gloo
+    group = Group(make(store, rank, num_ranks, address), rank=rank, num_ranks=num_ranks, device=device)
+    group.min(0)  # connects the ranks now rather than in the first step
+    if isinstance(rendezvous, StoreAddress):
+        _keep_alive(address)
+    return group
+
+
+def _keep_alive(address: str) -> None:
+    """Ends sums that wait for a host that has vanished: gloo's sockets would wait for as long as a sum may take."""
+    for entry in Path("/proc/self/fd").iterdir():  # the group does not tell which are its own
+        with contextlib.suppress(OSError):  # it is no socket
+            connection = socket.socket(fileno=int(entry.name))
+            if connection.type == socket.SOCK_STREAM and connection.getsockname()[:1] == (address,):
+                keep_alive(connection)
+            connection.detach()
+
+
+def _make_store(rendezvous: str | StoreAddress, num_ranks: int, store_socket: socket.socket | None) -> Any:
+    timeout = timedelta(seconds=JOIN_SECONDS)
+    if isinstance(rendezvous, str):
+        store = _distributed.FileStore(rendezvous, num_ranks)
+        store.set_timeout(timeout)
+        return store
+    return _distributed.TCPStore(
+        rendezvous.host,
+        rendezvous.port,
+        num_ranks,
+        is_master=store_socket is not None,
+        timeout=timeout,
+        wait_for_workers=False,
+        # A socket that the store opened itself would listen on all interfaces.
+        master_listen_fd=None if store_socket is None else store_socket.detach(),
+    )
+
+
+def _gloo(store: Any, rank: int, num_ranks: int, address: str) -> Any:
+    gloo = _distributed.ProcessGroupGloo
+    # The public constructor takes the interface from the environment or from the address of the host name.
+    options = gloo._Options()  # noqa: SLF001
+    options._devices = [gloo.create_device(hostname=address)]  # noqa: SLF001
+    options._timeout = timedelta(seconds=SUM_SECONDS)  # noqa: SLF001
+    return gloo(store, rank, num_ranks, options)
+
+
+def _nccl(store: Any, rank: int, num_ranks: int, address: str) -> Any:
+    if (interface := interface_of(address)) is not None:
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")  # "=": this one, not all that begin so
+    nccl = _distributed.ProcessGroupNCCL
+    options = nccl.Options()
+    options._timeout = timedelta(seconds=SUM_SECONDS)  # noqa: SLF001
+    return nccl(store, rank, num_ranks, options)

@@ -1,0 +1,137 @@
+"""Rank 0's connection to another rank, on this machine or another one."""
+
+import contextlib
+import logging
+import queue
+import shutil
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import assert_never
+
+from glimpse.engine.errors import CheckpointError, EngineError, EngineErrorCode
+from glimpse.engine.worker.parallel.group import Group
+from glimpse.engine.worker.parallel.messages import FromRank, Joined, Loaded, LoadFailed, Pipe, ToRank, pipe_to_rank
+
+_log = logging.getLogger(__name__)
+
+
+class FailureHandler:
+    """Handles the first failure of a rank, once."""
+
+    def __init__(self, callback: Callable[[], None], rendezvous_folder: Path) -> None:
+        self.group: Group | None = None
+        """Set once the group is formed, so that a failure aborts a sum that this rank waits in."""
+        self._callback: Callable[[], None] | None = callback
+        self._rendezvous_folder = rendezvous_folder
+        self._lock = threading.RLock()
+
+    @property
+    def has_occurred(self) -> bool:
+        return self._callback is None
+
+    def on_rank_failure(self) -> None:
+        """Handles the failure. Returns when that is complete, even if another thread does it."""
+        with self._lock:
+            callback, self._callback = self._callback, None
+            if callback is not None:
+                self._remove_folder()
+                callback()
+                self.leave_group()
+
+    def disarm(self) -> None:
+        """Makes later exits of ranks expected, because they are about to be ended."""
+        with self._lock:
+            self._callback = None
+
+    def leave_group(self) -> None:
+        """Aborts a sum in progress, and keeps the end of the program from waiting for the other ranks."""
+        group, self.group = self.group, None
+        if group is not None:
+            group.abort()
+        self._remove_folder()
+
+    def _remove_folder(self) -> None:
+        shutil.rmtree(self._rendezvous_folder, ignore_errors=True)
+
+
+class RankConnection:
+    """Messages to and from a rank. One on another node is not connected at first."""
+
+    def __init__(self, rank: int, failure: FailureHandler) -> None:
+        self.rank = rank
+        self.name = f"rank {rank}"
+        """What the rank is called in messages."""
+        self.remote_address: str | None = None
+        """Address of its node, if that is another one and the rank has connected."""
+        self._failure = failure
+        self._pipe: Pipe[ToRank, FromRank] | None = None
+        self._messages: queue.SimpleQueue[FromRank | None] = queue.SimpleQueue()
+
+    def connect(self, connection: socket.socket, first: ToRank) -> None:
+        """Begins to exchange messages, with `first` to the rank."""
+        self._pipe = pipe_to_rank(connection)
+        threading.Thread(
+            target=_listen, args=(self.name, self._pipe, self._messages, self._failure), name=self.name, daemon=True
+        ).start()
+        with contextlib.suppress(OSError):  # it has exited already, which `expect` reports
+            self._pipe.send(first)
+
+    def send(self, message: ToRank) -> None:
+        """Sends a message to the rank, which is connected.
+
+        Raises:
+            OSError: the rank has exited.
+        """
+        assert self._pipe is not None
+        self._pipe.send(message)
+
+    def expect_loaded(self) -> Loaded:
+        """Waits until the rank has loaded.
+
+        Raises:
+            CheckpointError: the rank cannot serve the checkpoint.
+            EngineError: the rank has exited.
+        """
+        message = self._expect()
+        assert isinstance(message, Loaded)
+        return message
+
+    def expect_joined(self) -> None:
+        """Waits until the rank has joined the group. Raises like `expect_loaded`."""
+        message = self._expect()
+        assert isinstance(message, Joined)
+
+    def shutdown(self) -> None:
+        """Ends the connection, and thereby the rank."""
+        if self._pipe is not None:
+            self._pipe.shutdown()
+
+    def _expect(self) -> Loaded | Joined:
+        message = self._messages.get()
+        match message:
+            case Loaded() | Joined():
+                return message
+            case LoadFailed(message=reason):
+                raise CheckpointError(reason if self.remote_address is None else f"{self.name}: {reason}")
+            case None:
+                raise EngineError(EngineErrorCode.UNAVAILABLE, f"{self.name} of the engine exited while loading")
+            case _:
+                assert_never(message)
+
+
+def _listen(
+    name: str, pipe: Pipe[ToRank, FromRank], messages: queue.SimpleQueue[FromRank | None], failure: FailureHandler
+) -> None:
+    message = None
+    while (received := pipe.receive()) is not None:
+        message = received
+        messages.put(message)
+    pipe.close()
+    if isinstance(message, LoadFailed):
+        return  # an expected exit: `expect_loaded` reports the reason
+    if not failure.has_occurred:
+        _log.error("%s has exited, or cannot be reached any more", name)
+    messages.put(None)
+    failure.on_rank_failure()

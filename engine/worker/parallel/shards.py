@@ -1,0 +1,84 @@
+"""Tensor-parallel sharding of the decoder, from the model's sizes and the checkpoint names of its tensors.
+
+As in Megatron-LM (arXiv 1909.08053), attention heads and feed-forward features are sharded: the first product of a
+block is column-parallel, the second row-parallel, so a layer needs two all-reduces. All other weights (norms,
+embedding, output head, encoders) are replicated.
+"""
+
+import re
+from dataclasses import replace
+
+from torch import Tensor
+
+from glimpse.engine.checkpoint.model_config.decoder import TextConfig
+from glimpse.engine.errors import CheckpointError
+
+_DECODER_TENSOR = re.compile(r"(?:.*\.)?model\.layers\.\d+\.(?:self_attn|mlp)\.(\w+)\.(\w+)")
+
+
+def shard_config(text: TextConfig, num_ranks: int) -> TextConfig:
+    """Returns the sizes of one rank's shard of the decoder, which are the same for all ranks.
+
+    If there are fewer key-value heads than ranks, several ranks hold the same head.
+
+    Raises:
+        CheckpointError: the decoder cannot be sharded evenly.
+    """
+    for count, what in ((text.num_heads, "attention heads"), (text.intermediate_size, "features in its feed-forward")):
+        if count % num_ranks:
+            raise CheckpointError(
+                f"'--tensor-parallel-size': expected a divisor of the model's {count} {what}, got {num_ranks}"
+            )
+    if text.num_kv_heads % num_ranks and num_ranks % text.num_kv_heads:
+        raise CheckpointError(
+            f"'--tensor-parallel-size': expected a divisor or a multiple of the model's {text.num_kv_heads} key-value"
+            f" heads, got {num_ranks}"
+        )
+    return replace(
+        text,
+        num_heads=text.num_heads // num_ranks,
+        num_kv_heads=max(text.num_kv_heads // num_ranks, 1),
+        intermediate_size=text.intermediate_size // num_ranks,
+    )
+
+
+def shard_tensor(name: str, tensor: Tensor, text: TextConfig, *, rank: int, num_ranks: int) -> Tensor:
+    """Returns a rank's shard of a tensor, as a view.
+
+    Args:
+        name: checkpoint name, or the name that `engine.loading.weight_conversion` gives a tensor of a quantized linear.
+        tensor: whole tensor: output features first and, for a matrix, inputs (or groups of inputs) second.
+        text: sizes of the whole decoder, checked by `shard_config`.
+        rank: rank of the shard.
+        num_ranks: number of ranks.
+
+    Raises:
+        CheckpointError: the tensor cannot be sharded.
+    """
+    found = _DECODER_TENSOR.fullmatch(name)
+    if found is None or num_ranks == 1:
+        return tensor
+    if found[2] == "group_index":  # a rank's inputs would belong to groups of other ranks
+        raise CheckpointError(f"'--tensor-parallel-size': expected 1 for gptq with desc_act true, got {num_ranks}")
+    match found[1]:
+        case "q_proj":
+            return tensor[_shard(len(tensor), text.num_heads, rank, num_ranks)]
+        case "k_proj" | "v_proj":
+            return tensor[_shard(len(tensor), text.num_kv_heads, rank, num_ranks)]
+        case "gate_proj" | "up_proj":
+            return tensor[_shard(len(tensor), text.intermediate_size, rank, num_ranks)]
+        case "o_proj" | "down_proj" if tensor.shape[1] > 1:  # otherwise one scale for all inputs
+            num_units = text.num_heads if found[1] == "o_proj" else text.intermediate_size
+            return tensor[:, _shard(tensor.shape[1], num_units, rank, num_ranks)]
+        case _:
+            return tensor
+
+
+def _shard(length: int, num_units: int, rank: int, num_ranks: int) -> slice:
+    """Returns a rank's slice of a dimension that consists of `num_units` heads or features of equal length.
+
+    Each rank gets at least one unit: with fewer units than ranks, adjacent ranks get the same one.
+    """
+    first = rank * num_units // num_ranks
+    last = first + max(num_units // num_ranks, 1)
+    return slice(first * length // num_units, last * length // num_units)

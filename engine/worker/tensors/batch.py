@@ -1,0 +1,84 @@
+"""The tensors of one forward pass over the packed chunks of a step."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from glimpse.engine.protocol.media import MediaSpan
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceLayout:
+    """The rotary positions of one sequence's tokens, and where its media are."""
+
+    prompt_positions: IntArray
+    """[3, prompt tokens]: time, height, width."""
+    delta: int
+    """Position of a generated token (the same on all axes) minus its index."""
+    spans: tuple[MediaSpan, ...]
+    """In the order of `start`."""
+    bidirectional_runs: bool = False
+    """The tokens of a run of placeholders attend to each other, also to later ones."""
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return self.prompt_positions.shape[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediaRows:
+    """Tokens of a batch whose embeddings come from an encoder output."""
+
+    key: bytes
+    """Of the encoder output."""
+    offset: int
+    """First row taken from the encoder output."""
+    row: int
+    """First row of the batch that is filled."""
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingTokens:
+    """Tokens of a batch that the previous step samples on the device."""
+
+    rows: Tensor
+    """int64 [pending tokens]: their rows in the batch."""
+    sources: Tensor
+    """int64 [pending tokens]: their rows in the previous step's sampled tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One forward pass over the packed tokens of all chunks of a step."""
+
+    token_ids: Tensor
+    """int64 [tokens]; those of `pending_tokens` are not filled in yet."""
+    pending_tokens: PendingTokens | None
+    positions: Tensor
+    """int64 [3, tokens]"""
+    slots: Tensor
+    """int64 [tokens]: where keys and values are written, block * block_size + offset in the block."""
+    block_tables: Tensor
+    """int64 [sequences, blocks], padded with any block."""
+    query_lengths: tuple[int, ...]
+    """Tokens of each chunk."""
+    key_lengths: tuple[int, ...]
+    """Tokens of each sequence up to the end of its chunk."""
+    key_lengths_on_device: Tensor
+    """int64 [sequences]: the same."""
+    media: tuple[MediaRows, ...]
+    bidirectional: tuple[tuple[int, int], ...]
+    """(first row, number of rows) of tokens that attend to each other, whatever their order."""
+    sampled_rows: Tensor
+    """int64 [rows]: for each chunk that samples, the token before each draft token, then the last token."""
+
+    @property
+    def is_decode(self) -> bool:
+        """Whether each sequence has one new token, which is sampled and not a media token."""
+        num_sequences = len(self.query_lengths)
+        return self.token_ids.shape[0] == self.sampled_rows.shape[0] == num_sequences and not self.media

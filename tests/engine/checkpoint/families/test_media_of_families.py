@@ -1,0 +1,89 @@
+"""What families say about media: their tokens, and the largest ones."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from glimpse.engine.checkpoint.families.qwen.qwen2_vl import DEFAULT_SECONDS_PER_FRAME
+from glimpse.engine.checkpoint.families.registry import family_of, load_model_config
+from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout
+from glimpse.engine.checkpoint.model_config.model import ModelConfig
+from glimpse.engine.checkpoint.text.media_inputs import embedding_spec
+from glimpse.media.embeddings.embeddings import Embedding
+from glimpse.media.embeddings.tensor import TensorType, make_tensor
+from glimpse.media.kind import MediaKind
+from glimpse.media.medium import Medium
+from glimpse.media.processing.image import image_from_pixels
+from glimpse.media.processing.media_processing import MediaProcessing
+from glimpse.media.processing.video import video_from_pixels
+from tests.audio_checkpoints import make_audio_checkpoint
+from tests.checkpoints import make_checkpoint
+from tests.text_checkpoints import make_text_checkpoint
+
+
+def layout(medium: Medium, config: ModelConfig) -> TokenLayout:
+    return family_of(config).layout(medium, LayoutContext(model=config, encode=lambda text: []))
+
+
+def embedding(kind: MediaKind, grid: tuple[int, int, int], num_rows: int) -> Embedding:
+    tensor = make_tensor(TensorType.FLOAT32, (num_rows, 1), bytes(4 * num_rows))
+    return Embedding(kind=kind, tensor=tensor, grid=grid, num_tokens=num_rows, key=b"")
+
+
+def test_qwen2_vl_has_a_token_for_each_square_of_patches(tmp_path: Path) -> None:
+    path = make_checkpoint(tmp_path)
+    config = load_model_config(path)
+    processing = family_of(config).read_media(path, config)
+    assert processing.images is not None
+    assert processing.videos is not None
+    assert processing.audio is None
+    image = image_from_pixels(np.zeros((56, 84, 3), np.uint8), (1, 4, 6), processing.images)
+    assert layout(image, config) == TokenLayout(kind=MediaKind.IMAGE, pieces=(6,))
+    video = video_from_pixels(np.zeros((3, 56, 84, 3), np.uint8), processing.videos, frame_seconds=(), fps=None)
+    assert layout(video, config) == TokenLayout(kind=MediaKind.VIDEO, pieces=(12,))
+    assert layout(embedding(MediaKind.VIDEO, (2, 4, 6), 12), config).pieces == (12,)
+    assert embedding_spec(config, processing).merge_size == 2
+
+
+def test_qwen2_5_vl_places_frames_by_their_time(tmp_path: Path) -> None:
+    path = make_checkpoint(tmp_path, family="qwen2_5_vl")
+    config = load_model_config(path)
+    processing = family_of(config).read_media(path, config).videos
+    assert processing is not None
+    pixels = np.zeros((4, 56, 84, 3), np.uint8)
+    video = video_from_pixels(pixels, processing, frame_seconds=(0, 0.25, 0.5, 0.75), fps=4)
+    assert config.vision.tokens_per_second is not None
+    per_second = config.vision.tokens_per_second * config.vision.temporal_patch_size
+    assert layout(video, config).mrope_time_interval == per_second * 0.25
+    timeless = embedding(MediaKind.VIDEO, (2, 4, 6), 12)
+    assert layout(timeless, config).mrope_time_interval == per_second * DEFAULT_SECONDS_PER_FRAME
+    assert layout(embedding(MediaKind.IMAGE, (1, 4, 6), 6), config).mrope_time_interval == 1
+
+
+def test_qwen2_audio_has_a_token_for_four_frames(tmp_path: Path) -> None:
+    config = load_model_config(make_audio_checkpoint(tmp_path))
+    assert layout(embedding(MediaKind.AUDIO, (1, 1, 5), 5), config).pieces == (5,)
+    medium = family_of(config).largest_medium(config, 100)
+    assert medium is not None
+    assert (medium.kind, medium.grid[0], medium.num_bytes) == (MediaKind.AUDIO, 1, 4 * medium.grid[1] * medium.grid[2])
+
+
+@pytest.mark.parametrize(("num_tokens", "side"), [(100, 20), (110, 20), (1, 2)])
+def test_largest_image_has_about_as_many_tokens(tmp_path: Path, num_tokens: int, side: int) -> None:
+    config = load_model_config(make_checkpoint(tmp_path))
+    medium = family_of(config).largest_medium(config, num_tokens)
+    assert medium is not None
+    assert (medium.kind, medium.grid) == (MediaKind.IMAGE, (1, side, side))
+    assert medium.num_bytes == 3 * (14 * side) ** 2
+
+
+def test_text_models_support_no_media(tmp_path: Path) -> None:
+    path = make_text_checkpoint(tmp_path, "smollm2")
+    config = load_model_config(path)
+    family = family_of(config)
+    assert family.read_media(path, config) == MediaProcessing()
+    assert family.largest_medium(config, 100) is None
+    assert embedding_spec(config, MediaProcessing()).kinds == frozenset()
+    with pytest.raises(ValueError, match="does not support image input"):
+        layout(embedding(MediaKind.IMAGE, (1, 2, 2), 1), config)

@@ -1,0 +1,131 @@
+"""Prompts of InternVL: the token ids of transformers, for images and videos too."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from glimpse.engine.checkpoint.families.internvl import TEMPLATE
+from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot
+from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts, media_inputs, read_media
+from glimpse.engine.checkpoint.text.prompt import Prompt, PromptBuilder, load_prompt_builder
+from glimpse.engine.checkpoint.text.template import ChatTemplate, TemplateError
+from glimpse.media.medium import Medium
+from glimpse.media.processing.image import Image, prepare_image
+from glimpse.media.processing.video import Video, make_video
+from tests.checkpoints import make_tokenizer
+from tests.engine.checkpoint.text.conversations import IMAGE, IMAGE_CONVERSATIONS, VIDEO, assistant, system, user
+from tests.engine.checkpoint.text.reference import reference_messages
+from tests.internvl_checkpoints import CHAT_TEMPLATE, SPECIAL_TOKENS, TOKEN_IDS, make_internvl_checkpoint
+from tests.internvl_oracle import prompt_ids
+from tests.media.images import scene
+
+SIZES = {"square": (60, 60), "wide": (400, 31), "tall": (17, 300), "tiny": (2, 1), "one tile": (56, 56)}
+FRAMES = (1, 3, 12)
+
+
+CONVERSATIONS = {
+    **IMAGE_CONVERSATIONS,
+    "several texts": [user("a", "b\n", IMAGE, "\nc")],
+    "video first": [user(VIDEO, "What happens?")],
+    "video last": [user("What happens? ", VIDEO)],
+    "video between newlines": [user("\n", VIDEO, "\n\nin")],
+    "images and videos": [user(VIDEO, IMAGE, "the", VIDEO), assistant("No."), user(IMAGE)],
+    "videos in turns": [system("Look."), user("the", VIDEO, "\nthe", VIDEO), assistant("No."), user(VIDEO)],
+}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_internvl_checkpoint(tmp_path_factory.mktemp("models") / "internvl")
+
+
+@pytest.fixture(scope="module")
+def builder(checkpoint: Path) -> PromptBuilder:
+    return load_prompt_builder(checkpoint, load_model_config(checkpoint))
+
+
+def slots(messages: Sequence[ChatMessage]) -> list[MediaSlot]:
+    return [part for message in messages for part in message.content if isinstance(part, MediaSlot)]
+
+
+def image_of(checkpoint: Path, size: tuple[int, int]) -> Image:
+    processing = read_media(checkpoint, load_model_config(checkpoint)).images
+    assert processing is not None
+    return prepare_image(scene(*size), processing)
+
+
+def video_of(checkpoint: Path, num_frames: int) -> Video:
+    processing = read_media(checkpoint, load_model_config(checkpoint)).videos
+    assert processing is not None
+    return make_video([scene(40, 30)] * num_frames, num_frames, processing, frame_seconds=(), fps=None)
+
+
+def prompt_of(
+    checkpoint: Path, builder: PromptBuilder, messages: Sequence[ChatMessage], media: Sequence[Medium]
+) -> Prompt:
+    """Returns the prompt; the runs of its spans hold exactly the placeholder tokens."""
+    layouts = MediaLayouts(load_model_config(checkpoint), builder.tokenizer).of(media)
+    prompt = builder.chat(messages, layouts)
+    rows = [
+        token
+        for medium in media_inputs(media, layouts, prompt)
+        for _, first, count in medium.span.rows_between(0, len(prompt.token_ids))
+        for token in range(first, first + count)
+    ]
+    assert rows == np.flatnonzero(np.array(prompt.token_ids) == TOKEN_IDS["<IMG_CONTEXT>"]).tolist()
+    return prompt
+
+
+@pytest.mark.parametrize("messages", CONVERSATIONS.values(), ids=CONVERSATIONS.keys())
+def test_prompts_have_the_token_ids_of_transformers(
+    checkpoint: Path, builder: PromptBuilder, messages: list[ChatMessage]
+) -> None:
+    found = slots(messages)
+    sizes = list(SIZES.values())[: found.count(IMAGE)]
+    counts = FRAMES[: found.count(VIDEO)]
+    waiting = iter(sizes), iter(counts)
+    media = [
+        image_of(checkpoint, next(waiting[0])) if slot == IMAGE else video_of(checkpoint, next(waiting[1]))
+        for slot in found
+    ]
+    images = [scene(*size) for size in sizes]
+    expected = prompt_ids(checkpoint, reference_messages(messages), images, counts)
+    assert prompt_of(checkpoint, builder, messages, media).token_ids == expected
+
+
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES.keys())
+def test_images_of_any_size_have_the_token_ids_of_transformers(
+    checkpoint: Path, builder: PromptBuilder, size: tuple[int, int]
+) -> None:
+    messages = [user("What is in ", IMAGE, "?")]
+    prompt = prompt_of(checkpoint, builder, messages, [image_of(checkpoint, size)])
+    assert prompt.token_ids == prompt_ids(checkpoint, reference_messages(messages), [scene(*size)])
+
+
+def test_tokenizers_may_have_a_token_for_videos(checkpoint: Path, builder: PromptBuilder, tmp_path: Path) -> None:
+    """Those of later conversions do. The model has no embedding for it."""
+    shutil.copytree(checkpoint, tmp_path, dirs_exist_ok=True)
+    make_tokenizer((*SPECIAL_TOKENS, "<video>")).save(str(tmp_path / "tokenizer.json"))
+    other = load_prompt_builder(tmp_path, load_model_config(tmp_path))
+    messages, media = [user("the", VIDEO, "in")], [video_of(checkpoint, 2)]
+    ours, expected = (prompt_of(checkpoint, each, messages, media).token_ids for each in (other, builder))
+    assert ours == expected
+
+
+def test_the_fallback_template_renders_as_the_published_one() -> None:
+    for messages in CONVERSATIONS.values():
+        ours, published = (
+            ChatTemplate(source, {}).render(reference_messages(messages), add_generation_prompt=True)
+            for source in (TEMPLATE, CHAT_TEMPLATE)
+        )
+        assert ours == published
+
+
+def test_the_fallback_template_refuses_other_media() -> None:
+    audio = [{"role": "user", "content": [{"type": "audio"}]}]
+    with pytest.raises(TemplateError, match="does not support content of type audio"):
+        ChatTemplate(TEMPLATE, {}).render(audio, add_generation_prompt=True)

@@ -1,0 +1,63 @@
+"""Tokens that attend to each other are computed in one step, and no prefix from the cache ends among them."""
+
+import pytest
+
+from glimpse.engine.core.limits import SchedulerLimits
+from glimpse.engine.core.memory.block_pool import BlockPool
+from glimpse.engine.core.memory.prefix_cache import PrefixCache
+from glimpse.engine.core.scheduler import Scheduler
+from glimpse.engine.core.sequence import ModelSpec, Sequence, make_sequence
+from tests.engine.checking_runner import PLACEHOLDER, generate, image_input
+
+LIMITS = SchedulerLimits(
+    num_blocks=16,
+    block_size=4,
+    max_model_len=64,
+    max_batch_tokens=8,
+    max_sequences=2,
+    encoder_bytes_per_row=4,
+    encoder_cache_bytes=0,
+    prefix_caching=True,
+    max_decode_slowdown=2.0,
+)
+MODEL = ModelSpec(vocab_size=10_000, encoder_row_width=2, eos_token_ids=(), bidirectional_runs=True)
+
+
+def make(num_before: int, num_rows: int, num_after: int) -> Sequence:
+    token_ids = [*[1] * num_before, *[PLACEHOLDER] * num_rows, *[2] * num_after]
+    request = generate("request", token_ids, image_input("image", num_before, num_rows))
+    return make_sequence(0, request, max_model_len=10_000, model=MODEL)
+
+
+@pytest.mark.parametrize(
+    ("num_before", "num_rows", "num_after", "ends"),
+    [
+        (3, 5, 4, [8, 12]),
+        (6, 5, 4, [6, 14, 15]),
+        (8, 8, 1, [8, 16, 17]),
+        (0, 8, 9, [8, 16, 17]),
+    ],
+)
+def test_steps_end_before_or_behind_an_image(num_before: int, num_rows: int, num_after: int, ends: list[int]) -> None:
+    scheduler = Scheduler(LIMITS)
+    sequence = make(num_before, num_rows, num_after)
+    scheduler.add(sequence)
+    found: list[int] = []
+    while sequence.num_computed_tokens < sequence.num_tokens:
+        step = scheduler.schedule()
+        (chunk,) = step.plan.chunks
+        found.append(chunk.start + len(chunk.token_ids))
+        scheduler.complete(step)
+    assert found == ends
+
+
+@pytest.mark.parametrize(("num_before", "num_matched"), [(4, 1), (5, 1), (6, 1), (7, 4), (8, 2), (3, 3)])
+def test_a_cached_prefix_ends_before_or_behind_an_image(num_before: int, num_matched: int) -> None:
+    """Blocks have 4 tokens, the image 9; the second sequence ends right behind it."""
+    pool = BlockPool(64)
+    cache = PrefixCache(pool=pool, block_size=4, enabled=True)
+    first, second = make(num_before, 9, 8), make(num_before, 9, 1)
+    first.block_table = [pool.allocate() for _ in range(-(-first.num_tokens // 4))]
+    first.num_computed_tokens = first.num_tokens
+    cache.register_blocks(first, first_token=0)
+    assert cache.match(second) == first.block_table[:num_matched]

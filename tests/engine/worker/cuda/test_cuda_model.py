@@ -1,0 +1,67 @@
+"""A whole Qwen2-VL model on the CUDA backend. Interpreted without a GPU."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+from glimpse.engine.worker.cuda.cuda_ops import CudaOps, TritonAttention
+from tests.engine.harness import Harness, Prompt, ScriptedSequence, make_prompt
+from tests.engine.idefics3_prompts import tiled_prompt
+from tests.engine.qwen3_vl_prompts import make_qwen3_prompt
+from tests.idefics3_checkpoints import make_idefics3_checkpoint
+from tests.qwen3_vl_checkpoints import make_qwen3_vl_checkpoint
+
+SHARED_TOKENS = 16
+IMAGES = make_prompt(2, 5, (56, 56), 9, (28, 56), 4)
+VIDEO = make_prompt(3, 3, (4, 28, 56), 6)
+
+
+def answer_all(harness: Harness) -> list[ScriptedSequence]:
+    """Computes prompts at once, in chunks and with a cached prefix, and decodes them together with another prompt."""
+    first = harness.begin(IMAGES)
+    harness.step((first, len(IMAGES.token_ids)))
+    longer = Prompt(token_ids=(*IMAGES.token_ids, 7, 8, 9), spans=IMAGES.spans, images=IMAGES.images)
+    second = harness.begin(longer, cached=first, num_cached=SHARED_TOKENS)
+    video = harness.begin(VIDEO)
+    harness.step((second, len(longer.token_ids) - SHARED_TOKENS), (first, 1), (video, 4))
+    harness.step((first, 1), (second, 1), (video, len(VIDEO.token_ids) - 4))
+    for _ in range(2):
+        harness.step((first, 1), (second, 1), (video, 1))
+    return [first, second, video]
+
+
+def test_qwen3_vl_matches_torch(tmp_path: Path):
+    path = make_qwen3_vl_checkpoint(tmp_path)
+    prompt = make_qwen3_prompt(8, 3, (32, 64), 2, (2, 32, 32), 2)
+    plain, found = (Harness(path), Harness(path, ops=CudaOps(TritonAttention())))
+    expected, sequence = (each.answer(each.begin(prompt), 2, chunks=[7]) for each in (plain, found))
+    assert sequence.answer == expected.answer
+    torch.testing.assert_close(torch.stack(sequence.logits), torch.stack(expected.logits), rtol=1e-4, atol=1e-4)
+
+
+def test_smolvlm_matches_torch(tmp_path: Path):
+    path = make_idefics3_checkpoint(tmp_path)
+    prompt = tiled_prompt(8, "smolvlm", 3, (2,), 2, (1,), 2)
+    plain, found = (Harness(path), Harness(path, ops=CudaOps(TritonAttention())))
+    expected, sequence = (each.answer(each.begin(prompt), 2, chunks=[6]) for each in (plain, found))
+    assert sequence.answer == expected.answer
+    torch.testing.assert_close(torch.stack(sequence.logits), torch.stack(expected.logits), rtol=1e-4, atol=1e-4)
+
+
+def test_int8_logits_match_torch(tiny_checkpoint: Path):
+    ops = CudaOps(TritonAttention())
+    harnesses = [Harness(tiny_checkpoint, quantization="int8"), Harness(tiny_checkpoint, quantization="int8", ops=ops)]
+    plain, sequence = (harness.answer(harness.begin(make_prompt(1, 6)), 2) for harness in harnesses)
+    torch.testing.assert_close(torch.stack(sequence.logits), torch.stack(plain.logits), rtol=1e-4, atol=1e-4)
+
+
+def test_logits_and_answers_match_torch(tiny_checkpoint: Path):
+    expected = answer_all(Harness(tiny_checkpoint))
+    for sequence, plain in zip(
+        answer_all(Harness(tiny_checkpoint, ops=CudaOps(TritonAttention()))), expected, strict=True
+    ):
+        assert sequence.answer == plain.answer
+        torch.testing.assert_close(torch.stack(sequence.logits), torch.stack(plain.logits), rtol=1e-4, atol=1e-4)

@@ -1,0 +1,121 @@
+"""Layers, compared with their definitions."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from glimpse.engine.worker.layers.attention import paged_attention, plan_attention
+from glimpse.engine.worker.layers.linear import Linear
+from glimpse.engine.worker.layers.norm import RMSNorm
+from glimpse.engine.worker.layers.rotary import inverse_wavelengths, multimodal_rotation, rotate
+from glimpse.engine.worker.tensors.kv_cache import allocate_kv_cache, block_bytes
+
+HEADS, KV_HEADS, HEAD_DIM, BLOCK_SIZE, NUM_BLOCKS = 6, 2, 8, 4, 64
+
+
+def attend_one(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Computes attention of one query [heads, head_dim] to [keys, kv_heads, head_dim] by definition."""
+    keys, values = (tensor.repeat_interleave(HEADS // KV_HEADS, dim=1) for tensor in (keys, values))
+    weights = (torch.einsum("hd,khd->hk", query, keys) / math.sqrt(HEAD_DIM)).softmax(dim=-1)
+    return torch.einsum("hk,khd->hd", weights, values)
+
+
+@given(
+    lengths=st.lists(
+        st.tuples(st.integers(1, 9), st.integers(0, 20)) | st.tuples(st.just(1), st.integers(0, 30)),
+        min_size=1,
+        max_size=7,
+    ),
+    window=st.none() | st.integers(1, 12),
+    seed=st.integers(0, 99),
+)
+def test_paged_attention_matches_attention(lengths: list[tuple[int, int]], window: int | None, seed: int):
+    """Each pair has a number of new tokens and a number of tokens cached before them."""
+    generator = torch.Generator().manual_seed(seed)
+    cache = torch.randn(2, NUM_BLOCKS * 2, BLOCK_SIZE, KV_HEADS, HEAD_DIM, generator=generator)
+    num_tables = max(-(-(new + cached) // BLOCK_SIZE) for new, cached in lengths)
+    tables = torch.randperm(NUM_BLOCKS * 2, generator=generator)[: len(lengths) * num_tables].view(len(lengths), -1)
+    query = torch.randn(sum(new for new, _ in lengths), HEADS, HEAD_DIM, generator=generator)
+    plan = plan_attention(
+        query_lengths=[new for new, _ in lengths],
+        key_lengths=[new + cached for new, cached in lengths],
+        block_tables=tables,
+        block_size=BLOCK_SIZE,
+        dtype=torch.float32,
+        window=window,
+    )
+    output = paged_attention(query, cache[0], cache[1], plan)
+    places = [(index, cached + place + 1) for index, (new, cached) in enumerate(lengths) for place in range(new)]
+    for row, (index, num_keys) in enumerate(places):
+        first = 0 if window is None else max(num_keys - window, 0)
+        keys, values = (part[tables[index]].flatten(0, 1)[first:num_keys] for part in cache)
+        assert torch.allclose(output[row], attend_one(query[row], keys, values), atol=1e-5)
+
+
+def test_writes_the_cache_at_the_slots():
+    cache = allocate_kv_cache(
+        num_layers=2,
+        num_blocks=3,
+        block_size=4,
+        num_kv_heads=2,
+        head_dim=8,
+        dtype=torch.bfloat16,
+        device=torch.device("cpu"),
+    )
+    key, value = torch.ones(2, 2, 8, dtype=torch.bfloat16), 2 * torch.ones(2, 2, 8, dtype=torch.bfloat16)
+    cache.layer(1).write(torch.tensor([9, 2]), key, value)
+    filled = cache.keys[1].flatten(0, 1)[:, 0, 0] != 0
+    assert filled.nonzero().flatten().tolist() == [2, 9]
+    assert cache.values[1].flatten(0, 1)[2].unique().tolist() == [2]
+    assert not cache.keys[0].any()
+
+
+def test_block_bytes_match_the_allocation():
+    sizes: dict[str, Any] = {
+        "num_layers": 3,
+        "block_size": 4,
+        "num_kv_heads": 2,
+        "head_dim": 8,
+        "dtype": torch.bfloat16,
+    }
+    cache = allocate_kv_cache(**sizes, num_blocks=5, device=torch.device("cpu"))
+    assert 5 * block_bytes(**sizes) == cache.keys.nbytes + cache.values.nbytes
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_named_weights_are_views_of_the_stack(bias: bool):
+    linear = Linear(8, (4, 2, 6), bias=bias)
+    for index, (name, tensor) in enumerate(linear.named_weights("a", "b", "c")):
+        tensor.fill_(index)
+        assert name.split(".") == ["abc"[index // (1 + bias)], "bias" if bias and index % 2 else "weight"]
+    x = torch.randn(5, 8)
+    parts = linear(x).split([4, 2, 6], dim=-1)
+    for number, part in enumerate(parts):
+        weight, bias_value = number * (1 + bias), 2.0 * number + 1 if bias else 0
+        assert torch.allclose(part, (x.sum(dim=-1, keepdim=True) * weight + bias_value).expand_as(part), atol=1e-5)
+
+
+def test_rms_norm_computes_in_float32():
+    norm = RMSNorm(1024, eps=0.0).to(torch.bfloat16)
+    norm.weight.data.fill_(2)
+    x = torch.linspace(1, 2, 1024).to(torch.bfloat16)
+    expected = (x.double() / x.double().square().mean().sqrt()).to(torch.bfloat16) * 2
+    assert torch.equal(norm(x), expected)
+
+
+@pytest.mark.parametrize(
+    ("section", "interleaved", "places"),
+    [((2, 3, 3), False, [3, 3, 5, 5, 5, 7, 7, 7]), ((4, 2, 2), True, [3, 5, 7, 3, 5, 7, 3, 3])],
+)
+def test_rotation_uses_the_axis_of_each_frequency(section: tuple[int, ...], interleaved: bool, places: list[int]):
+    positions = torch.tensor([[3], [5], [7]])
+    rotation = multimodal_rotation(positions, head_dim=16, theta=100.0, section=section, interleaved=interleaved)
+    angles = torch.tensor(places) * inverse_wavelengths(16, 100.0, torch.device("cpu"))
+    x = torch.randn(1, 2, 16)
+    as_complex = torch.complex(x[..., :8], x[..., 8:]) * torch.polar(torch.ones(8), angles)
+    assert torch.allclose(rotate(x, rotation), torch.cat([as_complex.real, as_complex.imag], dim=-1), atol=1e-6)

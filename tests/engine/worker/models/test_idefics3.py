@@ -1,0 +1,139 @@
+"""SmolVLM and Idefics3: logits and greedy answers match transformers however prompts are divided into steps."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.checkpoint.model_config.encoders import TiledVisionConfig
+from glimpse.engine.checkpoint.model_config.model import read_json
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.protocol.config import Quantization
+from glimpse.engine.worker.native.library import Level
+from tests.checkpoints import write_json
+from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
+from tests.engine.idefics3_prompts import NUM_TILE_TOKENS, tiled_prompt
+from tests.engine.levels import assert_stays_near_float32, at_each_level, needs_kernels
+from tests.idefics3_checkpoints import Family, make_idefics3_checkpoint
+from tests.idefics3_oracle import greedy_answer
+
+NUM_TOKENS = 10
+
+
+@pytest.fixture(scope="module", params=["smolvlm", "idefics3"])
+def family(request: pytest.FixtureRequest) -> Family:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory, family: Family) -> Path:
+    return make_idefics3_checkpoint(tmp_path_factory.mktemp("models") / family, family)
+
+
+@pytest.fixture(scope="module")
+def harness(checkpoint: Path) -> Harness:
+    return Harness(checkpoint)
+
+
+def prompts_of(family: Family) -> list[Prompt]:
+    return [
+        tiled_prompt(1, family, 23),
+        tiled_prompt(2, family, 5, (1,), 9),
+        tiled_prompt(3, family, 3, (3,), 2, (7,), 6),
+        tiled_prompt(4, family, (2,), 1),
+        tiled_prompt(5, family, 2, (19,), 2),  # more than are encoded at once
+    ]
+
+
+def assert_agrees(sequence: ScriptedSequence, prompt: Prompt, path: Path) -> None:
+    expected = greedy_answer(path, prompt.token_ids, prompt.images, len(sequence.answer))
+    assert sequence.answer == expected.token_ids
+    assert (torch.stack(sequence.logits) - expected.logits).abs().max() <= 1e-4
+
+
+def test_alone(harness: Harness, checkpoint: Path, family: Family) -> None:
+    for prompt in prompts_of(family):
+        assert_agrees(harness.answer(harness.begin(prompt), NUM_TOKENS), prompt, checkpoint)
+
+
+@pytest.mark.parametrize("size", [1, 5, 13])
+def test_chunked_within_tiles(harness: Harness, checkpoint: Path, family: Family, size: int) -> None:
+    prompt = prompts_of(family)[2]
+    num_chunks = (len(prompt.token_ids) - 1) // size
+    assert_agrees(harness.answer(harness.begin(prompt), NUM_TOKENS, chunks=[size] * num_chunks), prompt, checkpoint)
+
+
+def test_batched_with_others(harness: Harness, checkpoint: Path, family: Family) -> None:
+    prompts = prompts_of(family)
+    sequences = [harness.begin(prompt) for prompt in prompts]
+    harness.step(*((sequence, len(sequence.prompt.token_ids)) for sequence in sequences))
+    for _ in range(NUM_TOKENS - 1):
+        harness.step(*((sequence, 1) for sequence in sequences))
+    for sequence, prompt in zip(sequences, prompts, strict=True):
+        assert_agrees(sequence, prompt, checkpoint)
+
+
+def test_cached_prefix_may_end_within_an_image(harness: Harness, checkpoint: Path, family: Family) -> None:
+    prompt = prompts_of(family)[2]
+    first = harness.answer(harness.begin(prompt), 1)
+    for num_blocks in (1, 2, 5):
+        second = harness.begin(prompt, cached=first, num_cached=num_blocks * BLOCK_SIZE)
+        assert_agrees(harness.answer(second, NUM_TOKENS), prompt, checkpoint)
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("dtype", "quantization", "tolerance"),
+    [(torch.float32, "none", 1e-5), (torch.bfloat16, "none", 0.25), (torch.bfloat16, "int8", 0.25)],
+)
+def test_native_kernels_stay_near_float32(
+    checkpoint: Path, family: Family, dtype: torch.dtype, quantization: Quantization, tolerance: float
+) -> None:
+    assert_stays_near_float32(checkpoint, prompts_of(family), dtype, quantization=quantization, tolerance=tolerance)
+
+
+@needs_kernels
+@at_each_level
+def test_native_kernels_agree(checkpoint: Path, family: Family, level: Level) -> None:
+    native, reference = Harness(checkpoint, level=level), Harness(checkpoint)
+    prompt = prompts_of(family)[2]
+    logits = [torch.stack(each.answer(each.begin(prompt), 3).logits) for each in (native, reference)]
+    assert (logits[0] - logits[1]).abs().max() <= 1e-4
+
+
+def test_reads_published_documents_of_the_first_release(tmp_path: Path, checkpoint: Path) -> None:
+    document = dict(read_json(checkpoint / "config.json"))
+    vision = {name: value for name, value in document["vision_config"].items() if name != "model_type"}
+    rope = document["text_config"].pop("rope_parameters")
+    text = document["text_config"] | {"rope_theta": rope["rope_theta"], "rope_scaling": None}
+    write_json(tmp_path / "config.json", document | {"vision_config": vision, "text_config": text})
+    assert load_model_config(tmp_path) == load_model_config(checkpoint)
+
+
+def test_the_whole_document_says_whether_the_output_head_is_tied(tmp_path: Path, checkpoint: Path) -> None:
+    document = dict(read_json(checkpoint / "config.json"))
+    del document["tie_word_embeddings"]
+    document["text_config"] = document["text_config"] | {"tie_word_embeddings": True}
+    for fields, tied in (({}, False), ({"tie_word_embeddings": True}, True)):
+        write_json(tmp_path / "config.json", document | fields)
+        assert load_model_config(tmp_path).text.tie_word_embeddings == tied
+
+
+def test_refuses_squares_that_do_not_fill_a_tile(tmp_path: Path, checkpoint: Path) -> None:
+    write_json(tmp_path / "config.json", {**read_json(checkpoint / "config.json"), "scale_factor": 5})
+    with pytest.raises(CheckpointError, match=r"'scale_factor': expected a divisor of \d patches on each side, got 5"):
+        load_model_config(tmp_path)
+
+
+def test_refuses_other_decoders(tmp_path: Path, checkpoint: Path) -> None:
+    document = dict(read_json(checkpoint / "config.json"))
+    write_json(tmp_path / "config.json", document | {"text_config": document["text_config"] | {"model_type": "phi"}})
+    with pytest.raises(CheckpointError, match=r"'text_config.model_type': expected one of llama, .*; got 'phi'"):
+        load_model_config(tmp_path)
+
+
+def test_counts_the_tokens_of_a_tile(checkpoint: Path) -> None:
+    encoder = load_model_config(checkpoint).encoder
+    assert isinstance(encoder, TiledVisionConfig)
+    assert encoder.num_tile_tokens == NUM_TILE_TOKENS

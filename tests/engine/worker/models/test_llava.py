@@ -1,0 +1,164 @@
+"""LLaVA-1.5: logits and greedy answers match transformers for any division into steps and cached prefixes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.checkpoint.model_config.encoders import LlavaConfig
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.protocol.config import Quantization
+from tests.checkpoints import write_json
+from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
+from tests.engine.levels import assert_stays_near_float32, needs_kernels
+from tests.engine.llava_prompts import IMAGE, prompt_of
+from tests.llava_checkpoints import DECODERS, Names, make_llava_checkpoint
+from tests.llava_oracle import greedy_answer
+
+NUM_TOKENS = 8
+TEXT = prompt_of(1, 23)
+ONE_IMAGE = prompt_of(2, 5, IMAGE, 9)
+TWO_IMAGES = prompt_of(3, 3, IMAGE, 2, IMAGE, 6)
+IMAGE_FIRST = prompt_of(4, IMAGE, 1)
+ADJACENT = prompt_of(5, 2, IMAGE, IMAGE, IMAGE, 3)
+PROMPTS = {"text": TEXT, "one": ONE_IMAGE, "two": TWO_IMAGES, "first": IMAGE_FIRST, "adjacent": ADJACENT}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_llava_checkpoint(tmp_path_factory.mktemp("llava"))
+
+
+@pytest.fixture(scope="module")
+def harness(checkpoint: Path) -> Harness:
+    return Harness(checkpoint)
+
+
+def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
+    expected = greedy_answer(path, sequence.prompt.token_ids, sequence.prompt.images, len(sequence.answer))
+    assert sequence.answer == expected.token_ids
+    assert (torch.stack(sequence.logits) - expected.logits).abs().max() <= 1e-4
+
+
+@pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS.keys())
+def test_alone(harness: Harness, checkpoint: Path, prompt: Prompt) -> None:
+    assert_agrees(harness.answer(harness.begin(prompt), NUM_TOKENS), checkpoint)
+
+
+@pytest.mark.parametrize("size", [1, 5, 13])
+def test_chunked_within_images(harness: Harness, checkpoint: Path, size: int) -> None:
+    num_chunks = (len(TWO_IMAGES.token_ids) - 1) // size
+    assert_agrees(harness.answer(harness.begin(TWO_IMAGES), NUM_TOKENS, chunks=[size] * num_chunks), checkpoint)
+
+
+def test_batched_with_others(harness: Harness, checkpoint: Path) -> None:
+    sequences = [harness.begin(prompt) for prompt in PROMPTS.values()]
+    harness.step(*((sequence, len(sequence.prompt.token_ids)) for sequence in sequences))
+    for _ in range(NUM_TOKENS - 1):
+        harness.step(*((sequence, 1) for sequence in sequences))
+    for sequence in sequences:
+        assert_agrees(sequence, checkpoint)
+
+
+@pytest.mark.parametrize("num_blocks", [1, 2])
+def test_cached_prefix_that_ends_within_an_image(harness: Harness, checkpoint: Path, num_blocks: int) -> None:
+    first = harness.answer(harness.begin(ONE_IMAGE), 2)
+    second = harness.begin(ONE_IMAGE, cached=first, num_cached=num_blocks * BLOCK_SIZE)
+    assert_agrees(harness.answer(second, NUM_TOKENS), checkpoint)
+
+
+def test_answers_depend_on_the_image(harness: Harness) -> None:
+    prompts = [prompt_of(seed, IMAGE) for seed in range(4)]
+    text = tuple(range(10, 20))
+    prompts = [
+        Prompt(token_ids=prompt.token_ids + text, spans=prompt.spans, images=prompt.images) for prompt in prompts
+    ]
+    assert len({tuple(harness.answer(harness.begin(prompt), 4).answer) for prompt in prompts}) == 4
+
+
+@pytest.mark.parametrize("names", ["published", "saved", "nested"])
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_decoders_and_stored_layouts(tmp_path: Path, decoder: str, names: Names) -> None:
+    path = make_llava_checkpoint(tmp_path, decoder=decoder, names=names)
+    harness = Harness(path)
+    assert_agrees(harness.answer(harness.begin(TWO_IMAGES), NUM_TOKENS), path)
+
+
+@pytest.mark.parametrize(("layer", "strategy", "image_tokens"), [(-1, "full", 17), (2, "default", 16), (1, "full", 17)])
+def test_feature_layers_and_the_class_token(tmp_path: Path, layer: int, strategy: str, image_tokens: int) -> None:
+    path = make_llava_checkpoint(tmp_path, layer=layer, strategy=strategy)
+    harness = Harness(path)
+    prompt = prompt_of(7, 4, IMAGE, 5, image_tokens=image_tokens)
+    assert_agrees(harness.answer(harness.begin(prompt), NUM_TOKENS), path)
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("dtype", "quantization", "tolerance"),
+    [(torch.float32, "none", 1e-5), (torch.bfloat16, "none", 0.1), (torch.bfloat16, "int8", 0.1)],
+)
+def test_native_kernels_stay_near_float32(
+    checkpoint: Path, dtype: torch.dtype, quantization: Quantization, tolerance: float
+) -> None:
+    assert_stays_near_float32(checkpoint, PROMPTS.values(), dtype, quantization=quantization, tolerance=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"text_config": {"model_type": "gemma"}}, "'text_config.model_type': expected one of llama.*; got 'gemma'"),
+        ({"vision_feature_layer": [-2, -1]}, r"'vision_feature_layer': expected an integer, got \[-2, -1\]"),
+        ({"vision_feature_select_strategy": "cls"}, "expected 'default' or 'full', got 'cls'"),
+        ({"projector_hidden_act": "relu"}, "'projector_hidden_act': expected 'gelu', got 'relu'"),
+        (
+            {"vision_config": {"model_type": "siglip_vision_model"}},
+            "expected 'full' for an encoder without class",
+        ),
+        ({"image_token_index": None}, "no field 'image_token_index'"),
+    ],
+)
+def test_refuses_unsupported_configurations(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    config = {
+        "architectures": ["LlavaForConditionalGeneration"],
+        "text_config": {"model_type": "llama"},
+        "vision_config": {"model_type": "clip_vision_model"},
+        "image_token_index": 1,
+    } | change
+    write_json(tmp_path / "config.json", {name: value for name, value in config.items() if value is not None})
+    with pytest.raises(CheckpointError, match=message):
+        load_model_config(tmp_path)
+
+
+def test_reads_published_configurations_that_leave_out_defaults(tmp_path: Path) -> None:
+    config = {
+        "architectures": ["LlavaForConditionalGeneration"],
+        "image_token_index": 32000,
+        "text_config": {
+            "max_position_embeddings": 4096,
+            "model_type": "llama",
+            "rms_norm_eps": 1e-05,
+            "torch_dtype": "float16",
+            "vocab_size": 32064,
+        },
+        "tie_word_embeddings": False,
+        "torch_dtype": "float16",
+        "vision_config": {
+            "hidden_size": 1024,
+            "image_size": 336,
+            "intermediate_size": 4096,
+            "model_type": "clip_vision_model",
+            "num_attention_heads": 16,
+            "num_hidden_layers": 24,
+            "patch_size": 14,
+        },
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = load_model_config(tmp_path)
+    text, encoder = model.text, model.encoder
+    assert isinstance(encoder, LlavaConfig)
+    assert (text.hidden_size, text.intermediate_size, text.num_layers, text.num_kv_heads) == (4096, 11008, 32, 32)
+    assert (text.qkv_bias, text.rope_theta, text.max_position_embeddings) == (False, 10_000.0, 4096)
+    assert (encoder.num_tokens, encoder.vit.num_layers, model.placeholder_ids) == (576, 23, {"image": 32000})
+    assert model.eos_token_ids == (2,)

@@ -1,0 +1,160 @@
+"""Published checkpoints load: our models, built from the published configurations, have their tensors."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+from transformers.core_model_loading import revert_weight_conversion
+from transformers.modeling_utils import PreTrainedModel
+
+from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.worker.layers.quantized import QuantizationScheme
+from glimpse.engine.worker.loading.load_engine import empty_model
+from glimpse.engine.worker.loading.weights import checkpoint_name
+from glimpse.engine.worker.models.model import Model
+from glimpse.engine.worker.tensors.kv_cache import block_bytes
+from models.published.table import PublishedCheckpoint, load_table
+from tests.minicpmv_oracle import Network as MiniCPMVNetwork
+from tests.paths import ROOT
+from tests.phi3v_oracle import make_network
+from tests.ultravox_oracle import Network as UltravoxNetwork
+
+TABLE = {checkpoint.name: checkpoint for checkpoint in load_table()}
+Shapes = Mapping[str, tuple[int, ...]]
+OWN_ORACLES: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+    "Phi3VForCausalLM": make_network,
+    "MiniCPMV": MiniCPMVNetwork,
+    "UltravoxModel": UltravoxNetwork,
+}
+"""Architectures that transformers lacks → how a `config.json` becomes a network with the published names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """A published checkpoint, built without values."""
+
+    published: PublishedCheckpoint
+    folder: Path
+    """Folder of its configuration."""
+    model: Model
+    oracle: Any
+    """transformers' model, or one put together of its parts."""
+
+
+@pytest.fixture(scope="module", params=TABLE)
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    published, folder = TABLE[request.param], tmp_path_factory.mktemp("published")
+    model = build(published, folder)
+    architecture = published.config["architectures"][0]
+    with torch.device("meta"):
+        if architecture in OWN_ORACLES:
+            oracle = OWN_ORACLES[architecture](published.config)
+        else:
+            oracle = getattr(transformers, architecture)(transformers.AutoConfig.from_pretrained(folder))
+    return Built(published=published, folder=folder, model=model, oracle=oracle)
+
+
+def build(checkpoint: PublishedCheckpoint, folder: Path, scheme: QuantizationScheme | None = None) -> Model:
+    """Returns our model without values."""
+    config = load_model_config(checkpoint.write(folder))
+    return empty_model(folder, config, torch.bfloat16, scheme, scale_dtype=torch.bfloat16, num_ranks=1)
+
+
+def as_loaded(stored: Mapping[str, Tensor], built: Built) -> Shapes:
+    """Returns the shapes of a checkpoint's tensors with the names, and in the parts, that loading gives them."""
+    model, text = built.model, built.model.decoder.config
+    needed = dict(model.named_weights())
+    names = {checkpoint_name(name, model.renamed_prefixes): tensor for name, tensor in stored.items()}
+    names = {name: tensor for name, tensor in names.items() if name in needed or not model.is_unused(name)}
+    parts = (part for name, tensor in names.items() for part in model.split_weight(name, tensor, text))
+    return {name: tuple(tensor.shape) for name, tensor in parts}
+
+
+def test_model_has_the_tensors_of_the_published_checkpoint_under_old_and_new_names(built: Built) -> None:
+    ours = {name: tuple(tensor.shape) for name, tensor in built.model.named_weights()}
+    stored = dict(built.oracle.state_dict())
+    assert as_loaded(stored, built) == ours
+    if isinstance(built.oracle, PreTrainedModel):
+        assert as_loaded(revert_weight_conversion(built.oracle, stored), built) == ours
+
+
+def test_model_has_as_many_parameters_as_the_hub_counts(built: Built) -> None:
+    if built.published.num_parameters is None:
+        pytest.skip("the hub's count is not known here")
+    ours, renamed = dict(built.model.named_weights()), built.model.renamed_prefixes
+    stored = ((checkpoint_name(name, renamed), tensor) for name, tensor in built.oracle.named_parameters())
+    # The hub counts also what the model does not compute with.
+    unused = [tensor for name, tensor in stored if name not in ours and built.model.is_unused(name)]
+    assert sum(tensor.numel() for tensor in (*ours.values(), *unused)) == built.published.num_parameters
+
+
+def test_configuration_reads_the_same_after_transformers_has_saved_it(built: Built, tmp_path: Path) -> None:
+    if built.published.config["architectures"][0] in OWN_ORACLES:
+        pytest.skip("transformers lacks the architecture")
+    transformers.AutoConfig.from_pretrained(built.folder).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    shutil.copy(built.folder / "generation_config.json", tmp_path)
+    # A model adds the architecture when it is saved.
+    architectures = {"architectures": built.published.config["architectures"]}
+    (tmp_path / "config.json").write_text(json.dumps(config | architectures))
+    assert load_model_config(tmp_path) == load_model_config(built.folder)
+
+
+AWQ_VISION = {"in_chans": 3, "spatial_patch_size": 14}
+SHORT_CONFIGS: Mapping[str, Mapping[str, Any]] = {
+    # As in Qwen/Qwen2-VL-2B-Instruct-AWQ and Qwen/Qwen2.5-VL-7B-Instruct-AWQ.
+    "Qwen/Qwen2-VL-2B-Instruct": {"vision_config": AWQ_VISION | {"hidden_size": 1536}},
+    "Qwen/Qwen2.5-VL-7B-Instruct": {"vision_config": AWQ_VISION | {"hidden_size": 1280, "tokens_per_second": 2}},
+    "Qwen/Qwen2-Audio-7B-Instruct": {"audio_config": {"model_type": "qwen2_audio_encoder"}},
+}
+
+
+@pytest.mark.parametrize("name", SHORT_CONFIGS)
+def test_fields_that_transformers_4_leaves_out_have_its_defaults(name: str, tmp_path: Path) -> None:
+    whole = load_model_config(TABLE[name].write(tmp_path))
+    (tmp_path / "config.json").write_text(json.dumps({**TABLE[name].config, **SHORT_CONFIGS[name]}))
+    assert load_model_config(tmp_path) == whole
+
+
+def test_weights_are_taken_for_what_the_decoder_says_if_nothing_else_says_it(tmp_path: Path) -> None:
+    assert load_model_config(TABLE["Qwen/Qwen2-Audio-7B-Instruct"].write(tmp_path)).dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("size", ["2B", "7B", "72B"])
+def test_gpu_page_says_how_much_memory_the_published_shapes_take(size: str, tmp_path: Path) -> None:
+    checkpoint = TABLE[f"Qwen/Qwen2-VL-{size}-Instruct"]
+    column = 1 + ("2B", "7B", "72B").index(size)
+    schemes: tuple[tuple[str, QuantizationScheme | None], ...] = (
+        ("weights in bfloat16", None),
+        ("`--quantization int8`", "int8"),
+        ("4-bit", "int4"),
+    )
+    for row, scheme in schemes:
+        num_bytes = sum(tensor.nbytes for tensor in build(checkpoint, tmp_path, scheme).parameters())
+        assert gpu_page_row(row)[column] == f"{num_bytes / 1e9:.{0 if num_bytes > 100e9 else 1}f} GB"
+    text = load_model_config(tmp_path).text
+    kv_bytes = block_bytes(
+        num_layers=text.num_layers,
+        block_size=1,
+        num_kv_heads=text.num_kv_heads,
+        head_dim=text.head_dim,
+        dtype=torch.bfloat16,
+    )
+    assert gpu_page_row("KV cache per token")[column] == f"{kv_bytes // 1024} KiB"
+
+
+@cache
+def gpu_page_row(start: str) -> list[str]:
+    """Returns the cells of the row of docs/gpu.md's first table that starts with these words."""
+    row = re.search(rf"^\| {re.escape(start)}.*$", (ROOT / "docs/gpu.md").read_text(), re.MULTILINE)
+    assert row is not None
+    return [cell.strip() for cell in row[0].strip("|").split("|")]

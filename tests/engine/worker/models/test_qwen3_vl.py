@@ -1,0 +1,211 @@
+"""Qwen3-VL: logits and greedy answers match transformers, with DeepStack, interleaved M-RoPE and time stamps."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.worker.loading.load_engine import load_model
+from glimpse.engine.worker.models.encoders.qwen3_vl_vision import interpolate_positions
+from glimpse.engine.worker.models.qwen2_vl import layout_prompt
+from glimpse.engine.worker.models.qwen3_vl import Qwen3VL
+from glimpse.engine.worker.native.library import Level
+from glimpse.media.kind import MediaKind
+from tests.checkpoints import write_json
+from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, encode_of
+from tests.engine.levels import at_each_level, needs_kernels
+from tests.engine.qwen3_vl_prompts import make_qwen3_prompt
+from tests.oracle import greedy_answer, grids, load_oracle, token_types
+from tests.quantized_checkpoints import WeightFormat, quantize_checkpoint
+from tests.qwen3_vl_checkpoints import make_qwen3_vl_checkpoint
+
+NUM_TOKENS = 8
+PROMPTS = {
+    "text": make_qwen3_prompt(1, 23),
+    "image": make_qwen3_prompt(2, 5, (96, 64), 9),
+    "images": make_qwen3_prompt(3, 3, (32, 32), 1, (64, 224), 1, (288, 32), 4),
+    "video": make_qwen3_prompt(4, 5, (5, 96, 64), 9),
+    "long video": make_qwen3_prompt(5, (12, 32, 64), 3),
+    "all": make_qwen3_prompt(6, 3, (4, 64, 96), 2, (96, 64), 1, (2, 32, 128), 4, (64, 64), 6),
+}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_qwen3_vl_checkpoint(tmp_path_factory.mktemp("checkpoint"))
+
+
+@pytest.fixture(scope="module")
+def harness(checkpoint: Path) -> Harness:
+    return Harness(checkpoint)
+
+
+def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
+    prompt = sequence.prompt
+    expected = greedy_answer(path, prompt.token_ids, prompt.spans, prompt.images, len(sequence.answer))
+    assert sequence.answer == expected.token_ids
+    assert (torch.stack(sequence.logits) - expected.logits).abs().max() <= 1e-4
+
+
+@pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS.keys())
+def test_answers_match_transformers(harness: Harness, checkpoint: Path, prompt: Prompt) -> None:
+    assert_agrees(harness.answer(harness.begin(prompt), NUM_TOKENS), checkpoint)
+
+
+@pytest.mark.parametrize("size", [1, 5, 13])
+def test_chunks_may_end_anywhere(harness: Harness, checkpoint: Path, size: int) -> None:
+    prompt = PROMPTS["all"]
+    chunks = [size] * ((len(prompt.token_ids) - 1) // size)
+    assert_agrees(harness.answer(harness.begin(prompt), 2, chunks=chunks), checkpoint)
+
+
+def test_batched_with_others(harness: Harness, checkpoint: Path) -> None:
+    sequences = [harness.begin(prompt) for prompt in PROMPTS.values()]
+    harness.step(*((sequence, len(sequence.prompt.token_ids)) for sequence in sequences))
+    for _ in range(NUM_TOKENS - 1):
+        harness.step(*((sequence, 1) for sequence in sequences))
+    for sequence in sequences:
+        assert_agrees(sequence, checkpoint)
+
+
+@pytest.mark.parametrize("num_blocks", [1, 2, 3])
+def test_cached_prefix_that_ends_within_a_video(harness: Harness, checkpoint: Path, num_blocks: int) -> None:
+    first = harness.answer(harness.begin(PROMPTS["video"]), 2)
+    again = harness.begin(PROMPTS["video"], cached=first, num_cached=num_blocks * BLOCK_SIZE)
+    assert_agrees(harness.answer(again, 2), checkpoint)
+
+
+@pytest.mark.parametrize("flat_names", [False, True])
+def test_stored_names(tmp_path: Path, flat_names: bool) -> None:
+    path = make_qwen3_vl_checkpoint(tmp_path / "own", seed=7, tied=False, flat_names=flat_names)
+    published = make_qwen3_vl_checkpoint(tmp_path / "published", seed=7, tied=False)
+    harness = Harness(path)
+    assert_agrees(harness.answer(harness.begin(PROMPTS["image"]), NUM_TOKENS), published)
+
+
+@needs_kernels
+@at_each_level
+@pytest.mark.parametrize("block_size", [BLOCK_SIZE, 32])
+def test_native_kernels_are_as_accurate_as_torch(checkpoint: Path, level: Level, block_size: int) -> None:
+    exact, plain = Harness(checkpoint), Harness(checkpoint, torch.bfloat16)
+    native = Harness(checkpoint, torch.bfloat16, level=level, block_size=block_size)
+    prompt = PROMPTS["all"]
+    expected, near, found = (each.answer(each.begin(prompt), 1).logits[0] for each in (exact, plain, native))
+    assert (found - expected).std() <= 1.5 * (near - expected).std()
+
+
+@needs_kernels
+@at_each_level
+def test_float32_on_native_kernels_matches_transformers(checkpoint: Path, level: Level) -> None:
+    harness = Harness(checkpoint, level=level, block_size=32)
+    assert_agrees(harness.answer(harness.begin(PROMPTS["all"]), NUM_TOKENS), checkpoint)
+
+
+@pytest.mark.parametrize("method", ["awq", "gptq", "fp8", "fp8 blocks"])
+def test_quantized_checkpoints(checkpoint: Path, tmp_path: Path, method: str) -> None:
+    quantized, dequantized = quantize_checkpoint(checkpoint, tmp_path, WeightFormat(method=method))
+    plain = Harness(checkpoint, quantization="fp8") if method == "fp8" else Harness(dequantized)
+    found, expected = (
+        torch.stack(each.answer(each.begin(PROMPTS["image"]), 2).logits) for each in (Harness(quantized), plain)
+    )
+    assert (found - expected).abs().max() <= 1e-4
+
+
+@pytest.mark.parametrize("sides", [(32, 32), (96, 160), (128, 128), (64, 224), (192, 96)])
+@torch.inference_mode()
+def test_encoder_outputs_match_transformers(checkpoint: Path, sides: tuple[int, int]) -> None:
+    image = np.random.default_rng(sides).integers(0, 256, (*sides, 3), dtype=np.uint8)
+    model = load_model(
+        checkpoint, load_model_config(checkpoint), torch.device("cpu"), torch.float32, lambda stage, fraction: None
+    )
+    grid = (1, sides[0] // 16, sides[1] // 16)
+    (encoded,) = model.encode([encode_of(memoryview(image.tobytes()), grid)])
+    pixels = torch.from_numpy(image).permute(2, 0, 1).float() / 127.5 - 1
+    patches = pixels.view(3, 1, grid[1] // 2, 2, 16, grid[2] // 2, 2, 16).expand(-1, 2, *[-1] * 6)
+    patches = patches.permute(2, 5, 3, 6, 0, 1, 4, 7).reshape(grid[1] * grid[2], -1)
+    expected = load_oracle(checkpoint).model.visual(patches, grid_thw=torch.tensor([grid]))
+    rows = torch.cat([expected.pooler_output, *expected.deepstack_features], dim=1)
+    assert isinstance(model, Qwen3VL)
+    assert (encoded - rows).abs().max() <= 1e-5
+
+
+@given(grid_h=st.integers(1, 12), grid_w=st.integers(1, 12), side=st.integers(1, 9))
+def test_positions_are_interpolated_like_images(grid_h: int, grid_w: int, side: int) -> None:
+    table = torch.randn(side**2, 4)
+    learned = table.view(1, side, side, 4).permute(0, 3, 1, 2)
+    expected = functional.interpolate(learned, (2 * grid_h, 2 * grid_w), mode="bilinear", align_corners=True)
+    squares = expected[0].view(4, grid_h, 2, grid_w, 2).permute(1, 3, 2, 4, 0).reshape(-1, 4)
+    found = interpolate_positions(table, (3, 2 * grid_h, 2 * grid_w), merge=2)
+    assert torch.allclose(found, squares.repeat(3, 1), atol=1e-5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 99),
+    media=st.lists(
+        st.tuples(st.integers(1, 4), st.integers(1, 5)) | st.tuples(*[st.integers(1, 5)] * 3), min_size=1, max_size=3
+    ),
+)
+def test_positions_match_transformers(checkpoint: Path, seed: int, media: list[tuple[int, ...]]) -> None:
+    sizes: list[Any] = [(*frames, 32 * height, 32 * width) for *frames, height, width in media]
+    prompt = make_qwen3_prompt(seed, 2, *sizes, 3)
+    num_tokens = len(prompt.token_ids)
+    layout = layout_prompt(num_tokens, prompt.spans, spatial_merge_size=2)
+    positions, deltas = load_oracle(checkpoint).model.get_rope_index(
+        torch.tensor([prompt.token_ids]),
+        token_types(num_tokens, prompt.spans),
+        image_grid_thw=grids(prompt.spans, MediaKind.IMAGE),
+        video_grid_thw=grids(prompt.spans, MediaKind.VIDEO),
+    )
+    assert layout.prompt_positions.tolist() == positions[:, 0].tolist()
+    assert layout.delta == int(deltas)
+
+
+def test_reads_rotary_fields_as_transformers_5_writes_them(tmp_path: Path, checkpoint: Path) -> None:
+    config = json.loads((checkpoint / "config.json").read_text())
+    text = config["text_config"]
+    text["rope_parameters"] = text.pop("rope_scaling") | {"rope_theta": text.pop("rope_theta")}
+    write_json(tmp_path / "config.json", config)
+    assert load_model_config(tmp_path).text == load_model_config(checkpoint).text
+
+
+def _set(section: str, member: str, value: object) -> Callable[[dict[str, Any]], None]:
+    return lambda config: config[section].update({member: value})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_set("text_config", "hidden_act", "gelu"), "'text_config.hidden_act': expected 'silu', got 'gelu'"),
+        (_set("text_config", "attention_bias", True), "'text_config.attention_bias': expected False, got True"),
+        (
+            _set("text_config", "rope_scaling", {"rope_type": "yarn", "mrope_section": [6, 5, 5]}),
+            "'text_config.rope_scaling.rope_type': expected 'default', got 'yarn'",
+        ),
+        (_set("vision_config", "hidden_act", "gelu"), "'vision_config.hidden_act': expected 'gelu_pytorch_tanh'"),
+        (_set("vision_config", "num_position_embeddings", 35), "expected a square number, got 35"),
+        (_set("vision_config", "deepstack_visual_indexes", [2, 0]), "expected ascending indices of the 3 blocks"),
+        (_set("vision_config", "out_hidden_size", 32), "expected the decoder's hidden_size 64, got 32"),
+        (
+            lambda config: config.update(architectures=["Qwen3VLMoeForConditionalGeneration"]),
+            "'architectures': expected one of .*; got 'Qwen3VLMoeForConditionalGeneration'",
+        ),
+    ],
+)
+def test_refuses_unsupported_configurations(
+    tmp_path: Path, checkpoint: Path, change: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    config = json.loads((checkpoint / "config.json").read_text())
+    change(config)
+    write_json(tmp_path / "config.json", config)
+    with pytest.raises(CheckpointError, match=message):
+        load_model_config(tmp_path)

@@ -1,0 +1,157 @@
+"""Native products with weights in groups: the kernels' arithmetic, exactly, and its accuracy in a fused operation."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from glimpse.engine.worker.layers.group_quantized import GroupQuantizedLinear, quantize_groups, unpack_values
+from glimpse.engine.worker.layers.linear import Linear, replace_linears
+from glimpse.engine.worker.layers.mlp import GatedMLP
+from glimpse.engine.worker.layers.norm import RMSNorm
+from glimpse.engine.worker.layers.ops import TorchOps
+from glimpse.engine.worker.native.library import Level, load_library
+from glimpse.engine.worker.native.linear import PackedLinear, pack
+from glimpse.engine.worker.native.memory import WeightMemory
+from glimpse.engine.worker.native.native_ops import NativeOps
+from tests.engine.levels import LEVELS, at_each_level, needs_kernels
+
+pytestmark = needs_kernels
+
+
+def random(*shape: int, seed: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def quantized(linear: Linear, bits: int, group_size: int, *, desc_act: bool = False) -> GroupQuantizedLinear:
+    """Returns the linear with weights in groups, of inputs in random order if `desc_act`."""
+    result = GroupQuantizedLinear(linear, bits=bits, group_size=group_size, scale_dtype=torch.bfloat16)
+    parts = quantize_groups(linear.weight, bits=bits, group_size=group_size, scale_dtype=torch.bfloat16)
+    result.weight.data = parts["weight"]
+    result.scale.data, result.zero.data = parts["scale"].T.contiguous(), parts["zero"].T.contiguous()
+    if desc_act:
+        order = torch.randperm(linear.weight.shape[1], generator=torch.Generator().manual_seed(3))
+        result.input_order = nn.Parameter(order, requires_grad=False)
+    return result
+
+
+def make(inputs: int, outputs: int, group_size: int, *, bits: int = 4, desc_act: bool = False) -> GroupQuantizedLinear:
+    linear = Linear(inputs, outputs, bias=True)
+    assert linear.bias is not None
+    linear.weight.data = random(outputs, inputs, seed=0) * inputs**-0.5
+    linear.bias.data = random(outputs, seed=1).to(torch.bfloat16)
+    return quantized(linear, bits, group_size, desc_act=desc_act)
+
+
+def packed(linear: GroupQuantizedLinear, level: Level, dtype: torch.dtype = torch.bfloat16) -> PackedLinear:
+    library = load_library()
+    return PackedLinear(linear, gated=False, library=library, level=level, memory=WeightMemory(library), dtype=dtype)
+
+
+def with_rounded_activations(linear: GroupQuantizedLinear, x: Tensor) -> Tensor:
+    """Returns the product in float64, with activations rounded as the kernels round them: to 8 bits, or to 15."""
+    most = 127 if linear.bits == 4 else 16383
+    rounded_together = packed(linear, LEVELS[0]).packed.group_size
+    x = x if linear.input_order is None else x[:, linear.input_order]
+    values = unpack_values(linear.weight, linear.bits).double().unflatten(1, (-1, linear.group_size))
+    weight = (values - linear.zero.T.double()[..., None]) * linear.scale.T.double()[..., None]
+    grouped = x.float().unflatten(1, (-1, rounded_together))
+    limit = grouped.abs().amax(dim=-1, keepdim=True).clamp_min(1e-30)
+    factor = torch.full_like(limit, most) / limit  # `most / limit` would multiply by a reciprocal
+    rounded = (grouped.double() * factor.double()).round() * (limit / most)  # fused, so rounded once
+    assert linear.bias is not None
+    return nn.functional.linear(rounded.double().flatten(1), weight.flatten(1), linear.bias.double())
+
+
+either_bits = pytest.mark.parametrize("bits", [4, 8])
+
+
+@at_each_level
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@either_bits
+@settings(max_examples=30)
+@given(
+    num_rows=st.integers(0, 40),
+    groups=st.integers(1, 6),
+    group_size=st.sampled_from([32, 64, 96, 128]),
+    outputs=st.sampled_from([1, 16, 33, 70, 128]),
+    desc_act=st.booleans(),
+)
+def test_products_of_any_shape(
+    level: Level,
+    bits: int,
+    dtype: torch.dtype,
+    num_rows: int,
+    groups: int,
+    group_size: int,
+    outputs: int,
+    desc_act: bool,
+):
+    linear = make(groups * group_size, outputs, group_size, bits=bits, desc_act=desc_act)
+    x = random(num_rows, groups * group_size, seed=2).to(dtype)
+    computed = packed(linear, level, dtype).compute(x, None, None, torch.float32)
+    assert torch.allclose(computed.double(), with_rounded_activations(linear, x), rtol=0, atol=2e-5)
+
+
+@at_each_level
+@either_bits
+@pytest.mark.parametrize(("inputs", "group_size"), [(4096, 128), (3200, 32), (2560, 2560)])
+def test_products_too_wide_for_the_cache(level: Level, bits: int, inputs: int, group_size: int):
+    """A panel is divided along its groups, and rows into those that fit into the cache."""
+    linear = make(inputs, 70, group_size, bits=bits)
+    x = random(530, inputs, seed=2).to(torch.bfloat16)
+    computed = packed(linear, level).compute(x, None, None, torch.float32)
+    assert torch.allclose(computed.double(), with_rounded_activations(linear, x), rtol=0, atol=1e-4)
+
+
+@at_each_level
+def test_large_groups_of_8_bits_do_not_overflow(level: Level):
+    """The most that 32 bits must hold: all weights and inputs at the end of their range."""
+    linear = make(1024, 32, 1024, bits=8)
+    linear.weight.data.fill_(255)
+    for zero, sign in ((0, 1), (0, -1), (255, 1)):
+        linear.zero.data.fill_(zero)
+        x = torch.full((3, 1024), float(sign)).to(torch.bfloat16)
+        computed = packed(linear, level).compute(x, None, None, torch.float32)
+        assert torch.allclose(computed.double(), with_rounded_activations(linear, x), rtol=1e-5, atol=1e-4)
+
+
+@either_bits
+def test_rows_are_bit_identical_in_any_batch_and_at_every_level(bits: int):
+    linear = make(1280, 100, 128, bits=bits)
+    x = random(70, 1280, seed=2).to(torch.bfloat16)
+
+    def product(level: Level, rows: Tensor) -> Tensor:  # in float32: rounding would hide small differences
+        return packed(linear, level).compute(rows, None, None, torch.float32)
+
+    alone = torch.cat([product(LEVELS[0], row[None]) for row in x])
+    for level in LEVELS:
+        for count in (1, 3, 4, 5, 16, 17, 70):
+            assert torch.equal(product(level, x[:count]), alone[:count])
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = RMSNorm(128, eps=1e-6)
+        self.mlp = GatedMLP(128, 192)
+
+
+@at_each_level
+@pytest.mark.parametrize("num_rows", [1, 6, 40])
+@pytest.mark.parametrize(("bits", "loss"), [(4, 0.03), (8, 0.01)])
+def test_fused_operations_lose_little_to_rounded_activations(level: Level, bits: int, loss: float, num_rows: int):
+    plain = Layer()
+    for index, parameter in enumerate(plain.parameters()):
+        scale = parameter.shape[-1] ** -0.5 if parameter.dim() > 1 else 1.0
+        parameter.data = (random(*parameter.shape, seed=index) * scale).to(torch.bfloat16)
+    replace_linears(plain, (Linear,), lambda linear, _parent: quantized(linear, bits, 64, desc_act=True))
+    native = copy.deepcopy(plain)
+    pack(native, load_library(), level)
+    hidden = random(num_rows, 128, seed=9).to(torch.bfloat16)
+    computed = NativeOps(load_library(), level).norm_mlp_add(hidden, native.norm, native.mlp, residual=False).float()
+    expected = TorchOps().norm_mlp_add(hidden.float(), plain.float().norm, plain.mlp, residual=False)
+    assert (computed - expected).square().mean().sqrt() < loss * expected.std()

@@ -1,0 +1,232 @@
+"""Recorded decode steps: every bit is that of the step whose operations are called one by one."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from glimpse.engine.core.core import Core
+from glimpse.engine.core.plan import SequenceChunk
+from glimpse.engine.protocol.config import EngineConfig, Quantization
+from glimpse.engine.protocol.sampling_params import SamplingParams
+from glimpse.engine.worker.loading import build_runner
+from glimpse.engine.worker.loading.build_runner import LoadedShard, make_programs
+from glimpse.engine.worker.loading.load_engine import load_core, load_shard
+from glimpse.engine.worker.native.library import Level
+from glimpse.engine.worker.native.programs import MAX_ROWS, DecodePrograms
+from glimpse.engine.worker.tensors.batch import Batch, SequenceLayout
+from glimpse.engine.worker.tensors.batch_builder import make_batch
+from glimpse.engine.worker.tensors.kv_cache import KVCache, allocate_kv_cache
+from tests.checkpoints import make_checkpoint
+from tests.engine.checking_runner import answers, run_until_idle
+from tests.engine.harness import make_prompt, request_of
+from tests.engine.levels import at_each_level, needs_kernels
+from tests.paths import ROOT
+from tests.qwen3_vl_checkpoints import make_qwen3_vl_checkpoint
+from tests.text_checkpoints import make_text_checkpoint
+
+CPU = torch.device("cpu")
+BLOCK_SIZE = 32
+NUM_BLOCKS = 80
+EMBEDDED = ROOT / "models" / "nano"
+
+
+def load(path: Path, **options: Any) -> LoadedShard:
+    defaults: dict[str, Any] = {"dtype": "bfloat16", "num_threads": 1, "backend": "native"}
+    config = EngineConfig(model_path=str(path), device="cpu", **defaults | options)
+    return load_shard(config, rank=0, on_progress=lambda stage, fraction: None)
+
+
+def random_cache(shard: LoadedShard) -> KVCache:
+    text = shard.model.decoder.config
+    cache = allocate_kv_cache(
+        num_layers=text.num_layers,
+        num_blocks=NUM_BLOCKS,
+        block_size=BLOCK_SIZE,
+        num_kv_heads=text.num_kv_heads,
+        head_dim=text.head_dim,
+        dtype=shard.dtype,
+        device=CPU,
+    )
+    for tensor in (cache.keys, cache.values):
+        tensor.copy_(torch.randn(tensor.shape, generator=torch.Generator().manual_seed(len(tensor))))
+    return cache
+
+
+def copy_of(cache: KVCache) -> KVCache:
+    return KVCache(keys=cache.keys.clone(), values=cache.values.clone())
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.view(torch.int32 if tensor.dtype is torch.float32 else torch.int16)
+
+
+def decode_step(lengths: Sequence[int], seed: int, *, num_draft_tokens: int = 0) -> Batch:
+    """Returns a step of sequences that have these lengths after it. Their blocks are scattered.
+
+    Sequences with an even index compute a token of their prompt, whose position differs in time, height and width.
+    """
+    random = np.random.default_rng(seed)
+    blocks = random.permutation(NUM_BLOCKS).tolist()
+    chunks: list[SequenceChunk] = []
+    layouts: dict[int, SequenceLayout] = {}
+    for sequence_id, length in enumerate(lengths):
+        chunks.append(
+            SequenceChunk(
+                sequence_id=sequence_id,
+                start=length - 1 - num_draft_tokens,
+                token_ids=tuple(random.integers(0, 256, 1 + num_draft_tokens).tolist()),
+                block_table=tuple(blocks.pop() for _ in range(-(-length // BLOCK_SIZE))),
+                samples=True,
+                num_draft_tokens=num_draft_tokens,
+            )
+        )
+        num_prompt_tokens = length if sequence_id % 2 == 0 else 0
+        layouts[sequence_id] = SequenceLayout(
+            prompt_positions=random.integers(0, 3000, (3, num_prompt_tokens)), delta=7, spans=()
+        )
+    return make_batch(chunks, layouts, block_size=BLOCK_SIZE, device=CPU)
+
+
+@torch.inference_mode()
+def assert_bits_agree(shard: LoadedShard, steps: Sequence[Batch]) -> None:
+    """Computes steps with programs and without, each with its own cache, and compares logits and caches."""
+    cache = random_cache(shard)
+    plain_cache = copy_of(cache)
+    programs = make_programs(shard, cache)
+    assert programs is not None
+    for step in steps:
+        logits = programs.compute(step)
+        assert logits is not None
+        expected = shard.model(step, plain_cache, {})
+        assert torch.equal(bits(logits), bits(expected))
+        assert torch.equal(bits(cache.keys), bits(plain_cache.keys))
+        assert torch.equal(bits(cache.values), bits(plain_cache.values))
+
+
+STEPS = [
+    decode_step([1], 0),
+    decode_step([32], 1),
+    decode_step([33], 2),
+    decode_step([255, 256, 257], 3),
+    decode_step([700, 1], 4),
+    decode_step([33], 5),
+    decode_step([*range(90, 90 + MAX_ROWS)], 6),
+    decode_step([1, 64, 65, 300, 2], 7),
+    decode_step([270], 8, num_draft_tokens=7),
+    decode_step([34, 513], 9, num_draft_tokens=4),
+]
+"""Several numbers of sequences, block boundaries, more than one range of keys, and draft tokens."""
+
+
+@needs_kernels
+@at_each_level
+@pytest.mark.parametrize("quantization", ["none", "int8", "int4"])
+def test_bits_agree_at_each_level(tiny_checkpoint: Path, level: Level, quantization: Quantization):
+    assert_bits_agree(load(tiny_checkpoint, cpu_level=level.option, quantization=quantization), STEPS)
+
+
+@needs_kernels
+@at_each_level
+def test_bits_agree_in_float32(tiny_checkpoint: Path, level: Level):
+    assert_bits_agree(load(tiny_checkpoint, cpu_level=level.option, dtype="float32"), STEPS)
+
+
+@needs_kernels
+@pytest.mark.parametrize("num_threads", [1, 2, 3, 5])
+def test_bits_agree_with_the_embedded_model(num_threads: int):
+    assert_bits_agree(load(EMBEDDED, num_threads=num_threads), STEPS)
+
+
+@needs_kernels
+def test_bits_agree_with_embeddings_of_their_own(tmp_path: Path):
+    assert_bits_agree(load(make_checkpoint(tmp_path / "untied", tied=False)), STEPS)
+
+
+@needs_kernels
+@pytest.mark.parametrize("family", ["llama3", "mistral", "phi3", "phi4 mini", "qwen3"])
+def test_bits_agree_in_other_families(tmp_path: Path, family: str):
+    """Scaled frequencies, norms of heads, heads that rotate in part, and heads wider together than the hidden size."""
+    assert_bits_agree(load(make_text_checkpoint(tmp_path / family, family)), STEPS)
+
+
+@needs_kernels
+@at_each_level
+def test_bits_agree_with_interleaved_axes_of_positions(tmp_path: Path, level: Level):
+    """Qwen3-VL, which also has norms of heads and embeddings of media that decode steps do not see."""
+    shard = load(make_qwen3_vl_checkpoint(tmp_path / "qwen3-vl"), cpu_level=level.option)
+    assert shard.model.decoder.config.mrope_interleaved
+    assert_bits_agree(shard, STEPS)
+
+
+@needs_kernels
+def test_other_steps_are_not_recorded(tiny_checkpoint: Path):
+    shard = load(tiny_checkpoint)
+    programs = make_programs(shard, random_cache(shard))
+    assert programs is not None
+    layout = SequenceLayout(prompt_positions=np.zeros((3, 4), dtype=np.int64), delta=0, spans=())
+
+    defaults: dict[str, Any] = {"sequence_id": 0, "start": 4, "block_table": (0,), "samples": True}
+
+    def computes(**chunk: Any) -> bool:
+        step = SequenceChunk(**defaults | chunk)
+        return programs.compute(make_batch([step], {0: layout}, block_size=BLOCK_SIZE, device=CPU)) is not None
+
+    assert computes(token_ids=(1,))
+    assert not computes(token_ids=(1, 2))
+    assert not computes(token_ids=(1,), samples=False)
+    assert computes(token_ids=(1, 2), num_draft_tokens=1)
+    assert programs.compute(decode_step([5] * MAX_ROWS, 0)) is not None
+    assert programs.compute(decode_step([5] * (MAX_ROWS + 1), 0)) is None
+
+
+@needs_kernels
+def test_other_models_and_caches_are_not_recorded(tiny_checkpoint: Path):
+    shard = load(tiny_checkpoint)
+    cache = random_cache(shard)
+    assert make_programs(shard, KVCache(keys=cache.keys[:, :, :16], values=cache.values[:, :, :16])) is None
+    shard.model.decoder_ops = shard.model.ops  # as with several ranks
+    assert make_programs(shard, cache) is None
+    assert make_programs(load(tiny_checkpoint, backend="torch"), cache) is None
+
+
+@needs_kernels
+@pytest.mark.parametrize("speculative", ["off", "ngram"])
+def test_answers_are_those_of_unrecorded_steps(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, speculative: Any
+):
+    recorded: list[int] = []
+    compute = DecodePrograms.compute
+
+    def count(programs: DecodePrograms, batch: Batch) -> torch.Tensor | None:
+        logits = compute(programs, batch)
+        recorded.append(len(batch.query_lengths) if logits is not None else 0)
+        return logits
+
+    def run(core: Core) -> dict[str, list[int]]:
+        for index in range(7):
+            sampling = SamplingParams(
+                temperature=0.7 * (index % 2), seed=index, max_tokens=20 + index, ignore_eos=True, logprobs=index % 3
+            )
+            core.submit(request_of(str(index), make_prompt(index, 5 + 9 * index, (56, 56), 3), sampling))
+        return answers(run_until_idle(core))
+
+    def make_core() -> Core:
+        config = EngineConfig(
+            model_path=str(tiny_checkpoint),
+            dtype="bfloat16",
+            num_threads=1,
+            kv_cache_bytes=8 << 20,
+            max_sequences=5,
+            speculative=speculative,
+        )
+        return load_core(config, on_progress=lambda stage, fraction: None).core
+
+    monkeypatch.setattr(DecodePrograms, "compute", count)
+    found = run(make_core())
+    assert {0, 5} <= set(recorded), "prompts are not recorded, decode steps are"
+    monkeypatch.setattr(build_runner, "make_programs", lambda _shard, _cache: None)
+    assert run(make_core()) == found

@@ -1,0 +1,87 @@
+"""When OpenMP's threads sleep instead of spinning, and the team that makes them."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from glimpse.engine.worker.native import spin_control
+from glimpse.engine.worker.native.library import load_library
+from glimpse.engine.worker.native.spin_control import CALM_INTERVALS, Competition, SleepingTeam, thread_times, watch
+from glimpse.native.processors import usable_processors
+from tests.e2e.stack import eventually
+from tests.engine.levels import needs_kernels
+
+COMPETING, CALM, IDLE = (0.3, 0.2), (0.5, 0.01), (0.01, 0.01)
+"""Seconds that threads ran and waited in an interval."""
+
+
+def test_competition_begins_at_once_and_ends_after_calm_intervals():
+    competition = Competition()
+    competition.update(*CALM)
+    assert not competition.present
+    competition.update(*COMPETING)
+    for _ in range(CALM_INTERVALS):
+        assert competition.present
+        competition.update(*CALM)
+    assert not competition.present
+
+
+def test_an_idle_engine_learns_nothing():
+    competition = Competition()
+    competition.update(*COMPETING)
+    for _ in range(2 * CALM_INTERVALS):
+        competition.update(*IDLE)
+    assert competition.present
+
+
+def test_competition_in_between_starts_the_count_again():
+    competition = Competition()
+    for interval in (COMPETING, *[CALM] * (CALM_INTERVALS - 1), COMPETING, *[CALM] * (CALM_INTERVALS - 1)):
+        competition.update(*interval)
+        assert competition.present
+
+
+def test_reads_the_times_of_threads(tmp_path: Path):
+    for thread, text in {"7": "1500000000 250000000 12\n", "8": "0 0 0\n", "9": "ended"}.items():
+        (tmp_path / thread).mkdir()
+        (tmp_path / thread / "schedstat").write_text(text)
+    assert thread_times(tmp_path) == {"7": (1.5, 0.25), "8": (0.0, 0.0)}
+    assert thread_times(tmp_path / "none") == {}
+
+
+def num_threads() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+@needs_kernels
+def test_team_has_more_threads_than_processors_until_it_is_released():
+    before, size = num_threads(), len(usable_processors()) + 1
+    team = SleepingTeam(load_library())
+    team.hold(True)
+    team.hold(True)
+    assert eventually(lambda: num_threads() >= before + size, timeout_seconds=60)
+    team.hold(False)
+    assert eventually(lambda: num_threads() <= before, timeout_seconds=60)
+
+
+@needs_kernels
+def test_holds_a_team_while_others_compete(monkeypatch: pytest.MonkeyPatch):
+    held: list[bool] = []
+    stopped = threading.Event()
+    waited = [0.0, 0.0, 0.4, 0.8]
+
+    def next_times(_tasks: Path) -> dict[str, tuple[float, float]]:
+        seconds = waited.pop(0)
+        if not waited:
+            stopped.set()
+        return {"1": (1.0 + seconds, seconds)}
+
+    class Team(SleepingTeam):
+        def hold(self, wanted: bool) -> None:
+            held.append(wanted)
+
+    monkeypatch.setattr(spin_control, "thread_times", next_times)
+    monkeypatch.setattr(spin_control, "INTERVAL_SECONDS", 0.01)
+    watch(Team(load_library()), stopped)
+    assert held == [False, True, True]
