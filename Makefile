@@ -61,7 +61,7 @@ check-style: set-up-dev
 	$(VENV)/buf lint
 	$(VENV)/python tools/check_breaking.py
 	$(VENV)/lint-imports
-	$(VENV)/python tools/check_folders.py
+	$(VENV)/python tools/figures.py
 	$(VENV)/python tools/check_words.py
 	$(VENV)/python tools/generate.py --check
 	$(MKDOCS) build --strict --quiet
