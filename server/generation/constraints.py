@@ -21,9 +21,9 @@ from glimpse.engine.checkpoint.text.grammar_check import (
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.checkpoint.text.tools import ToolFormat, tag_ids, tool_grammar, unenforced_in_xml
 from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.generation.completion_parser import ToolCallReader
 from glimpse.server.request import Constraint, GenerationRequest, Tools
-from glimpse.server.rpc.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.messages import Embed, Ready, TokenEvent
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.kind import MediaKind
+from glimpse.server.errors import DeadlineExceededError, InvalidRequest
 from glimpse.server.generation.abandoned_prompts import charge_always
 from glimpse.server.generation.engine_failures import check_end, check_ready
 from glimpse.server.generation.medium_usage import MediumUsage, PromptMedium, medium_usages
@@ -36,7 +37,6 @@ from glimpse.server.request import (
 from glimpse.server.rpc.admission import current_ticket
 from glimpse.server.rpc.body_budget import release_body
 from glimpse.server.rpc.context import current_rpc, engine_namespace
-from glimpse.server.rpc.errors import DeadlineExceededError, InvalidRequest
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.stages import MAX_SPANS, record_prompt_stages
 

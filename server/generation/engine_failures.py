@@ -4,7 +4,7 @@ from glimpse.engine.client.engine import Engine
 from glimpse.engine.client.supervisor import EngineState
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.messages import FinishReason, Ready, TokenEvent
-from glimpse.server.rpc.stopping import ServerStoppingError
+from glimpse.server.errors import ServerStoppingError
 
 _UNAVAILABLE_MESSAGES = {
     EngineState.RESTARTING: "The engine is being restarted.",

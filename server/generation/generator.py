@@ -20,6 +20,7 @@ from glimpse.engine.client.engine import Engine
 from glimpse.engine.client.suspects import prompt_digest
 from glimpse.engine.protocol.messages import FinishReason, Generate, Ready, Sibling, TokenEvent
 from glimpse.engine.protocol.sampling_params import GrammarKind, ReasoningBudget, ReasoningTags, SamplingParams
+from glimpse.server.errors import DeadlineExceededError, InvalidRequest
 from glimpse.server.generation.abandoned_prompts import charge_if_unused
 from glimpse.server.generation.completion_parser import (
     CompletionFinishReason,
@@ -36,7 +37,6 @@ from glimpse.server.generation.usage import Usage, UsageCounter
 from glimpse.server.request import GenerationRequest
 from glimpse.server.rpc.admission import current_ticket
 from glimpse.server.rpc.context import current_rpc, engine_namespace
-from glimpse.server.rpc.errors import DeadlineExceededError, InvalidRequest
 from glimpse.server.rpc.offload import builds, next_turn, run_sized
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.stages import RequestTimer

@@ -28,12 +28,12 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
 from glimpse.media.medium import Medium
 from glimpse.media.processing.video import Video
+from glimpse.server.errors import DeadlineExceededError, InvalidRequest
 from glimpse.server.generation.medium_usage import PromptMedium, medium_shape
 from glimpse.server.request import Conversation, PromptSource, TextPrompt, TokenPrompt
 from glimpse.server.rpc.admission import current_ticket
 from glimpse.server.rpc.body_budget import release_body
 from glimpse.server.rpc.context import current_rpc
-from glimpse.server.rpc.errors import DeadlineExceededError, InvalidRequest
 from glimpse.server.rpc.offload import run
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.stages import record_media_stages

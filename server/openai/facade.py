@@ -19,6 +19,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from glimpse.dialect.bindings import Binding, bindings
 from glimpse.openai.v1 import openai_pb2
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.openai.decode import Decoded, decode
 from glimpse.server.openai.encode import encode
 from glimpse.server.openai.failures import error_object, rest_failure
@@ -26,7 +27,7 @@ from glimpse.server.openai.paths import json_path, with_sent_names
 from glimpse.server.rpc.admission import begin_preparing
 from glimpse.server.rpc.body_budget import body_size
 from glimpse.server.rpc.context import current_rpc, send_headers
-from glimpse.server.rpc.errors import InvalidRequest, RpcFailure, abort
+from glimpse.server.rpc.errors import RpcFailure, abort
 from glimpse.server.rpc.http_bodies import collect
 from glimpse.server.rpc.offload import run_sized
 from glimpse.server.rpc.request_size import check_json_size

@@ -6,9 +6,10 @@ from dataclasses import replace
 import msgspec
 from google.protobuf.descriptor import Descriptor
 
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.openai.document import DecodeError
 from glimpse.server.openai.paths import json_path, with_sent_names
-from glimpse.server.rpc.errors import InvalidRequest, RpcFailure, to_status
+from glimpse.server.rpc.errors import RpcFailure, to_status
 
 
 def rest_failure(error: Exception, request_type: Descriptor, aliased: Mapping[str, str]) -> RpcFailure:

@@ -11,6 +11,7 @@ from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDef
 from glimpse.engine.checkpoint.text.conversation import ToolMode
 from glimpse.engine.protocol.sampling_params import GrammarKind
 from glimpse.media.kind import MediaKind
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.generation import (
     DEFAULT_MAX_TOKENS,
     NO_DEFAULTS,
@@ -32,7 +33,6 @@ from glimpse.server.request import (
     Tools,
 )
 from glimpse.server.rpc.context import cache_namespace, current_rpc
-from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2
 
 NO_REASONING = ReasoningSupport()

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.protocol.sampling_params import SamplingParams
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.chat import check_bounds, check_stream_options, reports_continuously
 from glimpse.server.parse.generation import (
     NO_DEFAULTS,
@@ -15,7 +16,6 @@ from glimpse.server.parse.generation import (
 from glimpse.server.parse.response_format import parse_response_format
 from glimpse.server.request import CompletionRequest, GenerationRequest, TextPrompt, TokenPrompt
 from glimpse.server.rpc.context import cache_namespace
-from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import completion_pb2
 
 DEFAULT_MAX_TOKENS = 16

@@ -7,12 +7,12 @@ from glimpse.dialect.rules import enum_rules
 from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot, ToolCall
 from glimpse.media.inputs import MediumInput
 from glimpse.media.kind import MediaKind
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.embeddings import parse_embeddings
 from glimpse.server.parse.json_text import parse_object
 from glimpse.server.parse.media import parse_audio, parse_image, parse_uuid, parse_video
 from glimpse.server.parse.tools import check_name
 from glimpse.server.request import Conversation
-from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import content_pb2
 
 _ROLES = enum_rules(content_pb2.Role.DESCRIPTOR).names

@@ -7,8 +7,8 @@ from glimpse.media.embeddings.tensor_file import SerializedTensor, TensorSource
 from glimpse.media.inputs import EmbeddingInput
 from glimpse.media.kind import MediaKind
 from glimpse.media.sources.source import CachedSource
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.media import blaming
-from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import content_pb2
 
 _TYPES = {

@@ -10,8 +10,8 @@ from glimpse.engine.protocol.sampling_params import (
     MAX_STOP_CHARACTERS,
     SamplingParams,
 )
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.rpc.context import current_rpc
-from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import generation_pb2
 
 _T = TypeVar("_T")

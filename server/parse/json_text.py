@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from glimpse.server.rpc.errors import InvalidRequest
+from glimpse.server.errors import InvalidRequest
 
 MAX_CHARACTERS = 1 << 20
 """The longest JSON text in a field; parsing it takes milliseconds, in which nothing else runs."""

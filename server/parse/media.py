@@ -17,7 +17,7 @@ from glimpse.media.sources.source import (
     parse_url_text,
     parse_video_text,
 )
-from glimpse.server.rpc.errors import InvalidRequest
+from glimpse.server.errors import InvalidRequest
 from glimpse.v1 import content_pb2
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from glimpse.media.inputs import MediaDefaults
 from glimpse.media.processing.rgb import Colour
-from glimpse.server.rpc.errors import InvalidRequest
+from glimpse.server.errors import InvalidRequest
 from glimpse.v1 import content_pb2
 
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
 from glimpse.media.kind import MediaKind
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.chat import check_bounds
 from glimpse.server.parse.content import parse_conversation
 from glimpse.server.parse.generation import check_priority, check_token_ids
 from glimpse.server.parse.prompt import with_options
 from glimpse.server.request import Conversation, EmbeddingInput, EmbeddingRequest, PromptSource, TextPrompt, TokenPrompt
 from glimpse.server.rpc.context import cache_namespace
-from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import content_pb2, embedding_pb2
 
 _MODES = {

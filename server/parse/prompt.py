@@ -8,12 +8,12 @@ from glimpse.dialect.rules import enum_rules
 from glimpse.engine.checkpoint.text.conversation import TemplateOptions, ToolDefinition
 from glimpse.media.inputs import with_defaults
 from glimpse.media.kind import MediaKind
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.content import parse_conversation
 from glimpse.server.parse.json_text import parse_object
 from glimpse.server.parse.media import blaming
 from glimpse.server.parse.media_defaults import parse_defaults
 from glimpse.server.request import Conversation
-from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2, content_pb2, embedding_pb2, tokenizer_pb2
 
 _ASSISTANT = enum_rules(content_pb2.Role.DESCRIPTOR).names[content_pb2.ROLE_ASSISTANT]

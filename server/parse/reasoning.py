@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from glimpse.dialect.rules import enum_rules
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.request import Conversation, ReasoningOptions, ReasoningSupport
 from glimpse.server.rpc.context import current_rpc
-from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2
 
 _EFFORTS = enum_rules(chat_pb2.ReasoningEffort.DESCRIPTOR).names

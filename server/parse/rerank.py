@@ -9,11 +9,11 @@ from glimpse.engine.checkpoint.text.relevance import (
     AnswerTokens,
     relevance_messages,
 )
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.chat import check_bounds
 from glimpse.server.parse.generation import check_priority
 from glimpse.server.request import Conversation, EmbeddingInput, EmbeddingRequest
 from glimpse.server.rpc.context import cache_namespace
-from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import rerank_pb2
 
 MAX_REPEATED_CHARACTERS = 64 << 20

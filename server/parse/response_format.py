@@ -3,8 +3,8 @@
 import json
 
 from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.request import Constraint
-from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2, completion_pb2, generation_pb2
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias, TypeVar, assert_never
 
 from glimpse.engine.checkpoint.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.json_text import parse_object
 from glimpse.server.request import Tools
-from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9_./:-]{1,128}")

@@ -13,8 +13,8 @@ from contextvars import ContextVar
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.messages import StepStats
 from glimpse.media.cache.fair_share import FairPlaces
+from glimpse.server.errors import DeadlineExceededError
 from glimpse.server.rpc.context import current_rpc
-from glimpse.server.rpc.errors import DeadlineExceededError
 from glimpse.server.rpc.wait_estimator import WaitEstimator
 
 MAX_PREPARED_AT_ONCE = 4

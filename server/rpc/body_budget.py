@@ -11,7 +11,7 @@ from contextvars import ContextVar
 
 from glimpse.media.cache.byte_count import ByteCount
 from glimpse.media.cache.fair_share import FairCapacity
-from glimpse.server.rpc.errors import InvalidRequest
+from glimpse.server.errors import InvalidRequest
 
 
 class BodyBudget:

@@ -19,6 +19,7 @@ from google.rpc import error_details_pb2, status_pb2
 from glimpse.engine.checkpoint.text.prompt import TemplateError
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.server.errors import DeadlineExceededError, InvalidRequest, ModelNotFoundError, ServerStoppingError
 from glimpse.server.identity.errors import (
     AccessError,
     PermissionDeniedError,
@@ -26,7 +27,7 @@ from glimpse.server.identity.errors import (
     UnauthenticatedError,
 )
 from glimpse.server.rpc.context import REQUEST_ID_HEADER, current_rpc
-from glimpse.server.rpc.stopping import MAX_UNREAD_SECONDS, ServerStoppingError, UnreadResponseError
+from glimpse.server.rpc.stopping import MAX_UNREAD_SECONDS, UnreadResponseError
 
 ERROR_DOMAIN = "glimpse"
 DETAILS_HEADER = "grpc-status-details-bin"
@@ -41,32 +42,6 @@ MAX_MESSAGE_BYTES = 1024
 """Statuses are sent as HTTP headers, where 8 KiB are safe, and contain the message three times, encoded."""
 
 _log = structlog.get_logger(__name__)
-
-
-class InvalidRequest(Exception):  # noqa: N818 - the fault is the request's, not the server's
-    """A request that is invalid or not supported."""
-
-    def __init__(self, field: str, message: str, reason: str = "invalid_value") -> None:
-        if field and f"'{field}'" not in message:
-            message = f"'{field}': {message}"
-        super().__init__(message)
-        self.field = field
-        """Proto path of the invalid field, such as "messages[0].content[1].image.source"."""
-        self.message = message
-        """What is wrong, beginning with the quoted field."""
-        self.reason = reason
-
-
-class ModelNotFoundError(Exception):
-    """The request names a model that is not served."""
-
-    def __init__(self, model: str, served: tuple[str, ...]) -> None:
-        names = ", ".join(f"'{name}'" for name in served)
-        super().__init__(f"The model '{model[:256]}' does not exist. Available: {names}.")
-
-
-class DeadlineExceededError(Exception):
-    """The client's deadline has passed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

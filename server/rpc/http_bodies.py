@@ -6,8 +6,8 @@ from typing import Generic, TypeVar
 
 from google.api.httpbody_pb2 import HttpBody
 
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.rpc.body_budget import release_body, reserve_body
-from glimpse.server.rpc.errors import InvalidRequest
 
 JSON_LINES = "application/x-ndjson"
 """The content type of JSON documents, one in each line."""

@@ -12,6 +12,7 @@ import grpc.aio
 import structlog
 from opentelemetry.trace import INVALID_SPAN, Span
 
+from glimpse.server.errors import ServerStoppingError
 from glimpse.server.identity.access import Access
 from glimpse.server.identity.errors import AccessError, QuotaExceededError
 from glimpse.server.rpc.admission import Admission
@@ -20,7 +21,7 @@ from glimpse.server.rpc.client_identity import ClientIdentifier
 from glimpse.server.rpc.context import RpcContext, begin_rpc
 from glimpse.server.rpc.errors import abort, to_status
 from glimpse.server.rpc.load_meter import REPORT_TRAILER, LoadMeter
-from glimpse.server.rpc.stopping import OpenRpcs, ServerStoppingError, UnreadResponseError
+from glimpse.server.rpc.stopping import OpenRpcs, UnreadResponseError
 from glimpse.server.rpc.typed_handlers import METHOD_HANDLERS
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.tracing import begin_span, end_span, make_current, trace_id_of

@@ -15,9 +15,10 @@ from google.api.httpbody_pb2 import HttpBody
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.rpc.admission import begin_preparing
 from glimpse.server.rpc.body_budget import body_size
-from glimpse.server.rpc.errors import InvalidRequest, RpcFailure, rich_status
+from glimpse.server.rpc.errors import RpcFailure, rich_status
 from glimpse.server.rpc.http_bodies import JSON_LINES, collect, read_lines
 from glimpse.server.rpc.offload import run_sized
 from glimpse.server.rpc.request_size import check_json_size

@@ -9,7 +9,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from glimpse.dialect.options import descriptor_of
-from glimpse.server.rpc.errors import InvalidRequest
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.rpc.offload import MAX_INLINE_BYTES, run_sized
 
 MAX_JSON_VALUES = 500_000

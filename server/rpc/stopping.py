@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import NoReturn, TypeVar
 
+from glimpse.server.errors import ServerStoppingError
+
 MAX_UNREAD_SECONDS = 60.0
 """Time that a write may wait for its client to read, as at the gateway. The request keeps its place in the engine
 meanwhile."""
@@ -13,10 +15,6 @@ _CHECKS = 6
 """Checks in that time. A timer for each write would cost more than the write."""
 
 _T = TypeVar("_T")
-
-
-class ServerStoppingError(Exception):
-    """The server ends the RPC because it stops."""
 
 
 class UnreadResponseError(Exception):

@@ -15,10 +15,11 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from glimpse.dialect.options import http_option
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.rpc.admission import begin_preparing
 from glimpse.server.rpc.body_budget import reserve_body
 from glimpse.server.rpc.context import current_rpc, send_headers
-from glimpse.server.rpc.errors import InvalidRequest, abort, to_status
+from glimpse.server.rpc.errors import abort, to_status
 from glimpse.server.rpc.json_messages import (
     failure_line,
     parse_body,

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import AsyncGenerator
 
+from glimpse.server.errors import DeadlineExceededError, InvalidRequest
 from glimpse.server.rpc.context import current_rpc
-from glimpse.server.rpc.errors import DeadlineExceededError, InvalidRequest
 from glimpse.server.rpc.load_meter import LoadMeter
 from glimpse.server.rpc.typed_handlers import Context
 from glimpse.v1 import load_pb2

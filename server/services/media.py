@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator
 
 from glimpse.media.sources.uploads import Upload, Uploads
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.chat import check_bounds
 from glimpse.server.rpc.context import cache_namespace, current_rpc
-from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.server.rpc.http_bodies import PacedBody
 from glimpse.server.rpc.typed_handlers import Context
 from glimpse.v1 import media_pb2

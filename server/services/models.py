@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.protocol.messages import Ready
 from glimpse.media.kind import MediaKind
+from glimpse.server.errors import ModelNotFoundError
 from glimpse.server.parse.chat import check_bounds
 from glimpse.server.render.chat import MODALITIES
 from glimpse.server.request import ReasoningSupport
-from glimpse.server.rpc.errors import ModelNotFoundError
 from glimpse.server.rpc.typed_handlers import Context
 from glimpse.v1 import model_pb2
 

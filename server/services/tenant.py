@@ -2,12 +2,12 @@
 
 from collections.abc import Awaitable, Callable
 
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.identity.access import Access
 from glimpse.server.identity.errors import PermissionDeniedError
 from glimpse.server.identity.tenant import is_tenant_name
 from glimpse.server.parse.chat import check_bounds
 from glimpse.server.rpc.context import current_rpc
-from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.server.rpc.typed_handlers import Context
 from glimpse.v1 import tenant_pb2
 

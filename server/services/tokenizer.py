@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.generation.generator import CompletionGenerator
 from glimpse.server.generation.prompts import PromptLoader
 from glimpse.server.parse.chat import check_bounds
@@ -12,7 +13,6 @@ from glimpse.server.parse.tools import parse_tools
 from glimpse.server.request import PromptSource, TextPrompt
 from glimpse.server.rpc.body_budget import body_size
 from glimpse.server.rpc.context import cache_namespace, current_rpc
-from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.server.rpc.offload import run_sized
 from glimpse.server.rpc.typed_handlers import Context
 from glimpse.server.services.models import ServedModel

@@ -13,9 +13,9 @@ from glimpse.engine.checkpoint.text.grammar_check import CheckStoppedError, Gram
 from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
 from glimpse.engine.checkpoint.text.tools import FORMATS
 from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind, SamplingParams
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.generation.constraints import UNCONSTRAINED, ConstraintBuilder
 from glimpse.server.request import Constraint, GenerationRequest, Tools
-from glimpse.server.rpc.errors import InvalidRequest
 
 TOKENIZER = load_tokenizer(DEFAULT_MODEL)
 CHECKER = GrammarChecker(TOKENIZER)

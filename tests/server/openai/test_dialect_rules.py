@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from glimpse.dialect.options import descriptor_of
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.openai.decode import decode
 from glimpse.server.openai.document import DecodeError
 from glimpse.server.openai.encode import encode
 from glimpse.server.openai.failures import rest_failure
-from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2, completion_pb2, generation_pb2
 from tests.server.openai.decoding import part
 from tests.server.openai.sample_dialect import sample

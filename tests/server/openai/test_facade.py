@@ -14,9 +14,10 @@ from google.rpc import error_details_pb2, status_pb2
 
 from glimpse.dialect.options import descriptor_of
 from glimpse.openai.v1 import openai_pb2_grpc
+from glimpse.server.errors import DeadlineExceededError, InvalidRequest, ModelNotFoundError
 from glimpse.server.openai.facade import add_facade
 from glimpse.server.rpc.context import current_rpc
-from glimpse.server.rpc.errors import DETAILS_HEADER, DeadlineExceededError, InvalidRequest, ModelNotFoundError
+from glimpse.server.rpc.errors import DETAILS_HEADER
 from glimpse.server.telemetry.ignored_fields import IGNORED_FIELDS_HEADER
 from glimpse.v1 import chat_pb2, model_pb2
 

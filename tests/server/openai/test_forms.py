@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from glimpse.dialect.options import descriptor_of
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.openai.decode import decode
 from glimpse.server.openai.failures import rest_failure
-from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2
 from tests.server.openai.decoding import part, read_part, refusal
 

@@ -14,10 +14,10 @@ from glimpse.media.inputs import ImageInput, VideoInput
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import CachedSource, DataSource, FrameSources, UploadSource, parse_url_text
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.chat import parse_chat
 from glimpse.server.request import ChatRequest, Conversation, GenerationRequest, ReasoningOptions, ReasoningSupport
 from glimpse.server.rpc.context import current_rpc
-from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
 from tests.server.requests import image_part, png, request, text_part, user, video_part
 

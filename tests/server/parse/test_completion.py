@@ -6,9 +6,9 @@ import pytest
 
 from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.protocol.sampling_params import SamplingParams
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.completion import parse_completion
 from glimpse.server.request import CompletionRequest, TextPrompt, TokenPrompt
-from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import completion_pb2, generation_pb2
 
 VOCAB_SIZE = 300

@@ -7,9 +7,9 @@ import pytest
 
 from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
 from glimpse.media.kind import MediaKind
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.pooling import EmbeddingModel, check_response_size, parse_embedding_request
 from glimpse.server.request import EmbeddingRequest, TextPrompt
-from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import embedding_pb2
 
 NO_MEDIA: Mapping[MediaKind, int] = {}

@@ -14,9 +14,9 @@ from glimpse.engine.checkpoint.text.conversation import (
     ToolMode,
 )
 from glimpse.media.kind import MediaKind
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.content import parse_conversation
 from glimpse.server.parse.tools import NO_PARAMETERS, parse_tools
-from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2, content_pb2
 from tests.server.requests import image_part, png, text_part, user
 

@@ -11,16 +11,8 @@ from google.rpc import error_details_pb2, status_pb2
 from glimpse.engine.checkpoint.text.prompt import TemplateError
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.server.rpc.errors import (
-    MAX_MESSAGE_BYTES,
-    DeadlineExceededError,
-    InvalidRequest,
-    ModelNotFoundError,
-    RpcFailure,
-    abort,
-    to_status,
-)
-from glimpse.server.rpc.stopping import ServerStoppingError
+from glimpse.server.errors import DeadlineExceededError, InvalidRequest, ModelNotFoundError, ServerStoppingError
+from glimpse.server.rpc.errors import MAX_MESSAGE_BYTES, RpcFailure, abort, to_status
 
 Code = grpc.StatusCode
 

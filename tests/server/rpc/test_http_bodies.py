@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from glimpse.server.rpc.errors import InvalidRequest
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.rpc.http_bodies import MIN_BYTES_PER_SECOND, PacedBody
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.rpc import request_size
-from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.server.rpc.offload import MAX_INLINE_BYTES
 from glimpse.server.rpc.request_size import MAX_FIELDS, MAX_JSON_VALUES, check_json_size, parse_message
 from glimpse.v1 import chat_pb2, content_pb2, tokenizer_pb2

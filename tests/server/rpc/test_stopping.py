@@ -13,7 +13,8 @@ import pytest
 from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.openai.v1 import openai_pb2_grpc
-from glimpse.server.rpc.stopping import OpenRpcs, ServerStoppingError, StopSwitch
+from glimpse.server.errors import ServerStoppingError
+from glimpse.server.rpc.stopping import OpenRpcs, StopSwitch
 from tests.server.serving import scripted
 
 

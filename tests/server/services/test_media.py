@@ -10,7 +10,7 @@ import pytest
 from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.sources.uploads import Uploads
-from glimpse.server.rpc.errors import InvalidRequest
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.services.media import MediaHandlers
 from glimpse.v1 import media_pb2
 
