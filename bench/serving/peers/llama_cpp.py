@@ -1,4 +1,4 @@
-"""llama.cpp's server as a peer. docs/benchmarks.md says how to build it and how to convert a checkpoint."""
+"""llama.cpp's server as a peer. README.md says how to build it and how to convert a checkpoint."""
 
 from pathlib import Path
 

@@ -21,7 +21,7 @@ _READ_PERCENTAGES: Mapping[Level, Mapping[str, tuple[int, int]]] = {
     Level.AMX: {"none": (81, 81), "int8": (83, 83), "int4": (76, 76)},
 }
 """The rate at which a decode step of one sequence read bfloat16, int8 and int4 weights, in percent of the fastest read
-beside it: least and most of the machines in docs/benchmarks.md. The faster the memory, the lower the share."""
+beside it: least and most of the machines in bench/results/engine.md. The faster the memory, the lower the share."""
 
 
 def bind_to_node(node: int | None) -> None:

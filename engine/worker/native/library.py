@@ -255,7 +255,7 @@ def fastest(levels: Sequence[Level], vendor: str) -> Level:
     """Returns the level to compute with: the last one, except on Intel's processors with AVX-512 BF16 and without AMX.
 
     There (Cooper Lake, or where a virtual machine hides AMX) vdpbf16ps multiplies half as many numbers in a second as
-    float32's FMA; on AMD's twice as many (docs/benchmarks.md).
+    float32's FMA; on AMD's twice as many (bench/results/engine.md).
 
     Args:
         levels: the machine's, in their order.
