@@ -17,7 +17,7 @@ from statistics import median, quantiles
 import grimp
 
 ROOT = Path(__file__).resolve().parent.parent
-PRODUCT = ("engine", "server", "media", "gateway", "src", "dialect", "native")
+PRODUCT = ("engine", "server", "media", "gateway", "identity", "src", "dialect", "native")
 FOLDERS = (*PRODUCT, "models", "bench", "tools")
 """Folders whose size is bounded."""
 CODE = {".py", ".cpp", ".h", ".lua", ".ts", ".tsx", ".css"}

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from glimpse.server.identity.access import TENANT_HEADER
-from glimpse.server.identity.errors import IdentityConfigError
-from glimpse.server.identity.tokens import check_token_flags, parse_jwks, parse_jwks_ca
-from glimpse.server.identity.watched_file import WatchedFile
+from glimpse.identity.access import TENANT_HEADER
+from glimpse.identity.errors import IdentityConfigError
+from glimpse.identity.tokens import check_token_flags, parse_jwks, parse_jwks_ca
+from glimpse.identity.watched_file import WatchedFile
 
 _FILTER = "envoy.filters.http.jwt_authn"
 _CLUSTER = "jwks"

@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(arguments, exit_on_error=False, print_error=False)
     except (CycloptsError, FlagError) as error:
-        from glimpse.server.cli.flag_errors import explain_flags  # noqa: PLC0415 - only a refusal needs it
+        from glimpse.flag_errors import explain_flags  # noqa: PLC0415 - only a refusal needs it
 
         reason = explain_flags(error) if isinstance(error, CycloptsError) else error
         print(f"glimpse gateway: {reason}", file=sys.stderr)

@@ -9,7 +9,7 @@ from typing import Any
 from glimpse.gateway import connect, descriptors
 from glimpse.gateway.replicas import affinity
 from glimpse.gateway.replicas.clusters import BY_KEY, BY_LOAD
-from glimpse.server.identity.access import TENANT_HEADER
+from glimpse.identity.access import TENANT_HEADER
 
 _IS_GRPC = {"name": "content-type", "string_match": {"prefix": "application/grpc"}}
 _NO_TIMEOUT = {"timeout": "0s", "max_stream_duration": {"grpc_timeout_header_max": "0s"}, "idle_timeout": "3600s"}

@@ -69,7 +69,7 @@ def run() -> None:
     try:
         app(read_arguments(sys.argv[1:]), exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        from glimpse.server.cli.flag_errors import explain_flags  # noqa: PLC0415 - only a refusal needs Pydantic
+        from glimpse.flag_errors import explain_flags  # noqa: PLC0415 - only a refusal needs Pydantic
 
         print(f"glimpse: {explain_flags(error)}", file=sys.stderr)
         sys.exit(_USAGE_STATUS)

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from glimpse.server.identity.api_keys import Caller, key_line, new_key
-from glimpse.server.identity.tenant import is_tenant_name
+from glimpse.identity.api_keys import Caller, key_line, new_key
+from glimpse.identity.tenant import is_tenant_name
 
 
 def key(

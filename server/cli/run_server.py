@@ -10,6 +10,7 @@ from glimpse.engine.checkpoint.location import is_untrained
 from glimpse.engine.errors import CheckpointError, EngineError
 from glimpse.engine.protocol.cpu_policy import MAX_FEW_PROCESSORS, use_batch_policy
 from glimpse.engine.protocol.messages import Ready
+from glimpse.identity.errors import IdentityConfigError
 from glimpse.interrupts import INTERRUPTED
 from glimpse.native.open_files import OpenFilesError, allow_files
 from glimpse.native.processors import num_processors
@@ -17,7 +18,6 @@ from glimpse.server.cli.console import LoadingProgress, ready_text, shared_conso
 from glimpse.server.cli.examples import usage_text
 from glimpse.server.cli.serve import NO_PAGE
 from glimpse.server.cli.usage import UsageError
-from glimpse.server.identity.errors import IdentityConfigError
 from glimpse.server.lifecycle.addresses import address, local_host
 from glimpse.server.lifecycle.build_server import PortError
 from glimpse.server.lifecycle.logs import configure_logging

@@ -4,20 +4,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from glimpse.identity.access import Access
+from glimpse.identity.api_keys import parse_keys
+from glimpse.identity.errors import IdentityConfigError
+from glimpse.identity.limits import parse_limits
+from glimpse.identity.tenant import SharedCounts
+from glimpse.identity.tokens import FetchedKeys, TokenVerifier, check_token_flags, parse_jwks, parse_jwks_ca
+from glimpse.identity.watched_file import WatchedFile
 from glimpse.media.shared.address import parse_store_url
-from glimpse.server.identity.access import Access
-from glimpse.server.identity.api_keys import parse_keys
-from glimpse.server.identity.errors import IdentityConfigError
-from glimpse.server.identity.limits import parse_limits
-from glimpse.server.identity.tenant import SharedCounts
-from glimpse.server.identity.tokens import FetchedKeys, TokenVerifier, check_token_flags, parse_jwks, parse_jwks_ca
-from glimpse.server.identity.watched_file import WatchedFile
 from glimpse.server.rpc.client_identity import ClientIdentifier
 from glimpse.server.settings import AccessSettings, Settings
 from glimpse.server.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from glimpse.server.identity.shared_quota import SharedQuotas
+    from glimpse.identity.shared_quota import SharedQuotas
 
 _T = TypeVar("_T")
 
@@ -74,7 +74,7 @@ def build_quotas(settings: Settings, metrics: Metrics, *, on_change: Callable[[b
     """
     if settings.media.media_store is None or settings.access.tenants is None:
         return None
-    from glimpse.server.identity.shared_quota import SharedQuotas  # noqa: PLC0415 - the Redis client takes 60 ms
+    from glimpse.identity.shared_quota import SharedQuotas  # noqa: PLC0415 - the Redis client takes 60 ms
 
     def changed(is_available: bool) -> None:
         metrics.set_quota_store_available(is_available)

@@ -14,11 +14,11 @@ from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.checkpoint.text.tools import find_format
 from glimpse.engine.client.engine import Engine
 from glimpse.engine.protocol.config import EngineOptions
+from glimpse.identity.access import Access
 from glimpse.server.generation.constraints import ConstraintBuilder
 from glimpse.server.generation.embedder import Embedder
 from glimpse.server.generation.generator import CompletionGenerator
 from glimpse.server.generation.prompts import PromptLoader
-from glimpse.server.identity.access import Access
 from glimpse.server.lifecycle.build_media import MediaComponents
 from glimpse.server.lifecycle.served_checkpoint import Checkpoint
 from glimpse.server.parse.pooling import EmbeddingModel

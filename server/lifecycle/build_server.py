@@ -16,11 +16,11 @@ from glimpse.engine.client.engine import Engine
 from glimpse.engine.client.engine_client import EngineClient
 from glimpse.engine.client.supervisor import ENGINE_COMMAND, EngineState
 from glimpse.engine.protocol.messages import Loading
+from glimpse.identity.access import Access
+from glimpse.identity.tenant import SharedCounts
 from glimpse.media.cache.byte_count import ByteCount
 from glimpse.media.shared.value_store import ValueStore
 from glimpse.openai.v1 import openai_pb2
-from glimpse.server.identity.access import Access
-from glimpse.server.identity.tenant import SharedCounts
 from glimpse.server.lifecycle.addresses import address
 from glimpse.server.lifecycle.build_access import build_access, build_quotas
 from glimpse.server.lifecycle.build_handlers import build_handlers
@@ -59,7 +59,7 @@ from glimpse.v1 import (
 )
 
 if TYPE_CHECKING:
-    from glimpse.server.identity.shared_quota import SharedQuotas
+    from glimpse.identity.shared_quota import SharedQuotas
 
 MAX_BODY_BYTES = 64 << 20
 _MESSAGE_SLACK_BYTES = 1 << 20

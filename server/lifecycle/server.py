@@ -9,8 +9,8 @@ import grpc.aio
 
 from glimpse.engine.client.engine import Engine
 from glimpse.engine.protocol.messages import Ready
+from glimpse.identity.access import Access
 from glimpse.native.memory import freeze_garbage
-from glimpse.server.identity.access import Access
 from glimpse.server.lifecycle.build_media import MediaComponents
 from glimpse.server.rpc.stopping import OpenRpcs
 from glimpse.server.services.health import Health

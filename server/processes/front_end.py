@@ -22,9 +22,9 @@ from glimpse.engine.client.shared_engine import SharedEngine
 from glimpse.engine.client.supervisor import EngineState
 from glimpse.engine.errors import CheckpointError, EngineError
 from glimpse.engine.protocol.transport import TransportError
+from glimpse.identity.errors import IdentityConfigError
 from glimpse.log_writer import end_at_once
 from glimpse.media.cache.byte_count import SharedByteCounts
-from glimpse.server.identity.errors import IdentityConfigError
 from glimpse.server.lifecycle.build_server import PortError, Surroundings, make_observers, start_front_end
 from glimpse.server.lifecycle.logs import configure_logging
 from glimpse.server.lifecycle.observers import Observers

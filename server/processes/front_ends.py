@@ -23,8 +23,8 @@ from glimpse.engine.client.supervisor import ENGINE_COMMAND, EngineState
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.messages import Loading, Ready
 from glimpse.engine.protocol.transport import TransportError
+from glimpse.identity.errors import IdentityConfigError
 from glimpse.media.cache.byte_count import SharedByteCounts
-from glimpse.server.identity.errors import IdentityConfigError
 from glimpse.server.lifecycle.addresses import address
 from glimpse.server.lifecycle.build_server import PortError, serve_metrics
 from glimpse.server.lifecycle.loop_delay import watch_loop_delay

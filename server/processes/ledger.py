@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from glimpse.server.identity.errors import QuotaExceededError
-from glimpse.server.identity.tenant import Limits, Tenant
+from glimpse.identity.errors import QuotaExceededError
+from glimpse.identity.tenant import Limits, Tenant
 from glimpse.server.processes.messages import AdmitRequest, Admitted, ChargeTokens, EndRequest
 from glimpse.server.processes.peer import Peer
 

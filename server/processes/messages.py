@@ -5,8 +5,8 @@ from enum import IntEnum
 
 import msgspec
 
+from glimpse.identity.tenant import Limits
 from glimpse.media.shared.values import Header
-from glimpse.server.identity.tenant import Limits
 from glimpse.server.telemetry.snapshots import MetricsSnapshot
 
 

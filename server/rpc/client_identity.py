@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from urllib.parse import unquote
 
-from glimpse.server.identity.access import ADDRESS_HEADER
+from glimpse.identity.access import ADDRESS_HEADER
 
 _KEY_HEADERS = ("authorization", "x-api-key")
 _PLACEHOLDERS = frozenset(("", "empty", "none", "null", "dummy", "unused", "sk-no-key-required"))

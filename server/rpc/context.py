@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import grpc.aio
 
-from glimpse.server.identity.errors import AccessError
-from glimpse.server.identity.tenant import Tenant
+from glimpse.identity.errors import AccessError
+from glimpse.identity.tenant import Tenant
 from glimpse.server.rpc.client_identity import ClientIdentifier
 from glimpse.server.rpc.stopping import StopSwitch
 from glimpse.server.telemetry.ignored_fields import MAX_HEADER_CHARACTERS, ignored_fields_header, list_header

@@ -18,14 +18,14 @@ from google.rpc import error_details_pb2, status_pb2
 
 from glimpse.engine.checkpoint.text.prompt import TemplateError
 from glimpse.engine.errors import EngineError, EngineErrorCode
-from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.server.errors import DeadlineExceededError, InvalidRequest, ModelNotFoundError, ServerStoppingError
-from glimpse.server.identity.errors import (
+from glimpse.identity.errors import (
     AccessError,
     PermissionDeniedError,
     QuotaExceededError,
     UnauthenticatedError,
 )
+from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.server.errors import DeadlineExceededError, InvalidRequest, ModelNotFoundError, ServerStoppingError
 from glimpse.server.rpc.context import REQUEST_ID_HEADER, current_rpc
 from glimpse.server.rpc.stopping import MAX_UNREAD_SECONDS, UnreadResponseError
 

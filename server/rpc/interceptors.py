@@ -12,9 +12,9 @@ import grpc.aio
 import structlog
 from opentelemetry.trace import INVALID_SPAN, Span
 
+from glimpse.identity.access import Access
+from glimpse.identity.errors import AccessError, QuotaExceededError
 from glimpse.server.errors import ServerStoppingError
-from glimpse.server.identity.access import Access
-from glimpse.server.identity.errors import AccessError, QuotaExceededError
 from glimpse.server.rpc.admission import Admission
 from glimpse.server.rpc.body_budget import BodyBudget
 from glimpse.server.rpc.client_identity import ClientIdentifier

@@ -2,10 +2,10 @@
 
 from collections.abc import Awaitable, Callable
 
+from glimpse.identity.access import Access
+from glimpse.identity.errors import PermissionDeniedError
+from glimpse.identity.tenant import is_tenant_name
 from glimpse.server.errors import InvalidRequest
-from glimpse.server.identity.access import Access
-from glimpse.server.identity.errors import PermissionDeniedError
-from glimpse.server.identity.tenant import is_tenant_name
 from glimpse.server.parse.chat import check_bounds
 from glimpse.server.rpc.context import current_rpc
 from glimpse.server.rpc.typed_handlers import Context

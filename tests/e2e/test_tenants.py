@@ -10,7 +10,7 @@ import grpc
 import openai
 import pytest
 
-from glimpse.server.identity.api_keys import Caller, key_line
+from glimpse.identity.api_keys import Caller, key_line
 from glimpse.v1 import model_pb2, model_pb2_grpc
 from tests.e2e.stack import Stack, eventually, start_stack
 

@@ -25,7 +25,7 @@ from glimpse.gateway.run import Envoy
 from glimpse.v1 import chat_pb2, chat_pb2_grpc
 from tests.gateway.backend import Backend, Context, Requests, event, read, start_backend
 from tests.gateway.conftest import ANY_PORT
-from tests.server.identity.tokens import AUDIENCE, ISSUER, Provider
+from tests.identity.tokens import AUDIENCE, ISSUER, Provider
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -20,7 +20,7 @@ from glimpse.gateway.tls import Tls
 from glimpse.v1 import chat_pb2, chat_pb2_grpc
 from tests.gateway.backend import Backend
 from tests.gateway.conftest import ANY_PORT
-from tests.server.identity.tokens import AUDIENCE, ISSUER, Provider, published
+from tests.identity.tokens import AUDIENCE, ISSUER, Provider, published
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

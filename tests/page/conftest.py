@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_play
 
 from tests.audio_checkpoints import make_audio_checkpoint
 from tests.e2e.stack import Stack, eventually, start_stack
-from tests.server.identity.tokens import AUDIENCE, ISSUER, Provider
+from tests.identity.tokens import AUDIENCE, ISSUER, Provider
 
 _CHROMIUM = shutil.which("chromium")
 _FAKE_MICROPHONE = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from glimpse.engine.checkpoint.text.reasoning import REASONING_FORMATS
 from glimpse.engine.checkpoint.text.tools import FORMATS
 from glimpse.engine.protocol.config import EngineConfig
+from glimpse.flag_errors import explain_flags
 from glimpse.media.kind import MediaKind
 from glimpse.server.cli.app import app
-from glimpse.server.cli.flag_errors import explain_flags
 from glimpse.server.settings import (
     EngineSettings,
     ListenSettings,

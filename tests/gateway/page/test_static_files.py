@@ -17,8 +17,8 @@ from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.run import Envoy
 from tests.gateway.backend import Backend
 from tests.gateway.conftest import ANY_PORT
+from tests.identity.tokens import AUDIENCE, ISSUER, Provider
 from tests.paths import ROOT
-from tests.server.identity.tokens import AUDIENCE, ISSUER, Provider
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

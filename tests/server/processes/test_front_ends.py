@@ -18,10 +18,10 @@ from grpc_health.v1 import health_pb2
 
 from glimpse.engine.client.supervisor import ENGINE_COMMAND
 from glimpse.engine.errors import CheckpointError
+from glimpse.identity.api_keys import Caller, key_line
+from glimpse.identity.errors import IdentityConfigError
+from glimpse.identity.tenant import Tenant
 from glimpse.media.shared.values import OVERHEAD_BYTES
-from glimpse.server.identity.api_keys import Caller, key_line
-from glimpse.server.identity.errors import IdentityConfigError
-from glimpse.server.identity.tenant import Tenant
 from glimpse.server.lifecycle.build_server import PortError
 from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
 from glimpse.server.processes import front_ends as front_ends_module

@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 import msgspec
 import pytest
 
-from glimpse.server.identity.errors import QuotaExceededError
-from glimpse.server.identity.tenant import Limits, Tenant
+from glimpse.identity.errors import QuotaExceededError
+from glimpse.identity.tenant import Limits, Tenant
 from glimpse.server.processes import ledger
 from glimpse.server.processes.ledger import Ledger, LedgerCounts
 from glimpse.server.processes.messages import (

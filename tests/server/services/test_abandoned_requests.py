@@ -10,7 +10,7 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 
-from glimpse.server.identity.api_keys import Caller, key_line
+from glimpse.identity.api_keys import Caller, key_line
 from glimpse.server.settings import AccessSettings
 from glimpse.v1 import chat_pb2_grpc, embedding_pb2, embedding_pb2_grpc
 from tests.engine.echo_engine import HELD, HELD_TOKENS, reply_with

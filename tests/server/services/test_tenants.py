@@ -15,7 +15,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 
 from glimpse.client import Client, GlimpseError
-from glimpse.server.identity.api_keys import Caller, key_line
+from glimpse.identity.api_keys import Caller, key_line
 from glimpse.server.services.load_reports import ORCA_METHOD
 from glimpse.server.services.reflection import V1_SERVICE_NAME
 from glimpse.v1 import (

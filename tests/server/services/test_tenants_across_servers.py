@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from grpc_health.v1 import health_pb2
 
-from glimpse.server.identity.api_keys import Caller, key_line
+from glimpse.identity.api_keys import Caller, key_line
 from glimpse.server.media_settings import MediaSettings
 from glimpse.server.settings import AccessSettings
 from glimpse.v1 import chat_pb2_grpc, media_pb2, media_pb2_grpc, tenant_pb2, tenant_pb2_grpc

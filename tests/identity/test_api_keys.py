@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from glimpse.identity.access import Access
+from glimpse.identity.api_keys import Caller, key_hash, key_line, new_key, parse_keys
+from glimpse.identity.errors import IdentityConfigError, UnauthenticatedError
+from glimpse.identity.watched_file import WatchedFile
 from glimpse.server.cli import key as command
-from glimpse.server.identity.access import Access
-from glimpse.server.identity.api_keys import Caller, key_hash, key_line, new_key, parse_keys
-from glimpse.server.identity.errors import IdentityConfigError, UnauthenticatedError
-from glimpse.server.identity.watched_file import WatchedFile
 from glimpse.server.services.load_reports import ORCA_METHOD
 
 CHAT = "/glimpse.v1.ChatService/CountTokens"

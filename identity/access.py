@@ -9,12 +9,12 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
-from glimpse.server.identity.api_keys import Caller, key_hash
-from glimpse.server.identity.errors import UnauthenticatedError
-from glimpse.server.identity.limits import TenantLimits
-from glimpse.server.identity.tenant import SharedCounts, Tenant, is_tenant_name
-from glimpse.server.identity.tokens import TokenVerifier
-from glimpse.server.identity.watched_file import WatchedFile
+from glimpse.identity.api_keys import Caller, key_hash
+from glimpse.identity.errors import UnauthenticatedError
+from glimpse.identity.limits import TenantLimits
+from glimpse.identity.tenant import SharedCounts, Tenant, is_tenant_name
+from glimpse.identity.tokens import TokenVerifier
+from glimpse.identity.watched_file import WatchedFile
 
 TENANT_HEADER = "x-glimpse-tenant"
 """Set by the gateway to the tenant of a request; it removes what clients send."""

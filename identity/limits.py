@@ -14,8 +14,8 @@ from typing import Annotated
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError
 
 from glimpse.engine.protocol.option_values import explain
-from glimpse.server.identity.errors import IdentityConfigError
-from glimpse.server.identity.tenant import Limits, is_tenant_name
+from glimpse.identity.errors import IdentityConfigError
+from glimpse.identity.tenant import Limits, is_tenant_name
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
 _Positive = Annotated[int, Field(ge=1)]

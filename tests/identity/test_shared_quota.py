@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from glimpse.identity.errors import QuotaExceededError
+from glimpse.identity.shared_quota import SharedQuotas
+from glimpse.identity.tenant import Limits, Tenant
 from glimpse.media.shared.address import parse_store_url
-from glimpse.server.identity.errors import QuotaExceededError
-from glimpse.server.identity.shared_quota import SharedQuotas
-from glimpse.server.identity.tenant import Limits, Tenant
 from tests.media.shared.redis_server import RedisServer
 from tests.paths import ROOT
 

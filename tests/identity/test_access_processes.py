@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from glimpse.identity.access import Access
+from glimpse.identity.limits import parse_limits
+from glimpse.identity.watched_file import WatchedFile
 from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.errors import MediaError
-from glimpse.server.identity.access import Access
-from glimpse.server.identity.limits import parse_limits
-from glimpse.server.identity.watched_file import WatchedFile
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Quotas that several servers count together, in the Redis of their media store.
 
-Each server counts for itself too (`glimpse.server.identity.quota`): while Redis is gone, its own count is all.
+Each server counts for itself too (`glimpse.identity.quota`): while Redis is gone, its own count is all.
 """
 
 import asyncio
@@ -8,12 +8,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from glimpse.identity.quota import quota_exceeded
+from glimpse.identity.tenant import Limits
 from glimpse.media.shared.address import StoreAddress
 from glimpse.media.shared.link import Client, RedisLink
 from glimpse.media.shared.script import Script
 from glimpse.media.shared.values import StoreUnavailableError
-from glimpse.server.identity.quota import quota_exceeded
-from glimpse.server.identity.tenant import Limits
 
 COMMAND_SECONDS = 0.5
 """Longest wait of a request for Redis. After one such wait no other waits until Redis answers again."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from glimpse.server.identity.errors import QuotaExceededError
+from glimpse.identity.errors import QuotaExceededError
 
 _MINUTE_SECONDS = 60.0
 

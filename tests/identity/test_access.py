@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from glimpse.identity.access import Access
+from glimpse.identity.errors import QuotaExceededError
+from glimpse.identity.limits import parse_limits
+from glimpse.identity.watched_file import WatchedFile
 from glimpse.media.cache.memory_budget import MemoryBudget
-from glimpse.server.identity.access import Access
-from glimpse.server.identity.errors import QuotaExceededError
-from glimpse.server.identity.limits import parse_limits
-from glimpse.server.identity.watched_file import WatchedFile
 
 SUBJECTS = [f"subject-{number}" for number in range(20_000)]
 

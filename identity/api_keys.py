@@ -12,8 +12,8 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from glimpse.server.identity.errors import IdentityConfigError
-from glimpse.server.identity.tenant import is_tenant_name
+from glimpse.identity.errors import IdentityConfigError
+from glimpse.identity.tenant import is_tenant_name
 
 _PREFIX = "glimpse-"
 _KEY_BYTES = 32

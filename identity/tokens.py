@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import aiohttp
 import jwt
 
-from glimpse.server.identity.errors import IdentityConfigError
-from glimpse.server.identity.tenant import is_tenant_name
+from glimpse.identity.errors import IdentityConfigError
+from glimpse.identity.tenant import is_tenant_name
 
 _logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from glimpse.server.identity.errors import IdentityConfigError
+from glimpse.identity.errors import IdentityConfigError
 
 _logger = logging.getLogger(__name__)
 

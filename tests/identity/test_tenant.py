@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glimpse.server.identity.tenant import Tenant, is_tenant_name
+from glimpse.identity.tenant import Tenant, is_tenant_name
 
 NAMES = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=8)
 

@@ -2,12 +2,12 @@
 
 import pytest
 
+from glimpse.identity.errors import IdentityConfigError, QuotaExceededError
+from glimpse.identity.limits import parse_limits
+from glimpse.identity.quota import Quota
+from glimpse.identity.tenant import Limits, Tenant
 from glimpse.media.cache.memory_budget import MemoryBudget, MemoryShare
 from glimpse.media.errors import MediaError
-from glimpse.server.identity.errors import IdentityConfigError, QuotaExceededError
-from glimpse.server.identity.limits import parse_limits
-from glimpse.server.identity.quota import Quota
-from glimpse.server.identity.tenant import Limits, Tenant
 
 
 class Clock:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from glimpse.identity.errors import QuotaExceededError
+from glimpse.identity.quota import Quota, quota_exceeded
 from glimpse.media.cache.memory_budget import MemoryShare
-from glimpse.server.identity.errors import QuotaExceededError
-from glimpse.server.identity.quota import Quota, quota_exceeded
 
 _NAME = re.compile(r"[!-~]{1,128}")
 _TAG_DOMAIN, _NAMESPACE_DOMAIN = b"glimpse tenant\0", b"glimpse namespace\0"

@@ -9,12 +9,12 @@ from typing import Any
 import jwt
 import pytest
 
-from glimpse.server.identity.access import Access
-from glimpse.server.identity.errors import IdentityConfigError, UnauthenticatedError
-from glimpse.server.identity.tokens import FetchedKeys, KeySource, TokenVerifier, parse_jwks, parse_jwks_ca
-from glimpse.server.identity.watched_file import WatchedFile
+from glimpse.identity.access import Access
+from glimpse.identity.errors import IdentityConfigError, UnauthenticatedError
+from glimpse.identity.tokens import FetchedKeys, KeySource, TokenVerifier, parse_jwks, parse_jwks_ca
+from glimpse.identity.watched_file import WatchedFile
+from tests.identity.tokens import AUDIENCE, ISSUER, Provider, published
 from tests.paths import ROOT
-from tests.server.identity.tokens import AUDIENCE, ISSUER, Provider, published
 
 CERTIFICATES = ROOT / "tests" / "gateway" / "certificates"
 CHAT = "/glimpse.v1.ChatService/CountTokens"
