@@ -13,7 +13,8 @@ import msgspec
 
 from glimpse.engine.checkpoint.families.companions import named_companions, resolve_companions
 from glimpse.engine.checkpoint.families.registry import FAMILIES, load_model_config
-from glimpse.engine.checkpoint.location import DEFAULT_MODEL, read_hub_headers, resolve_checkpoint
+from glimpse.engine.checkpoint.hub import read_hub_headers
+from glimpse.engine.checkpoint.location import DEFAULT_MODEL, resolve_checkpoint
 from glimpse.engine.checkpoint.model_config.model import ModelConfig, read_json
 from glimpse.engine.checkpoint.text.media_inputs import read_media
 from glimpse.engine.checkpoint.text.prompt import load_prompt_builder

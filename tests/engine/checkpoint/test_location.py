@@ -71,7 +71,7 @@ def test_an_unknown_hub_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> None
     def download(*_: object, **__: object) -> str:
         raise OSError("cannot connect") from socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    monkeypatch.setattr("glimpse.engine.checkpoint.location.snapshot_download", download)
+    monkeypatch.setattr("glimpse.engine.checkpoint.hub.snapshot_download", download)
     with pytest.raises(CheckpointError, match="from the hub: the hub's name does not resolve; without network access"):
         resolve_checkpoint("org/name")
 
