@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from glimpse.engine.client.engine import error_event
 from glimpse.engine.client.supervisor import ENGINE_COMMAND, EngineListener, EngineState, EngineSupervisor
 from glimpse.engine.client.suspects import Work
 from glimpse.engine.protocol.config import EngineConfig
-from glimpse.engine.protocol.messages import Cancel, Loading, Ready, Step, StepStats, TokenEvent
+from glimpse.engine.protocol.messages import Cancel, Loading, Ready, Step, StepStats, TokenEvent, error_event
 from glimpse.engine.protocol.transport import AsyncChannel, TransportError, decoded, encoded
 
 _log = logging.getLogger(__name__)

@@ -17,13 +17,13 @@ from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.messages import (
     Cancel,
     Embed,
-    FinishReason,
     Generate,
     Loading,
     Ready,
     Step,
     StepStats,
     TokenEvent,
+    error_event,
 )
 from glimpse.engine.protocol.transport import MessageTooLargeError
 
@@ -192,8 +192,3 @@ class Engine(ABC):
             mailbox.put(error_event(request_id, EngineError(code, reason)))
         self._mailboxes.clear()
         self._abandoned.clear()
-
-
-def error_event(request_id: str, error: EngineError) -> TokenEvent:
-    """Returns the last event of a request that fails."""
-    return TokenEvent(request_id=request_id, finish=FinishReason.ERROR, error=error.code, message=error.message)

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from glimpse.engine.protocol.messages import FinishReason, TokenEvent
 
 _MAX_LOGPROB_EVENTS = 8
@@ -53,18 +55,10 @@ def _merged_events(events: Sequence[TokenEvent]) -> Iterator[TokenEvent]:
 
 def _merged(events: Sequence[TokenEvent]) -> TokenEvent:
     last = events[-1]
-    return TokenEvent(
-        request_id=last.request_id,
+    return replace(
+        last,
         token_ids=[token_id for event in events for token_id in event.token_ids],
         logprobs=[logprobs for event in events for logprobs in event.logprobs],
-        prompt_logprobs=[logprobs for event in events for logprobs in event.prompt_logprobs],
-        num_cached_tokens=max(event.num_cached_tokens for event in events),
-        num_computed_prompt_tokens=last.num_computed_prompt_tokens,
-        encoded_media=[index for event in events for index in event.encoded_media],
-        queue_seconds=max(event.queue_seconds for event in events),
-        encode_seconds=max(event.encode_seconds for event in events),
-        embedding=last.embedding,
-        finish=last.finish,
-        error=last.error,
-        message=last.message,
+        prompt_logprobs=events[0].prompt_logprobs,
+        stats=events[0].stats if last.finish is None else last.stats,
     )

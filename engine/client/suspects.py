@@ -83,7 +83,7 @@ class Suspects:
         work = self.in_flight.pop(event.request_id, None)
         if work is None:
             return
-        if event.finish in (FinishReason.STOP, FinishReason.LENGTH) or event.num_computed_prompt_tokens:
+        if event.finish in (FinishReason.STOP, FinishReason.LENGTH) or event.stats.num_computed_prompt_tokens:
             self._at_last_death.discard(work.digest)
             self._suspects.discard(work.digest)
             self._refused.pop(work.digest, None)

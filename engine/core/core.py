@@ -20,7 +20,17 @@ from glimpse.engine.core.scheduler import Scheduler
 from glimpse.engine.core.sequence import ModelSpec, Sequence, TriggerWatcher, make_sequence
 from glimpse.engine.core.step_pipeline import Runner, SequenceOutcome, StepOutcome, StepPipeline
 from glimpse.engine.errors import EngineError, EngineErrorCode
-from glimpse.engine.protocol.messages import Embed, FinishReason, Generate, Step, StepStats, TokenEvent, TokenLogprobs
+from glimpse.engine.protocol.messages import (
+    NO_STATS,
+    Embed,
+    FinishReason,
+    Generate,
+    Step,
+    StepStats,
+    TokenEvent,
+    TokenLogprobs,
+    error_event,
+)
 from glimpse.engine.protocol.sampling_params import Grammar
 
 
@@ -92,10 +102,10 @@ class Core:
             self._check_accepted(request.request_id)
             sequence = self._make_sequence(request)
         except EngineError as error:
-            self._events.append(_error_event(request.request_id, error))
+            self._events.append(error_event(request.request_id, error))
             return
         self._num_submitted += 1
-        sequence.submitted_at = self._clock()
+        sequence.queued_since = self._clock()
         self._sequences[request.request_id] = sequence
         if not self._compiling.add(sequence):
             self.scheduler.add(sequence)
@@ -114,7 +124,8 @@ class Core:
         if sequence is not None:
             self._compiling.remove(sequence)
             self._end(sequence)
-            self._events.append(_cancelled_event(sequence))
+            stats, finish = sequence.current_stats, FinishReason.CANCELLED
+            self._events.append(TokenEvent(request_id=request_id, stats=stats, finish=finish))
 
     def step(self) -> Step:
         """Executes a step and returns what it brought, together with the events that were due before it."""
@@ -157,7 +168,7 @@ class Core:
         sequence, samples = outcome.sequence, outcome.samples
         if outcome.error is not None:
             self._end(sequence)
-            return _error_event(sequence.request_id, outcome.error, sequence)
+            return error_event(sequence.request_id, outcome.error, sequence.current_stats)
         is_first = sequence.num_generated == len(samples)
         finish = _finish_reason(sequence) if outcome.embedding is None else FinishReason.STOP
         if finish is None and not is_first and samples[0].logprob is None:  # nearly always
@@ -176,11 +187,7 @@ class Core:
                 TokenLogprobs(logprob=score.logprob, top=list(score.top), rank=score.rank)
                 for score in (outcome.prompt_scores if is_first else ())
             ],
-            num_cached_tokens=sequence.num_cached_tokens if finish or is_first else 0,
-            num_computed_prompt_tokens=sequence.num_prompt_tokens if finish else 0,
-            encoded_media=sequence.encoded_media if is_first else [],
-            queue_seconds=sequence.queue_seconds if finish or is_first else 0.0,
-            encode_seconds=sequence.encode_seconds if finish or is_first else 0.0,
+            stats=sequence.current_stats if finish or is_first else NO_STATS,
             embedding=outcome.embedding or b"",
             finish=finish,
         )
@@ -218,27 +225,3 @@ def _finish_reason(sequence: Sequence) -> FinishReason | None:
         if sequence.num_generated > min_tokens:
             return FinishReason.STOP
     return FinishReason.LENGTH if sequence.is_complete else None
-
-
-def _cancelled_event(sequence: Sequence) -> TokenEvent:
-    return TokenEvent(
-        request_id=sequence.request_id,
-        num_cached_tokens=sequence.num_cached_tokens,
-        num_computed_prompt_tokens=sequence.num_served_prompt_tokens,
-        queue_seconds=sequence.queue_seconds,
-        encode_seconds=sequence.encode_seconds,
-        finish=FinishReason.CANCELLED,
-    )
-
-
-def _error_event(request_id: str, error: EngineError, sequence: Sequence | None = None) -> TokenEvent:
-    return TokenEvent(
-        request_id=request_id,
-        num_cached_tokens=sequence.num_cached_tokens if sequence is not None else 0,
-        num_computed_prompt_tokens=sequence.num_served_prompt_tokens if sequence is not None else 0,
-        queue_seconds=sequence.queue_seconds if sequence is not None else 0.0,
-        encode_seconds=sequence.encode_seconds if sequence is not None else 0.0,
-        finish=FinishReason.ERROR,
-        error=error.code,
-        message=error.message,
-    )

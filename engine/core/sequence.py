@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Protocol
 
+import msgspec
+
 from glimpse.engine.core.fairness.flow import Flow
 from glimpse.engine.core.ngram_proposer import NgramProposer
 from glimpse.engine.core.plan import PENDING_TOKEN_ID
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.media import Embeddings, MediaContent, MediaSpan
-from glimpse.engine.protocol.messages import Embed, Generate, MediaInput
+from glimpse.engine.protocol.messages import Embed, Generate, MediaInput, RequestStats
 from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
 from glimpse.engine.protocol.sampling_params import SamplingParams
 
@@ -62,12 +64,10 @@ class Sequence:
     is_running: bool = False
     last_turn: int = 0
     """Position in the order of decodes: those with the smallest are next."""
-    submitted_at: float = 0.0
-    """Seconds of the core's clock."""
-    scheduled_at: float | None = None
-    """When the first step with some of its tokens was planned, in the same seconds. None: none was."""
-    encode_seconds: float = 0.0
-    """How long the steps that encoded its media spent in the encoder."""
+    queued_since: float | None = None
+    """Its arrival, in seconds of the core's clock. None: a step with some of its tokens was planned since."""
+    stats: RequestStats = field(default_factory=RequestStats)
+    """What was measured; `current_stats` adds what is counted elsewhere."""
     token_ids: list[int]
     """The prompt, then the generated tokens. The last may be PENDING_TOKEN_ID: it is being computed."""
     num_prompt_tokens: int
@@ -97,8 +97,6 @@ class Sequence:
     proposer: NgramProposer = field(default_factory=NgramProposer)
     num_computed_tokens: int = 0
     """Tokens, from the first, whose KV is in the sequence's blocks."""
-    num_cached_tokens: int = 0
-    """Prompt tokens found in the prefix cache when the sequence was first admitted."""
     encoded_keys: set[bytes] = field(default_factory=set[bytes])
     """Keys of the media that were encoded for this sequence. The others were cached, as encoder outputs or as KV."""
     block_table: list[int] = field(default_factory=list[int])
@@ -129,21 +127,24 @@ class Sequence:
         return len(self.token_ids) - self.num_prompt_tokens
 
     @property
-    def num_served_prompt_tokens(self) -> int:
-        """Prompt tokens that were computed so far, also if it was preempted since."""
-        return min(self.num_served_tokens, self.num_prompt_tokens)
-
-    @property
     def num_uncomputed_tokens(self) -> int:
         return len(self.token_ids) - self.num_computed_tokens
 
     @property
-    def encoded_media(self) -> list[int]:
+    def current_stats(self) -> RequestStats:
+        """The statistics of its request up to now."""
+        return msgspec.structs.replace(
+            self.stats,
+            num_computed_prompt_tokens=min(self.num_served_tokens, self.num_prompt_tokens),
+            encoded_media=self._encoded_media(),
+        )
+
+    def _encoded_media(self) -> list[int]:
         """Indices of the media that were encoded for this sequence. Of equal ones, the first that was not cached."""
         first: dict[bytes, tuple[bool, int]] = {}
         for index, span in enumerate(self.spans):
             if span.key in self.encoded_keys:
-                place = (span.end <= self.num_cached_tokens, index)
+                place = (span.end <= self.stats.num_cached_tokens, index)
                 first[span.key] = min(first.get(span.key, place), place)
         return sorted(index for _, index in first.values())
 
@@ -180,11 +181,6 @@ class Sequence:
         if self.sampling.prompt_logprobs is not None:
             return True
         return pooling is not None and pooling.mode is PoolingMode.MEAN and not pooling.token_ids
-
-    @property
-    def queue_seconds(self) -> float:
-        """Time until it was first scheduled; 0 before."""
-        return 0.0 if self.scheduled_at is None else self.scheduled_at - self.submitted_at
 
     @property
     def priority_key(self) -> tuple[int, int]:

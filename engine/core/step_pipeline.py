@@ -279,8 +279,9 @@ def _sampling_error(result: StepResult, sequence: Sequence) -> EngineError | Non
 
 def _mark_scheduled(sequences: Many[Sequence], now: float) -> None:
     for sequence in sequences:
-        if sequence.scheduled_at is None:
-            sequence.scheduled_at = now
+        if sequence.queued_since is not None:
+            sequence.stats = msgspec.structs.replace(sequence.stats, queue_seconds=now - sequence.queued_since)
+            sequence.queued_since = None
 
 
 def _count_encoding(scheduled: ScheduledStep, seconds: float) -> None:
@@ -289,7 +290,8 @@ def _count_encoding(scheduled: ScheduledStep, seconds: float) -> None:
         encoded = {item.key for item in scheduled.plan.encode}
         for sequence in scheduled.sequences:
             if not encoded.isdisjoint(sequence.encoded_keys):
-                sequence.encode_seconds += seconds
+                total = sequence.stats.encode_seconds + seconds
+                sequence.stats = msgspec.structs.replace(sequence.stats, encode_seconds=total)
 
 
 def _finishes(step: _LaunchedStep) -> bool:

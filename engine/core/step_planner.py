@@ -8,6 +8,8 @@ several clients, `decode_turns` bounds the decodes of a step.
 
 from operator import attrgetter
 
+import msgspec
+
 from glimpse.engine.core.draft_budget import DraftBudget, propose
 from glimpse.engine.core.fairness.decode_turns import DecodeTurns
 from glimpse.engine.core.fairness.flow import Client
@@ -271,8 +273,9 @@ class StepPlanner:
         self._state.admit(sequence, matched)
         if not sequence.admitted:
             sequence.admitted = True
-            sequence.num_cached_tokens = sequence.num_computed_tokens
-            builder.num_cached_tokens += sequence.num_cached_tokens
+            num_cached_tokens = sequence.num_computed_tokens
+            sequence.stats = msgspec.structs.replace(sequence.stats, num_cached_tokens=num_cached_tokens)
+            builder.num_cached_tokens += num_cached_tokens
             builder.num_admitted_tokens += sequence.num_prompt_tokens
 
 

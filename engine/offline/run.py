@@ -154,7 +154,7 @@ def _embedding_output(request: Embed, event: TokenEvent) -> EmbeddingOutput:
     return EmbeddingOutput(
         prompt_token_ids=request.token_ids,
         embedding=np.frombuffer(event.embedding, dtype="<f4"),
-        num_cached_tokens=event.num_cached_tokens,
+        num_cached_tokens=event.stats.num_cached_tokens,
     )
 
 
@@ -183,7 +183,7 @@ def _add(completion: _InProgress, event: TokenEvent) -> None:
     completion.text += delta.text
     completion.token_ids += event.token_ids[: delta.num_tokens]
     completion.tokens += delta.tokens
-    completion.num_cached_tokens = max(completion.num_cached_tokens, event.num_cached_tokens)
+    completion.num_cached_tokens = max(completion.num_cached_tokens, event.stats.num_cached_tokens)
     completion.finish = delta.finish
     prompt = completion.request.token_ids
     if completion.request.sampling.prompt_logprobs is not None and (event.prompt_logprobs or len(prompt) == 1):

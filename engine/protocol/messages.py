@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from glimpse.engine.errors import EngineErrorCode
+from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.config import ChosenBackend, EngineConfig
 from glimpse.engine.protocol.media import MediaContent, MediaSpan
 from glimpse.engine.protocol.pooling_params import PoolingParams
@@ -170,6 +170,25 @@ class TokenLogprobs(msgspec.Struct, frozen=True, kw_only=True):
     """Of a token of a prompt, among all tokens; 1 is the most likely."""
 
 
+class RequestStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Numbers about a request up to now. Who measures one sets it here, and who reports it reads it here."""
+
+    num_cached_tokens: int = 0
+    """Prompt tokens found in the prefix cache when the request was first admitted."""
+    num_computed_prompt_tokens: int = 0
+    """Prompt tokens that were computed for the request or found in the prefix cache."""
+    encoded_media: list[int] = []
+    """Indices of the media of the prompt that were encoded for this request; the others were cached, or equal one that
+    was encoded."""
+    queue_seconds: float = 0.0
+    """Time from the request's arrival in the engine to the step in which it was first computed; 0 if it never was."""
+    encode_seconds: float = 0.0
+    """How long the steps that encoded media of the prompt spent in the encoder."""
+
+
+NO_STATS = RequestStats()
+
+
 class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """New tokens of one request, or its end."""
 
@@ -180,18 +199,8 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One for each of `token_ids` if requested, else empty."""
     prompt_logprobs: list[TokenLogprobs] = []
     """One for each token of the prompt but the first, if requested. Set with the first token."""
-    num_cached_tokens: int = 0
-    """Prompt tokens found in the prefix cache. Set with the first token and with `finish`."""
-    num_computed_prompt_tokens: int = 0
-    """Prompt tokens that were computed for the request or found in the prefix cache. Set with `finish`."""
-    encoded_media: list[int] = []
-    """Indices of the media of the prompt that were encoded for this request; the others were cached, or equal one that
-    was encoded. Set with the first token."""
-    queue_seconds: float = 0.0
-    """Time from the request's arrival in the engine to the step in which it was first computed. Set with the first
-    token and with `finish`; 0 if it was never computed."""
-    encode_seconds: float = 0.0
-    """How long the steps that encoded media of the prompt spent in the encoder. Set with `queue_seconds`."""
+    stats: RequestStats = NO_STATS
+    """Set with the first token and with `finish`."""
     embedding: bytes = b""
     """The embedding as little-endian float32. Set in the last event of an `Embed` that succeeded."""
     finish: FinishReason | None = None
@@ -200,10 +209,12 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str = ""
     """What went wrong, for the client."""
 
-    @property
-    def num_encoded_media(self) -> int:
-        """Number of media of the prompt that were encoded for this request."""
-        return len(self.encoded_media)
+
+def error_event(request_id: str, error: EngineError, stats: RequestStats = NO_STATS) -> TokenEvent:
+    """Returns the last event of a request that fails."""
+    return TokenEvent(
+        request_id=request_id, stats=stats, finish=FinishReason.ERROR, error=error.code, message=error.message
+    )
 
 
 class StepStats(msgspec.Struct, frozen=True, kw_only=True):

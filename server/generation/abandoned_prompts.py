@@ -15,9 +15,10 @@ def charge_if_unused() -> OnAbandoned:
 
     def charge(event: TokenEvent) -> None:
         nonlocal num_charged
-        if rpc.prompt_tokens is None and event.num_computed_prompt_tokens > num_charged:
-            rpc.tenant.charge(event.num_computed_prompt_tokens - num_charged)
-            num_charged = event.num_computed_prompt_tokens
+        num_computed = event.stats.num_computed_prompt_tokens
+        if rpc.prompt_tokens is None and num_computed > num_charged:
+            rpc.tenant.charge(num_computed - num_charged)
+            num_charged = num_computed
 
     return charge
 
@@ -25,4 +26,4 @@ def charge_if_unused() -> OnAbandoned:
 def charge_always() -> OnAbandoned:
     """Returns what charges an input of the current RPC that is missing in its usage, from its last event."""
     tenant = current_rpc().tenant
-    return lambda event: tenant.charge(event.num_computed_prompt_tokens)
+    return lambda event: tenant.charge(event.stats.num_computed_prompt_tokens)

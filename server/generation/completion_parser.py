@@ -23,7 +23,7 @@ from glimpse.engine.checkpoint.text.tools import (
     new_tool_call_id,
     new_tool_parser,
 )
-from glimpse.engine.protocol.messages import FinishReason, TokenEvent
+from glimpse.engine.protocol.messages import FinishReason, RequestStats, TokenEvent
 from glimpse.engine.protocol.sampling_params import ReasoningTags
 from glimpse.server.request import Tools
 
@@ -69,14 +69,8 @@ class ParsedDelta(msgspec.Struct, frozen=True, kw_only=True):
     """What the model wrote between its reasoning tags."""
     num_reasoning_tokens: int = 0
     """Tokens of the completion's reasoning so far."""
-    num_cached_tokens: int
-    """Prompt tokens found in the prefix cache; 0 unless the event reports them."""
-    encoded_media: Sequence[int]
-    """Indices of the media of the prompt that were encoded for the completion; empty unless the event reports them."""
-    queue_seconds: float = 0.0
-    """Time in the engine's queue; 0 unless the event reports it."""
-    encode_seconds: float = 0.0
-    """Time in the encoder; 0 unless the event reports it."""
+    stats: RequestStats
+    """Of the event."""
     finish_reason: CompletionFinishReason | None
     """Set in the last delta."""
 
@@ -195,10 +189,7 @@ class CompletionParser:
             tokens=delta.tokens,
             token_ids=event.token_ids[: delta.num_tokens],
             num_tokens=delta.num_tokens,
-            num_cached_tokens=event.num_cached_tokens,
-            encoded_media=event.encoded_media,
-            queue_seconds=event.queue_seconds,
-            encode_seconds=event.encode_seconds,
+            stats=event.stats,
             finish_reason=None if delta.finish is None else self._finish_reason(delta.finish),
         )
 

@@ -133,10 +133,10 @@ class Embedder:
         except TimeoutError as error:
             raise DeadlineExceededError from error
         check_end(self._engine, event)
-        now, queue, encode = time.monotonic(), event.queue_seconds, event.encode_seconds
-        self._metrics.prompt_computed(queue=queue, encode=encode, prefill=max(0.0, now - submitted - queue))
+        now = time.monotonic()
+        self._metrics.prompt_computed(event.stats, prefill=max(0.0, now - submitted - event.stats.queue_seconds))
         if batch.takes_span():
-            record_prompt_stages(submitted, now, queue=queue, encode=encode)
+            record_prompt_stages(submitted, now, event.stats)
         return event
 
 
@@ -185,22 +185,21 @@ class _Batch:
 
     def usage(self, events: Mapping[int, TokenEvent]) -> Usage:
         """Returns what the request used. `events` are the last of its inputs, by their indices."""
-        cached, encoded = zip(
-            *((event.num_cached_tokens, event.num_encoded_media) for event in events.values()), strict=True
-        )
+        cached = sum(event.stats.num_cached_tokens for event in events.values())
+        encoded = sum(len(event.stats.encoded_media) for event in events.values())
         return Usage(
             prompt_tokens=self._num_prompt_tokens,
             media_tokens=self._media_tokens,
-            cached_tokens=sum(cached),
+            cached_tokens=cached,
             completion_tokens=0,
             media_usage=self._media_usage,
-            num_encoded_media=sum(encoded),
+            num_encoded_media=encoded,
             media=tuple(medium for index in sorted(events) for medium in self._media_of(index, events[index])),
-            encoder_cache_hits=max(0, self._num_encodable - sum(encoded)),
+            encoder_cache_hits=max(0, self._num_encodable - encoded),
         )
 
     def _media_of(self, index: int, event: TokenEvent) -> tuple[MediumUsage, ...]:
-        return medium_usages(self._seen[index], num_cached_tokens=event.num_cached_tokens, encoded=event.encoded_media)
+        return medium_usages(self._seen[index], event.stats)
 
     def _expect(self, index: int, num_tokens: int) -> None:
         self._num_waiting_tokens += num_tokens - self._num_tokens[index]

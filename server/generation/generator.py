@@ -147,7 +147,7 @@ class CompletionGenerator:
             deltas = await stack.enter_async_context(aclosing(merge_streams(streams)))
             async for own in deltas:
                 delta, index = own.delta, own.prompt_index * request.num_completions + own.completion_index
-                timer.observe_tokens(index, delta.num_tokens, queue=delta.queue_seconds, encode=delta.encode_seconds)
+                timer.observe_tokens(index, delta.num_tokens, delta.stats)
                 ticket.end_waiting()
                 lengths[index] += delta.num_tokens
                 if delta.finish_reason is not None:

@@ -1,11 +1,12 @@
 """What a request's media were to the model: their size, their tokens, and what caches held of them."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import assert_never
 
 from glimpse.engine.protocol.media import MediaSpan
+from glimpse.engine.protocol.messages import RequestStats
 from glimpse.media.cache.request_media import MediumOrigin
 from glimpse.media.embeddings.embeddings import Embedding
 from glimpse.media.kind import MediaKind
@@ -84,22 +85,14 @@ def medium_shape(medium: Medium, loader: MediaLoader) -> MediumShape:
             assert_never(medium)
 
 
-def medium_usages(
-    media: Sequence[PromptMedium], *, num_cached_tokens: int, encoded: Collection[int]
-) -> tuple[MediumUsage, ...]:
-    """Returns the usage of the media of one prompt.
-
-    Args:
-        media: in prompt order.
-        num_cached_tokens: tokens of the prompt that the prefix cache held.
-        encoded: indices of the media that were encoded for the prompt.
-    """
+def medium_usages(media: Sequence[PromptMedium], stats: RequestStats) -> tuple[MediumUsage, ...]:
+    """Returns the usage of the media of one prompt, which are in its order."""
     return tuple(
         MediumUsage(
             kind=medium.span.kind,
             shape=medium.shape,
             num_tokens=medium.span.num_tokens,
-            tier=_tier(medium, num_cached_tokens, is_encoded=index in encoded),
+            tier=_tier(medium, stats.num_cached_tokens, is_encoded=index in stats.encoded_media),
         )
         for index, medium in enumerate(media)
     )

@@ -4,7 +4,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
+from glimpse.engine.protocol.messages import RequestStats
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.kind import MediaKind
 from glimpse.server.generation.completion_parser import ParsedDelta
@@ -45,17 +47,15 @@ class UsageCounter:
         self._seen = next(((index, prompt.seen) for index, prompt in enumerate(prompts) if prompt.seen), None)
         """(prompt index, its media) of the prompt that has media."""
         self._media: tuple[MediumUsage, ...] = ()
-        self._encoded_media: set[int] = set()
         self._num_encodable = sum(prompt.num_encodable for prompt in prompts)
         self._num_encoded = 0
         self._completion_tokens = 0
         self._counts_reasoning = counts_reasoning
         self._reasoning_tokens = Counter[tuple[int, int]]()
         """(prompt index, completion index) → tokens of the reasoning so far."""
-        self._cached: dict[int, int] = {}
-        """Prompt index → the smallest number of cached tokens among its completions that have begun."""
+        self._stats: dict[int, RequestStats] = {}
+        """Prompt index → the statistics of its completions that have begun."""
         self._num_cached = 0
-        """The sum of these."""
         self._begun: set[tuple[int, int]] = set()
         """(prompt index, completion index) of the completions that have begun."""
 
@@ -71,16 +71,12 @@ class UsageCounter:
             self._reasoning_tokens[prompt_index, completion_index] = delta.num_reasoning_tokens
         if (prompt_index, completion_index) not in self._begun:
             self._begun.add((prompt_index, completion_index))
-            # Later completions hit the blocks that the first one computed: not a saving, so the smallest count holds.
-            cached = self._cached.get(prompt_index, delta.num_cached_tokens)
-            self._cached[prompt_index] = min(cached, delta.num_cached_tokens)
-            self._num_cached = sum(self._cached.values())
-            self._num_encoded += len(delta.encoded_media)
-            self._encoded_media.update(delta.encoded_media)
+            stats = self._stats.get(prompt_index)
+            self._stats[prompt_index] = delta.stats if stats is None else _of_both(stats, delta.stats)
+            self._num_cached = sum(each.num_cached_tokens for each in self._stats.values())
+            self._num_encoded += len(delta.stats.encoded_media)
             if self._seen is not None and self._seen[0] == prompt_index:
-                self._media = medium_usages(
-                    self._seen[1], num_cached_tokens=self._cached[prompt_index], encoded=self._encoded_media
-                )
+                self._media = medium_usages(self._seen[1], self._stats[prompt_index])
         return Usage(
             prompt_tokens=self.num_prompt_tokens,
             media_tokens=self._media_tokens,
@@ -92,3 +88,15 @@ class UsageCounter:
             media=self._media,
             encoder_cache_hits=self.encoder_cache_hits,
         )
+
+
+def _of_both(first: RequestStats, second: RequestStats) -> RequestStats:
+    """Returns the statistics of a prompt from those of two completions.
+
+    Later completions hit the blocks that the first one computed: not a saving, so the smallest count holds.
+    """
+    return replace(
+        first,
+        num_cached_tokens=min(first.num_cached_tokens, second.num_cached_tokens),
+        encoded_media=[*first.encoded_media, *second.encoded_media],
+    )

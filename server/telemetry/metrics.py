@@ -7,7 +7,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from glimpse.engine.client.supervisor import EngineState
-from glimpse.engine.protocol.messages import Ready, StepStats
+from glimpse.engine.protocol.messages import Ready, RequestStats, StepStats
 from glimpse.log_writer import num_dropped_lines
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.shared.values import Outcome
@@ -224,17 +224,17 @@ class Metrics:
         self._rpcs.labels(method, code).inc()
         self._rpc_seconds.labels(method).observe(seconds)
 
-    def first_token(self, *, since_arrival: float, queue: float, encode: float, prefill: float) -> None:
+    def first_token(self, stats: RequestStats, *, since_arrival: float, prefill: float) -> None:
         """Records the stages of a completion up to its first token, in seconds."""
         self._first_token_seconds.observe(since_arrival)
-        self.prompt_computed(queue=queue, encode=encode, prefill=prefill)
+        self.prompt_computed(stats, prefill=prefill)
 
-    def prompt_computed(self, *, queue: float, encode: float, prefill: float) -> None:
-        """Records the stages of a prompt, in seconds."""
-        self._queue_seconds.observe(queue)
+    def prompt_computed(self, stats: RequestStats, *, prefill: float) -> None:
+        """Records the stages of a prompt; `prefill` in seconds."""
+        self._queue_seconds.observe(stats.queue_seconds)
         self._prefill_seconds.observe(prefill)
-        if encode:
-            self._encode_seconds.observe(encode)
+        if stats.encode_seconds:
+            self._encode_seconds.observe(stats.encode_seconds)
 
     def next_tokens(self, seconds: float) -> None:
         """Records that tokens followed others of the same completion after so many seconds."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from opentelemetry import trace
 from opentelemetry.trace import Status, StatusCode
 
+from glimpse.engine.protocol.messages import RequestStats
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.server.telemetry.metrics import Metrics
 
@@ -33,9 +34,7 @@ def record_media_stages(usage: MediaUsage) -> None:
     _record([_Stage(name, *wait) for name, waits in kinds for wait in waits[:MAX_SPANS]])
 
 
-def record_prompt_stages(
-    submitted: float, ended: float, *, queue: float, encode: float, completion: int | None = None
-) -> None:
+def record_prompt_stages(submitted: float, ended: float, stats: RequestStats, completion: int | None = None) -> None:
     """Records the stages from a prompt's submission to its first token or embedding.
 
     The encoder runs within prefill, in the steps that need its output; its span is at the beginning of prefill's.
@@ -43,12 +42,12 @@ def record_prompt_stages(
     Args:
         submitted: Time of `time.monotonic()`.
         ended: As `submitted`.
-        queue: Seconds in the engine's queue.
-        encode: Seconds in the encoder.
+        stats: What the engine measured.
         completion: Index of the completion; None for embeddings.
     """
-    scheduled = min(submitted + queue, ended)
-    encoding = [_Stage("encode", scheduled, min(scheduled + encode, ended))] if encode else []
+    scheduled = min(submitted + stats.queue_seconds, ended)
+    encoded = min(scheduled + stats.encode_seconds, ended)
+    encoding = [_Stage("encode", scheduled, encoded)] if stats.encode_seconds else []
     _record([_Stage("queue", submitted, scheduled), _Stage("prefill", scheduled, ended), *encoding], completion)
 
 
@@ -94,24 +93,17 @@ class RequestTimer:
             _Completion(num_prompt_tokens=length) for length in num_prompt_tokens for _ in range(num_completions)
         ]
 
-    def observe_tokens(self, index: int, num_tokens: int, *, queue: float, encode: float) -> None:
-        """Records new tokens of a completion.
-
-        Args:
-            index: Of the completion.
-            num_tokens: How many are new.
-            queue: Seconds that the engine reports with the first token: in its queue.
-            encode: The same: in the encoder.
-        """
+    def observe_tokens(self, index: int, num_tokens: int, stats: RequestStats) -> None:
+        """Records new tokens of the completion with this index. `stats` counts with the first of them."""
         now, completion = time.monotonic(), self._completions[index]
         completion.num_tokens += num_tokens
         if completion.first_token is None:
             completion.first_token = now
             waited = now - self._submitted
-            prefill = max(0.0, waited - queue)
-            self._metrics.first_token(since_arrival=now - self._arrived, queue=queue, encode=encode, prefill=prefill)
+            prefill = max(0.0, waited - stats.queue_seconds)
+            self._metrics.first_token(stats, since_arrival=now - self._arrived, prefill=prefill)
             if index < MAX_SPANS:
-                record_prompt_stages(self._submitted, now, queue=queue, encode=encode, completion=index)
+                record_prompt_stages(self._submitted, now, stats, completion=index)
         else:
             self._metrics.next_tokens(now - completion.last_token)
         completion.last_token = now

@@ -29,6 +29,7 @@ from glimpse.engine.protocol.messages import (
     FinishReason,
     Generate,
     Ready,
+    RequestStats,
     Start,
     Step,
     StepStats,
@@ -121,7 +122,9 @@ def _prompt_logprobs(request: Generate) -> list[Logprobs]:
 
 
 def _cancelled(request_id: str) -> TokenEvent:
-    return TokenEvent(request_id=request_id, num_computed_prompt_tokens=HELD_TOKENS, finish=FinishReason.CANCELLED)
+    return TokenEvent(
+        request_id=request_id, stats=RequestStats(num_computed_prompt_tokens=HELD_TOKENS), finish=FinishReason.CANCELLED
+    )
 
 
 def _step(*events: TokenEvent, num_held: int = 0) -> Step:

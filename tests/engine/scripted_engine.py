@@ -34,6 +34,7 @@ from glimpse.engine.protocol.messages import (
     Loading,
     Prepare,
     Ready,
+    RequestStats,
     Start,
     Step,
     StepStats,
@@ -110,7 +111,9 @@ class ScriptedEngine:
                     self.tell(
                         Event(request_id=request_id, token_ids=[token_id], logprobs=[Logprobs(logprob=-token_id)])
                     )
-                self.tell(Event(request_id=request_id, finish=FinishReason.STOP, num_cached_tokens=2))
+                self.tell(
+                    Event(request_id=request_id, finish=FinishReason.STOP, stats=RequestStats(num_cached_tokens=2))
+                )
             case "flood":
                 for _ in range(FLOOD_TOKENS):
                     self.tell(Event(request_id=request_id, token_ids=[1]))

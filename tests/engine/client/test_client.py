@@ -22,7 +22,16 @@ from glimpse.engine.client.supervisor import EngineState
 from glimpse.engine.errors import CheckpointError, EngineError, EngineErrorCode
 from glimpse.engine.protocol import transport
 from glimpse.engine.protocol.config import EngineConfig
-from glimpse.engine.protocol.messages import FinishReason, Generate, Sibling, Step, StepStats, TokenEvent, TokenLogprobs
+from glimpse.engine.protocol.messages import (
+    FinishReason,
+    Generate,
+    RequestStats,
+    Sibling,
+    Step,
+    StepStats,
+    TokenEvent,
+    TokenLogprobs,
+)
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from tests.engine.client.scripted import Engine
 from tests.engine.processes import DEADLINE_SECONDS, alive, until
@@ -172,12 +181,13 @@ async def test_events_of_a_slow_consumer_are_merged(engine: Engine) -> None:
     assert [token_id for event in taken for token_id in event.token_ids] == [5, 6, 7, 8]
     assert [logprobs.logprob for event in taken for logprobs in event.logprobs] == [-5, -6, -7, -8]
     assert taken[-1].finish is FinishReason.STOP
-    assert taken[-1].num_cached_tokens == 2
+    assert taken[-1].stats.num_cached_tokens == 2
 
 
 async def test_merged_events_keep_what_the_first_says() -> None:
     mailbox, scores = Mailbox(), [TokenLogprobs(logprob=-1.5, rank=2)]
-    first = TokenEvent(request_id="r", token_ids=[1], queue_seconds=0.5, encode_seconds=0.25, prompt_logprobs=scores)
+    stats = RequestStats(queue_seconds=0.5, encode_seconds=0.25)
+    first = TokenEvent(request_id="r", token_ids=[1], stats=stats, prompt_logprobs=scores)
     mailbox.put(first)
     mailbox.put(TokenEvent(request_id="r", token_ids=[2]))
     (event,) = await mailbox.take()

@@ -5,7 +5,12 @@ import pytest
 from glimpse.engine.client.suspects import REFUSAL_SECONDS, Suspects, Work, prompt_digest
 from glimpse.engine.errors import EngineErrorCode
 from glimpse.engine.protocol.media import MediaSpan
-from glimpse.engine.protocol.messages import FinishReason, MediaInput, TokenEvent
+from glimpse.engine.protocol.messages import (
+    FinishReason,
+    MediaInput,
+    RequestStats,
+    TokenEvent,
+)
 from glimpse.media.kind import MediaKind
 
 
@@ -32,7 +37,8 @@ class Server:
         self.suspects.died()
 
     def end(self, name: str, reason: FinishReason = FinishReason.STOP, *, num_computed: int = 0) -> None:
-        self.suspects.end(TokenEvent(request_id=f"{name} ", finish=reason, num_computed_prompt_tokens=num_computed))
+        stats = RequestStats(num_computed_prompt_tokens=num_computed)
+        self.suspects.end(TokenEvent(request_id=f"{name} ", finish=reason, stats=stats))
 
 
 @pytest.fixture

@@ -177,23 +177,23 @@ def test_cached_tokens_are_reported_with_first_token_and_finish():
     cold = run_until_idle(core)
     core.submit(generate("warm", [1] * 10, sampling=sampling))
     warm = run_until_idle(core)
-    assert [event.num_cached_tokens for step in cold for event in step.events] == [0, 0, 0]
-    assert [event.num_cached_tokens for step in warm for event in step.events] == [8, 0, 8]
+    assert [event.stats.num_cached_tokens for step in cold for event in step.events] == [0, 0, 0]
+    assert [event.stats.num_cached_tokens for step in warm for event in step.events] == [8, 0, 8]
     assert [step.stats.num_cached_tokens for step in warm] == [8, 0, 0, 0]
     assert [step.stats.num_prompt_tokens for step in warm] == [2, 0, 0, 0]
     assert list(answers(cold).values()) == list(answers(warm).values())
 
 
 @pytest.mark.parametrize("prefix_caching", [True, False])
-def test_encoded_media_are_reported_with_the_first_token(prefix_caching: bool):
+def test_encoded_media_are_reported_with_first_token_and_finish(prefix_caching: bool):
     core, _ = make_core(block_size=4, prefix_caching=prefix_caching)
     sampling = SamplingParams(max_tokens=2, ignore_eos=True)
     media = [image_input("cat", 1, 3), image_input("cat", 4, 3), image_input("dog", 7, 3)]
     for name in ("cold", "warm"):
         core.submit(generate(name, [1, *[PLACEHOLDER] * 9, 1], *media, sampling=sampling))
-        reported = [event.encoded_media for step in run_until_idle(core) for event in step.events]
+        reported = [event.stats.encoded_media for step in run_until_idle(core) for event in step.events]
         # The second cat equals the first one.
-        assert reported == ([[0, 2], []] if name == "cold" else [[], []])
+        assert reported == ([[0, 2], [0, 2]] if name == "cold" else [[], []])
 
 
 def test_of_equal_media_the_one_that_no_prefix_holds_is_encoded():
@@ -207,7 +207,7 @@ def test_of_equal_media_the_one_that_no_prefix_holds_is_encoded():
     run_until_idle(core)
     core.submit(generate("warm", [1, *[PLACEHOLDER] * 9, 1], cat, dog, again, sampling=sampling))
     (event,) = (event for step in run_until_idle(core) for event in step.events)
-    assert (event.num_cached_tokens, event.encoded_media) == (4, [1, 2])
+    assert (event.stats.num_cached_tokens, event.stats.encoded_media) == (4, [1, 2])
 
 
 def test_without_prefix_caching_nothing_is_cached():
@@ -252,10 +252,10 @@ def test_last_event_has_the_prompt_tokens_that_were_computed():
     core.step()
     core.step()
     core.cancel("cancelled")
-    assert [event.num_computed_prompt_tokens for event in core.step().events] == [8]
+    assert [event.stats.num_computed_prompt_tokens for event in core.step().events] == [8]
     core.submit(generate("finished", [1] * 10))
     (event,) = (event for step in run_until_idle(core) for event in step.events)
-    assert (event.num_computed_prompt_tokens, event.num_cached_tokens) == (10, 8)
+    assert (event.stats.num_computed_prompt_tokens, event.stats.num_cached_tokens) == (10, 8)
 
 
 def test_cancelled_waiting_request_never_reaches_the_runner():
@@ -263,7 +263,7 @@ def test_cancelled_waiting_request_never_reaches_the_runner():
     core.submit(generate("0", [1]))
     core.cancel("0")
     (event,) = core.step().events
-    assert (event.finish, event.num_computed_prompt_tokens) == (FinishReason.CANCELLED, 0)
+    assert (event.finish, event.stats.num_computed_prompt_tokens) == (FinishReason.CANCELLED, 0)
     assert not runner.plans
     assert not core.has_work
 

@@ -51,8 +51,8 @@ def test_a_last_token_needs_no_cached_block_a_mean_needs_all() -> None:
     core.submit(embed("last", WORDS))
     core.submit(embed("mean", WORDS, mode=PoolingMode.MEAN))
     events = last_events(core)
-    assert events["last"].num_cached_tokens == 8
-    assert events["mean"].num_cached_tokens == 0
+    assert events["last"].stats.num_cached_tokens == 8
+    assert events["mean"].stats.num_cached_tokens == 0
 
 
 def test_answers_reuse_what_embeddings_computed() -> None:
@@ -60,7 +60,7 @@ def test_answers_reuse_what_embeddings_computed() -> None:
     core.submit(embed("mean", WORDS, mode=PoolingMode.MEAN))
     last_events(core)
     core.submit(generate("answer", WORDS))
-    assert last_events(core)["answer"].num_cached_tokens == 8
+    assert last_events(core)["answer"].stats.num_cached_tokens == 8
 
 
 def test_the_last_token_of_a_prompt_has_no_draft_tokens() -> None:
@@ -95,9 +95,9 @@ def test_a_mean_is_computed_anew_after_a_preemption() -> None:
 def test_counts_the_media_that_were_encoded() -> None:
     core, _ = make_core()
     core.submit(embed("a", [0, 0, 0, 1], image_input("cat", 0, 3)))
-    assert last_events(core)["a"].num_encoded_media == 1
+    assert len(last_events(core)["a"].stats.encoded_media) == 1
     core.submit(embed("b", [0, 0, 0, 2], image_input("cat", 0, 3)))
-    assert last_events(core)["b"].num_encoded_media == 0
+    assert len(last_events(core)["b"].stats.encoded_media) == 0
 
 
 def test_a_cancelled_request_has_no_embedding() -> None:

@@ -57,8 +57,8 @@ def contents(core: Core, requests: Sequence[tuple[Generate, int]]) -> dict[str, 
         request_id: (
             [token_id for event in own for token_id in event.token_ids],
             [event.finish for event in own if event.finish],
-            [event.num_cached_tokens for event in own if event.num_cached_tokens],
-            [event.num_encoded_media for event in own if event.num_encoded_media],
+            [event.stats.num_cached_tokens for event in own if event.stats.num_cached_tokens],
+            [len(event.stats.encoded_media) for event in own if len(event.stats.encoded_media)],
             [event.error for event in own],
         )
         for request_id, own in events.items()

@@ -20,7 +20,7 @@ def test_first_token_says_how_long_the_request_was_queued() -> None:
     timed.submit(text("first", 1, max_tokens=4))
     timed.submit(text("second", 1, max_tokens=3))
     first, *_, last = (event for event in events_until_idle(timed) if event.request_id == "second")
-    assert first.queue_seconds == last.queue_seconds == pytest.approx(4 * DECODE_SECONDS)
+    assert first.stats.queue_seconds == last.stats.queue_seconds == pytest.approx(4 * DECODE_SECONDS)
 
 
 def test_request_that_never_ran_was_not_scheduled() -> None:
@@ -30,7 +30,7 @@ def test_request_that_never_ran_was_not_scheduled() -> None:
     timed.core.step()
     timed.core.cancel("second")
     (event,) = (event for event in timed.core.step().events if event.request_id == "second")
-    assert (event.finish, event.queue_seconds) == (FinishReason.CANCELLED, 0.0)
+    assert (event.finish, event.stats.queue_seconds) == (FinishReason.CANCELLED, 0.0)
 
 
 def test_only_requests_whose_media_are_encoded_wait_for_the_encoder() -> None:
@@ -39,7 +39,7 @@ def test_only_requests_whose_media_are_encoded_wait_for_the_encoder() -> None:
     timed.core.submit(generate("image", [1] + [PLACEHOLDER] * 8, image_input("a", 1, 8), sampling=once))
     timed.submit(text("text", 4, max_tokens=1))
     timed.core.submit(generate("cached", [2] + [PLACEHOLDER] * 8, image_input("a", 1, 8), sampling=once))
-    seconds = {event.request_id: event.encode_seconds for event in events_until_idle(timed)}
+    seconds = {event.request_id: event.stats.encode_seconds for event in events_until_idle(timed)}
     assert seconds == {"image": pytest.approx(8 * MEDIA_TOKEN_SECONDS), "text": 0.0, "cached": 0.0}
 
 

@@ -1,8 +1,11 @@
 """The usage of each medium: the last stage of its processing whose result was cached."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from glimpse.engine.protocol.media import MediaSpan
+from glimpse.engine.protocol.messages import RequestStats
 from glimpse.media.cache.request_media import MediumOrigin
 from glimpse.media.kind import MediaKind
 from glimpse.server.generation.medium_usage import CacheTier, MediumShape, PromptMedium, medium_usages
@@ -21,8 +24,10 @@ def medium(start: int, origin: MediumOrigin = NEW, *, is_embedding: bool = False
     return PromptMedium(span=span, shape=shape, origin=origin, is_embedding=is_embedding)
 
 
-def tiers(*media: PromptMedium, cached: int = 0, encoded: tuple[int, ...] = ()) -> list[CacheTier]:
-    return [usage.tier for usage in medium_usages(media, num_cached_tokens=cached, encoded=encoded)]
+def tiers(*media: PromptMedium, cached: int = 0, encoded: Sequence[int] = ()) -> list[CacheTier]:
+    return [
+        usage.tier for usage in medium_usages(media, RequestStats(num_cached_tokens=cached, encoded_media=[*encoded]))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -36,7 +41,7 @@ def tiers(*media: PromptMedium, cached: int = 0, encoded: tuple[int, ...] = ()) 
     ],
 )
 def test_an_encoded_medium_has_the_tier_of_its_loading(origin: MediumOrigin, tier: CacheTier) -> None:
-    assert tiers(medium(3, origin), encoded=(0,)) == [tier]
+    assert tiers(medium(3, origin), encoded=[0]) == [tier]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +54,7 @@ def test_a_prefix_holds_a_medium_with_its_last_placeholder_token(cached: int, ti
 
 def test_each_medium_has_its_own_tier() -> None:
     media = [medium(0, FILES), medium(10), medium(20), medium(30)]
-    assert tiers(*media, cached=16, encoded=(2,)) == [
+    assert tiers(*media, cached=16, encoded=[2]) == [
         CacheTier.PREFIX,
         CacheTier.ENCODER,
         CacheTier.NONE,

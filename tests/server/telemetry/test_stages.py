@@ -9,6 +9,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
+from glimpse.engine.protocol.messages import NO_STATS, RequestStats
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.stages import MAX_SPANS, RequestTimer, record_media_stages
@@ -43,7 +44,7 @@ def test_completions_that_are_aborted_have_a_span_of_what_they_were_in(exporter:
     timer = RequestTimer(Metrics())
     timer.submit([5], num_completions=3)
     for index in (0, 1):
-        timer.observe_tokens(index, 1, queue=0.0, encode=0.0)
+        timer.observe_tokens(index, 1, NO_STATS)
     timer.finish(0, "stop")
     exporter.clear()
     timer.abort("cancelled")
@@ -55,7 +56,7 @@ def test_encoding_is_within_prefill(exporter: InMemorySpanExporter) -> None:
     timer = RequestTimer(Metrics())
     timer.submit([5], num_completions=1)
     # The engine's clock may run a little ahead: no stage ends after the first token.
-    timer.observe_tokens(0, 1, queue=0.0, encode=1000.0)
+    timer.observe_tokens(0, 1, RequestStats(encode_seconds=1000.0))
     times = {span.name: (span.start_time or 0, span.end_time or 0) for span in finished(exporter)}
     assert times.keys() == {"queue", "prefill", "encode"}
     assert times["queue"][1] == times["prefill"][0] == times["encode"][0]
@@ -66,7 +67,7 @@ def test_request_has_a_bounded_number_of_spans(exporter: InMemorySpanExporter) -
     timer = RequestTimer(Metrics())
     timer.submit([5], num_completions=MAX_SPANS + 1)
     for index in range(MAX_SPANS + 1):
-        timer.observe_tokens(index, 1, queue=0.0, encode=0.0)
+        timer.observe_tokens(index, 1, NO_STATS)
         timer.finish(index, "stop")
     record_media_stages(MediaUsage(fetch_waits=[(0.0, 1.0)] * (MAX_SPANS + 1)))
     names = [span.name for span in finished(exporter)]
@@ -79,6 +80,6 @@ def test_nothing_is_recorded_without_the_sdk(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(trace, "get_tracer", None)  # it is not even asked for
     timer = RequestTimer(Metrics())
     timer.submit([5], num_completions=1)
-    timer.observe_tokens(0, 1, queue=0.0, encode=0.0)
+    timer.observe_tokens(0, 1, NO_STATS)
     timer.finish(0, "stop")
     record_media_stages(MediaUsage(decode_waits=[(0.0, 1.0)]))

@@ -213,6 +213,6 @@ def test_requests_of_another_salt_do_not_find_encoder_outputs():
         core.submit(generate(f"{index}", [index + 1, *prompt], image_input("cat", 1, 6), cache_salt=salt))
         [step, *_] = run_until_idle(core)
         event = next(event for event in step.events if event.token_ids)
-        encoded.setdefault(salt, []).append(event.num_encoded_media)
+        encoded.setdefault(salt, []).append(len(event.stats.encoded_media))
     assert encoded == {"": [1, 0], "salt": [1, 0], "other salt": [1]}
     assert len(runner.resident) == 3

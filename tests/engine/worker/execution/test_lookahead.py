@@ -76,7 +76,7 @@ def outcomes_of(steps: Sequence[Step]) -> dict[str, tuple[list[int], list[float]
         token_ids += event.token_ids
         logprobs += [each.logprob for each in event.logprobs]
         finishes += [event.finish] if event.finish else []
-        cached += [event.num_cached_tokens] if event.num_cached_tokens else []
+        cached += [event.stats.num_cached_tokens] if event.stats.num_cached_tokens else []
     return found
 
 

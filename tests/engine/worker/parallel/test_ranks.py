@@ -128,7 +128,7 @@ def test_two_ranks_answer_as_one_until_a_rank_dies(tiny_checkpoint: Path, alone:
         assert logprobs(ours) == pytest.approx(logprobs(theirs), abs=TOLERANCE)
     again = answer(core, PROMPTS)
     assert list(map(tokens, again)) == list(map(tokens, alone))
-    assert again[-1][-1].num_cached_tokens > 0
+    assert again[-1][-1].stats.num_cached_tokens > 0
     single = load(tiny_checkpoint, 1)
     for pooling in (*(PoolingParams(mode=mode) for mode in PoolingMode), PoolingParams(token_ids=(5, 6))):
         ours, theirs = embed(core, PROMPTS, pooling), embed(single, PROMPTS, pooling)
