@@ -6,6 +6,7 @@ The effect of a member comes from the dialect's rules, and its meaning from the 
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,21 +30,39 @@ def with_tables(document: str, root: Path) -> str:
     pool = DescriptorPool()
     for file in files.file:
         pool.Add(file)
+    earlier: dict[str, str] = {}
 
-    def table_of(match: re.Match[str]) -> str:
-        return f"{match[1]}\n{field_table(pool.FindMessageTypeByName(match[2]), comments)}\n{match[3]}"
+    def members(match: re.Match[str]) -> str:
+        return f"{match[1]}\n{_members(pool.FindMessageTypeByName(match[2]), comments, earlier)}\n{match[3]}"
 
-    return _SECTION.sub(table_of, document)
+    return _SECTION.sub(members, document)
 
 
-def field_table(request: Descriptor, comments: Mapping[str, str]) -> str:
-    """Returns the members of a request as a Markdown table: names, effect and meaning."""
-    return _HEADER + "".join(_row(member, comments) for member in members_of(request))
+def _members(request: Descriptor, comments: Mapping[str, str], earlier: dict[str, str]) -> str:
+    """Returns the honoured members of a request as a list, and those with another effect as a table.
+
+    Args:
+        earlier: the rows of the tables before, by names. The request's own are added; equal ones are only named.
+    """
+    members = members_of(request)
+    rows = {_names(member): _row(member, comments) for member in members if member.effect is not Effect.HONOURED}
+    repeated = [names for names, row in rows.items() if earlier.get(names) == row]
+    new = "".join(row for names, row in rows.items() if names not in repeated)
+    earlier.update(rows)
+    parts = (
+        ("Honoured", [_names(member) for member in members if member.effect is Effect.HONOURED]),
+        ("The same as above", repeated),
+    )
+    lists = [textwrap.fill(f"{title}: {', '.join(names)}.", 130) + "\n" for title, names in parts if names]
+    return "\n".join([*lists, *([_HEADER + new] if new else [])])
+
+
+def _names(member: Member) -> str:
+    return ", ".join(f"`{name}`" for name in (member.path, *member.aliases))
 
 
 def _row(member: Member, comments: Mapping[str, str]) -> str:
-    names = ", ".join(f"`{name}`" for name in (member.path, *member.aliases))
-    return f"| {names} | {_effect(member)} | {_meaning(member, comments)} |\n"
+    return f"| {_names(member)} | {_effect(member)} | {_meaning(member, comments)} |\n"
 
 
 def _effect(member: Member) -> str:
