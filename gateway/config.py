@@ -18,12 +18,12 @@ from glimpse.gateway.access import origin_matchers, request_checks
 from glimpse.gateway.address import Address
 from glimpse.gateway.authentication.filters import EVERYONE, Authentication, http_filters, lines, route_options
 from glimpse.gateway.authentication.filters import clusters as authentication_clusters
+from glimpse.gateway.options import DEFAULT_LIMITS, Limits, PublicOptions
 from glimpse.gateway.page.path_hints import unknown_path_routes
 from glimpse.gateway.page.static_files import largest, static_files, static_routes
 from glimpse.gateway.replicas import affinity, clusters, routes
-from glimpse.gateway.telemetry import NO_TELEMETRY, Telemetry
+from glimpse.gateway.telemetry import Telemetry
 from glimpse.gateway.tls import NO_UPSTREAM_TLS, Tls, UpstreamTls, listener_socket, upstream_socket
-from glimpse.native.open_files import MAX_CONNECTIONS
 
 _HERE = Path(__file__).parent
 
@@ -56,44 +56,13 @@ _MAX_UPSTREAM_STREAMS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Bounds on what all clients together may take from the gateway."""
-
-    max_connections: int = MAX_CONNECTIONS
-    """Connections of clients. Further ones are closed at once."""
-    max_heap_bytes: int = 768 << 20
-    """Envoy's memory. Near it, Envoy refuses requests with 503."""
-    max_idle_seconds: int = 300
-    """After which a connection without requests is closed."""
-    max_mute_seconds: int = 10
-    """After which a new connection whose client has sent no byte is closed."""
-    max_unread_seconds: int = 60
-    """After which a response ends whose client does not read it. The server ends its part after as much."""
-    max_age_seconds: int | None = None
-    """After which a connection's client is asked to connect anew. Running requests end first. None: never."""
-    max_pause_seconds: int = 30
-    """Between two pieces of a body whose beginning Envoy holds to find its key. The server then allows as much."""
-
-
-DEFAULT_LIMITS = Limits()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayOptions:
+class GatewayOptions(PublicOptions):
     """What a gateway does, wherever its Envoy runs."""
 
     listen: Address
     """For clients. Port 0 takes a free one."""
     upstream: Address | Sequence[Address]
     """The gRPC addresses of the servers; a name may resolve to several replicas."""
-    allowed_origins: Sequence[str] = ()
-    """Origins of web pages that may call; "*" allows all. Empty: pages of this machine, and on a loopback address its
-    applications."""
-    allowed_hosts: Sequence[str] = ()
-    """Host names under which the gateway answers, in addition to those of this machine. Empty: no other on a loopback
-    address, any on others."""
-    access_log: bool = False
-    """Envoy writes a line for each request to standard output."""
     tls: Tls | None = None
     """The listener's certificate; Envoy must be able to read its files. None: plain text."""
     authentication: Authentication = EVERYONE
@@ -105,12 +74,8 @@ class GatewayOptions:
     may have."""
     by_key: bool | None = None
     """Requests are routed by key. None: where there may be several servers."""
-    telemetry: Telemetry = NO_TELEMETRY
-    """Where metrics come from and traces go."""
-    page: bool = True
-    """The gateway serves a page at / and the API reference at /docs."""
-    connect: bool = False
-    """The gateway speaks Connect's protocol."""
+    metrics_upstream: Address | None = None
+    """The server's Prometheus endpoint, which the gateway serves as /metrics. None: /metrics is 404."""
 
     @property
     def upstreams(self) -> Sequence[Address]:
@@ -246,7 +211,7 @@ def write_config(folder: Path, options: GatewayOptions, *, admin: Address | Path
 def _values(options: GatewayOptions, folder: Path) -> dict[str, Any]:
     """Returns values of the template by their names."""
     limits = options.limits or DEFAULT_LIMITS
-    origins, hosts = options.allowed_origins, options.allowed_hosts
+    origins, hosts = options.allow_origin, options.allowed_host
     return {
         "stat_prefix": STAT_PREFIX,
         "listen_host": options.listen.host,
@@ -257,7 +222,7 @@ def _values(options: GatewayOptions, folder: Path) -> dict[str, Any]:
         "request_checks": request_checks(options.listen, origins=origins, hosts=hosts),
         "allowed_methods": ", ".join(_allowed_methods()),
         "access_log": [_access_log()] if options.access_log else [],
-        "tracing": options.telemetry.tracing,
+        "tracing": _telemetry(options).tracing,
         "transport_socket": listener_socket(options.tls, folder),
         "missing_host": _json_body(_MISSING_HOST),
         "max_connections": limits.max_connections,
@@ -280,7 +245,7 @@ def _values(options: GatewayOptions, folder: Path) -> dict[str, Any]:
 
 def _blocks(options: GatewayOptions, folder: Path) -> dict[str, str]:
     """Returns lines of YAML by their names in the template."""
-    by_key, telemetry, authentication = options.routes_by_key, options.telemetry, options.authentication
+    by_key, telemetry, authentication = options.routes_by_key, _telemetry(options), options.authentication
     static = static_routes(static_files(page=options.page), folder / "static", is_authenticated=authentication.is_on)
     max_pause = f"{(options.limits or DEFAULT_LIMITS).max_pause_seconds}s"
     return {
@@ -302,6 +267,10 @@ def _blocks(options: GatewayOptions, folder: Path) -> dict[str, str]:
         "requests_lua": (_HERE / "requests.lua").read_text(encoding="utf-8"),
         "errors_lua": (_HERE / "errors.lua").read_text(encoding="utf-8"),
     }
+
+
+def _telemetry(options: GatewayOptions) -> Telemetry:
+    return Telemetry(metrics=options.metrics_upstream, otlp=options.otlp_endpoint)
 
 
 def _fill(template: str, texts: dict[str, str]) -> str:

@@ -70,9 +70,6 @@ class Telemetry:
         return clusters
 
 
-NO_TELEMETRY = Telemetry()
-
-
 def _cluster(name: str, address: Address) -> dict[str, Any]:
     endpoint = {"address": {"socket_address": {"address": address.host, "port_value": address.port}}}
     return {

@@ -3,7 +3,7 @@
 The docstring under a field is its help text.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,11 +12,8 @@ from cyclopts.validators import Number
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from glimpse.gateway.address import Address
-from glimpse.gateway.authentication.filters import parse_authentication
-from glimpse.gateway.authentication.tokens import parse_tokens
-from glimpse.gateway.config import DEFAULT_LIMITS, GatewayOptions, Limits
-from glimpse.gateway.telemetry import Telemetry
-from glimpse.gateway.tls import NO_UPSTREAM_TLS, UpstreamTls, parse_tls
+from glimpse.gateway.options import DEFAULT_LIMITS, AddressFlag, PublicOptions
+from glimpse.gateway.tls import NO_UPSTREAM_TLS, UpstreamTls
 
 _MIN_HEAP_BYTES = 64 << 20
 """Envoy itself needs about half of it."""
@@ -24,10 +21,6 @@ _MIN_HEAP_BYTES = 64 << 20
 
 def _human_readable(size: int) -> str:
     return ByteSize(size).human_readable()
-
-
-def _address(_: type[Address], tokens: list[Token]) -> Address:
-    return Address.parse(tokens[0].value)
 
 
 def _addresses(_: type[tuple[Address, ...]], tokens: list[Token]) -> tuple[Address, ...]:
@@ -41,7 +34,6 @@ def _bytes(_: type[int], tokens: list[Token]) -> int:
         raise ValueError(f"expected a size such as 2GiB, got {tokens[0].value!r}") from None
 
 
-AddressFlag = Annotated[Address, Parameter(converter=_address, n_tokens=1, accepts_keys=False)]
 Seconds = Annotated[int, Parameter(validator=Number(gte=0))]
 Count = Annotated[int, Parameter(validator=Number(gte=1))]
 MaxConnections = Annotated[Count, Parameter(help="Most connections of clients. Further ones are closed at once.")]
@@ -52,14 +44,13 @@ _Addresses = Annotated[
     # Not JSON: the address [::1]:50051 begins like a list.
     Parameter(converter=_addresses, n_tokens=1, accepts_keys=False, negative="", json_list=False),
 ]
-_Names = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
 _Size = Annotated[int, Parameter(converter=_bytes, validator=Number(gte=_MIN_HEAP_BYTES), show_default=_human_readable)]
 
 LISTEN = Address(host="127.0.0.1", port=8080)
 UPSTREAM = Address(host="127.0.0.1", port=50051)
 
 
-_NO_KEYS = (
+NO_KEYS = (
     "'--api-keys': expected with `glimpse serve` or `glimpse up`, got it with `glimpse gateway`, which passes keys on "
     "to the server that judges them; /metrics, with --metrics-upstream, is then open to all who reach the gateway"
 )
@@ -71,38 +62,9 @@ class FlagError(Exception):
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayFlags:
-    """What a gateway does, wherever its Envoy runs."""
+class SharedFlags(PublicOptions):
+    """What a server and its gateway have in common: `glimpse up` hands it over."""
 
-    upstream: _Addresses = (UPSTREAM,)
-    """A server's gRPC address; a name may resolve to several. Repeat the flag for more."""
-    route_by_key: bool | None = None
-    """Send requests with the same prompt_cache_key, or the same beginning of a conversation, to the same server.
-    Default: where there may be several, that is, with several addresses or a name."""
-    allow_origin: _Names = ()
-    """Origin of web pages that may call, such as https://app.example; "*" allows all. Default: pages of this
-    machine and, on a loopback address, applications with a web view and extensions of browsers."""
-    allowed_host: _Names = ()
-    """Host name under which the gateway answers, in addition to localhost. Default: no other on a loopback address,
-    against web pages whose names resolve to it; any on other addresses."""
-    access_log: bool = False
-    """Write a line for each request to standard output."""
-    connect: Annotated[bool, Parameter(negative="")] = False
-    """Speak Connect's protocol too. Experimental: Envoy calls its own filter for it work in progress."""
-    page: bool = True
-    """Serve a page for people at / and the API reference at /docs. --no-page turns both off."""
-    metrics_upstream: AddressFlag | None = None
-    """The server's Prometheus endpoint, to be served as /metrics. For a gateway with a single server. Default: none."""
-    otlp_endpoint: AddressFlag | None = None
-    """Collector that takes spans as OTLP over gRPC, without TLS. Default: the gateway has no spans."""
-    tls_certificate: Path | None = None
-    """PEM file of the gateway's certificate. Turns TLS on. Default: plain text."""
-    tls_key: Path | None = None
-    """PEM file of the certificate's private key."""
-    tls_client_ca: Path | None = None
-    """PEM file of the CA that signs client certificates, which are then required (mutual TLS)."""
-    api_keys: Path | None = None
-    """Refused: the server judges API keys, with its own --api-keys."""
     jwt_jwks: str | None = None
     """File or URL with the public keys (JWKS) of an identity provider. Requests then need one of its JWTs, except for
     health. A URL is fetched again every 5 minutes, a file is read at the start."""
@@ -114,6 +76,28 @@ class GatewayFlags:
     """Audience (`aud`) of valid JWTs."""
     jwt_tenant_claim: str = "sub"
     """Claim of JWTs that names the tenant."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayFlags(SharedFlags):
+    """What a gateway does, wherever its Envoy runs."""
+
+    upstream: _Addresses = (UPSTREAM,)
+    """A server's gRPC address; a name may resolve to several. Repeat the flag for more."""
+    route_by_key: bool | None = None
+    """Send requests with the same prompt_cache_key, or the same beginning of a conversation, to the same server.
+    Default: where there may be several, that is, with several addresses or a name."""
+    metrics_upstream: AddressFlag | None = None
+    """The server's Prometheus endpoint, to be served as /metrics. For a gateway with a single server. Default: none."""
+    tls_certificate: Path | None = None
+    """PEM file of the gateway's certificate. Turns TLS on. Default: plain text."""
+    tls_key: Path | None = None
+    """PEM file of the certificate's private key."""
+    tls_client_ca: Path | None = None
+    """PEM file of the CA that signs client certificates, which are then required (mutual TLS)."""
+    api_keys: Path | None = None
+    """Refused: the server judges API keys, with its own --api-keys."""
     tenant_from_certificate: Annotated[bool, Parameter(negative="")] = False
     """The tenant of a request is the first URI, else the first DNS name, of the client's certificate."""
     upstream_tls: UpstreamTls = NO_UPSTREAM_TLS
@@ -124,37 +108,10 @@ class GatewayFlags:
     max_heap_bytes: _Size = DEFAULT_LIMITS.max_heap_bytes
     """Envoy's memory, such as 2GiB. Near it, requests are refused with 503."""
 
-    def options(self, *, listen: Address, max_connections: int) -> GatewayOptions:
-        """Checks the flags together. Raises FlagError."""
-        if self.api_keys is not None:
-            raise FlagError(_NO_KEYS)
-        try:
-            tls = parse_tls(self.tls_certificate, self.tls_key, self.tls_client_ca)
-            tokens = parse_tokens(
-                self.jwt_jwks, self.jwt_issuer, self.jwt_audience, self.jwt_tenant_claim, ca=self.jwt_jwks_ca
-            )
-            authentication = parse_authentication(tokens=tokens, by_certificate=self.tenant_from_certificate, tls=tls)
-        except ValueError as error:
-            raise FlagError(str(error)) from error
-        return GatewayOptions(
-            listen=listen,
-            upstream=self.upstream,
-            allowed_origins=self.allow_origin,
-            allowed_hosts=self.allowed_host,
-            access_log=self.access_log,
-            tls=tls,
-            authentication=authentication,
-            upstream_tls=checked(self.upstream_tls),
-            limits=Limits(
-                max_connections=max_connections,
-                max_heap_bytes=self.max_heap_bytes,
-                max_age_seconds=self.max_connection_age,
-            ),
-            by_key=self.route_by_key,
-            page=self.page,
-            connect=self.connect,
-            telemetry=Telemetry(metrics=self.metrics_upstream, otlp=self.otlp_endpoint),
-        )
+    def with_shared(self, text: str) -> "GatewayFlags":
+        """Returns these flags with the shared ones of a JSON object."""
+        shared = TypeAdapter(SharedFlags).validate_json(text)
+        return replace(self, **{field.name: getattr(shared, field.name) for field in fields(SharedFlags)})
 
 
 DEFAULTS = GatewayFlags()

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,11 +15,13 @@ from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Env
 
 from glimpse.gateway.address import Address
+from glimpse.gateway.authentication.filters import parse_authentication
+from glimpse.gateway.authentication.tokens import parse_tokens
 from glimpse.gateway.cli.flags import (
     DEFAULTS,
     LISTEN,
+    NO_KEYS,
     UPSTREAM,
-    AddressFlag,
     Count,
     FlagError,
     GatewayFlags,
@@ -27,10 +29,11 @@ from glimpse.gateway.cli.flags import (
     Seconds,
     checked,
 )
-from glimpse.gateway.config import DEFAULT_LIMITS, write_config
+from glimpse.gateway.config import GatewayOptions, write_config
 from glimpse.gateway.health import is_serving
+from glimpse.gateway.options import DEFAULT_LIMITS, AddressFlag, Limits, PublicOptions
 from glimpse.gateway.run import LIMITS_HERE, Envoy, GatewayError, writing_files
-from glimpse.gateway.tls import NO_UPSTREAM_TLS, UpstreamTls
+from glimpse.gateway.tls import NO_UPSTREAM_TLS, UpstreamTls, parse_tls
 from glimpse.interrupts import INTERRUPTED
 from glimpse.native.open_files import OpenFilesError
 from glimpse.native.processors import num_processors
@@ -79,6 +82,7 @@ def run(
     run_dir: Path | None = None,
     end_with_parent: int | None = None,
     ready_descriptor: Annotated[int | None, Parameter(show=False)] = None,
+    shared: Annotated[str | None, Parameter(show=False)] = None,
 ) -> int:
     """Run Envoy in the foreground. SIGTERM or Ctrl-C drains and stops it; a second one stops it at once.
 
@@ -99,8 +103,12 @@ def run(
     ready_descriptor
         File descriptor, of a pipe for instance, that gets the line which says where the gateway listens. Default:
         standard output.
+    shared
+        The server's `SharedFlags` as JSON, which come first.
     """
-    options = flags.options(listen=listen, max_connections=max_connections)
+    if shared is not None:
+        flags = flags.with_shared(shared)
+    options = gateway_options(flags, listen=listen, max_connections=max_connections)
     with writing_files():
         temporary = tempfile.TemporaryDirectory(prefix="glimpse-gateway-")
         folder = run_dir or Path(temporary.name)
@@ -130,7 +138,7 @@ def config(
     admin
         Address of Envoy's admin interface. Keep it private: it can stop the gateway.
     """
-    options = flags.options(listen=listen, max_connections=max_connections)
+    options = gateway_options(flags, listen=listen, max_connections=max_connections)
     folder = folder.absolute()
     with writing_files():
         folder.mkdir(parents=True, exist_ok=True)
@@ -154,6 +162,35 @@ def health(
         The gRPC port of a server on this machine, as that server's --port.
     """
     return 0 if is_serving(upstream or replace(UPSTREAM, port=port), checked(upstream_tls)) else 1
+
+
+def gateway_options(flags: GatewayFlags, *, listen: Address, max_connections: int) -> GatewayOptions:
+    """Checks the flags together. Raises FlagError."""
+    if flags.api_keys is not None:
+        raise FlagError(NO_KEYS)
+    try:
+        tls = parse_tls(flags.tls_certificate, flags.tls_key, flags.tls_client_ca)
+        tokens = parse_tokens(
+            flags.jwt_jwks, flags.jwt_issuer, flags.jwt_audience, flags.jwt_tenant_claim, ca=flags.jwt_jwks_ca
+        )
+        authentication = parse_authentication(tokens=tokens, by_certificate=flags.tenant_from_certificate, tls=tls)
+    except ValueError as error:
+        raise FlagError(str(error)) from error
+    return GatewayOptions(
+        listen=listen,
+        upstream=flags.upstream,
+        **{field.name: getattr(flags, field.name) for field in fields(PublicOptions)},
+        tls=tls,
+        authentication=authentication,
+        upstream_tls=checked(flags.upstream_tls),
+        limits=Limits(
+            max_connections=max_connections,
+            max_heap_bytes=flags.max_heap_bytes,
+            max_age_seconds=flags.max_connection_age,
+        ),
+        by_key=flags.route_by_key,
+        metrics_upstream=flags.metrics_upstream,
+    )
 
 
 async def _serve(envoy: Envoy, *, end_with_parent: int | None, ready_descriptor: int | None) -> int:

@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-from collections.abc import Sequence
 
 import uvloop
 
@@ -10,13 +9,13 @@ from glimpse.engine.checkpoint.location import is_untrained
 from glimpse.engine.errors import CheckpointError, EngineError
 from glimpse.engine.protocol.cpu_policy import MAX_FEW_PROCESSORS, use_batch_policy
 from glimpse.engine.protocol.messages import Ready
+from glimpse.gateway.cli.flags import SharedFlags
 from glimpse.identity.errors import IdentityConfigError
 from glimpse.interrupts import INTERRUPTED
 from glimpse.native.open_files import OpenFilesError, allow_files
 from glimpse.native.processors import num_processors
 from glimpse.server.cli.console import LoadingProgress, ready_text, shared_console
 from glimpse.server.cli.examples import usage_text
-from glimpse.server.cli.serve import NO_PAGE
 from glimpse.server.cli.usage import UsageError
 from glimpse.server.lifecycle.addresses import address, local_host
 from glimpse.server.lifecycle.build_server import PortError
@@ -30,7 +29,7 @@ from glimpse.server.settings import Settings
 from glimpse.standard_streams import announce
 
 
-def run_server(settings: Settings, *, http_port: int | None, gateway_flags: Sequence[str] = ()) -> None:
+def run_server(settings: Settings, *, http_port: int | None, gateway: SharedFlags) -> None:
     """Serves until a signal ends it; exits with a message where it cannot, and with 130 after Ctrl-C while it starts.
 
     Raises UsageError for a file of the flags that cannot be used.
@@ -38,10 +37,10 @@ def run_server(settings: Settings, *, http_port: int | None, gateway_flags: Sequ
     Args:
         settings: the server's.
         http_port: the gateway's port; None starts no gateway.
-        gateway_flags: more flags of `glimpse gateway run`.
+        gateway: the gateway's flags.
     """
     try:
-        is_interrupted = _serve(settings, http_port, gateway_flags)
+        is_interrupted = _serve(settings, http_port, gateway)
     except (IdentityConfigError, TlsError) as error:
         raise UsageError(str(error)) from error
     except (CheckpointError, EngineError, PortError, GatewayDiedError, FrontEndDiedError, OpenFilesError) as error:
@@ -50,7 +49,7 @@ def run_server(settings: Settings, *, http_port: int | None, gateway_flags: Sequ
         sys.exit(INTERRUPTED)
 
 
-def _serve(settings: Settings, http_port: int | None, gateway_flags: Sequence[str]) -> bool:
+def _serve(settings: Settings, http_port: int | None, gateway: SharedFlags) -> bool:
     """Returns whether Ctrl-C ended it before it served."""
     allow_files()
     configure_logging(settings.listen.log_level)
@@ -71,7 +70,7 @@ def _serve(settings: Settings, http_port: int | None, gateway_flags: Sequence[st
         )
         parts = [description]
         http_url = None if http_port is None else f"http://{address(host, http_port)}"
-        if http_url is not None and NO_PAGE not in gateway_flags:
+        if http_url is not None and gateway.page:
             parts.append(f"Open {http_url} in a browser, or copy a command:")
         target = address(host, port)
         usage = usage_text(
@@ -96,7 +95,7 @@ def _serve(settings: Settings, http_port: int | None, gateway_flags: Sequence[st
                 settings,
                 checkpoint,
                 http_port=http_port,
-                gateway_flags=gateway_flags,
+                gateway_flags=gateway,
                 on_loading=progress.show,
                 on_ready=on_ready,
             )

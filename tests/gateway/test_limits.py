@@ -10,7 +10,8 @@ import pytest
 from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.gateway import admin
-from glimpse.gateway.config import GatewayOptions, Limits
+from glimpse.gateway.config import GatewayOptions
+from glimpse.gateway.options import Limits
 from glimpse.gateway.run import Envoy, GatewayError
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import model_pb2

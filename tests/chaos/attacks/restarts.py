@@ -103,7 +103,7 @@ def _config(folder: Path, target: Target, replicas: Sequence[Target]) -> Path:
         GatewayOptions(
             listen=Address(host=HOST, port=target.http_port),
             upstream=[Address(host=HOST, port=replica.grpc_port) for replica in replicas],
-            allowed_origins=(),
+            allow_origin=(),
             access_log=False,
         ),
         admin=folder / "admin.sock",

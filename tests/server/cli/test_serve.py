@@ -1,10 +1,11 @@
 """Flags of `glimpse up` that are the gateway's."""
 
-from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
+from pydantic import TypeAdapter
 
-from glimpse.gateway.cli import main as gateway_cli
+from glimpse.gateway.cli.flags import DEFAULTS, SharedFlags
 from glimpse.server.cli import serve
 from glimpse.server.cli.app import app
 from glimpse.server.cli.usage import UsageError
@@ -12,16 +13,17 @@ from glimpse.server.settings import Settings
 
 
 def test_collector_of_traces_reaches_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
-    passed: list[str] = []
+    passed: list[SharedFlags] = []
 
-    def run(_settings: Settings, _http_port: int | None, flags: Sequence[str]) -> None:
-        passed.extend(flags)
+    def run(_settings: Settings, _http_port: int | None, flags: SharedFlags) -> None:
+        passed.append(flags)
 
     monkeypatch.setattr(serve, "_run", run)
     command, bound, _ = app.parse_args(["up", "--otlp-endpoint=collector:4317"], exit_on_error=False, print_error=False)
     command(*bound.args, **bound.kwargs)
-    _, bound, _ = gateway_cli.app.parse_args(["run", *passed], exit_on_error=False)
-    assert str(bound.arguments["flags"].otlp_endpoint) == "collector:4317"
+    text = TypeAdapter(SharedFlags).dump_json(*passed).decode()
+    flags = replace(DEFAULTS, access_log=True, max_heap_bytes=1 << 30).with_shared(text)
+    assert (str(flags.otlp_endpoint), flags.access_log, flags.max_heap_bytes) == ("collector:4317", False, 1 << 30)
 
 
 @pytest.mark.parametrize(
