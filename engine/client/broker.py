@@ -15,7 +15,7 @@ from glimpse.engine.client.supervisor import ENGINE_COMMAND, EngineListener, Eng
 from glimpse.engine.client.suspects import Work
 from glimpse.engine.protocol.config import EngineConfig
 from glimpse.engine.protocol.messages import Cancel, Loading, Ready, Step, StepStats, TokenEvent, error_event
-from glimpse.engine.protocol.transport import AsyncChannel, TransportError, decoded, encoded
+from glimpse.frames import AsyncChannel, Frames, TransportError, encoded
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +61,8 @@ class _Generate(_Prompt, frozen=True, tag="generate"):
     siblings: list[_Answer] = []
 
 
-_TO_BROKER: msgspec.msgpack.Decoder[_Generate | _Embed | Cancel] = msgspec.msgpack.Decoder(_Generate | _Embed | Cancel)
+_ToBroker = _Generate | _Embed | Cancel
+_TO_BROKER = Frames[_ToBroker](_ToBroker)
 
 
 class EngineBroker:
@@ -81,8 +82,8 @@ class EngineBroker:
         """Callbacks are as in `EngineClient`, the rest is as in `EngineSupervisor`."""
         self._on_state = on_state
         self._on_stats = on_stats
-        self._front_ends = set[AsyncChannel[_Generate | _Embed | Cancel]]()
-        self._owners: dict[str, AsyncChannel[_Generate | _Embed | Cancel]] = {}
+        self._front_ends = set[AsyncChannel[_ToBroker]]()
+        self._owners: dict[str, AsyncChannel[_ToBroker]] = {}
         """Request id → whose it is, while it is in flight."""
         listener = EngineListener(
             on_state=self._changed,
@@ -127,11 +128,11 @@ class EngineBroker:
             self._cancel_all(channel)
             await channel.close()
 
-    def _pass_on(self, channel: AsyncChannel[_Generate | _Embed | Cancel], body: bytes) -> None:
+    def _pass_on(self, channel: AsyncChannel[_ToBroker], body: bytes) -> None:
         """Passes a message on to the engine. While that is not ready, its front end is about to hear so."""
         if not self._supervisor.state.takes_requests:
             return
-        match decoded(_TO_BROKER, body):
+        match _TO_BROKER.decode(body):
             case _Generate(siblings=siblings) as prompt:
                 self._submit(channel, body, prompt, [sibling.request_id for sibling in siblings])
             case _Embed() as prompt:
@@ -141,7 +142,7 @@ class EngineBroker:
 
     def _submit(
         self,
-        channel: AsyncChannel[_Generate | _Embed | Cancel],
+        channel: AsyncChannel[_ToBroker],
         body: bytes,
         prompt: _Generate | _Embed,
         siblings: Sequence[str],
@@ -153,7 +154,7 @@ class EngineBroker:
             return
         self._owners |= dict.fromkeys(owned, channel)
 
-    def _cancel_all(self, channel: AsyncChannel[_Generate | _Embed | Cancel]) -> None:
+    def _cancel_all(self, channel: AsyncChannel[_ToBroker]) -> None:
         """Cancels the requests of a front end that is gone. They stay in flight until the engine has ended them."""
         for request_id, owner in self._owners.items():
             if owner is channel:
@@ -162,9 +163,7 @@ class EngineBroker:
     async def _split(self, step: Step) -> None:
         """Sends each front end the events of its requests, and the statistics."""
         self._on_stats(step.stats)
-        parts: dict[AsyncChannel[_Generate | _Embed | Cancel], list[TokenEvent]] = {
-            channel: [] for channel in self._front_ends
-        }
+        parts: dict[AsyncChannel[_ToBroker], list[TokenEvent]] = {channel: [] for channel in self._front_ends}
         owners = self._owners
         for event in step.events:
             owner = owners.get(event.request_id)

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Self
 
 from glimpse.engine.protocol.messages import FromEngine
-from glimpse.engine.protocol.transport import FROM_ENGINE, AsyncChannel
+from glimpse.engine.protocol.transport import FROM_ENGINE
+from glimpse.frames import AsyncChannel
 from glimpse.native.memory import count_oom_kills
 
 _STDERR = 2

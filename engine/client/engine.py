@@ -25,7 +25,7 @@ from glimpse.engine.protocol.messages import (
     TokenEvent,
     error_event,
 )
-from glimpse.engine.protocol.transport import MessageTooLargeError
+from glimpse.frames import MessageTooLargeError
 
 _EVENTS_PER_TURN = 16
 """Events that are handled in one turn of the event loop. Those with log-probabilities wait for turns of their own."""
@@ -148,7 +148,7 @@ class Engine(ABC):
         try:
             return self._send(request)
         except MessageTooLargeError as error:
-            return EngineError(EngineErrorCode.UNSUPPORTED, str(error))
+            return EngineError(EngineErrorCode.UNSUPPORTED, f"the request has {error} to the engine process")
 
     async def _deliver(self, step: Step) -> None:
         """Puts the events of a step into their mailboxes, some in each turn of the event loop.

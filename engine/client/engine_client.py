@@ -9,7 +9,7 @@ from glimpse.engine.client.suspects import Work
 from glimpse.engine.errors import EngineError
 from glimpse.engine.protocol.config import EngineConfig
 from glimpse.engine.protocol.messages import Cancel, Embed, Generate, Loading, Ready, StepStats
-from glimpse.engine.protocol.transport import encoded
+from glimpse.frames import encoded
 
 
 class EngineClient(Engine):

@@ -4,16 +4,14 @@ import asyncio
 import socket
 from collections.abc import Callable
 
-import msgspec
-
 from glimpse.engine.client.broker import EngineChanged, FromBroker, Refused
 from glimpse.engine.client.engine import Engine
 from glimpse.engine.client.supervisor import EngineState
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.messages import Cancel, Embed, Generate, Ready, Step, StepStats
-from glimpse.engine.protocol.transport import AsyncChannel
+from glimpse.frames import AsyncChannel, Frames
 
-_FROM_BROKER: msgspec.msgpack.Decoder[FromBroker] = msgspec.msgpack.Decoder(FromBroker)
+_FROM_BROKER = Frames[FromBroker](FromBroker)
 
 
 class SharedEngine(Engine):

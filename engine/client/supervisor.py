@@ -17,7 +17,7 @@ from glimpse.engine.client.suspects import Suspects, Work
 from glimpse.engine.errors import CheckpointError, EngineError, EngineErrorCode
 from glimpse.engine.protocol.config import EngineConfig
 from glimpse.engine.protocol.messages import Failed, Loading, Ready, Start, Step, Stop
-from glimpse.engine.protocol.transport import TransportError
+from glimpse.frames import TransportError
 
 INITIAL_BACKOFF_SECONDS = 0.5
 """Wait before a dead engine is restarted. Doubled after each failure."""

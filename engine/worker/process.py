@@ -31,8 +31,9 @@ from glimpse.engine.protocol.messages import (
     Stop,
     ToEngine,
 )
-from glimpse.engine.protocol.transport import Channel, TransportError
+from glimpse.engine.protocol.transport import Channel
 from glimpse.engine.worker.child_process import inherited_socket, start_inbox
+from glimpse.frames import TransportError
 from glimpse.log_writer import end_at_once
 from glimpse.native.memory import freeze_garbage
 

@@ -18,15 +18,15 @@ from glimpse.engine.worker.parallel.messages import (
     Joined,
     Load,
     LoadFailed,
-    Pipe,
     Refused,
     ToRank,
-    pipe_to_rank_zero,
+    channel_to_rank_zero,
 )
+from glimpse.frames import BlockingChannel
 from glimpse.log_writer import end_at_once
 from glimpse.native.memory import freeze_garbage
 
-_RankZero = Pipe[FromRank, ToRank]
+_RankZero = BlockingChannel[FromRank, ToRank]
 _Inbox = queue.SimpleQueue[ToRank]
 
 _log = logging.getLogger(__name__)
@@ -34,32 +34,32 @@ _log = logging.getLogger(__name__)
 
 def main() -> int:
     """Runs the rank until rank 0 closes the connection, and returns the exit status."""
-    return _run(pipe_to_rank_zero(inherited_socket("glimpse.engine.worker.rank", log_name="rank")))
+    return _run(channel_to_rank_zero(inherited_socket("glimpse.engine.worker.rank", log_name="rank")))
 
 
-def _run(pipe: _RankZero) -> int:
-    inbox = start_inbox(pipe.receive)
+def _run(rank_zero: _RankZero) -> int:
+    inbox = start_inbox(rank_zero.receive)
     try:
         load = inbox.get()
         assert isinstance(load, Load)
-        _serve(pipe, inbox, load)
+        _serve(rank_zero, inbox, load)
     except CheckpointError as error:
         _log.error("the rank exits: %s", error)
-        pipe.send(LoadFailed(message=str(error)))
+        rank_zero.send(LoadFailed(message=str(error)))
         return CANNOT_SERVE
     except Exception:
         _log.exception("the rank exits after an unexpected error")
     return 1
 
 
-def _serve(pipe: _RankZero, inbox: _Inbox, load: Load) -> None:
+def _serve(rank_zero: _RankZero, inbox: _Inbox, load: Load) -> None:
     # Imported here because it takes seconds, during which the receive thread already detects the end of rank 0.
     from glimpse.engine.worker.loading.build_runner import make_runner  # noqa: PLC0415
     from glimpse.engine.worker.loading.load_engine import load_shard  # noqa: PLC0415
     from glimpse.engine.worker.parallel.group import join_group  # noqa: PLC0415
 
     shard = load_shard(load.config, rank=load.rank, on_progress=_no_progress)
-    pipe.send(shard.loaded)
+    rank_zero.send(shard.loaded)
     match inbox.get():
         case Join() as join:
             pass
@@ -76,7 +76,7 @@ def _serve(pipe: _RankZero, inbox: _Inbox, load: Load) -> None:
     )
     runner = make_runner(load.config, shard, group, on_progress=_no_progress)
     freeze_garbage()
-    pipe.send(Joined())
+    rank_zero.send(Joined())
     while True:
         message = inbox.get()
         assert isinstance(message, Execute)

@@ -8,12 +8,12 @@ from typing import IO, TypeAlias
 
 import msgspec
 
+from glimpse.frames import Frames, write_message
 from glimpse.media.errors import MediaErrorCode
 from glimpse.media.processing.audio import Audio, AudioProcessing
 from glimpse.media.processing.image import Image, ImageProcessing
 from glimpse.media.processing.video import Video, VideoProcessing
 from glimpse.media.processing.video_options import VideoOptions
-from glimpse.media.workers.framing import StreamEndedError, read_message, write_message
 
 
 class ImageJob(msgspec.Struct, frozen=True, kw_only=True, tag="image"):
@@ -78,8 +78,8 @@ class _JobMessage(msgspec.Struct, frozen=True, kw_only=True):
     """In bytes."""
 
 
-_job_decoder = msgspec.json.Decoder(_JobMessage)
-result_decoder: msgspec.json.Decoder[Decoded | DecodeFailed] = msgspec.json.Decoder(Decoded | DecodeFailed)
+_JOBS = Frames[_JobMessage](_JobMessage)
+RESULTS = Frames[Decoded | DecodeFailed](Decoded | DecodeFailed, max_bytes=1 << 20)
 
 
 def write_job(stream: IO[bytes], job: Job, files: Sequence[bytes], *, max_decoded_pixels: int) -> None:
@@ -90,8 +90,7 @@ def write_job(stream: IO[bytes], job: Job, files: Sequence[bytes], *, max_decode
 
 def read_job(stream: IO[bytes]) -> tuple[Job, list[bytes], int] | None:
     """Reads a job, its files and the limit on an image's pixels; blocks. Returns None at the end of the stream."""
-    try:
-        message = read_message(stream, _job_decoder)
-    except StreamEndedError:
+    message = _JOBS.read(stream)
+    if message is None:
         return None
     return message.job, [stream.read(size) for size in message.file_sizes], message.max_decoded_pixels

@@ -9,6 +9,7 @@ import signal
 import sys
 from typing import assert_never
 
+from glimpse.frames import write_message
 from glimpse.media.containers.still import open_image
 from glimpse.media.decoding.audio_file import samples_from_file
 from glimpse.media.decoding.jobs import (
@@ -27,7 +28,6 @@ from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.native.library import native_resizer
 from glimpse.media.processing.image import image_pixels
 from glimpse.media.processing.video import Video
-from glimpse.media.workers.framing import write_message
 from glimpse.media.workers.rlimits import limit_memory, limit_time
 
 

@@ -12,7 +12,9 @@ from typing import IO, assert_never
 import numpy as np
 import numpy.typing as npt
 
+from glimpse.frames import TransportError, fill
 from glimpse.media.decoding.jobs import (
+    RESULTS,
     AudioJob,
     Decoded,
     DecodedMedia,
@@ -21,7 +23,6 @@ from glimpse.media.decoding.jobs import (
     ImageJob,
     Job,
     VideoJob,
-    result_decoder,
     write_job,
 )
 from glimpse.media.decoding.worker_pool import WORKER_COMMAND, WorkerLimits, WorkerPool
@@ -31,7 +32,6 @@ from glimpse.media.processing.audio import audio_from_samples
 from glimpse.media.processing.image import image_from_pixels
 from glimpse.media.processing.sizing.smart_resize import LARGEST_MAX_PIXELS
 from glimpse.media.processing.video import video_from_pixels
-from glimpse.media.workers.framing import StreamEndedError, read_exactly, read_message
 
 _MEMORY_BYTES = 3 << 30
 """Address space for the program, two copies of the largest file, two forms of the largest media, and decoder frames."""
@@ -97,20 +97,22 @@ def _environment() -> dict[str, str]:
 def _request(
     job: Job, files: Sequence[bytes], max_decoded_pixels: int, stdin: IO[bytes], stdout: IO[bytes]
 ) -> DecodedMedia:
-    """Blocks. Raises MediaError if the worker reports an error, OSError or StreamEndedError if it fails itself."""
+    """Blocks. Raises MediaError if the worker reports an error; OSError, EOFError or TransportError if it fails."""
     write_job(stdin, job, files, max_decoded_pixels=max_decoded_pixels)
-    result = read_message(stdout, result_decoder)
+    result = RESULTS.read(stdout)
     match result:
         case DecodeFailed(code=code, message=message):
             raise MediaError(code, message)
         case Decoded():
             return _read_media(job, result, stdout)
+        case None:
+            raise EOFError
         case _:
             assert_never(result)
 
 
 def _read_media(job: Job, decoded: Decoded, stdout: IO[bytes]) -> DecodedMedia:
-    """Reads the elements of a result. Raises StreamEndedError if its shape does not fit the job."""
+    """Reads the elements of a result. Raises TransportError if its shape does not fit the job, or EOFError."""
     match job, decoded.shape:
         case ImageJob(processing=processing), shape if processing.sizing.fits(shape, decoded.grid):
             pixels = _read_pixels(decoded, stdout, max_bytes=_MAX_IMAGE_BYTES)
@@ -128,15 +130,20 @@ def _read_media(job: Job, decoded: Decoded, stdout: IO[bytes]) -> DecodedMedia:
             )
         case AudioJob(processing=processing), (num_samples,) if 0 <= num_samples <= processing.max_samples:
             samples = np.empty(num_samples, np.float32)
-            read_exactly(stdout, samples.data.cast("B"))
+            _fill(samples, stdout)
             return audio_from_samples(samples, processing)
         case _:
-            raise StreamEndedError
+            raise TransportError("the shape does not fit the job")
 
 
 def _read_pixels(decoded: Decoded, stream: IO[bytes], *, max_bytes: int | None = None) -> npt.NDArray[np.uint8]:
     if min(decoded.shape) < 1 or (max_bytes is not None and math.prod(decoded.shape) > max_bytes):
-        raise StreamEndedError
+        raise TransportError("the shape does not fit the job")
     pixels = np.empty(decoded.shape, np.uint8)
-    read_exactly(stream, pixels.data.cast("B"))
+    _fill(pixels, stream)
     return pixels
+
+
+def _fill(elements: npt.NDArray[np.uint8 | np.float32], stream: IO[bytes]) -> None:
+    if not fill(elements.data.cast("B"), stream):
+        raise EOFError

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO, TypeVar
 
+from glimpse.frames import TransportError
 from glimpse.media.cache.fair_share import FairPlaces
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.workers.framing import StreamEndedError
 from glimpse.media.workers.process import Process, end_worker, start_worker
 
 ResultT = TypeVar("ResultT")
@@ -93,8 +93,8 @@ class WorkerPool:
 
         Args:
             request: Sends the job to the worker's standard input and reads the result from its standard output;
-                blocks. Raises MediaError if the worker reports a failure, and OSError or StreamEndedError if the worker
-                fails itself.
+                blocks. Raises MediaError if the worker reports a failure, and OSError, EOFError or TransportError if
+                the worker fails itself.
             what: Name of the files in error messages, such as "video".
             client: Whose job it is. Clients that wait get workers in turn.
 
@@ -153,14 +153,14 @@ class WorkerPool:
         is_reusable = False
         try:
             if process.stdin is None or process.stdout is None:
-                raise StreamEndedError
+                raise EOFError
             result = request(process.stdin, process.stdout)
             is_reusable = True
             return result
         except MediaError:
             is_reusable = True
             raise
-        except (OSError, StreamEndedError) as error:
+        except (OSError, EOFError, TransportError) as error:
             raise _failure(process, is_ours=running.is_killed) from error
         finally:
             if running.finish() and is_reusable and len(self._idle) < self._max_idle:

@@ -13,11 +13,11 @@ from typing import IO, assert_never
 
 import msgspec
 
+from glimpse.frames import Frames, TransportError, read_exactly, write_message
 from glimpse.media.decoding.worker_pool import WorkerLimits, WorkerPool
 from glimpse.media.embeddings.tensor import Tensor, TensorType, invalid, make_tensor
 from glimpse.media.embeddings.tensor_file import MAX_BYTES, check_torch_file
 from glimpse.media.errors import MediaErrorCode
-from glimpse.media.workers.framing import StreamEndedError, read_exactly, read_message, write_message
 
 WORKER_COMMAND = (sys.executable, "-m", "glimpse.media.embeddings.torch_worker")
 LIMITS = WorkerLimits(memory_bytes=8 * MAX_BYTES, cpu_seconds=60, timeout_seconds=60)
@@ -43,8 +43,8 @@ class LoadFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     message: str
 
 
-_file_decoder = msgspec.json.Decoder(File)
-_result_decoder: msgspec.json.Decoder[Loaded | LoadFailed] = msgspec.json.Decoder(Loaded | LoadFailed)
+_FILES = Frames[File](File)
+_RESULTS = Frames[Loaded | LoadFailed](Loaded | LoadFailed, max_bytes=1 << 20)
 
 
 class TorchFileLoader:
@@ -79,27 +79,27 @@ class TorchFileLoader:
 
 
 def _request(data: bytes, stdin: IO[bytes], stdout: IO[bytes]) -> Tensor:
-    """Blocks. Raises MediaError if the worker reports a failure, OSError or StreamEndedError if it fails itself."""
+    """Blocks. Raises MediaError if the worker reports an error; OSError, EOFError or TransportError if it fails."""
     write_message(stdin, File(num_bytes=len(data)), data)
-    result = read_message(stdout, _result_decoder)
+    result = _RESULTS.read(stdout)
     match result:
         case Loaded(dtype=dtype, shape=shape):
             num_bytes = math.prod(shape) * dtype.num_bytes
             if not 0 <= num_bytes <= MAX_BYTES:
-                raise StreamEndedError
-            elements = bytearray(num_bytes)
-            read_exactly(stdout, memoryview(elements))
+                raise TransportError("the tensor is too large")
+            elements = read_exactly(stdout, num_bytes)
+            if elements is None:
+                raise EOFError
             return make_tensor(dtype, shape, elements)
         case LoadFailed(message=message):
             raise invalid(message)
+        case None:
+            raise EOFError
         case _:
             assert_never(result)
 
 
 def read_file(stream: IO[bytes]) -> bytes | None:
     """Reads the next file, in the worker. Returns None at the end of the stream."""
-    try:
-        file = read_message(stream, _file_decoder)
-    except StreamEndedError:
-        return None
-    return stream.read(file.num_bytes)
+    file = _FILES.read(stream)
+    return None if file is None else stream.read(file.num_bytes)

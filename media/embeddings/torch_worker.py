@@ -14,11 +14,11 @@ import warnings
 
 import torch
 
+from glimpse.frames import write_message
 from glimpse.media.embeddings.tensor import TensorType, invalid
 from glimpse.media.embeddings.tensor_file import MAX_BYTES
 from glimpse.media.embeddings.torch_files import Loaded, LoadFailed, read_file
 from glimpse.media.errors import MediaError
-from glimpse.media.workers.framing import write_message
 from glimpse.media.workers.rlimits import limit_memory, limit_time, memory_in_use
 
 _DTYPES = {getattr(torch, dtype): dtype for dtype in TensorType}

@@ -1,10 +1,11 @@
-"""Messages between the front end and its fetcher process. The policy comes first; a piece is followed by its bytes."""
+"""Messages between the front end and its fetcher process. The policy comes first."""
 
 from ipaddress import ip_network
 from typing import Self, TypeAlias
 
 import msgspec
 
+from glimpse.frames import Frames
 from glimpse.media.errors import MediaErrorCode
 from glimpse.media.sources.policy import FetchPolicy
 
@@ -53,10 +54,10 @@ class CancelFetch(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
 
 
 class FilePiece(msgspec.Struct, frozen=True, kw_only=True, tag="piece"):
-    """The next piece of a file; its bytes follow."""
+    """The next piece of a file."""
 
     number: int
-    num_bytes: int
+    data: bytes
 
 
 class FetchCompleted(msgspec.Struct, frozen=True, kw_only=True, tag="completed"):
@@ -84,6 +85,6 @@ Command: TypeAlias = StartFetch | CancelFetch
 Ended: TypeAlias = FetchCompleted | FetchFailed | FetchCancelled
 """Each fetch ends with one of these."""
 
-policy_decoder = msgspec.json.Decoder(PolicyMessage)
-command_decoder: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
-event_decoder: msgspec.json.Decoder[FilePiece | Ended] = msgspec.json.Decoder(FilePiece | Ended)
+POLICIES = Frames[PolicyMessage](PolicyMessage)
+COMMANDS = Frames[Command](Command)
+EVENTS = Frames[FilePiece | Ended](FilePiece | Ended, max_bytes=1 << 20)

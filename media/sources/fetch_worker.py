@@ -18,9 +18,12 @@ from functools import partial
 
 from yarl import URL
 
+from glimpse.frames import framed
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.sources.fetch import INVALID_RESPONSE, fetch_pieces
 from glimpse.media.sources.fetch_messages import (
+    COMMANDS,
+    POLICIES,
     CancelFetch,
     Ended,
     FetchCancelled,
@@ -28,11 +31,8 @@ from glimpse.media.sources.fetch_messages import (
     FetchFailed,
     FilePiece,
     StartFetch,
-    command_decoder,
-    policy_decoder,
 )
 from glimpse.media.sources.policy import FetchPolicy
-from glimpse.media.workers.framing import StreamEndedError, framed, receive_message
 from glimpse.media.workers.rlimits import limit_memory, limit_time
 
 _STACK_BYTES = 1 << 20
@@ -56,13 +56,13 @@ def main() -> None:
 
 async def _serve(connection: socket.socket) -> None:
     reader, writer = await asyncio.open_unix_connection(sock=connection)
-    with contextlib.suppress(StreamEndedError):
-        policy = (await receive_message(reader, policy_decoder)).policy()
-        fetcher = _Fetcher(policy, writer)
-        while True:
-            match await receive_message(reader, command_decoder):
-                case StartFetch() as start:
-                    fetcher.start(start)
+    with contextlib.suppress(ConnectionError):
+        policy = await POLICIES.receive(reader)
+        fetcher = None if policy is None else _Fetcher(policy.policy(), writer)
+        while fetcher is not None and (command := await COMMANDS.receive(reader)) is not None:
+            match command:
+                case StartFetch():
+                    fetcher.start(command)
                 case CancelFetch(number=number):
                     fetcher.cancel(number)
 
@@ -95,7 +95,7 @@ class _Fetcher:
 
     async def _fetch(self, start: StartFetch) -> Ended:
         async def deliver(piece: bytes) -> None:
-            self._writer.write(framed(FilePiece(number=start.number, num_bytes=len(piece))) + piece)
+            self._writer.write(framed(FilePiece(number=start.number, data=piece)))
             await self._writer.drain()
 
         try:

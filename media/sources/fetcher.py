@@ -5,6 +5,7 @@ The process may have been compromised by a server, so its results are not truste
 """
 
 import asyncio
+import contextlib
 import itertools
 import socket
 import sys
@@ -12,9 +13,11 @@ from collections.abc import Callable, Sequence
 
 from yarl import URL
 
+from glimpse.frames import TransportError, framed
 from glimpse.media.errors import MediaError, MediaErrorCode, too_large
 from glimpse.media.sources.fetch import PIECE_BYTES, Fetched, fetch, timed_out
 from glimpse.media.sources.fetch_messages import (
+    EVENTS,
     CancelFetch,
     Ended,
     FetchCompleted,
@@ -22,10 +25,8 @@ from glimpse.media.sources.fetch_messages import (
     FilePiece,
     PolicyMessage,
     StartFetch,
-    event_decoder,
 )
 from glimpse.media.sources.policy import FetchPolicy
-from glimpse.media.workers.framing import StreamEndedError, framed, receive_exactly, receive_message
 from glimpse.media.workers.process import Process, end_worker, start_worker
 
 FETCHER_COMMAND = (sys.executable, "-m", "glimpse.media.sources.fetch_worker")
@@ -193,10 +194,9 @@ class _FetcherProcess:
 
     async def _receive(self) -> None:
         try:
-            while True:
-                await self._receive_event()
-        except StreamEndedError:
-            pass
+            with contextlib.suppress(OSError, TransportError):
+                while (event := await EVENTS.receive(self._reader)) is not None:
+                    self._deliver(event)
         finally:
             self.has_ended = True
             for arriving in self._fetches.values():
@@ -204,16 +204,15 @@ class _FetcherProcess:
             self._writer.close()
             await asyncio.to_thread(end_worker, self._process)
 
-    async def _receive_event(self) -> None:
-        """Raises StreamEndedError at the end of the process, or if it sends what it should not."""
-        event = await receive_message(self._reader, event_decoder)
+    def _deliver(self, event: FilePiece | Ended) -> None:
+        """Raises TransportError if the process sends what it should not."""
         arriving = self._fetches.get(event.number)
         if arriving is None:
-            raise StreamEndedError
+            raise TransportError("there is no such fetch")
         if not isinstance(event, FilePiece):
             del self._fetches[event.number]
             arriving.put_nowait(event)
-        elif 0 < event.num_bytes <= PIECE_BYTES:
-            arriving.put_nowait(await receive_exactly(self._reader, event.num_bytes))
+        elif 0 < len(event.data) <= PIECE_BYTES:
+            arriving.put_nowait(event.data)
         else:
-            raise StreamEndedError
+            raise TransportError("expected a piece of a file")

@@ -21,7 +21,7 @@ import uvloop
 from glimpse.engine.client.shared_engine import SharedEngine
 from glimpse.engine.client.supervisor import EngineState
 from glimpse.engine.errors import CheckpointError, EngineError
-from glimpse.engine.protocol.transport import TransportError
+from glimpse.frames import Frames, TransportError
 from glimpse.identity.errors import IdentityConfigError
 from glimpse.log_writer import end_at_once
 from glimpse.media.cache.byte_count import SharedByteCounts
@@ -59,7 +59,7 @@ from glimpse.server.telemetry.snapshots import MetricsSnapshot, take_snapshot
 
 _logger = logging.getLogger(__name__)
 
-_MESSAGES: msgspec.msgpack.Decoder[ToFrontEnd] = msgspec.msgpack.Decoder(ToFrontEnd)
+_MESSAGES = Frames[ToFrontEnd](ToFrontEnd)
 
 
 def main() -> int:

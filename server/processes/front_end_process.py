@@ -11,12 +11,13 @@ from typing import Self
 import msgspec
 
 from glimpse.engine.client.broker import EngineBroker
+from glimpse.frames import Frames
 from glimpse.server.processes.messages import Begin, FromFrontEnd, Quit
 from glimpse.server.processes.peer import Peer
 
 FRONT_END_COMMAND = (sys.executable, "-m", "glimpse.server.processes.front_end")
 
-_MESSAGES: msgspec.msgpack.Decoder[FromFrontEnd] = msgspec.msgpack.Decoder(FromFrontEnd)
+_MESSAGES = Frames[FromFrontEnd](FromFrontEnd)
 
 
 class FrontEndProcess:

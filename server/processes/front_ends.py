@@ -22,7 +22,7 @@ from glimpse.engine.client.child import describe_exit
 from glimpse.engine.client.supervisor import ENGINE_COMMAND, EngineState
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.messages import Loading, Ready
-from glimpse.engine.protocol.transport import TransportError
+from glimpse.frames import TransportError
 from glimpse.identity.errors import IdentityConfigError
 from glimpse.media.cache.byte_count import SharedByteCounts
 from glimpse.server.lifecycle.addresses import address

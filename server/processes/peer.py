@@ -9,7 +9,7 @@ from typing import Generic, TypeVar, cast
 
 import msgspec
 
-from glimpse.engine.protocol.transport import AsyncChannel, TransportError, decoded, encoded
+from glimpse.frames import AsyncChannel, Frames, TransportError, encoded
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)
 _Reply = TypeVar("_Reply", bound=msgspec.Struct)
@@ -28,7 +28,7 @@ class _Envelope(msgspec.Struct, frozen=True, array_like=True):
     """The message. Empty: the call failed."""
 
 
-_ENVELOPES = msgspec.msgpack.Decoder(_Envelope)
+_ENVELOPES = Frames[_Envelope](_Envelope)
 
 
 class Peer(Generic[_Message]):
@@ -37,7 +37,7 @@ class Peer(Generic[_Message]):
     def __init__(
         self,
         channel: AsyncChannel[_Envelope],
-        messages: msgspec.msgpack.Decoder[_Message],
+        messages: Frames[_Message],
         answer: Callable[[_Message], Awaitable[msgspec.Struct]],
         notice: Callable[[_Message], None],
     ) -> None:
@@ -54,7 +54,7 @@ class Peer(Generic[_Message]):
     async def connect(
         cls,
         connection: socket.socket,
-        messages: msgspec.msgpack.Decoder[_Message],
+        messages: Frames[_Message],
         *,
         answer: Callable[[_Message], Awaitable[msgspec.Struct]],
         notice: Callable[[_Message], None],
@@ -109,16 +109,16 @@ class Peer(Generic[_Message]):
     def _take(self, envelope: _Envelope) -> None:
         number, body = envelope.number, bytes(envelope.body)
         if number > 0:
-            task = asyncio.create_task(self._reply(number, decoded(self._messages, body)))
+            task = asyncio.create_task(self._reply(number, self._messages.decode(body)))
             self._answers.add(task)
             task.add_done_callback(self._answers.discard)
         elif number == 0:
-            self._notice(decoded(self._messages, body))
+            self._notice(self._messages.decode(body))
         elif (reply := self._calls.get(-number)) is not None and not reply.done():
             if body == _NOTHING:
                 reply.set_exception(PeerGoneError())
             else:
-                reply.set_result(cast("msgspec.Struct", decoded(self._messages, body)))
+                reply.set_result(cast("msgspec.Struct", self._messages.decode(body)))
 
     async def _reply(self, number: int, message: _Message) -> None:
         try:

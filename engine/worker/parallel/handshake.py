@@ -4,7 +4,6 @@ Nothing here authenticates or encrypts: the network between the nodes must be tr
 """
 
 import socket
-import struct
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import version
@@ -14,6 +13,7 @@ import msgspec
 
 from glimpse import __version__
 from glimpse.engine.protocol.config import EngineConfig
+from glimpse.frames import Frames
 
 HANDSHAKE_SECONDS = 5.0
 """Time limit for each side's message."""
@@ -36,7 +36,6 @@ LOCAL_OPTIONS = frozenset(
 )
 """Options in which nodes may differ. All others must be equal."""
 
-_LENGTH = struct.Struct("<I")
 _MAX_BYTES = 1 << 20
 _KEEPALIVE: Mapping[str, int] = {
     "TCP_KEEPIDLE": 10,  # seconds without traffic
@@ -82,9 +81,8 @@ class Denied(msgspec.Struct, frozen=True, kw_only=True, tag="denied"):
 
 Reply = Accepted | Denied
 
-_encoder = msgspec.msgpack.Encoder()
-hello_decoder = msgspec.msgpack.Decoder(Hello)
-reply_decoder: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
+HELLOS = Frames[Hello](Hello, max_bytes=_MAX_BYTES)
+REPLIES = Frames[Reply](Reply, max_bytes=_MAX_BYTES)
 
 
 def make_hello(config: EngineConfig, digest: str, *, rank: int, address: str) -> Hello:
@@ -120,27 +118,6 @@ def find_difference(ours: Hello, theirs: Hello) -> str | None:
     if theirs.rank < num_local or node_rank != theirs.rank // num_local:
         return f"'--node-rank': expected that of another node than 0, got {node_rank} with rank {theirs.rank}"
     return None
-
-
-def frame(message: Hello | Reply) -> bytes:
-    """Returns the bytes of a message: its length, then msgpack."""
-    data = _encoder.encode(message)
-    return _LENGTH.pack(len(data)) + data
-
-
-LENGTH_BYTES = _LENGTH.size
-
-
-def parse_length(data: bytes) -> int:
-    """Returns the length of the message that follows.
-
-    Raises:
-        ValueError: the other end does not speak this protocol.
-    """
-    (length,) = _LENGTH.unpack(data)
-    if length > _MAX_BYTES:
-        raise ValueError(f"expected a message of at most {_MAX_BYTES} bytes, got {length}")
-    return length
 
 
 def keep_alive(connection: socket.socket) -> None:

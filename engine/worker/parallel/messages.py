@@ -1,20 +1,12 @@
-"""Messages between rank 0 and the other ranks, and their framing on a socket: an 8-byte length, then msgpack.
+"""Messages between rank 0 and the other ranks, over a Unix socket within a machine and TCP between nodes."""
 
-The socket is a Unix one within a machine and a TCP connection between nodes.
-
-Unlike `engine.ipc.transport`, which connects the engine to a front end, this sets no limit on the length of a message:
-both ends are the engine's own, and a step's plan may contain the pixels of several requests.
-"""
-
-import contextlib
 import socket
-import struct
-from typing import Generic, TypeVar
 
 import msgspec
 
 from glimpse.engine.core.plan import StepPlan
 from glimpse.engine.protocol.config import EngineConfig
+from glimpse.frames import BlockingChannel, Frames
 
 
 class StoreAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,61 +69,17 @@ class LoadFailed(msgspec.Struct, frozen=True, kw_only=True, tag="load_failed"):
 
 FromRank = Loaded | Joined | LoadFailed
 
-_LENGTH = struct.Struct("<Q")
-
-_encoder = msgspec.msgpack.Encoder()
-_to_rank: msgspec.msgpack.Decoder[ToRank] = msgspec.msgpack.Decoder(ToRank)
-_from_rank: msgspec.msgpack.Decoder[FromRank] = msgspec.msgpack.Decoder(FromRank)
-
-_Sent = TypeVar("_Sent", ToRank, FromRank)
-_Received = TypeVar("_Received", ToRank, FromRank)
+_MAX_BYTES = 0xFFFF_FFFF
+"""As long as a frame can be: both ends are the engine's own, and a step's plan may contain pixels of many requests."""
+_TO_RANK = Frames[ToRank](ToRank, max_bytes=_MAX_BYTES)
+_FROM_RANK = Frames[FromRank](FromRank, max_bytes=_MAX_BYTES)
 
 
-class Pipe(Generic[_Sent, _Received]):
-    """One end of the socket. One thread may send while another receives."""
-
-    def __init__(self, connection: socket.socket, decoder: msgspec.msgpack.Decoder[_Received]) -> None:
-        self._socket = connection
-        self._file = connection.makefile("rb")
-        self._decoder = decoder
-
-    def send(self, message: _Sent) -> None:
-        """Sends a message; blocks until the kernel has buffered it.
-
-        Raises:
-            OSError: the other end is closed.
-        """
-        data = _encoder.encode(message)
-        self._socket.sendall(_LENGTH.pack(len(data)))
-        self._socket.sendall(data)
-
-    def receive(self) -> _Received | None:
-        """Blocks until a message arrives and returns it, or None once the other end is closed."""
-        with contextlib.suppress(OSError):  # the connection was reset, or the other host is out of reach
-            length = self._file.read(_LENGTH.size)
-            if len(length) == _LENGTH.size:
-                (num_bytes,) = _LENGTH.unpack(length)
-                data = self._file.read(num_bytes)
-                if len(data) == num_bytes:
-                    return self._decoder.decode(data)
-        return None
-
-    def shutdown(self) -> None:
-        """Shuts the connection down at both ends, which also wakes a thread that waits in `receive`."""
-        with contextlib.suppress(OSError):  # the other end is closed already
-            self._socket.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """Closes the socket. To be called by the receiving thread when it has finished."""
-        self._file.close()
-        self._socket.close()
-
-
-def pipe_to_rank(connection: socket.socket) -> Pipe[ToRank, FromRank]:
+def channel_to_rank(connection: socket.socket) -> BlockingChannel[ToRank, FromRank]:
     """Returns rank 0's end of the connection to another rank."""
-    return Pipe(connection, _from_rank)
+    return BlockingChannel(connection, _FROM_RANK)
 
 
-def pipe_to_rank_zero(connection: socket.socket) -> Pipe[FromRank, ToRank]:
+def channel_to_rank_zero(connection: socket.socket) -> BlockingChannel[FromRank, ToRank]:
     """Returns another rank's end of the connection to rank 0."""
-    return Pipe(connection, _to_rank)
+    return BlockingChannel(connection, _TO_RANK)

@@ -14,22 +14,18 @@ from asyncio.subprocess import PIPE, Process, create_subprocess_exec
 from collections.abc import Sequence
 from typing import NoReturn
 
-import msgspec
-
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import EngineConfig
 from glimpse.engine.worker.parallel.handshake import (
     CANNOT_SERVE,
     HANDSHAKE_SECONDS,
-    LENGTH_BYTES,
+    REPLIES,
     Accepted,
     Denied,
-    frame,
     keep_alive,
     make_hello,
-    parse_length,
-    reply_decoder,
 )
+from glimpse.frames import framed
 
 RANK_COMMAND = (sys.executable, "-m", "glimpse.engine.worker.rank")
 RETRY_SECONDS = 1.0
@@ -123,7 +119,7 @@ async def _join(config: EngineConfig, digest: str, rank: int) -> socket.socket:
                 connection.close()
                 raise
             connection.close()
-        except (OSError, ValueError, msgspec.DecodeError) as error:
+        except (OSError, ValueError) as error:
             reason = str(error) or type(error).__name__
         if reason != logged:
             _log.info("node %d waits for node 0 at %s:%d: %s", config.node_rank, *_target(config), reason)
@@ -154,16 +150,8 @@ async def _connect(config: EngineConfig) -> socket.socket:
 async def _greet(connection: socket.socket, config: EngineConfig, digest: str, rank: int) -> Accepted | Denied:
     loop = asyncio.get_running_loop()
     hello = make_hello(config, digest, rank=rank, address=connection.getsockname()[0])
-    await loop.sock_sendall(connection, frame(hello))
-    length = parse_length(await _receive(loop, connection, LENGTH_BYTES))
-    return reply_decoder.decode(await _receive(loop, connection, length))
-
-
-async def _receive(loop: asyncio.AbstractEventLoop, connection: socket.socket, num_bytes: int) -> bytes:
-    data = b""
-    while len(data) < num_bytes:  # never more: what follows is for the rank's process
-        received = await loop.sock_recv(connection, num_bytes - len(data))
-        if not received:
-            raise ConnectionResetError("it closed the connection")
-        data += received
-    return data
+    await loop.sock_sendall(connection, framed(hello))
+    reply = await REPLIES.receive(connection)
+    if reply is None:
+        raise ConnectionResetError("it closed the connection")
+    return reply

@@ -13,17 +13,15 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import EngineConfig
 from glimpse.engine.worker.parallel.handshake import (
     HANDSHAKE_SECONDS,
-    LENGTH_BYTES,
+    HELLOS,
     Accepted,
     Denied,
     Hello,
     find_difference,
-    frame,
-    hello_decoder,
     keep_alive,
     make_hello,
-    parse_length,
 )
+from glimpse.frames import framed
 
 OnRank = Callable[[Hello, EngineConfig, socket.socket], None]
 """Called with what an accepted rank said, its node's configuration, and the connection, whose owner it becomes."""
@@ -70,13 +68,15 @@ class NodeListener:
     def _greet(self, connection: socket.socket, on_rank: OnRank) -> None:
         try:
             self._answer(connection, on_rank)
-        except (OSError, ValueError, msgspec.DecodeError) as error:
+        except (OSError, ValueError, msgspec.ValidationError) as error:
             connection.close()
             _log.warning("a connection to --master-port is closed, it is none of a node: %s", error)
 
     def _answer(self, connection: socket.socket, on_rank: OnRank) -> None:
         connection.settimeout(HANDSHAKE_SECONDS)
-        hello = hello_decoder.decode(_receive(connection, parse_length(_receive(connection, LENGTH_BYTES))))
+        hello = HELLOS.read(connection)
+        if hello is None:
+            raise ConnectionResetError("it was closed during the handshake")
         if (difference := find_difference(self._hello, hello)) is not None:
             _log.error("%s is refused: %s", hello.node, difference)
             reply = Denied(message=difference, is_final=True)
@@ -84,7 +84,7 @@ class NodeListener:
             reply = Denied(message=f"rank {hello.rank} has joined already", is_final=False)
         else:
             return
-        connection.sendall(frame(reply))
+        connection.sendall(framed(reply))
         connection.close()
 
     def _accept(self, hello: Hello, connection: socket.socket, on_rank: OnRank) -> bool:
@@ -93,7 +93,7 @@ class NodeListener:
         with self._lock:
             if hello.rank not in self._missing:
                 return False
-            connection.sendall(frame(Accepted()))
+            connection.sendall(framed(Accepted()))
             connection.settimeout(None)
             keep_alive(connection)
             self._missing.remove(hello.rank)
@@ -123,13 +123,3 @@ def _listen(config: EngineConfig) -> socket.socket:
         )
     _log.info("node 0 waits for %d other nodes at %s:%d", config.nnodes - 1, config.master_addr, config.master_port)
     return listener
-
-
-def _receive(connection: socket.socket, num_bytes: int) -> bytes:
-    data = b""
-    while len(data) < num_bytes:
-        received = connection.recv(num_bytes - len(data))
-        if not received:
-            raise ConnectionResetError("it was closed during the handshake")
-        data += received
-    return data

@@ -12,7 +12,8 @@ from typing import assert_never
 
 from glimpse.engine.errors import CheckpointError, EngineError, EngineErrorCode
 from glimpse.engine.worker.parallel.group import Group
-from glimpse.engine.worker.parallel.messages import FromRank, Joined, Loaded, LoadFailed, Pipe, ToRank, pipe_to_rank
+from glimpse.engine.worker.parallel.messages import FromRank, Joined, Loaded, LoadFailed, ToRank, channel_to_rank
+from glimpse.frames import BlockingChannel
 
 _log = logging.getLogger(__name__)
 
@@ -66,17 +67,17 @@ class RankConnection:
         self.remote_address: str | None = None
         """Address of its node, if that is another one and the rank has connected."""
         self._failure = failure
-        self._pipe: Pipe[ToRank, FromRank] | None = None
+        self._channel: BlockingChannel[ToRank, FromRank] | None = None
         self._messages: queue.SimpleQueue[FromRank | None] = queue.SimpleQueue()
 
     def connect(self, connection: socket.socket, first: ToRank) -> None:
         """Begins to exchange messages, with `first` to the rank."""
-        self._pipe = pipe_to_rank(connection)
+        self._channel = channel_to_rank(connection)
         threading.Thread(
-            target=_listen, args=(self.name, self._pipe, self._messages, self._failure), name=self.name, daemon=True
+            target=_listen, args=(self.name, self._channel, self._messages, self._failure), name=self.name, daemon=True
         ).start()
         with contextlib.suppress(OSError):  # it has exited already, which `expect` reports
-            self._pipe.send(first)
+            self._channel.send(first)
 
     def send(self, message: ToRank) -> None:
         """Sends a message to the rank, which is connected.
@@ -84,8 +85,8 @@ class RankConnection:
         Raises:
             OSError: the rank has exited.
         """
-        assert self._pipe is not None
-        self._pipe.send(message)
+        assert self._channel is not None
+        self._channel.send(message)
 
     def expect_loaded(self) -> Loaded:
         """Waits until the rank has loaded.
@@ -105,8 +106,8 @@ class RankConnection:
 
     def shutdown(self) -> None:
         """Ends the connection, and thereby the rank."""
-        if self._pipe is not None:
-            self._pipe.shutdown()
+        if self._channel is not None:
+            self._channel.shutdown()
 
     def _expect(self) -> Loaded | Joined:
         message = self._messages.get()
@@ -122,13 +123,16 @@ class RankConnection:
 
 
 def _listen(
-    name: str, pipe: Pipe[ToRank, FromRank], messages: queue.SimpleQueue[FromRank | None], failure: FailureHandler
+    name: str,
+    channel: BlockingChannel[ToRank, FromRank],
+    messages: queue.SimpleQueue[FromRank | None],
+    failure: FailureHandler,
 ) -> None:
     message = None
-    while (received := pipe.receive()) is not None:
+    while (received := channel.receive()) is not None:
         message = received
         messages.put(message)
-    pipe.close()
+    channel.close()
     if isinstance(message, LoadFailed):
         return  # an expected exit: `expect_loaded` reports the reason
     if not failure.has_occurred:

@@ -15,12 +15,12 @@ import msgspec
 import pytest
 import uvloop
 
+from glimpse import frames
 from glimpse.engine.client import supervisor
 from glimpse.engine.client.engine_client import EngineClient
 from glimpse.engine.client.mailbox import Mailbox
 from glimpse.engine.client.supervisor import EngineState
 from glimpse.engine.errors import CheckpointError, EngineError, EngineErrorCode
-from glimpse.engine.protocol import transport
 from glimpse.engine.protocol.config import EngineConfig
 from glimpse.engine.protocol.messages import (
     FinishReason,
@@ -247,7 +247,7 @@ async def test_client_refuses_request_id_in_use(engine: Engine) -> None:
 
 async def test_request_over_the_message_limit_is_refused_alone(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     task = await held(engine.client, "hold")
-    monkeypatch.setattr(transport, "MAX_MESSAGE_BYTES", 1000)
+    monkeypatch.setattr(frames, "MAX_MESSAGE_BYTES", 1000)
     [event] = await events_of(engine.client, request("echo-large", [70_000] * 1000))
     assert (event.finish, event.error) == (FinishReason.ERROR, EngineErrorCode.UNSUPPORTED)
     assert "at most 1000" in event.message

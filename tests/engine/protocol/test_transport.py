@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from glimpse import frames
 from glimpse.engine.errors import EngineErrorCode
 from glimpse.engine.protocol import transport
 from glimpse.engine.protocol.config import EngineConfig
@@ -33,7 +34,8 @@ from glimpse.engine.protocol.messages import (
     TokenLogprobs,
 )
 from glimpse.engine.protocol.sampling_params import SamplingParams
-from glimpse.engine.protocol.transport import FROM_ENGINE, AsyncChannel, Channel, MessageTooLargeError, TransportError
+from glimpse.engine.protocol.transport import FROM_ENGINE, Channel
+from glimpse.frames import AsyncChannel, MessageTooLargeError, TransportError
 from glimpse.media.kind import MediaKind
 
 STATS = StepStats(
@@ -103,7 +105,7 @@ async def received(channel: Channel) -> ToEngine | None:
         return await asyncio.wait_for(asyncio.to_thread(channel.receive), 20)
     except BaseException:
         # Otherwise the thread would wait forever, and the event loop for the thread.
-        channel._socket.shutdown(socket.SHUT_RDWR)  # pyright: ignore[reportPrivateUsage]
+        channel.shutdown()
         raise
 
 
@@ -232,9 +234,10 @@ def test_front_end_exit_with_unread_messages_is_end_of_stream(
 async def test_message_over_the_limit_is_not_sent(
     ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "MAX_MESSAGE_BYTES", 1000)
+    monkeypatch.setattr(frames, "MAX_MESSAGE_BYTES", 1000)
+    monkeypatch.setattr(transport.TO_ENGINE, "max_bytes", 1000)
     front = await AsyncChannel.connect(ends[0], FROM_ENGINE)
-    with pytest.raises(MessageTooLargeError, match=r"has 1\d\d\d bytes; at most 1000"):
+    with pytest.raises(MessageTooLargeError, match=r"1\d\d\d bytes; at most 1000"):
         front.post(generate(memoryview(bytes(1000))))
     with pytest.raises(MessageTooLargeError):
         Channel(ends[1]).send(Failed(message="x" * 1000))

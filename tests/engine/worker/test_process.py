@@ -40,7 +40,8 @@ from glimpse.engine.protocol.messages import (
     TokenEvent,
 )
 from glimpse.engine.protocol.sampling_params import SamplingParams
-from glimpse.engine.protocol.transport import FROM_ENGINE, AsyncChannel
+from glimpse.engine.protocol.transport import FROM_ENGINE
+from glimpse.frames import AsyncChannel
 from glimpse.media.kind import MediaKind
 
 PAUSABLE_ENGINE = Path(__file__).with_name("pausable_engine.py")

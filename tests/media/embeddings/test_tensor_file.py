@@ -44,8 +44,8 @@ MAX_EXTRA_BYTES = 8 << 20
 """Limit of this process's memory for a hostile tensor, in addition to the size of its file."""
 HOSTILE = [*torch_files(), *safetensors_files(), *wrong_embeddings()]
 GRIDS = list(wrong_grids())
-REPLIES = """import struct, sys
-reply = b'{}'
+REPLIES = """import msgspec, struct, sys
+reply = msgspec.msgpack.encode(msgspec.json.decode(b'{}'))
 sys.stdout.buffer.write(struct.pack("<I", len(reply)) + reply)
 sys.stdout.flush()
 sys.stdin.read()"""

@@ -12,9 +12,11 @@ import aiohttp
 import pytest
 from yarl import URL
 
+from glimpse.frames import framed
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.sources import fetcher as fetcher_module
 from glimpse.media.sources.fetch import PIECE_BYTES
+from glimpse.media.sources.fetch_messages import CancelFetch, FilePiece
 from glimpse.media.sources.fetcher import FETCHER_COMMAND, Fetcher
 from glimpse.media.workers.process import start_worker
 from tests.media.fetching import LOOPBACK_ONLY
@@ -31,7 +33,6 @@ async def hang_or_fetch(url, **options):
 fetch_worker.fetch_pieces = hang_or_fetch
 fetch_worker.main()
 """
-STARTED = b'{"type":"piece","number":%d,"num_bytes":%d}'
 
 
 @pytest.fixture
@@ -199,32 +200,31 @@ async def test_a_process_that_hangs_is_replaced(web: Web, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("header", "length", "code"),
+    ("reply", "code"),
     [
-        (STARTED % (0, 70_000), 70_000, MediaErrorCode.WORKER_KILLED),
-        (STARTED % (0, 0), 0, MediaErrorCode.WORKER_KILLED),
-        (STARTED % (7, 1), 1, MediaErrorCode.WORKER_KILLED),
-        (b"{}", 0, MediaErrorCode.WORKER_KILLED),
-        (STARTED % (0, 1001), 1001, MediaErrorCode.TOO_LARGE),
+        (FilePiece(number=0, data=b"x" * 70_000), MediaErrorCode.WORKER_KILLED),
+        (FilePiece(number=0, data=b""), MediaErrorCode.WORKER_KILLED),
+        (FilePiece(number=7, data=b"x"), MediaErrorCode.WORKER_KILLED),
+        (CancelFetch(number=0), MediaErrorCode.WORKER_KILLED),
+        (FilePiece(number=0, data=b"x" * 1001), MediaErrorCode.TOO_LARGE),
     ],
     ids=["too long a piece", "an empty piece", "another fetch", "no message", "too long a file"],
 )
 async def test_results_are_not_trusted(
-    monkeypatch: pytest.MonkeyPatch, header: bytes, length: int, code: MediaErrorCode
+    monkeypatch: pytest.MonkeyPatch, reply: FilePiece | CancelFetch, code: MediaErrorCode
 ) -> None:
     monkeypatch.setattr(fetcher_module, "_numbers", iter([0, 0]))
-    fetcher = Fetcher(LOOPBACK_ONLY, command=(*CODE, replying(header, length)))
+    fetcher = Fetcher(LOOPBACK_ONLY, command=(*CODE, replying(reply)))
     assert (await refusal(fetcher, "http://127.0.0.1/", max_bytes=1000)).code is code
     await fetcher.close()
 
 
-def replying(header: bytes, length: int) -> str:
-    """Returns the code of a process that answers the first fetch with this message and so many bytes."""
-    reply = len(header).to_bytes(4, "little") + header
+def replying(reply: FilePiece | CancelFetch) -> str:
+    """Returns the code of a process that answers the first fetch with this message."""
     return (
         "import os, sys; read = sys.stdin.buffer.read\n"
         "for _ in range(2): read(int.from_bytes(read(4), 'little'))\n"
-        f"os.write(1, {reply!r} + bytes({length})); read(1)"
+        f"os.write(1, {bytes(framed(reply))!r}); read(1)"
     )
 
 

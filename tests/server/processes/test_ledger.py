@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 import msgspec
 import pytest
 
+from glimpse.frames import Frames
 from glimpse.identity.errors import QuotaExceededError
 from glimpse.identity.tenant import Limits, Tenant
 from glimpse.server.processes import ledger
@@ -23,8 +24,8 @@ from glimpse.server.processes.peer import Peer
 from tests.engine.processes import until
 
 NUM_FRONT_ENDS = 2
-FROM: msgspec.msgpack.Decoder[FromFrontEnd] = msgspec.msgpack.Decoder(FromFrontEnd)
-TO: msgspec.msgpack.Decoder[ToFrontEnd] = msgspec.msgpack.Decoder(ToFrontEnd)
+FROM = Frames[FromFrontEnd](FromFrontEnd)
+TO = Frames[ToFrontEnd](ToFrontEnd)
 
 
 class Supervisor:

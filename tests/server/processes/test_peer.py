@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from glimpse.engine.protocol.transport import TransportError
+from glimpse.frames import Frames, TransportError
 from glimpse.server.processes.peer import Peer, PeerGoneError
 
 
@@ -20,7 +20,7 @@ class Number(msgspec.Struct, frozen=True, tag="number"):
     value: int
 
 
-MESSAGES: msgspec.msgpack.Decoder[Word | Number] = msgspec.msgpack.Decoder(Word | Number)
+MESSAGES = Frames[Word | Number](Word | Number)
 
 
 class End:

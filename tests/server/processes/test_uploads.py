@@ -10,6 +10,7 @@ from hashlib import sha256
 import msgspec
 import pytest
 
+from glimpse.frames import Frames
 from glimpse.media.cache.media_file import MediaFile
 from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.errors import MediaError, MediaErrorCode
@@ -38,8 +39,8 @@ MAX_BYTES = 8 << 20
 MAX_COPIED_BYTES = 4 << 20
 ACME, OTHER = (f"{digit * 32}.salt" for digit in "ab")
 """Cache namespaces of two tenants."""
-FROM: msgspec.msgpack.Decoder[FromFrontEnd] = msgspec.msgpack.Decoder(FromFrontEnd)
-TO: msgspec.msgpack.Decoder[ToFrontEnd] = msgspec.msgpack.Decoder(ToFrontEnd)
+FROM = Frames[FromFrontEnd](FromFrontEnd)
+TO = Frames[ToFrontEnd](ToFrontEnd)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

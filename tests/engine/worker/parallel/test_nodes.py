@@ -33,19 +33,25 @@ from glimpse.engine.worker.parallel import handshake
 from glimpse.engine.worker.parallel.group import join_group
 from glimpse.engine.worker.parallel.handshake import (
     HANDSHAKE_SECONDS,
+    REPLIES,
     Accepted,
     Denied,
     Hello,
-    frame,
     make_hello,
-    parse_length,
-    reply_decoder,
 )
 from glimpse.engine.worker.parallel.interfaces import interface_of
-from glimpse.engine.worker.parallel.messages import Load, Loaded, LoadFailed, Refused, StoreAddress, pipe_to_rank_zero
+from glimpse.engine.worker.parallel.messages import (
+    Load,
+    Loaded,
+    LoadFailed,
+    Refused,
+    StoreAddress,
+    channel_to_rank_zero,
+)
 from glimpse.engine.worker.parallel.node import serve_node
 from glimpse.engine.worker.parallel.node_listener import MAX_GREETED, NodeListener
 from glimpse.engine.worker.parallel.ranks import Ranks
+from glimpse.frames import framed
 from tests.checkpoints import make_checkpoint
 from tests.e2e.stack import free_ports
 from tests.engine.harness import make_prompt, request_of
@@ -292,17 +298,17 @@ def connect(config: EngineConfig) -> socket.socket:
 
 
 def greet(connection: socket.socket, hello: Hello) -> Accepted | Denied:
-    connection.sendall(frame(hello))
-    return reply_decoder.decode(
-        connection.recv(parse_length(connection.recv(4, socket.MSG_WAITALL)), socket.MSG_WAITALL)
-    )
+    connection.sendall(framed(hello))
+    reply = REPLIES.read(connection)
+    assert reply is not None
+    return reply
 
 
 def test_strangers_are_closed_and_a_rank_joins_once():
     config = replace(node_config("here"), tensor_parallel_size=4)
     hello = make_hello(replace(config, node_rank=1), "weights", rank=2, address=HOST)
     with listening(config) as joined:
-        for nonsense in (b"GET / HTTP/1.1\r\n\r\n", frame(Accepted()), b"\x03\0\0\0abc", frame(hello)[:40]):
+        for nonsense in (b"GET / HTTP/1.1\r\n\r\n", framed(Accepted()), b"\x03\0\0\0abc", framed(hello)[:40]):
             with connect(config) as connection:
                 connection.sendall(nonsense)
                 with suppress(OSError):  # it may be closed already
@@ -370,7 +376,7 @@ def test_refuses_a_rank_that_has_loaded_another_dtype(tmp_path: Path):
     hello = make_hello(replace(config, node_rank=1), "weights", rank=1, address=HOST)
     connection = connect(config)
     assert greet(connection, hello) == Accepted()
-    pipe = pipe_to_rank_zero(connection)
+    pipe = channel_to_rank_zero(connection)
     load = pipe.receive()
     assert isinstance(load, Load)
     assert (load.rank, load.config) == (1, replace(config, node_rank=1))

@@ -24,7 +24,7 @@ from glimpse.engine.protocol.messages import Embed, FinishReason, Generate, Toke
 from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.worker.loading.load_engine import load_core
-from glimpse.engine.worker.parallel.messages import Join, Load, Loaded, pipe_to_rank
+from glimpse.engine.worker.parallel.messages import Join, Load, Loaded, channel_to_rank
 from glimpse.engine.worker.parallel.ranks import Ranks
 from tests.engine.harness import Prompt, make_prompt, request_of
 
@@ -192,7 +192,7 @@ def test_rank_exits_with_rank_0_while_waiting_to_join(tiny_checkpoint: Path, tmp
     with theirs:
         fd = theirs.fileno()
         process = subprocess.Popen([sys.executable, "-m", "glimpse.engine.worker.rank", "--fd", str(fd)], pass_fds=[fd])
-    pipe = pipe_to_rank(ours)
+    pipe = channel_to_rank(ours)
     pipe.send(Load(config=engine_config(tiny_checkpoint, 2), rank=1))
     assert pipe.receive() == LOADED
     pipe.send(Join(rendezvous=str(tmp_path / "rendezvous"), address="127.0.0.1"))
