@@ -8,6 +8,7 @@ whole foreground group, a service manager signals every process of a unit), so t
 drains, then sends `Stop`. If it dies, the socket's end of file ends this process, even in the middle of a step.
 """
 
+import gc
 import importlib
 import logging
 import queue
@@ -54,6 +55,7 @@ _log = logging.getLogger(__name__)
 
 def main() -> int:
     """Serves the front end at the other end of `--fd`. Returns the exit status."""
+    gc.disable()  # until torch is imported: its import makes no garbage, and looking for it is a seventh of the time
     connection = inherited_socket("glimpse.engine.worker.process", log_name="engine")
     return serve(Channel(connection), load=_load, prepare=_import_engine)
 
@@ -139,6 +141,7 @@ def _load(config: EngineConfig, on_progress: OnProgress) -> tuple["Core", Ready]
     # Imported here, not at the top: it takes seconds, and the front end shows this stage.
     from glimpse.engine.worker.loading.load_engine import load_core  # noqa: PLC0415
 
+    gc.enable()
     loaded = load_core(config, on_progress=on_progress, on_rank_failure=_end_without_rank)
     if loaded.ready.backend == "native":
         from glimpse.engine.worker.native import library, spin_control  # noqa: PLC0415

@@ -72,9 +72,7 @@ class Stack:
 
     def metric(self, name: str) -> float:
         """The sum of a metric's samples over its labels."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5) as answer:
-            lines = answer.read().decode().splitlines()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.partition("{")[0].partition(" ")[0] == name)
+        return read_metric(self.metrics_port, name)
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """Posts a JSON body and returns the JSON response."""
@@ -85,15 +83,7 @@ class Stack:
 
     def engine_pid(self) -> int:
         """The process id of the engine, a child of `glimpse up`."""
-        listing = subprocess.run(
-            ["ps", "-ww", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True
-        ).stdout
-        rows = [line.split(None, 2) for line in listing.splitlines()[1:]]
-        return next(
-            int(pid)
-            for pid, parent, args in rows
-            if int(parent) == self.process.pid and "glimpse.engine.worker.process" in args
-        )
+        return children(self.process.pid, "glimpse.engine.worker.process")[0]
 
     def stop(self) -> int:
         """Stops the server and returns its exit status. Fails if the server held its event loop for too long."""
@@ -176,7 +166,7 @@ def _start(
     with log_path.open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=working_directory, env=variables)
     stack = Stack(process=process, http_port=http_port, grpc_port=grpc_port, metrics_port=metrics_port, log=log_path)
-    if not eventually(lambda: stack.health() == 200 or process.poll() is not None, timeout_seconds=120):
+    if not eventually(lambda: stack.health() == 200 or process.poll() is not None, timeout_seconds=120, pause=0.1):
         process.kill()
         process.wait()
     if process.poll() is not None:
@@ -208,11 +198,25 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def eventually(condition: Callable[[], bool], *, timeout_seconds: float) -> bool:
-    """Whether the condition became true in time."""
+def children(pid: int, words: str) -> list[int]:
+    """Child processes whose command line contains these words, the oldest first."""
+    listing = subprocess.run(["ps", "-ww", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in listing.splitlines()[1:]]
+    return [int(child) for child, parent, command in rows if int(parent) == pid and words in command]
+
+
+def read_metric(port: int, name: str) -> float:
+    """The sum of a metric's samples over its labels."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.partition("{")[0].partition(" ")[0] == name)
+
+
+def eventually(condition: Callable[[], bool], *, timeout_seconds: float, pause: float = 0.02) -> bool:
+    """Whether the condition became true in time. A pause of `pause` seconds is between two looks."""
     deadline = time.monotonic() + timeout_seconds
     while time.monotonic() < deadline:
         if condition():
             return True
-        time.sleep(0.02)
+        time.sleep(pause)
     return False

@@ -5,9 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-import urllib.request
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +21,7 @@ from glimpse.server.lifecycle.server import Server
 from glimpse.server.media_settings import MediaSettings
 from glimpse.server.settings import AccessSettings, EngineSettings, ListenSettings, Settings
 from tests import loop_watchdog
-from tests.e2e.stack import free_ports
+from tests.e2e.stack import children, eventually, free_ports, read_metric
 from tests.paths import ROOT
 
 SCRIPTED_ENGINE = ROOT / "tests" / "engine" / "scripted_engine.py"
@@ -77,7 +75,7 @@ def served(checkpoint: Path, folder: Path, *options: str, prelude: str = "") -> 
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env=environment)
     server = Served(process=process, port=port, metrics_port=metrics_port)
     try:
-        assert eventually(lambda: server.is_serving() or process.poll() is not None, timeout_seconds=60)
+        assert eventually(lambda: server.is_serving() or process.poll() is not None, timeout_seconds=60, pause=0.1)
         assert process.poll() is None, log_path.read_text()
         yield server
     finally:
@@ -140,29 +138,6 @@ async def _in_this_loop(
             await server.stop(grace_seconds=0)
 
 
-def children(pid: int, words: str) -> list[int]:
-    """Child processes whose command line contains these words, the oldest first."""
-    listing = subprocess.run(["ps", "-ww", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
-    rows = [line.split(None, 2) for line in listing.splitlines()[1:]]
-    return [int(child) for child, parent, command in rows if int(parent) == pid and words in command]
-
-
 def health_stub(channel: grpc.Channel | grpc.aio.Channel) -> Any:
     """The health library's stub, which is untyped."""
     return health_pb2_grpc.HealthStub(channel)
-
-
-def read_metric(port: int, name: str) -> float:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
-        lines = answer.read().decode().splitlines()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.partition("{")[0].partition(" ")[0] == name)
-
-
-def eventually(condition: Callable[[], bool], *, timeout_seconds: float) -> bool:
-    """Returns whether the condition became true in time."""
-    deadline = time.monotonic() + timeout_seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False

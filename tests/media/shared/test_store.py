@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -17,8 +17,8 @@ from glimpse.media.shared.announcements import Announcements
 from glimpse.media.shared.keys import Area
 from glimpse.media.shared.link import StoreUnavailableError
 from glimpse.media.shared.store import CHUNK_BYTES, OVERHEAD_BYTES, Header, Outcome, SharedStore
-from tests.e2e.stack import eventually
 from tests.media.shared.redis_server import RedisServer
+from tests.media.shared.replicas import until
 from tests.paths import ROOT
 
 DATA = b"example image"
@@ -38,10 +38,6 @@ async def connected(redis: RedisServer, **options: Any) -> AsyncGenerator[Shared
         yield store
     finally:
         await store.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    assert await asyncio.to_thread(eventually, condition, timeout_seconds=30)
 
 
 def key(store: SharedStore, name: str, namespace: str = "", area: Area = Area.MEDIA) -> str:

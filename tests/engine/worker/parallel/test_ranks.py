@@ -27,6 +27,7 @@ from glimpse.engine.worker.loading.load_engine import load_core
 from glimpse.engine.worker.parallel.messages import Join, Load, Loaded, channel_to_rank
 from glimpse.engine.worker.parallel.ranks import Ranks
 from tests.engine.harness import Prompt, make_prompt, request_of
+from tests.engine.processes import alive
 
 TOLERANCE = 2e-5
 """For logprobs: float32 sums in another order."""
@@ -105,14 +106,6 @@ def children_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
 @pytest.fixture(scope="module")
 def alone(tiny_checkpoint: Path) -> list[list[TokenEvent]]:
     """Returns the answers of a single rank."""
@@ -173,7 +166,7 @@ async def test_death_of_a_rank_ends_requests_as_unavailable_and_restarts_all(
             assert len(running) == 2
     finally:
         await client.stop()
-    assert not any(map(is_alive, [first, *running]))
+    assert not any(map(alive, [first, *running]))
 
 
 def test_refuses_a_number_of_ranks_that_cannot_shard_the_model(tiny_checkpoint: Path):
