@@ -16,7 +16,6 @@ from itertools import accumulate, takewhile
 
 from glimpse.engine.core.prefill_budget import NUM_FREE_TOKENS
 from glimpse.engine.core.sequence import Sequence
-from glimpse.engine.core.step_builder import ScheduledStep
 
 MIN_CHANCE = 0.15
 """A draft token that is accepted less often is not verified, however little that seems to cost."""
@@ -91,11 +90,9 @@ class DraftBudget:
         self._is_adaptive = is_adaptive
         self._costs = DraftCosts()
 
-    def observe(self, scheduled: ScheduledStep, seconds: float) -> None:
-        """Records how long a step took. Only those that do nothing but decode count."""
-        num_decodes, work = len(scheduled.sequences), scheduled.work
-        if self._is_adaptive and num_decodes < NUM_FREE_TOKENS and not work.num_prompt_tokens + work.num_media_tokens:
-            num_draft_tokens = scheduled.num_draft_tokens
+    def observe(self, *, num_decodes: int, num_draft_tokens: int, seconds: float) -> None:
+        """Records how long a step took that only decoded."""
+        if self._is_adaptive and num_decodes < NUM_FREE_TOKENS:
             self._costs.observe(num_decodes=num_decodes, num_draft_tokens=num_draft_tokens, seconds=seconds)
 
     def plan(self, decoding: Many[Sequence]) -> Mapping[Sequence, int]:

@@ -2,57 +2,51 @@
 
 Clients share the engine fairly, and so do the requests of a client: `fair_queue` has the order of admission,
 `preemption` who gives way. With a single client and one completion per request, sequences are served by priority key
-(priority, then arrival), smallest first. `step_planner` plans a step; the scheduler follows it until it is computed or
+(priority, then arrival), smallest first. A `StepPlanner` plans a step; the scheduler follows it until it is computed or
 has failed.
 
 Plain bookkeeping: no model, no tensors, no clock.
 """
 
 from glimpse.engine.core.limits import SchedulerLimits
-from glimpse.engine.core.plan import StepPlan
-from glimpse.engine.core.prefill_budget import StepWork
 from glimpse.engine.core.scheduler_state import SchedulerState
 from glimpse.engine.core.sequence import Sequence
-from glimpse.engine.core.step_builder import ScheduledStep
-from glimpse.engine.core.step_planner import StepPlanner
+from glimpse.engine.core.step_planner import ScheduledStep, StepPlanner
 
 
 class Scheduler:
     """The sequences between their arrival and their end, and the steps that compute them."""
 
     def __init__(self, limits: SchedulerLimits) -> None:
-        self._state = SchedulerState(limits)
-        self._planner = StepPlanner(limits, self._state)
-        self.block_pool = self._state.block_pool
-        self.encoder_cache = self._state.encoder_cache
-        self._block_size = limits.block_size
+        self.state = SchedulerState(limits)
+        self._limits = limits
         self._ended: dict[int, None] = {}  # ids of sequences that the next plan makes the runner forget
 
     @property
     def num_waiting(self) -> int:
-        return self._state.queue.num_waiting
+        return self.state.queue.num_waiting
 
     @property
     def num_running(self) -> int:
-        return len(self._state.running)
+        return len(self.state.running)
 
     def service_by_client(self) -> dict[str, int]:
         """Returns the tokens computed for each client that has sequences; see `Client.service`."""
-        return self._state.queue.service_by_client()
+        return self.state.queue.service_by_client()
 
     @property
     def has_work(self) -> bool:
         """The next plan would not be empty."""
-        return bool(self.num_waiting or self._state.running or self._ended or self.encoder_cache.has_evictions)
+        return bool(self.num_waiting or self.state.running or self._ended or self.state.encoder_cache.has_evictions)
 
     def add(self, sequence: Sequence) -> None:
         """Queues a new sequence."""
-        self._state.add(sequence)
+        self.state.add(sequence)
 
     def remove(self, sequence: Sequence) -> None:
         """Ends a sequence in any state and frees all that it holds. The next plan makes the runner forget it."""
         sequence.has_ended = True
-        self._state.remove(sequence)
+        self.state.remove(sequence)
         if sequence.started:
             self._ended[sequence.sequence_id] = None
 
@@ -68,26 +62,8 @@ class Scheduler:
         Call `complete` or `fail` before the next call. Plans are executed in order, so a block that is free here may
         still be written by a step in flight for a sequence that has ended: its new owner writes it later.
         """
-        builder = self._planner.plan()
-        num_media_tokens = self.encoder_cache.num_tokens_to_encode
-        encode, evicted = self.encoder_cache.finish_plan()
         ended, self._ended = tuple(self._ended), {}
-        plan = StepPlan(
-            ended=ended, started=tuple(builder.started), evicted=evicted, encode=encode, chunks=tuple(builder.chunks)
-        )
-        return ScheduledStep(
-            plan=plan,
-            sequences=tuple(builder.sequences),
-            num_cached_tokens=builder.num_cached_tokens,
-            num_admitted_tokens=builder.num_admitted_tokens,
-            num_preemptions=builder.num_preemptions,
-            leaves_out_decodes=bool(builder.left_out),
-            work=StepWork(
-                num_decodes=plan.num_tokens - builder.num_prompt_tokens,
-                num_prompt_tokens=builder.num_prompt_tokens,
-                num_media_tokens=num_media_tokens,
-            ),
-        )
+        return StepPlanner(self._limits, self.state).plan(ended=ended)
 
     def complete(self, scheduled: ScheduledStep) -> None:
         """Counts the tokens of a step as computed; a step in flight is computed before any step planned from now on.
@@ -95,18 +71,30 @@ class Scheduler:
         Registers the blocks that the step fills. The sequences must have their accepted draft tokens by now, but not
         the tokens sampled after them.
         """
+        block_size = self._limits.block_size
         for sequence, chunk in zip(scheduled.sequences, scheduled.plan.chunks, strict=True):
             # The sequence has the accepted draft tokens; the KV of the others is overwritten later.
             start, end = chunk.start, min(chunk.start + len(chunk.token_ids), len(sequence.token_ids))
             sequence.num_computed_tokens = end
-            if start // self._block_size < end // self._block_size:
-                self._state.prefix_cache.register_blocks(sequence, first_token=start)
+            if start // block_size < end // block_size:
+                self.state.prefix_cache.register_blocks(sequence, first_token=start)
             if start < sequence.num_prompt_tokens:
-                self.encoder_cache.advance(sequence, first_token=start)
+                self.state.encoder_cache.advance(sequence, first_token=start)
 
     def observe(self, scheduled: ScheduledStep, seconds: float) -> None:
         """Records how long a step took."""
-        self._planner.observe(scheduled, seconds)
+        self.state.decode_turns.count_seconds(seconds)
+        # Without samples a runner need not wait until its device has computed the step.
+        if any(chunk.samples for chunk in scheduled.plan.chunks):
+            work, turns = scheduled.work, self.state.decode_turns
+            turns.observe(work, seconds)
+            decode_seconds = turns.expected_seconds(work.num_decodes) if scheduled.leaves_out_decodes else None
+            self.state.prefill_budget.observe(work, seconds, decode_seconds=decode_seconds)
+            if not work.num_prompt_tokens + work.num_media_tokens:
+                num_decodes, num_draft_tokens = len(scheduled.sequences), scheduled.num_draft_tokens
+                self.state.draft_budget.observe(
+                    num_decodes=num_decodes, num_draft_tokens=num_draft_tokens, seconds=seconds
+                )
 
     def fail(self, scheduled: ScheduledStep) -> None:
         """Takes a failed step back. Its sequences are restarted in the runner and compute the same tokens again."""
@@ -120,11 +108,11 @@ class Scheduler:
         The sequences of both steps wait again: their blocks may contain nothing, and some may be shared.
         """
         for chunk in scheduled.plan.chunks:
-            self._state.prefix_cache.evict_blocks(chunk.block_table, chunk.start, chunk.start + len(chunk.token_ids))
+            self.state.prefix_cache.evict_blocks(chunk.block_table, chunk.start, chunk.start + len(chunk.token_ids))
         for sequence in (*scheduled.sequences, *ahead.sequences):
             sequence.drop_pending_token()
             if sequence.is_running:
-                self._state.preempt(sequence)
+                self.state.preempt(sequence)
         self._undo(ahead, forget_again=True)
 
     def _undo(self, scheduled: ScheduledStep, *, forget_again: bool) -> None:
@@ -133,10 +121,10 @@ class Scheduler:
         plan = scheduled.plan
         if forget_again:
             self._ended |= dict.fromkeys(plan.ended)
-            self.encoder_cache.fail(encoded=(item.key for item in plan.encode), evicted=plan.evicted)
+            self.state.encoder_cache.fail(encoded=(item.key for item in plan.encode), evicted=plan.evicted)
 
     def _restart(self, sequence: Sequence) -> None:
         if sequence.is_running and sequence.needs_all_states:
-            self._state.preempt(sequence)  # the runner forgets the hidden states of its earlier chunks
-        self.encoder_cache.release(sequence)
+            self.state.preempt(sequence)  # the runner forgets the hidden states of its earlier chunks
+        self.state.encoder_cache.release(sequence)
         self.restart_in_runner(sequence)

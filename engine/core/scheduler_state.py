@@ -1,22 +1,25 @@
-"""The sequences of the scheduler, and the memory that those which run hold."""
+"""What the scheduler knows between steps: the sequences, the memory of those that run, and the budgets of a step."""
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence as Many
 from operator import attrgetter
 
+from glimpse.engine.core.draft_budget import DraftBudget
+from glimpse.engine.core.fairness.decode_turns import DecodeTurns
 from glimpse.engine.core.fairness.fair_queue import FairQueue
 from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.memory.block_pool import BlockPool
 from glimpse.engine.core.memory.block_tables import BlockTables
 from glimpse.engine.core.memory.encoder_cache import EncoderCache
 from glimpse.engine.core.memory.prefix_cache import PrefixCache
+from glimpse.engine.core.prefill_budget import PrefillBudget
 from glimpse.engine.core.sequence import Sequence
 
 _priority_key = attrgetter("priority_key")
 
 
 class SchedulerState:
-    """The waiting and the running sequences, and the memory that they share."""
+    """The waiting and the running sequences, the memory that they share, and budgets that follow from recent steps."""
 
     def __init__(self, limits: SchedulerLimits) -> None:
         self.block_pool = BlockPool(limits.num_blocks)
@@ -32,6 +35,9 @@ class SchedulerState:
         """Those that wait, and the counters of all clients."""
         self.running: list[Sequence] = []
         """Sorted by priority key."""
+        self.prefill_budget = PrefillBudget(max_slowdown=limits.max_decode_slowdown, uses_gpu=limits.uses_gpu)
+        self.draft_budget = DraftBudget(max_draft_tokens=limits.max_draft_tokens, is_adaptive=limits.adaptive_drafts)
+        self.decode_turns = DecodeTurns()
 
     def add(self, sequence: Sequence) -> None:
         """Queues a new sequence."""

@@ -21,7 +21,7 @@ import msgspec
 from glimpse.engine.core.plan import CompletedStep, InFlightStep, PromptScore, Sample, StepPlan, StepResult
 from glimpse.engine.core.scheduler import Scheduler
 from glimpse.engine.core.sequence import Sequence
-from glimpse.engine.core.step_builder import EMPTY_STEP, ScheduledStep
+from glimpse.engine.core.step_planner import EMPTY_STEP, ScheduledStep
 from glimpse.engine.errors import EngineError, EngineErrorCode, OutOfDeviceMemoryError
 
 _logger = logging.getLogger(__name__)

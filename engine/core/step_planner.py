@@ -6,12 +6,15 @@ again later. While others decode, a step takes only as many prompt tokens as the
 several clients, `decode_turns` bounds the decodes of a step.
 """
 
+from collections.abc import Mapping
+from collections.abc import Sequence as Many
+from dataclasses import dataclass, replace
+from itertools import compress
 from operator import attrgetter
 
 import msgspec
 
-from glimpse.engine.core.draft_budget import DraftBudget, propose
-from glimpse.engine.core.fairness.decode_turns import DecodeTurns
+from glimpse.engine.core.draft_budget import propose
 from glimpse.engine.core.fairness.flow import Client
 from glimpse.engine.core.fairness.preemption import (
     NUM_PROTECTED_TOKENS,
@@ -20,271 +23,357 @@ from glimpse.engine.core.fairness.preemption import (
     preempted_for_blocks,
 )
 from glimpse.engine.core.limits import SchedulerLimits
-from glimpse.engine.core.prefill_budget import PrefillBudget
+from glimpse.engine.core.plan import SequenceChunk, SequenceStart, StepPlan
+from glimpse.engine.core.prefill_budget import StepWork
 from glimpse.engine.core.scheduler_state import SchedulerState
 from glimpse.engine.core.sequence import Sequence
-from glimpse.engine.core.step_builder import ScheduledStep, StepBuilder
 
 _service = attrgetter("flow.client.service")
 _MAX_RESERVED = 8
 """The most waiting sequences that a step makes room for. More follow in the next step."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledStep:
+    """A step's plan and the sequences that it was made from."""
+
+    plan: StepPlan
+    sequences: tuple[Sequence, ...]
+    """The sequence of each of `plan.chunks`."""
+    num_cached_tokens: int
+    """Prompt tokens found in the prefix cache, of sequences first admitted in this step."""
+    num_preemptions: int
+    work: StepWork
+    num_admitted_tokens: int = 0
+    """All prompt tokens of these sequences."""
+    leaves_out_decodes: bool = False
+    """Sequences that could decode do not, because several clients share the step."""
+
+    @property
+    def num_draft_tokens(self) -> int:
+        return sum(chunk.num_draft_tokens for chunk in self.plan.chunks)
+
+    def keeping(self, wanted: Many[bool]) -> "ScheduledStep":
+        """Returns the step without the sequences and chunks that are not wanted."""
+        chunks = tuple(compress(self.plan.chunks, wanted))
+        return replace(self, plan=replace(self.plan, chunks=chunks), sequences=tuple(compress(self.sequences, wanted)))
+
+
+EMPTY_STEP = ScheduledStep(
+    plan=StepPlan(),
+    sequences=(),
+    num_cached_tokens=0,
+    num_preemptions=0,
+    work=StepWork(num_decodes=0, num_prompt_tokens=0, num_media_tokens=0),
+)
+"""There is nothing to do."""
+
+
 class StepPlanner:
-    """Plans steps for the sequences of the scheduler, within budgets that follow from recent steps."""
+    """One step being planned: what is planned so far, and how much is left of each budget."""
 
     def __init__(self, limits: SchedulerLimits, state: SchedulerState) -> None:
         self._state = state
-        self._prefill_budget = PrefillBudget(max_slowdown=limits.max_decode_slowdown, uses_gpu=limits.uses_gpu)
-        self._draft_budget = DraftBudget(max_draft_tokens=limits.max_draft_tokens, is_adaptive=limits.adaptive_drafts)
-        self._decode_turns = DecodeTurns()
+        self._queue = state.queue
+        self._running = state.running
+        self._block_tables = state.block_tables
+        self._prefix_cache = state.prefix_cache
+        self._encoder_cache = state.encoder_cache
         self._block_size = limits.block_size
-        self._max_batch_tokens = limits.max_batch_tokens
         # Each running sequence can have a token in each step.
         self._max_sequences = min(limits.max_sequences, limits.max_batch_tokens)
+        # Budgets.
+        self._num_tokens_left = limits.max_batch_tokens
+        self._num_decodes_left = 0  # sequences not planned yet that are to decode; a token is reserved for each
+        self._num_prompt_tokens_left = 0  # a large medium may overdraw it
+        self._media_weight = state.prefill_budget.media_weight  # cost of encoding one placeholder token
+        self._num_draft_tokens: Mapping[Sequence, int] = {}  # to propose; sequences without any are missing
+        self._num_reserved_blocks = 0  # free blocks that running sequences leave to waiting ones
+        self._left_out = set[Sequence]()  # running sequences that could decode, but whose turn comes in a later step
+        self._has_only_newcomers = False  # prompts of other clients are computed in a later step
+        # The step so far.
+        self._sequences: list[Sequence] = []
+        self._chunks: list[SequenceChunk] = []
+        self._started: list[SequenceStart] = []
+        self._hashes_in_progress = set[bytes]()  # of the blocks that the step fills
+        self._skipped: list[Sequence] = []  # waiting sequences that have a place but are admitted in a later step
+        self._num_prompt_tokens = 0
+        self._num_cached_tokens = 0
+        self._num_admitted_tokens = 0
+        self._num_preemptions = 0
 
-    def plan(self) -> StepBuilder:
-        """Plans the next step. Its sequences run and have the blocks for their tokens."""
-        builder = self._begin_step()
-        self._continue_prompts(self._continue_running(builder), builder)
-        self._admit_waiting(builder)
-        for sequence in builder.skipped:
-            self._state.queue.stop(sequence)
-        return builder
+    def plan(self, *, ended: tuple[int, ...]) -> ScheduledStep:
+        """Plans the step. Its sequences run and have the blocks for their tokens. `ended`: those to forget."""
+        self._make_way()
+        self._choose_decodes()
+        self._continue_prompts(self._continue_running())
+        self._admit_waiting()
+        for sequence in self._skipped:
+            self._queue.stop(sequence)
+        return self._finish(ended)
 
-    def observe(self, scheduled: ScheduledStep, seconds: float) -> None:
-        """Records how long a step took."""
-        self._decode_turns.count_seconds(seconds)
-        # Without samples a runner need not wait until its device has computed the step.
-        if any(chunk.samples for chunk in scheduled.plan.chunks):
-            work, turns = scheduled.work, self._decode_turns
-            turns.observe(work, seconds)
-            decode_seconds = turns.expected_seconds(work.num_decodes) if scheduled.leaves_out_decodes else None
-            self._prefill_budget.observe(work, seconds, decode_seconds=decode_seconds)
-            self._draft_budget.observe(scheduled, seconds)
-
-    def _begin_step(self) -> StepBuilder:
-        num_preemptions, num_reserved_blocks = self._make_way()
-        decoding = [sequence for sequence in self._state.running if sequence.decodes]
-        newcomer = self._newcomer()
-        chosen = self._decode_turns.begin_step(
-            decoding, is_shared=not self._state.queue.has_one_client, has_newcomer=newcomer is not None
+    def _finish(self, ended: tuple[int, ...]) -> ScheduledStep:
+        num_media_tokens = self._encoder_cache.num_tokens_to_encode
+        encode, evicted = self._encoder_cache.finish_plan()
+        plan = StepPlan(
+            ended=ended, started=tuple(self._started), evicted=evicted, encode=encode, chunks=tuple(self._chunks)
         )
-        num_decodes, num_left_out, budget = len(chosen), len(decoding) - len(chosen), self._prefill_budget
-        # A newcomer's prompt may take the tokens of those that are left out for it.
-        num_more = min(num_left_out, newcomer.num_tokens) if newcomer else 0
-        return StepBuilder(
-            num_tokens_left=self._max_batch_tokens,
-            num_decodes_left=num_decodes,
-            num_prompt_tokens_left=budget.num_prompt_tokens + num_more if num_decodes else self._max_prompt_tokens(),
-            media_weight=budget.media_weight,
-            num_draft_tokens=self._draft_budget.plan(chosen),
-            num_preemptions=num_preemptions,
-            num_reserved_blocks=num_reserved_blocks,
-            left_out={*decoding}.difference(chosen) if num_left_out else set(),
-            has_only_newcomers=self._decode_turns.begins_newcomer,
+        return ScheduledStep(
+            plan=plan,
+            sequences=tuple(self._sequences),
+            num_cached_tokens=self._num_cached_tokens,
+            num_admitted_tokens=self._num_admitted_tokens,
+            num_preemptions=self._num_preemptions,
+            leaves_out_decodes=bool(self._left_out),
+            work=StepWork(
+                num_decodes=plan.num_tokens - self._num_prompt_tokens,
+                num_prompt_tokens=self._num_prompt_tokens,
+                num_media_tokens=num_media_tokens,
+            ),
         )
 
-    def _max_prompt_tokens(self) -> int:
-        """Returns the prompt tokens of a step that decodes nothing. Newcomers would wait for a large one of others."""
-        turns = self._decode_turns
-        is_bounded = turns.expects_newcomers and not turns.begins_newcomer
-        return (
-            min(self._prefill_budget.num_brief_tokens, self._max_batch_tokens) if is_bounded else self._max_batch_tokens
-        )
-
-    def _newcomer(self) -> Sequence | None:
-        """Returns the next sequence to be admitted if it is a newcomer's, and finds a place and blocks."""
-        sequence = self._state.queue.newcomer() if len(self._state.running) < self._max_sequences else None
-        return sequence if sequence and self._state.fits(sequence, self._state.prefix_cache.match(sequence)) else None
-
-    def _make_way(self) -> tuple[int, int]:
+    def _make_way(self) -> None:
         """Preempts sequences of those who have more than their share, for waiting ones of those who have less.
 
-        Returns:
-            How many, and how many free blocks the running sequences must leave to the waiting ones.
+        The running sequences must leave free blocks to the waiting ones.
         """
         reserved: list[Sequence] = []
-        num_displaced = num_reserved_blocks = 0
-        while not self._state.queue.has_equal_shares and len(reserved) < _MAX_RESERVED:
-            sequence = self._state.queue.head()
+        num_reserved_blocks = 0
+        while not self._queue.has_equal_shares and len(reserved) < _MAX_RESERVED:
+            sequence = self._queue.head()
             if sequence is None or sequence.is_complete:
                 break
-            num_wanted = self._state.block_tables.num_wanted(sequence, self._state.prefix_cache.match(sequence))
+            num_wanted = self._block_tables.num_wanted(sequence, self._prefix_cache.match(sequence))
             shortage = Shortage(
-                lacks_place=len(self._state.running) + len(reserved) >= self._max_sequences,
+                lacks_place=len(self._running) + len(reserved) >= self._max_sequences,
                 num_blocks=num_reserved_blocks + num_wanted - self._state.block_pool.num_free,
                 num_wanted_blocks=num_wanted,
             )
             displaced: list[Sequence] = []
             if shortage.exists:
-                displaced = displaced_by(sequence, self._state.running, shortage, self._state.block_tables.num_freed)
+                displaced = displaced_by(sequence, self._running, shortage, self._block_tables.num_freed)
                 if not displaced:
                     break
             for victim in displaced:
                 victim.protected_until = victim.num_tokens + NUM_PROTECTED_TOKENS
                 self._state.preempt(victim)
-            self._state.queue.start(sequence)
+            self._queue.start(sequence)
             reserved.append(sequence)
-            num_displaced += len(displaced)
+            self._num_preemptions += len(displaced)
             num_reserved_blocks += num_wanted
         for sequence in reserved:
-            self._state.queue.stop(sequence)
-        return num_displaced, num_reserved_blocks if num_displaced else 0
+            self._queue.stop(sequence)
+        self._num_reserved_blocks = num_reserved_blocks if self._num_preemptions else 0
 
-    def _continue_running(self, builder: StepBuilder) -> list[Sequence]:
+    def _choose_decodes(self) -> None:
+        """Chooses the sequences that decode, and divides the tokens of the step between them and prompts."""
+        decoding = [sequence for sequence in self._running if sequence.decodes]
+        newcomer = self._newcomer()
+        turns, budget = self._state.decode_turns, self._state.prefill_budget
+        is_shared = not self._queue.has_one_client
+        chosen = turns.begin_step(decoding, is_shared=is_shared, has_newcomer=newcomer is not None)
+        self._num_decodes_left = len(chosen)
+        self._num_draft_tokens = self._state.draft_budget.plan(chosen)
+        self._has_only_newcomers = turns.begins_newcomer
+        num_left_out = len(decoding) - len(chosen)
+        if num_left_out:
+            self._left_out = {*decoding}.difference(chosen)
+        if not chosen:
+            # Newcomers would wait for a large step of others.
+            is_bounded = turns.expects_newcomers and not turns.begins_newcomer
+            most = self._num_tokens_left
+            self._num_prompt_tokens_left = min(budget.num_brief_tokens, most) if is_bounded else most
+            return
+        # A newcomer's prompt may take the tokens of those that are left out for it.
+        num_more = min(num_left_out, newcomer.num_tokens) if newcomer else 0
+        self._num_prompt_tokens_left = budget.num_prompt_tokens + num_more
+
+    def _newcomer(self) -> Sequence | None:
+        """Returns the next sequence to be admitted if it is a newcomer's, and finds a place and blocks."""
+        sequence = self._queue.newcomer() if len(self._running) < self._max_sequences else None
+        return sequence if sequence and self._state.fits(sequence, self._prefix_cache.match(sequence)) else None
+
+    def _continue_running(self) -> list[Sequence]:
         """Continues the running sequences. With several clients, prompts are left for later and returned."""
         prompts: list[Sequence] = []
-        for sequence in tuple(self._state.running):
-            if not sequence.is_running or sequence in builder.left_out:
+        for sequence in tuple(self._running):
+            if not sequence.is_running or sequence in self._left_out:
                 continue
             if sequence.decodes:
-                self._decode(sequence, builder)
+                self._decode(sequence)
             elif sequence.is_complete:
                 continue
-            elif self._state.queue.has_one_client:
-                self._continue(sequence, builder)
+            elif self._queue.has_one_client:
+                self._continue(sequence)
             else:
                 prompts.append(sequence)
         return prompts
 
-    def _continue_prompts(self, prompts: list[Sequence], builder: StepBuilder) -> None:
+    def _continue_prompts(self, prompts: list[Sequence]) -> None:
         """Continues the prompts of several clients and admits waiting sequences, the client served least first."""
         for sequence in sorted(prompts, key=_service):
-            self._admit_waiting(builder, before=sequence.flow.client)
-            if sequence.is_running and not builder.has_only_newcomers:
-                self._continue(sequence, builder)
+            self._admit_waiting(before=sequence.flow.client)
+            if sequence.is_running and not self._has_only_newcomers:
+                self._continue(sequence)
 
-    def _continue(self, sequence: Sequence, builder: StepBuilder) -> None:
+    def _continue(self, sequence: Sequence) -> None:
         """Continues a prompt, as far as the step has tokens left for it."""
-        end = self._schedulable_end(sequence, sequence.num_computed_tokens, builder.num_free_tokens, builder)
-        if end > sequence.num_computed_tokens and self._make_room(sequence, end, builder):
-            self._plan_until(sequence, end, builder, is_prompt=True)
+        end = self._schedulable_end(sequence, sequence.num_computed_tokens, self._num_free_tokens)
+        if end > sequence.num_computed_tokens and self._make_room(sequence, end):
+            self._add_prompt(sequence, end)
 
-    def _decode(self, sequence: Sequence, builder: StepBuilder) -> None:
+    def _decode(self, sequence: Sequence) -> None:
         """Plans the next token of a sequence, and draft tokens after it."""
-        builder.num_decodes_left -= 1
+        self._num_decodes_left -= 1
         start = sequence.num_computed_tokens
         end = start + 1
         # A generated token belongs to no medium.
-        if start < sequence.num_prompt_tokens and self._schedulable_end(sequence, start, 1, builder) == start:
+        if start < sequence.num_prompt_tokens and self._schedulable_end(sequence, start, 1) == start:
             return
-        if self._make_room(sequence, end, builder):
-            draft_token_ids = self._propose(sequence, builder) if builder.num_draft_tokens else ()
-            self._plan_until(sequence, end, builder, draft_token_ids=draft_token_ids, is_prompt=False)
+        if self._make_room(sequence, end):
+            self._add(sequence, end, self._propose(sequence) if self._num_draft_tokens else ())
 
-    def _schedulable_end(self, sequence: Sequence, start: int, num_tokens: int, builder: StepBuilder) -> int:
+    @property
+    def _num_free_tokens(self) -> int:
+        """Prompt tokens that the step can still take."""
+        return max(0, min(self._num_tokens_left - self._num_decodes_left, self._num_prompt_tokens_left))
+
+    def _schedulable_end(self, sequence: Sequence, start: int, num_tokens: int) -> int:
         """Where the tokens end that the step can compute from `start` on, at most `num_tokens`. Plans their media."""
-        end = _whole_end(sequence, start, min(sequence.num_tokens, start + num_tokens), builder)
-        num_before = self._state.encoder_cache.num_tokens_to_encode
-        num_left = builder.num_prompt_tokens_left - (end - start)
-        max_media_tokens = int(num_left / builder.media_weight)
-        end = self._state.encoder_cache.plan_media(sequence, start, end, max_more_tokens=max_media_tokens)
-        num_encoded = self._state.encoder_cache.num_tokens_to_encode - num_before
+        end = self._whole_end(sequence, start, min(sequence.num_tokens, start + num_tokens))
+        num_before = self._encoder_cache.num_tokens_to_encode
+        num_left = self._num_prompt_tokens_left - (end - start)
+        max_media_tokens = int(num_left / self._media_weight)
+        end = self._encoder_cache.plan_media(sequence, start, end, max_more_tokens=max_media_tokens)
+        num_encoded = self._encoder_cache.num_tokens_to_encode - num_before
         if num_encoded:
-            cost = int(num_encoded * builder.media_weight)
-            builder.num_prompt_tokens_left -= cost
+            cost = int(num_encoded * self._media_weight)
+            self._num_prompt_tokens_left -= cost
             sequence.flow.client.service += cost
         return end
 
-    def _propose(self, sequence: Sequence, builder: StepBuilder) -> tuple[int, ...]:
+    def _whole_end(self, sequence: Sequence, start: int, end: int) -> int:
+        """Returns the last end up to `end` in no indivisible part. A part at `start` may overdraw the budget."""
+        part = sequence.part_around(end)
+        if part is None:
+            return end
+        first, last = part
+        if first > start:
+            return first
+        return last if last - start <= self._num_tokens_left - self._num_decodes_left else start
+
+    def _propose(self, sequence: Sequence) -> tuple[int, ...]:
         """Draft tokens for a decoding sequence, as many as planned and as step and blocks allow."""
-        num_left = builder.num_tokens_left - builder.num_decodes_left - 1
-        token_ids = propose(sequence, min(builder.num_draft_tokens.get(sequence, 0), num_left))
-        num_blocks = self._state.block_tables.num_missing(sequence, sequence.num_tokens + len(token_ids))
-        if num_blocks + builder.num_decodes_left > self._state.block_pool.num_free:
+        num_left = self._num_tokens_left - self._num_decodes_left - 1
+        token_ids = propose(sequence, min(self._num_draft_tokens.get(sequence, 0), num_left))
+        num_blocks = self._block_tables.num_missing(sequence, sequence.num_tokens + len(token_ids))
+        if num_blocks + self._num_decodes_left > self._state.block_pool.num_free:
             return ()  # the decodes that follow may need a block each: none is preempted for draft tokens
         return token_ids
 
-    def _plan_until(
-        self,
-        sequence: Sequence,
-        end: int,
-        builder: StepBuilder,
-        *,
-        draft_token_ids: tuple[int, ...] = (),
-        is_prompt: bool,
-    ) -> None:
-        """Plans the uncomputed tokens of a running sequence before `end`. `is_prompt`: the prefill budget pays them."""
-        start = sequence.num_computed_tokens
-        self._state.block_tables.extend(sequence, end + len(draft_token_ids))
+    def _add_prompt(self, sequence: Sequence, end: int) -> None:
+        """Adds the uncomputed tokens of a running sequence before `end`. The prefill budget pays them."""
+        num_tokens = end - sequence.num_computed_tokens
+        self._add(sequence, end)
+        self._num_prompt_tokens += num_tokens
+        self._num_prompt_tokens_left -= num_tokens
+        self._state.decode_turns.append(sequence)
+
+    def _add(self, sequence: Sequence, end: int, draft_token_ids: tuple[int, ...] = ()) -> None:
+        """Adds the uncomputed tokens of a running sequence before `end`, then draft tokens."""
+        start, num_drafts = sequence.num_computed_tokens, len(draft_token_ids)
+        num_tokens = end - start + num_drafts
+        self._block_tables.extend(sequence, end + num_drafts)
         if end > sequence.num_served_tokens:
             sequence.flow.client.service += end - sequence.num_served_tokens
             sequence.num_served_tokens = end
-        builder.add(sequence, end, draft_token_ids)
+        if not sequence.started:
+            sequence.started = True
+            self._started.append(_start_of(sequence))
+        self._num_tokens_left -= num_tokens
+        self._sequences.append(sequence)
+        token_ids = sequence.token_ids
+        is_single = num_tokens == 1  # a decode
+        self._chunks.append(
+            SequenceChunk(
+                sequence_id=sequence.sequence_id,
+                start=start,
+                token_ids=(token_ids[start],) if is_single else (*token_ids[start:end], *draft_token_ids),
+                block_table=sequence.block_table,
+                samples=end == len(token_ids) and sequence.pooling is None,
+                num_draft_tokens=num_drafts,
+            )
+        )
         if start // self._block_size < end // self._block_size:
             known_end = min(end, sequence.num_known_tokens)
-            builder.hashes_in_progress |= self._state.prefix_cache.hashes(sequence, start, known_end)
-        if is_prompt:
-            builder.num_prompt_tokens += end - start
-            builder.num_prompt_tokens_left -= end - start
-            self._decode_turns.append(sequence)
+            self._hashes_in_progress |= self._prefix_cache.hashes(sequence, start, known_end)
 
-    def _make_room(self, sequence: Sequence, end: int, builder: StepBuilder) -> bool:
+    def _make_room(self, sequence: Sequence, end: int) -> bool:
         """Preempts sequences that are not in the step yet until blocks for the tokens before `end` are free.
 
         Returns:
             False if the sequence itself was preempted.
         """
-        while (num_missing := self._state.block_tables.num_missing(sequence, end)) > 0:
-            if num_missing <= self._state.block_pool.num_free - builder.num_reserved_blocks:
+        while (num_missing := self._block_tables.num_missing(sequence, end)) > 0:
+            if num_missing <= self._state.block_pool.num_free - self._num_reserved_blocks:
                 return True
-            victim = self._victim(builder)
+            victim = self._victim()
             self._state.preempt(victim)
-            builder.num_preemptions += 1
+            self._num_preemptions += 1
             if victim is sequence:
                 return False
         return True
 
-    def _victim(self, builder: StepBuilder) -> Sequence:
-        if self._state.queue.has_equal_shares:
-            return self._state.running[-1]
-        planned = set(builder.sequences)
-        return preempted_for_blocks(self._state.running, (each for each in self._state.running if each not in planned))
+    def _victim(self) -> Sequence:
+        if self._queue.has_equal_shares:
+            return self._running[-1]
+        planned = set(self._sequences)
+        return preempted_for_blocks(self._running, (each for each in self._running if each not in planned))
 
-    def _admit_waiting(self, builder: StepBuilder, *, before: Client | None = None) -> None:
+    def _admit_waiting(self, *, before: Client | None = None) -> None:
         """Admits waiting sequences in order, until one does not fit, or is of a client served more than `before`.
 
         A sequence whose next block is computed in this very step is skipped, with a place reserved for it: the next
         step finds the block in the cache.
         """
-        while len(self._state.running) + len(builder.skipped) < self._max_sequences:
-            sequence = self._state.queue.head()
+        while len(self._running) + len(self._skipped) < self._max_sequences:
+            sequence = self._queue.head()
             if sequence is None or (before is not None and not sequence.flow.client.precedes(before)):
                 return
-            if builder.has_only_newcomers and not self._state.queue.is_newcomer(sequence.flow.client):
+            if self._has_only_newcomers and not self._queue.is_newcomer(sequence.flow.client):
                 return
-            matched = [] if sequence.is_complete else self._state.prefix_cache.match(sequence)
-            next_hash = self._state.prefix_cache.next_hash(sequence, len(matched))
-            if sequence.is_complete or next_hash in builder.hashes_in_progress:
-                self._state.queue.start(sequence)
-                builder.skipped.append(sequence)
+            matched = [] if sequence.is_complete else self._prefix_cache.match(sequence)
+            next_hash = self._prefix_cache.next_hash(sequence, len(matched))
+            if sequence.is_complete or next_hash in self._hashes_in_progress:
+                self._queue.start(sequence)
+                self._skipped.append(sequence)
                 continue
             if not self._state.fits(sequence, matched):
                 return
             start = len(matched) * self._block_size
-            end = self._schedulable_end(sequence, start, builder.num_free_tokens, builder)
+            end = self._schedulable_end(sequence, start, self._num_free_tokens)
             if end <= start:
                 return
-            self._admit(sequence, matched, builder)
-            self._plan_until(sequence, end, builder, is_prompt=True)
+            self._admit(sequence, matched)
+            self._add_prompt(sequence, end)
 
-    def _admit(self, sequence: Sequence, matched: list[int], builder: StepBuilder) -> None:
+    def _admit(self, sequence: Sequence, matched: list[int]) -> None:
         self._state.admit(sequence, matched)
         if not sequence.admitted:
             sequence.admitted = True
             num_cached_tokens = sequence.num_computed_tokens
             sequence.stats = msgspec.structs.replace(sequence.stats, num_cached_tokens=num_cached_tokens)
-            builder.num_cached_tokens += num_cached_tokens
-            builder.num_admitted_tokens += sequence.num_prompt_tokens
+            self._num_cached_tokens += num_cached_tokens
+            self._num_admitted_tokens += sequence.num_prompt_tokens
 
 
-def _whole_end(sequence: Sequence, start: int, end: int, builder: StepBuilder) -> int:
-    """Returns the last end up to `end` in no indivisible part. A part at `start` may overdraw the prefill budget."""
-    part = sequence.part_around(end)
-    if part is None:
-        return end
-    first, last = part
-    if first > start:
-        return first
-    return last if last - start <= builder.num_tokens_left - builder.num_decodes_left else start
+def _start_of(sequence: Sequence) -> SequenceStart:
+    return SequenceStart(
+        sequence_id=sequence.sequence_id,
+        prompt_token_ids=tuple(sequence.token_ids[: sequence.num_prompt_tokens]),
+        spans=sequence.spans,
+        sampling=sequence.sampling,
+        pooling=sequence.pooling,
+        generated_token_ids=tuple(sequence.token_ids[sequence.num_prompt_tokens : sequence.num_known_tokens]),
+        grammar_start=sequence.grammar_start,
+    )

@@ -242,7 +242,7 @@ def test_cancelled_running_request_is_gone_within_one_step():
     assert [(event.request_id, event.finish) for event in step.events] == [("0", FinishReason.CANCELLED)]
     assert (step.stats.num_running, step.stats.num_used_blocks) == (0, 0)
     assert runner.plans[-1].ended == (0,)
-    assert core.scheduler.encoder_cache.num_pinned == 0
+    assert core.scheduler.state.encoder_cache.num_pinned == 0
     assert not core.has_work
 
 

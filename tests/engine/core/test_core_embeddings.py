@@ -40,7 +40,7 @@ def test_prompts_in_chunks_are_embedded_beside_answers(mode: PoolingMode, *, ahe
     assert [events[each.request_id].embedding for each in requests] == [embedding_of(each) for each in requests]
     assert all(events[each.request_id].finish is FinishReason.STOP for each in requests)
     assert not events["answer"].embedding
-    assert core.scheduler.block_pool.num_used == 0
+    assert core.scheduler.state.block_pool.num_used == 0
     assert not runner.sequences
 
 

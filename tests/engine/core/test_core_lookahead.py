@@ -150,7 +150,7 @@ def test_step_after_an_end_token_is_discarded():
     steps = run_until_idle(core)
     assert answers(steps) == {"0": [1, EOS]}
     assert [len(plan.chunks) for plan in runner.plans] == [1, 1, 1, 0]
-    assert core.scheduler.block_pool.num_used == 0
+    assert core.scheduler.state.block_pool.num_used == 0
     core.submit(generate("again", [1, 2, 1, EOS, 1]))
     run_until_idle(core)
     assert runner.plans[-2].chunks[0].start == 0, "the block was never filled with computed tokens"
@@ -191,7 +191,7 @@ def test_cancel_discards_the_step_in_flight():
     core.cancel("0")
     steps += run_until_idle(core)
     assert len(answers(steps)["1"]) == 2, "only events of the new request"
-    assert core.scheduler.block_pool.num_used == 0
+    assert core.scheduler.state.block_pool.num_used == 0
 
 
 def test_shutdown_waits_for_the_step_in_flight():
@@ -255,7 +255,7 @@ def test_out_of_memory_ends_only_the_newest_prompt(fails: str, lazy: bool, caplo
     assert (failure.request_id, failure.error) == ("newest", EngineErrorCode.OUT_OF_MEMORY)
     assert "out of device memory" in failure.message
     assert len(answers(steps)["new"]) == 40
-    assert core.scheduler.block_pool.num_used == 0
+    assert core.scheduler.state.block_pool.num_used == 0
     assert not runner.resident or runner.plans[-1].evicted
 
 

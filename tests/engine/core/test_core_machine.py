@@ -268,8 +268,8 @@ class CoreMachine(RuleBasedStateMachine):
         assert all(entry.finish for entry in self.submitted.values())
         assert self.num_memory_failures == 0 if not self.is_ahead else self.num_memory_failures >= 0
         assert not self.runner.launched
-        assert self.core.scheduler.block_pool.num_used == 0
-        assert self.core.scheduler.encoder_cache.num_pinned == 0
+        assert self.core.scheduler.state.block_pool.num_used == 0
+        assert self.core.scheduler.state.encoder_cache.num_pinned == 0
         assert not self.runner.sequences
 
 

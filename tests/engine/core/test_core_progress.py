@@ -51,7 +51,7 @@ def test_sequences_competing_for_room_for_one_image_all_finish(
     steps += run_until_idle(core, max_steps=40 * len(arrivals))
     finishes = [event.finish for step in steps for event in step.events if event.finish]
     assert finishes == [FinishReason.LENGTH] * len(arrivals)
-    assert core.scheduler.encoder_cache.num_pinned == 0
+    assert core.scheduler.state.encoder_cache.num_pinned == 0
 
 
 def test_image_without_room_waits_for_the_previous_one():

@@ -110,7 +110,7 @@ def test_displaced_sequences_return_with_their_answers():
     assert sum(step.stats.num_preemptions for step in steps) >= 1
     finishes = [event.finish for step in steps for event in step.events if event.finish]
     assert finishes == [FinishReason.LENGTH] * 7
-    assert core.scheduler.block_pool.num_used == 0
+    assert core.scheduler.state.block_pool.num_used == 0
 
 
 def test_displaced_sequence_is_left_alone_for_some_tokens():
@@ -247,7 +247,7 @@ def test_backlogged_clients_get_equal_service(
         assert max(services) - min(services) <= 2 * 32 * max_sequences + max_batch_tokens
     steps = run_until_idle(core, max_steps=20_000)
     assert steps[-1].stats.num_running == 0
-    assert core.scheduler.block_pool.num_used == 0
+    assert core.scheduler.state.block_pool.num_used == 0
     assert not runner.sequences
 
 
@@ -308,4 +308,4 @@ def test_every_completion_ends_once_within_the_work_that_there_is(
             break
         step()
     assert finishes == dict.fromkeys(names, 1)
-    assert core.scheduler.block_pool.num_used == 0
+    assert core.scheduler.state.block_pool.num_used == 0

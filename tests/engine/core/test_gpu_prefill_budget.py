@@ -12,7 +12,7 @@ from glimpse.engine.core.prefill_budget import (
     PrefillBudget,
     StepWork,
 )
-from glimpse.engine.core.step_builder import ScheduledStep
+from glimpse.engine.core.step_planner import ScheduledStep
 from tests.engine.core.timed_core import GPU_DECODE_SECONDS, LAUNCH_SECONDS, TimedCore, TimedGpuRunner, text
 
 NUM_STREAMS = 32

@@ -91,7 +91,7 @@ def run_script(
     runner.script = list(script)
     core.submit(generate("r", [1, 2], sampling=sampling))
     steps = run_until_idle(core)
-    assert core.scheduler.block_pool.num_used == 0
+    assert core.scheduler.state.block_pool.num_used == 0
     return [event for step in steps for event in step.events], len(steps)
 
 

@@ -431,7 +431,7 @@ class TestCore:
         assert [event.error for event in last] == [None, *[EngineErrorCode.UNSUPPORTED] * 2, None]
         assert last[1].message.startswith("the grammar cannot be followed: look-around")
         assert last[2].message == "the grammar cannot be followed: expected a JSON list of strings"
-        assert core.scheduler.block_pool.num_used == 0
+        assert core.scheduler.state.block_pool.num_used == 0
 
 
 def test_offline_api_enforces_what_it_can_of_a_schema_and_logs_the_rest_once(

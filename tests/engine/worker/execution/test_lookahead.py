@@ -203,7 +203,7 @@ def test_out_of_memory_ends_one_request_and_no_other_changes(
     found = outcomes_of(steps)
     for name, own in found.items():
         assert own[0] == expected[name][0] if name not in errors else own[2] == [FinishReason.ERROR]
-    assert core.scheduler.block_pool.num_used == 0
+    assert core.scheduler.state.block_pool.num_used == 0
 
 
 def test_pending_tokens_stay_on_the_device(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
