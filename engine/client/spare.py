@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from glimpse.backoff import Backoff
 from glimpse.engine.client.child import EngineChild
 from glimpse.engine.protocol.messages import Prepare
 
@@ -51,7 +52,7 @@ class SpareEngine:
             await asyncio.wait([keeping])
 
     async def _keep(self) -> None:
-        backoff_seconds = INITIAL_BACKOFF_SECONDS
+        backoff = Backoff(INITIAL_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
         while True:
             try:
                 self._child = await EngineChild.spawn(self._command)
@@ -59,10 +60,9 @@ class SpareEngine:
                 status = await self._child.process.wait()
                 child, self._child = self._child, None
                 await child.end(grace_seconds=0)
-                _log.warning("the spare engine exited with status %d; another starts in %g s", status, backoff_seconds)
+                _log.warning("the spare engine exited with status %d; another starts in %g s", status, backoff.seconds)
             except OSError as error:
                 _log.warning(
-                    "a spare engine cannot be started: %s; the next attempt is in %g s", error, backoff_seconds
+                    "a spare engine cannot be started: %s; the next attempt is in %g s", error, backoff.seconds
                 )
-            await asyncio.sleep(backoff_seconds)
-            backoff_seconds = min(2 * backoff_seconds, MAX_BACKOFF_SECONDS)
+            await asyncio.sleep(backoff.take())

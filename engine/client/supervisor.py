@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
+from glimpse.backoff import Backoff
 from glimpse.engine.client.child import EngineChild, describe_exit
 from glimpse.engine.client.spare import SpareEngine
 from glimpse.engine.client.step_pace import StepPace
@@ -102,7 +103,7 @@ class EngineSupervisor:
         self._engine: EngineChild | None = None
         self._spare = SpareEngine(command) if keep_spare else None
         self._supervisor: asyncio.Task[None] | None = None
-        self._backoff_seconds = INITIAL_BACKOFF_SECONDS
+        self._backoff = Backoff(INITIAL_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
         self._launch_seconds = 0.0  # the last launch
         self._max_silence_seconds = max_silence_seconds
         self._last_message_at = 0.0  # or when it got its first request, if that is later
@@ -231,7 +232,7 @@ class EngineSupervisor:
                 await self._reap(grace_seconds=EXIT_SECONDS)
                 self._suspects.died(by_itself=not engine.was_ended_by_others)
                 if time.monotonic() - began > STABLE_SECONDS:
-                    self._backoff_seconds = INITIAL_BACKOFF_SECONDS
+                    self._backoff.reset()
                 await self._restart()
         except Exception:
             _log.exception("the engine is not restarted after an unexpected error in the front end")
@@ -242,13 +243,13 @@ class EngineSupervisor:
     async def _restart(self) -> None:
         while self.state is EngineState.RESTARTING:
             has_spare = self._spare is not None and self._spare.pid is not None
-            if not has_spare or self._backoff_seconds > INITIAL_BACKOFF_SECONDS:
-                await asyncio.sleep(self._backoff_seconds)
-            self._backoff_seconds = min(2 * self._backoff_seconds, MAX_BACKOFF_SECONDS)
+            pause = self._backoff.take()
+            if not has_spare or pause > INITIAL_BACKOFF_SECONDS:
+                await asyncio.sleep(pause)
             try:
                 await self._launch(None if self._spare is None else await self._spare.take())
             except EngineError as error:
-                _log.warning("%s; the next attempt is in %g s", error, self._backoff_seconds)
+                _log.warning("%s; the next attempt is in %g s", error, self._backoff.seconds)
 
     async def _deliver_all(self, engine: EngineChild) -> None:
         """Delivers the events of each step until the engine is gone or sends an invalid message."""

@@ -18,6 +18,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ReadOnlyError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from glimpse.backoff import Backoff
 from glimpse.media.shared.address import StoreAddress
 from glimpse.media.shared.values import StoreUnavailableError
 
@@ -115,17 +116,16 @@ class RedisLink:
             _logger.warning("the %s refuses commands: %s", self._name, _describe(error))
 
     async def _keep_connected(self) -> None:
-        backoff_seconds = _MIN_BACKOFF_SECONDS
+        backoff = Backoff(_MIN_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS)
         while True:
             reason = await self._try_probe()
             self._change(is_available=reason is None, reason=reason or "")
             self._tried.set()
             if reason is None and not await self._is_lost_within(PROBE_SECONDS):
-                backoff_seconds = _MIN_BACKOFF_SECONDS
+                backoff.reset()
                 continue
             # Also after a command that failed right after a probe that did not: both might go on for ever.
-            await asyncio.sleep(backoff_seconds * random.uniform(0.5, 1))  # noqa: S311 - no secret
-            backoff_seconds = min(2 * backoff_seconds, _MAX_BACKOFF_SECONDS)
+            await asyncio.sleep(backoff.take() * random.uniform(0.5, 1))  # noqa: S311 - no secret
 
     async def _is_lost_within(self, seconds: float) -> bool:
         # Not `wait_for`: Python 3.11's loses a cancellation that comes in the moment in which the wait ends.

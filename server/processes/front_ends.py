@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from glimpse.backoff import Backoff
 from glimpse.engine.client.broker import EngineBroker
 from glimpse.engine.client.child import describe_exit
 from glimpse.engine.client.supervisor import ENGINE_COMMAND, EngineState
@@ -221,7 +222,7 @@ class FrontEnds:
 
     async def _keep(self, number: int) -> None:
         """Runs one front end after another until the server stops. Raises what keeps the first one from listening."""
-        slot, backoff_seconds = self._slots[number], INITIAL_BACKOFF_SECONDS
+        slot, backoff = self._slots[number], Backoff(INITIAL_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
         while not self._stopping.is_set():
             began = time.monotonic()
             error = await self._run(number, slot)
@@ -230,11 +231,10 @@ class FrontEnds:
             if not slot.has_listened.is_set():
                 raise error
             if time.monotonic() - began > STABLE_SECONDS:
-                backoff_seconds = INITIAL_BACKOFF_SECONDS
-            _logger.warning("front end %d: %s; another starts in %g s", number, error, backoff_seconds)
+                backoff.reset()
+            _logger.warning("front end %d: %s; another starts in %g s", number, error, backoff.seconds)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), backoff_seconds)
-            backoff_seconds = min(2 * backoff_seconds, MAX_BACKOFF_SECONDS)
+                await asyncio.wait_for(self._stopping.wait(), backoff.take())
 
     async def _run(self, number: int, slot: _Slot) -> Exception:
         """Runs a front end until it ends. Returns why it did."""
