@@ -1,6 +1,6 @@
 """Generates the tables of docs/environment.md: `python -m tools.environment < OLD > NEW`.
 
-Variables are those of the commands' flags, and what they mean is the flags' help.
+Each flag of a command has a variable.
 """
 
 import re
@@ -60,8 +60,9 @@ def _names(argument: Argument, prefix: str | None) -> Iterable[str]:
 
 
 def _meaning(argument: Argument) -> str:
-    help_text = " ".join((argument.parameter.help or "").split())
-    return f"`{argument.name}`: {help_text}".replace("|", "\\|")
+    """Returns the flag and the first sentence of its help."""
+    sentences = re.split(r"(?<=[.])\s", " ".join((argument.parameter.help or "").split()))
+    return f"`{argument.name}`: {sentences[0]}".replace("|", "\\|")
 
 
 def _table(app: App, prefix: str) -> str:
