@@ -19,6 +19,7 @@ from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.messages import Embed, Ready, TokenEvent
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.kind import MediaKind
+from glimpse.server.call.context import CallContext
 from glimpse.server.errors import DeadlineExceededError, InvalidRequest
 from glimpse.server.generation.abandoned_prompts import charge_always
 from glimpse.server.generation.engine_failures import check_end, check_ready
@@ -34,9 +35,6 @@ from glimpse.server.request import (
     TextPrompt,
     TokenPrompt,
 )
-from glimpse.server.rpc.admission import current_ticket
-from glimpse.server.rpc.body_budget import release_body
-from glimpse.server.rpc.context import current_rpc, engine_namespace
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.stages import MAX_SPANS, record_prompt_stages
 
@@ -72,9 +70,7 @@ class Embedder:
         """Returns what the engine reported when it became ready. Raises EngineError (UNAVAILABLE) if it is not."""
         return check_ready(self._engine)
 
-    async def embed(
-        self, request: EmbeddingRequest, request_id: str, *, client: str = "", deadline: float | None
-    ) -> Embeddings:
+    async def embed(self, request: EmbeddingRequest, call: CallContext) -> Embeddings:
         """Embeds all inputs. Those of a request share what the engine gives to one request.
 
         Each input is loaded in its turn: a request for thousands has few prompts in memory, and no conversation waits
@@ -83,14 +79,15 @@ class Embedder:
         Raises:
             InvalidRequest: an input cannot be used, or is too long.
             EngineError: the engine refused an input or could not finish it.
-            DeadlineExceededError: `deadline`, in the event loop's time, passed first.
+            DeadlineExceededError: the call's deadline passed first.
         """
-        batch = _Batch(request, flow=self._engine.unique_id(request_id), client=client, deadline=deadline)
+        batch = _Batch(request, call, flow=self._engine.unique_id(call.request_id))
         indices = iter(range(len(request.inputs)))
         streams = [self._embedded(indices, batch) for _ in range(min(MAX_INPUTS_AT_ONCE, len(request.inputs)))]
         async with aclosing(merge_streams(streams)) as ended:
             events = {index: event async for index, event in ended}
         usage = batch.usage(events)
+        call.prompt_tokens, call.completion_tokens = usage.prompt_tokens, 0
         self._metrics.count_encoder_cache_hits(usage.encoder_cache_hits)
         self._metrics.count_embeddings(len(events))
         return Embeddings(vectors=[events[index].embedding for index in sorted(events)], usage=usage)
@@ -100,7 +97,7 @@ class Embedder:
         for index in indices:
             async with self._loading(batch.request.inputs[index], batch) as prompt:
                 batch.add(index, prompt)
-                current_ticket().end_preparing()
+                batch.call.ticket.end_preparing()
                 event = await self._run(prompt, batch)
             batch.end(index)
             yield index, event
@@ -110,8 +107,7 @@ class Embedder:
         """Loads an input. Errors in the block are about it."""
         salt = batch.request.cache_salt
         with _blaming(each.field):
-            load = self._loader.load(each.source, cache_salt=salt, deadline=batch.deadline, keeps_body=True)
-            async with load as prompt:
+            async with self._loader.load(each.source, batch.call, cache_salt=salt, keeps_body=True) as prompt:
                 yield prompt
 
     async def _run(self, prompt: LoadedPrompt, batch: "_Batch") -> TokenEvent:
@@ -121,15 +117,15 @@ class Embedder:
             media=prompt.media,
             pooling=batch.request.pooling,
             priority=batch.request.priority,
-            cache_salt=engine_namespace(batch.request.cache_salt),
-            client=batch.client,
+            cache_salt=batch.call.tenant.engine_namespace(batch.request.cache_salt),
+            client=batch.call.client,
             flow=batch.flow,
             digest=prompt_digest(prompt.token_ids, prompt.media),
         )
         submitted = time.monotonic()
         try:
-            async with asyncio.timeout_at(batch.deadline):
-                event = await self._engine.embed(embed, on_abandoned=charge_always())
+            async with asyncio.timeout_at(batch.call.deadline):
+                event = await self._engine.embed(embed, on_abandoned=charge_always(batch.call))
         except TimeoutError as error:
             raise DeadlineExceededError from error
         check_end(self._engine, event)
@@ -143,13 +139,11 @@ class Embedder:
 class _Batch:
     """The inputs of a request, and how much of them is loaded and done."""
 
-    def __init__(self, request: EmbeddingRequest, *, flow: str, client: str, deadline: float | None) -> None:
+    def __init__(self, request: EmbeddingRequest, call: CallContext, *, flow: str) -> None:
         self.request = request
+        self.call = call
         self.flow = flow
         """The same for all inputs of the request, and for no other request."""
-        self.client = client
-        self.deadline = deadline
-        self._rpc = current_rpc()
         self._num_loaded = 0
         self._num_prompt_tokens = 0
         self._num_tokens = [_estimated_tokens(each.source) for each in request.inputs]  # 0: embedded
@@ -170,7 +164,7 @@ class _Batch:
         if prompt.media_usage is not None:
             self._media_usage = prompt.media_usage + (self._media_usage or MediaUsage())
         if self._num_loaded == len(self.request.inputs):
-            release_body()
+            self.call.body.release()
         self._expect(index, len(prompt.token_ids))
 
     def takes_span(self) -> bool:
@@ -180,7 +174,7 @@ class _Batch:
 
     def end(self, index: int) -> None:
         """Counts an input whose embedding is there. It is charged even if the request is cancelled."""
-        self._rpc.prompt_tokens = (self._rpc.prompt_tokens or 0) + self._num_tokens[index]
+        self.call.prompt_tokens = (self.call.prompt_tokens or 0) + self._num_tokens[index]
         self._expect(index, 0)
 
     def usage(self, events: Mapping[int, TokenEvent]) -> Usage:
@@ -204,7 +198,7 @@ class _Batch:
     def _expect(self, index: int, num_tokens: int) -> None:
         self._num_waiting_tokens += num_tokens - self._num_tokens[index]
         self._num_tokens[index] = num_tokens
-        current_ticket().expect(num_prompt_tokens=self._num_waiting_tokens, num_completions=0, max_tokens=0)
+        self.call.ticket.expect(num_prompt_tokens=self._num_waiting_tokens, num_completions=0, max_tokens=0)
 
 
 def _estimated_tokens(source: PromptSource) -> int:

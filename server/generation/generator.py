@@ -5,9 +5,9 @@ or the async generator is closed), the engine's work is cancelled too.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import AsyncExitStack, aclosing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Event
 from typing import NamedTuple
 
@@ -20,6 +20,8 @@ from glimpse.engine.client.engine import Engine
 from glimpse.engine.client.suspects import prompt_digest
 from glimpse.engine.protocol.messages import FinishReason, Generate, Ready, Sibling, TokenEvent
 from glimpse.engine.protocol.sampling_params import GrammarKind, ReasoningBudget, ReasoningTags, SamplingParams
+from glimpse.server.call.context import CallContext
+from glimpse.server.call.offload import builds, next_turn, run_sized
 from glimpse.server.errors import DeadlineExceededError, InvalidRequest
 from glimpse.server.generation.abandoned_prompts import charge_if_unused
 from glimpse.server.generation.completion_parser import (
@@ -35,9 +37,6 @@ from glimpse.server.generation.merge_streams import merge_streams
 from glimpse.server.generation.prompts import LoadedPrompt, PromptLoader, VideoFrames
 from glimpse.server.generation.usage import Usage, UsageCounter
 from glimpse.server.request import GenerationRequest
-from glimpse.server.rpc.admission import current_ticket
-from glimpse.server.rpc.context import current_rpc, engine_namespace
-from glimpse.server.rpc.offload import builds, next_turn, run_sized
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.stages import RequestTimer
 
@@ -101,76 +100,65 @@ class CompletionGenerator:
         """Returns what the engine reported when it became ready. Raises EngineError (UNAVAILABLE) if it is not."""
         return check_ready(self._engine)
 
-    async def generate(
-        self,
-        request: GenerationRequest,
-        request_id: str,
-        *,
-        client: str = "",
-        deadline: float | None,
-        on_usage: Callable[[Usage], None] = lambda _: None,
-    ) -> AsyncGenerator[CompletionDelta, None]:
+    async def generate(self, request: GenerationRequest, call: CallContext) -> AsyncGenerator[CompletionDelta, None]:
         """Yields deltas as they arrive; those of several completions are interleaved.
 
         Clients share the engine equally, and the prompts and completions of a request share what it gets.
         The first delta is yielded after the engine's first event, so a request that fails earlier yields nothing.
-        `on_usage` is called before each delta.
+        The call's token counts are updated before each delta.
 
         Raises, in addition to the errors of `PromptLoader.load`:
             InvalidRequest: a constraint of the request cannot be enforced.
             EngineError: the engine refused the request or could not finish it.
         """
         timer = RequestTimer(self._metrics)
-        constraints = await self._build_constraints(request, deadline)
+        constraints = await self._build_constraints(request, call)
         async with AsyncExitStack() as stack:
             stack.enter_context(_counting_aborts(timer))
-            loads = [
-                self._loader.load(each, cache_salt=request.cache_salt, deadline=deadline) for each in request.prompts
-            ]
+            loads = [self._loader.load(each, call, cache_salt=request.cache_salt) for each in request.prompts]
             prompts = [await stack.enter_async_context(load) for load in loads]
             _check_scores(request, prompts)
             counter = UsageCounter(prompts, counts_reasoning=request.reasoning is not None)
-            sender = _Sender(request_id=request_id, client=client, flow=self._engine.unique_id(request_id))
+            flow = self._engine.unique_id(call.request_id)
             lengths = [0] * (len(prompts) * request.num_completions)
-            ticket = current_ticket()
-            ticket.expect(
+            call.ticket.expect(
                 num_prompt_tokens=counter.num_prompt_tokens,
                 num_completions=len(lengths),
                 max_tokens=request.sampling.max_tokens,
             )
-            ticket.end_preparing()
+            call.ticket.end_preparing()
             timer.submit((len(prompt.token_ids) for prompt in prompts), num_completions=request.num_completions)
             streams = [
-                self._prompt_deltas(request, index, prompt, constraints, sender, deadline)
+                self._prompt_deltas(request, index, prompt, constraints, call, flow)
                 for index, prompt in enumerate(prompts)
             ]
             deltas = await stack.enter_async_context(aclosing(merge_streams(streams)))
             async for own in deltas:
                 delta, index = own.delta, own.prompt_index * request.num_completions + own.completion_index
                 timer.observe_tokens(index, delta.num_tokens, delta.stats)
-                ticket.end_waiting()
+                call.ticket.end_waiting()
                 lengths[index] += delta.num_tokens
                 if delta.finish_reason is not None:
                     timer.finish(index, delta.finish_reason)
-                    ticket.end_completion(lengths[index])
+                    call.ticket.end_completion(lengths[index])
                 usage = counter.add(own.prompt_index, own.completion_index, delta)
-                on_usage(usage)
+                call.prompt_tokens, call.completion_tokens = usage.prompt_tokens, usage.completion_tokens
                 yield _completion_delta(index, own, prompts[own.prompt_index], usage, request)
             self._metrics.count_encoder_cache_hits(counter.encoder_cache_hits)
 
-    async def _build_constraints(self, request: GenerationRequest, deadline: float | None) -> OutputConstraints:
+    async def _build_constraints(self, request: GenerationRequest, call: CallContext) -> OutputConstraints:
         constraints = self._constraints.find(request)
         if constraints is None:
-            current_ticket().end_preparing()  # it may take long, and others can be prepared meanwhile
+            call.ticket.end_preparing()  # it may take long, and others can be prepared meanwhile
             ended = Event()
             try:
-                async with asyncio.timeout_at(deadline):
-                    constraints = await builds.run(self._constraints.build, request, ended.is_set)
+                async with asyncio.timeout_at(call.deadline):
+                    constraints = await builds.run(call.client, self._constraints.build, request, ended.is_set)
             except TimeoutError as error:
                 raise DeadlineExceededError from error
             finally:
                 ended.set()
-        current_rpc().unenforced = constraints.unenforced
+        call.unenforced = constraints.unenforced
         return constraints
 
     async def _prompt_deltas(
@@ -179,18 +167,20 @@ class CompletionGenerator:
         prompt_index: int,
         prompt: LoadedPrompt,
         constraints: OutputConstraints,
-        sender: "_Sender",
-        deadline: float | None,
+        call: CallContext,
+        flow: str,
     ) -> AsyncGenerator["_PromptDelta", None]:
-        """Yields the deltas of one prompt's completions."""
+        """Yields the deltas of one prompt's completions. `flow` names the whole request."""
         reasoning = self._reasoning_tags(request, prompt)
         sampling = self._sampling(request, constraints, reasoning)
-        generate = self._engine_request(request, prompt, sampling, sender)
+        generate = self._engine_request(request, prompt, sampling, call, flow)
         ids = [generate.request_id, *(sibling.request_id for sibling in generate.siblings)]
         running = {each: (index, self._new_parser(request, constraints, reasoning)) for index, each in enumerate(ids)}
-        scores = None if sampling.prompt_logprobs is None else _PromptScores(self._tokenizer, prompt.token_ids)
-        own = self._engine.generate(generate, on_abandoned=charge_if_unused())
-        async with aclosing(_until(deadline, own)) as events:
+        scores = None
+        if sampling.prompt_logprobs is not None:
+            scores = _PromptScores(self._tokenizer, prompt.token_ids, call.client)
+        own = self._engine.generate(generate, on_abandoned=charge_if_unused(call))
+        async with aclosing(_until(call.deadline, own)) as events:
             async for event in events:
                 for each in (event,) if scores is None else await scores.ready(event):
                     if each.request_id not in running:
@@ -198,7 +188,7 @@ class CompletionGenerator:
                     if each.finish is not None:
                         check_end(self._engine, each)
                     if each.logprobs:
-                        await next_turn()
+                        await next_turn(call.client)
                     index, parser = running[each.request_id]
                     delta = parser.feed(each)
                     if delta.finish_reason is not None:
@@ -259,9 +249,9 @@ class CompletionGenerator:
         return replace(request.sampling, grammar=grammar, reasoning_budget=budget, bad_word_token_ids=words)
 
     def _engine_request(
-        self, request: GenerationRequest, prompt: LoadedPrompt, sampling: SamplingParams, sender: "_Sender"
+        self, request: GenerationRequest, prompt: LoadedPrompt, sampling: SamplingParams, call: CallContext, flow: str
     ) -> Generate:
-        unique = self._engine.unique_id(sender.request_id)
+        unique = self._engine.unique_id(call.request_id)
         seed = request.sampling.seed
         return Generate(
             request_id=unique,
@@ -269,9 +259,9 @@ class CompletionGenerator:
             media=prompt.media,
             sampling=sampling,
             priority=request.priority,
-            cache_salt=engine_namespace(request.cache_salt),
-            client=sender.client,
-            flow=sender.flow,
+            cache_salt=call.tenant.engine_namespace(request.cache_salt),
+            client=call.client,
+            flow=flow,
             digest=prompt_digest(prompt.token_ids, prompt.media),
             siblings=[
                 Sibling(request_id=f"{unique}.{index}", seed=None if seed is None else seed + index)
@@ -283,8 +273,9 @@ class CompletionGenerator:
 class _PromptScores:
     """The log-probabilities of a prompt, which its first answer brings. The events of the others wait for them."""
 
-    def __init__(self, tokenizer: Tokenizer, token_ids: Sequence[int]) -> None:
+    def __init__(self, tokenizer: Tokenizer, token_ids: Sequence[int], client: str) -> None:
         self._tokenizer = tokenizer
+        self._client = client
         self._token_ids = token_ids
         self._tokens: tuple[TokenText, ...] | None = None
         self._waiting: list[TokenEvent] = []
@@ -299,7 +290,7 @@ class _PromptScores:
             return ()
         size = _SCORED_TOKEN_BYTES * len(self._token_ids)
         self._tokens = await run_sized(
-            size, prompt_token_texts, self._tokenizer, self._token_ids, event.prompt_logprobs
+            self._client, size, prompt_token_texts, self._tokenizer, self._token_ids, event.prompt_logprobs
         )
         return self._waiting
 
@@ -309,16 +300,6 @@ class _PromptScores:
             return ()
         self._taken.add(index)
         return self._tokens
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sender:
-    """Whom an engine request is computed for."""
-
-    request_id: str
-    client: str
-    flow: str
-    """The same for all prompts and completions of the request, and for no other request."""
 
 
 class _PromptDelta(NamedTuple):

@@ -28,13 +28,11 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
 from glimpse.media.medium import Medium
 from glimpse.media.processing.video import Video
+from glimpse.server.call.context import CallContext
+from glimpse.server.call.offload import run
 from glimpse.server.errors import DeadlineExceededError, InvalidRequest
 from glimpse.server.generation.medium_usage import PromptMedium, medium_shape
 from glimpse.server.request import Conversation, PromptSource, TextPrompt, TokenPrompt
-from glimpse.server.rpc.admission import current_ticket
-from glimpse.server.rpc.body_budget import release_body
-from glimpse.server.rpc.context import current_rpc
-from glimpse.server.rpc.offload import run
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.stages import record_media_stages
 
@@ -119,27 +117,26 @@ class PromptLoader:
 
     @asynccontextmanager
     async def load(
-        self, source: PromptSource, *, cache_salt: str, deadline: float | None, keeps_body: bool = False
+        self, source: PromptSource, call: CallContext, *, cache_salt: str, keeps_body: bool = False
     ) -> AsyncGenerator[LoadedPrompt]:
         """Fetches and decodes the media concurrently and builds the prompt. Holds its memory until the block ends.
 
         Args:
             source: What the prompt is built from.
+            call: Whom it is built for.
             cache_salt: Only media cached by requests with the same salt are reused.
-            deadline: In the event loop's time.
             keeps_body: Other prompts are still to be built from the request's body.
 
         Raises:
             InvalidRequest: a medium or a text cannot be used.
             EngineError: PROMPT_TOO_LONG; the engine refuses prompts that are too long and get past this.
             TemplateError: the model's chat template refuses the conversation.
-            DeadlineExceededError: `deadline` passed first.
+            DeadlineExceededError: the call's deadline passed first.
         """
-        rpc = current_rpc()
-        with self._media.batch(cache_salt, client=rpc.client, share=rpc.tenant.media) as batch:
+        with self._media.batch(cache_salt, client=call.client, share=call.tenant.media) as batch:
             try:
-                async with asyncio.timeout_at(deadline):
-                    prompt = await self._load(source, batch)
+                async with asyncio.timeout_at(call.deadline):
+                    prompt = await self._load(source, batch, call)
             except TimeoutError as error:
                 raise DeadlineExceededError from error
             finally:
@@ -148,17 +145,17 @@ class PromptLoader:
             if isinstance(source, Conversation):
                 source.media.clear()
             if not keeps_body:
-                release_body()
+                call.body.release()
             yield prompt
 
-    async def _load(self, source: PromptSource, batch: RequestMedia) -> LoadedPrompt:
+    async def _load(self, source: PromptSource, batch: RequestMedia, call: CallContext) -> LoadedPrompt:
         # Prompts that take more than about half a millisecond are built in threads, to let other requests go on.
         match source:
             case Conversation():
                 self._prompts.check_size(source.messages, source.options, max_tokens=self._max_model_len())
-                media = await self._load_media(source.media, batch)
+                media = await self._load_media(source.media, batch, call)
                 build = partial(self._of_conversation, source, media)
-                prompt, layouts = build() if _is_short(source) else await run(build)
+                prompt, layouts = build() if _is_short(source) else await run(call.client, build)
                 inputs = media_inputs(media, layouts, prompt)
                 return LoadedPrompt(
                     token_ids=prompt.token_ids,
@@ -169,7 +166,7 @@ class PromptLoader:
                 )
             case TextPrompt():
                 is_short = len(source.text) <= _MAX_INLINE_CHARACTERS
-                prompt = self._of_text(source) if is_short else await run(self._of_text, source)
+                prompt = self._of_text(source) if is_short else await run(call.client, self._of_text, source)
                 return LoadedPrompt(token_ids=prompt.token_ids, media=[], videos=())
             case TokenPrompt(token_ids=token_ids):
                 return LoadedPrompt(token_ids=list(token_ids), media=[], videos=())
@@ -212,9 +209,9 @@ class PromptLoader:
             raise InvalidRequest(source.field, "expected a prompt of at least one token, got none", "missing_value")
         return prompt
 
-    async def _load_media(self, inputs: Sequence[MediumInput], batch: RequestMedia) -> list[Medium]:
+    async def _load_media(self, inputs: Sequence[MediumInput], batch: RequestMedia, call: CallContext) -> list[Medium]:
         if inputs:
-            current_ticket().end_preparing()  # fetching may take long, and others can be prepared meanwhile
+            call.ticket.end_preparing()  # fetching may take long, and others can be prepared meanwhile
         for medium in inputs:
             if isinstance(medium, EmbeddingInput) and not self._accepts_embeddings:
                 message = "the server does not accept embeddings (its --enable-mm-embeds)"

@@ -21,6 +21,8 @@ from glimpse.identity.tenant import SharedCounts
 from glimpse.media.cache.byte_count import ByteCount
 from glimpse.media.shared.value_store import ValueStore
 from glimpse.openai.v1 import openai_pb2
+from glimpse.server.call.admission import Admission
+from glimpse.server.call.body_budget import BodyBudget
 from glimpse.server.lifecycle.addresses import address
 from glimpse.server.lifecycle.build_access import build_access, build_quotas
 from glimpse.server.lifecycle.build_handlers import build_handlers
@@ -33,8 +35,6 @@ from glimpse.server.lifecycle.served_checkpoint import Checkpoint
 from glimpse.server.lifecycle.server import Server
 from glimpse.server.lifecycle.tls import server_credentials, tls_files
 from glimpse.server.openai.facade import add_facade
-from glimpse.server.rpc.admission import Admission
-from glimpse.server.rpc.body_budget import BodyBudget
 from glimpse.server.rpc.client_identity import ClientIdentifier
 from glimpse.server.rpc.interceptors import RpcInterceptor
 from glimpse.server.rpc.load_meter import LoadMeter

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from glimpse.engine.client.supervisor import EngineState
 from glimpse.engine.protocol.messages import Ready, StepStats
-from glimpse.server.rpc.admission import Admission
+from glimpse.server.call.admission import Admission
 from glimpse.server.rpc.load_meter import LoadMeter
 from glimpse.server.services.health import Health
 from glimpse.server.telemetry.metrics import Metrics

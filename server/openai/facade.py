@@ -19,22 +19,20 @@ from google.protobuf.message_factory import GetMessageClass
 
 from glimpse.dialect.bindings import Binding, bindings
 from glimpse.openai.v1 import openai_pb2
+from glimpse.server.call.context import CallContext
+from glimpse.server.call.offload import run_sized
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.openai.decode import Decoded, decode
 from glimpse.server.openai.encode import encode
 from glimpse.server.openai.failures import error_object, rest_failure
 from glimpse.server.openai.paths import json_path, with_sent_names
-from glimpse.server.rpc.admission import begin_preparing
-from glimpse.server.rpc.body_budget import body_size
-from glimpse.server.rpc.context import current_rpc, send_headers
+from glimpse.server.rpc.context import Rpc
 from glimpse.server.rpc.errors import RpcFailure, abort
 from glimpse.server.rpc.http_bodies import collect
-from glimpse.server.rpc.offload import run_sized
 from glimpse.server.rpc.request_size import check_json_size
 from glimpse.server.rpc.text_chunks import JsonChunks, TextChunk
 from glimpse.server.rpc.typed_handlers import (
     METHOD_HANDLERS,
-    Context,
     Handler,
     StreamHandler,
     UnaryHandler,
@@ -82,65 +80,66 @@ class _Endpoint:
         self._stream = None if binding.stream is None else cast(StreamHandler, handlers[binding.stream.full_name])
         self._max_body_bytes = max_body_bytes
 
-    async def return_response(self, incoming: Any, context: Context) -> HttpBody:
+    async def return_response(self, incoming: Any, rpc: Rpc) -> HttpBody:
         """Serves a method that returns one body."""
         request = None
         try:
-            async with current_rpc().stop.guard():
-                request = await self._read(incoming)
-                document = await _encode(await self._unary(request.take(), context))
-            await send_headers(context, self._ignored_fields(request))
+            async with rpc.stop.guard():
+                request = await self._read(incoming, rpc.call)
+                document = await _encode(await self._unary(request.take(), rpc.call), rpc.call)
+            await rpc.send_headers(self._ignored_fields(request, rpc.call))
         except Exception as error:  # `to_status` maps every exception
-            await abort(context, self._failure(error, request))
+            await abort(rpc, self._failure(error, request, rpc.call))
         return HttpBody(content_type=_JSON, data=document)
 
-    async def stream_response(self, incoming: Any, context: Context) -> None:
+    async def stream_response(self, incoming: Any, rpc: Rpc) -> None:
         """Serves a method that returns a stream of bodies: one document, or one body for each event."""
-        writer, request = _ResponseWriter(context), None
+        writer, request = _ResponseWriter(rpc), None
         try:
-            async with current_rpc().stop.guard():
-                request = await self._read(incoming)
-                writer.ignored_fields = partial(self._ignored_fields, request)
+            async with rpc.stop.guard():
+                request = await self._read(incoming, rpc.call)
+                writer.ignored_fields = partial(self._ignored_fields, request, rpc.call)
                 if request.streaming and self._stream is not None:
                     await self._write_events(self._stream, request, writer)
                 else:
-                    await writer.write(_JSON, await _encode(await self._unary(request.take(), context)))
+                    await writer.write(_JSON, await _encode(await self._unary(request.take(), rpc.call), rpc.call))
         except Exception as error:  # `to_status` maps every exception
-            failure = self._failure(error, request)
-            if writer.started and current_rpc().stop.can_write:
+            failure = self._failure(error, request, rpc.call)
+            if rpc.headers_sent and rpc.stop.can_write:
                 # HTTP/1.1 loses a status that follows a body, so that the client needs the error as an event too.
-                await context.write(HttpBody(content_type=_EVENTS, data=_event(error_object(failure))))
-            await abort(context, failure)
+                await rpc.context.write(HttpBody(content_type=_EVENTS, data=_event(error_object(failure))))
+            await abort(rpc, failure)
 
     async def _write_events(self, stream: StreamHandler, request: "_Request", writer: "_ResponseWriter") -> None:
-        documents = JsonChunks(encode)
-        async with aclosing(stream(request.take(), writer.context)) as chunks:
+        documents, call = JsonChunks(encode), writer.rpc.call
+        async with aclosing(stream(request.take(), call)) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk, TextChunk):
                     document = documents.encode(chunk)
                 else:
-                    document = await _encode(chunk)
+                    document = await _encode(chunk, call)
                 await writer.write(_EVENTS, _event(document))
         if self._binding.stream_end is not None:
             await writer.write(_EVENTS, _event(self._binding.stream_end.encode()))
 
-    def _ignored_fields(self, request: "_Request") -> list[str]:
+    def _ignored_fields(self, request: "_Request", call: CallContext) -> list[str]:
         """Returns the paths in the document of what has no effect: members, and fields that the handler found."""
-        found = (json_path(self._binding.unary.input_type, path) for path in current_rpc().ignored_fields)
+        found = (json_path(self._binding.unary.input_type, path) for path in call.ignored_fields)
         return [*request.ignored, *(with_sent_names(path, request.aliased) for path in found)]
 
-    def _failure(self, error: Exception, request: "_Request | None") -> RpcFailure:
-        return rest_failure(error, self._binding.unary.input_type, {} if request is None else request.aliased)
+    def _failure(self, error: Exception, request: "_Request | None", call: CallContext) -> RpcFailure:
+        aliased = {} if request is None else request.aliased
+        return rest_failure(error, self._binding.unary.input_type, aliased, call.request_id)
 
-    async def _read(self, incoming: Any) -> "_Request":
-        current_rpc().is_json = True
+    async def _read(self, incoming: Any, call: CallContext) -> "_Request":
+        call.is_json = True
         method = self._binding.facade
         if not method.client_streaming:
             return _Request(Decoded(message=_from_url(method, incoming), ignored=[], streaming=False))
-        pieces = await collect(incoming, max_bytes=self._max_body_bytes)
-        await begin_preparing()
+        pieces = await collect(incoming, call.body, max_bytes=self._max_body_bytes)
+        await call.ticket.begin()
         request_class = GetMessageClass(self._binding.unary.input_type)
-        return _Request(await run_sized(body_size(), _decode, pieces, request_class, self._binding.stream_member))
+        return _Request(await call.parse(_decode, pieces, request_class, self._binding.stream_member))
 
 
 class _Request:
@@ -160,18 +159,15 @@ class _Request:
 class _ResponseWriter:
     """Writes the bodies of one response. The headers are sent with the first body."""
 
-    def __init__(self, context: Context) -> None:
-        self.context = context
+    def __init__(self, rpc: Rpc) -> None:
+        self.rpc = rpc
         self.ignored_fields: Callable[[], Sequence[str]] = tuple
         """Called when the headers are sent."""
-        self.started = False
-        self._stop = current_rpc().stop
 
     async def write(self, content_type: str, data: bytes) -> None:
-        if not self.started:
-            await send_headers(self.context, self.ignored_fields())
-            self.started = True
-        await self._stop.send(self.context.write, HttpBody(content_type=content_type, data=data))
+        if not self.rpc.headers_sent:
+            await self.rpc.send_headers(self.ignored_fields())
+        await self.rpc.write(HttpBody(content_type=content_type, data=data))
 
 
 def _from_url(method: MethodDescriptor, data: bytes) -> Message:
@@ -189,8 +185,8 @@ def _decode(pieces: list[bytes], request_class: type[Message], stream_member: st
     return decode(body, request_class, stream_member=stream_member)
 
 
-async def _encode(response: Message) -> bytes:
-    return await run_sized(response.ByteSize(), encode, response)
+async def _encode(response: Message, call: CallContext) -> bytes:
+    return await run_sized(call.client, response.ByteSize(), encode, response)
 
 
 def _event(data: bytes) -> bytes:

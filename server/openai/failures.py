@@ -12,18 +12,19 @@ from glimpse.server.openai.paths import json_path, with_sent_names
 from glimpse.server.rpc.errors import RpcFailure, to_status
 
 
-def rest_failure(error: Exception, request_type: Descriptor, aliased: Mapping[str, str]) -> RpcFailure:
+def rest_failure(error: Exception, request_type: Descriptor, aliased: Mapping[str, str], request_id: str) -> RpcFailure:
     """Describes an error to a REST client, who knows JSON names only.
 
     Args:
         error: the exception.
         request_type: the type of the typed request.
         aliased: JSON path by a field's own name → the path that the client used, outer paths first.
+        request_id: the request's.
     """
     if isinstance(error, DecodeError):
-        failure = to_status(InvalidRequest(error.path or "", error.message, error.code))
+        failure = to_status(InvalidRequest(error.path or "", error.message, error.code), request_id)
         return replace(failure, field=error.path)
-    failure = to_status(error)
+    failure = to_status(error, request_id)
     if failure.field is None:
         return failure
     path = with_sent_names(json_path(request_type, failure.field), aliased)

@@ -11,6 +11,7 @@ from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDef
 from glimpse.engine.checkpoint.text.conversation import ToolMode
 from glimpse.engine.protocol.sampling_params import GrammarKind
 from glimpse.media.kind import MediaKind
+from glimpse.server.call.context import CallContext
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.generation import (
     DEFAULT_MAX_TOKENS,
@@ -32,7 +33,6 @@ from glimpse.server.request import (
     ReasoningSupport,
     Tools,
 )
-from glimpse.server.rpc.context import cache_namespace, current_rpc
 from glimpse.v1 import chat_pb2
 
 NO_REASONING = ReasoningSupport()
@@ -42,6 +42,7 @@ _FORMATS_WITH_TOOLS = (GrammarKind.JSON_OBJECT, GrammarKind.JSON_SCHEMA)
 
 def parse_chat(
     request: chat_pb2.CreateChatCompletionRequest,
+    call: CallContext,
     *,
     streaming: bool,
     vocab_size: int,
@@ -53,6 +54,7 @@ def parse_chat(
 
     Args:
         request: the message.
+        call: the call that it came with.
         streaming: the response is a stream.
         vocab_size: the model's.
         max_media: as in `parse_conversation`.
@@ -64,30 +66,31 @@ def parse_chat(
     """
     check_bounds(request)
     check_stream_options(request, streaming=streaming)
-    check_priority(request.priority)
+    check_priority(request.priority, call.tenant.limits)
     tools = parse_tools(request)
     may_call = tools.choice is not ToolMode.NONE
     # With tool_choice "none" the template does not show the tools, so that the model cannot call them.
     prompt = parse_prompt(request, tools=tools.definitions if may_call else (), max_media=max_media)
     return ChatRequest(
         generation=GenerationRequest(
-            prompts=(with_effort(prompt, request.reasoning_effort, reasoning),),
+            prompts=(with_effort(prompt, request.reasoning_effort, reasoning, call),),
             sampling=parse_generation(
                 request.generation,
+                call.tenant.limits,
                 vocab_size=vocab_size,
                 default_max_tokens=defaults.max_tokens or DEFAULT_MAX_TOKENS,
                 defaults=defaults,
             ),
-            num_completions=num_completions(request.generation),
+            num_completions=num_completions(request.generation, call.tenant.limits),
             constraint=_parse_constraint(request, tools if may_call else None),
             tools=tools if may_call else None,
             priority=request.priority,
-            cache_salt=cache_namespace(request.cache_salt),
+            cache_salt=call.tenant.namespace(request.cache_salt),
             reasoning=parse_reasoning(request, reasoning),
             return_token_ids=request.generation.return_token_ids,
         ),
         include_usage=request.stream_options.include_usage,
-        continuous_usage=reports_continuously(request.stream_options),
+        continuous_usage=reports_continuously(request.stream_options, call),
         metadata=dict(request.metadata),
         echoes_service_tier=bool(request.service_tier),
     )
@@ -95,6 +98,7 @@ def parse_chat(
 
 def parse_count(
     request: chat_pb2.CountTokensRequest,
+    call: CallContext,
     *,
     max_media: Mapping[MediaKind, int],
     reasoning: ReasoningSupport = NO_REASONING,
@@ -103,7 +107,8 @@ def parse_count(
     check_bounds(request)
     tools = parse_tools(request)
     shown = tools.definitions if tools.choice is not ToolMode.NONE else ()
-    return with_effort(parse_prompt(request, tools=shown, max_media=max_media), request.reasoning_effort, reasoning)
+    prompt = parse_prompt(request, tools=shown, max_media=max_media)
+    return with_effort(prompt, request.reasoning_effort, reasoning, call)
 
 
 def check_bounds(request: Message) -> None:
@@ -118,10 +123,10 @@ def check_stream_options(request: Message, *, streaming: bool) -> None:
         raise InvalidRequest("stream_options", "only allowed if the response is a stream")
 
 
-def reports_continuously(options: chat_pb2.StreamOptions) -> bool:
+def reports_continuously(options: chat_pb2.StreamOptions, call: CallContext) -> bool:
     """Returns whether every message of a stream reports the usage: as in vLLM, only if the last one does."""
     if options.continuous_usage_stats and not options.include_usage:
-        current_rpc().ignored_fields.append("stream_options.continuous_usage_stats")
+        call.ignored_fields.append("stream_options.continuous_usage_stats")
     return options.continuous_usage_stats and options.include_usage
 
 

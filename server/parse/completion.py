@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.protocol.sampling_params import SamplingParams
+from glimpse.server.call.context import CallContext
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.chat import check_bounds, check_stream_options, reports_continuously
 from glimpse.server.parse.generation import (
@@ -15,7 +16,6 @@ from glimpse.server.parse.generation import (
 )
 from glimpse.server.parse.response_format import parse_response_format
 from glimpse.server.request import CompletionRequest, GenerationRequest, TextPrompt, TokenPrompt
-from glimpse.server.rpc.context import cache_namespace
 from glimpse.v1 import completion_pb2
 
 DEFAULT_MAX_TOKENS = 16
@@ -24,6 +24,7 @@ MAX_COMPLETIONS = 128
 
 def parse_completion(
     request: completion_pb2.CreateCompletionRequest,
+    call: CallContext,
     *,
     streaming: bool,
     vocab_size: int,
@@ -32,11 +33,11 @@ def parse_completion(
     """Parses a request; `defaults` are those of sampling parameters. Raises InvalidRequest."""
     check_bounds(request)
     check_stream_options(request, streaming=streaming)
-    check_priority(request.priority)
-    count = num_completions(request.generation, len(request.prompts))
+    check_priority(request.priority, call.tenant.limits)
+    count = num_completions(request.generation, call.tenant.limits, len(request.prompts))
     if count * len(request.prompts) > MAX_COMPLETIONS:
         raise InvalidRequest("generation.n", f"expected at most {MAX_COMPLETIONS} completions for all prompts together")
-    sampling = _parse_sampling(request, vocab_size, defaults)
+    sampling = _parse_sampling(request, call, vocab_size, defaults)
     if request.echo and sampling.logprobs is not None:
         num_top = max(sampling.logprobs, sampling.prompt_logprobs or 0)
         sampling = replace(sampling, prompt_logprobs=num_top)
@@ -51,11 +52,11 @@ def parse_completion(
             constraint=parse_response_format(request),
             tools=None,
             priority=request.priority,
-            cache_salt=cache_namespace(request.cache_salt),
+            cache_salt=call.tenant.namespace(request.cache_salt),
             return_token_ids=request.generation.return_token_ids,
         ),
         include_usage=request.stream_options.include_usage,
-        continuous_usage=reports_continuously(request.stream_options),
+        continuous_usage=reports_continuously(request.stream_options, call),
         echo=request.echo,
         num_prompt_logprobs=request.generation.prompt_logprobs
         if request.generation.HasField("prompt_logprobs")
@@ -64,10 +65,14 @@ def parse_completion(
 
 
 def _parse_sampling(
-    request: completion_pb2.CreateCompletionRequest, vocab_size: int, defaults: SamplingDefaults
+    request: completion_pb2.CreateCompletionRequest, call: CallContext, vocab_size: int, defaults: SamplingDefaults
 ) -> SamplingParams:
     sampling = parse_generation(
-        request.generation, vocab_size=vocab_size, default_max_tokens=DEFAULT_MAX_TOKENS, defaults=defaults
+        request.generation,
+        call.tenant.limits,
+        vocab_size=vocab_size,
+        default_max_tokens=DEFAULT_MAX_TOKENS,
+        defaults=defaults,
     )
     if not request.HasField("num_logprobs"):
         return sampling

@@ -10,8 +10,8 @@ from glimpse.engine.protocol.sampling_params import (
     MAX_STOP_CHARACTERS,
     SamplingParams,
 )
+from glimpse.identity.tenant import Limits
 from glimpse.server.errors import InvalidRequest
-from glimpse.server.rpc.context import current_rpc
 from glimpse.v1 import generation_pb2
 
 _T = TypeVar("_T")
@@ -25,6 +25,7 @@ TENANT_LIMIT = "tenant_limit"
 
 def parse_generation(
     options: generation_pb2.GenerationOptions,
+    limits: Limits,
     *,
     vocab_size: int,
     default_max_tokens: int = DEFAULT_MAX_TOKENS,
@@ -32,10 +33,12 @@ def parse_generation(
 ) -> SamplingParams:
     """Returns the sampling parameters of a request; where it sets none, those of `defaults`, except for `max_tokens`.
 
+    `limits` are the tenant's.
+
     Raises:
         InvalidRequest: options contradict each other or the model. `check_bounds` has checked their ranges.
     """
-    max_tokens = _max_tokens(options, default_max_tokens)
+    max_tokens = _max_tokens(options, limits, default_max_tokens)
     if options.min_tokens > max_tokens:
         message = f"expected at most max_completion_tokens ({max_tokens}), got {options.min_tokens}"
         raise InvalidRequest("generation.min_tokens", message)
@@ -69,26 +72,26 @@ def _or(value: _T | None, default: _T) -> _T:
     return default if value is None else value
 
 
-def check_priority(priority: int) -> None:
+def check_priority(priority: int, limits: Limits) -> None:
     """Raises InvalidRequest if requests of the tenant may not be that urgent."""
-    least = current_rpc().tenant.limits.min_priority
+    least = limits.min_priority
     if least is not None and priority < least:
         message = f"expected {least} or more, the limit of your tenant, got {priority}"
         raise InvalidRequest("priority", message, TENANT_LIMIT)
 
 
-def num_completions(options: generation_pb2.GenerationOptions, num_prompts: int = 1) -> int:
+def num_completions(options: generation_pb2.GenerationOptions, limits: Limits, num_prompts: int = 1) -> int:
     """Returns the number of completions of each prompt. Raises InvalidRequest if the tenant may not have as many."""
     count = options.n if options.HasField("n") else 1
-    most = current_rpc().tenant.limits.max_completions
+    most = limits.max_completions
     if most is not None and count * num_prompts > most:
         message = f"expected at most {most} completions for all prompts together, the limit of your tenant"
         raise InvalidRequest("generation.n", message, TENANT_LIMIT)
     return count
 
 
-def _max_tokens(options: generation_pb2.GenerationOptions, default: int) -> int:
-    most = current_rpc().tenant.limits.max_completion_tokens
+def _max_tokens(options: generation_pb2.GenerationOptions, limits: Limits, default: int) -> int:
+    most = limits.max_completion_tokens
     if not options.HasField("max_completion_tokens"):
         return default if most is None else min(default, most)
     if most is not None and options.max_completion_tokens > most:

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
 from glimpse.media.kind import MediaKind
+from glimpse.server.call.context import CallContext
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.chat import check_bounds
 from glimpse.server.parse.content import parse_conversation
 from glimpse.server.parse.generation import check_priority, check_token_ids
 from glimpse.server.parse.prompt import with_options
 from glimpse.server.request import Conversation, EmbeddingInput, EmbeddingRequest, PromptSource, TextPrompt, TokenPrompt
-from glimpse.server.rpc.context import cache_namespace
 from glimpse.v1 import content_pb2, embedding_pb2
 
 _MODES = {
@@ -38,10 +38,12 @@ class EmbeddingModel:
     """As in `parse_conversation`, for each conversation."""
 
 
-def parse_embedding_request(request: embedding_pb2.CreateEmbeddingsRequest, model: EmbeddingModel) -> EmbeddingRequest:
+def parse_embedding_request(
+    request: embedding_pb2.CreateEmbeddingsRequest, call: CallContext, model: EmbeddingModel
+) -> EmbeddingRequest:
     """Parses a request. Raises InvalidRequest."""
     check_bounds(request)
-    check_priority(request.priority)
+    check_priority(request.priority, call.tenant.limits)
     if bool(request.inputs) == bool(request.messages):
         got = "both" if request.inputs else "neither"
         code = "conflicting_values" if request.inputs else "missing_value"
@@ -53,7 +55,7 @@ def parse_embedding_request(request: embedding_pb2.CreateEmbeddingsRequest, mode
         pooling=_parse_pooling(request, model),
         as_base64=request.encoding_format == embedding_pb2.ENCODING_FORMAT_BASE64,
         priority=request.priority,
-        cache_salt=cache_namespace(request.cache_salt),
+        cache_salt=call.tenant.namespace(request.cache_salt),
     )
 
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from glimpse.dialect.rules import enum_rules
+from glimpse.server.call.context import CallContext
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.request import Conversation, ReasoningOptions, ReasoningSupport
-from glimpse.server.rpc.context import current_rpc
 from glimpse.v1 import chat_pb2
 
 _EFFORTS = enum_rules(chat_pb2.ReasoningEffort.DESCRIPTOR).names
@@ -38,7 +38,9 @@ def parse_reasoning(
     )
 
 
-def with_effort(prompt: Conversation, effort: chat_pb2.ReasoningEffort, support: ReasoningSupport) -> Conversation:
+def with_effort(
+    prompt: Conversation, effort: chat_pb2.ReasoningEffort, support: ReasoningSupport, call: CallContext
+) -> Conversation:
     """Returns the prompt with the template variables of a reasoning effort, which has no effect if there are none.
 
     Raises:
@@ -50,7 +52,7 @@ def with_effort(prompt: Conversation, effort: chat_pb2.ReasoningEffort, support:
     if effort == _NONE and support.has_switch:
         variables["enable_thinking"] = False
     if not variables and effort != _NONE:
-        current_rpc().ignored_fields.append("reasoning_effort")
+        call.ignored_fields.append("reasoning_effort")
     elif not variables and support.is_parsed:
         message = "the model's chat template cannot turn off its reasoning"
         raise InvalidRequest("reasoning_effort", message, "unsupported")

@@ -9,25 +9,25 @@ from glimpse.engine.checkpoint.text.relevance import (
     AnswerTokens,
     relevance_messages,
 )
+from glimpse.server.call.context import CallContext
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.chat import check_bounds
 from glimpse.server.parse.generation import check_priority
 from glimpse.server.request import Conversation, EmbeddingInput, EmbeddingRequest
-from glimpse.server.rpc.context import cache_namespace
 from glimpse.v1 import rerank_pb2
 
 MAX_REPEATED_CHARACTERS = 64 << 20
 """Of a text that stands in the prompt of each document, over all of them: prompts are far longer than the request."""
 
 
-def parse_rerank(request: rerank_pb2.RerankRequest, tokens: AnswerTokens | None) -> EmbeddingRequest:
+def parse_rerank(request: rerank_pb2.RerankRequest, call: CallContext, tokens: AnswerTokens | None) -> EmbeddingRequest:
     """Parses a request into one for the logits of the answers to each document. Raises InvalidRequest."""
     check_bounds(request)
     _check_repeated(request.query, "query", request)
-    return _parse_pairs(request, repeat(request.query), _checked(tokens, "query"))
+    return _parse_pairs(request, call, repeat(request.query), _checked(tokens, "query"))
 
 
-def parse_score(request: rerank_pb2.ScoreRequest, tokens: AnswerTokens | None) -> EmbeddingRequest:
+def parse_score(request: rerank_pb2.ScoreRequest, call: CallContext, tokens: AnswerTokens | None) -> EmbeddingRequest:
     """Parses a request into one for the logits of the answers to each pair. Raises InvalidRequest."""
     check_bounds(request)
     num_queries, num_documents = len(request.queries), len(request.documents)
@@ -38,9 +38,9 @@ def parse_score(request: rerank_pb2.ScoreRequest, tokens: AnswerTokens | None) -
         if not query:
             raise InvalidRequest(f"queries[{index}]", "expected a text, got none", "missing_value")
     if num_queries == num_documents:
-        return _parse_pairs(request, request.queries, _checked(tokens, "queries"))
+        return _parse_pairs(request, call, request.queries, _checked(tokens, "queries"))
     _check_repeated(request.queries[0], "queries[0]", request)
-    return _parse_pairs(request, repeat(request.queries[0]), _checked(tokens, "queries"))
+    return _parse_pairs(request, call, repeat(request.queries[0]), _checked(tokens, "queries"))
 
 
 def _check_repeated(text: str, field: str, request: rerank_pb2.RerankRequest | rerank_pb2.ScoreRequest) -> None:
@@ -58,17 +58,20 @@ def _checked(tokens: AnswerTokens | None, field: str) -> AnswerTokens:
 
 
 def _parse_pairs(
-    request: rerank_pb2.RerankRequest | rerank_pb2.ScoreRequest, queries: Iterable[str], tokens: AnswerTokens
+    request: rerank_pb2.RerankRequest | rerank_pb2.ScoreRequest,
+    call: CallContext,
+    queries: Iterable[str],
+    tokens: AnswerTokens,
 ) -> EmbeddingRequest:
     """`queries`: one for each document, or more."""
     _check_repeated(request.instruction, "instruction", request)
-    check_priority(request.priority)
+    check_priority(request.priority, call.tenant.limits)
     return EmbeddingRequest(
         inputs=tuple(_inputs(queries, request.documents, request.instruction)),
         pooling=tokens.pooling,
         as_base64=False,
         priority=request.priority,
-        cache_salt=cache_namespace(request.cache_salt),
+        cache_salt=call.tenant.namespace(request.cache_salt),
     )
 
 

@@ -1,18 +1,17 @@
-"""Context of the RPC that the current task serves: request id, deadline, stop switch and token usage."""
+"""An RPC as this package serves it: its call, and what gRPC has to be told."""
 
 import asyncio
 import re
-import uuid
 from collections.abc import Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import quote
 
 import grpc.aio
+from google.protobuf.message import Message
 
 from glimpse.identity.errors import AccessError
-from glimpse.identity.tenant import Tenant
-from glimpse.server.rpc.client_identity import ClientIdentifier
+from glimpse.server.call.context import CallContext, new_request_id
 from glimpse.server.rpc.stopping import StopSwitch
 from glimpse.server.telemetry.ignored_fields import MAX_HEADER_CHARACTERS, ignored_fields_header, list_header
 
@@ -34,112 +33,60 @@ _MAX_DEADLINE_MARGIN_SECONDS = 0.5
 
 
 @dataclass(slots=True, kw_only=True)
-class RpcContext:
-    """An RPC that is being served. Token counts are updated while the response is generated."""
+class Rpc:
+    """An RPC that is being served: gRPC's context, and the call that its handler serves."""
 
-    request_id: str
-    deadline: float | None
-    """In the event loop's time, slightly before the client's deadline; None: the client set none."""
-    client: str = ""
-    """An opaque name of who sent it: see `glimpse.server.rpc.client_identity`."""
-    tenant: Tenant = field(default_factory=Tenant)
-    """Whose caches it uses and whose quotas it counts against. Only its credential decides."""
-    is_admin: bool = True
-    """It may concern other tenants than its own. Servers without authentication allow that to everyone."""
+    context: grpc.aio.ServicerContext[Any, Any]
+    call: CallContext
     refusal: AccessError | None = None
     """Set if it is refused because of who sends it."""
-    stop: StopSwitch = field(default_factory=StopSwitch)
-    """Ends the RPC when the server stops. The interceptor's guard turns that into a status; a handler that can say more
-    has a guard of its own."""
-    is_json: bool = False
-    """The request came as JSON, and the response becomes JSON."""
     codec: str | None = None
     """How its messages are encoded: "proto" or "json" if the client speaks Connect, "http" if they are JSON in HTTP
     bodies; see `glimpse.server.rpc.json_messages`."""
+    stop: StopSwitch = field(default_factory=StopSwitch)
+    """Ends the RPC when the server stops. The interceptor's guard turns that into a status; a handler that can say more
+    has a guard of its own."""
     headers_sent: bool = False
     """The gateway can no longer turn an error into an HTTP status."""
-    unenforced: Sequence[str] = ()
-    """What the client asked for and no grammar ensures. The response headers list it."""
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    ignored_fields: list[str] = field(default_factory=list[str])
-    """Paths of the request's fields that are accepted without effect."""
 
     @property
     def usage_trailers(self) -> tuple[tuple[str, str], ...]:
         """Trailing metadata with the token counts, as far as they are known. The gateway's access log has them."""
-        counts = ((PROMPT_TOKENS_TRAILER, self.prompt_tokens), (COMPLETION_TOKENS_TRAILER, self.completion_tokens))
+        call = self.call
+        counts = ((PROMPT_TOKENS_TRAILER, call.prompt_tokens), (COMPLETION_TOKENS_TRAILER, call.completion_tokens))
         return tuple((name, str(count)) for name, count in counts if count is not None)
 
+    async def send_headers(self, ignored_fields: Sequence[str] | None = None) -> None:
+        """Sends the response headers. Call it right before sending the first message.
 
-_current: ContextVar[RpcContext | None] = ContextVar("rpc", default=None)
+        `ignored_fields` are the call's by the names that the client used, if these differ from the paths in protos.
+        """
+        call = self.call
+        ignored = ignored_fields_header(call.ignored_fields if ignored_fields is None else ignored_fields)
+        self.headers_sent = True
+        paths = [quote(path, safe="#/[]~:@!$&'()*+;=?") for path in call.unenforced[:MAX_HEADER_CHARACTERS]]
+        headers = ((REQUEST_ID_HEADER, call.request_id), *list_header(UNENFORCED_HEADER, paths), *ignored)
+        await self.stop.send(self.context.send_initial_metadata, headers)
 
-
-def begin_rpc(context: grpc.aio.ServicerContext[object, object], clients: ClientIdentifier) -> RpcContext:
-    """Creates the RPC's context and makes it current in this task."""
-    client = clients.identify(context.invocation_metadata() or (), context.peer())
-    codec = next((str(value) for name, value in context.invocation_metadata() or () if name == CODEC_HEADER), None)
-    rpc = RpcContext(
-        request_id=_request_id(context),
-        deadline=_deadline(context.time_remaining()),
-        client=client,
-        codec=codec,
-        is_json=codec in ("json", "http"),
-    )
-    _current.set(rpc)
-    return rpc
+    async def write(self, message: Message | bytes) -> None:
+        """Sends a message of the response."""
+        await self.stop.send(self.context.write, message)
 
 
-def current_rpc() -> RpcContext:
-    """Returns the RPC that this task serves; outside of RPCs, a new context without a deadline."""
-    rpc = _current.get()
-    if rpc is None:
-        rpc = RpcContext(request_id=new_request_id(), deadline=None)
-        _current.set(rpc)
-    return rpc
+def metadata_value(context: grpc.aio.ServicerContext[Any, Any], name: str) -> str | None:
+    """Returns the text that the client sent under this name; None: it sent none."""
+    values = (value for key, value in context.invocation_metadata() or () if key == name and isinstance(value, str))
+    return next(values, None)
 
 
-def cache_namespace(cache_salt: str) -> str:
-    """Returns the cache namespace of the RPC that this task serves, for the salt that the client chose.
-
-    Caches and stores see only the namespace: two tenants never share one, whatever their salts are.
-    """
-    return current_rpc().tenant.namespace(cache_salt)
+def request_id(context: grpc.aio.ServicerContext[Any, Any]) -> str:
+    """Returns the id that the client chose, or a new one."""
+    chosen = metadata_value(context, REQUEST_ID_HEADER)
+    return chosen if chosen is not None and _ACCEPTED_ID.fullmatch(chosen) else new_request_id()
 
 
-def engine_namespace(namespace: str) -> str:
-    """Returns the name of a cache namespace of the RPC's tenant in the engine."""
-    return current_rpc().tenant.engine_namespace(namespace)
-
-
-def new_request_id() -> str:
-    return uuid.uuid4().hex
-
-
-async def send_headers(
-    context: grpc.aio.ServicerContext[object, object], ignored_fields: Sequence[str] | None = None
-) -> None:
-    """Sends the response headers. Call it right before sending the first message.
-
-    `ignored_fields` are the RPC's by the names that the client used, if these differ from the paths in protos.
-    Once headers are sent, the gateway can no longer turn an error into an HTTP status.
-    """
-    rpc = current_rpc()
-    ignored = ignored_fields_header(rpc.ignored_fields if ignored_fields is None else ignored_fields)
-    rpc.headers_sent = True
-    paths = [quote(path, safe="#/[]~:@!$&'()*+;=?") for path in rpc.unenforced[:MAX_HEADER_CHARACTERS]]
-    headers = ((REQUEST_ID_HEADER, rpc.request_id), *list_header(UNENFORCED_HEADER, paths), *ignored)
-    await rpc.stop.send(context.send_initial_metadata, headers)
-
-
-def _request_id(context: grpc.aio.ServicerContext[object, object]) -> str:
-    for name, value in context.invocation_metadata() or ():
-        if name == REQUEST_ID_HEADER and isinstance(value, str) and _ACCEPTED_ID.fullmatch(value):
-            return value
-    return new_request_id()
-
-
-def _deadline(time_remaining_seconds: float | None) -> float | None:
+def deadline(time_remaining_seconds: float | None) -> float | None:
+    """Returns the time by which the response must be ready; None: the client set no deadline."""
     if time_remaining_seconds is None:
         return None
     margin = min(time_remaining_seconds * _DEADLINE_MARGIN, _MAX_DEADLINE_MARGIN_SECONDS)

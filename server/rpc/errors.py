@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 import grpc
-import grpc.aio
 import structlog
 from google.protobuf import any_pb2
 from google.protobuf.message import DecodeError, Message
@@ -26,7 +25,7 @@ from glimpse.identity.errors import (
 )
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.server.errors import DeadlineExceededError, InvalidRequest, ModelNotFoundError, ServerStoppingError
-from glimpse.server.rpc.context import REQUEST_ID_HEADER, current_rpc
+from glimpse.server.rpc.context import REQUEST_ID_HEADER, Rpc
 from glimpse.server.rpc.stopping import MAX_UNREAD_SECONDS, UnreadResponseError
 
 ERROR_DOMAIN = "glimpse"
@@ -62,8 +61,8 @@ class RpcFailure:
     """When the same request may succeed, for RESOURCE_EXHAUSTED, UNAVAILABLE and ABORTED. None: unknown, or never."""
 
 
-def to_status(error: Exception) -> RpcFailure:
-    """Maps an exception to a failure. Logs unexpected exceptions with their traceback."""
+def to_status(error: Exception, request_id: str) -> RpcFailure:
+    """Maps an exception of this request to a failure. Logs unexpected exceptions with their traceback."""
     match error:
         case InvalidRequest():
             return _invalid(error.message, error.reason, error.field)
@@ -96,29 +95,29 @@ def to_status(error: Exception) -> RpcFailure:
             return _access_failure(error)
         case EngineError(code=EngineErrorCode.INTERNAL):
             _log.error("engine_error", message=error.message)
-            return _internal()
+            return _internal(request_id)
         case EngineError():
             return _engine_failure(error)
         case _:
             _log.error("unexpected_error", exc_info=error)
-            return _internal()
+            return _internal(request_id)
 
 
-async def abort(context: grpc.aio.ServicerContext[object, object], failure: RpcFailure) -> NoReturn:
+async def abort(rpc: Rpc, failure: RpcFailure) -> NoReturn:
     """Ends the RPC with a failure, with details as `google.rpc.Status`."""
     message = _truncate(failure.message)
     trailers: list[tuple[str, str | bytes]] = [
-        *(context.trailing_metadata() or ()),
-        (DETAILS_HEADER, rich_status(failure).SerializeToString()),
-        (REQUEST_ID_HEADER, current_rpc().request_id),
-        *current_rpc().usage_trailers,
+        *(rpc.context.trailing_metadata() or ()),
+        (DETAILS_HEADER, rich_status(failure, names_domains=rpc.codec not in ("proto", "json")).SerializeToString()),
+        (REQUEST_ID_HEADER, rpc.call.request_id),
+        *rpc.usage_trailers,
     ]
     if failure.http_status is not None:
         trailers.append((HTTP_STATUS_HEADER, str(failure.http_status)))
     if failure.retry_after_seconds is not None:
         trailers.append((RETRY_AFTER_HEADER, str(max(1, math.ceil(failure.retry_after_seconds)))))
         trailers.append((PUSHBACK_HEADER, str(math.ceil(1000 * failure.retry_after_seconds))))
-    sending = asyncio.ensure_future(context.abort(failure.code, message, tuple(trailers)))
+    sending = asyncio.ensure_future(rpc.context.abort(failure.code, message, tuple(trailers)))
     try:
         await asyncio.shield(sending)
     except asyncio.CancelledError:
@@ -228,17 +227,17 @@ def _access_failure(error: AccessError) -> RpcFailure:
     )
 
 
-def _internal() -> RpcFailure:
+def _internal(request_id: str) -> RpcFailure:
     return RpcFailure(
         code=grpc.StatusCode.INTERNAL,
-        message=f"Internal error. The server log has details under request id {current_rpc().request_id}.",
+        message=f"Internal error. The server log has details under request id {request_id}.",
         reason="internal_error",
         type="server_error",
     )
 
 
-def rich_status(failure: RpcFailure) -> status_pb2.Status:
-    """Returns the failure with its details."""
+def rich_status(failure: RpcFailure, *, names_domains: bool = True) -> status_pb2.Status:
+    """Returns the failure with its details. In Connect's own protocol, the names of their types have no domain."""
     message = _truncate(failure.message)
     info = error_details_pb2.ErrorInfo(reason=failure.reason.upper(), domain=ERROR_DOMAIN)
     info.metadata["type"] = failure.type
@@ -251,13 +250,14 @@ def rich_status(failure: RpcFailure) -> status_pb2.Status:
         retry = error_details_pb2.RetryInfo()
         retry.retry_delay.FromMicroseconds(math.ceil(1e6 * failure.retry_after_seconds))
         details.append(retry)
-    return status_pb2.Status(code=failure.code.value[0], message=message, details=map(_pack, details))
+    packed = [_pack(detail, names_domains) for detail in details]
+    return status_pb2.Status(code=failure.code.value[0], message=message, details=packed)
 
 
-def _pack(detail: Message) -> any_pb2.Any:
+def _pack(detail: Message, names_domain: bool) -> any_pb2.Any:
     packed = any_pb2.Any()
     packed.Pack(detail)
-    if current_rpc().codec in ("proto", "json"):  # Connect, whose names of types have no domain
+    if not names_domain:
         packed.type_url = detail.DESCRIPTOR.full_name
     return packed
 

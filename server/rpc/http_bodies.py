@@ -6,8 +6,8 @@ from typing import Generic, TypeVar
 
 from google.api.httpbody_pb2 import HttpBody
 
+from glimpse.server.call.body_budget import BodyReservation
 from glimpse.server.errors import InvalidRequest
-from glimpse.server.rpc.body_budget import release_body, reserve_body
 
 JSON_LINES = "application/x-ndjson"
 """The content type of JSON documents, one in each line."""
@@ -48,8 +48,8 @@ class PacedBody(Generic[PieceT]):
         return piece
 
 
-async def collect(chunks: AsyncIterator[HttpBody], *, max_bytes: int) -> list[bytes]:
-    """Returns the pieces of the whole body: joining large ones takes time.
+async def collect(chunks: AsyncIterator[HttpBody], reservation: BodyReservation, *, max_bytes: int) -> list[bytes]:
+    """Returns the pieces of the whole body, whose memory it reserves: joining large ones takes time.
 
     Raises:
         InvalidRequest: the body is larger than `max_bytes` or than what is left for bodies, its content type is not
@@ -61,12 +61,12 @@ async def collect(chunks: AsyncIterator[HttpBody], *, max_bytes: int) -> list[by
     while (chunk := await body.next()) is not None and num_bytes <= 2 * max_bytes:
         _check_content_type(chunk.content_type, is_first=num_bytes == 0)
         num_bytes += len(chunk.data)
-        refusal = refusal or _refusal(len(chunk.data), num_bytes, max_bytes)
+        refusal = refusal or _refusal(reservation, len(chunk.data), num_bytes, max_bytes)
         if refusal is None:
             kept.append(chunk.data)
         else:
             kept.clear()
-            release_body()
+            reservation.release()
     # Refused only now: a client that sends its whole body before it reads would see a closed connection and no error.
     if refusal is not None:
         raise InvalidRequest("", *refusal)
@@ -99,12 +99,14 @@ def _paced(chunks: AsyncIterator[HttpBody]) -> PacedBody[HttpBody]:
     return PacedBody(chunks, lambda chunk: len(chunk.data))
 
 
-def _refusal(num_bytes: int, num_all_bytes: int, max_bytes: int) -> tuple[str, str] | None:
+def _refusal(
+    reservation: BodyReservation, num_bytes: int, num_all_bytes: int, max_bytes: int
+) -> tuple[str, str] | None:
     """Returns message and reason if a chunk is refused. Reserves its bytes otherwise."""
     if num_all_bytes > max_bytes:
         return f"The body is larger than {max_bytes} bytes.", "request_too_large"
     try:
-        reserve_body(num_bytes)
+        reservation.reserve(num_bytes)
     except InvalidRequest as error:
         return error.message, error.reason
     return None

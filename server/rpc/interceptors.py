@@ -12,13 +12,15 @@ import grpc.aio
 import structlog
 from opentelemetry.trace import INVALID_SPAN, Span
 
-from glimpse.identity.access import Access
+from glimpse.identity.access import Access, Identity
 from glimpse.identity.errors import AccessError, QuotaExceededError
+from glimpse.identity.tenant import Tenant
+from glimpse.server.call.admission import Admission
+from glimpse.server.call.body_budget import BodyBudget
+from glimpse.server.call.context import CallContext
 from glimpse.server.errors import ServerStoppingError
-from glimpse.server.rpc.admission import Admission
-from glimpse.server.rpc.body_budget import BodyBudget
 from glimpse.server.rpc.client_identity import ClientIdentifier
-from glimpse.server.rpc.context import RpcContext, begin_rpc
+from glimpse.server.rpc.context import CODEC_HEADER, Rpc, deadline, metadata_value, request_id
 from glimpse.server.rpc.errors import abort, to_status
 from glimpse.server.rpc.load_meter import REPORT_TRAILER, LoadMeter
 from glimpse.server.rpc.stopping import OpenRpcs, UnreadResponseError
@@ -32,6 +34,9 @@ MethodHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 _INFRASTRUCTURE = ("/grpc.", "/glimpse.v1.LoadService/", "/xds.")
 """Health, reflection and load reports. Logged at level debug, not traced, counted neither as load nor in the metrics,
 and no drain waits for them: they are called constantly or stream without end."""
+
+_LIBRARY = "/grpc."
+"""Health and reflection. gRPC's library serves them, with its own context instead of an `Rpc`."""
 
 _FREE = ("/ListModels", "/GetModel")
 """Methods that do no work. Like the infrastructure, they count against no quota."""
@@ -73,32 +78,36 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
 
     def _observed(self, handler: Any, method: str) -> MethodHandler:
         behavior = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+        takes_rpc = not method.startswith(_LIBRARY)
 
         async def unary(request: Any, context: Context) -> Any:
+            rpc = self._begin(method, context)
             try:
-                async with self._observe(method, context) as rpc:
-                    async with _until_stopped(rpc, context):
-                        response = await behavior(request, context)
-                    self._set_trailers(context, rpc)
+                async with self._observe(method, rpc):
+                    async with _until_stopped(rpc):
+                        response = await behavior(request, rpc if takes_rpc else context)
+                    self._set_trailers(rpc)
                     return response
             except grpc.aio.AbortError as error:
                 _break_cycles(error)
                 raise
             finally:
-                del request, context
+                del request, context, rpc
 
         async def stream(request: Any, context: Context) -> AsyncIterator[Any]:
+            rpc = self._begin(method, context)
             try:
-                async with self._observe(method, context) as rpc:
-                    async with _until_stopped(rpc, context), aclosing(behavior(request, context)) as responses:
+                async with self._observe(method, rpc):
+                    responses = behavior(request, rpc if takes_rpc else context)
+                    async with _until_stopped(rpc), aclosing(responses):
                         async for response in responses:
                             yield response
-                    self._set_trailers(context, rpc)
+                    self._set_trailers(rpc)
             except grpc.aio.AbortError as error:
                 _break_cycles(error)
                 raise
             finally:
-                del request, context
+                del request, context, rpc
 
         return METHOD_HANDLERS[handler.request_streaming, handler.response_streaming](
             stream if inspect.isasyncgenfunction(behavior) else unary,
@@ -106,29 +115,50 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
             response_serializer=handler.response_serializer,
         )
 
+    def _begin(self, method: str, context: Context) -> Rpc:
+        """Returns the RPC and its call: whose it is, or why it is refused."""
+        metadata, refusal = context.invocation_metadata() or (), None
+        try:
+            identity = self._access.authenticate(method, metadata, context.peer(), context.auth_context())
+        except AccessError as error:
+            identity, refusal = Identity(Tenant(), is_admin=False), error
+        name = identity.tenant.name
+        client = self._clients.of_tenant(name) if name else self._clients.identify(metadata, context.peer())
+        ends, codec = deadline(context.time_remaining()), metadata_value(context, CODEC_HEADER)
+        call = CallContext(
+            request_id=request_id(context),
+            deadline=ends,
+            client=client,
+            tenant=identity.tenant,
+            is_admin=identity.is_admin,
+            ticket=self._admission.ticket(method, client, ends),
+            body=self._bodies.reservation(client),
+            is_json=codec in ("json", "http"),
+        )
+        return Rpc(context=context, call=call, refusal=refusal, codec=codec)
+
     @asynccontextmanager
-    async def _observe(self, method: str, context: Context) -> AsyncGenerator[RpcContext]:
-        rpc = begin_rpc(context, self._clients)
-        self._authenticate(rpc, method, context)
+    async def _observe(self, method: str, rpc: Rpc) -> AsyncGenerator[None]:
+        call, context = rpc.call, rpc.context
         began = time.monotonic()
         counted = not method.startswith(_INFRASTRUCTURE)
         span = begin_span(method, context.invocation_metadata() or ()) if counted else INVALID_SPAN
         make_current(span)
-        structlog.contextvars.bind_contextvars(request_id=rpc.request_id, **_trace(span), **_tenant(rpc))
+        structlog.contextvars.bind_contextvars(request_id=call.request_id, **_trace(span), **_tenant(call))
         if counted:
             self._load.rpc_began()
-        self._set_trailers(context, rpc)  # for RPCs that fail; successful ones update it at their end
+        self._set_trailers(rpc)  # for RPCs that fail; successful ones update it at their end
         self._count(counted)
         self.open_rpcs.add(rpc.stop, is_request=counted)
         code = "OK"
         try:
             async with _counted(rpc, method):
-                with self._admission.ticket(method, rpc.client), self._bodies.reservation(rpc.client):
-                    yield rpc
+                yield
         except BaseException as error:
             code = _code(error, context)
             raise
         finally:
+            call.close()
             self._count(-counted)
             seconds = time.monotonic() - began
             if counted:
@@ -137,9 +167,9 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                 end_span(
                     span,
                     code,
-                    request_id=rpc.request_id,
-                    prompt_tokens=rpc.prompt_tokens,
-                    completion_tokens=rpc.completion_tokens,
+                    request_id=call.request_id,
+                    prompt_tokens=call.prompt_tokens,
+                    completion_tokens=call.completion_tokens,
                 )
             log = _log.info if counted else _log.debug
             log(
@@ -147,26 +177,13 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                 method=method,
                 code=code,
                 milliseconds=round(seconds * 1000, 1),
-                prompt_tokens=rpc.prompt_tokens,
-                completion_tokens=rpc.completion_tokens,
+                prompt_tokens=call.prompt_tokens,
+                completion_tokens=call.completion_tokens,
             )
 
-    def _authenticate(self, rpc: RpcContext, method: str, context: Context) -> None:
-        """Sets whose RPC it is, or why it is refused."""
-        try:
-            identity = self._access.authenticate(
-                method, context.invocation_metadata() or (), context.peer(), context.auth_context()
-            )
-        except AccessError as error:
-            rpc.refusal, rpc.is_admin = error, False
-            return
-        rpc.tenant, rpc.is_admin = identity.tenant, identity.is_admin
-        if identity.tenant.name:
-            rpc.client = self._clients.of_tenant(identity.tenant.name)
-
-    def _set_trailers(self, context: Context, rpc: RpcContext) -> None:
+    def _set_trailers(self, rpc: Rpc) -> None:
         report = self._load.report().SerializeToString()
-        context.set_trailing_metadata(((REPORT_TRAILER, report), *rpc.usage_trailers))
+        rpc.context.set_trailing_metadata(((REPORT_TRAILER, report), *rpc.usage_trailers))
 
     def _count(self, change: int) -> None:
         self._num_running += change
@@ -174,18 +191,19 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
 
 
 @asynccontextmanager
-async def _counted(rpc: RpcContext, method: str) -> AsyncGenerator[None]:
+async def _counted(rpc: Rpc, method: str) -> AsyncGenerator[None]:
     """Counts the RPC and its tokens against the quotas of its tenant, or refuses it."""
+    call = rpc.call
     if rpc.refusal is None and not method.startswith(_INFRASTRUCTURE) and not method.endswith(_FREE):
         try:
-            await rpc.tenant.begin_request()
+            await call.tenant.begin_request()
         except QuotaExceededError as error:
             rpc.refusal = error
         else:
             try:
                 yield
             finally:
-                rpc.tenant.end_request((rpc.prompt_tokens or 0) + (rpc.completion_tokens or 0))
+                call.tenant.end_request((call.prompt_tokens or 0) + (call.completion_tokens or 0))
             return
     yield
 
@@ -200,7 +218,7 @@ def _break_cycles(error: grpc.aio.AbortError) -> None:
 
 
 @asynccontextmanager
-async def _until_stopped(rpc: RpcContext, context: Context) -> AsyncGenerator[None]:
+async def _until_stopped(rpc: Rpc) -> AsyncGenerator[None]:
     """Aborts an RPC that is refused, and one whose handler does not do it by itself when the server stops."""
     try:
         async with rpc.stop.guard():
@@ -208,7 +226,7 @@ async def _until_stopped(rpc: RpcContext, context: Context) -> AsyncGenerator[No
                 raise rpc.refusal
             yield
     except (AccessError, ServerStoppingError, UnreadResponseError) as error:
-        await abort(context, to_status(error))
+        await abort(rpc, to_status(error, rpc.call.request_id))
 
 
 def _trace(span: Span) -> dict[str, str]:
@@ -216,8 +234,8 @@ def _trace(span: Span) -> dict[str, str]:
     return {} if trace_id is None else {"trace_id": trace_id}
 
 
-def _tenant(rpc: RpcContext) -> dict[str, str]:
-    return {"tenant": rpc.tenant.name} if rpc.tenant.name else {}
+def _tenant(call: CallContext) -> dict[str, str]:
+    return {"tenant": call.tenant.name} if call.tenant.name else {}
 
 
 def _code(error: BaseException, context: Context) -> str:

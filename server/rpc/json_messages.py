@@ -15,12 +15,11 @@ from google.api.httpbody_pb2 import HttpBody
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
+from glimpse.server.call.context import CallContext
+from glimpse.server.call.offload import run_sized
 from glimpse.server.errors import InvalidRequest
-from glimpse.server.rpc.admission import begin_preparing
-from glimpse.server.rpc.body_budget import body_size
 from glimpse.server.rpc.errors import RpcFailure, rich_status
 from glimpse.server.rpc.http_bodies import JSON_LINES, collect, read_lines
-from glimpse.server.rpc.offload import run_sized
 from glimpse.server.rpc.request_size import check_json_size
 
 MAX_BODY_BYTES = 8 << 20
@@ -30,38 +29,40 @@ lets nothing else run while it parses a string."""
 _MessageT = TypeVar("_MessageT", bound=Message)
 
 
-async def parse_json(message_class: type[_MessageT], document: bytes) -> _MessageT:
+async def parse_json(message_class: type[_MessageT], document: bytes, client: str) -> _MessageT:
     """Parses a message, in a thread if it is large. Raises InvalidRequest."""
     check_json_size(document)
-    return await run_sized(len(document), _parse, message_class, document)
+    return await run_sized(client, len(document), _parse, message_class, document)
 
 
-async def to_json(message: Message) -> bytes:
+async def to_json(message: Message, client: str) -> bytes:
     """Returns a message as JSON; in a thread if it is large."""
-    return await run_sized(message.ByteSize(), _write, message)
+    return await run_sized(client, message.ByteSize(), _write, message)
 
 
-async def parse_body(message_class: type[_MessageT], messages: AsyncIterable[bytes]) -> _MessageT:
+async def parse_body(message_class: type[_MessageT], messages: AsyncIterable[bytes], call: CallContext) -> _MessageT:
     """Collects and parses the body of an HTTP request. Raises InvalidRequest."""
-    pieces = await collect(_bodies(messages), max_bytes=MAX_BODY_BYTES)
-    await begin_preparing()
-    return await run_sized(body_size(), _parse_pieces, message_class, pieces)
+    pieces = await collect(_bodies(messages), call.body, max_bytes=MAX_BODY_BYTES)
+    await call.ticket.begin()
+    return await call.parse(_parse_pieces, message_class, pieces)
 
 
-async def parse_lines(message_class: type[_MessageT], messages: AsyncIterable[bytes]) -> AsyncGenerator[_MessageT]:
+async def parse_lines(
+    message_class: type[_MessageT], messages: AsyncIterable[bytes], client: str
+) -> AsyncGenerator[_MessageT]:
     """Parses each line of the body of an HTTP request. Raises InvalidRequest."""
     async for line in read_lines(_bodies(messages), max_bytes=MAX_BODY_BYTES):
-        yield await parse_json(message_class, line)
+        yield await parse_json(message_class, line, client)
 
 
-async def to_body(response: Message) -> HttpBody:
+async def to_body(response: Message, client: str) -> HttpBody:
     """Returns a message as the body of an HTTP response."""
-    return HttpBody(content_type="application/json", data=await to_json(response))
+    return HttpBody(content_type="application/json", data=await to_json(response, client))
 
 
-async def to_line(response: Message) -> HttpBody:
+async def to_line(response: Message, client: str) -> HttpBody:
     """Returns a message as a line of an HTTP response."""
-    return _line(b"result", await to_json(response))
+    return _line(b"result", await to_json(response, client))
 
 
 def failure_line(failure: RpcFailure) -> HttpBody:

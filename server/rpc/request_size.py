@@ -9,8 +9,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from glimpse.dialect.options import descriptor_of
+from glimpse.server.call.offload import MAX_INLINE_BYTES, run_sized
 from glimpse.server.errors import InvalidRequest
-from glimpse.server.rpc.offload import MAX_INLINE_BYTES, run_sized
 
 MAX_JSON_VALUES = 500_000
 """The most values of a JSON document; parsing them takes 50 ms, in which nothing else runs."""
@@ -29,9 +29,9 @@ def check_json_size(document: bytes) -> None:
         raise _too_large(f"at most {MAX_JSON_VALUES} JSON values")
 
 
-async def parse_message(message_class: type[_MessageT], data: bytes) -> _MessageT:
+async def parse_message(message_class: type[_MessageT], data: bytes, client: str) -> _MessageT:
     """Parses a message, in a thread if it is large. Raises InvalidRequest."""
-    return await run_sized(len(data), _parse, message_class, data)
+    return await run_sized(client, len(data), _parse, message_class, data)
 
 
 def _parse(message_class: type[_MessageT], data: bytes) -> _MessageT:

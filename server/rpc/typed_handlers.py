@@ -15,10 +15,9 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from glimpse.dialect.options import http_option
+from glimpse.server.call.context import CallContext
 from glimpse.server.errors import InvalidRequest
-from glimpse.server.rpc.admission import begin_preparing
-from glimpse.server.rpc.body_budget import reserve_body
-from glimpse.server.rpc.context import current_rpc, send_headers
+from glimpse.server.rpc.context import Rpc
 from glimpse.server.rpc.errors import abort, to_status
 from glimpse.server.rpc.json_messages import (
     failure_line,
@@ -33,10 +32,9 @@ from glimpse.server.rpc.json_messages import (
 from glimpse.server.rpc.request_size import parse_message
 from glimpse.server.rpc.text_chunks import TextChunk
 
-Context = grpc.aio.ServicerContext[Any, Any]
-UnaryHandler = Callable[[Any, Context], Awaitable[Message]]
+UnaryHandler = Callable[[Any, CallContext], Awaitable[Message]]
 """Takes the request, which it alone holds; for client-streaming methods an asynchronous iterator of requests."""
-StreamHandler = Callable[[Any, Context], AsyncGenerator[Message | TextChunk, None]]
+StreamHandler = Callable[[Any, CallContext], AsyncGenerator[Message | TextChunk, None]]
 Handler = UnaryHandler | StreamHandler
 
 METHOD_HANDLERS: "dict[tuple[bool, bool], Callable[..., grpc.RpcMethodHandler[Any, Any]]]" = {
@@ -87,86 +85,88 @@ def _method_handler(method: MethodDescriptor, handler: Any) -> "grpc.RpcMethodHa
     return METHOD_HANDLERS[True, method.server_streaming](wrap(handler, parse), response_serializer=serialize)
 
 
-_Parse: TypeAlias = Callable[[Any], Awaitable[Any]]
+_Parse: TypeAlias = Callable[[Any, Rpc], Awaitable[Any]]
 """Turns what gRPC passes to a handler into the request."""
 
 
-async def _parse_each(request_class: type[Message], messages: AsyncIterable[bytes]) -> AsyncGenerator[Message]:
+async def _parse_each(
+    request_class: type[Message], messages: AsyncIterable[bytes], rpc: Rpc
+) -> AsyncGenerator[Message]:
     """Returns the messages of a stream of requests, parsed."""
-    await begin_preparing()
-    match current_rpc().codec:
+    await rpc.call.ticket.begin()
+    match rpc.codec:
         case "json":
             raise InvalidRequest("", "expected application/connect+proto for a stream of requests, got JSON")
         case "http":
-            return parse_lines(request_class, messages)
+            return parse_lines(request_class, messages, rpc.call.client)
         case _:
             return (request_class.FromString(message) async for message in messages)
 
 
-async def _parse_only(request_class: type[Message], has_body: bool, messages: AsyncIterable[bytes]) -> Message:
+async def _parse_only(
+    request_class: type[Message], has_body: bool, messages: AsyncIterable[bytes], rpc: Rpc
+) -> Message:
     """Reads and parses the message of a unary request. `has_body`: over HTTP it comes as a body, not in the URL."""
-    codec = current_rpc().codec
-    if codec == "http" and has_body:
-        return await parse_body(request_class, messages)
-    await begin_preparing()
+    if rpc.codec == "http" and has_body:
+        return await parse_body(request_class, messages, rpc.call)
+    await rpc.call.ticket.begin()
     async with aclosing(cast("AsyncGenerator[bytes, None]", aiter(messages))) as unread:  # which has the last message
         data = await anext(unread, None)
     if data is None:
         raise InvalidRequest("", f"expected a {request_class.DESCRIPTOR.full_name} message, got none", "missing_value")
-    reserve_body(len(data))
-    return await (parse_json if codec == "json" else parse_message)(request_class, data)
+    rpc.call.body.reserve(len(data))
+    return await (parse_json if rpc.codec == "json" else parse_message)(request_class, data, rpc.call.client)
 
 
-_Encode: TypeAlias = Callable[[Message], Awaitable[Message | bytes]]
+_Encode: TypeAlias = Callable[[Message, str], Awaitable[Message | bytes]]
 
 
-async def _encoded(response: Message) -> Message | bytes:
-    encode = _ENCODERS.get(current_rpc().codec)
-    return response if encode is None else await encode(response)
+async def _encoded(response: Message, rpc: Rpc) -> Message | bytes:
+    encode = _ENCODERS.get(rpc.codec)
+    return response if encode is None else await encode(response, rpc.call.client)
 
 
-async def _encoded_chunk(chunk: Message | TextChunk) -> Message | bytes:
-    encode = _CHUNK_ENCODERS.get(current_rpc().codec)
+async def _encoded_chunk(chunk: Message | TextChunk, rpc: Rpc) -> Message | bytes:
+    encode = _CHUNK_ENCODERS.get(rpc.codec)
     if isinstance(chunk, TextChunk):
-        return chunk.serialize() if encode is None else await encode(chunk.copy())
-    return chunk if encode is None else await encode(chunk)
+        return chunk.serialize() if encode is None else await encode(chunk.copy(), rpc.call.client)
+    return chunk if encode is None else await encode(chunk, rpc.call.client)
 
 
 _ENCODERS: Mapping[str | None, _Encode] = {"json": to_json, "http": to_body}
 _CHUNK_ENCODERS: Mapping[str | None, _Encode] = {"json": to_json, "http": to_line}
 
 
-def _unary(handler: UnaryHandler, parse: _Parse) -> Callable[[Any, Context], Awaitable[Message | bytes]]:
-    async def serve(request: Any, context: Context) -> Message | bytes:
+def _unary(handler: UnaryHandler, parse: _Parse) -> Callable[[Any, Rpc], Awaitable[Message | bytes]]:
+    async def serve(request: Any, rpc: Rpc) -> Message | bytes:
         try:
-            async with current_rpc().stop.guard():
-                response = await _encoded(await handler(await parse(request), context))
-            await send_headers(context)
+            async with rpc.stop.guard():
+                response = await _encoded(await handler(await parse(request, rpc), rpc.call), rpc)
+            await rpc.send_headers()
         except Exception as error:  # to_status maps every exception
-            await abort(context, to_status(error))
+            await abort(rpc, to_status(error, rpc.call.request_id))
         return response
 
     return serve
 
 
-def _streaming(handler: StreamHandler, parse: _Parse) -> Callable[[Any, Context], Awaitable[None]]:
+def _streaming(handler: StreamHandler, parse: _Parse) -> Callable[[Any, Rpc], Awaitable[None]]:
     # A coroutine that writes, not a generator: if the RPC is cancelled during a write, the handler closes at once.
-    async def serve(request: Any, context: Context) -> None:
+    async def serve(request: Any, rpc: Rpc) -> None:
         try:
-            async with current_rpc().stop.guard(), aclosing(handler(await parse(request), context)) as responses:
-                await _write(responses, context)
+            async with rpc.stop.guard(), aclosing(handler(await parse(request, rpc), rpc.call)) as responses:
+                await _write(responses, rpc)
         except Exception as error:  # to_status maps every exception
-            failure = to_status(error)
-            if current_rpc().codec == "http" and current_rpc().headers_sent and current_rpc().stop.can_write:
-                await context.write(failure_line(failure))
-            await abort(context, failure)
+            failure = to_status(error, rpc.call.request_id)
+            if rpc.codec == "http" and rpc.headers_sent and rpc.stop.can_write:
+                await rpc.context.write(failure_line(failure))
+            await abort(rpc, failure)
 
     return serve
 
 
-async def _write(responses: AsyncGenerator[Message | TextChunk, None], context: Context) -> None:
-    rpc = current_rpc()
+async def _write(responses: AsyncGenerator[Message | TextChunk, None], rpc: Rpc) -> None:
     async for response in responses:
         if not rpc.headers_sent:
-            await send_headers(context)
-        await rpc.stop.send(context.write, await _encoded_chunk(response))
+            await rpc.send_headers()
+        await rpc.write(await _encoded_chunk(response, rpc))

@@ -5,6 +5,8 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 
+from glimpse.server.call.context import CallContext
+from glimpse.server.call.offload import run_sized
 from glimpse.server.generation.generator import CompletionGenerator
 from glimpse.server.generation.prompts import PromptLoader
 from glimpse.server.generation.usage import Usage
@@ -19,13 +21,8 @@ from glimpse.server.render.chat import (
     with_usage,
 )
 from glimpse.server.request import ChatRequest
-from glimpse.server.rpc.body_budget import body_size
-from glimpse.server.rpc.context import cache_namespace, current_rpc
-from glimpse.server.rpc.offload import run_sized
 from glimpse.server.rpc.text_chunks import TextChunk
-from glimpse.server.rpc.typed_handlers import Context
 from glimpse.server.services.models import ServedModel
-from glimpse.server.services.usage_accounting import with_usage_accounting
 from glimpse.v1 import chat_pb2
 
 
@@ -38,48 +35,51 @@ class ChatHandlers:
     loader: PromptLoader
 
     async def create(
-        self, request: chat_pb2.CreateChatCompletionRequest, _context: Context
+        self, request: chat_pb2.CreateChatCompletionRequest, call: CallContext
     ) -> chat_pb2.CreateChatCompletionResponse:
         """CreateChatCompletion. Joins the deltas of a stream."""
-        head, chat = await run_sized(body_size(), self._begin, request, streaming=False)
+        head, chat = await call.parse(self._begin, request, call, streaming=False)
         del request  # which has the media's bytes
-        async with aclosing(with_usage_accounting(self.generator, chat.generation)) as stream:
+        async with aclosing(self.generator.generate(chat.generation, call)) as stream:
             deltas = [delta async for delta in stream]
-        return await run_sized(rendering_size(deltas), render_response, head, chat, deltas)
+        return await run_sized(call.client, rendering_size(deltas), render_response, head, chat, deltas)
 
     async def stream(
-        self, request: chat_pb2.CreateChatCompletionRequest, _context: Context
+        self, request: chat_pb2.CreateChatCompletionRequest, call: CallContext
     ) -> AsyncGenerator[chat_pb2.StreamChatCompletionResponse | TextChunk, None]:
         """StreamChatCompletion."""
-        head, chat = await run_sized(body_size(), self._begin, request, streaming=True)
+        head, chat = await call.parse(self._begin, request, call, streaming=True)
         del request  # which has the media's bytes
         renderer = ChunkRenderer(head)
         usage: Usage | None = None
-        async with aclosing(with_usage_accounting(self.generator, chat.generation)) as deltas:
+        async with aclosing(self.generator.generate(chat.generation, call)) as deltas:
             async for delta in deltas:
                 usage = delta.usage
                 chunks: Iterable[chat_pb2.StreamChatCompletionResponse | TextChunk] = renderer.render(delta)
                 if delta.prompt_tokens:
-                    chunks = await run_sized(rendering_size([delta]), list, chunks)
+                    chunks = await run_sized(call.client, rendering_size([delta]), list, chunks)
                 for chunk in chunks:
                     yield with_usage(chunk, usage) if chat.continuous_usage else chunk
         if chat.include_usage and usage is not None:
             yield renderer.render_usage(usage)
 
     async def count_tokens(
-        self, request: chat_pb2.CountTokensRequest, _context: Context
+        self, request: chat_pb2.CountTokensRequest, call: CallContext
     ) -> chat_pb2.CountTokensResponse:
         """CountTokens."""
         self.model.check_name(request.model)
         max_model_len = self.generator.check_ready().max_model_len
         model = self.model
-        conversation = await run_sized(
-            body_size(), parse_count, request, max_media=model.max_media, reasoning=model.reasoning
+        conversation = await call.parse(
+            parse_count,
+            request,
+            call,
+            max_media=model.max_media,
+            reasoning=model.reasoning,
         )
-        cache_salt = cache_namespace(request.cache_salt)
+        cache_salt = call.tenant.namespace(request.cache_salt)
         del request  # which has the media's bytes
-        load = self.loader.load(conversation, cache_salt=cache_salt, deadline=current_rpc().deadline)
-        async with load as prompt:
+        async with self.loader.load(conversation, call, cache_salt=cache_salt) as prompt:
             return chat_pb2.CountTokensResponse(
                 prompt_tokens=len(prompt.token_ids),
                 prompt_tokens_details=render_prompt_details(prompt.media_tokens, cached_tokens=0),
@@ -88,11 +88,12 @@ class ChatHandlers:
             )
 
     def _begin(
-        self, request: chat_pb2.CreateChatCompletionRequest, *, streaming: bool
+        self, request: chat_pb2.CreateChatCompletionRequest, call: CallContext, *, streaming: bool
     ) -> tuple[CompletionHead, ChatRequest]:
         name = self.model.check_name(request.model)
         chat = parse_chat(
             request,
+            call,
             streaming=streaming,
             vocab_size=self.model.vocab_size,
             max_media=self.model.max_media,
@@ -102,7 +103,7 @@ class ChatHandlers:
         # Fail before loading media.
         ready = self.generator.check_ready()
         head = CompletionHead(
-            id=f"chatcmpl-{current_rpc().request_id}",
+            id=f"chatcmpl-{call.request_id}",
             created=int(time.time()),
             model=name,
             system_fingerprint=self.model.fingerprint(ready),

@@ -7,19 +7,16 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
+from glimpse.server.call.context import CallContext
+from glimpse.server.call.offload import run_sized
 from glimpse.server.generation.generator import CompletionGenerator
 from glimpse.server.generation.usage import Usage
 from glimpse.server.parse.completion import parse_completion
 from glimpse.server.render.chat import CompletionHead, rendering_size, with_usage
 from glimpse.server.render.completion import CompletionRenderer
 from glimpse.server.request import CompletionRequest, Conversation, PromptSource, TextPrompt, TokenPrompt
-from glimpse.server.rpc.body_budget import body_size
-from glimpse.server.rpc.context import current_rpc
-from glimpse.server.rpc.offload import run_sized
 from glimpse.server.rpc.text_chunks import TextChunk
-from glimpse.server.rpc.typed_handlers import Context
 from glimpse.server.services.models import ServedModel
-from glimpse.server.services.usage_accounting import with_usage_accounting
 from glimpse.v1 import completion_pb2
 
 
@@ -32,27 +29,27 @@ class CompletionHandlers:
     tokenizer: Tokenizer
 
     async def create(
-        self, request: completion_pb2.CreateCompletionRequest, _context: Context
+        self, request: completion_pb2.CreateCompletionRequest, call: CallContext
     ) -> completion_pb2.CreateCompletionResponse:
         """CreateCompletion. Joins the deltas of a stream."""
-        renderer, completion = await run_sized(body_size(), self._begin, request, streaming=False)
+        renderer, completion = await call.parse(self._begin, request, call, streaming=False)
         del request
-        async with aclosing(with_usage_accounting(self.generator, completion.generation)) as stream:
+        async with aclosing(self.generator.generate(completion.generation, call)) as stream:
             deltas = [delta async for delta in stream]
-        return await run_sized(rendering_size(deltas), renderer.response, deltas, deltas[-1].usage)
+        return await run_sized(call.client, rendering_size(deltas), renderer.response, deltas, deltas[-1].usage)
 
     async def stream(
-        self, request: completion_pb2.CreateCompletionRequest, _context: Context
+        self, request: completion_pb2.CreateCompletionRequest, call: CallContext
     ) -> AsyncGenerator[completion_pb2.StreamCompletionResponse | TextChunk, None]:
         """StreamCompletion."""
-        renderer, completion = await run_sized(body_size(), self._begin, request, streaming=True)
+        renderer, completion = await call.parse(self._begin, request, call, streaming=True)
         del request
         usage: Usage | None = None
-        async with aclosing(with_usage_accounting(self.generator, completion.generation)) as deltas:
+        async with aclosing(self.generator.generate(completion.generation, call)) as deltas:
             async for delta in deltas:
                 usage = delta.usage
                 if delta.prompt_tokens:
-                    chunk = await run_sized(rendering_size([delta]), renderer.chunk, delta)
+                    chunk = await run_sized(call.client, rendering_size([delta]), renderer.chunk, delta)
                 else:
                     chunk = renderer.chunk(delta)
                 if chunk is not None:
@@ -61,15 +58,15 @@ class CompletionHandlers:
             yield renderer.usage_chunk(usage)
 
     def _begin(
-        self, request: completion_pb2.CreateCompletionRequest, *, streaming: bool
+        self, request: completion_pb2.CreateCompletionRequest, call: CallContext, *, streaming: bool
     ) -> tuple[CompletionRenderer, CompletionRequest]:
         name = self.model.check_name(request.model)
         completion = parse_completion(
-            request, streaming=streaming, vocab_size=self.model.vocab_size, defaults=self.model.sampling
+            request, call, streaming=streaming, vocab_size=self.model.vocab_size, defaults=self.model.sampling
         )
         ready = self.generator.check_ready()
         head = CompletionHead(
-            id=f"cmpl-{current_rpc().request_id}",
+            id=f"cmpl-{call.request_id}",
             created=int(time.time()),
             model=name,
             system_fingerprint=self.model.fingerprint(ready),

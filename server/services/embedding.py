@@ -3,14 +3,12 @@
 import time
 from dataclasses import dataclass
 
+from glimpse.server.call.context import CallContext
+from glimpse.server.call.offload import run_sized
 from glimpse.server.generation.embedder import Embedder
 from glimpse.server.parse.pooling import EmbeddingModel, check_response_size, parse_embedding_request
 from glimpse.server.render.chat import CompletionHead
 from glimpse.server.render.embedding import render_embeddings
-from glimpse.server.rpc.body_budget import body_size
-from glimpse.server.rpc.context import current_rpc
-from glimpse.server.rpc.offload import run_sized
-from glimpse.server.rpc.typed_handlers import Context
 from glimpse.server.services.models import ServedModel
 from glimpse.v1 import embedding_pb2
 
@@ -24,17 +22,15 @@ class EmbeddingHandlers:
     embedder: Embedder
 
     async def create(
-        self, request: embedding_pb2.CreateEmbeddingsRequest, _context: Context
+        self, request: embedding_pb2.CreateEmbeddingsRequest, call: CallContext
     ) -> embedding_pb2.CreateEmbeddingsResponse:
         """CreateEmbeddings."""
-        rpc = current_rpc()
         name = self.model.check_name(request.model)
-        parsed = await run_sized(body_size(), parse_embedding_request, request, self.limits)
+        parsed = await call.parse(parse_embedding_request, request, call, self.limits)
         del request  # which has the media's bytes
-        check_response_size(parsed, self.limits, is_json=rpc.is_json)
+        check_response_size(parsed, self.limits, is_json=call.is_json)
         self.embedder.check_ready()
-        head = CompletionHead(id=f"embd-{rpc.request_id}", created=int(time.time()), model=name)
-        embeddings = await self.embedder.embed(parsed, rpc.request_id, client=rpc.client, deadline=rpc.deadline)
-        rpc.prompt_tokens, rpc.completion_tokens = embeddings.usage.prompt_tokens, 0
+        head = CompletionHead(id=f"embd-{call.request_id}", created=int(time.time()), model=name)
+        embeddings = await self.embedder.embed(parsed, call)
         num_bytes = sum(map(len, embeddings.vectors))
-        return await run_sized(num_bytes, render_embeddings, head, embeddings, as_base64=parsed.as_base64)
+        return await run_sized(call.client, num_bytes, render_embeddings, head, embeddings, as_base64=parsed.as_base64)

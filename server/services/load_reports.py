@@ -3,10 +3,9 @@
 import asyncio
 from collections.abc import AsyncGenerator
 
+from glimpse.server.call.context import CallContext
 from glimpse.server.errors import DeadlineExceededError, InvalidRequest
-from glimpse.server.rpc.context import current_rpc
 from glimpse.server.rpc.load_meter import LoadMeter
-from glimpse.server.rpc.typed_handlers import Context
 from glimpse.v1 import load_pb2
 
 ORCA_METHOD = "xds.service.orca.v3.OpenRcaService.StreamCoreMetrics"
@@ -22,10 +21,10 @@ class LoadHandlers:
         self._meter = meter
 
     async def stream_load_reports(
-        self, request: load_pb2.StreamLoadReportsRequest, _context: Context
+        self, request: load_pb2.StreamLoadReportsRequest, call: CallContext
     ) -> AsyncGenerator[load_pb2.StreamLoadReportsResponse, None]:
         """StreamLoadReports. Yields a report immediately, then one per interval."""
-        seconds, deadline = _interval_seconds(request), current_rpc().deadline
+        seconds, deadline = _interval_seconds(request), call.deadline
         while True:
             yield self._meter.report()
             await _sleep(seconds, deadline)

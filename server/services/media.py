@@ -3,11 +3,10 @@
 from collections.abc import AsyncIterator
 
 from glimpse.media.sources.uploads import Upload, Uploads
+from glimpse.server.call.context import CallContext
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.chat import check_bounds
-from glimpse.server.rpc.context import cache_namespace, current_rpc
 from glimpse.server.rpc.http_bodies import PacedBody
-from glimpse.server.rpc.typed_handlers import Context
 from glimpse.v1 import media_pb2
 
 Messages = AsyncIterator[media_pb2.UploadMediaRequest]
@@ -21,17 +20,16 @@ class MediaHandlers:
     def __init__(self, uploads: Uploads) -> None:
         self._uploads = uploads
 
-    async def upload(self, messages: Messages, _context: Context) -> media_pb2.UploadMediaResponse:
+    async def upload(self, messages: Messages, call: CallContext) -> media_pb2.UploadMediaResponse:
         """UploadMedia."""
         self._check_enabled()
         body = PacedBody(messages, lambda message: len(message.chunk))
         header = _header(await body.next())
         num_bytes = header.size_bytes if header.HasField("size_bytes") else None
-        rpc = current_rpc()
-        tenant = rpc.tenant
+        tenant = call.tenant
         most = tenant.limits.max_upload_bytes
         with self._uploads.receive(
-            digest=header.sha256, num_bytes=num_bytes, client=rpc.client, share=tenant.media, max_tenant_bytes=most
+            digest=header.sha256, num_bytes=num_bytes, client=call.client, share=tenant.media, max_tenant_bytes=most
         ) as incoming:
             while (message := await body.next()) is not None:
                 if message.WhichOneof("part") != "chunk":
@@ -40,24 +38,24 @@ class MediaHandlers:
             file = await incoming.finish()
         ttl_seconds = header.ttl_seconds if header.HasField("ttl_seconds") else None
         upload = await self._uploads.keep(
-            cache_namespace(header.cache_salt), file, ttl_seconds=ttl_seconds, max_tenant_bytes=most
+            call.tenant.namespace(header.cache_salt), file, ttl_seconds=ttl_seconds, max_tenant_bytes=most
         )
         return media_pb2.UploadMediaResponse(media=_render(upload))
 
-    async def get_media(self, request: media_pb2.GetMediaRequest, _context: Context) -> media_pb2.GetMediaResponse:
+    async def get_media(self, request: media_pb2.GetMediaRequest, call: CallContext) -> media_pb2.GetMediaResponse:
         """GetMedia."""
         check_bounds(request)
-        upload = await self._uploads.find(cache_namespace(request.cache_salt), request.upload_id)
+        upload = await self._uploads.find(call.tenant.namespace(request.cache_salt), request.upload_id)
         if upload is None:
             raise _not_found()
         return media_pb2.GetMediaResponse(media=_render(upload))
 
     async def delete_media(
-        self, request: media_pb2.DeleteMediaRequest, _context: Context
+        self, request: media_pb2.DeleteMediaRequest, call: CallContext
     ) -> media_pb2.DeleteMediaResponse:
         """DeleteMedia."""
         check_bounds(request)
-        if not await self._uploads.remove(cache_namespace(request.cache_salt), request.upload_id):
+        if not await self._uploads.remove(call.tenant.namespace(request.cache_salt), request.upload_id):
             raise _not_found()
         return media_pb2.DeleteMediaResponse()
 

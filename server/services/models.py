@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.protocol.messages import Ready
 from glimpse.media.kind import MediaKind
+from glimpse.server.call.context import CallContext
 from glimpse.server.errors import ModelNotFoundError
 from glimpse.server.parse.chat import check_bounds
 from glimpse.server.render.chat import MODALITIES
 from glimpse.server.request import ReasoningSupport
-from glimpse.server.rpc.typed_handlers import Context
 from glimpse.v1 import model_pb2
 
 
@@ -72,11 +72,11 @@ class ModelHandlers:
         self._modalities = [model_pb2.MODALITY_TEXT, *(MODALITIES[kind] for kind in model.max_media)]
 
     async def list_models(
-        self, _request: model_pb2.ListModelsRequest, _context: Context
+        self, _request: model_pb2.ListModelsRequest, _call: CallContext
     ) -> model_pb2.ListModelsResponse:
         return model_pb2.ListModelsResponse(data=map(self._render, self._model.names))
 
-    async def get_model(self, request: model_pb2.GetModelRequest, _context: Context) -> model_pb2.GetModelResponse:
+    async def get_model(self, request: model_pb2.GetModelRequest, _call: CallContext) -> model_pb2.GetModelResponse:
         check_bounds(request)
         return model_pb2.GetModelResponse(model=self._render(self._model.check_name(request.model)))
 

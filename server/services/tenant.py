@@ -5,10 +5,9 @@ from collections.abc import Awaitable, Callable
 from glimpse.identity.access import Access
 from glimpse.identity.errors import PermissionDeniedError
 from glimpse.identity.tenant import is_tenant_name
+from glimpse.server.call.context import CallContext
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.chat import check_bounds
-from glimpse.server.rpc.context import current_rpc
-from glimpse.server.rpc.typed_handlers import Context
 from glimpse.v1 import tenant_pb2
 
 
@@ -20,15 +19,14 @@ class TenantHandlers:
         self._access = access
         self._purge = purge
 
-    async def purge(self, request: tenant_pb2.PurgeTenantRequest, _context: Context) -> tenant_pb2.PurgeTenantResponse:
+    async def purge(self, request: tenant_pb2.PurgeTenantRequest, call: CallContext) -> tenant_pb2.PurgeTenantResponse:
         """PurgeTenant."""
         check_bounds(request)
         if not self._access.is_required:
             raise InvalidRequest(
                 "tenant", "expected a server with tenants (--api-keys), got one without", "unsupported"
             )
-        rpc = current_rpc()
-        if not rpc.is_admin and request.tenant != rpc.tenant.name:
+        if not call.is_admin and request.tenant != call.tenant.name:
             raise PermissionDeniedError("Other tenants can only be purged with an admin key.", "permission_denied")
         if not is_tenant_name(request.tenant):
             raise InvalidRequest("tenant", "expected 1 to 128 visible ASCII characters")

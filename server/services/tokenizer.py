@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
+from glimpse.server.call.context import CallContext
+from glimpse.server.call.offload import run_sized
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.generation.generator import CompletionGenerator
 from glimpse.server.generation.prompts import PromptLoader
@@ -11,10 +13,6 @@ from glimpse.server.parse.generation import check_token_ids
 from glimpse.server.parse.prompt import parse_prompt
 from glimpse.server.parse.tools import parse_tools
 from glimpse.server.request import PromptSource, TextPrompt
-from glimpse.server.rpc.body_budget import body_size
-from glimpse.server.rpc.context import cache_namespace, current_rpc
-from glimpse.server.rpc.offload import run_sized
-from glimpse.server.rpc.typed_handlers import Context
 from glimpse.server.services.models import ServedModel
 from glimpse.v1 import chat_pb2, tokenizer_pb2
 
@@ -35,25 +33,26 @@ class TokenizerHandlers:
     tokenizer: Tokenizer
 
     async def tokenize(
-        self, request: tokenizer_pb2.TokenizeRequest, _context: Context
+        self, request: tokenizer_pb2.TokenizeRequest, call: CallContext
     ) -> tokenizer_pb2.TokenizeResponse:
         """Tokenize."""
         self.model.check_name(request.model)
-        source = await run_sized(body_size(), self._parse, request)
+        source = await call.parse(self._parse, request)
         max_model_len = self.generator.check_ready().max_model_len
-        namespace = cache_namespace(request.cache_salt)
-        load = self.loader.load(source, cache_salt=namespace, deadline=current_rpc().deadline)
-        async with load as prompt:
+        cache_salt = call.tenant.namespace(request.cache_salt)
+        async with self.loader.load(source, call, cache_salt=cache_salt) as prompt:
             tokens = prompt.token_ids
         with_texts = request.return_token_strs
-        return await run_sized(_TOKEN_BYTES * len(tokens), self._render, tokens, max_model_len, with_texts=with_texts)
+        return await run_sized(
+            call.client, _TOKEN_BYTES * len(tokens), self._render, tokens, max_model_len, with_texts=with_texts
+        )
 
     async def detokenize(
-        self, request: tokenizer_pb2.DetokenizeRequest, _context: Context
+        self, request: tokenizer_pb2.DetokenizeRequest, call: CallContext
     ) -> tokenizer_pb2.DetokenizeResponse:
         """Detokenize."""
         self.model.check_name(request.model)
-        return await run_sized(body_size(), self._detokenize, request)
+        return await call.parse(self._detokenize, request)
 
     def _detokenize(self, request: tokenizer_pb2.DetokenizeRequest) -> tokenizer_pb2.DetokenizeResponse:
         check_bounds(request)

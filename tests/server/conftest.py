@@ -6,15 +6,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from glimpse.server.rpc import context
 from glimpse.v1 import chat_pb2_grpc
 from tests.server.serving import Served, served
-
-
-@pytest.fixture(autouse=True)
-def _no_rpc() -> None:
-    """Forgets what an earlier test left outside of RPCs, which all of them would share."""
-    context._current.set(None)  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.fixture(scope="session")

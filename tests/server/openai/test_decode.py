@@ -299,7 +299,7 @@ def test_an_error_in_a_bare_url_has_the_path_that_was_sent(name: str) -> None:
     kind = decoded.message.messages[0].content[0].WhichOneof("part")
     for field in ("source", "source.url"):
         error = InvalidRequest(f"messages[0].content[0].{kind}.{field}", "expected a URL, got u")
-        failure = rest_failure(error, descriptor_of(request_type), decoded.aliased)
+        failure = rest_failure(error, descriptor_of(request_type), decoded.aliased, "id")
         assert failure.field == f"messages[0].content[0].{name}"
 
 
@@ -308,7 +308,7 @@ def test_an_error_in_a_medium_names_the_member_that_has_it(member: str) -> None:
     request_type = chat_pb2.CreateChatCompletionRequest
     decoded = decode(json.dumps(part(type="input_audio", input_audio={member: "aaaa"})).encode(), request_type)
     error = InvalidRequest("messages[0].content[0].audio.source", "expected audio")
-    failure = rest_failure(error, descriptor_of(request_type), decoded.aliased)
+    failure = rest_failure(error, descriptor_of(request_type), decoded.aliased, "id")
     assert failure.field == f"messages[0].content[0].input_audio.{member}"
 
 

@@ -177,7 +177,9 @@ def test_guided_decoding_has_one_constraint(value: Any, path: str, other: str) -
 )
 def test_errors_in_guided_decoding_name_the_member_that_was_sent(field: str, path: str) -> None:
     aliased = read({"guided_choice": ["a", ""]}).aliased
-    failure = rest_failure(InvalidRequest(field, "no"), descriptor_of(chat_pb2.CreateChatCompletionRequest), aliased)
+    failure = rest_failure(
+        InvalidRequest(field, "no"), descriptor_of(chat_pb2.CreateChatCompletionRequest), aliased, "id"
+    )
     assert failure.field == path
 
 

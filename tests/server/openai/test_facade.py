@@ -14,11 +14,14 @@ from google.rpc import error_details_pb2, status_pb2
 
 from glimpse.dialect.options import descriptor_of
 from glimpse.openai.v1 import openai_pb2_grpc
+from glimpse.server.call.context import CallContext
 from glimpse.server.errors import DeadlineExceededError, InvalidRequest, ModelNotFoundError
 from glimpse.server.openai.facade import add_facade
-from glimpse.server.rpc.context import current_rpc
 from glimpse.server.rpc.errors import DETAILS_HEADER
+from glimpse.server.rpc.interceptors import RpcInterceptor
+from glimpse.server.rpc.load_meter import LoadMeter
 from glimpse.server.telemetry.ignored_fields import IGNORED_FIELDS_HEADER
+from glimpse.server.telemetry.metrics import Metrics
 from glimpse.v1 import chat_pb2, model_pb2
 
 MAX_BODY_BYTES = 1000
@@ -38,16 +41,18 @@ class Script:
     ignored: list[str] = field(default_factory=list[str])
     """Fields that the handlers find to be without effect."""
 
-    async def create(self, request: Any, context: Any) -> chat_pb2.CreateChatCompletionResponse:
+    async def create(self, request: Any, call: CallContext) -> chat_pb2.CreateChatCompletionResponse:
         self.requests.append(request)
-        current_rpc().ignored_fields.extend(self.ignored)
+        call.ignored_fields.extend(self.ignored)
         text = "".join(self._texts())
         choice = chat_pb2.Choice(message=chat_pb2.AssistantMessage(content=text))
         return chat_pb2.CreateChatCompletionResponse(id="c", choices=[choice])
 
-    async def stream(self, request: Any, context: Any) -> AsyncGenerator[chat_pb2.StreamChatCompletionResponse, None]:
+    async def stream(
+        self, request: Any, call: CallContext
+    ) -> AsyncGenerator[chat_pb2.StreamChatCompletionResponse, None]:
         self.requests.append(request)
-        current_rpc().ignored_fields.extend(self.ignored)
+        call.ignored_fields.extend(self.ignored)
         try:
             for text in self._texts():
                 choice = chat_pb2.ChunkChoice(delta=chat_pb2.Delta(content=text))
@@ -57,10 +62,10 @@ class Script:
         finally:
             self.closed.set()
 
-    async def list_models(self, request: Any, context: Any) -> model_pb2.ListModelsResponse:
+    async def list_models(self, request: Any, call: CallContext) -> model_pb2.ListModelsResponse:
         return model_pb2.ListModelsResponse(data=[model_pb2.Model(id="m")])
 
-    async def get_model(self, request: model_pb2.GetModelRequest, context: Any) -> model_pb2.GetModelResponse:
+    async def get_model(self, request: model_pb2.GetModelRequest, call: CallContext) -> model_pb2.GetModelResponse:
         if request.model != "m":
             raise ModelNotFoundError(request.model, ("m",))
         return model_pb2.GetModelResponse(model=model_pb2.Model(id="m"))
@@ -79,7 +84,7 @@ def script() -> Script:
 
 @pytest.fixture
 async def channel(script: Script) -> AsyncIterator[grpc.aio.Channel]:
-    server = grpc.aio.server()
+    server = grpc.aio.server(interceptors=[RpcInterceptor(Metrics(), LoadMeter(max_sequences=1))])
     handlers: dict[str, Callable[..., Any]] = {
         "glimpse.v1.ChatService.CreateChatCompletion": script.create,
         "glimpse.v1.ChatService.StreamChatCompletion": script.stream,

@@ -87,7 +87,7 @@ def test_later_errors_name_what_was_sent(form: dict[str, Any], field: str, sent:
     request_type = chat_pb2.CreateChatCompletionRequest
     decoded = decode(json.dumps(part(**form)).encode(), request_type)
     error = InvalidRequest(f"{PART}.{field}", "expected another one")
-    assert rest_failure(error, descriptor_of(request_type), decoded.aliased).field == f"{PART}.{sent}"
+    assert rest_failure(error, descriptor_of(request_type), decoded.aliased, "id").field == f"{PART}.{sent}"
 
 
 def test_members_of_a_form_are_unknown_in_other_parts() -> None:

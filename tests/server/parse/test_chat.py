@@ -14,10 +14,10 @@ from glimpse.media.inputs import ImageInput, VideoInput
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import CachedSource, DataSource, FrameSources, UploadSource, parse_url_text
+from glimpse.server.call.context import CallContext
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.chat import parse_chat
 from glimpse.server.request import ChatRequest, Conversation, GenerationRequest, ReasoningOptions, ReasoningSupport
-from glimpse.server.rpc.context import current_rpc
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
 from tests.server.requests import image_part, png, request, text_part, user, video_part
 
@@ -26,7 +26,7 @@ LIMITS = {MediaKind.IMAGE: 2, MediaKind.VIDEO: 1}
 
 
 def parse(wire: chat_pb2.CreateChatCompletionRequest, *, streaming: bool = False) -> ChatRequest:
-    return parse_chat(wire, streaming=streaming, vocab_size=VOCAB_SIZE, max_media=LIMITS)
+    return parse_chat(wire, CallContext(), streaming=streaming, vocab_size=VOCAB_SIZE, max_media=LIMITS)
 
 
 def conversation_of(wire: chat_pb2.CreateChatCompletionRequest) -> Conversation:
@@ -554,15 +554,20 @@ def test_parses_how_the_prompt_ends() -> None:
 def test_passes_variables_to_the_template() -> None:
     wire = with_member(chat_template_kwargs='{"enable_thinking": false}', reasoning_effort=4)
     support = ReasoningSupport(has_effort=True)
-    chat = parse_chat(wire, streaming=False, vocab_size=VOCAB_SIZE, max_media=LIMITS, reasoning=support)
+    chat = parse_chat(wire, CallContext(), streaming=False, vocab_size=VOCAB_SIZE, max_media=LIMITS, reasoning=support)
     (conversation,) = chat.generation.prompts
     assert isinstance(conversation, Conversation)
     assert conversation.options.template_kwargs == {"enable_thinking": False, "reasoning_effort": "medium"}
 
 
-def parse_for(support: ReasoningSupport, wire: chat_pb2.CreateChatCompletionRequest) -> GenerationRequest:
+def parse_for(
+    support: ReasoningSupport, wire: chat_pb2.CreateChatCompletionRequest, call: CallContext | None = None
+) -> GenerationRequest:
     """Parses a request to a model with reasoning."""
-    return parse_chat(wire, streaming=False, vocab_size=VOCAB_SIZE, max_media=LIMITS, reasoning=support).generation
+    call = call or CallContext()
+    return parse_chat(
+        wire, call, streaming=False, vocab_size=VOCAB_SIZE, max_media=LIMITS, reasoning=support
+    ).generation
 
 
 @pytest.mark.parametrize(
@@ -582,11 +587,12 @@ def test_effort_none_turns_off_reasoning(support: ReasoningSupport, variables: d
 
 @pytest.mark.parametrize("support", [ReasoningSupport(), ReasoningSupport(has_switch=True, is_parsed=True)])
 def test_an_effort_that_the_template_lacks_is_accepted_and_told(support: ReasoningSupport) -> None:
-    current_rpc().ignored_fields.clear()
-    (conversation,) = parse_for(support, with_member(reasoning_effort=chat_pb2.REASONING_EFFORT_HIGH)).prompts
+    call = CallContext()
+    wire = with_member(reasoning_effort=chat_pb2.REASONING_EFFORT_HIGH)
+    (conversation,) = parse_for(support, wire, call).prompts
     assert isinstance(conversation, Conversation)
     assert conversation.options.template_kwargs == {}
-    assert current_rpc().ignored_fields == ["reasoning_effort"]
+    assert call.ignored_fields == ["reasoning_effort"]
 
 
 @pytest.mark.parametrize(

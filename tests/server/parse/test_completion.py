@@ -6,6 +6,7 @@ import pytest
 
 from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.protocol.sampling_params import SamplingParams
+from glimpse.server.call.context import CallContext
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.completion import parse_completion
 from glimpse.server.request import CompletionRequest, TextPrompt, TokenPrompt
@@ -17,7 +18,7 @@ VOCAB_SIZE = 300
 def parse(**fields: Any) -> CompletionRequest:
     members: dict[str, Any] = {"prompts": [{"text": "a"}]} | fields
     wire = completion_pb2.CreateCompletionRequest(**members)
-    return parse_completion(wire, streaming=False, vocab_size=VOCAB_SIZE)
+    return parse_completion(wire, CallContext(), streaming=False, vocab_size=VOCAB_SIZE)
 
 
 def test_applies_the_documented_defaults() -> None:
@@ -29,14 +30,18 @@ def test_applies_the_documented_defaults() -> None:
 def test_a_server_may_have_its_own_defaults() -> None:
     defaults = SamplingDefaults(temperature=0.7, top_p=0.9, top_k=5, min_p=0.1, repetition_penalty=1.2, max_tokens=9)
     wire = completion_pb2.CreateCompletionRequest(prompts=[{"text": "a"}])
-    own = parse_completion(wire, streaming=False, vocab_size=VOCAB_SIZE, defaults=defaults).generation.sampling
+    own = parse_completion(
+        wire, CallContext(), streaming=False, vocab_size=VOCAB_SIZE, defaults=defaults
+    ).generation.sampling
     assert own == SamplingParams(
         temperature=0.7, top_p=0.9, top_k=5, min_p=0.1, repetition_penalty=1.2, max_tokens=16
     ), "the token limit is that of conversations"
     wire.generation.MergeFrom(
         generation_pb2.GenerationOptions(temperature=0, top_p=1, top_k=-1, min_p=0, repetition_penalty=1)
     )
-    neutral = parse_completion(wire, streaming=False, vocab_size=VOCAB_SIZE, defaults=defaults).generation.sampling
+    neutral = parse_completion(
+        wire, CallContext(), streaming=False, vocab_size=VOCAB_SIZE, defaults=defaults
+    ).generation.sampling
     assert neutral == SamplingParams(temperature=0, max_tokens=16)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
 from glimpse.media.kind import MediaKind
+from glimpse.server.call.context import CallContext
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.pooling import EmbeddingModel, check_response_size, parse_embedding_request
 from glimpse.server.request import EmbeddingRequest, TextPrompt
@@ -23,7 +24,7 @@ MODEL = EmbeddingModel(
 
 def parse(num_inputs: int = 1, **fields: Any) -> EmbeddingRequest:
     inputs = [embedding_pb2.EmbeddingInput(text="a")] * num_inputs
-    return parse_embedding_request(embedding_pb2.CreateEmbeddingsRequest(inputs=inputs, **fields), MODEL)
+    return parse_embedding_request(embedding_pb2.CreateEmbeddingsRequest(inputs=inputs, **fields), CallContext(), MODEL)
 
 
 def test_the_checkpoint_s_pooling_is_the_default() -> None:

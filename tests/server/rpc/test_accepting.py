@@ -10,8 +10,10 @@ import pytest
 from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.server.openai.facade import add_facade
-from glimpse.server.rpc.interceptors import MethodHandler
+from glimpse.server.rpc.interceptors import MethodHandler, RpcInterceptor
+from glimpse.server.rpc.load_meter import LoadMeter
 from glimpse.server.rpc.typed_handlers import Handler, add_typed_services
+from glimpse.server.telemetry.metrics import Metrics
 from glimpse.v1 import chat_pb2, completion_pb2, embedding_pb2, model_pb2, rerank_pb2, tokenizer_pb2
 from tests.server.http2 import ACK, END_STREAM, HEADERS, PING, Connection, connected
 
@@ -72,7 +74,7 @@ def arrive(connection: Connection) -> None:
 async def served() -> AsyncGenerator[tuple[int, Accepted]]:
     """A server's port, and what it accepts."""
     accepted = Accepted()
-    server = grpc.aio.server(interceptors=[accepted])
+    server = grpc.aio.server(interceptors=[accepted, RpcInterceptor(Metrics(), LoadMeter(max_sequences=1))])
     services = [module.DESCRIPTOR.services_by_name for module in (chat_pb2, model_pb2)]
     add_typed_services(server, [each for names in services for each in names.values()], handlers())
     add_facade(server, handlers(), max_body_bytes=1000)

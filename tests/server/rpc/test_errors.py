@@ -11,10 +11,13 @@ from google.rpc import error_details_pb2, status_pb2
 from glimpse.engine.checkpoint.text.prompt import TemplateError
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.server.call.context import CallContext
 from glimpse.server.errors import DeadlineExceededError, InvalidRequest, ModelNotFoundError, ServerStoppingError
+from glimpse.server.rpc.context import Rpc
 from glimpse.server.rpc.errors import MAX_MESSAGE_BYTES, RpcFailure, abort, to_status
 
 Code = grpc.StatusCode
+ID = "request-1"
 
 TABLE: list[tuple[Exception, grpc.StatusCode, str, str, str | None, int | None]] = [
     # exception, status, reason, type, field, HTTP status if it differs from the default
@@ -121,14 +124,14 @@ TABLE: list[tuple[Exception, grpc.StatusCode, str, str, str | None, int | None]]
 def test_maps_each_exception_to_its_status(
     error: Exception, code: grpc.StatusCode, reason: str, kind: str, field: str | None, http_status: int | None
 ) -> None:
-    failure = to_status(error)
+    failure = to_status(error, ID)
     assert (failure.code, failure.reason, failure.type) == (code, reason, kind)
     assert (failure.field, failure.http_status) == (field, http_status)
 
 
 @pytest.mark.parametrize("code", list(EngineErrorCode))
 def test_maps_every_engine_error_code(code: EngineErrorCode) -> None:
-    assert to_status(EngineError(code, "x")).reason
+    assert to_status(EngineError(code, "x"), ID).reason
 
 
 @pytest.mark.parametrize(
@@ -137,7 +140,7 @@ def test_maps_every_engine_error_code(code: EngineErrorCode) -> None:
     ids=["ours", "the engine's"],
 )
 def test_internal_errors_reveal_no_details(error: Exception) -> None:
-    assert "secret" not in to_status(error).message
+    assert "secret" not in to_status(error, ID).message
 
 
 class AbortedError(Exception):
@@ -163,7 +166,7 @@ async def test_truncates_long_messages_to_fit_headers(letter: str) -> None:
     context: Any = RecordingContext()
     failure = RpcFailure(code=Code.INTERNAL, message=letter * 10_000, reason="r", type="t", field="f")
     with pytest.raises(AbortedError):
-        await abort(context, failure)
+        await abort(Rpc(context=context, call=CallContext()), failure)
     status = status_pb2.Status.FromString(context.trailers["grpc-status-details-bin"])
     assert len(status.message.encode()) <= MAX_MESSAGE_BYTES
     assert status.message.startswith(letter * 200)
@@ -176,7 +179,7 @@ async def test_tells_when_to_retry(seconds: float, header: str, pushback: str) -
     context: Any = RecordingContext()
     error = EngineError(EngineErrorCode.UNAVAILABLE, "x", retry_after_seconds=seconds)
     with pytest.raises(AbortedError):
-        await abort(context, to_status(error))
+        await abort(Rpc(context=context, call=CallContext()), to_status(error, ID))
     status = status_pb2.Status.FromString(context.trailers["grpc-status-details-bin"])
     retry = error_details_pb2.RetryInfo()
     assert any(detail.Unpack(retry) for detail in status.details)
@@ -198,20 +201,21 @@ async def test_tells_when_to_retry(seconds: float, header: str, pushback: str) -
     ],
 )
 def test_only_failures_that_pass_have_a_retry_delay(error: Exception, seconds: float | None) -> None:
-    assert to_status(error).retry_after_seconds == seconds
+    assert to_status(error, ID).retry_after_seconds == seconds
 
 
 async def test_a_failure_that_is_being_sent_is_not_replaced(caplog: pytest.LogCaptureFixture) -> None:
     """The server's stop may cancel an RPC while it sends another failure."""
 
     async def fail(_request: object, context: grpc.aio.ServicerContext[object, object]) -> object:
-        failing = asyncio.create_task(abort(context, to_status(InvalidRequest("a", "no"))))
+        rpc = Rpc(context=context, call=CallContext())
+        failing = asyncio.create_task(abort(rpc, to_status(InvalidRequest("a", "no"), ID)))
         await asyncio.sleep(0)
         failing.cancel()
         try:
             return await failing
         except asyncio.CancelledError:
-            await abort(context, to_status(ServerStoppingError()))
+            await abort(rpc, to_status(ServerStoppingError(), ID))
 
     server = grpc.aio.server()
     method = grpc.unary_unary_rpc_method_handler(fail)

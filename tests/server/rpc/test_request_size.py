@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from glimpse.server.call.offload import MAX_INLINE_BYTES
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.rpc import request_size
-from glimpse.server.rpc.offload import MAX_INLINE_BYTES
 from glimpse.server.rpc.request_size import MAX_FIELDS, MAX_JSON_VALUES, check_json_size, parse_message
 from glimpse.v1 import chat_pb2, content_pb2, tokenizer_pb2
 
@@ -17,7 +17,7 @@ EMPTY_MESSAGE = b"\x12\x00"  # messages { }
 
 
 def parse(data: bytes) -> chat_pb2.CreateChatCompletionRequest:
-    return asyncio.run(parse_message(Chat, data))
+    return asyncio.run(parse_message(Chat, data, "client"))
 
 
 def large_request() -> chat_pb2.CreateChatCompletionRequest:
@@ -46,9 +46,9 @@ def test_refuses_a_message_with_too_many_fields_before_building_them(monkeypatch
 def test_packed_numbers_count_by_their_size() -> None:
     wire = tokenizer_pb2.DetokenizeRequest(tokens=[1] * (16 * MAX_FIELDS + 16))
     with pytest.raises(InvalidRequest, match="too many parts"):
-        asyncio.run(parse_message(tokenizer_pb2.DetokenizeRequest, wire.SerializeToString()))
+        asyncio.run(parse_message(tokenizer_pb2.DetokenizeRequest, wire.SerializeToString(), "client"))
     del wire.tokens[1000:]
-    assert asyncio.run(parse_message(tokenizer_pb2.DetokenizeRequest, wire.SerializeToString())) == wire
+    assert asyncio.run(parse_message(tokenizer_pb2.DetokenizeRequest, wire.SerializeToString(), "client")) == wire
 
 
 @given(st.binary(max_size=200), st.booleans())

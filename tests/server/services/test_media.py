@@ -3,19 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator
 from hashlib import sha256
-from typing import Any
 
 import pytest
 
 from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.sources.uploads import Uploads
+from glimpse.server.call.context import CallContext
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.services.media import MediaHandlers
 from glimpse.v1 import media_pb2
 
 DATA = b"x" * 100
-CONTEXT: Any = None
 
 
 def handlers(memory_budget: MemoryBudget, *, max_bytes: int = 10_000) -> MediaHandlers:
@@ -33,7 +32,7 @@ async def parts(stuck: asyncio.Event | None = None) -> AsyncIterator[media_pb2.U
 
 async def test_refuses_uploads_without_an_upload_cache() -> None:
     with pytest.raises(InvalidRequest, match="--upload-cache-bytes") as caught:
-        await handlers(MemoryBudget(), max_bytes=0).upload(parts(), CONTEXT)
+        await handlers(MemoryBudget(), max_bytes=0).upload(parts(), CallContext())
     assert caught.value.reason == "unsupported"
 
 
@@ -41,14 +40,14 @@ async def test_upload_times_out_if_the_client_stops_sending(monkeypatch: pytest.
     monkeypatch.setattr("glimpse.server.rpc.http_bodies.MAX_BEHIND_SECONDS", 0.01)
     memory_budget = MemoryBudget()
     with pytest.raises(InvalidRequest) as caught:
-        await handlers(memory_budget).upload(parts(asyncio.Event()), CONTEXT)
+        await handlers(memory_budget).upload(parts(asyncio.Event()), CallContext())
     assert caught.value.reason == "request_timeout"
     assert memory_budget.num_bytes == 0
 
 
 async def test_cancelled_upload_releases_its_memory() -> None:
     memory_budget, stuck = MemoryBudget(), asyncio.Event()
-    upload = asyncio.create_task(handlers(memory_budget).upload(parts(stuck), CONTEXT))
+    upload = asyncio.create_task(handlers(memory_budget).upload(parts(stuck), CallContext()))
     await stuck.wait()
     assert memory_budget.num_bytes == len(DATA)
     upload.cancel()
@@ -61,6 +60,6 @@ async def test_refuses_uploads_beyond_the_memory_budget() -> None:
     with memory_budget.reservation() as others:
         others.reserve(len(DATA) + 1)
         with pytest.raises(MediaError) as caught:
-            await handlers(memory_budget).upload(parts(), CONTEXT)
+            await handlers(memory_budget).upload(parts(), CallContext())
         assert caught.value.code == MediaErrorCode.OVERLOADED
-    assert (await handlers(memory_budget).upload(parts(), CONTEXT)).media.size_bytes == len(DATA)
+    assert (await handlers(memory_budget).upload(parts(), CallContext())).media.size_bytes == len(DATA)

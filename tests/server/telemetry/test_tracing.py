@@ -14,8 +14,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
+from glimpse.server.call.context import CallContext
 from glimpse.server.errors import ModelNotFoundError
-from glimpse.server.rpc.context import current_rpc
 from glimpse.server.rpc.interceptors import RpcInterceptor
 from glimpse.server.rpc.load_meter import LoadMeter
 from glimpse.server.rpc.typed_handlers import add_typed_services
@@ -56,12 +56,11 @@ async def traced(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Traced]:
     # The provider of a process can be set only once, so the test replaces it directly.
     monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
 
-    async def list_models(_request: Any, _context: Any) -> model_pb2.ListModelsResponse:
-        call = current_rpc()
+    async def list_models(_request: Any, call: CallContext) -> model_pb2.ListModelsResponse:
         call.prompt_tokens, call.completion_tokens = 7, 3
         return model_pb2.ListModelsResponse()
 
-    async def get_model(request: model_pb2.GetModelRequest, _context: Any) -> model_pb2.GetModelResponse:
+    async def get_model(request: model_pb2.GetModelRequest, _call: CallContext) -> model_pb2.GetModelResponse:
         if request.model:
             raise ModelNotFoundError(request.model, ("nano",))
         raise RuntimeError(SECRET)

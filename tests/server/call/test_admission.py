@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
-from glimpse.server.rpc.admission import MAX_PREPARED_AT_ONCE, Admission, begin_preparing, current_ticket
+from glimpse.server.call.admission import MAX_PREPARED_AT_ONCE, Admission, Ticket
 from glimpse.server.rpc.errors import to_status
 from tests.server.services.step_stats import stats
 
@@ -30,29 +31,28 @@ def measured(tokens_per_second: int, *, max_queue_seconds: float = 60.0) -> Admi
     return admission
 
 
-async def in_rpc(admission: Admission, client: str, work: Callable[[], object], method: str = CHAT) -> None:
-    with admission.ticket(method, client):
-        await begin_preparing()
-        work()
+async def in_call(admission: Admission, client: str, work: Callable[[Ticket], object], method: str = CHAT) -> None:
+    with closing(admission.ticket(method, client)) as ticket:
+        await ticket.begin()
+        work(ticket)
 
 
 async def test_request_that_would_wait_too_long_is_refused():
     admission = measured(100)
     admission.estimator.add_waiting("a", 9000)
     with pytest.raises(EngineError, match="--max-queue-seconds") as refused:
-        await in_rpc(admission, "a", lambda: None)
+        await in_call(admission, "a", lambda _: None)
     assert (refused.value.code, refused.value.retry_after_seconds) == (EngineErrorCode.OVERLOADED, 30.0)
-    failure = to_status(refused.value)
+    failure = to_status(refused.value, "id")
     assert (failure.reason, failure.retry_after_seconds) == ("overloaded", 30.0)
-    await in_rpc(admission, "b", lambda: None)
+    await in_call(admission, "b", lambda _: None)
 
 
 async def test_work_waits_until_the_first_token_and_leaves_nothing_behind():
     admission = measured(100)
     seen: list[float] = []
 
-    def generate() -> None:
-        ticket = current_ticket()
+    def generate(ticket: Ticket) -> None:
         ticket.expect(num_prompt_tokens=1000, num_completions=2, max_tokens=100)
         seen.append(admission.estimator.wait_seconds("a"))
         ticket.end_waiting()
@@ -60,9 +60,9 @@ async def test_work_waits_until_the_first_token_and_leaves_nothing_behind():
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        await in_rpc(admission, "a", generate)
+        await in_call(admission, "a", generate)
     assert seen == [12.0, 0.0]
-    await in_rpc(admission, "a", lambda: None)
+    await in_call(admission, "a", lambda _: None)
     assert admission.estimator.wait_seconds("a") == 0.0
 
 
@@ -82,12 +82,12 @@ async def test_few_requests_are_prepared_at_a_time():
 
     async def prepare() -> None:
         nonlocal running, most
-        with admission.ticket(CHAT, "a"):
-            await begin_preparing()
+        with closing(admission.ticket(CHAT, "a")) as ticket:
+            await ticket.begin()
             running, most = running + 1, max(most, running + 1)
             await asyncio.sleep(0)
             running -= 1
-            current_ticket().end_preparing()
+            ticket.end_preparing()
 
     await asyncio.gather(*(prepare() for _ in range(100)))
     assert (running, most) == (0, MAX_PREPARED_AT_ONCE)
@@ -98,4 +98,4 @@ async def test_other_methods_do_not_wait():
     for index in range(2 * MAX_PREPARED_AT_ONCE):
         await admission.places.acquire(f"a{index}")
     async with asyncio.timeout(5):
-        await in_rpc(admission, "b", lambda: None, method="/glimpse.v1.ModelService/ListModels")
+        await in_call(admission, "b", lambda _: None, method="/glimpse.v1.ModelService/ListModels")

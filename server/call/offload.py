@@ -12,7 +12,6 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 from glimpse.media.cache.fair_share import FairPlaces
-from glimpse.server.rpc.context import current_rpc
 
 MAX_INLINE_BYTES = 16 << 10
 """The largest message that is worked on in the event loop: a thread costs more than that takes."""
@@ -31,10 +30,10 @@ class Offload:
         self._threads = ThreadPoolExecutor(2 * _NUM_THREADS, thread_name_prefix=name)
         self._places = FairPlaces(_NUM_THREADS)
 
-    async def run(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Calls a function in a thread. If the caller is cancelled, the thread stays taken until the function ends."""
+    async def run(self, client: str, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Calls a function for a client in a thread. The thread stays taken until it ends, also without its caller."""
         work = partial(contextvars.copy_context().run, partial(function, *args, **kwargs))
-        return await asyncio.wrap_future(await self._places.submit(self._threads, current_rpc().client, work))
+        return await asyncio.wrap_future(await self._places.submit(self._threads, client, work))
 
 
 _messages = Offload("offload")
@@ -45,23 +44,22 @@ builds = Offload("schemas")
 _turns = FairPlaces(1)
 
 
-async def next_turn() -> None:
+async def next_turn(client: str) -> None:
     """Waits for a turn of the event loop, which this client and at most one other have.
 
     So the loop takes in new RPCs and serves cheap ones between two pieces of work that cannot be made shorter.
     """
-    client = current_rpc().client
     await _turns.acquire(client)
     asyncio.get_running_loop().call_soon(_turns.release, client)
 
 
-async def run(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Calls a function in a thread."""
-    return await _messages.run(function, *args, **kwargs)
+async def run(client: str, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Calls a function for a client in a thread."""
+    return await _messages.run(client, function, *args, **kwargs)
 
 
-async def run_sized(num_bytes: int, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+async def run_sized(client: str, num_bytes: int, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
     """Calls a function whose work grows with a message of `num_bytes`; in a thread if that is large."""
     if num_bytes <= MAX_INLINE_BYTES:
         return function(*args, **kwargs)
-    return await _messages.run(function, *args, **kwargs)
+    return await _messages.run(client, function, *args, **kwargs)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from glimpse.server.rpc.wait_estimator import WaitEstimator
+from glimpse.server.call.wait_estimator import WaitEstimator
 
 
 @pytest.fixture

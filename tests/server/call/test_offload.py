@@ -5,13 +5,11 @@ from threading import Event
 
 import pytest
 
-from glimpse.server.rpc.context import RpcContext, _current  # pyright: ignore[reportPrivateUsage]
-from glimpse.server.rpc.offload import Offload
+from glimpse.server.call.offload import Offload
 
 
 async def run(offload: Offload, client: str, work: Event, ended: list[str]) -> None:
-    _current.set(RpcContext(request_id="", deadline=None, client=client))
-    await offload.run(work.wait, 30)
+    await offload.run(client, work.wait, 30)
     ended.append(client)
 
 

@@ -5,9 +5,6 @@ memory that others wait for.
 """
 
 import math
-from collections.abc import Generator
-from contextlib import contextmanager
-from contextvars import ContextVar
 
 from glimpse.media.cache.byte_count import ByteCount
 from glimpse.media.cache.fair_share import FairCapacity
@@ -26,50 +23,28 @@ class BodyBudget:
         """Reserved here in total."""
         return self.capacity.count.own
 
-    @contextmanager
-    def reservation(self, client: str = "") -> Generator[None]:
-        """Makes a reservation for the client's RPC that the current task serves; releases it when the block ends."""
-        reservation = _Reservation(self.capacity, client)
-        _current.set(reservation)
-        try:
-            yield
-        finally:
-            reservation.release()
+    def reservation(self, client: str = "") -> "BodyReservation":
+        """Returns an empty reservation for a call of the client; `release` must follow."""
+        return BodyReservation(self.capacity, client)
 
 
-class _Reservation:
+class BodyReservation:
+    """The memory of one call's body."""
+
     def __init__(self, capacity: FairCapacity, client: str) -> None:
         self._capacity = capacity
         self._client = client
         self.num_bytes = 0
+        """The bytes of the body; 0 once it is released. Messages would serialize to tell their size."""
 
     def reserve(self, num_bytes: int) -> None:
+        """Reserves bytes for the next part of the body. Raises InvalidRequest (overloaded)."""
         if not self._capacity.take(self._client, num_bytes, own=self.num_bytes):
             message = "The bodies of the requests in progress leave too little of the server's memory; try again later."
             raise InvalidRequest("", message, "overloaded")
         self.num_bytes += num_bytes
 
     def release(self) -> None:
+        """Releases the body, of which nothing is needed any more. Idempotent."""
         self._capacity.give_back(self._client, self.num_bytes)
         self.num_bytes = 0
-
-
-_current: ContextVar[_Reservation | None] = ContextVar("body", default=None)
-
-
-def reserve_body(num_bytes: int) -> None:
-    """Reserves bytes for the body of the current RPC. Raises InvalidRequest (overloaded)."""
-    if reservation := _current.get():
-        reservation.reserve(num_bytes)
-
-
-def body_size() -> int:
-    """Returns the bytes of the current RPC's body; 0 if it is released. Messages would serialize to tell their size."""
-    reservation = _current.get()
-    return 0 if reservation is None else reservation.num_bytes
-
-
-def release_body() -> None:
-    """Releases the body of the current RPC, of which nothing is needed any more. Idempotent."""
-    if reservation := _current.get():
-        reservation.release()

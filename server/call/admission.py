@@ -6,16 +6,13 @@ tokenized a few at a time, clients in turn, so that the event loop always has ti
 
 import asyncio
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.messages import StepStats
 from glimpse.media.cache.fair_share import FairPlaces
+from glimpse.server.call.wait_estimator import WaitEstimator
 from glimpse.server.errors import DeadlineExceededError
-from glimpse.server.rpc.context import current_rpc
-from glimpse.server.rpc.wait_estimator import WaitEstimator
 
 MAX_PREPARED_AT_ONCE = 4
 """Requests of one client that are parsed and tokenized at a time. More would only make each other slower: most of it is
@@ -46,20 +43,12 @@ class Admission:
         self._clock = clock
         self._busy_since: float | None = None  # the last step after which requests waited
 
-    @contextmanager
-    def ticket(self, method: str, client: str) -> Generator[None]:
-        """Gives the RPC that the current task serves a ticket, until the block ends."""
+    def ticket(self, method: str, client: str, deadline: float | None = None) -> "Ticket":
+        """Returns a ticket for a call; `close` must follow. Methods that do little wait for nothing."""
         name = method.rpartition("/")[2]
-        if name not in _COMPUTING and name not in _PREPARED_ONLY:
-            yield
-            return
-        ticket = Ticket(self, client, needs_engine=name in _COMPUTING)
-        _current.set(ticket)
-        try:
-            yield
-        finally:
-            ticket.close()
-            _current.set(None)
+        needs_engine = name in _COMPUTING
+        waits = needs_engine or name in _PREPARED_ONLY
+        return Ticket(self, client, deadline=deadline, needs_engine=needs_engine, waits=waits)
 
     def check(self, client: str) -> None:
         """Raises EngineError (OVERLOADED) if a new request of this client would wait too long."""
@@ -89,27 +78,38 @@ class Admission:
 class Ticket:
     """What one request holds: a place among those being prepared, then work that waits for the engine."""
 
-    def __init__(self, admission: Admission, client: str, *, needs_engine: bool) -> None:
+    def __init__(
+        self,
+        admission: Admission,
+        client: str,
+        *,
+        deadline: float | None = None,
+        needs_engine: bool,
+        waits: bool = True,
+    ) -> None:
+        """`deadline` is in the event loop's time; without `waits` the request is prepared at once."""
         self._admission = admission
         self._client = client
+        self._deadline = deadline
         self._needs_engine = needs_engine
+        self._waits = waits
         self._is_preparing = False
         self._num_waiting_tokens = 0
 
-    async def begin(self, deadline: float | None) -> None:
-        """Waits for the request's turn to be prepared.
+    async def begin(self) -> None:
+        """Waits for the request's turn to be prepared. Idempotent.
 
         Raises:
             EngineError: OVERLOADED, the expected wait is too long.
-            DeadlineExceededError: `deadline`, in the event loop's time, passed first.
+            DeadlineExceededError: the deadline passed first.
         """
-        if self._is_preparing:
+        if self._is_preparing or not self._waits:
             return
         if self._needs_engine:
             self._admission.check(self._client)
             self.expect(num_prompt_tokens=0, num_completions=1, max_tokens=1 << 30)
         try:
-            async with asyncio.timeout_at(deadline):
+            async with asyncio.timeout_at(self._deadline):
                 await self._admission.places.acquire(self._client)
                 self._is_preparing = True
         except TimeoutError as error:
@@ -145,18 +145,3 @@ class Ticket:
         if num_tokens != self._num_waiting_tokens:
             self._admission.estimator.add_waiting(self._client, num_tokens - self._num_waiting_tokens)
             self._num_waiting_tokens = num_tokens
-
-
-_current: ContextVar[Ticket | None] = ContextVar("ticket", default=None)
-
-
-def current_ticket() -> Ticket:
-    """Returns the ticket of the RPC that this task serves; elsewhere, one that admits at once."""
-    return _current.get() or Ticket(Admission(), "", needs_engine=False)
-
-
-async def begin_preparing() -> None:
-    """Waits for the turn of the RPC that this task serves to be parsed. Raises as `Ticket.begin` does."""
-    ticket = _current.get()
-    if ticket is not None:
-        await ticket.begin(current_rpc().deadline)

@@ -11,8 +11,8 @@ import pytest
 from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.openai.v1 import openai_pb2_grpc
+from glimpse.server.call.body_budget import BodyBudget
 from glimpse.server.openai.facade import add_facade
-from glimpse.server.rpc.body_budget import BodyBudget
 from glimpse.server.rpc.errors import HTTP_STATUS_HEADER, RETRY_AFTER_HEADER
 from glimpse.server.rpc.interceptors import RpcInterceptor
 from glimpse.server.rpc.load_meter import LoadMeter
