@@ -1,5 +1,7 @@
 """Errors in media that a client sent. Messages describe the client's input and reveal nothing about this host."""
 
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from enum import StrEnum
 
 
@@ -65,3 +67,17 @@ class OptionError(MediaError):
         """The option, as named in `VideoOptions`."""
         self.problem = problem
         """What is wrong with it, without its name."""
+
+
+@contextmanager
+def blaming(refusal: Callable[..., Exception], field: str) -> Generator[None]:
+    """Raises `refusal` of a field and a message for a MediaError in the block, with its code as the third argument.
+
+    An OptionError is about that option below `field`, and has no code.
+    """
+    try:
+        yield
+    except OptionError as error:
+        raise refusal(f"{field}.{error.name}", error.problem) from error
+    except MediaError as error:
+        raise refusal(field, error.message, error.code) from error

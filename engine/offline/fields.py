@@ -1,10 +1,11 @@
 """Errors about the arguments of `LLM`, and checks that several parsers share."""
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from glimpse.media.errors import MediaError, MediaErrorCode, OptionError
+from glimpse.media import errors
+from glimpse.media.errors import MediaErrorCode
 from glimpse.media.sources.source import MAX_UUID_CHARACTERS, CachedSource, DataSource, Source, parse_url_text
 
 
@@ -17,15 +18,8 @@ class InputError(ValueError):
         """Why a medium was refused; None if the error is not about the contents of a medium."""
 
 
-@contextmanager
-def blaming(field: str) -> Generator[None]:
-    """Raises InputError for a MediaError in the block; an OptionError is about that option below `field`."""
-    try:
-        yield
-    except OptionError as error:
-        raise InputError(f"{field}.{error.name}", error.problem) from error
-    except MediaError as error:
-        raise InputError(field, error.message, error.code) from error
+blaming = partial(errors.blaming, InputError)
+"""Raises InputError for a MediaError in its block, about this field."""
 
 
 def known_fields(value: object, field: str, *, known: Sequence[str]) -> Mapping[str, Any]:

@@ -8,14 +8,16 @@ from typing import Any
 from PIL.Image import Resampling
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Reads a JSON file. Raises ValueError if it is missing or not JSON."""
+def read_json(path: Path, *, is_optional: bool = False) -> dict[str, Any]:
+    """Reads a JSON file; {} if it is optional and missing. Raises ValueError if it is missing, or not JSON."""
+    if is_optional and not path.exists():
+        return {}
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError as error:
         raise ValueError(f"the checkpoint has no {path.name}") from error
     except ValueError as error:
-        raise ValueError(f"the checkpoint's {path.name} is not valid JSON: {error}") from error
+        raise ValueError(f"the checkpoint's {path.name} is not JSON: {error}") from error
 
 
 def positive(name: str, value: object) -> int:

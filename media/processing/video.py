@@ -146,7 +146,7 @@ def volume_video_processing(path: Path) -> VideoProcessing:
 def _read_files(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Returns a checkpoint's own fields for videos, {} without any, and these over the fields for images."""
     own_path = path / "video_preprocessor_config.json"
-    own = read_json(own_path) if own_path.exists() else {}
+    own = read_json(own_path, is_optional=True)
     check_resampling(own)
     config = read_json(path / "preprocessor_config.json")
     for name in ("image_mean", "image_std"):

@@ -1,9 +1,8 @@
 """Parses the images, videos and audio inputs of content parts. Checks their options, not their contents."""
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from functools import partial
 
-from glimpse.media.errors import MediaError, OptionError
+from glimpse.media import errors
 from glimpse.media.inputs import AudioInput, ImageInput, VideoInput, is_made_of_frames
 from glimpse.media.processing.sizing.recipe import check_image_bounds
 from glimpse.media.processing.video_options import VideoOptions, check_options
@@ -20,16 +19,8 @@ from glimpse.media.sources.source import (
 from glimpse.server.errors import InvalidRequest
 from glimpse.v1 import content_pb2
 
-
-@contextmanager
-def blaming(field: str) -> Generator[None]:
-    """Raises InvalidRequest for a MediaError in the block; an OptionError is about that option below `field`."""
-    try:
-        yield
-    except OptionError as error:
-        raise InvalidRequest(f"{field}.{error.name}", error.problem) from error
-    except MediaError as error:
-        raise InvalidRequest(field, error.message, error.code.value) from error
+blaming = partial(errors.blaming, InvalidRequest)
+"""Raises InvalidRequest for a MediaError in its block, about this field."""
 
 
 def parse_uuid(part: content_pb2.ContentPart, path: str) -> str | None:

@@ -87,7 +87,7 @@ def _audio_processing(path: Path, config: ModelConfig) -> AudioProcessing:
 def _check_processor(path: Path, encoder: UltravoxConfig) -> None:
     """Raises ValueError if the processor's document contradicts the model's, which need not say all of it."""
     file = path / "processor_config.json"
-    processor = read_json(file) if file.exists() else {}
+    processor = read_json(file, is_optional=True)
     for name, ours in (
         ("stack_factor", encoder.stack_factor),
         ("encoder_ds_factor", 2),

@@ -4,7 +4,6 @@ The front end makes prompts with it; the engine builds the model from it. `engin
 checkpoint.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from glimpse.engine.checkpoint.model_config.encoders import EncoderConfig, Visio
 from glimpse.engine.checkpoint.quantization import CheckpointQuantization, Fp8Blocks
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.pooling_params import PoolingParams
+from glimpse.media.processing import preprocessor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +73,9 @@ class ModelConfig:
         return self.encoder
 
 
-def read_json(path: Path) -> Mapping[str, Any]:
-    """Reads a JSON file of a checkpoint. Raises CheckpointError if it is missing or not JSON."""
+def read_json(path: Path, *, is_optional: bool = False) -> dict[str, Any]:
+    """Reads a checkpoint's file, as `preprocessor.read_json` does. Raises CheckpointError instead of ValueError."""
     try:
-        return json.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        raise CheckpointError(f"the checkpoint has no {path.name}") from error
+        return preprocessor.read_json(path, is_optional=is_optional)
     except ValueError as error:
-        raise CheckpointError(f"the checkpoint's {path.name} is not JSON: {error}") from error
+        raise CheckpointError(str(error)) from error

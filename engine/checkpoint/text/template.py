@@ -133,7 +133,7 @@ def load_chat_template(path: Path, architecture: str, override: str | None) -> C
     Raises:
         CheckpointError: there is no template, or it cannot be read.
     """
-    config = _read_json(path / "tokenizer_config.json")
+    config = read_json(path / "tokenizer_config.json", is_optional=True)
     source = _read_override(override) if override is not None else _find_template(path, config)
     source = source or FAMILIES[architecture].fallback_template
     if source is None:
@@ -143,7 +143,7 @@ def load_chat_template(path: Path, architecture: str, override: str | None) -> C
 
 def load_video_template(path: Path, architecture: str) -> ChatTemplate | None:
     """Returns the template of conversations with videos, if the family has one and the checkpoint's shows none."""
-    config = _read_json(path / "tokenizer_config.json")
+    config = read_json(path / "tokenizer_config.json", is_optional=True)
     source = FAMILIES[architecture].video_template
     if source is None or "video" in (_find_template(path, config) or ""):
         return None
@@ -152,7 +152,7 @@ def load_video_template(path: Path, architecture: str) -> ChatTemplate | None:
 
 def load_tool_template(path: Path, architecture: str) -> ChatTemplate | None:
     """Returns the template of conversations with tools, if the family has one and the checkpoint's ignores them."""
-    config = _read_json(path / "tokenizer_config.json")
+    config = read_json(path / "tokenizer_config.json", is_optional=True)
     source = FAMILIES[architecture].tool_template
     if source is None or "tools" in (_find_template(path, config) or ""):
         return None
@@ -162,7 +162,9 @@ def load_tool_template(path: Path, architecture: str) -> ChatTemplate | None:
 def _find_template(path: Path, tokenizer_config: Mapping[str, Any]) -> str | None:
     if (path / "chat_template.jinja").exists():
         return (path / "chat_template.jinja").read_text(encoding="utf-8")
-    return _default_template(_read_json(path / "chat_template.json")) or _default_template(tokenizer_config)
+    return _default_template(read_json(path / "chat_template.json", is_optional=True)) or _default_template(
+        tokenizer_config
+    )
 
 
 def _default_template(document: Mapping[str, Any]) -> str | None:
@@ -184,10 +186,6 @@ def _read_override(override: str) -> str:
         return Path(override).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CheckpointError(f"--chat-template {override!r} cannot be read") from error
-
-
-def _read_json(path: Path) -> Mapping[str, Any]:
-    return read_json(path) if path.exists() else {}
 
 
 def _environment() -> jinja2.Environment:

@@ -191,12 +191,6 @@ def _without_first_space(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenize
     return continuing
 
 
-def _read_config(path: Path) -> Mapping[str, Any]:
-    """Returns `tokenizer_config.json`, which is optional."""
-    file = path / "tokenizer_config.json"
-    return read_json(file) if file.exists() else {}
-
-
 def _set_affixes(tokenizer: tokenizers.Tokenizer, config: Mapping[str, Any]) -> None:
     """Makes a tokenizer start and end texts as `tokenizer_config.json` says, which takes precedence over
     `tokenizer.json` for Llama's class alone (transformers, models/llama/tokenization_llama_fast.py, version 4)."""
@@ -234,7 +228,7 @@ def load_tokenizer(path: Path, *, markers: Iterable[str] = ()) -> Tokenizer:
         raise CheckpointError(f"the checkpoint's tokenizer.json cannot be read: {error}") from error
     missing = [marker for marker in markers if tokenizer.token_to_id(marker) is None]
     tokenizer.add_special_tokens([tokenizers.AddedToken(marker, special=True, normalized=False) for marker in missing])
-    _set_affixes(tokenizer, _read_config(path))
+    _set_affixes(tokenizer, read_json(path / "tokenizer_config.json", is_optional=True))
     fields = json.loads(document)
     spelling = spelling_of(fields)
     if spelling is None:

@@ -167,7 +167,7 @@ def test_refuses_a_missing_or_invalid_config(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"has no preprocessor_config\.json"):
         image_processing(tmp_path)
     (tmp_path / "preprocessor_config.json").write_text("{")
-    with pytest.raises(ValueError, match="not valid JSON"):
+    with pytest.raises(ValueError, match="is not JSON"):
         image_processing(tmp_path)
 
 
