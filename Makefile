@@ -26,7 +26,7 @@ PARALLEL := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 # Run as a module, so that its hooks find tools/; without its notice about the next version of MkDocs.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(VENV)/python -m mkdocs
 QUICK_TESTS := tests/engine/core tests/engine/checkpoint/text tests/media/cache tests/media/containers tests/media/processing \
-	tests/media/sources tests/server/generation tests/server/openai tests/server/parse tests/server/render
+	tests/media/sources tests/server/generation tests/server/codec tests/server/dialects tests/server/parse tests/server/render
 
 # The caller's own, with which `glimpse up` prints commands that work in the caller's other terminals.
 CALLER_PATH := $(PATH)

@@ -3,6 +3,7 @@
 The generated stubs type every extension as a bare field descriptor; these functions give them their types.
 """
 
+import re
 from typing import Any, cast
 
 from google.api import annotations_pb2 as http_annotations_pb2
@@ -46,6 +47,15 @@ def message_type(field: FieldDescriptor) -> Descriptor:
 def enum_type(field: FieldDescriptor) -> EnumDescriptor:
     """Returns the type of an enum field."""
     return cast(EnumDescriptor, field.enum_type)
+
+
+def enum_names(enum: EnumDescriptor) -> dict[int, str]:
+    """Returns the JSON names of an enum's values by number: without the enum's prefix, in lower case.
+
+    The unspecified value has none.
+    """
+    prefix = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", enum.name).upper() + "_"
+    return {value.number: value.name.removeprefix(prefix).lower() for value in enum.values if value.number}
 
 
 def map_entry(field: FieldDescriptor) -> tuple[FieldDescriptor, FieldDescriptor]:

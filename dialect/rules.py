@@ -1,19 +1,19 @@
-"""The JSON form of messages, from their descriptors and the dialect's rules.
+"""The JSON form of messages, from their descriptors and the rules of a dialect.
 
-Generic over message types. The codec, the message checks, the OpenAPI document and the documentation all follow it.
+Generic over message types and dialects. The codec, the OpenAPI document and the documentation all follow it.
 """
 
 import json
-import re
+from collections import defaultdict
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from typing import Any
 
+from google.protobuf import text_format
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, OneofDescriptor
 
-from glimpse.dialect.options import bounds_option, is_map, is_required, message_type
-from glimpse.dialect.rule_file import enum_value_rule, field_rule, message_rule, oneof_rule
+from glimpse.dialect.options import bounds_option, enum_names, enum_type, is_map, is_required, map_entry, message_type
 from glimpse.json.v1 import dialect_pb2
 
 
@@ -75,20 +75,8 @@ class FieldRules:
     """The JSON types of the field's value."""
     element_kinds: frozenset[JsonKind]
     """The JSON types of its elements if it is a list, otherwise the same as `kinds`."""
-    nullable: bool
-    """Written as null if it is not set."""
-    null_elements: bool
-    """Elements of the list that are NaN, or messages in which nothing is set, are written as null."""
-    float32s: bool
-    """The bytes are packed little-endian float32 values, which are an array of numbers in JSON."""
-    raw: bool
-    """The string holds JSON text, which is copied verbatim."""
-    accept_scalar: bool
-    """A single bare element is read as a list of one."""
-    flatten: bool
-    """The members of the message stand in the enclosing object."""
-    omit_empty: bool
-    """Left out if it is empty."""
+    rule: dialect_pb2.FieldRule
+    """The rule that the dialect has for it."""
     required: bool
     """`google.api.field_behavior` says REQUIRED."""
     min: float | None
@@ -101,6 +89,10 @@ class FieldRules:
     """What it does."""
     shortcuts: tuple[tuple[str, "FieldRules"], ...]
     """Further members of the enclosing object, and the field of this field's message that each of them sets."""
+    enum: "EnumRules | None"
+    """The JSON names of its values, if it is an enum."""
+    entry: "tuple[FieldRules, FieldRules] | None"
+    """Key and value, if it is a map."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -158,6 +150,8 @@ class MessageRules:
     """Members with fixed values: name, value."""
     scalar_field: FieldRules | None
     """The field that a bare string sets."""
+    innermost_scalar_field: FieldRules | None
+    """`scalar_field`, or the one of its message if it is flattened: the field that the string itself becomes."""
     list_field: FieldRules | None
     """The field that a bare array sets."""
     union: bool
@@ -174,14 +168,6 @@ class MessageRules:
         """All fields, including those of oneofs."""
         return tuple(field for member in self.members for field in _fields_of(member))
 
-    @property
-    def innermost_scalar_field(self) -> FieldRules | None:
-        """`scalar_field`, or the one of its message if it is flattened: the field that the string itself becomes."""
-        field = self.scalar_field
-        while field is not None and field.flatten:
-            field = message_rules(message_type(field.descriptor)).scalar_field
-        return field
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnumRules:
@@ -193,24 +179,132 @@ class EnumRules:
     """Numbers by JSON name, including aliases."""
 
 
-@cache
-def message_rules(descriptor: Descriptor) -> MessageRules:
-    """Returns the JSON form of a message type."""
-    rule = message_rule(descriptor)
-    scalar_field, list_field = rule.scalar_field, rule.list_field
-    return MessageRules(
-        descriptor=descriptor,
-        constants=tuple((constant.name, constant.value) for constant in rule.constants),
-        scalar_field=field_rules(descriptor.fields_by_name[scalar_field]) if scalar_field else None,
-        list_field=field_rules(descriptor.fields_by_name[list_field]) if list_field else None,
-        union=rule.union,
-        members=_members(descriptor),
-        foreign=(
-            *(_foreign_member(each, Effect.REFUSED) for each in rule.refusals),
-            *(_foreign_member(each, Effect.IGNORED) for each in rule.hints),
-        ),
-        closed=rule.closed,
-    )
+class Dialect:
+    """A JSON form of messages. It is a value: several dialects may describe the same messages."""
+
+    def __init__(self, text: str = "") -> None:
+        """`text`: the rules, a `glimpse.json.v1.Dialect` in text format. Raises text_format.ParseError."""
+        rules = text_format.Parse(text, dialect_pb2.Dialect())
+        # What has no rule has that of the defaults.
+        self._messages = defaultdict(dialect_pb2.MessageRule, {each.name: each for each in rules.messages})
+        self._oneofs = defaultdict(dialect_pb2.OneofRule)
+        self._fields = defaultdict(dialect_pb2.FieldRule)
+        self._values = defaultdict(dialect_pb2.EnumValueRule)
+        for message in rules.messages:
+            self._oneofs.update((f"{message.name}.{oneof.name}", oneof) for oneof in message.oneofs)
+            self._fields.update((f"{message.name}.{field.name}", field) for field in message.fields)
+        for enum in rules.enums:
+            self._values.update((f"{enum.name}.{value.name}", value) for value in enum.values)
+        self.message = cache(self._message)
+        """Returns the JSON form of a message type."""
+        self.field = cache(self._field)
+        """Returns the JSON form of a field."""
+        self.enum = cache(self._enum)
+        """Returns the JSON names of an enum type."""
+
+    def _message(self, descriptor: Descriptor) -> MessageRules:
+        rule = self._messages[descriptor.full_name]
+        list_field = rule.list_field
+        scalar = self.field(descriptor.fields_by_name[rule.scalar_field]) if rule.scalar_field else None
+        innermost = scalar
+        if scalar is not None and scalar.rule.flatten:
+            innermost = self.message(message_type(scalar.descriptor)).innermost_scalar_field
+        return MessageRules(
+            descriptor=descriptor,
+            constants=tuple((constant.name, constant.value) for constant in rule.constants),
+            scalar_field=scalar,
+            innermost_scalar_field=innermost,
+            list_field=self.field(descriptor.fields_by_name[list_field]) if list_field else None,
+            union=rule.union,
+            members=self._members(descriptor),
+            foreign=(
+                *(_foreign_member(each, Effect.REFUSED) for each in rule.refusals),
+                *(_foreign_member(each, Effect.IGNORED) for each in rule.hints),
+            ),
+            closed=rule.closed,
+        )
+
+    def _field(self, field: FieldDescriptor) -> FieldRules:
+        rule, bounds = self._fields[field.full_name], bounds_option(field)
+        entry = map_entry(field) if is_map(field) else None
+        return FieldRules(
+            descriptor=field,
+            name=rule.json_name or field.name,
+            aliases=tuple(rule.aliases),
+            kinds=self._kinds(field),
+            element_kinds=self._element_kinds(field) if field.is_repeated and entry is None else self._kinds(field),
+            rule=rule,
+            required=is_required(field),
+            min=bounds.min if bounds.HasField("min") else None,
+            max=bounds.max if bounds.HasField("max") else None,
+            members_beside=self._scalars(message_type(field)) if rule.members_beside else (),
+            effect=_EFFECTS[rule.effect],
+            shortcuts=tuple(
+                (shortcut.name, self.field(message_type(field).fields_by_name[shortcut.field]))
+                for shortcut in rule.shortcuts
+            ),
+            enum=None if field.enum_type is None else self.enum(enum_type(field)),
+            entry=None if entry is None else (self.field(entry[0]), self.field(entry[1])),
+        )
+
+    def _enum(self, descriptor: EnumDescriptor) -> EnumRules:
+        names = enum_names(descriptor)
+        numbers: dict[str, int] = {}
+        for number, name in names.items():
+            rule = self._values[f"{descriptor.full_name}.{descriptor.values_by_number[number].name}"]
+            numbers.update(dict.fromkeys((name, *rule.aliases), number))
+        return EnumRules(names=names, numbers=numbers)
+
+    def _scalars(self, message: Descriptor) -> tuple[FieldRules, ...]:
+        return tuple(self.field(field) for field in message.fields if field.message_type is None)
+
+    def _members(self, descriptor: Descriptor) -> tuple[FieldRules | OneofRules, ...]:
+        members = dict.fromkeys(_real_oneof(field) or field for field in descriptor.fields)
+        return tuple(self.field(each) if isinstance(each, FieldDescriptor) else self._oneof(each) for each in members)
+
+    def _oneof(self, oneof: OneofDescriptor) -> OneofRules:
+        rule = self._oneofs[oneof.full_name]
+        fields = {field.name: self.field(field) for field in oneof.fields}
+        return OneofRules(
+            descriptor=oneof,
+            tag=rule.tag or None,
+            tag_only_with=rule.tag_only_with or None,
+            fields=tuple(fields.values()),
+            forms=tuple(
+                ForeignForm(tag=form.tag, members=tuple(form.members), field=fields.get(form.field), reason=form.reason)
+                for form in rule.forms
+            ),
+        )
+
+    def _kinds(self, field: FieldDescriptor) -> frozenset[JsonKind]:
+        rule = self._fields[field.full_name]
+        if rule.raw:
+            kinds = frozenset(JsonKind)
+        elif is_map(field):
+            kinds = frozenset((JsonKind.OBJECT,))
+        elif rule.float32s:
+            kinds = frozenset((JsonKind.ARRAY,))
+        elif not field.is_repeated:
+            kinds = self._element_kinds(field)
+        elif rule.accept_scalar:
+            kinds = self._element_kinds(field) | {JsonKind.ARRAY}
+        else:
+            kinds = frozenset((JsonKind.ARRAY,))
+        if rule.type == dialect_pb2.JSON_TYPE_UNSPECIFIED:
+            return kinds
+        return kinds & {_KIND_OF_TYPE[rule.type]}
+
+    def _element_kinds(self, field: FieldDescriptor) -> frozenset[JsonKind]:
+        if field.message_type is not None:
+            return self._message_kinds(field.message_type)
+        return frozenset((_KIND_OF_CPP_TYPE.get(field.cpp_type, JsonKind.NUMBER),))
+
+    def _message_kinds(self, descriptor: Descriptor) -> frozenset[JsonKind]:
+        rule = self._messages[descriptor.full_name]
+        if rule.union:
+            return frozenset[JsonKind]().union(*(self._kinds(field) for field in descriptor.fields))
+        kinds = {JsonKind.OBJECT: True, JsonKind.STRING: rule.scalar_field, JsonKind.ARRAY: rule.list_field}
+        return frozenset(kind for kind, accepted in kinds.items() if accepted)
 
 
 def _foreign_member(rule: dialect_pb2.Refusal, effect: Effect) -> ForeignMember:
@@ -226,59 +320,6 @@ _EFFECTS = {
 }
 
 
-@cache
-def field_rules(field: FieldDescriptor) -> FieldRules:
-    """Returns the JSON form of a field."""
-    rule, bounds = field_rule(field), bounds_option(field)
-    return FieldRules(
-        descriptor=field,
-        name=rule.json_name or field.name,
-        aliases=tuple(rule.aliases),
-        kinds=_kinds(field, rule),
-        element_kinds=_element_kinds(field) if field.is_repeated and not is_map(field) else _kinds(field, rule),
-        nullable=rule.nullable,
-        null_elements=rule.null_elements,
-        float32s=rule.float32s,
-        raw=rule.raw,
-        accept_scalar=rule.accept_scalar,
-        flatten=rule.flatten,
-        omit_empty=rule.omit_empty,
-        required=is_required(field),
-        min=bounds.min if bounds.HasField("min") else None,
-        max=bounds.max if bounds.HasField("max") else None,
-        members_beside=_scalars(message_type(field)) if rule.members_beside else (),
-        effect=_EFFECTS[rule.effect],
-        shortcuts=tuple(
-            (shortcut.name, field_rules(message_type(field).fields_by_name[shortcut.field]))
-            for shortcut in rule.shortcuts
-        ),
-    )
-
-
-def _scalars(message: Descriptor) -> tuple[FieldRules, ...]:
-    return tuple(field_rules(field) for field in message.fields if field.message_type is None)
-
-
-@cache
-def enum_rules(descriptor: EnumDescriptor) -> EnumRules:
-    """Returns the JSON names of an enum type."""
-    prefix = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", descriptor.name).upper() + "_"
-    names: dict[int, str] = {}
-    numbers: dict[str, int] = {}
-    for value in descriptor.values:
-        if value.number == 0:
-            continue
-        names[value.number] = value.name.removeprefix(prefix).lower()
-        aliases = enum_value_rule(value).aliases
-        numbers.update(dict.fromkeys((names[value.number], *aliases), value.number))
-    return EnumRules(names=names, numbers=numbers)
-
-
-def _members(descriptor: Descriptor) -> tuple[FieldRules | OneofRules, ...]:
-    members = dict.fromkeys(_real_oneof(field) or field for field in descriptor.fields)
-    return tuple(field_rules(each) if isinstance(each, FieldDescriptor) else _oneof_rules(each) for each in members)
-
-
 def _fields_of(member: FieldRules | OneofRules) -> tuple[FieldRules, ...]:
     return member.fields if isinstance(member, OneofRules) else (member,)
 
@@ -291,62 +332,14 @@ def _real_oneof(field: FieldDescriptor) -> OneofDescriptor | None:
     return oneof
 
 
-def _oneof_rules(oneof: OneofDescriptor) -> OneofRules:
-    rule = oneof_rule(oneof)
-    fields = {field.name: field_rules(field) for field in oneof.fields}
-    return OneofRules(
-        descriptor=oneof,
-        tag=rule.tag or None,
-        tag_only_with=rule.tag_only_with or None,
-        fields=tuple(fields.values()),
-        forms=tuple(
-            ForeignForm(tag=form.tag, members=tuple(form.members), field=fields.get(form.field), reason=form.reason)
-            for form in rule.forms
-        ),
-    )
-
-
+_KIND_OF_CPP_TYPE = {
+    FieldDescriptor.CPPTYPE_STRING: JsonKind.STRING,
+    FieldDescriptor.CPPTYPE_ENUM: JsonKind.STRING,
+    FieldDescriptor.CPPTYPE_BOOL: JsonKind.BOOLEAN,
+}
 _KIND_OF_TYPE = {
     dialect_pb2.JSON_TYPE_STRING: JsonKind.STRING,
     dialect_pb2.JSON_TYPE_ARRAY: JsonKind.ARRAY,
     dialect_pb2.JSON_TYPE_OBJECT: JsonKind.OBJECT,
     dialect_pb2.JSON_TYPE_NUMBER: JsonKind.NUMBER,
 }
-
-
-def _kinds(field: FieldDescriptor, rule: dialect_pb2.FieldRule) -> frozenset[JsonKind]:
-    if rule.raw:
-        kinds = frozenset(JsonKind)
-    elif is_map(field):
-        kinds = frozenset((JsonKind.OBJECT,))
-    elif rule.float32s:
-        kinds = frozenset((JsonKind.ARRAY,))
-    elif not field.is_repeated:
-        kinds = _element_kinds(field)
-    elif rule.accept_scalar:
-        kinds = _element_kinds(field) | {JsonKind.ARRAY}
-    else:
-        kinds = frozenset((JsonKind.ARRAY,))
-    if rule.type == dialect_pb2.JSON_TYPE_UNSPECIFIED:
-        return kinds
-    return kinds & {_KIND_OF_TYPE[rule.type]}
-
-
-def _element_kinds(field: FieldDescriptor) -> frozenset[JsonKind]:
-    match field.cpp_type:
-        case FieldDescriptor.CPPTYPE_MESSAGE:
-            return _message_kinds(message_type(field))
-        case FieldDescriptor.CPPTYPE_STRING | FieldDescriptor.CPPTYPE_ENUM:
-            return frozenset((JsonKind.STRING,))
-        case FieldDescriptor.CPPTYPE_BOOL:
-            return frozenset((JsonKind.BOOLEAN,))
-        case _:
-            return frozenset((JsonKind.NUMBER,))
-
-
-def _message_kinds(descriptor: Descriptor) -> frozenset[JsonKind]:
-    rule = message_rule(descriptor)
-    if rule.union:
-        return frozenset[JsonKind]().union(*(_kinds(field, field_rule(field)) for field in descriptor.fields))
-    kinds = {JsonKind.OBJECT: True, JsonKind.STRING: rule.scalar_field, JsonKind.ARRAY: rule.list_field}
-    return frozenset(kind for kind, accepted in kinds.items() if accepted)

@@ -15,6 +15,7 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pool import DescriptorPool
 
 from glimpse.dialect.fields import Member, members_of
+from glimpse.dialect.openai import OPENAI
 from glimpse.dialect.rules import Effect
 from glimpse.gateway.openapi.comments import proto_comments
 from glimpse.gateway.openapi.document import compiled_protos
@@ -44,7 +45,7 @@ def _members(request: Descriptor, comments: Mapping[str, str], earlier: dict[str
     Args:
         earlier: the rows of the tables before, by names. The request's own are added; equal ones are only named.
     """
-    members = members_of(request)
+    members = members_of(OPENAI, request)
     rows = {_names(member): _row(member, comments) for member in members if member.effect is not Effect.HONOURED}
     repeated = [names for names, row in rows.items() if earlier.get(names) == row]
     new = "".join(row for names, row in rows.items() if names not in repeated)

@@ -37,7 +37,7 @@ from glimpse.media.processing import video
 from glimpse.media.processing.image import Image, ImageProcessing, prepare_image
 from glimpse.media.processing.sizing.smart_resize import DEFAULT_MAX_PIXELS, DEFAULT_MIN_PIXELS, SmartResize
 from glimpse.media.processing.video_options import VideoOptions
-from glimpse.server.openai.decode import decode
+from glimpse.server.dialects.openai import OPENAI
 from glimpse.server.parse.content import parse_conversation
 from glimpse.v1 import chat_pb2, content_pb2
 
@@ -132,7 +132,7 @@ def _qwen_vl_utils() -> Act:
 
 def _request_in_json() -> Act:
     """Extracts the image's bytes from a chat request in OpenAI's JSON."""
-    return lambda document: _parsed(decode(document, chat_pb2.CreateChatCompletionRequest).message)
+    return lambda document: _parsed(OPENAI.codec.decode(document, chat_pb2.CreateChatCompletionRequest).message)
 
 
 def _request_in_proto() -> Act:

@@ -6,7 +6,7 @@ Fields that are not supported are refused by name. Independent of tokens.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot, TemplateOptions
+from glimpse.engine.checkpoint.text.conversation import ROLES, ChatMessage, MediaSlot, TemplateOptions
 from glimpse.engine.offline.fields import InputError, known_fields
 from glimpse.engine.offline.media.media_defaults import apply_kwargs
 from glimpse.engine.offline.media.media_inputs import parse_media, parse_part
@@ -15,7 +15,6 @@ from glimpse.media.inputs import MediumInput
 
 _SPELLINGS = {"assistent": "assistant"}
 """DashInfer-VLM's name of a role."""
-ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 @dataclass(frozen=True, slots=True)

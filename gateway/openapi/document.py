@@ -18,8 +18,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 
 from glimpse import __version__
 from glimpse.dialect.bindings import Binding, bindings
+from glimpse.dialect.openai import OPENAI
 from glimpse.dialect.options import http_option
-from glimpse.dialect.rules import field_rules
 from glimpse.gateway.openapi.comments import proto_comments
 from glimpse.gateway.openapi.schemas import Schema, Schemas
 
@@ -69,7 +69,7 @@ def openapi_document(files: FileDescriptorSet) -> dict[str, Any]:
     """Returns the document of an API. Descriptions are the comments in the source information of `files`."""
     found = list(_bindings(files))
     comments = proto_comments(files)
-    schemas = Schemas(comments, response_only=_response_only(found))
+    schemas = Schemas(OPENAI, comments, response_only=_response_only(found))
     paths: dict[str, dict[str, Any]] = {}
     for binding in found:
         verb, template = _route(binding)
@@ -138,7 +138,7 @@ def _body(binding: Binding, schemas: Schemas) -> Schema:
 
 
 def _parameter(field: FieldDescriptor, path: str, schemas: Schemas) -> dict[str, Any]:
-    schema = schemas.field(field_rules(field))
+    schema = schemas.field(schemas.dialect.field(field))
     in_path = f"{{{field.name}}}" in path
     parameter = {"name": field.name, "in": "path" if in_path else "query", "required": in_path}
     description = schema.pop("description", None)

@@ -11,14 +11,13 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 
 from glimpse.dialect.options import enum_type, map_entry, message_type
 from glimpse.dialect.rules import (
+    Dialect,
     Effect,
     FieldRules,
     ForeignForm,
     ForeignMember,
     MessageRules,
     OneofRules,
-    enum_rules,
-    message_rules,
 )
 
 Schema: TypeAlias = dict[str, Any]
@@ -40,15 +39,17 @@ SCALARS: dict[int, Schema] = {
 class Schemas:
     """The schemas of messages and enums, each created on first reference."""
 
-    def __init__(self, comments: Mapping[str, str], *, response_only: frozenset[Descriptor]) -> None:
+    def __init__(self, dialect: Dialect, comments: Mapping[str, str], *, response_only: frozenset[Descriptor]) -> None:
         """Creates an empty set of schemas.
 
         Args:
+            dialect: the form of the documents.
             comments: descriptions by full name.
             response_only: the messages that clients never send.
         """
         self.components: dict[str, Schema] = {}
         """The schemas by name."""
+        self.dialect = dialect
         self._comments = comments
         self._response_only = response_only
 
@@ -56,13 +57,13 @@ class Schemas:
         """Returns a reference to the schema of a message."""
         if descriptor.name not in self.components:
             self.components[descriptor.name] = {}  # so that a message can refer to itself
-            self.components[descriptor.name] |= self._message(message_rules(descriptor))
+            self.components[descriptor.name] |= self._message(self.dialect.message(descriptor))
         return {"$ref": f"#/components/schemas/{descriptor.name}"}
 
     def field(self, field: FieldRules, *, or_null: bool = False) -> Schema:
         """Returns the schema of a field's value with its description. `or_null`: null is accepted too."""
         schema = self._value(field)
-        if field.nullable or or_null:
+        if field.rule.nullable or or_null:
             schema = _any_of([schema, _NULL])
         return schema | self._description(field.descriptor.full_name)
 
@@ -84,19 +85,19 @@ class Schemas:
 
     def _value(self, field: FieldRules) -> Schema:
         descriptor = field.descriptor
-        if field.raw:
+        if field.rule.raw:
             return {}
         if field.is_map:
             return self._map(descriptor)
-        if field.float32s:
+        if field.rule.float32s:
             return {"type": "array", "items": SCALARS[FieldDescriptor.CPPTYPE_FLOAT]}
         element = self._element(descriptor)
         if not field.is_list:
             return element | _bounds(field, "minimum", "maximum")
-        if field.null_elements:
+        if field.rule.null_elements:
             element = _any_of([element, _NULL])
         array = {"type": "array", "items": element} | _bounds(field, "minItems", "maxItems")
-        return _any_of([element, array]) if field.accept_scalar else array
+        return _any_of([element, array]) if field.rule.accept_scalar else array
 
     def _map(self, field: FieldDescriptor) -> Schema:
         key, value = map_entry(field)
@@ -120,7 +121,7 @@ class Schemas:
         return {"$ref": f"#/components/schemas/{descriptor.name}"}
 
     def _enum(self, descriptor: EnumDescriptor) -> Schema:
-        rules = enum_rules(descriptor)
+        rules = self.dialect.enum(descriptor)
         lines: list[str] = []
         for name, number in rules.numbers.items():
             value = f"{descriptor.full_name}.{descriptor.values_by_number[number].name}"
@@ -177,9 +178,9 @@ class _Members:
                     self._add_oneof(member)
 
     def _add_field(self, field: FieldRules) -> None:
-        if field.flatten:
+        if field.rule.flatten:
             # The whole message may be absent, so none of its members is required.
-            self._add_members(message_rules(message_type(field.descriptor)))
+            self._add_members(self._schemas.dialect.message(message_type(field.descriptor)))
             return
         self._add(field.name, self._schemas.field(field))
         for alias in field.aliases:
@@ -250,7 +251,7 @@ def _has_no_fields(field: FieldRules) -> bool:
 
 def _is_always_written(field: FieldRules) -> bool:
     is_enum = field.descriptor.enum_type is not None and not field.is_list
-    return field.nullable or not (field.descriptor.has_presence or field.omit_empty or is_enum)
+    return field.rule.nullable or not (field.descriptor.has_presence or field.rule.omit_empty or is_enum)
 
 
 def _bounds(field: FieldRules, smallest: str, largest: str) -> Schema:

@@ -23,6 +23,8 @@ from glimpse.media.shared.value_store import ValueStore
 from glimpse.openai.v1 import openai_pb2
 from glimpse.server.call.admission import Admission
 from glimpse.server.call.body_budget import BodyBudget
+from glimpse.server.dialects.facade import add_facade
+from glimpse.server.dialects.openai import OPENAI
 from glimpse.server.lifecycle.addresses import address
 from glimpse.server.lifecycle.build_access import build_access, build_quotas
 from glimpse.server.lifecycle.build_handlers import build_handlers
@@ -34,7 +36,6 @@ from glimpse.server.lifecycle.observers import Observers
 from glimpse.server.lifecycle.served_checkpoint import Checkpoint
 from glimpse.server.lifecycle.server import Server
 from glimpse.server.lifecycle.tls import server_credentials, tls_files
-from glimpse.server.openai.facade import add_facade
 from glimpse.server.rpc.client_identity import ClientIdentifier
 from glimpse.server.rpc.interceptors import RpcInterceptor
 from glimpse.server.rpc.load_meter import LoadMeter
@@ -302,7 +303,7 @@ def _media(
 def _add_services(server: grpc.aio.Server, handlers: Mapping[str, Handler]) -> None:
     add_typed_services(server, _TYPED_SERVICES, handlers)
     add_method_alias(server, _LOAD_REPORTS, handlers[_LOAD_REPORTS.full_name], ORCA_METHOD)
-    add_facade(server, handlers, max_body_bytes=MAX_BODY_BYTES)
+    add_facade(server, OPENAI, handlers, max_body_bytes=MAX_BODY_BYTES)
     add_reflection(server, [*_SERVICE_NAMES, HEALTH_SERVICE])
 
 

@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 
-from glimpse.dialect.rules import enum_rules
-from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot, ToolCall
+from glimpse.engine.checkpoint.text.conversation import ROLES, ChatMessage, MediaSlot, ToolCall
 from glimpse.media.inputs import MediumInput
 from glimpse.media.kind import MediaKind
 from glimpse.server.errors import InvalidRequest
@@ -15,8 +14,7 @@ from glimpse.server.parse.tools import check_name
 from glimpse.server.request import Conversation
 from glimpse.v1 import content_pb2
 
-_ROLES = enum_rules(content_pb2.Role.DESCRIPTOR).names
-"""Names in chat templates, which are OpenAI's."""
+_ROLES = {content_pb2.Role.Value(f"ROLE_{role.upper()}"): role for role in ROLES}
 
 
 def parse_conversation(

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from glimpse.dialect.rules import enum_rules
 from glimpse.engine.checkpoint.text.conversation import TemplateOptions, ToolDefinition
 from glimpse.media.inputs import with_defaults
 from glimpse.media.kind import MediaKind
@@ -14,9 +13,8 @@ from glimpse.server.parse.json_text import parse_object
 from glimpse.server.parse.media import blaming
 from glimpse.server.parse.media_defaults import parse_defaults
 from glimpse.server.request import Conversation
-from glimpse.v1 import chat_pb2, content_pb2, embedding_pb2, tokenizer_pb2
+from glimpse.v1 import chat_pb2, embedding_pb2, tokenizer_pb2
 
-_ASSISTANT = enum_rules(content_pb2.Role.DESCRIPTOR).names[content_pb2.ROLE_ASSISTANT]
 _RESERVED_VARIABLES = frozenset(
     ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template", "tokenize")
 )
@@ -60,7 +58,7 @@ def with_options(
     if continues and begins:
         message = "cannot be combined with add_generation_prompt"
         raise InvalidRequest("continue_final_message", message, "conflicting_values")
-    if continues and conversation.messages[-1].role != _ASSISTANT:
+    if continues and conversation.messages[-1].role != "assistant":
         raise InvalidRequest("continue_final_message", "expected the last message to be the assistant's")
     defaults = parse_defaults(request.media_io_options, request.media_processor_options)
     with blaming("media_processor_options"):

@@ -3,14 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
-from glimpse.dialect.rules import enum_rules
+from glimpse.dialect.options import enum_names
 from glimpse.server.call.context import CallContext
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.request import Conversation, ReasoningOptions, ReasoningSupport
 from glimpse.v1 import chat_pb2
 
-_EFFORTS = enum_rules(chat_pb2.ReasoningEffort.DESCRIPTOR).names
-"""Names in chat templates, which are OpenAI's."""
+_EFFORTS = enum_names(chat_pb2.ReasoningEffort.DESCRIPTOR)
+"""Names in chat templates."""
 _NONE = chat_pb2.REASONING_EFFORT_NONE
 
 

@@ -13,8 +13,11 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from glimpse.dialect.options import descriptor_of, map_entry
-from glimpse.dialect.rules import FieldRules, field_rules
+from glimpse.dialect.rules import Dialect, FieldRules
 from glimpse.server.field_path import FieldPath, path_text
+
+_PROTOS = Dialect()
+"""Bounds are those of the protos, whatever the dialect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +48,7 @@ _ValueCheck: TypeAlias = Callable[[Any, FieldPath, list[Violation]], None]
 
 @cache
 def _checks(descriptor: Descriptor) -> tuple[_Check, ...]:
-    checks = (_field_check(field_rules(field)) for field in descriptor.fields)
+    checks = (_field_check(_PROTOS.field(field)) for field in descriptor.fields)
     return tuple(check for check in checks if check is not None)
 
 
@@ -120,7 +123,7 @@ def _has_checks(descriptor: Descriptor, seen: set[Descriptor]) -> bool:
         return False
     seen.add(descriptor)
     for field in descriptor.fields:
-        rules = field_rules(field)
+        rules = _PROTOS.field(field)
         if rules.required or rules.min is not None or rules.max is not None or _is_floating(field):
             return True
         if field.message_type is not None and _has_checks(field.message_type, seen):

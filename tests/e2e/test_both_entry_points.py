@@ -13,8 +13,8 @@ import pytest
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
-from glimpse.server.openai.encode import encode
-from glimpse.server.openai.paths import json_path
+from glimpse.server.codec.paths import json_path
+from glimpse.server.dialects.openai import OPENAI
 from glimpse.v1 import (
     chat_pb2,
     chat_pb2_grpc,
@@ -148,7 +148,7 @@ def outcome_of_call(call: Callable[[Any], Any], request: Message) -> Any:
         messages = [response] if isinstance(response, Message) else list(response)
     except grpc.RpcError as error:
         return failure_of_call(error, request)
-    return [json.loads(encode(message)) for message in messages]
+    return [json.loads(OPENAI.codec.encode(message)) for message in messages]
 
 
 def failure_of_call(error: Any, request: Message) -> Any:
@@ -156,7 +156,7 @@ def failure_of_call(error: Any, request: Message) -> Any:
     status = status_pb2.Status.FromString(dict(error.trailing_metadata())["grpc-status-details-bin"])
     status.details[0].Unpack(info)
     field = info.metadata.get("param")
-    path = None if field is None else json_path(request.DESCRIPTOR, field)  # pyright: ignore[reportArgumentType]
+    path = None if field is None else json_path(OPENAI.codec.dialect, request.DESCRIPTOR, field)  # pyright: ignore[reportArgumentType]
     return {"code": info.reason.lower(), "type": info.metadata["type"], "param": path}
 
 
@@ -251,9 +251,12 @@ def test_grpc_and_rest_give_the_same_completion(
 def test_grpc_and_rest_give_the_same_tokens(echo_stack: Stack, channel: grpc.Channel) -> None:
     tokens = tokenizer_pb2_grpc.TokenizerServiceStub(channel)
     typed = tokens.Tokenize(tokenizer_pb2.TokenizeRequest(prompt="Hello ä", return_token_strs=True))
-    assert json.loads(encode(typed)) == ask(echo_stack, "/tokenize", prompt="Hello ä", return_token_strs=True).body
+    assert (
+        json.loads(OPENAI.codec.encode(typed))
+        == ask(echo_stack, "/tokenize", prompt="Hello ä", return_token_strs=True).body
+    )
     back = tokens.Detokenize(tokenizer_pb2.DetokenizeRequest(tokens=typed.tokens))
-    assert json.loads(encode(back)) == ask(echo_stack, "/detokenize", tokens=list(typed.tokens)).body
+    assert json.loads(OPENAI.codec.encode(back)) == ask(echo_stack, "/detokenize", tokens=list(typed.tokens)).body
 
 
 def test_grpc_and_rest_list_the_same_models(echo_stack: Stack, channel: grpc.Channel) -> None:

@@ -11,6 +11,7 @@ import pytest
 from google.protobuf.descriptor import Descriptor
 
 from glimpse.dialect.fields import Member, members_of
+from glimpse.dialect.openai import OPENAI
 from glimpse.dialect.options import descriptor_of
 from glimpse.dialect.rules import Effect, JsonKind
 from glimpse.engine.checkpoint.location import DEFAULT_MODEL
@@ -41,7 +42,9 @@ REQUESTS: list[tuple[str, Descriptor, dict[str, Any]]] = [
     ("/tokenize", descriptor_of(tokenizer_pb2.TokenizeRequest), {"messages": [{"role": "user", "content": "Hi"}]}),
 ]
 Case: TypeAlias = tuple[str, dict[str, Any], Member]
-CASES: list[Case] = [(path, least, member) for path, request, least in REQUESTS for member in members_of(request)]
+CASES: list[Case] = [
+    (path, least, member) for path, request, least in REQUESTS for member in members_of(OPENAI, request)
+]
 OUTERMOST = [case for case in CASES if "." not in case[2].path]
 INNER = [case for case in CASES if "." in case[2].path]
 SERVED = [case for case in OUTERMOST if case[2].fields]

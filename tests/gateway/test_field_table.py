@@ -8,6 +8,7 @@ from openai.types.chat import completion_create_params as chat_create_params
 
 from glimpse.dialect.bindings import bindings
 from glimpse.dialect.fields import members_of
+from glimpse.dialect.openai import OPENAI
 from glimpse.dialect.options import descriptor_of
 from glimpse.dialect.rules import Effect
 from glimpse.gateway.field_table import with_tables
@@ -66,7 +67,7 @@ KNOWN = [
     ("request_type", "known"), KNOWN, ids=["chat", "completion", "embeddings", "rerank", "score", "tokenize"]
 )
 def test_tables_cover_the_members_of_other_apis(request_type: object, known: set[str]) -> None:
-    placed = {name for member in members_of(request_type) for name in (member.path, *member.aliases)}  # pyright: ignore[reportArgumentType] - a table's row
+    placed = {name for member in members_of(OPENAI, request_type) for name in (member.path, *member.aliases)}  # pyright: ignore[reportArgumentType] - a table's row
     assert known - placed == set()
 
 
@@ -86,6 +87,6 @@ def test_tables_are_up_to_date() -> None:
 
 
 def test_refused_members_have_a_reason() -> None:
-    refused = [member for member in members_of(CHAT) if member.effect is Effect.REFUSED]
+    refused = [member for member in members_of(OPENAI, CHAT) if member.effect is Effect.REFUSED]
     assert refused
     assert [member.path for member in refused if not member.reason] == []

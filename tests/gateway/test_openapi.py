@@ -14,10 +14,10 @@ from glimpse.dialect.options import is_required
 from glimpse.gateway.descriptors import TYPED_PATHS, descriptor_set, http_paths
 from glimpse.gateway.openapi import typed
 from glimpse.gateway.openapi.document import compiled_protos, openapi_document
-from glimpse.server.openai.encode import encode
+from glimpse.server.dialects.openai import OPENAI
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2, model_pb2
 from tests.paths import ROOT
-from tests.server.openai.messages import all_types, messages
+from tests.server.codec.messages import all_types, messages
 
 _DOCUMENT = openapi_document(compiled_protos(ROOT))
 _SCHEMAS: dict[str, Any] = _DOCUMENT["components"]["schemas"]
@@ -104,7 +104,7 @@ def test_only_descriptions_need_source_information() -> None:
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_schemas_accept_what_the_codec_writes(descriptor: Descriptor, data: st.DataObject) -> None:
-    document: Any = json.loads(encode(data.draw(messages(descriptor))))
+    document: Any = json.loads(OPENAI.codec.encode(data.draw(messages(descriptor))))
     components = {"schemas": without_bounds(_SCHEMAS)}
     reference = {"$ref": f"#/components/schemas/{descriptor.name}", "components": components}
     assert [error.message for error in Draft202012Validator(reference).iter_errors(document)] == []

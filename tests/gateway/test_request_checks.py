@@ -116,8 +116,8 @@ async def test_flags_allow_hosts_and_origins(backend: Backend, tmp_path: Path) -
         GatewayOptions(
             listen=ANY_PORT,
             upstream=backend.address,
-            allowed_host=["API.example"],
-            allow_origin=["https://app.example"],
+            allowed_host=("API.example",),
+            allow_origin=("https://app.example",),
         ),
         run_dir=tmp_path,
     ) as envoy:
@@ -155,7 +155,7 @@ async def test_public_listener_serves_any_host_but_not_any_origin(backend: Backe
 async def test_public_listener_with_allowed_hosts_refuses_others(backend: Backend, tmp_path: Path) -> None:
     listen = Address(host="0.0.0.0", port=0)
     async with Envoy(
-        GatewayOptions(listen=listen, upstream=backend.address, allowed_host=["api.example"], allow_origin=["*"]),
+        GatewayOptions(listen=listen, upstream=backend.address, allowed_host=("api.example",), allow_origin=("*",)),
         run_dir=tmp_path,
     ) as envoy:
         requests = {"api.example": "https://any.example", "localhost": "", "evil.example": ""}

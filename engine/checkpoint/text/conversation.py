@@ -10,6 +10,9 @@ from typing import Any, TypeAlias
 
 from glimpse.media.kind import MediaKind
 
+ROLES = ("system", "developer", "user", "assistant", "tool")
+"""Who speaks, by the names in chat templates."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaSlot:
@@ -35,7 +38,7 @@ class ChatMessage:
     """One message of a conversation."""
 
     role: str
-    """system, developer, user, assistant or tool."""
+    """One of `ROLES`."""
     content: tuple[str | MediaSlot, ...]
     """Texts and media in order; empty: the message has no content."""
     name: str | None = None

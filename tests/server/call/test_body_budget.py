@@ -12,7 +12,8 @@ from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.server.call.body_budget import BodyBudget
-from glimpse.server.openai.facade import add_facade
+from glimpse.server.dialects.facade import add_facade
+from glimpse.server.dialects.openai import OPENAI
 from glimpse.server.rpc.errors import HTTP_STATUS_HEADER, RETRY_AFTER_HEADER
 from glimpse.server.rpc.interceptors import RpcInterceptor
 from glimpse.server.rpc.load_meter import LoadMeter
@@ -62,7 +63,7 @@ async def channel(server: Server) -> AsyncIterator[grpc.aio.Channel]:
     methods += ["TokenizerService.Tokenize", "TokenizerService.Detokenize"]
     handlers: Any = {f"glimpse.v1.{method}": server.answer for method in methods}
     add_typed_services(grpc_server, [TYPED], handlers)
-    add_facade(grpc_server, handlers, max_body_bytes=1 << 20)
+    add_facade(grpc_server, OPENAI, handlers, max_body_bytes=1 << 20)
     port = grpc_server.add_insecure_port("127.0.0.1:0")
     await grpc_server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
-from glimpse.dialect.rules import FieldRules, field_rules
+from glimpse.dialect.rules import Dialect, FieldRules
 from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot, ToolMode
 from glimpse.engine.protocol.sampling_checks import SamplingValueError, check_values
 from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind, SamplingParams
@@ -492,7 +492,7 @@ def test_the_proto_and_the_sampling_parameters_have_the_same_ranges() -> None:
     others = {"max_completion_tokens": "max_tokens", "top_logprobs": "logprobs"}
     compared: set[str] = set()
     for field in generation_pb2.GenerationOptions.DESCRIPTOR.fields:
-        rules, name = field_rules(field), others.get(field.name, field.name)
+        rules, name = Dialect().field(field), others.get(field.name, field.name)
         step = 0.001 if field.cpp_type == FieldDescriptor.CPPTYPE_FLOAT else 1
         for bound, beyond in ((rules.min, -step), (rules.max, step)):
             if bound is not None:

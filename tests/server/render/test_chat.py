@@ -8,10 +8,10 @@ import msgspec
 
 from glimpse.engine.checkpoint.text.output_processor import TokenText
 from glimpse.media.kind import MediaKind
+from glimpse.server.dialects.openai import OPENAI
 from glimpse.server.generation.completion_parser import CompletionFinishReason, ToolCallDelta
 from glimpse.server.generation.generator import CompletionDelta
 from glimpse.server.generation.usage import Usage
-from glimpse.server.openai.encode import encode
 from glimpse.server.render.chat import ChunkRenderer, CompletionHead, render_response
 from glimpse.server.request import ChatRequest
 from glimpse.server.rpc.text_chunks import TextChunk
@@ -49,7 +49,7 @@ def chunks(*deltas: CompletionDelta) -> list[chat_pb2.ChunkChoice]:
 
 
 def rendered_deltas(*deltas: CompletionDelta) -> list[bytes]:
-    return [encode(chunk.delta) for chunk in chunks(*deltas)]
+    return [OPENAI.codec.encode(chunk.delta) for chunk in chunks(*deltas)]
 
 
 def test_each_choice_begins_with_its_role_and_ends_with_its_finish_reason() -> None:

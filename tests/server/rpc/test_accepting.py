@@ -9,7 +9,8 @@ import grpc.aio
 import pytest
 from google.api.httpbody_pb2 import HttpBody
 
-from glimpse.server.openai.facade import add_facade
+from glimpse.server.dialects.facade import add_facade
+from glimpse.server.dialects.openai import OPENAI
 from glimpse.server.rpc.interceptors import MethodHandler, RpcInterceptor
 from glimpse.server.rpc.load_meter import LoadMeter
 from glimpse.server.rpc.typed_handlers import Handler, add_typed_services
@@ -77,7 +78,7 @@ async def served() -> AsyncGenerator[tuple[int, Accepted]]:
     server = grpc.aio.server(interceptors=[accepted, RpcInterceptor(Metrics(), LoadMeter(max_sequences=1))])
     services = [module.DESCRIPTOR.services_by_name for module in (chat_pb2, model_pb2)]
     add_typed_services(server, [each for names in services for each in names.values()], handlers())
-    add_facade(server, handlers(), max_body_bytes=1000)
+    add_facade(server, OPENAI, handlers(), max_body_bytes=1000)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     yield port, accepted

@@ -7,9 +7,9 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from glimpse.server.dialects.openai import OPENAI
 from glimpse.server.generation.generator import CompletionDelta
 from glimpse.server.generation.usage import Usage
-from glimpse.server.openai.encode import encode
 from glimpse.server.render.chat import ChunkRenderer, CompletionHead
 from glimpse.server.render.completion import CompletionRenderer
 from glimpse.server.request import CompletionRequest
@@ -51,18 +51,18 @@ def head_members() -> dict[str, Any]:
 
 def check(chunk: object, expected: Message, documents: JsonChunks) -> None:
     assert isinstance(chunk, TextChunk)
-    assert documents.encode(chunk) == encode(expected)
+    assert documents.encode(chunk) == OPENAI.codec.encode(expected)
     assert type(expected).FromString(chunk.serialize()) == expected
     assert chunk.copy() == expected
 
 
 @given(TEXTS)
 def test_chunks_of_a_chat_equal_whole_messages(texts: list[tuple[int, str]]) -> None:
-    renderer, documents = ChunkRenderer(HEAD), JsonChunks(encode)
+    renderer, documents = ChunkRenderer(HEAD), JsonChunks(OPENAI.codec.encode)
     for index in (0, 1):
         (first,) = renderer.render(delta(index, "x"))
         assert isinstance(first, chat_pb2.StreamChatCompletionResponse)
-        assert documents.encode(first) == encode(first)
+        assert documents.encode(first) == OPENAI.codec.encode(first)
     for index, text in texts:
         (chunk,) = renderer.render(delta(index, text))
         check(chunk, chat_chunk(index, text), documents)
@@ -71,7 +71,7 @@ def test_chunks_of_a_chat_equal_whole_messages(texts: list[tuple[int, str]]) -> 
 @given(TEXTS)
 def test_chunks_of_a_completion_equal_whole_messages(texts: list[tuple[int, str]]) -> None:
     request = CompletionRequest(generation=PAIR, include_usage=False, echo=False)
-    renderer, documents = CompletionRenderer(HEAD, request, ["", ""]), JsonChunks(encode)
+    renderer, documents = CompletionRenderer(HEAD, request, ["", ""]), JsonChunks(OPENAI.codec.encode)
     for index in (0, 1):
         renderer.chunk(delta(index, "x"))
     for index, text in texts:

@@ -11,7 +11,7 @@ from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.engine.checkpoint.text.tools import FORMATS, ToolFormat
 from glimpse.openai.v1 import openai_pb2_grpc
-from glimpse.server.openai.encode import encode
+from glimpse.server.dialects.openai import OPENAI
 from glimpse.v1 import chat_pb2, chat_pb2_grpc
 from tests.engine.echo_engine import reply_with
 from tests.server.requests import user
@@ -77,8 +77,8 @@ async def test_all_kinds_of_answers_say_the_same(tiny_checkpoint: Path, tool_for
     }
     async with echoing(tiny_checkpoint, tool_call_parser=tool_format.name, reasoning_parser="qwen3") as (_, channel):
         chat: Any = chat_pb2_grpc.ChatServiceStub(channel)
-        typed = json.loads(encode(await chat.CreateChatCompletion(wire)))
-        chunks = [json.loads(encode(chunk)) async for chunk in chat.StreamChatCompletion(wire)]
+        typed = json.loads(OPENAI.codec.encode(await chat.CreateChatCompletion(wire)))
+        chunks = [json.loads(OPENAI.codec.encode(chunk)) async for chunk in chat.StreamChatCompletion(wire)]
         (rest,) = await posted(channel, body)
         events = await posted(channel, body | {"stream": True})
     answers = [joined([whole["choices"][0]["message"]]) for whole in (typed, rest)]

@@ -6,14 +6,11 @@ from typing import Any
 import pytest
 
 from glimpse.dialect.options import descriptor_of
+from glimpse.server.codec.document import DecodeError
 from glimpse.server.errors import InvalidRequest
-from glimpse.server.openai.decode import decode
-from glimpse.server.openai.document import DecodeError
-from glimpse.server.openai.encode import encode
-from glimpse.server.openai.failures import rest_failure
 from glimpse.v1 import chat_pb2, completion_pb2, generation_pb2
-from tests.server.openai.decoding import part
-from tests.server.openai.sample_dialect import sample
+from tests.server.codec.decoding import decode, encode, part, rest_failure
+from tests.server.codec.sample_dialect import sample
 
 
 def read(value: Any, message_class: Any = chat_pb2.CreateChatCompletionRequest) -> Any:

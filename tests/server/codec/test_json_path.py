@@ -2,9 +2,10 @@
 
 import pytest
 
+from glimpse.dialect.openai import OPENAI
 from glimpse.dialect.options import descriptor_of
+from glimpse.server.codec.paths import json_path, with_sent_names
 from glimpse.server.field_path import FieldPath, path_text
-from glimpse.server.openai.paths import json_path, with_sent_names
 from glimpse.v1 import chat_pb2
 
 
@@ -34,7 +35,7 @@ from glimpse.v1 import chat_pb2
     ],
 )
 def test_converts_proto_paths_to_json_paths(proto_path: str, expected: str) -> None:
-    assert json_path(descriptor_of(chat_pb2.CreateChatCompletionRequest), proto_path) == expected
+    assert json_path(OPENAI, descriptor_of(chat_pb2.CreateChatCompletionRequest), proto_path) == expected
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glimpse.server.openai import long_strings
-from glimpse.server.openai.document import DecodeError, Document
-from glimpse.server.openai.long_strings import shorten
+from glimpse.server.codec import long_strings
+from glimpse.server.codec.document import DecodeError, Document
+from glimpse.server.codec.long_strings import shorten
 
 LONG = 20
 """Characters of a long string in these tests."""

@@ -1,33 +1,33 @@
-"""Serves OpenAI's REST API: JSON in and out, with the typed handlers behind it.
+"""Serves a REST API in a dialect: JSON in and out, with the typed handlers behind it.
 
-Generic over endpoints: each is a method of `OpenAIService` bound to typed methods. A request body is collected and
-decoded; the response is one document or a stream of server-sent events. The handlers enforce deadlines.
+Generic over dialects and endpoints: each endpoint is a method of the dialect's service, bound to typed methods. A
+request body is collected and decoded; the response is one document or a stream of server-sent events. The handlers
+enforce deadlines.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
 import grpc
 import grpc.aio
 from google.api.httpbody_pb2 import HttpBody
-from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.descriptor import Descriptor, MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError as MessageError
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from glimpse.dialect.bindings import Binding, bindings
-from glimpse.openai.v1 import openai_pb2
 from glimpse.server.call.context import CallContext
 from glimpse.server.call.offload import run_sized
+from glimpse.server.codec.codec import Codec, Decoded
+from glimpse.server.codec.document import DecodeError
+from glimpse.server.codec.paths import json_path, with_sent_names
 from glimpse.server.errors import InvalidRequest
-from glimpse.server.openai.decode import Decoded, decode
-from glimpse.server.openai.encode import encode
-from glimpse.server.openai.failures import error_object, rest_failure
-from glimpse.server.openai.paths import json_path, with_sent_names
 from glimpse.server.rpc.context import Rpc
-from glimpse.server.rpc.errors import RpcFailure, abort
+from glimpse.server.rpc.errors import RpcFailure, abort, to_status
 from glimpse.server.rpc.http_bodies import collect
 from glimpse.server.rpc.request_size import check_json_size
 from glimpse.server.rpc.text_chunks import JsonChunks, TextChunk
@@ -43,26 +43,64 @@ _JSON = "application/json"
 _EVENTS = "text/event-stream"
 
 
-def add_facade(server: grpc.aio.Server, handlers: Mapping[str, Handler], *, max_body_bytes: int) -> None:
-    """Serves every bound method of the facade.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestDialect:
+    """How REST clients speak: the one value that another dialect adds."""
+
+    service: ServiceDescriptor
+    """The facade, whose methods are bound to typed ones."""
+    codec: Codec
+    """Its documents."""
+    event: Callable[[bytes], bytes]
+    """A document → the event that carries it in a stream."""
+    error: Callable[[RpcFailure], bytes]
+    """A failure → its document."""
+
+    def failure(
+        self, error: Exception, request_type: Descriptor, aliased: Mapping[str, str], request_id: str
+    ) -> RpcFailure:
+        """Describes an error to a client who knows JSON names only.
+
+        Args:
+            error: the exception.
+            request_type: the type of the typed request.
+            aliased: JSON path by a field's own name → the path that the client used, outer paths first.
+            request_id: the request's.
+        """
+        if isinstance(error, DecodeError):
+            failure = to_status(InvalidRequest(error.path or "", error.message, error.code), request_id)
+            return replace(failure, field=error.path)
+        failure = to_status(error, request_id)
+        if failure.field is None:
+            return failure
+        path = self.path(request_type, failure.field, aliased)
+        message = failure.message.replace(f"'{failure.field}'", f"'{path}'")
+        return replace(failure, field=path or None, message=message)
+
+    def path(self, request_type: Descriptor, proto_path: str, aliased: Mapping[str, str]) -> str:
+        """Returns where a field of the typed request stands in the client's document."""
+        return with_sent_names(json_path(self.codec.dialect, request_type, proto_path), aliased)
+
+
+def add_facade(
+    server: grpc.aio.Server, dialect: RestDialect, handlers: Mapping[str, Handler], *, max_body_bytes: int
+) -> None:
+    """Serves every bound method of a dialect's facade.
 
     Args:
         server: the gRPC server.
+        dialect: how clients speak.
         handlers: the typed handlers, by full names of methods, such as "glimpse.v1.ModelService.GetModel".
         max_body_bytes: the maximum size of a request body.
     """
-    for service in openai_pb2.DESCRIPTOR.services_by_name.values():
-        methods = {
-            binding.facade.name: _method_handler(binding, handlers, max_body_bytes) for binding in bindings(service)
-        }
-        register_methods(server, service.full_name, methods)
+    methods = {
+        binding.facade.name: _method_handler(binding.facade, _Endpoint(dialect, binding, handlers, max_body_bytes))
+        for binding in bindings(dialect.service)
+    }
+    register_methods(server, dialect.service.full_name, methods)
 
 
-def _method_handler(
-    binding: Binding, handlers: Mapping[str, Handler], max_body_bytes: int
-) -> "grpc.RpcMethodHandler[Any, Any]":
-    method = binding.facade
-    endpoint = _Endpoint(binding, handlers, max_body_bytes)
+def _method_handler(method: MethodDescriptor, endpoint: "_Endpoint") -> "grpc.RpcMethodHandler[Any, Any]":
     return METHOD_HANDLERS[method.client_streaming, method.server_streaming](
         endpoint.stream_response if method.server_streaming else endpoint.return_response,
         # gRPC would end a unary call whose message cannot be parsed as an error of the server.
@@ -74,7 +112,11 @@ def _method_handler(
 class _Endpoint:
     """One facade method."""
 
-    def __init__(self, binding: Binding, handlers: Mapping[str, Handler], max_body_bytes: int) -> None:
+    def __init__(
+        self, dialect: RestDialect, binding: Binding, handlers: Mapping[str, Handler], max_body_bytes: int
+    ) -> None:
+        self._dialect = dialect
+        self._codec = dialect.codec
         self._binding = binding
         self._unary = cast(UnaryHandler, handlers[binding.unary.full_name])
         self._stream = None if binding.stream is None else cast(StreamHandler, handlers[binding.stream.full_name])
@@ -86,7 +128,7 @@ class _Endpoint:
         try:
             async with rpc.stop.guard():
                 request = await self._read(incoming, rpc.call)
-                document = await _encode(await self._unary(request.take(), rpc.call), rpc.call)
+                document = await self._encode(await self._unary(request.take(), rpc.call), rpc.call)
             await rpc.send_headers(self._ignored_fields(request, rpc.call))
         except Exception as error:  # `to_status` maps every exception
             await abort(rpc, self._failure(error, request, rpc.call))
@@ -102,34 +144,37 @@ class _Endpoint:
                 if request.streaming and self._stream is not None:
                     await self._write_events(self._stream, request, writer)
                 else:
-                    await writer.write(_JSON, await _encode(await self._unary(request.take(), rpc.call), rpc.call))
+                    await writer.write(_JSON, await self._encode(await self._unary(request.take(), rpc.call), rpc.call))
         except Exception as error:  # `to_status` maps every exception
             failure = self._failure(error, request, rpc.call)
             if rpc.headers_sent and rpc.stop.can_write:
                 # HTTP/1.1 loses a status that follows a body, so that the client needs the error as an event too.
-                await rpc.context.write(HttpBody(content_type=_EVENTS, data=_event(error_object(failure))))
+                event = self._dialect.event(self._dialect.error(failure))
+                await rpc.context.write(HttpBody(content_type=_EVENTS, data=event))
             await abort(rpc, failure)
 
     async def _write_events(self, stream: StreamHandler, request: "_Request", writer: "_ResponseWriter") -> None:
-        documents, call = JsonChunks(encode), writer.rpc.call
+        documents, call = JsonChunks(self._codec.encode), writer.rpc.call
         async with aclosing(stream(request.take(), call)) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk, TextChunk):
                     document = documents.encode(chunk)
                 else:
-                    document = await _encode(chunk, call)
-                await writer.write(_EVENTS, _event(document))
+                    document = await self._encode(chunk, call)
+                await writer.write(_EVENTS, self._dialect.event(document))
         if self._binding.stream_end is not None:
-            await writer.write(_EVENTS, _event(self._binding.stream_end.encode()))
+            await writer.write(_EVENTS, self._dialect.event(self._binding.stream_end.encode()))
 
     def _ignored_fields(self, request: "_Request", call: CallContext) -> list[str]:
         """Returns the paths in the document of what has no effect: members, and fields that the handler found."""
-        found = (json_path(self._binding.unary.input_type, path) for path in call.ignored_fields)
-        return [*request.ignored, *(with_sent_names(path, request.aliased) for path in found)]
+        found = (
+            self._dialect.path(self._binding.unary.input_type, path, request.aliased) for path in call.ignored_fields
+        )
+        return [*request.ignored, *found]
 
     def _failure(self, error: Exception, request: "_Request | None", call: CallContext) -> RpcFailure:
         aliased = {} if request is None else request.aliased
-        return rest_failure(error, self._binding.unary.input_type, aliased, call.request_id)
+        return self._dialect.failure(error, self._binding.unary.input_type, aliased, call.request_id)
 
     async def _read(self, incoming: Any, call: CallContext) -> "_Request":
         call.is_json = True
@@ -139,7 +184,16 @@ class _Endpoint:
         pieces = await collect(incoming, call.body, max_bytes=self._max_body_bytes)
         await call.ticket.begin()
         request_class = GetMessageClass(self._binding.unary.input_type)
-        return _Request(await call.parse(_decode, pieces, request_class, self._binding.stream_member))
+        return _Request(await call.parse(self._decode, pieces, request_class))
+
+    def _decode(self, pieces: list[bytes], request_class: type[Message]) -> Decoded[Message]:
+        body = b"".join(pieces)
+        pieces.clear()  # frees them: the caller keeps the list
+        check_json_size(body)
+        return self._codec.decode(body, request_class, stream_member=self._binding.stream_member)
+
+    async def _encode(self, response: Message, call: CallContext) -> bytes:
+        return await run_sized(call.client, response.ByteSize(), self._codec.encode, response)
 
 
 class _Request:
@@ -176,18 +230,3 @@ def _from_url(method: MethodDescriptor, data: bytes) -> Message:
         return GetMessageClass(method.input_type).FromString(data)
     except MessageError as error:
         raise InvalidRequest("", "The URL: expected UTF-8 text after decoding its escapes, got other bytes") from error
-
-
-def _decode(pieces: list[bytes], request_class: type[Message], stream_member: str | None) -> Decoded[Message]:
-    body = b"".join(pieces)
-    pieces.clear()  # frees them: the caller keeps the list
-    check_json_size(body)
-    return decode(body, request_class, stream_member=stream_member)
-
-
-async def _encode(response: Message, call: CallContext) -> bytes:
-    return await run_sized(call.client, response.ByteSize(), encode, response)
-
-
-def _event(data: bytes) -> bytes:
-    return b"data: " + data + b"\n\n"

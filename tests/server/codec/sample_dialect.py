@@ -1,6 +1,7 @@
 """A small API, compiled at test time, that uses every rule of the dialect."""
 
 from functools import cache
+from importlib import resources
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -9,7 +10,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.message_factory import GetMessageClass
 from grpc_tools import protoc
 
-from glimpse.dialect.rule_file import add_rules
+from glimpse.dialect.rules import Dialect
+from glimpse.server.codec.codec import Codec
 
 _PROTO = """
 syntax = "proto3";
@@ -95,6 +97,10 @@ enums {
 }
 """
 
+_OPENAI = resources.files("glimpse.dialect").joinpath("openai.txtpb").read_text(encoding="utf-8")
+CODEC = Codec(Dialect(_OPENAI + _RULES))
+"""OpenAI's dialect, and the sample's."""
+
 
 @cache
 def sample(name: str) -> Any:
@@ -110,7 +116,6 @@ def _pool() -> descriptor_pool.DescriptorPool:
         if protoc.main(["protoc", f"-I{folder}", f"--descriptor_set_out={out}", "sample.proto"]) != 0:
             raise RuntimeError("the sample does not compile")
         files = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
-    add_rules(_RULES)
     pool = descriptor_pool.DescriptorPool()
     for file in files.file:
         pool.Add(file)

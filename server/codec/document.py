@@ -6,8 +6,8 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from glimpse.server.codec.long_strings import Shortened, shorten
 from glimpse.server.field_path import FieldPath
-from glimpse.server.openai.long_strings import Shortened, shorten
 
 
 class DecodeError(Exception):

@@ -5,7 +5,7 @@ from importlib import resources
 import pytest
 from google.protobuf import descriptor_pool, text_format
 
-from glimpse.dialect.rule_file import add_rules
+from glimpse.dialect.rules import Dialect
 from glimpse.gateway.descriptors import descriptor_set
 from glimpse.json.v1 import dialect_pb2
 
@@ -42,4 +42,4 @@ def test_each_message_has_one_rule() -> None:
 
 def test_text_that_is_not_a_dialect_is_an_error() -> None:
     with pytest.raises(text_format.ParseError):
-        add_rules("messages { no_such_field: 1 }")
+        Dialect("messages { no_such_field: 1 }")

@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from glimpse.dialect.options import map_entry, message_type
+from glimpse.dialect.options import message_type
 from glimpse.dialect.rules import FieldRules, JsonKind
+from glimpse.server.codec.document import RawText
+from glimpse.server.codec.scalars import Read, key_reader, kind_of, read_float32s, reader, wrong_type
 from glimpse.server.field_path import FieldPath, path_text
-from glimpse.server.openai.document import RawText
-from glimpse.server.openai.scalars import Read, key_reader, kind_of, read_float32s, reader, wrong_type
 
 MAX_IGNORED = 128
 """The most members without effect that are recorded."""
@@ -59,15 +59,15 @@ ReadMessage: TypeAlias = Callable[[Descriptor, Message, Any, FieldPath, DecodeCo
 
 def field_setter(field: FieldRules, read_message: ReadMessage) -> Setter:
     """Returns the function that sets the field."""
-    if field.is_map:
-        return _map_setter(field.descriptor, read_message)
+    if field.entry is not None:
+        return _map_setter(field.descriptor.name, *field.entry, read_message)
     if field.is_list:
         return _list_setter(field, read_message)
-    if field.raw:
+    if field.rule.raw:
         return _raw_setter(field.descriptor.name)
     if field.descriptor.message_type is not None:
         return _message_setter(field.descriptor, read_message)
-    return _scalar_setter(field.descriptor.name, read_float32s if field.float32s else reader(field.descriptor))
+    return _scalar_setter(field.descriptor.name, read_float32s if field.rule.float32s else reader(field))
 
 
 def _scalar_setter(name: str, read: Read) -> Setter:
@@ -98,7 +98,7 @@ def _message_setter(field: FieldDescriptor, read_message: ReadMessage) -> Setter
 
 def _list_setter(field: FieldRules, read_message: ReadMessage) -> Setter:
     name = field.descriptor.name
-    append = _appender(field.descriptor, read_message)
+    append = _appender(field, read_message)
     append_absent = _append_message if field.descriptor.message_type is not None else _append_nan
     is_single = _single_element_test(field)
 
@@ -108,7 +108,7 @@ def _list_setter(field: FieldRules, read_message: ReadMessage) -> Setter:
             append(elements, value, path, context)
         elif type(value) is list:
             for index, element in enumerate(value):
-                if element is None and field.null_elements:
+                if element is None and field.rule.null_elements:
                     append_absent(elements)
                 else:
                     append(elements, element, (path, index), context)
@@ -128,7 +128,7 @@ def _append_nan(elements: Any) -> None:
 
 def _single_element_test(field: FieldRules) -> Callable[[Any], bool]:
     """Returns the function that tells a single element from a list."""
-    if not field.accept_scalar:
+    if not field.rule.accept_scalar:
         return lambda _value: False
     kinds = field.element_kinds
 
@@ -141,20 +141,16 @@ def _single_element_test(field: FieldRules) -> Callable[[Any], bool]:
     return is_single
 
 
-def _appender(
-    field: FieldDescriptor, read_message: ReadMessage
-) -> Callable[[Any, Any, FieldPath, DecodeContext], None]:
-    if field.message_type is not None:
-        descriptor = field.message_type
+def _appender(field: FieldRules, read_message: ReadMessage) -> Callable[[Any, Any, FieldPath, DecodeContext], None]:
+    descriptor = field.descriptor.message_type
+    if descriptor is not None:
         return lambda elements, value, path, context: read_message(descriptor, elements.add(), value, path, context)
     read = reader(field)
     return lambda elements, value, path, _context: elements.append(read(value, path))
 
 
-def _map_setter(field: FieldDescriptor, read_message: ReadMessage) -> Setter:
-    name = field.name
-    key_field, value_field = map_entry(field)
-    read_key = key_reader(key_field)
+def _map_setter(name: str, key: FieldRules, value_field: FieldRules, read_message: ReadMessage) -> Setter:
+    read_key = key_reader(key)
     put = _putter(value_field, read_message)
 
     def set_field(message: Message, value: Any, path: FieldPath, context: DecodeContext) -> None:
@@ -168,11 +164,9 @@ def _map_setter(field: FieldDescriptor, read_message: ReadMessage) -> Setter:
     return set_field
 
 
-def _putter(
-    field: FieldDescriptor, read_message: ReadMessage
-) -> Callable[[Any, Any, Any, FieldPath, DecodeContext], None]:
-    if field.message_type is not None:
-        descriptor = field.message_type
+def _putter(field: FieldRules, read_message: ReadMessage) -> Callable[[Any, Any, Any, FieldPath, DecodeContext], None]:
+    descriptor = field.descriptor.message_type
+    if descriptor is not None:
         return lambda entries, key, value, path, context: read_message(descriptor, entries[key], value, path, context)
     read = reader(field)
 

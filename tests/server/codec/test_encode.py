@@ -5,10 +5,9 @@ import struct
 
 import pytest
 
-from glimpse.server.openai.decode import decode
-from glimpse.server.openai.encode import encode
 from glimpse.v1 import chat_pb2, completion_pb2, content_pb2, embedding_pb2, generation_pb2, model_pb2
-from tests.server.openai.sample_dialect import sample
+from tests.server.codec.decoding import decode, encode
+from tests.server.codec.sample_dialect import sample
 
 
 def test_encodes_a_response() -> None:

@@ -15,8 +15,9 @@ from google.rpc import error_details_pb2, status_pb2
 from glimpse.dialect.options import descriptor_of
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.server.call.context import CallContext
+from glimpse.server.dialects.facade import add_facade
+from glimpse.server.dialects.openai import OPENAI
 from glimpse.server.errors import DeadlineExceededError, InvalidRequest, ModelNotFoundError
-from glimpse.server.openai.facade import add_facade
 from glimpse.server.rpc.errors import DETAILS_HEADER
 from glimpse.server.rpc.interceptors import RpcInterceptor
 from glimpse.server.rpc.load_meter import LoadMeter
@@ -97,7 +98,7 @@ async def channel(script: Script) -> AsyncIterator[grpc.aio.Channel]:
     for method in (*methods, "TokenizerService.Tokenize", "TokenizerService.Detokenize"):
         handlers[f"glimpse.v1.{method}"] = script.create
     handlers["glimpse.v1.CompletionService.StreamCompletion"] = script.stream
-    add_facade(server, handlers, max_body_bytes=MAX_BODY_BYTES)
+    add_facade(server, OPENAI, handlers, max_body_bytes=MAX_BODY_BYTES)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from glimpse.dialect.options import descriptor_of
+from glimpse.server.codec.codec import Decoded
+from glimpse.server.codec.document import DecodeError
 from glimpse.server.errors import InvalidRequest
-from glimpse.server.openai.decode import Decoded, decode
-from glimpse.server.openai.document import DecodeError
-from glimpse.server.openai.failures import rest_failure
 from glimpse.v1 import chat_pb2, content_pb2
-from tests.server.openai.decoding import part, read, read_part, refusal
-from tests.server.openai.sample_dialect import sample
+from tests.server.codec.decoding import decode, part, read, read_part, refusal, rest_failure
+from tests.server.codec.sample_dialect import sample
 
 REQUEST = b"""{
   "model": "qwen", "stream": true,

@@ -4,16 +4,15 @@ import base64
 import binascii
 import math
 from collections.abc import Callable, Collection
-from functools import cache
 from typing import Any, TypeAlias, cast
 
 import numpy as np
-from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
+from google.protobuf.descriptor import FieldDescriptor
 
 from glimpse.dialect.options import enum_type
-from glimpse.dialect.rules import FieldRules, JsonKind, enum_rules, field_rules
+from glimpse.dialect.rules import FieldRules, JsonKind
+from glimpse.server.codec.document import DecodeError
 from glimpse.server.field_path import FieldPath, path_text
-from glimpse.server.openai.document import DecodeError
 
 Read: TypeAlias = Callable[[Any, FieldPath], Any]
 """(JSON value, its path for errors) → the field's value. Raises DecodeError."""
@@ -70,28 +69,26 @@ def decode_error(what: str, path: FieldPath, code: str = "invalid_value") -> Dec
     return DecodeError(field, f"'{field}': {what}", code)
 
 
-@cache
-def reader(field: FieldDescriptor) -> Read:
+def reader(field: FieldRules) -> Read:
     """Returns the function that reads an element of the field."""
-    match field.cpp_type:
+    match field.descriptor.cpp_type:
         case FieldDescriptor.CPPTYPE_STRING:
-            return _read_bytes if field.type == FieldDescriptor.TYPE_BYTES else _read_string
+            return _read_bytes if field.descriptor.type == FieldDescriptor.TYPE_BYTES else _read_string
         case FieldDescriptor.CPPTYPE_BOOL:
             return _read_bool
         case FieldDescriptor.CPPTYPE_ENUM:
-            return _enum_reader(enum_type(field))
+            return _enum_reader(field)
         case FieldDescriptor.CPPTYPE_FLOAT:
             return _float_reader(_FLOAT32_OVERFLOW)
         case FieldDescriptor.CPPTYPE_DOUBLE:
             return _float_reader(math.inf)
         case _:
-            return _integer_reader(*_INTEGER_RANGES[field.cpp_type], field_rules(field))
+            return _integer_reader(*_INTEGER_RANGES[field.descriptor.cpp_type], field)
 
 
-@cache
-def key_reader(field: FieldDescriptor) -> Read:
+def key_reader(field: FieldRules) -> Read:
     """Returns the function that reads a key of a map from its JSON name."""
-    if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+    if field.descriptor.cpp_type == FieldDescriptor.CPPTYPE_STRING:
         return _read_string
     read = reader(field)
 
@@ -106,17 +103,16 @@ def key_reader(field: FieldDescriptor) -> Read:
     return read_key
 
 
-@cache
-def writer(field: FieldDescriptor) -> Write:
+def writer(field: FieldRules) -> Write:
     """Returns the function that writes an element of the field."""
-    match field.cpp_type:
+    match field.descriptor.cpp_type:
         case FieldDescriptor.CPPTYPE_ENUM:
-            return _enum_writer(enum_type(field))
+            return _enum_writer(field)
         case FieldDescriptor.CPPTYPE_FLOAT:
             return _write_float32
         case FieldDescriptor.CPPTYPE_DOUBLE:
             return _write_float64
-        case _ if field.type == FieldDescriptor.TYPE_BYTES:
+        case _ if field.descriptor.type == FieldDescriptor.TYPE_BYTES:
             return _write_bytes
         case _:
             return write_unchanged
@@ -203,14 +199,14 @@ def _integer_reader(smallest: int, largest: int, rules: FieldRules) -> Read:
     return read_integer
 
 
-def _enum_reader(enum: EnumDescriptor) -> Read:
-    rules = enum_rules(enum)
-    known = ", ".join(f"'{name}'" for name in rules.names.values())
+def _enum_reader(field: FieldRules) -> Read:
+    numbers = field.enum.numbers if field.enum else {}
+    known = ", ".join(f"'{name}'" for name in (field.enum.names.values() if field.enum else ()))
 
     def read_enum(value: Any, path: FieldPath) -> int:
         if type(value) is not str:
             raise wrong_type(JsonKind.STRING, value, path)
-        number = rules.numbers.get(value)
+        number = numbers.get(value)
         if number is None:
             raise decode_error(f"expected one of {known}, got '{truncated(value)}'", path)
         return number
@@ -223,12 +219,13 @@ def truncated(text: str) -> str:
     return text if len(text) <= 64 else f"{text[:61]}…"
 
 
-def _enum_writer(enum: EnumDescriptor) -> Write:
-    names = enum_rules(enum).names
+def _enum_writer(field: FieldRules) -> Write:
+    names = field.enum.names if field.enum else {}
+    name = enum_type(field.descriptor).full_name
 
     def write_enum(number: int) -> str:
         if number not in names:
-            raise ValueError(f"{enum.full_name} has no JSON name for {number}")
+            raise ValueError(f"{name} has no JSON name for {number}")
         return names[number]
 
     return write_enum

@@ -9,11 +9,10 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from glimpse.server.openai.decode import decode
-from glimpse.server.openai.encode import encode
 from glimpse.v1 import chat_pb2, content_pb2, embedding_pb2, generation_pb2, model_pb2, rerank_pb2
-from tests.server.openai.messages import all_types, messages
-from tests.server.openai.sample_dialect import sample
+from tests.server.codec.decoding import decode, encode
+from tests.server.codec.messages import all_types, messages
+from tests.server.codec.sample_dialect import sample
 
 _TYPES = [
     *all_types(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from glimpse.v1 import content_pb2
-from tests.server.openai.decoding import part, read_part, refusal
+from tests.server.codec.decoding import part, read_part, refusal
 
 FILE = base64.b64encode(b"a file").decode()
 SERIALIZED = content_pb2.TensorSource(serialized=b"a file")

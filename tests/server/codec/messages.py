@@ -10,7 +10,8 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
 
 from glimpse.dialect.options import enum_type, is_map, map_entry, message_type
-from glimpse.dialect.rules import FieldRules, OneofRules, enum_rules, message_rules
+from glimpse.dialect.rules import FieldRules, OneofRules
+from tests.server.codec.sample_dialect import CODEC
 
 _JSON_VALUES = st.recursive(
     st.booleans() | st.integers() | st.text(),
@@ -33,7 +34,7 @@ _SCALARS: dict[int, st.SearchStrategy[Any]] = {
 @st.composite
 def messages(draw: st.DrawFn, descriptor: Descriptor, depth: int = 3) -> Any:
     """Draws a message of this type, with nested messages up to this depth."""
-    rules = message_rules(descriptor)
+    rules = CODEC.dialect.message(descriptor)
     message = GetMessageClass(descriptor)()
     for member in rules.members:
         match member:
@@ -51,9 +52,9 @@ def messages(draw: st.DrawFn, descriptor: Descriptor, depth: int = 3) -> Any:
 
 def _set(draw: st.DrawFn, message: Message, field: FieldRules, depth: int) -> None:
     name, descriptor = field.descriptor.name, field.descriptor
-    if field.raw:
+    if field.rule.raw:
         setattr(message, name, json.dumps(draw(_JSON_VALUES)))
-    elif field.float32s:
+    elif field.rule.float32s:
         numbers = draw(st.lists(_SCALARS[FieldDescriptor.CPPTYPE_FLOAT], max_size=3))
         setattr(message, name, struct.pack(f"<{len(numbers)}f", *numbers))
     elif field.is_map:
@@ -66,7 +67,7 @@ def _set(draw: st.DrawFn, message: Message, field: FieldRules, depth: int) -> No
     elif depth > 0 or descriptor.containing_oneof is not None:
         inner = draw(messages(descriptor.message_type, depth - 1))
         # JSON does not show that a flattened message is set if it is empty.
-        if inner.ByteSize() > 0 or not field.flatten:
+        if inner.ByteSize() > 0 or not field.rule.flatten:
             getattr(message, name).CopyFrom(inner)
             getattr(message, name).SetInParent()
 
@@ -85,7 +86,7 @@ def _elements(field: FieldDescriptor, depth: int) -> st.SearchStrategy[Any]:
     if field.message_type is not None and not is_map(field):
         return messages(message_type(field), depth - 1)
     if field.enum_type is not None:
-        return st.sampled_from(sorted(enum_rules(enum_type(field)).names))
+        return st.sampled_from(sorted(CODEC.dialect.enum(enum_type(field)).names))
     if field.type == FieldDescriptor.TYPE_BYTES:
         return st.binary(max_size=8)
     return _SCALARS[field.cpp_type]

@@ -6,12 +6,12 @@ from typing import Any, TypeAlias
 from google.protobuf.message import Message
 
 from glimpse.dialect.options import message_type
-from glimpse.dialect.rules import FieldRules, ForeignForm, JsonKind, OneofRules, message_rules
+from glimpse.dialect.rules import FieldRules, ForeignForm, JsonKind, OneofRules
+from glimpse.server.codec.document import DecodeError
+from glimpse.server.codec.field_values import DecodeContext, ReadMessage, Setter, field_setter
+from glimpse.server.codec.near_names import NearNames
+from glimpse.server.codec.scalars import decode_error, truncated, wrong_type
 from glimpse.server.field_path import FieldPath
-from glimpse.server.openai.document import DecodeError
-from glimpse.server.openai.field_values import DecodeContext, ReadMessage, Setter, field_setter
-from glimpse.server.openai.near_names import NearNames
-from glimpse.server.openai.scalars import decode_error, truncated, wrong_type
 
 Target: TypeAlias = Callable[[Message], Message]
 """The message of a JSON object → the message that has the field: itself, or one flattened into it."""
@@ -133,11 +133,18 @@ def _beside_reader(
 
 
 def exclusive(
-    set_field: Setter, target: Target, oneof: OneofRules, field: FieldRules, names: Collection[str]
+    set_field: Setter,
+    target: Target,
+    oneof: OneofRules,
+    field: FieldRules,
+    names: Collection[str],
+    scalar: FieldRules | None,
 ) -> Setter:
-    """Returns a setter that refuses a second field of an untagged oneof. `names` are those of all its members."""
+    """Returns a setter that refuses a second field of an untagged oneof. `names` are those of all its members.
+
+    `scalar`: the field that a bare string sets in its message.
+    """
     oneof_name, field_name = oneof.descriptor.name, field.descriptor.name
-    scalar = message_rules(oneof.descriptor.containing_type).scalar_field
 
     def set_exclusively(message: Message, value: Any, path: FieldPath, context: DecodeContext) -> None:
         present = target(message).WhichOneof(oneof_name)

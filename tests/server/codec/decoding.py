@@ -5,9 +5,13 @@ from typing import Any
 
 import pytest
 
-from glimpse.server.openai.decode import decode
-from glimpse.server.openai.document import DecodeError
+from glimpse.server.codec.document import DecodeError
+from glimpse.server.dialects.openai import OPENAI
 from glimpse.v1 import chat_pb2, content_pb2
+from tests.server.codec.sample_dialect import CODEC
+
+decode, encode = CODEC.decode, CODEC.encode
+rest_failure = OPENAI.failure
 
 
 def read(value: Any, message_class: Any = chat_pb2.CreateChatCompletionRequest) -> Any:

@@ -8,10 +8,8 @@ import pytest
 
 from glimpse.dialect.options import descriptor_of
 from glimpse.server.errors import InvalidRequest
-from glimpse.server.openai.decode import decode
-from glimpse.server.openai.failures import rest_failure
 from glimpse.v1 import chat_pb2
-from tests.server.openai.decoding import part, read_part, refusal
+from tests.server.codec.decoding import decode, part, read_part, refusal, rest_failure
 
 DATA = base64.b64encode(b"file").decode()
 PART = "messages[0].content[0]"

@@ -11,45 +11,50 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
 from glimpse.dialect.options import message_type
-from glimpse.dialect.rules import Effect, FieldRules, ForeignMember, JsonKind, MessageRules, OneofRules, message_rules
+from glimpse.dialect.rules import Dialect, Effect, FieldRules, ForeignMember, JsonKind, MessageRules, OneofRules
+from glimpse.server.codec.field_values import DecodeContext, Setter, field_setter
+from glimpse.server.codec.near_names import NearNames
+from glimpse.server.codec.oneofs import TagReader, Target, exclusive
+from glimpse.server.codec.scalars import decode_error, kind_of, wrong_type
 from glimpse.server.field_path import FieldPath
-from glimpse.server.openai.field_values import DecodeContext, Setter, field_setter
-from glimpse.server.openai.near_names import NearNames
-from glimpse.server.openai.oneofs import TagReader, Target, exclusive
-from glimpse.server.openai.scalars import decode_error, kind_of, wrong_type
 
 _Choice: TypeAlias = tuple[frozenset[JsonKind], Setter]
 """One of the fields that share a JSON name: the JSON types of its values, and its setter."""
 
 
-def read_message(descriptor: Descriptor, message: Message, value: Any, path: FieldPath, context: DecodeContext) -> None:
-    """Reads a JSON value into a message of this type. Raises DecodeError."""
-    _value_setter(descriptor)(message, value, path, context)
+class MessageReader:
+    """Reads JSON values into messages of any type."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self._value_setter = cache(self._new_setter)
+
+    def read(
+        self, descriptor: Descriptor, message: Message, value: Any, path: FieldPath, context: DecodeContext
+    ) -> None:
+        """Reads a JSON value into a message of this type. Raises DecodeError."""
+        self._value_setter(descriptor)(message, value, path, context)
+
+    def _new_setter(self, descriptor: Descriptor) -> Setter:
+        rules = self.dialect.message(descriptor)
+        if rules.union:
+            return _by_kind([(field.kinds, field_setter(field, self.read)) for field in rules.fields])
+        choices: list[_Choice] = [(frozenset((JsonKind.OBJECT,)), _ObjectReader(rules, self).read)]
+        if rules.scalar_field is not None:
+            choices.append((frozenset((JsonKind.STRING,)), self._bare_string_setter(rules, rules.scalar_field)))
+        if rules.list_field is not None:
+            set_field = field_setter(rules.list_field, self.read)
+            choices.append((frozenset((JsonKind.ARRAY,)), _renaming(rules.list_field.name, set_field)))
+        return _by_kind(choices)
+
+    def _bare_string_setter(self, rules: MessageRules, field: FieldRules) -> Setter:
+        innermost = rules.innermost_scalar_field
+        set_field = field_setter(field, self.read)
+        return _renaming(innermost.name, set_field) if field.rule.flatten and innermost is not None else set_field
 
 
-@cache
-def _value_setter(descriptor: Descriptor) -> Setter:
-    rules = message_rules(descriptor)
-    if rules.union:
-        return _by_kind([(field.kinds, field_setter(field, read_message)) for field in rules.fields])
-    choices: list[_Choice] = [(frozenset((JsonKind.OBJECT,)), _ObjectReader(rules).read)]
-    if rules.scalar_field is not None:
-        choices.append((frozenset((JsonKind.STRING,)), _bare_string_setter(rules, rules.scalar_field)))
-    if rules.list_field is not None:
-        choices.append((frozenset((JsonKind.ARRAY,)), _renaming(rules.list_field.name, rules.list_field)))
-    return _by_kind(choices)
-
-
-def _bare_string_setter(rules: MessageRules, field: FieldRules) -> Setter:
-    innermost = rules.innermost_scalar_field
-    if not field.flatten or innermost is None:
-        return field_setter(field, read_message)
-    return _renaming(innermost.name, field)
-
-
-def _renaming(name: str, field: FieldRules) -> Setter:
+def _renaming(name: str, set_field: Setter) -> Setter:
     """Returns the setter of a field by a bare value: the document has no object with a member of this name."""
-    set_field = field_setter(field, read_message)
 
     def set_and_record(message: Message, value: Any, path: FieldPath, context: DecodeContext) -> None:
         context.record_name((path, name), path)
@@ -78,8 +83,8 @@ def _by_kind(choices: list[_Choice]) -> Setter:
 class _ObjectReader:
     """Reads the members of a JSON object into a message."""
 
-    def __init__(self, rules: MessageRules) -> None:
-        table = _MemberTable()
+    def __init__(self, rules: MessageRules, reader: MessageReader) -> None:
+        table = _MemberTable(reader)
         table.add_message(rules, _identity)
         self._setters = {name: _shared_name(choices) for name, choices in table.choices.items()}
         self._tags = tuple(table.tags)
@@ -122,7 +127,8 @@ class _ObjectReader:
 class _MemberTable:
     """The members of one JSON object, including those of flattened messages."""
 
-    def __init__(self) -> None:
+    def __init__(self, reader: MessageReader) -> None:
+        self._reader = reader
         self.choices = defaultdict[str, list[_Choice]](list)
         self.tags: list[TagReader] = []
         self.exclusive_names: list[tuple[tuple[str, ...], str]] = []
@@ -141,12 +147,13 @@ class _MemberTable:
                     self._add_oneof(member, target)
 
     def add_field(self, field: FieldRules, target: Target) -> None:
-        if field.flatten:
-            self.add_message(message_rules(message_type(field.descriptor)), _inside(target, field))
+        if field.rule.flatten:
+            self.add_message(self._reader.dialect.message(message_type(field.descriptor)), _inside(target, field))
             return
         if field.aliases:
             self.exclusive_names.append((field.names, "the same as"))
-        set_field = _on_target(target, _recording_alias(field) if field.aliases else field_setter(field, read_message))
+        set_field = field_setter(field, self._reader.read)
+        set_field = _on_target(target, _recording_alias(field, set_field) if field.aliases else set_field)
         for name in field.names:
             self.choices[name].append((field.kinds, set_field))
         self._add_shortcuts(field, target)
@@ -156,18 +163,19 @@ class _MemberTable:
             names = (*field.names, *(name for name, _ in field.shortcuts))
             self.exclusive_names.append((names, "not allowed with"))
         for name, inner in field.shortcuts:
-            self.choices[name].append((inner.kinds, _on_target(target, _shortcut_setter(field, inner))))
+            self.choices[name].append((inner.kinds, _on_target(target, _shortcut_setter(field, inner, self._reader))))
 
     def _add_oneof(self, oneof: OneofRules, target: Target) -> None:
         if oneof.tag is not None:
-            tag = TagReader(oneof, oneof.tag, target, read_message, optional=target is not _identity)
+            tag = TagReader(oneof, oneof.tag, target, self._reader.read, optional=target is not _identity)
             self.tags.append(tag)
             self.ignored.update(tag.names)
         else:
             self._add_untagged_oneof(oneof, target)
 
     def _add_untagged_oneof(self, oneof: OneofRules, target: Target) -> None:
-        tables = [(field, _MemberTable()) for field in oneof.fields]
+        tables = [(field, _MemberTable(self._reader)) for field in oneof.fields]
+        scalar = self._reader.dialect.message(oneof.descriptor.containing_type).scalar_field
         for field, table in tables:
             table.add_field(field, target)
         names = frozenset(name for _, table in tables for name in table.choices)
@@ -178,13 +186,12 @@ class _MemberTable:
             self.foreign |= table.foreign
             for name, choices in table.choices.items():
                 self.choices[name] += [
-                    (kinds, exclusive(set_field, target, oneof, field, names)) for kinds, set_field in choices
+                    (kinds, exclusive(set_field, target, oneof, field, names, scalar)) for kinds, set_field in choices
                 ]
 
 
-def _recording_alias(field: FieldRules) -> Setter:
+def _recording_alias(field: FieldRules, set_field: Setter) -> Setter:
     """Returns the setter of a field with aliases, which records the name that the client used."""
-    set_field = field_setter(field, read_message)
 
     def set_and_record(message: Message, value: Any, path: FieldPath, context: DecodeContext) -> None:
         context.record_alias(field, path)
@@ -193,9 +200,9 @@ def _recording_alias(field: FieldRules) -> Setter:
     return set_and_record
 
 
-def _shortcut_setter(field: FieldRules, inner: FieldRules) -> Setter:
+def _shortcut_setter(field: FieldRules, inner: FieldRules, reader: MessageReader) -> Setter:
     """Returns the setter of a shortcut to `inner`, a field of the field's message."""
-    name, set_inner = field.descriptor.name, field_setter(inner, read_message)
+    name, set_inner = field.descriptor.name, field_setter(inner, reader.read)
 
     def set_and_record(message: Message, value: Any, path: FieldPath, context: DecodeContext) -> None:
         own = (path[0] if path else None, field.name)

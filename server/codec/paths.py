@@ -5,13 +5,12 @@ from collections.abc import Mapping
 
 from google.protobuf.descriptor import Descriptor
 
-from glimpse.dialect.options import is_map, map_entry
-from glimpse.dialect.rules import FieldRules, message_rules
+from glimpse.dialect.rules import Dialect, FieldRules, MessageRules
 
 _SEGMENT = re.compile(r"([^.\[]+)((?:\[[^\]]*\])*)")
 
 
-def json_path(descriptor: Descriptor, proto_path: str) -> str:
+def json_path(dialect: Dialect, descriptor: Descriptor, proto_path: str) -> str:
     """Returns the JSON path of a field of this message type: "top_p" for "generation.top_p".
 
     Unknown names are kept as they are, since the path is only shown to people.
@@ -20,13 +19,17 @@ def json_path(descriptor: Descriptor, proto_path: str) -> str:
     message: Descriptor | None = descriptor
     field: FieldRules | None = None
     for name, indices in _SEGMENT.findall(proto_path):
-        union = message is not None and message_rules(message).union
-        field = None if message is None else _field(message, name)
-        _append(names, "" if union or (field and field.flatten) else (field.name if field else name), indices)
+        rules = None if message is None else dialect.message(message)
+        field = None if rules is None else _field(rules, name)
+        _append(
+            names,
+            "" if (rules and rules.union) or (field and field.rule.flatten) else (field.name if field else name),
+            indices,
+        )
         message = None if field is None else _value_type(field)
-    if field is not None and field.flatten and message is not None:
+    if field is not None and field.rule.flatten and message is not None:
         # A flattened message has no name in JSON. The field that a bare string sets is the most likely one.
-        scalar = message_rules(message).scalar_field
+        scalar = dialect.message(message).scalar_field
         _append(names, scalar.name if scalar else "", "")
     return ".".join(names)
 
@@ -44,14 +47,12 @@ def with_sent_names(path: str, aliased: Mapping[str, str]) -> str:
     return path
 
 
-def _field(message: Descriptor, name: str) -> FieldRules | None:
-    return next((field for field in message_rules(message).fields if field.descriptor.name == name), None)
+def _field(message: MessageRules, name: str) -> FieldRules | None:
+    return next((field for field in message.fields if field.descriptor.name == name), None)
 
 
 def _value_type(field: FieldRules) -> Descriptor | None:
-    if is_map(field.descriptor):
-        return map_entry(field.descriptor)[1].message_type
-    return field.descriptor.message_type
+    return (field if field.entry is None else field.entry[1]).descriptor.message_type
 
 
 def _append(names: list[str], name: str, indices: str) -> None:

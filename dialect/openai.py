@@ -1,0 +1,8 @@
+"""OpenAI's dialect, which REST clients of `glimpse.openai.v1` speak."""
+
+from importlib import resources
+
+from glimpse.dialect.rules import Dialect
+
+OPENAI = Dialect(resources.files("glimpse.dialect").joinpath("openai.txtpb").read_text(encoding="utf-8"))
+"""Its rules are `openai.txtpb`."""
