@@ -83,7 +83,7 @@ CLASSES = {
     "Label|Named|Names": "MediaReference, NamedMedia, DnsResolver",
     "LoadedPart": "LoadedShard",
     "Pace": "PrefillBudget",
-    "Piece": "CompletionDelta",
+    "Piece": "Delta",
     "Place": "FieldPath",
     "Promises?": "PendingTokens",
     "RunGroup": "SegmentGroup",

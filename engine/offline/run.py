@@ -8,7 +8,7 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from glimpse.engine.checkpoint.text.output_processor import OutputProcessor, TokenText, prompt_token_texts
+from glimpse.engine.checkpoint.text.output_processor import Delta, OutputProcessor, TokenText, prompt_token_texts
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.core.core import Core
 from glimpse.engine.errors import EngineError, EngineErrorCode
@@ -170,24 +170,24 @@ def _step(core: Core, completions: dict[str, _InProgress]) -> int:
     for event in core.step().events:
         completion = completions[event.request_id]
         if completion.finish is None:
-            _add(completion, event)
+            if _add(completion, event).stopped_by_text:
+                core.cancel(event.request_id)
             num_finished += completion.finish is not None
-            if completion.finish is not None and event.finish is None:
-                core.cancel(event.request_id)  # a stop string, which the engine does not check
     return num_finished
 
 
-def _add(completion: _InProgress, event: TokenEvent) -> None:
+def _add(completion: _InProgress, event: TokenEvent) -> Delta:
     _raise_failure([event])
     delta = completion.processor.feed(event)
     completion.text += delta.text
-    completion.token_ids += event.token_ids[: delta.num_tokens]
+    completion.token_ids += delta.token_ids
     completion.tokens += delta.tokens
-    completion.num_cached_tokens = max(completion.num_cached_tokens, event.stats.num_cached_tokens)
+    completion.num_cached_tokens = max(completion.num_cached_tokens, delta.stats.num_cached_tokens)
     completion.finish = delta.finish
     prompt = completion.request.token_ids
     if completion.request.sampling.prompt_logprobs is not None and (event.prompt_logprobs or len(prompt) == 1):
         completion.prompt_tokens = list(prompt_token_texts(completion.tokenizer, prompt, event.prompt_logprobs))
+    return delta
 
 
 def _request_output(completions: Sequence[_InProgress]) -> RequestOutput:

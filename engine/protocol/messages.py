@@ -24,6 +24,8 @@ class FinishReason(StrEnum):
     """An end token or a stop token id was generated, or the embedding is complete."""
     LENGTH = "length"
     """The token limit or the context window was reached."""
+    TOOL_CALLS = "tool_calls"
+    """The model chose to call tools. The engine reports STOP; what parses the answer finds the calls."""
     CANCELLED = "cancelled"
     """The front end cancelled it."""
     ERROR = "error"

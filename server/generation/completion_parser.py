@@ -4,14 +4,11 @@ Independent of the engine process and of protobuf.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from typing import assert_never
 
-import msgspec
-
 from glimpse.engine.checkpoint.text.conversation import NamedTool
-from glimpse.engine.checkpoint.text.output_processor import OutputProcessor, TokenText
+from glimpse.engine.checkpoint.text.output_processor import Delta, OutputProcessor, ToolCallDelta
 from glimpse.engine.checkpoint.text.reasoning import ReasoningMeter, ReasoningParser, ReasoningSplit
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.checkpoint.text.tools import (
@@ -23,56 +20,9 @@ from glimpse.engine.checkpoint.text.tools import (
     new_tool_call_id,
     new_tool_parser,
 )
-from glimpse.engine.protocol.messages import FinishReason, RequestStats, TokenEvent
+from glimpse.engine.protocol.messages import FinishReason, TokenEvent
 from glimpse.engine.protocol.sampling_params import ReasoningTags
 from glimpse.server.request import Tools
-
-
-class CompletionFinishReason(StrEnum):
-    """Why a completion ended."""
-
-    STOP = "stop"
-    """The model ended it, or a stop string or stop token id was reached."""
-    LENGTH = "length"
-    """The token limit or the context window was reached."""
-    TOOL_CALLS = "tool_calls"
-    """The model chose to call tools."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCallDelta:
-    """New output of one tool call."""
-
-    index: int
-    """Index of the call in the completion."""
-    id: str | None
-    """Set in the call's first delta."""
-    name: str | None
-    """Set in the call's first delta."""
-    arguments: str
-    """Text to append to the arguments."""
-
-
-class ParsedDelta(msgspec.Struct, frozen=True, kw_only=True):
-    """Output that one event adds to a completion."""
-
-    text: str
-    tool_calls: tuple[ToolCallDelta, ...]
-    """At most one delta per tool call."""
-    tokens: tuple[TokenText, ...]
-    """Tokens with log-probabilities; empty unless the request asks for them."""
-    token_ids: Sequence[int] = ()
-    """All tokens generated."""
-    num_tokens: int
-    """Their number."""
-    reasoning: str = ""
-    """What the model wrote between its reasoning tags."""
-    num_reasoning_tokens: int = 0
-    """Tokens of the completion's reasoning so far."""
-    stats: RequestStats
-    """Of the event."""
-    finish_reason: CompletionFinishReason | None
-    """Set in the last delta."""
 
 
 class ToolCallReader:
@@ -155,7 +105,7 @@ class ReasoningReader:
 
 
 class CompletionParser:
-    """Parses one completion. Feed it the engine's events up to the first delta with a finish reason."""
+    """Parses one completion. Feed it the engine's events up to the first delta with `finish`."""
 
     def __init__(
         self, processor: OutputProcessor, tool_calls: ToolCallReader | None, reasoning: ReasoningReader | None = None
@@ -170,32 +120,17 @@ class CompletionParser:
         self._tool_calls = tool_calls
         self._reasoning = reasoning
 
-    def feed(self, event: TokenEvent) -> ParsedDelta:
+    def feed(self, event: TokenEvent) -> Delta:
         """Returns the output that the event adds. Its text has no part of a tool call or a left-out stop string."""
         delta = self._processor.feed(event)
         is_last = delta.finish is not None
-        reasoning, text, tool_calls = "", delta.text, tuple[ToolCallDelta, ...]()
         if self._reasoning is not None:
-            self._reasoning.count(event.token_ids[: delta.num_tokens])
-            split = self._reasoning.read(text, is_last=is_last)
-            reasoning, text = split.reasoning, split.text
+            self._reasoning.count(delta.token_ids)
+            split = self._reasoning.read(delta.text, is_last=is_last)
+            delta.reasoning, delta.text = split.reasoning, split.text
+            delta.num_reasoning_tokens = self._reasoning.num_tokens
         if self._tool_calls is not None:
-            text, tool_calls = self._tool_calls.read(text, is_last=is_last)
-        return ParsedDelta(
-            reasoning=reasoning,
-            num_reasoning_tokens=0 if self._reasoning is None else self._reasoning.num_tokens,
-            text=text,
-            tool_calls=tool_calls,
-            tokens=delta.tokens,
-            token_ids=event.token_ids[: delta.num_tokens],
-            num_tokens=delta.num_tokens,
-            stats=event.stats,
-            finish_reason=None if delta.finish is None else self._finish_reason(delta.finish),
-        )
-
-    def _finish_reason(self, finish: FinishReason) -> CompletionFinishReason:
-        if finish is FinishReason.LENGTH:
-            return CompletionFinishReason.LENGTH
-        if self._tool_calls is not None and self._tool_calls.model_chose_tools:
-            return CompletionFinishReason.TOOL_CALLS
-        return CompletionFinishReason.STOP
+            delta.text, delta.tool_calls = self._tool_calls.read(delta.text, is_last=is_last)
+            if delta.finish is FinishReason.STOP and self._tool_calls.model_chose_tools:
+                delta.finish = FinishReason.TOOL_CALLS
+        return delta

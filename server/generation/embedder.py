@@ -5,8 +5,7 @@ Independent of protobuf and gRPC. When the caller's task is cancelled, the engin
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import assert_never
@@ -17,13 +16,10 @@ from glimpse.engine.client.engine import Engine
 from glimpse.engine.client.suspects import prompt_digest
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.messages import Embed, Ready, TokenEvent
-from glimpse.media.cache.request_media import MediaUsage
-from glimpse.media.kind import MediaKind
 from glimpse.server.call.context import CallContext
 from glimpse.server.errors import DeadlineExceededError, InvalidRequest
 from glimpse.server.generation.abandoned_prompts import charge_always
 from glimpse.server.generation.engine_failures import check_end, check_ready
-from glimpse.server.generation.medium_usage import MediumUsage, PromptMedium, medium_usages
 from glimpse.server.generation.merge_streams import merge_streams
 from glimpse.server.generation.prompts import LoadedPrompt, PromptLoader
 from glimpse.server.generation.usage import Usage
@@ -86,11 +82,10 @@ class Embedder:
         streams = [self._embedded(indices, batch) for _ in range(min(MAX_INPUTS_AT_ONCE, len(request.inputs)))]
         async with aclosing(merge_streams(streams)) as ended:
             events = {index: event async for index, event in ended}
-        usage = batch.usage(events)
-        call.prompt_tokens, call.completion_tokens = usage.prompt_tokens, 0
-        self._metrics.count_encoder_cache_hits(usage.encoder_cache_hits)
+        call.prompt_tokens, call.completion_tokens = batch.usage.prompt_tokens, 0
+        self._metrics.count_encoder_cache_hits(batch.usage.encoder_cache_hits)
         self._metrics.count_embeddings(len(events))
-        return Embeddings(vectors=[events[index].embedding for index in sorted(events)], usage=usage)
+        return Embeddings(vectors=[events[index].embedding for index in sorted(events)], usage=batch.usage)
 
     async def _embedded(self, indices: Iterator[int], batch: "_Batch") -> AsyncGenerator[tuple[int, TokenEvent], None]:
         """Embeds one input after the other, as long as other streams leave any, and yields the last event of each."""
@@ -99,7 +94,7 @@ class Embedder:
                 batch.add(index, prompt)
                 batch.call.ticket.end_preparing()
                 event = await self._run(prompt, batch)
-            batch.end(index)
+            batch.end(index, event)
             yield index, event
 
     @asynccontextmanager
@@ -144,25 +139,16 @@ class _Batch:
         self.call = call
         self.flow = flow
         """The same for all inputs of the request, and for no other request."""
+        self.usage = Usage()
         self._num_loaded = 0
-        self._num_prompt_tokens = 0
         self._num_tokens = [_estimated_tokens(each.source) for each in request.inputs]  # 0: embedded
         self._num_waiting_tokens = sum(self._num_tokens)
-        self._media_tokens = Counter[MediaKind]()
-        self._media_usage: MediaUsage | None = None
-        self._num_encodable = 0
-        self._seen: dict[int, tuple[PromptMedium, ...]] = {}
         self._num_spans = 0
 
     def add(self, index: int, prompt: LoadedPrompt) -> None:
         """Counts a prompt that is loaded. With the last one, nothing of the request's body is needed any more."""
         self._num_loaded += 1
-        self._num_prompt_tokens += len(prompt.token_ids)
-        self._media_tokens.update(prompt.media_tokens)
-        self._num_encodable += prompt.num_encodable
-        self._seen[index] = prompt.seen
-        if prompt.media_usage is not None:
-            self._media_usage = prompt.media_usage + (self._media_usage or MediaUsage())
+        self.usage.add_prompt(index, prompt)
         if self._num_loaded == len(self.request.inputs):
             self.call.body.release()
         self._expect(index, len(prompt.token_ids))
@@ -172,28 +158,11 @@ class _Batch:
         self._num_spans += 1
         return self._num_spans <= MAX_SPANS
 
-    def end(self, index: int) -> None:
-        """Counts an input whose embedding is there. It is charged even if the request is cancelled."""
+    def end(self, index: int, event: TokenEvent) -> None:
+        """Counts an input whose last event is there. It is charged even if the request is cancelled."""
+        self.usage.add_stats(index, event.stats)
         self.call.prompt_tokens = (self.call.prompt_tokens or 0) + self._num_tokens[index]
         self._expect(index, 0)
-
-    def usage(self, events: Mapping[int, TokenEvent]) -> Usage:
-        """Returns what the request used. `events` are the last of its inputs, by their indices."""
-        cached = sum(event.stats.num_cached_tokens for event in events.values())
-        encoded = sum(len(event.stats.encoded_media) for event in events.values())
-        return Usage(
-            prompt_tokens=self._num_prompt_tokens,
-            media_tokens=self._media_tokens,
-            cached_tokens=cached,
-            completion_tokens=0,
-            media_usage=self._media_usage,
-            num_encoded_media=encoded,
-            media=tuple(medium for index in sorted(events) for medium in self._media_of(index, events[index])),
-            encoder_cache_hits=max(0, self._num_encodable - encoded),
-        )
-
-    def _media_of(self, index: int, event: TokenEvent) -> tuple[MediumUsage, ...]:
-        return medium_usages(self._seen[index], event.stats)
 
     def _expect(self, index: int, num_tokens: int) -> None:
         self._num_waiting_tokens += num_tokens - self._num_tokens[index]

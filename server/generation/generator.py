@@ -5,15 +5,13 @@ or the async generator is closed), the engine's work is cancelled too.
 """
 
 import asyncio
+import itertools
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import replace
 from threading import Event
-from typing import NamedTuple
 
-import msgspec
-
-from glimpse.engine.checkpoint.text.output_processor import OutputProcessor, TokenText, prompt_token_texts
+from glimpse.engine.checkpoint.text.output_processor import Delta, OutputProcessor, TokenText, prompt_token_texts
 from glimpse.engine.checkpoint.text.reasoning import ReasoningFormat
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.client.engine import Engine
@@ -25,17 +23,14 @@ from glimpse.server.call.offload import builds, next_turn, run_sized
 from glimpse.server.errors import DeadlineExceededError, InvalidRequest
 from glimpse.server.generation.abandoned_prompts import charge_if_unused
 from glimpse.server.generation.completion_parser import (
-    CompletionFinishReason,
     CompletionParser,
-    ParsedDelta,
     ReasoningReader,
-    ToolCallDelta,
 )
 from glimpse.server.generation.constraints import ConstraintBuilder, OutputConstraints
 from glimpse.server.generation.engine_failures import check_end, check_ready
 from glimpse.server.generation.merge_streams import merge_streams
-from glimpse.server.generation.prompts import LoadedPrompt, PromptLoader, VideoFrames
-from glimpse.server.generation.usage import Usage, UsageCounter
+from glimpse.server.generation.prompts import LoadedPrompt, PromptLoader
+from glimpse.server.generation.usage import Usage
 from glimpse.server.request import GenerationRequest
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.stages import RequestTimer
@@ -47,33 +42,6 @@ MAX_PROMPT_LOGPROBS = 1 << 18
 """Log-probabilities of prompts in a response, some 15 MB of JSON: 20 others for each of 12,000 tokens are fewer."""
 
 _JSON = (GrammarKind.JSON_OBJECT, GrammarKind.JSON_SCHEMA)
-
-
-class CompletionDelta(msgspec.Struct, frozen=True, kw_only=True):
-    """New output of one completion."""
-
-    index: int
-    """Index of the completion: all completions of the first prompt come first, then those of the second, and so on."""
-    text: str
-    tool_calls: tuple[ToolCallDelta, ...]
-    """At most one delta per tool call."""
-    tokens: tuple[TokenText, ...]
-    """Tokens with log-probabilities; empty unless the request asks for them."""
-    finish_reason: CompletionFinishReason | None
-    """Set in the completion's last delta."""
-    usage: Usage
-    """Of the whole request, up to this delta."""
-    videos: tuple[VideoFrames, ...]
-    """Sampled frames of the videos in the completion's prompt; the same in every delta."""
-    reasoning: str = ""
-    """What the model wrote between its reasoning tags."""
-    token_ids: Sequence[int] = ()
-    """All tokens generated; empty unless the request asks for them."""
-    prompt_token_ids: Sequence[int] = ()
-    """The completion's prompt, the same in every delta; empty unless the request asks for it."""
-    prompt_tokens: tuple[TokenText, ...] = ()
-    """All tokens of the completion's prompt with log-probabilities, in its first delta; empty unless the request asks
-    for them."""
 
 
 class CompletionGenerator:
@@ -100,12 +68,14 @@ class CompletionGenerator:
         """Returns what the engine reported when it became ready. Raises EngineError (UNAVAILABLE) if it is not."""
         return check_ready(self._engine)
 
-    async def generate(self, request: GenerationRequest, call: CallContext) -> AsyncGenerator[CompletionDelta, None]:
+    async def generate(
+        self, request: GenerationRequest, call: CallContext, usage: Usage
+    ) -> AsyncGenerator[Delta, None]:
         """Yields deltas as they arrive; those of several completions are interleaved.
 
         Clients share the engine equally, and the prompts and completions of a request share what it gets.
         The first delta is yielded after the engine's first event, so a request that fails earlier yields nothing.
-        The call's token counts are updated before each delta.
+        Each delta is added to `usage` and to the call's token counts before it is yielded.
 
         Raises, in addition to the errors of `PromptLoader.load`:
             InvalidRequest: a constraint of the request cannot be enforced.
@@ -118,11 +88,12 @@ class CompletionGenerator:
             loads = [self._loader.load(each, call, cache_salt=request.cache_salt) for each in request.prompts]
             prompts = [await stack.enter_async_context(load) for load in loads]
             _check_scores(request, prompts)
-            counter = UsageCounter(prompts, counts_reasoning=request.reasoning is not None)
+            for index, prompt in enumerate(prompts):
+                usage.add_prompt(index, prompt)
             flow = self._engine.unique_id(call.request_id)
             lengths = [0] * (len(prompts) * request.num_completions)
             call.ticket.expect(
-                num_prompt_tokens=counter.num_prompt_tokens,
+                num_prompt_tokens=usage.prompt_tokens,
                 num_completions=len(lengths),
                 max_tokens=request.sampling.max_tokens,
             )
@@ -133,18 +104,20 @@ class CompletionGenerator:
                 for index, prompt in enumerate(prompts)
             ]
             deltas = await stack.enter_async_context(aclosing(merge_streams(streams)))
-            async for own in deltas:
-                delta, index = own.delta, own.prompt_index * request.num_completions + own.completion_index
-                timer.observe_tokens(index, delta.num_tokens, delta.stats)
+            async for delta in deltas:
+                index, num_tokens = delta.index, len(delta.token_ids)
+                timer.observe_tokens(index, num_tokens, delta.stats)
                 call.ticket.end_waiting()
-                lengths[index] += delta.num_tokens
-                if delta.finish_reason is not None:
-                    timer.finish(index, delta.finish_reason)
+                lengths[index] += num_tokens
+                if delta.finish is not None:
+                    timer.finish(index, delta.finish)
                     call.ticket.end_completion(lengths[index])
-                usage = counter.add(own.prompt_index, own.completion_index, delta)
+                usage.add_delta(index // request.num_completions, delta)
                 call.prompt_tokens, call.completion_tokens = usage.prompt_tokens, usage.completion_tokens
-                yield _completion_delta(index, own, prompts[own.prompt_index], usage, request)
-            self._metrics.count_encoder_cache_hits(counter.encoder_cache_hits)
+                if not request.return_token_ids:
+                    delta.token_ids = ()
+                yield delta
+            self._metrics.count_encoder_cache_hits(usage.encoder_cache_hits)
 
     async def _build_constraints(self, request: GenerationRequest, call: CallContext) -> OutputConstraints:
         constraints = self._constraints.find(request)
@@ -169,13 +142,15 @@ class CompletionGenerator:
         constraints: OutputConstraints,
         call: CallContext,
         flow: str,
-    ) -> AsyncGenerator["_PromptDelta", None]:
+    ) -> AsyncGenerator[Delta, None]:
         """Yields the deltas of one prompt's completions. `flow` names the whole request."""
         reasoning = self._reasoning_tags(request, prompt)
         sampling = self._sampling(request, constraints, reasoning)
         generate = self._engine_request(request, prompt, sampling, call, flow)
         ids = [generate.request_id, *(sibling.request_id for sibling in generate.siblings)]
-        running = {each: (index, self._new_parser(request, constraints, reasoning)) for index, each in enumerate(ids)}
+        indices = itertools.count(prompt_index * request.num_completions)
+        running = {each: (next(indices), self._new_parser(request, constraints, reasoning)) for each in ids}
+        begun = set[int]()
         scores = None
         if sampling.prompt_logprobs is not None:
             scores = _PromptScores(self._tokenizer, prompt.token_ids, call.client)
@@ -191,12 +166,16 @@ class CompletionGenerator:
                         await next_turn(call.client)
                     index, parser = running[each.request_id]
                     delta = parser.feed(each)
-                    if delta.finish_reason is not None:
+                    delta.index = index
+                    if index not in begun:
+                        begun.add(index)
+                        delta.prompt_token_ids = prompt.token_ids if request.return_token_ids else ()
+                        delta.prompt_tokens = () if scores is None else scores.tokens
+                    if delta.finish is not None:
                         del running[each.request_id]
-                        if running:
-                            # Stop strings are matched here, so the engine may still be generating this completion.
+                        if delta.stopped_by_text and running:
                             self._engine.cancel(each.request_id)
-                    yield _PromptDelta(prompt_index, index, delta, () if scores is None else scores.take(index))
+                    yield delta
                     if not running:
                         return
 
@@ -277,59 +256,22 @@ class _PromptScores:
         self._tokenizer = tokenizer
         self._client = client
         self._token_ids = token_ids
-        self._tokens: tuple[TokenText, ...] | None = None
+        self.tokens: tuple[TokenText, ...] = ()
+        """Empty before the first event is ready."""
         self._waiting: list[TokenEvent] = []
-        self._taken: set[int] = set()
 
     async def ready(self, event: TokenEvent) -> Sequence[TokenEvent]:
         """Returns the events that need not wait any more."""
-        if self._tokens is not None or event.finish in (FinishReason.ERROR, FinishReason.CANCELLED):
+        if self.tokens or event.finish in (FinishReason.ERROR, FinishReason.CANCELLED):
             return (event,)
         self._waiting.append(event)
         if len(self._token_ids) > 1 and not event.prompt_logprobs:
             return ()
         size = _SCORED_TOKEN_BYTES * len(self._token_ids)
-        self._tokens = await run_sized(
+        self.tokens = await run_sized(
             self._client, size, prompt_token_texts, self._tokenizer, self._token_ids, event.prompt_logprobs
         )
         return self._waiting
-
-    def take(self, index: int) -> tuple[TokenText, ...]:
-        """Returns them for the first delta of an answer, and nothing for its others."""
-        if index in self._taken or self._tokens is None:
-            return ()
-        self._taken.add(index)
-        return self._tokens
-
-
-class _PromptDelta(NamedTuple):
-    """A delta of one of a prompt's completions."""
-
-    prompt_index: int
-    completion_index: int
-    """Among the completions of the prompt."""
-    delta: ParsedDelta
-    prompt_tokens: tuple[TokenText, ...]
-    """As in `CompletionDelta`."""
-
-
-def _completion_delta(
-    index: int, own: _PromptDelta, prompt: LoadedPrompt, usage: Usage, request: GenerationRequest
-) -> CompletionDelta:
-    delta = own.delta
-    return CompletionDelta(
-        index=index,
-        reasoning=delta.reasoning,
-        text=delta.text,
-        tool_calls=delta.tool_calls,
-        tokens=delta.tokens,
-        finish_reason=delta.finish_reason,
-        usage=usage,
-        videos=prompt.videos,
-        token_ids=delta.token_ids if request.return_token_ids else (),
-        prompt_token_ids=prompt.token_ids if request.return_token_ids else (),
-        prompt_tokens=own.prompt_tokens,
-    )
 
 
 def _check_scores(request: GenerationRequest, prompts: Sequence[LoadedPrompt]) -> None:

@@ -1,12 +1,12 @@
 """What a request's media were to the model: their size, their tokens, and what caches held of them."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import assert_never
 
 from glimpse.engine.protocol.media import MediaSpan
-from glimpse.engine.protocol.messages import RequestStats
 from glimpse.media.cache.request_media import MediumOrigin
 from glimpse.media.embeddings.embeddings import Embedding
 from glimpse.media.kind import MediaKind
@@ -41,7 +41,11 @@ class MediumShape:
     num_tiles: int | None = None
     """Of an image, its overview included."""
     num_frames: int | None = None
-    """Of a video."""
+    """Of a video, as the model sees it."""
+    fps: float | None = None
+    """The sampling rate; None if frames were not sampled at a rate."""
+    frame_seconds: tuple[float, ...] = ()
+    """The time of each frame in the video; empty if unknown."""
     duration_seconds: float | None = None
     """Of audio, without what the model does not hear."""
 
@@ -57,17 +61,6 @@ class PromptMedium:
     """It is an encoder output, so that the engine's own encoder has nothing to do."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MediumUsage:
-    """One medium of a request, once the engine has begun with it."""
-
-    kind: MediaKind
-    shape: MediumShape
-    num_tokens: int
-    """Its tokens in the prompt."""
-    tier: CacheTier
-
-
 def medium_shape(medium: Medium, loader: MediaLoader) -> MediumShape:
     """Returns the size of a medium that `loader` has loaded."""
     match medium:
@@ -76,7 +69,13 @@ def medium_shape(medium: Medium, loader: MediaLoader) -> MediumShape:
             return MediumShape(width=width, height=height, num_tiles=num_tiles)
         case Video():
             num_frames, height, width, _ = medium.pixels.shape
-            return MediumShape(width=width, height=height, num_frames=num_frames)
+            return MediumShape(
+                width=width,
+                height=height,
+                num_frames=num_frames,
+                fps=medium.fps,
+                frame_seconds=medium.frame_seconds,
+            )
         case Audio():
             return MediumShape(duration_seconds=medium.duration_seconds)
         case Embedding():
@@ -85,20 +84,22 @@ def medium_shape(medium: Medium, loader: MediaLoader) -> MediumShape:
             assert_never(medium)
 
 
-def medium_usages(media: Sequence[PromptMedium], stats: RequestStats) -> tuple[MediumUsage, ...]:
-    """Returns the usage of the media of one prompt, which are in its order."""
-    return tuple(
-        MediumUsage(
-            kind=medium.span.kind,
-            shape=medium.shape,
-            num_tokens=medium.span.num_tokens,
-            tier=_tier(medium, stats.num_cached_tokens, is_encoded=index in stats.encoded_media),
-        )
-        for index, medium in enumerate(media)
-    )
+def media_tokens(media: Iterable[PromptMedium]) -> Counter[MediaKind]:
+    """Returns the number of tokens that stand for media, by kind."""
+    counts = Counter[MediaKind]()
+    for medium in media:
+        counts[medium.span.kind] += medium.span.num_tokens
+    return counts
 
 
-def _tier(medium: PromptMedium, num_cached_tokens: int, *, is_encoded: bool) -> CacheTier:
+def cache_tier(medium: PromptMedium, num_cached_tokens: int, *, is_encoded: bool) -> CacheTier:
+    """Returns what caches held of a medium.
+
+    Args:
+        medium: Of a prompt.
+        num_cached_tokens: Tokens of the prompt that the prefix cache held.
+        is_encoded: It was encoded for the prompt.
+    """
     offset, length = medium.span.runs[-1]
     if not is_encoded:
         if medium.span.start + offset + length <= num_cached_tokens:

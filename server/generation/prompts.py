@@ -4,8 +4,7 @@ Independent of protobuf and of how prompts are completed.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -24,10 +23,8 @@ from glimpse.media.embeddings.loader import EmbeddingLoader
 from glimpse.media.errors import OptionError
 from glimpse.media.input_loader import MediaInputError, load_inputs
 from glimpse.media.inputs import EmbeddingInput, MediumInput
-from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
 from glimpse.media.medium import Medium
-from glimpse.media.processing.video import Video
 from glimpse.server.call.context import CallContext
 from glimpse.server.call.offload import run
 from glimpse.server.errors import DeadlineExceededError, InvalidRequest
@@ -43,44 +40,15 @@ _MESSAGE_CHARACTERS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VideoFrames:
-    """The frames of a video that the model sees."""
-
-    num_frames: int
-    width: int
-    """Pixels, after resizing."""
-    height: int
-    fps: float | None
-    """The sampling rate; None if frames were not sampled at a rate."""
-    frame_seconds: tuple[float, ...]
-    """The time of each frame in the video; empty if unknown."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedPrompt:
     """A prompt that is ready for the engine."""
 
     token_ids: list[int]
     media: list[MediaInput]
-    videos: tuple[VideoFrames, ...]
-    """The sampled frames of its videos, in prompt order."""
     media_usage: MediaUsage | None = None
     """How its media were loaded; None if it has none."""
     seen: tuple[PromptMedium, ...] = ()
     """Its media without their content, in prompt order."""
-
-    @property
-    def media_tokens(self) -> Mapping[MediaKind, int]:
-        """Placeholder tokens, by kind of media."""
-        counts = Counter[MediaKind]()
-        for medium in self.media:
-            counts[medium.span.kind] += medium.span.num_tokens
-        return counts
-
-    @property
-    def num_encodable(self) -> int:
-        """Number of media that need the encoder, unless the engine has cached its output for them."""
-        return sum(not isinstance(medium.content, Embeddings) for medium in self.media)
 
 
 class PromptLoader:
@@ -160,16 +128,15 @@ class PromptLoader:
                 return LoadedPrompt(
                     token_ids=prompt.token_ids,
                     media=inputs,
-                    videos=tuple(_frames_of(medium) for medium in media if isinstance(medium, Video)),
                     media_usage=batch.usage if media else None,
                     seen=self._seen(media, inputs, batch.usage),
                 )
             case TextPrompt():
                 is_short = len(source.text) <= _MAX_INLINE_CHARACTERS
                 prompt = self._of_text(source) if is_short else await run(call.client, self._of_text, source)
-                return LoadedPrompt(token_ids=prompt.token_ids, media=[], videos=())
+                return LoadedPrompt(token_ids=prompt.token_ids, media=[])
             case TokenPrompt(token_ids=token_ids):
-                return LoadedPrompt(token_ids=list(token_ids), media=[], videos=())
+                return LoadedPrompt(token_ids=list(token_ids), media=[])
             case _:
                 assert_never(source)
 
@@ -231,10 +198,3 @@ def _is_short(conversation: Conversation) -> bool:
         return False
     size = num_characters(conversation.messages, conversation.options.tools)
     return size + _MESSAGE_CHARACTERS * len(conversation.messages) <= _MAX_INLINE_CHARACTERS
-
-
-def _frames_of(video: Video) -> VideoFrames:
-    num_frames, height, width, _ = video.pixels.shape
-    return VideoFrames(
-        num_frames=num_frames, width=width, height=height, fps=video.fps, frame_seconds=video.frame_seconds
-    )

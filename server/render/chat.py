@@ -7,13 +7,11 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from glimpse.engine.checkpoint.text.output_processor import TokenText, TopToken
+from glimpse.engine.checkpoint.text.output_processor import Delta, TokenText, TopToken
+from glimpse.engine.protocol.messages import FinishReason
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.kind import MediaKind
-from glimpse.server.generation.completion_parser import CompletionFinishReason
-from glimpse.server.generation.generator import CompletionDelta
-from glimpse.server.generation.medium_usage import CacheTier, MediumUsage
-from glimpse.server.generation.prompts import VideoFrames
+from glimpse.server.generation.medium_usage import CacheTier, PromptMedium
 from glimpse.server.generation.usage import Usage
 from glimpse.server.request import ChatRequest
 from glimpse.server.rpc.text_chunks import TextChunk, TextTemplate
@@ -36,9 +34,9 @@ _CACHE_TIERS = {
     CacheTier.PREFIX: generation_pb2.MEDIA_CACHE_TIER_PREFIX,
 }
 _FINISH_REASONS = {
-    CompletionFinishReason.STOP: generation_pb2.FINISH_REASON_STOP,
-    CompletionFinishReason.LENGTH: generation_pb2.FINISH_REASON_LENGTH,
-    CompletionFinishReason.TOOL_CALLS: generation_pb2.FINISH_REASON_TOOL_CALLS,
+    FinishReason.STOP: generation_pb2.FINISH_REASON_STOP,
+    FinishReason.LENGTH: generation_pb2.FINISH_REASON_LENGTH,
+    FinishReason.TOOL_CALLS: generation_pb2.FINISH_REASON_TOOL_CALLS,
 }
 
 
@@ -57,10 +55,10 @@ class CompletionHead:
 
 
 def render_response(
-    head: CompletionHead, request: ChatRequest, deltas: Sequence[CompletionDelta]
+    head: CompletionHead, request: ChatRequest, deltas: Sequence[Delta], usage: Usage
 ) -> chat_pb2.CreateChatCompletionResponse:
     """Joins all deltas of a request, at least one per completion, into one response."""
-    by_index: dict[int, list[CompletionDelta]] = {}
+    by_index: dict[int, list[Delta]] = {}
     for delta in deltas:
         by_index.setdefault(delta.index, []).append(delta)
     with_logprobs = request.generation.sampling.logprobs is not None
@@ -69,24 +67,24 @@ def render_response(
         created=head.created,
         model=head.model,
         choices=[_render_choice(index, by_index[index], logprobs=with_logprobs) for index in sorted(by_index)],
-        usage=render_usage(deltas[-1].usage),
-        videos=render_videos(deltas[-1].videos),
+        usage=render_usage(usage),
+        videos=render_videos(usage.media),
         metadata=request.metadata,
         service_tier=head.service_tier,
         system_fingerprint=head.system_fingerprint,
-        prompt_token_ids=deltas[0].prompt_token_ids,
+        prompt_token_ids=by_index[0][0].prompt_token_ids,
         prompt_logprobs=render_prompt_logprobs(by_index[0]),
     )
 
 
-def rendering_size(deltas: Sequence[CompletionDelta]) -> int:
+def rendering_size(deltas: Sequence[Delta]) -> int:
     """Estimates the bytes of a response; rendering takes time in proportion."""
     num_alternatives = sum(len(token.top) for delta in deltas for token in (*delta.tokens, *delta.prompt_tokens))
     num_prompt_tokens = max((len(delta.prompt_token_ids) for delta in deltas), default=0)
     return _DELTA_BYTES * (len(deltas) + num_alternatives) + _TOKEN_ID_BYTES * num_prompt_tokens
 
 
-def _render_choice(index: int, deltas: Sequence[CompletionDelta], *, logprobs: bool) -> chat_pb2.Choice:
+def _render_choice(index: int, deltas: Sequence[Delta], *, logprobs: bool) -> chat_pb2.Choice:
     text = "".join(delta.text for delta in deltas)
     reasoning = "".join(delta.reasoning for delta in deltas)
     tool_calls = _join_tool_calls(deltas)
@@ -99,7 +97,7 @@ def _render_choice(index: int, deltas: Sequence[CompletionDelta], *, logprobs: b
             reasoning=reasoning or None,
         ),
         logprobs=generation_pb2.Logprobs() if logprobs else None,
-        finish_reason=render_finish_reason(deltas[-1].finish_reason),
+        finish_reason=render_finish_reason(deltas[-1].finish),
         token_ids=(token_id for delta in deltas for token_id in delta.token_ids),
     )
     for delta in deltas:
@@ -107,7 +105,7 @@ def _render_choice(index: int, deltas: Sequence[CompletionDelta], *, logprobs: b
     return choice
 
 
-def _join_tool_calls(deltas: Iterable[CompletionDelta]) -> list[content_pb2.ToolCall]:
+def _join_tool_calls(deltas: Iterable[Delta]) -> list[content_pb2.ToolCall]:
     calls: dict[int, content_pb2.ToolCall] = {}
     for part in (part for delta in deltas for part in delta.tool_calls):
         call = calls.setdefault(part.index, content_pb2.ToolCall())
@@ -120,13 +118,15 @@ def _join_tool_calls(deltas: Iterable[CompletionDelta]) -> list[content_pb2.Tool
 class ChunkRenderer:
     """Renders the messages of one stream, in which the deltas of several completions may be interleaved."""
 
-    def __init__(self, head: CompletionHead) -> None:
+    def __init__(self, head: CompletionHead, usage: Usage) -> None:
+        """`usage` is of the request and grows with the deltas."""
         self._head = head
+        self._usage = usage
         self._begun: set[int] = set()
         self._templates: dict[int, TextTemplate] = {}
         """Completion index → its messages that have only content."""
 
-    def render(self, delta: CompletionDelta) -> Iterator[chat_pb2.StreamChatCompletionResponse | TextChunk]:
+    def render(self, delta: Delta) -> Iterator[chat_pb2.StreamChatCompletionResponse | TextChunk]:
         """Yields the messages of a delta; none for an empty one.
 
         A completion's first message carries the role, the sampled video frames and the prompt's token ids, its last
@@ -142,22 +142,22 @@ class ChunkRenderer:
             choice = chat_pb2.ChunkChoice(
                 index=delta.index, delta=_render_delta(delta, first=first), token_ids=delta.token_ids
             )
-            chunk = self._chunk(choice, videos=delta.videos if first else ())
+            chunk = self._chunk(choice, media=self._usage.media if first else ())
             _add_logprobs(chunk.choices[0], delta.tokens)
             if first:
                 chunk.prompt_token_ids.extend(delta.prompt_token_ids)
                 chunk.prompt_logprobs.extend(render_prompt_logprobs([delta]))
             yield chunk
-        if delta.finish_reason is not None:
+        if delta.finish is not None:
             end = chat_pb2.ChunkChoice(
-                index=delta.index, delta=chat_pb2.Delta(), finish_reason=render_finish_reason(delta.finish_reason)
+                index=delta.index, delta=chat_pb2.Delta(), finish_reason=render_finish_reason(delta.finish)
             )
             yield self._chunk(end)
 
-    def render_usage(self, usage: Usage) -> chat_pb2.StreamChatCompletionResponse:
+    def render_usage(self) -> chat_pb2.StreamChatCompletionResponse:
         """Renders the last message of a stream that reports usage; it has no choices."""
         chunk = self._chunk()
-        chunk.usage.CopyFrom(render_usage(usage))
+        chunk.usage.CopyFrom(render_usage(self._usage))
         return chunk
 
     def _template(self, index: int) -> TextTemplate:
@@ -168,20 +168,20 @@ class ChunkRenderer:
         return template
 
     def _chunk(
-        self, *choices: chat_pb2.ChunkChoice, videos: Iterable[VideoFrames] = ()
+        self, *choices: chat_pb2.ChunkChoice, media: Iterable[PromptMedium] = ()
     ) -> chat_pb2.StreamChatCompletionResponse:
         return chat_pb2.StreamChatCompletionResponse(
             id=self._head.id,
             created=self._head.created,
             model=self._head.model,
             choices=choices,
-            videos=render_videos(videos),
+            videos=render_videos(media),
             service_tier=self._head.service_tier,
             system_fingerprint=self._head.system_fingerprint,
         )
 
 
-def _render_delta(delta: CompletionDelta, *, first: bool) -> chat_pb2.Delta:
+def _render_delta(delta: Delta, *, first: bool) -> chat_pb2.Delta:
     """The first delta has content, even if it is empty, unless it begins the reasoning or a tool call."""
     return chat_pb2.Delta(
         role=content_pb2.ROLE_ASSISTANT if first else None,
@@ -210,17 +210,18 @@ def render_prompt_details(
     )
 
 
-def render_videos(videos: Iterable[VideoFrames]) -> list[content_pb2.SampledVideo]:
-    """Renders the sampled frames of videos."""
+def render_videos(media: Iterable[PromptMedium]) -> list[content_pb2.SampledVideo]:
+    """Renders the sampled frames of the videos among media. Embeddings in place of a video have none."""
     return [
         content_pb2.SampledVideo(
-            num_frames=video.num_frames,
-            width=video.width,
-            height=video.height,
-            fps=video.fps,
-            frame_seconds=video.frame_seconds,
+            num_frames=shape.num_frames,
+            width=shape.width,
+            height=shape.height,
+            fps=shape.fps,
+            frame_seconds=shape.frame_seconds,
         )
-        for video in videos
+        for shape in (medium.shape for medium in media)
+        if shape.num_frames is not None
     ]
 
 
@@ -231,7 +232,7 @@ def with_usage(chunk: Message | TextChunk, usage: Usage) -> Any:
     return message
 
 
-def render_finish_reason(reason: CompletionFinishReason | None) -> generation_pb2.FinishReason | None:
+def render_finish_reason(reason: FinishReason | None) -> generation_pb2.FinishReason | None:
     """Renders a finish reason; None for a completion that goes on."""
     return None if reason is None else _FINISH_REASONS[reason]
 
@@ -244,13 +245,11 @@ def render_usage(usage: Usage) -> generation_pb2.Usage:
         total_tokens=usage.prompt_tokens + usage.completion_tokens,
         prompt_tokens_details=render_prompt_details(usage.media_tokens, cached_tokens=usage.cached_tokens),
         media_usage=None if usage.media_usage is None else _render_media_usage(usage.media_usage, usage),
-        completion_tokens_details=generation_pb2.CompletionTokensDetails(reasoning_tokens=usage.reasoning_tokens or 0),
+        completion_tokens_details=generation_pb2.CompletionTokensDetails(reasoning_tokens=usage.reasoning_tokens),
     )
 
 
-def render_prompt_logprobs(
-    deltas: Iterable[CompletionDelta], num_top: int | None = None
-) -> list[generation_pb2.PromptLogprobs]:
+def render_prompt_logprobs(deltas: Iterable[Delta], num_top: int | None = None) -> list[generation_pb2.PromptLogprobs]:
     """Renders the log-probabilities of a completion's prompt, with `num_top` of the most likely tokens, or all."""
     return [_render_prompt_token(token, token.top[:num_top]) for delta in deltas for token in delta.prompt_tokens]
 
@@ -278,16 +277,16 @@ def _render_media_usage(media: MediaUsage, usage: Usage) -> generation_pb2.Media
         decode_milliseconds=round(media.decode_seconds * 1000, 3),
         encoded_media=usage.num_encoded_media,
         encoder_cache_hits=usage.encoder_cache_hits,
-        media=map(_render_medium, usage.media),
+        media=map(_render_medium, usage.media, usage.cache_tiers),
     )
 
 
-def _render_medium(medium: MediumUsage) -> generation_pb2.MediumUsage:
+def _render_medium(medium: PromptMedium, tier: CacheTier) -> generation_pb2.MediumUsage:
     shape = medium.shape
     return generation_pb2.MediumUsage(
-        modality=MODALITIES[medium.kind],
-        tokens=medium.num_tokens,
-        cache_tier=_CACHE_TIERS[medium.tier],
+        modality=MODALITIES[medium.span.kind],
+        tokens=medium.span.num_tokens,
+        cache_tier=_CACHE_TIERS[tier],
         width=shape.width,
         height=shape.height,
         num_tiles=shape.num_tiles,

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from glimpse.engine.checkpoint.text.output_processor import TokenText
-from glimpse.server.generation.generator import CompletionDelta
+from glimpse.engine.checkpoint.text.output_processor import Delta, TokenText
 from glimpse.server.generation.usage import Usage
 from glimpse.server.render.chat import CompletionHead, render_finish_reason, render_prompt_logprobs, render_usage
 from glimpse.server.request import CompletionRequest
@@ -28,7 +27,7 @@ class CompletionRenderer:
         self._templates: dict[int, TextTemplate] = {}
         """Completion index → its chunks that have only text."""
 
-    def response(self, deltas: Iterable[CompletionDelta], usage: Usage) -> completion_pb2.CreateCompletionResponse:
+    def response(self, deltas: Iterable[Delta], usage: Usage) -> completion_pb2.CreateCompletionResponse:
         """Joins all deltas of the request into one response."""
         choices: dict[int, completion_pb2.CompletionChoice] = {}
         for delta in deltas:
@@ -46,15 +45,15 @@ class CompletionRenderer:
             usage=render_usage(usage),
         )
 
-    def chunk(self, delta: CompletionDelta) -> completion_pb2.StreamCompletionResponse | TextChunk | None:
+    def chunk(self, delta: Delta) -> completion_pb2.StreamCompletionResponse | TextChunk | None:
         """Renders one delta; None for an empty one."""
-        has_more = delta.tokens or delta.token_ids or delta.prompt_tokens or delta.finish_reason
+        has_more = delta.tokens or delta.token_ids or delta.prompt_tokens or delta.finish
         if delta.index in self._num_characters and delta.text and not has_more:
             self._num_characters[delta.index] += len(delta.text)
             return TextChunk(self._template(delta.index), delta.text)
         choice = self._choice(delta)
         has_tokens = choice.token_ids or choice.prompt_logprobs or choice.HasField("logprobs")
-        if not (choice.text or has_tokens or delta.finish_reason):
+        if not (choice.text or has_tokens or delta.finish):
             return None
         return self._chunk(choices=[choice])
 
@@ -78,7 +77,7 @@ class CompletionRenderer:
             **members,
         )
 
-    def _choice(self, delta: CompletionDelta) -> completion_pb2.CompletionChoice:
+    def _choice(self, delta: Delta) -> completion_pb2.CompletionChoice:
         first = delta.index not in self._num_characters
         echo = self._echoes[delta.index] if first else ""
         begin = self._num_characters.get(delta.index, 0)
@@ -90,13 +89,13 @@ class CompletionRenderer:
             index=delta.index,
             text=echo + delta.text,
             logprobs=_render_logprobs(tokens, offset) if tokens else None,
-            finish_reason=render_finish_reason(delta.finish_reason),
+            finish_reason=render_finish_reason(delta.finish),
             token_ids=delta.token_ids,
-            prompt_token_ids=delta.prompt_token_ids if first else (),
+            prompt_token_ids=delta.prompt_token_ids,
             prompt_logprobs=self._prompt_logprobs(delta) if self._num_prompt_logprobs is not None else (),
         )
 
-    def _prompt_logprobs(self, delta: CompletionDelta) -> Sequence[generation_pb2.PromptLogprobs]:
+    def _prompt_logprobs(self, delta: Delta) -> Sequence[generation_pb2.PromptLogprobs]:
         """Renders those of a prompt once for all its continuations."""
         tokens, rendered = self._latest_scores
         if delta.prompt_tokens and tokens is not delta.prompt_tokens:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from glimpse.server.call.context import CallContext
 from glimpse.server.call.offload import run_sized
 from glimpse.server.generation.generator import CompletionGenerator
+from glimpse.server.generation.medium_usage import media_tokens
 from glimpse.server.generation.prompts import PromptLoader
 from glimpse.server.generation.usage import Usage
 from glimpse.server.parse.chat import parse_chat, parse_count
@@ -40,9 +41,10 @@ class ChatHandlers:
         """CreateChatCompletion. Joins the deltas of a stream."""
         head, chat = await call.parse(self._begin, request, call, streaming=False)
         del request  # which has the media's bytes
-        async with aclosing(self.generator.generate(chat.generation, call)) as stream:
+        usage = Usage()
+        async with aclosing(self.generator.generate(chat.generation, call, usage)) as stream:
             deltas = [delta async for delta in stream]
-        return await run_sized(call.client, rendering_size(deltas), render_response, head, chat, deltas)
+        return await run_sized(call.client, rendering_size(deltas), render_response, head, chat, deltas, usage)
 
     async def stream(
         self, request: chat_pb2.CreateChatCompletionRequest, call: CallContext
@@ -50,18 +52,17 @@ class ChatHandlers:
         """StreamChatCompletion."""
         head, chat = await call.parse(self._begin, request, call, streaming=True)
         del request  # which has the media's bytes
-        renderer = ChunkRenderer(head)
-        usage: Usage | None = None
-        async with aclosing(self.generator.generate(chat.generation, call)) as deltas:
+        usage = Usage()
+        renderer = ChunkRenderer(head, usage)
+        async with aclosing(self.generator.generate(chat.generation, call, usage)) as deltas:
             async for delta in deltas:
-                usage = delta.usage
                 chunks: Iterable[chat_pb2.StreamChatCompletionResponse | TextChunk] = renderer.render(delta)
                 if delta.prompt_tokens:
                     chunks = await run_sized(call.client, rendering_size([delta]), list, chunks)
                 for chunk in chunks:
                     yield with_usage(chunk, usage) if chat.continuous_usage else chunk
-        if chat.include_usage and usage is not None:
-            yield renderer.render_usage(usage)
+        if chat.include_usage:
+            yield renderer.render_usage()
 
     async def count_tokens(
         self, request: chat_pb2.CountTokensRequest, call: CallContext
@@ -82,9 +83,9 @@ class ChatHandlers:
         async with self.loader.load(conversation, call, cache_salt=cache_salt) as prompt:
             return chat_pb2.CountTokensResponse(
                 prompt_tokens=len(prompt.token_ids),
-                prompt_tokens_details=render_prompt_details(prompt.media_tokens, cached_tokens=0),
+                prompt_tokens_details=render_prompt_details(media_tokens(prompt.seen), cached_tokens=0),
                 max_model_len=max_model_len,
-                videos=render_videos(prompt.videos),
+                videos=render_videos(prompt.seen),
             )
 
     def _begin(

@@ -34,9 +34,10 @@ class CompletionHandlers:
         """CreateCompletion. Joins the deltas of a stream."""
         renderer, completion = await call.parse(self._begin, request, call, streaming=False)
         del request
-        async with aclosing(self.generator.generate(completion.generation, call)) as stream:
+        usage = Usage()
+        async with aclosing(self.generator.generate(completion.generation, call, usage)) as stream:
             deltas = [delta async for delta in stream]
-        return await run_sized(call.client, rendering_size(deltas), renderer.response, deltas, deltas[-1].usage)
+        return await run_sized(call.client, rendering_size(deltas), renderer.response, deltas, usage)
 
     async def stream(
         self, request: completion_pb2.CreateCompletionRequest, call: CallContext
@@ -44,17 +45,16 @@ class CompletionHandlers:
         """StreamCompletion."""
         renderer, completion = await call.parse(self._begin, request, call, streaming=True)
         del request
-        usage: Usage | None = None
-        async with aclosing(self.generator.generate(completion.generation, call)) as deltas:
+        usage = Usage()
+        async with aclosing(self.generator.generate(completion.generation, call, usage)) as deltas:
             async for delta in deltas:
-                usage = delta.usage
                 if delta.prompt_tokens:
                     chunk = await run_sized(call.client, rendering_size([delta]), renderer.chunk, delta)
                 else:
                     chunk = renderer.chunk(delta)
                 if chunk is not None:
                     yield with_usage(chunk, usage) if completion.continuous_usage else chunk
-        if completion.include_usage and usage is not None:
+        if completion.include_usage:
             yield renderer.usage_chunk(usage)
 
     def _begin(

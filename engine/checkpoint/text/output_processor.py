@@ -14,7 +14,7 @@ import msgspec
 from glimpse.engine.checkpoint.text.detokenizer import Detokenizer
 from glimpse.engine.checkpoint.text.stop_strings import StopMatcher
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
-from glimpse.engine.protocol.messages import FinishReason, TokenEvent, TokenLogprobs
+from glimpse.engine.protocol.messages import NO_STATS, FinishReason, RequestStats, TokenEvent, TokenLogprobs
 
 
 class TopToken(NamedTuple):
@@ -65,18 +65,50 @@ def _token_text(tokenizer: Tokenizer, token_id: int, logprobs: TokenLogprobs) ->
     return TokenText(token_id=token_id, text=text, bytes=data, logprob=logprobs.logprob, top=top, rank=logprobs.rank)
 
 
-class TextDelta(msgspec.Struct, frozen=True, kw_only=True):
-    """Output that one event adds to a completion."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallDelta:
+    """New output of one tool call."""
 
+    index: int
+    """Index of the call in the completion."""
+    id: str | None
+    """Set in the call's first delta."""
+    name: str | None
+    """Set in the call's first delta."""
+    arguments: str
+    """Text to append to the arguments."""
+
+
+class Delta(msgspec.Struct, kw_only=True):
+    """Output that one event adds to a completion. `OutputProcessor` makes it, each later stage fills in its part."""
+
+    index: int = 0
+    """Index of the completion: all completions of the first prompt come first, then those of the second, and so on."""
     text: str = ""
+    """Without the reasoning and the tool calls, once these are parsed."""
+    reasoning: str = ""
+    """What the model wrote between its reasoning tags."""
+    tool_calls: tuple[ToolCallDelta, ...] = ()
+    """At most one delta per tool call."""
     tokens: tuple[TokenText, ...] = ()
     """Tokens with log-probabilities, if requested; a token is included once its first character is released.
     Excludes the token that ended the completion and the tokens of a stop string that is not part of the text."""
-    num_tokens: int = 0
-    """Tokens generated, including those whose text is withheld and the one that ended the completion."""
+    token_ids: Sequence[int] = ()
+    """All tokens generated, including those whose text is withheld and the one that ended the completion. The server
+    removes them after counting, unless the request asks for them."""
+    num_reasoning_tokens: int = 0
+    """Tokens of the completion's reasoning so far."""
     finish: FinishReason | None = None
+    """Set in the completion's last delta."""
     stopped_by_text: bool = False
     """A stop string ended the completion. The caller must cancel the request: the engine ignores stop strings."""
+    stats: RequestStats = NO_STATS
+    """As in the event."""
+    prompt_token_ids: Sequence[int] = ()
+    """The completion's prompt, in its first delta; empty unless the request asks for it."""
+    prompt_tokens: tuple[TokenText, ...] = ()
+    """All tokens of the completion's prompt with log-probabilities, in its first delta; empty unless the request asks
+    for them."""
 
 
 class OutputProcessor:
@@ -96,7 +128,7 @@ class OutputProcessor:
             tokenizer: The checkpoint's.
             stop: Non-empty stop strings.
             include_stop: The stop string that ends the completion is part of its text.
-            logprobs: As in `SamplingParams`; None: `TextDelta.tokens` stays empty.
+            logprobs: As in `SamplingParams`; None: `Delta.tokens` stays empty.
             hidden_ids: Tokens to leave out of the text. Default: the special tokens.
         """
         self._tokenizer = tokenizer
@@ -110,7 +142,7 @@ class OutputProcessor:
         self._withheld: deque[tuple[int, TokenText]] = deque()
         """Tokens whose text is withheld, each with the number of characters before it."""
 
-    def feed(self, event: TokenEvent) -> TextDelta:
+    def feed(self, event: TokenEvent) -> Delta:
         """Returns the output that the event adds: whole characters, none of which may belong to a stop string
         that is left out.
 
@@ -125,12 +157,13 @@ class OutputProcessor:
         self._num_released += len(text)
         stopped = self._stops.matched
         finish = FinishReason.STOP if stopped else event.finish
-        return TextDelta(
+        return Delta(
             text=text,
             tokens=self._release(release_all=finish is not None and not stopped),
-            num_tokens=num_read if stopped else len(event.token_ids),
+            token_ids=event.token_ids[:num_read] if stopped else event.token_ids,
             finish=finish,
             stopped_by_text=stopped,
+            stats=event.stats,
         )
 
     def _read(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> tuple[str, int]:

@@ -6,15 +6,13 @@ import pytest
 
 from glimpse.engine.checkpoint.location import DEFAULT_MODEL
 from glimpse.engine.checkpoint.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
-from glimpse.engine.checkpoint.text.output_processor import OutputProcessor
+from glimpse.engine.checkpoint.text.output_processor import Delta, OutputProcessor
 from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
 from glimpse.engine.checkpoint.text.tools import FORMATS, tag_ids
 from glimpse.engine.protocol.messages import FinishReason, TokenEvent
 from glimpse.engine.protocol.sampling_params import ReasoningTags
 from glimpse.server.generation.completion_parser import (
-    CompletionFinishReason,
     CompletionParser,
-    ParsedDelta,
     ReasoningReader,
     ToolCallReader,
 )
@@ -40,7 +38,7 @@ def parse(
     seed: int = 0,
     cut: bool = False,
     reasoning: ReasoningReader | None = None,
-) -> list[ParsedDelta]:
+) -> list[Delta]:
     """Returns the deltas of a completion with this text, in events of a few tokens; `cut`: by the token limit."""
     hidden = TOKENIZER.special_ids - set(tag_ids(HERMES, TOKENIZER).values())
     answer = CompletionParser(
@@ -49,9 +47,9 @@ def parse(
     token_ids, draw, deltas = (
         [*TOKENIZER.encode(text), *([] if cut else [END])],
         random.Random(seed),
-        list[ParsedDelta](),
+        list[Delta](),
     )
-    while token_ids and not (deltas and deltas[-1].finish_reason):
+    while token_ids and not (deltas and deltas[-1].finish):
         count = draw.randint(1, 5)
         some, token_ids = token_ids[:count], token_ids[count:]
         finish = None if token_ids else FinishReason.LENGTH if cut else FinishReason.STOP
@@ -76,19 +74,19 @@ def test_separates_text_from_tool_calls_however_tokens_are_split(seed: int) -> N
 @pytest.mark.parametrize(
     ("text", "choice", "cut", "finish_reason"),
     [
-        ("Hello", ToolMode.AUTO, False, CompletionFinishReason.STOP),
-        (CALL, ToolMode.AUTO, False, CompletionFinishReason.TOOL_CALLS),
-        (CALL, ToolMode.REQUIRED, False, CompletionFinishReason.TOOL_CALLS),
-        (CALL, NamedTool(name="look"), False, CompletionFinishReason.STOP),
-        (CALL, ToolMode.AUTO, True, CompletionFinishReason.LENGTH),
-        (CALL[:30], ToolMode.AUTO, True, CompletionFinishReason.LENGTH),
+        ("Hello", ToolMode.AUTO, False, FinishReason.STOP),
+        (CALL, ToolMode.AUTO, False, FinishReason.TOOL_CALLS),
+        (CALL, ToolMode.REQUIRED, False, FinishReason.TOOL_CALLS),
+        (CALL, NamedTool(name="look"), False, FinishReason.STOP),
+        (CALL, ToolMode.AUTO, True, FinishReason.LENGTH),
+        (CALL[:30], ToolMode.AUTO, True, FinishReason.LENGTH),
     ],
 )
 def test_finish_reason_is_tool_calls_only_if_the_model_chose_the_tool(
-    text: str, choice: ToolChoice, cut: bool, finish_reason: CompletionFinishReason
+    text: str, choice: ToolChoice, cut: bool, finish_reason: FinishReason
 ) -> None:
     deltas = parse(text, choice=choice, cut=cut)
-    assert [delta.finish_reason for delta in deltas if delta.finish_reason] == [finish_reason]
+    assert [delta.finish for delta in deltas if delta.finish] == [finish_reason]
 
 
 def test_text_that_is_not_a_tool_call_stays_text_without_its_tag() -> None:
@@ -98,9 +96,9 @@ def test_text_that_is_not_a_tool_call_stays_text_without_its_tag() -> None:
 
 def test_stop_string_ends_a_completion_before_its_tool_calls() -> None:
     deltas = parse(f"So. END {CALL}", stop=("END",))
-    assert ("".join(delta.text for delta in deltas).rstrip(), deltas[-1].finish_reason) == (
+    assert ("".join(delta.text for delta in deltas).rstrip(), deltas[-1].finish) == (
         "So.",
-        CompletionFinishReason.STOP,
+        FinishReason.STOP,
     )
     assert not any(delta.tool_calls for delta in deltas)
 
@@ -117,7 +115,7 @@ def test_tool_calls_are_found_after_the_reasoning_and_not_in_it(seed: int) -> No
     assert "".join(delta.text for delta in deltas) == "Let me see."
     assert "".join(call.arguments for delta in deltas for call in delta.tool_calls) == '{"at": "ä <b>"}'
     assert deltas[-1].num_reasoning_tokens == len(TOKENIZER.encode(thought))
-    assert deltas[-1].finish_reason is CompletionFinishReason.TOOL_CALLS
+    assert deltas[-1].finish is FinishReason.TOOL_CALLS
 
 
 def test_reasoning_that_is_left_out_is_counted_all_the_same() -> None:
@@ -132,6 +130,6 @@ def test_reasoning_that_is_cut_is_not_text() -> None:
         "So, the </th",
         "",
     )
-    assert deltas[-1].num_reasoning_tokens == sum(delta.num_tokens for delta in deltas) - len(
+    assert deltas[-1].num_reasoning_tokens == sum(len(delta.token_ids) for delta in deltas) - len(
         TOKENIZER.encode("<think>")
     )

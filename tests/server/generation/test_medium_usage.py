@@ -4,11 +4,14 @@ from collections.abc import Sequence
 
 import pytest
 
+from glimpse.engine.checkpoint.text.output_processor import Delta
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.engine.protocol.messages import RequestStats
-from glimpse.media.cache.request_media import MediumOrigin
+from glimpse.media.cache.request_media import MediaUsage, MediumOrigin
 from glimpse.media.kind import MediaKind
-from glimpse.server.generation.medium_usage import CacheTier, MediumShape, PromptMedium, medium_usages
+from glimpse.server.generation.medium_usage import CacheTier, MediumShape, PromptMedium
+from glimpse.server.generation.prompts import LoadedPrompt
+from glimpse.server.generation.usage import Usage
 
 NEW = MediumOrigin()
 FETCHED = MediumOrigin(num_fetched=1)
@@ -25,9 +28,10 @@ def medium(start: int, origin: MediumOrigin = NEW, *, is_embedding: bool = False
 
 
 def tiers(*media: PromptMedium, cached: int = 0, encoded: Sequence[int] = ()) -> list[CacheTier]:
-    return [
-        usage.tier for usage in medium_usages(media, RequestStats(num_cached_tokens=cached, encoded_media=[*encoded]))
-    ]
+    usage = Usage()
+    usage.add_prompt(0, LoadedPrompt(token_ids=[1], media=[], media_usage=MediaUsage(), seen=media))
+    usage.add_stats(0, RequestStats(num_cached_tokens=cached, encoded_media=[*encoded]))
+    return [*usage.cache_tiers]
 
 
 @pytest.mark.parametrize(
@@ -68,3 +72,15 @@ def test_embeddings_are_never_encoded() -> None:
         CacheTier.DECODED,
     ]
     assert tiers(medium(0, is_embedding=True), cached=16) == [CacheTier.PREFIX]
+
+
+def test_several_completions_of_a_prompt_count_its_cached_tokens_once() -> None:
+    usage = Usage()
+    usage.add_prompt(
+        0, LoadedPrompt(token_ids=[1] * 40, media=[], media_usage=MediaUsage(), seen=(medium(0), medium(10)))
+    )
+    for index, (cached, encoded) in enumerate([(0, [0]), (32, []), (32, [])]):
+        usage.add_delta(0, Delta(index=index, stats=RequestStats(num_cached_tokens=cached, encoded_media=encoded)))
+        usage.add_delta(0, Delta(index=index, token_ids=[5], stats=RequestStats(num_cached_tokens=cached)))
+    assert (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens) == (40, 0, 3)
+    assert (usage.num_encoded_media, usage.encoder_cache_hits) == (1, 1)

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import msgspec
-
-from glimpse.engine.checkpoint.text.output_processor import TokenText
+from glimpse.engine.checkpoint.text.output_processor import Delta, TokenText, ToolCallDelta
+from glimpse.engine.protocol.media import MediaSpan
+from glimpse.engine.protocol.messages import FinishReason, RequestStats
+from glimpse.media.cache.request_media import MediaUsage, MediumOrigin
 from glimpse.media.kind import MediaKind
 from glimpse.server.dialects.openai import OPENAI
-from glimpse.server.generation.completion_parser import CompletionFinishReason, ToolCallDelta
-from glimpse.server.generation.generator import CompletionDelta
+from glimpse.server.generation.medium_usage import MediumShape, PromptMedium
+from glimpse.server.generation.prompts import LoadedPrompt
 from glimpse.server.generation.usage import Usage
 from glimpse.server.render.chat import ChunkRenderer, CompletionHead, render_response
 from glimpse.server.request import ChatRequest
@@ -19,7 +20,6 @@ from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
 from tests.server.requests import GENERATION
 
 HEAD = CompletionHead(id="chatcmpl-1", created=5, model="m")
-USAGE = Usage(prompt_tokens=7, media_tokens={MediaKind.IMAGE: 4}, cached_tokens=2, completion_tokens=3)
 REQUEST = ChatRequest(
     generation=replace(GENERATION, num_completions=2),
     include_usage=False,
@@ -28,9 +28,18 @@ REQUEST = ChatRequest(
 )
 
 
-def delta(index: int = 0, text: str = "", **members: Any) -> CompletionDelta:
-    nothing: dict[str, Any] = {"tool_calls": (), "tokens": (), "finish_reason": None, "usage": USAGE, "videos": ()}
-    return CompletionDelta(index=index, text=text, **(nothing | members))
+def delta(index: int = 0, text: str = "", **members: Any) -> Delta:
+    return Delta(index=index, text=text, **members)
+
+
+def used() -> Usage:
+    """Seven tokens of a prompt, four of them of an image, and an answer of three tokens."""
+    span = MediaSpan(kind=MediaKind.IMAGE, start=1, num_tokens=4, runs=((0, 4),), key=b"a", grid=(1, 2, 2))
+    image = PromptMedium(span=span, shape=MediumShape(), origin=MediumOrigin(), is_embedding=False)
+    usage = Usage()
+    usage.add_prompt(0, LoadedPrompt(token_ids=[1] * 7, media=[], media_usage=MediaUsage(), seen=(image,)))
+    usage.add_delta(0, Delta(token_ids=[1] * 3, stats=RequestStats(num_cached_tokens=2)))
+    return usage
 
 
 def opened(index: int, name: str, arguments: str = "") -> ToolCallDelta:
@@ -41,14 +50,14 @@ def more(index: int, arguments: str) -> ToolCallDelta:
     return ToolCallDelta(index=index, id=None, name=None, arguments=arguments)
 
 
-def chunks(*deltas: CompletionDelta) -> list[chat_pb2.ChunkChoice]:
-    renderer, messages = ChunkRenderer(HEAD), list[Any]()
+def chunks(*deltas: Delta) -> list[chat_pb2.ChunkChoice]:
+    renderer, messages = ChunkRenderer(HEAD, Usage()), list[Any]()
     for chunk in (chunk for each in deltas for chunk in renderer.render(each)):
         messages.append(chunk.copy() if isinstance(chunk, TextChunk) else chunk)
     return [message.choices[0] for message in messages]
 
 
-def rendered_deltas(*deltas: CompletionDelta) -> list[bytes]:
+def rendered_deltas(*deltas: Delta) -> list[bytes]:
     return [OPENAI.codec.encode(chunk.delta) for chunk in chunks(*deltas)]
 
 
@@ -56,8 +65,8 @@ def test_each_choice_begins_with_its_role_and_ends_with_its_finish_reason() -> N
     taken = chunks(
         delta(0, "a"),
         delta(1),
-        delta(1, "b", finish_reason=CompletionFinishReason.LENGTH),
-        delta(0, "c", finish_reason=CompletionFinishReason.STOP),
+        delta(1, "b", finish=FinishReason.LENGTH),
+        delta(0, "c", finish=FinishReason.STOP),
     )
     assert [(chunk.index, chunk.delta.content, chunk.finish_reason) for chunk in taken] == [
         (0, "a", 0),
@@ -82,7 +91,7 @@ def test_token_ids_are_sent_before_their_text() -> None:
     first, second, last = chunks(
         delta(0, token_ids=[1]),
         delta(0, "a", token_ids=[2, 3]),
-        delta(0, finish_reason=CompletionFinishReason.STOP),
+        delta(0, finish=FinishReason.STOP),
     )
     assert [(list(chunk.token_ids), chunk.delta.content) for chunk in (first, second, last)] == [
         ([1], ""),
@@ -96,7 +105,7 @@ def test_tool_call_chunks_have_the_format_clients_expect() -> None:
         delta(0, tool_calls=(opened(0, "f"),)),
         delta(0, tool_calls=(more(0, '{"a"'),)),
         delta(0, tool_calls=(more(0, ": 1}"), opened(1, "g", "{"))),
-        delta(0, tool_calls=(more(1, "}"),), finish_reason=CompletionFinishReason.TOOL_CALLS),
+        delta(0, tool_calls=(more(1, "}"),), finish=FinishReason.TOOL_CALLS),
     ) == [
         b'{"role":"assistant","tool_calls":[{"index":0,"id":"call_0","type":"function",'
         b'"function":{"name":"f","arguments":""}}]}',
@@ -108,8 +117,8 @@ def test_tool_call_chunks_have_the_format_clients_expect() -> None:
     ]
 
 
-def whole(deltas: Sequence[CompletionDelta]) -> chat_pb2.CreateChatCompletionResponse:
-    return render_response(HEAD, REQUEST, deltas)
+def whole(deltas: Sequence[Delta], usage: Usage | None = None) -> chat_pb2.CreateChatCompletionResponse:
+    return render_response(HEAD, REQUEST, deltas, used() if usage is None else usage)
 
 
 def test_response_joins_deltas_by_choice_index() -> None:
@@ -118,8 +127,8 @@ def test_response_joins_deltas_by_choice_index() -> None:
             delta(1, "x"),
             delta(0, "a"),
             delta(0, tool_calls=(opened(0, "f", "{"),)),
-            delta(1, finish_reason=CompletionFinishReason.LENGTH),
-            delta(0, tool_calls=(more(0, "}"),), finish_reason=CompletionFinishReason.TOOL_CALLS),
+            delta(1, finish=FinishReason.LENGTH),
+            delta(0, tool_calls=(more(0, "}"),), finish=FinishReason.TOOL_CALLS),
         ]
     )
     first, second = response.choices
@@ -132,11 +141,9 @@ def test_response_joins_deltas_by_choice_index() -> None:
 
 
 def test_choice_with_only_tool_calls_has_no_content() -> None:
-    (choice,) = whole(
-        [delta(0, tool_calls=(opened(0, "f", "{}"),), finish_reason=CompletionFinishReason.TOOL_CALLS)]
-    ).choices
+    (choice,) = whole([delta(0, tool_calls=(opened(0, "f", "{}"),), finish=FinishReason.TOOL_CALLS)]).choices
     assert not choice.message.HasField("content")
-    (empty,) = whole([delta(0, finish_reason=CompletionFinishReason.STOP)]).choices
+    (empty,) = whole([delta(0, finish=FinishReason.STOP)]).choices
     assert empty.message.HasField("content")
 
 
@@ -144,7 +151,7 @@ def test_reasoning_comes_before_the_content() -> None:
     deltas = [
         delta(0, reasoning="So"),
         delta(0, reasoning="."),
-        delta(0, "Yes.", finish_reason=CompletionFinishReason.STOP),
+        delta(0, "Yes.", finish=FinishReason.STOP),
     ]
     assert rendered_deltas(*deltas) == [
         b'{"role":"assistant","reasoning":"So"}',
@@ -159,8 +166,9 @@ def test_reasoning_comes_before_the_content() -> None:
 
 
 def test_usage_counts_reasoning_tokens() -> None:
-    counted = msgspec.structs.replace(USAGE, reasoning_tokens=2)
-    assert whole([delta(0, "a", usage=counted)]).usage.completion_tokens_details.reasoning_tokens == 2
+    counted = used()
+    counted.add_delta(0, Delta(num_reasoning_tokens=2))
+    assert whole([delta(0, "a")], counted).usage.completion_tokens_details.reasoning_tokens == 2
     details = whole([delta(0, "a")]).usage.completion_tokens_details
     assert details == generation_pb2.CompletionTokensDetails(), "a model that does not reason"
 

@@ -7,8 +7,8 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from glimpse.engine.checkpoint.text.output_processor import Delta
 from glimpse.server.dialects.openai import OPENAI
-from glimpse.server.generation.generator import CompletionDelta
 from glimpse.server.generation.usage import Usage
 from glimpse.server.render.chat import ChunkRenderer, CompletionHead
 from glimpse.server.render.completion import CompletionRenderer
@@ -18,7 +18,6 @@ from glimpse.v1 import chat_pb2, completion_pb2
 from tests.server.requests import GENERATION
 
 HEAD = CompletionHead(id='"text":"","content":""', created=5, model='m "\\ é', system_fingerprint="f")
-USAGE = Usage(prompt_tokens=7, media_tokens={}, cached_tokens=2, completion_tokens=3)
 PAIR = replace(GENERATION, num_completions=2)
 TEXTS = st.lists(
     st.tuples(st.integers(0, 1), st.text(st.characters(exclude_categories=["Cs"]), min_size=1)), min_size=1
@@ -26,8 +25,8 @@ TEXTS = st.lists(
 """(completion index, text), without surrogates, which no decoded text has."""
 
 
-def delta(index: int, text: str) -> CompletionDelta:
-    return CompletionDelta(index=index, text=text, tool_calls=(), tokens=(), finish_reason=None, usage=USAGE, videos=())
+def delta(index: int, text: str) -> Delta:
+    return Delta(index=index, text=text)
 
 
 def chat_chunk(index: int, text: str) -> Message:
@@ -58,7 +57,7 @@ def check(chunk: object, expected: Message, documents: JsonChunks) -> None:
 
 @given(TEXTS)
 def test_chunks_of_a_chat_equal_whole_messages(texts: list[tuple[int, str]]) -> None:
-    renderer, documents = ChunkRenderer(HEAD), JsonChunks(OPENAI.codec.encode)
+    renderer, documents = ChunkRenderer(HEAD, Usage()), JsonChunks(OPENAI.codec.encode)
     for index in (0, 1):
         (first,) = renderer.render(delta(index, "x"))
         assert isinstance(first, chat_pb2.StreamChatCompletionResponse)
@@ -79,7 +78,7 @@ def test_chunks_of_a_completion_equal_whole_messages(texts: list[tuple[int, str]
 
 
 def test_copy_of_a_chunk_keeps_its_text() -> None:
-    renderer = ChunkRenderer(HEAD)
+    renderer = ChunkRenderer(HEAD, Usage())
     list(renderer.render(delta(0, "x")))
     (first,), (second,) = renderer.render(delta(0, "a")), renderer.render(delta(0, "b"))
     assert isinstance(first, TextChunk)

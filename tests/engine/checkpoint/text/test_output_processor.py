@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glimpse.engine.checkpoint.text.output_processor import OutputProcessor, TextDelta
+from glimpse.engine.checkpoint.text.output_processor import Delta, OutputProcessor
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.protocol.messages import FinishReason, TokenEvent, TokenLogprobs
 from tests.checkpoints import make_tokenizer
@@ -36,9 +36,9 @@ def events_of(token_ids: list[int], cuts: list[int], finish: FinishReason) -> li
     ]
 
 
-def deltas_of(processor: OutputProcessor, events: list[TokenEvent]) -> list[TextDelta]:
+def deltas_of(processor: OutputProcessor, events: list[TokenEvent]) -> list[Delta]:
     """Processes the events up to the first delta with `finish`, as callers do."""
-    deltas: list[TextDelta] = []
+    deltas: list[Delta] = []
     for event in events:
         deltas.append(processor.feed(event))
         if deltas[-1].finish is not None:
@@ -82,7 +82,7 @@ def test_ten_thousand_streamed_completions_equal_the_whole_ones() -> None:
         pieces = deltas_of(OutputProcessor(TOKENIZER, stop=stops), events_of(token_ids, cuts, FinishReason.LENGTH))
         assert "".join(piece.text for piece in pieces) == whole.text
         assert (pieces[-1].finish, pieces[-1].stopped_by_text) == (whole.finish, whole.stopped_by_text)
-        assert sum(piece.num_tokens for piece in pieces) == whole.num_tokens
+        assert sum(len(piece.token_ids) for piece in pieces) == len(whole.token_ids)
         num_stopped += whole.stopped_by_text
     assert 1_000 < num_stopped < 9_000
 
@@ -137,7 +137,7 @@ def test_logprobs_are_those_of_the_tokens_in_the_text(
 def test_token_count_does_not_depend_on_event_boundaries(token_ids: list[int], cuts: list[int]) -> None:
     def count(cuts: list[int]) -> int:
         events = events_of(token_ids, cuts, FinishReason.LENGTH)
-        return sum(delta.num_tokens for delta in deltas_of(OutputProcessor(TOKENIZER, stop=["e"]), events))
+        return sum(len(delta.token_ids) for delta in deltas_of(OutputProcessor(TOKENIZER, stop=["e"]), events))
 
     assert count(cuts) == count(list(range(len(token_ids))))
 
@@ -149,13 +149,13 @@ def test_log_probabilities_include_those_of_a_stop_string_in_the_text() -> None:
     tokens = [token for delta in deltas for token in delta.tokens]
     assert "".join(delta.text for delta in deltas) == "the end"
     assert "".join(token.text for token in tokens).startswith("the end")
-    assert len(tokens) == sum(delta.num_tokens for delta in deltas)
+    assert len(tokens) == sum(len(delta.token_ids) for delta in deltas)
 
 
 def test_leaves_an_ordinary_stop_token_out_of_the_text() -> None:
     token_ids = TOKENIZER.encode("the end.")
     (delta,) = deltas_of(OutputProcessor(TOKENIZER), events_of(token_ids, [], FinishReason.STOP))
-    assert (delta.text, delta.num_tokens, delta.stopped_by_text) == ("the end", len(token_ids), False)
+    assert (delta.text, len(delta.token_ids), delta.stopped_by_text) == ("the end", len(token_ids), False)
 
 
 def test_withholds_tokens_together_with_their_text() -> None:
