@@ -1,7 +1,8 @@
 """Network addresses, `host:port`."""
 
 from dataclasses import dataclass
-from typing import Self
+from ipaddress import ip_address
+from typing import Any, Self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,5 +29,19 @@ class Address:
             raise ValueError(f"expected an IPv6 address in brackets, such as [::1]:8080, got {text!r}")
         return cls(host=bare, port=int(port))
 
+    @property
+    def of_envoy(self) -> dict[str, Any]:
+        """Envoy's `core.v3.Address`."""
+        return {"socket_address": {"address": self.host, "port_value": self.port}}
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def is_ip(host: str) -> bool:
+    """Whether a host is an IP address rather than a name."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -198,7 +198,7 @@ def write_config(folder: Path, options: GatewayOptions, *, admin: Address | Path
     descriptor_path = folder / "api.binpb"
     descriptor_path.write_bytes(descriptors.transcoder_set().SerializeToString())
     values = {
-        "admin": {"pipe": {"path": str(admin), "mode": 0o600}} if isinstance(admin, Path) else _socket_address(admin),
+        "admin": {"pipe": {"path": str(admin), "mode": 0o600}} if isinstance(admin, Path) else admin.of_envoy,
         "descriptor_path": str(descriptor_path),
         **_values(options, folder),
     }
@@ -293,16 +293,12 @@ def _clusters(upstreams: Sequence[Address], tls: UpstreamTls, folder: Path, *, b
         "buffer_bytes": str(_BUFFER_BYTES),
         "upstream_window_bytes": str(_MAX_UPSTREAM_STREAMS * _BUFFER_BYTES),
         "transport_socket": json.dumps(upstream_socket(tls, [each.host for each in upstreams], folder)),
-        "endpoints": json.dumps([{"endpoint": {"address": _socket_address(each)}} for each in upstreams]),
+        "endpoints": json.dumps([{"endpoint": {"address": each.of_envoy}} for each in upstreams]),
     }
     names = (clusters.BY_LOAD, clusters.BY_KEY) if by_key else (clusters.BY_LOAD,)
     policies = {name: clusters.lb_policy(name, by_key=by_key) for name in names}
     texts = [_fill(template, common | {"cluster": name, "lb_policy": json.dumps(policies[name])}) for name in names]
     return "".join([*texts, _items([affinity.key_cluster()] if by_key else [])])
-
-
-def _socket_address(address: Address) -> dict[str, Any]:
-    return {"socket_address": {"address": address.host, "port_value": address.port}}
 
 
 def _allowed_methods() -> list[str]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from glimpse.gateway.address import Address
+from glimpse.gateway.replicas.clusters import named
 
 _SERVICE_NAME = "glimpse-gateway"
 _METRICS_CLUSTER = "glimpse_metrics"
@@ -63,19 +64,8 @@ class Telemetry:
         protocol = {"@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions"} | http2
         clusters: list[dict[str, Any]] = []
         if self.metrics is not None:
-            clusters.append(_cluster(_METRICS_CLUSTER, self.metrics))
+            clusters.append(named(_METRICS_CLUSTER, self.metrics))
         if self.otlp is not None:
             extension = {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": protocol}
-            clusters.append(_cluster(_OTLP_CLUSTER, self.otlp) | {"typed_extension_protocol_options": extension})
+            clusters.append(named(_OTLP_CLUSTER, self.otlp, typed_extension_protocol_options=extension))
         return clusters
-
-
-def _cluster(name: str, address: Address) -> dict[str, Any]:
-    endpoint = {"address": {"socket_address": {"address": address.host, "port_value": address.port}}}
-    return {
-        "name": name,
-        "type": "STRICT_DNS",
-        "dns_lookup_family": "V4_PREFERRED",
-        "connect_timeout": "2s",
-        "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": [{"endpoint": endpoint}]}]},
-    }

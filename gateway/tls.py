@@ -4,7 +4,6 @@ configuration.
 Envoy gets certificates as secrets in files of their own, because it reads only those again when they change.
 """
 
-import ipaddress
 import json
 import ssl
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
+
+from glimpse.gateway.address import is_ip
 
 _TYPES = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3"
 
@@ -125,32 +126,31 @@ def upstream_socket(tls: UpstreamTls, hosts: Sequence[str], folder: Path) -> dic
         "alpn_protocols": ["h2"],
         "tls_params": {"tls_minimum_protocol_version": "TLSv1_2"},
         "combined_validation_context": {
-            "default_validation_context": {"match_typed_subject_alt_names": [_name_matcher(name) for name in names]},
+            "default_validation_context": san_matchers(names),
             "validation_context_sds_secret_config": _authority("servers", tls.upstream_ca, folder),
         },
     }
     if tls.upstream_certificate is not None and tls.upstream_key is not None:
         secret = _certificate("upstream", tls.upstream_certificate, tls.upstream_key, folder)
         common["tls_certificate_sds_secret_configs"] = [secret]
-    indication = {} if _is_address(names[0]) else {"sni": names[0]}
+    return named_socket(names[0], common)
+
+
+def named_socket(host: str, common: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the `transport_socket` of connections to a host. TLS has no server names that are addresses."""
+    indication = {} if is_ip(host) else {"sni": host}
     return _socket("UpstreamTlsContext", common_tls_context=common, **indication)
+
+
+def san_matchers(names: Sequence[str]) -> dict[str, Any]:
+    """Returns the check that a certificate has one of the names."""
+    matchers = [{"san_type": "IP_ADDRESS" if is_ip(name) else "DNS", "matcher": {"exact": name}} for name in names]
+    return {"match_typed_subject_alt_names": matchers}
 
 
 def _socket(context: str, **options: Any) -> dict[str, Any]:
     config = {"@type": f"{_TYPES}.{context}", **options}
     return {"name": "envoy.transport_sockets.tls", "typed_config": config}
-
-
-def _name_matcher(name: str) -> dict[str, Any]:
-    return {"san_type": "IP_ADDRESS" if _is_address(name) else "DNS", "matcher": {"exact": name}}
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _certificate(name: str, certificate: Path, key: Path, folder: Path) -> dict[str, Any]:

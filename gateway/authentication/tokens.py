@@ -2,11 +2,13 @@
 
 import ssl
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from glimpse.gateway.address import Address
+from glimpse.gateway.replicas.clusters import named
+from glimpse.gateway.tls import named_socket, san_matchers
 from glimpse.identity.access import TENANT_HEADER
 from glimpse.identity.errors import IdentityConfigError
 from glimpse.identity.tokens import check_token_flags, parse_jwks, parse_jwks_ca
@@ -15,7 +17,6 @@ from glimpse.identity.watched_file import WatchedFile
 _FILTER = "envoy.filters.http.jwt_authn"
 _CLUSTER = "jwks"
 _PROVIDER = "provider"
-_TLS = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
 _CA_FILE = "/etc/ssl/certs/ca-certificates.crt"
 """Where Debian and most container images have them, if this machine's OpenSSL does not say."""
 
@@ -91,16 +92,8 @@ def key_cluster(tokens: Tokens) -> dict[str, Any] | None:
         return None
     url = urlsplit(tokens.jwks)
     is_tls = url.scheme == "https"
-    address = {"socket_address": {"address": url.hostname, "port_value": url.port or (443 if is_tls else 80)}}
-    endpoints = [{"lb_endpoints": [{"endpoint": {"address": address}}]}]
-    cluster: dict[str, Any] = {
-        "name": _CLUSTER,
-        "type": "STRICT_DNS",
-        "dns_lookup_family": "V4_PREFERRED",
-        "connect_timeout": "5s",
-        "load_assignment": {"cluster_name": _CLUSTER, "endpoints": endpoints},
-    }
-    return cluster | {"transport_socket": _tls(url.hostname or "", tokens.ca)} if is_tls else cluster
+    address = Address(host=url.hostname or "", port=url.port or (443 if is_tls else 80))
+    return named(_CLUSTER, address, **({"transport_socket": _tls(address.host, tokens.ca)} if is_tls else {}))
 
 
 def _keys(tokens: Tokens) -> dict[str, Any]:
@@ -117,18 +110,4 @@ def _keys(tokens: Tokens) -> dict[str, Any]:
 
 def _tls(host: str, ca: Path | None) -> dict[str, Any]:
     trusted = ssl.get_default_verify_paths().cafile or _CA_FILE if ca is None else str(ca.absolute())
-    is_address = _is_address(host)
-    names = [{"san_type": "IP_ADDRESS" if is_address else "DNS", "matcher": {"exact": host}}]
-    validation = {"trusted_ca": {"filename": trusted}, "match_typed_subject_alt_names": names}
-    context: dict[str, Any] = {"@type": _TLS, "common_tls_context": {"validation_context": validation}}
-    if not is_address:  # TLS has no server names that are addresses
-        context["sni"] = host
-    return {"name": "envoy.transport_sockets.tls", "typed_config": context}
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
+    return named_socket(host, {"validation_context": {"trusted_ca": {"filename": trusted}, **san_matchers([host])}})

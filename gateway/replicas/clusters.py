@@ -1,10 +1,9 @@
 """Envoy's clusters of servers, and how each chooses among them."""
 
-import ipaddress
 from collections.abc import Sequence
 from typing import Any
 
-from glimpse.gateway.address import Address
+from glimpse.gateway.address import Address, is_ip
 
 BY_LOAD = "glimpse"
 """The cluster of requests without a key. `/health` follows it."""
@@ -20,7 +19,20 @@ _POLICIES = "type.googleapis.com/envoy.extensions.load_balancing_policies"
 
 def may_be_several(upstreams: Sequence[Address]) -> bool:
     """Whether there may be several servers: several addresses, or a name, which may resolve to several."""
-    return len(upstreams) > 1 or not all(_is_one(upstream.host) for upstream in upstreams)
+    return len(upstreams) > 1 or not all(each.host == "localhost" or is_ip(each.host) for each in upstreams)
+
+
+def named(name: str, address: Address, **options: Any) -> dict[str, Any]:
+    """Returns a cluster of one address, which is looked up again and again."""
+    endpoint = {"endpoint": {"address": address.of_envoy}}
+    return {
+        "name": name,
+        "type": "STRICT_DNS",
+        "dns_lookup_family": "V4_PREFERRED",
+        "connect_timeout": "5s",
+        "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": [endpoint]}]},
+        **options,
+    }
 
 
 def lb_policy(cluster: str, *, by_key: bool) -> dict[str, Any]:
@@ -44,14 +56,6 @@ def lb_policy(cluster: str, *, by_key: bool) -> dict[str, Any]:
         blackout_period="2s",
         weight_update_period="1s",
     )
-
-
-def _is_one(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return host == "localhost"
-    return True
 
 
 def _policy(name: str, kind: str, **options: Any) -> dict[str, Any]:
