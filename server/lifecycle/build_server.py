@@ -20,7 +20,6 @@ from glimpse.identity.access import Access
 from glimpse.identity.tenant import SharedCounts
 from glimpse.media.cache.byte_count import ByteCount
 from glimpse.media.shared.value_store import ValueStore
-from glimpse.openai.v1 import openai_pb2
 from glimpse.server.call.admission import Admission
 from glimpse.server.call.body_budget import BodyBudget
 from glimpse.server.dialects.facade import add_facade
@@ -79,8 +78,8 @@ _TYPED_SERVICES = tuple(
     )
     for service in module.DESCRIPTOR.services_by_name.values()
 )
-_OPENAI_SERVICE = openai_pb2.DESCRIPTOR.services_by_name["OpenAIService"]
-_SERVICE_NAMES = [service.full_name for service in (*_TYPED_SERVICES, _OPENAI_SERVICE)]
+_DIALECTS = (OPENAI,)
+_SERVICE_NAMES = [service.full_name for service in (*_TYPED_SERVICES, *(each.service for each in _DIALECTS))]
 _LOAD_REPORTS = load_pb2.DESCRIPTOR.services_by_name["LoadService"].methods_by_name["StreamLoadReports"]
 
 _MAX_METADATA_BYTES = 128 << 10
@@ -303,7 +302,8 @@ def _media(
 def _add_services(server: grpc.aio.Server, handlers: Mapping[str, Handler]) -> None:
     add_typed_services(server, _TYPED_SERVICES, handlers)
     add_method_alias(server, _LOAD_REPORTS, handlers[_LOAD_REPORTS.full_name], ORCA_METHOD)
-    add_facade(server, OPENAI, handlers, max_body_bytes=MAX_BODY_BYTES)
+    for dialect in _DIALECTS:
+        add_facade(server, dialect, handlers, max_body_bytes=MAX_BODY_BYTES)
     add_reflection(server, [*_SERVICE_NAMES, HEALTH_SERVICE])
 
 
