@@ -3,8 +3,8 @@
 The docstring under a flag is its help text.
 """
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
 
@@ -39,6 +39,11 @@ class PublicOptions:
     """The gateway speaks Connect's protocol too. Experimental: Envoy calls its own filter for it work in progress."""
     page: bool = True
     """Serve a page for people at / and the API reference at /docs, on the gateway's port. --no-page turns both off."""
+
+
+def public_members(options: PublicOptions) -> dict[str, Any]:
+    """Returns the public ones of a gateway's options, or flags, by name."""
+    return {field.name: getattr(options, field.name) for field in fields(PublicOptions)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 The docstring under a field is its help text.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +12,7 @@ from cyclopts.validators import Number
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from glimpse.gateway.address import Address
-from glimpse.gateway.options import DEFAULT_LIMITS, AddressFlag, PublicOptions
+from glimpse.gateway.options import DEFAULT_LIMITS, AddressFlag, PublicOptions, public_members
 from glimpse.gateway.tls import NO_UPSTREAM_TLS, UpstreamTls
 
 _MIN_HEAP_BYTES = 64 << 20
@@ -62,25 +62,7 @@ class FlagError(Exception):
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharedFlags(PublicOptions):
-    """What a server and its gateway have in common: `glimpse up` hands it over."""
-
-    jwt_jwks: str | None = None
-    """File or URL with the public keys (JWKS) of an identity provider. Requests then need one of its JWTs, except for
-    health. A URL is fetched again every 5 minutes, a file is read at the start."""
-    jwt_jwks_ca: Path | None = None
-    """File with the authorities that may sign the certificate of --jwt-jwks, an https:// URL. Default: the system's."""
-    jwt_issuer: str | None = None
-    """Issuer (`iss`) of valid JWTs."""
-    jwt_audience: str | None = None
-    """Audience (`aud`) of valid JWTs."""
-    jwt_tenant_claim: str = "sub"
-    """Claim of JWTs that names the tenant."""
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayFlags(SharedFlags):
+class GatewayFlags(PublicOptions):
     """What a gateway does, wherever its Envoy runs."""
 
     upstream: _Addresses = (UPSTREAM,)
@@ -98,6 +80,17 @@ class GatewayFlags(SharedFlags):
     """PEM file of the CA that signs client certificates, which are then required (mutual TLS)."""
     api_keys: Path | None = None
     """Refused: the server judges API keys, with its own --api-keys."""
+    jwt_jwks: str | None = None
+    """File or URL with the public keys (JWKS) of an identity provider. Requests then need one of its JWTs, except for
+    health. A URL is fetched again every 5 minutes, a file is read at the start."""
+    jwt_jwks_ca: Path | None = None
+    """File with the authorities that may sign the certificate of --jwt-jwks, an https:// URL. Default: the system's."""
+    jwt_issuer: str | None = None
+    """Issuer (`iss`) of valid JWTs."""
+    jwt_audience: str | None = None
+    """Audience (`aud`) of valid JWTs."""
+    jwt_tenant_claim: str = "sub"
+    """Claim of JWTs that names the tenant."""
     tenant_from_certificate: Annotated[bool, Parameter(negative="")] = False
     """The tenant of a request is the first URI, else the first DNS name, of the client's certificate."""
     upstream_tls: UpstreamTls = NO_UPSTREAM_TLS
@@ -108,10 +101,9 @@ class GatewayFlags(SharedFlags):
     max_heap_bytes: _Size = DEFAULT_LIMITS.max_heap_bytes
     """Envoy's memory, such as 2GiB. Near it, requests are refused with 503."""
 
-    def with_shared(self, text: str) -> "GatewayFlags":
-        """Returns these flags with the shared ones of a JSON object."""
-        shared = TypeAdapter(SharedFlags).validate_json(text)
-        return replace(self, **{field.name: getattr(shared, field.name) for field in fields(SharedFlags)})
+    def with_public(self, text: str) -> "GatewayFlags":
+        """Returns these flags with the `PublicOptions` of a JSON object."""
+        return replace(self, **public_members(TypeAdapter(PublicOptions).validate_json(text)))
 
 
 DEFAULTS = GatewayFlags()

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -31,7 +31,7 @@ from glimpse.gateway.cli.flags import (
 )
 from glimpse.gateway.config import GatewayOptions, write_config
 from glimpse.gateway.health import is_serving
-from glimpse.gateway.options import DEFAULT_LIMITS, AddressFlag, Limits, PublicOptions
+from glimpse.gateway.options import DEFAULT_LIMITS, AddressFlag, Limits, public_members
 from glimpse.gateway.run import LIMITS_HERE, Envoy, GatewayError, writing_files
 from glimpse.gateway.tls import NO_UPSTREAM_TLS, UpstreamTls, parse_tls
 from glimpse.interrupts import INTERRUPTED
@@ -82,7 +82,7 @@ def run(
     run_dir: Path | None = None,
     end_with_parent: int | None = None,
     ready_descriptor: Annotated[int | None, Parameter(show=False)] = None,
-    shared: Annotated[str | None, Parameter(show=False)] = None,
+    public: Annotated[str | None, Parameter(show=False)] = None,
 ) -> int:
     """Run Envoy in the foreground. SIGTERM or Ctrl-C drains and stops it; a second one stops it at once.
 
@@ -103,11 +103,11 @@ def run(
     ready_descriptor
         File descriptor, of a pipe for instance, that gets the line which says where the gateway listens. Default:
         standard output.
-    shared
-        The server's `SharedFlags` as JSON, which come first.
+    public
+        `PublicOptions` as JSON, from `glimpse up`. They come first.
     """
-    if shared is not None:
-        flags = flags.with_shared(shared)
+    if public is not None:
+        flags = flags.with_public(public)
     options = gateway_options(flags, listen=listen, max_connections=max_connections)
     with writing_files():
         temporary = tempfile.TemporaryDirectory(prefix="glimpse-gateway-")
@@ -179,7 +179,7 @@ def gateway_options(flags: GatewayFlags, *, listen: Address, max_connections: in
     return GatewayOptions(
         listen=listen,
         upstream=flags.upstream,
-        **{field.name: getattr(flags, field.name) for field in fields(PublicOptions)},
+        **public_members(flags),
         tls=tls,
         authentication=authentication,
         upstream_tls=checked(flags.upstream_tls),

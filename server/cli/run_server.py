@@ -9,7 +9,7 @@ from glimpse.engine.checkpoint.location import is_untrained
 from glimpse.engine.errors import CheckpointError, EngineError
 from glimpse.engine.protocol.cpu_policy import MAX_FEW_PROCESSORS, use_batch_policy
 from glimpse.engine.protocol.messages import Ready
-from glimpse.gateway.cli.flags import SharedFlags
+from glimpse.gateway.options import PublicOptions
 from glimpse.identity.errors import IdentityConfigError
 from glimpse.interrupts import INTERRUPTED
 from glimpse.native.open_files import OpenFilesError, allow_files
@@ -29,7 +29,7 @@ from glimpse.server.settings import Settings
 from glimpse.standard_streams import announce
 
 
-def run_server(settings: Settings, *, http_port: int | None, gateway: SharedFlags) -> None:
+def run_server(settings: Settings, *, http_port: int | None, gateway: PublicOptions) -> None:
     """Serves until a signal ends it; exits with a message where it cannot, and with 130 after Ctrl-C while it starts.
 
     Raises UsageError for a file of the flags that cannot be used.
@@ -49,7 +49,7 @@ def run_server(settings: Settings, *, http_port: int | None, gateway: SharedFlag
         sys.exit(INTERRUPTED)
 
 
-def _serve(settings: Settings, http_port: int | None, gateway: SharedFlags) -> bool:
+def _serve(settings: Settings, http_port: int | None, gateway: PublicOptions) -> bool:
     """Returns whether Ctrl-C ended it before it served."""
     allow_files()
     configure_logging(settings.listen.log_level)

@@ -1,18 +1,16 @@
 """`glimpse up` and `glimpse serve`: their flags. `glimpse.server.cli.run_server` is what they do."""
 
 import os
-from dataclasses import fields
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 from pydantic import ValidationError
 
 from glimpse.engine.protocol.option_values import explain
-from glimpse.gateway.cli.flags import SharedFlags
 from glimpse.gateway.options import PublicOptions
 from glimpse.server.cli.usage import UsageError
 from glimpse.server.setting_types import Port
-from glimpse.server.settings import AccessSettings, NameSettings, Settings
+from glimpse.server.settings import NameSettings, Settings
 
 _Flags = Annotated[Settings, Parameter(name="*")]
 _DEFAULTS = Settings()
@@ -48,8 +46,7 @@ def up(
             raise UsageError(f"'--http-port': expected a port of its own, got {port}, which {flag} has")
     if (rank := settings.engine.options.node_rank) > 0:
         raise UsageError(f"'--node-rank': expected 0 with `glimpse up`, got {rank}; other nodes run `glimpse serve`")
-    public = {field.name: getattr(gateway, field.name) for field in fields(gateway)}
-    _run(settings, http_port, SharedFlags(**public, **_tokens(settings.access)))
+    _run(settings, http_port, gateway)
 
 
 def serve(model: str | None = None, /, *, settings: _Flags = _DEFAULTS) -> None:
@@ -68,12 +65,6 @@ def serve(model: str | None = None, /, *, settings: _Flags = _DEFAULTS) -> None:
     from glimpse.server.cli.run_node import run_node  # noqa: PLC0415 - as below
 
     run_node(settings)
-
-
-def _tokens(access: AccessSettings) -> dict[str, Any]:
-    """Returns the flags with which the gateway checks JWTs too, where nothing else is a credential."""
-    names = {field.name for field in fields(SharedFlags)} - {field.name for field in fields(PublicOptions)}
-    return {} if access.api_keys is not None else access.model_dump(include=names)
 
 
 def _with_model(settings: Settings, model: str | None) -> Settings:
@@ -95,8 +86,8 @@ def _check_nodes(settings: Settings) -> None:
         raise UsageError(why_not)
 
 
-def _run(settings: Settings, http_port: int | None = None, gateway: SharedFlags | None = None) -> None:
+def _run(settings: Settings, http_port: int | None = None, gateway: PublicOptions = _GATEWAY) -> None:
     _check_nodes(settings)
     from glimpse.server.cli.run_server import run_server  # noqa: PLC0415 - `--help` and refused flags load no server
 
-    run_server(settings, http_port=http_port, gateway=gateway or SharedFlags())
+    run_server(settings, http_port=http_port, gateway=gateway)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from pydantic import TypeAdapter
 
-from glimpse.gateway.cli.flags import SharedFlags
+from glimpse.gateway.options import PublicOptions
 
 _FLUSH_SECONDS = 3.0
 """Time for the child to pass on the last responses and to end by itself, once it has no requests."""
@@ -69,16 +69,16 @@ class GatewayChild:
 
 
 async def start_gateway(
-    *, listen: str, upstreams: Sequence[str], drain_seconds: float, flags: SharedFlags | None = None
+    *, listen: str, upstreams: Sequence[str], drain_seconds: float, flags: PublicOptions | None = None
 ) -> GatewayChild:
-    """Starts a gateway from `listen` to `upstreams`, all HOST:PORT. `flags`: the server has them too."""
+    """Starts a gateway from `listen` to `upstreams`, all HOST:PORT. `flags`: what clients may notice."""
     reading, writing = os.pipe()
     ready = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(ready), os.fdopen(reading, "rb")
     )
     servers = (f"--upstream={upstream}" for upstream in upstreams)
-    shared = TypeAdapter(SharedFlags).dump_json(flags or SharedFlags()).decode()
+    public = TypeAdapter(PublicOptions).dump_json(flags or PublicOptions()).decode()
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -91,7 +91,7 @@ async def start_gateway(
                 f"--listen={listen}",
                 *servers,
                 f"--drain-seconds={round(drain_seconds)}",
-                f"--shared={shared}",
+                f"--public={public}",
             ),
             pass_fds=(writing,),
             # Ctrl-C reaches the terminal's whole process group; the gateway must drain first, when the server says so.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from glimpse.engine.client.supervisor import ENGINE_COMMAND
 from glimpse.engine.protocol.messages import Loading, Ready
-from glimpse.gateway.cli.flags import SharedFlags
+from glimpse.gateway.options import PublicOptions
 from glimpse.server.lifecycle.addresses import address, local_host
 from glimpse.server.lifecycle.build_server import PortError, start_server
 from glimpse.server.lifecycle.served_checkpoint import Checkpoint
@@ -26,7 +26,7 @@ async def run(
     checkpoint: Checkpoint,
     *,
     http_port: int | None,
-    gateway_flags: SharedFlags | None = None,
+    gateway_flags: PublicOptions | None = None,
     on_loading: Callable[[Loading], None],
     on_ready: Callable[[Ready, int, int | None], None],
     engine_command: Sequence[str] = ENGINE_COMMAND,
@@ -127,7 +127,7 @@ async def _start(
 
 
 async def _start_gateway(
-    listen: ListenSettings, http_port: int, server: _Serving, flags: SharedFlags | None
+    listen: ListenSettings, http_port: int, server: _Serving, flags: PublicOptions | None
 ) -> GatewayChild:
     own = [address(local_host(listen.host), server.port)]
     return await start_gateway(

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from pydantic import TypeAdapter
 
-from glimpse.gateway.cli.flags import DEFAULTS, SharedFlags
+from glimpse.gateway.cli.flags import DEFAULTS
+from glimpse.gateway.options import PublicOptions
 from glimpse.server.cli import serve
 from glimpse.server.cli.app import app
 from glimpse.server.cli.usage import UsageError
@@ -13,16 +14,16 @@ from glimpse.server.settings import Settings
 
 
 def test_collector_of_traces_reaches_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
-    passed: list[SharedFlags] = []
+    passed: list[PublicOptions] = []
 
-    def run(_settings: Settings, _http_port: int | None, flags: SharedFlags) -> None:
+    def run(_settings: Settings, _http_port: int | None, flags: PublicOptions) -> None:
         passed.append(flags)
 
     monkeypatch.setattr(serve, "_run", run)
     command, bound, _ = app.parse_args(["up", "--otlp-endpoint=collector:4317"], exit_on_error=False, print_error=False)
     command(*bound.args, **bound.kwargs)
-    text = TypeAdapter(SharedFlags).dump_json(*passed).decode()
-    flags = replace(DEFAULTS, access_log=True, max_heap_bytes=1 << 30).with_shared(text)
+    text = TypeAdapter(PublicOptions).dump_json(*passed).decode()
+    flags = replace(DEFAULTS, access_log=True, max_heap_bytes=1 << 30).with_public(text)
     assert (str(flags.otlp_endpoint), flags.access_log, flags.max_heap_bytes) == ("collector:4317", False, 1 << 30)
 
 
