@@ -38,7 +38,7 @@ class Sizes:
     kv_heads: int
     intermediate: int
     num_tokens: int
-    """Of the tokenizer."""
+    """Size of the tokenizer's vocabulary."""
     vocab_size: int
     """Rows of the embedding table: slightly more than the tokenizer has, or as in the published checkpoint."""
     vision_width: int

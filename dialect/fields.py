@@ -15,15 +15,15 @@ class Member:
     """One member of a request."""
 
     path: str
-    """Its JSON path, such as "messages[].content[].uuid"."""
+    """JSON path of the member, such as "messages[].content[].uuid"."""
     effect: Effect
     """What it does."""
     aliases: tuple[str, ...] = ()
-    """Its other names."""
+    """Other names of the member."""
     reason: str = ""
     """Why it is refused or ignored: a sentence. Empty for a member with a field."""
     accepted: tuple[Any, ...] = ()
-    """Of a member without a field, the values that ask for nothing."""
+    """Values that ask for nothing, of a member without a field."""
     fields: tuple[FieldRules, ...] = ()
     """The fields that it may set, selected by JSON type. Empty for a member of another API."""
 

@@ -36,9 +36,9 @@ class Effect(StrEnum):
     ROUTING = "routing"
     """The gateway chooses a replica by it. It changes nothing else."""
     NONE = "no effect"
-    """It is for the caller's own records."""
+    """Only the caller's own records use the member."""
     IGNORED = "accepted, without effect"
-    """It changes nothing that a client could notice in the answer. The response names it."""
+    """The member changes nothing that a client could notice in the answer. The response names it."""
     REFUSED = "refused"
     """The server refuses it by name."""
 
@@ -68,7 +68,7 @@ class FieldRules:
     descriptor: FieldDescriptor
     """The field itself."""
     name: str
-    """Its JSON name, which is also its tag if it belongs to a tagged oneof."""
+    """JSON name, which is also its tag if it belongs to a tagged oneof."""
     aliases: tuple[str, ...]
     """Further names accepted when reading."""
     kinds: frozenset[JsonKind]
@@ -135,7 +135,7 @@ class OneofRules:
     tag_only_with: str | None
     """The tag is written only if this field of the message is set, and is optional when reading."""
     fields: tuple[FieldRules, ...]
-    """Its fields in declaration order."""
+    """Fields in declaration order."""
     forms: tuple[ForeignForm, ...]
     """How other APIs write its fields."""
 

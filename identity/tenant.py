@@ -37,7 +37,7 @@ class Limits:
     max_media_bytes: int | None = None
     """Memory for the media of all its requests in progress: files, uploads and pixels."""
     max_upload_bytes: int | None = None
-    """Its uploads that are stored, together."""
+    """Bytes of the tenant's stored uploads together."""
 
 
 class SharedCounts(Protocol):

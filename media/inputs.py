@@ -48,11 +48,11 @@ class VideoInput:
     source: VideoOrCached | DecodedFrames
     options: VideoOptions
     field: str
-    """As in `ImageInput`."""
+    """See `ImageInput`."""
     options_field: str | None = None
-    """As in `ImageInput`."""
+    """See `ImageInput`."""
     uuid: str | None = None
-    """As in `ImageInput`."""
+    """See `ImageInput`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +62,9 @@ class AudioInput:
     kind: ClassVar = MediaKind.AUDIO
     source: AudioOrCached | AudioSamples
     field: str
-    """As in `ImageInput`."""
+    """See `ImageInput`."""
     uuid: str | None = None
-    """As in `ImageInput`."""
+    """See `ImageInput`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,16 +72,16 @@ class EmbeddingInput:
     """Embeddings that replace a medium, not checked yet against the model."""
 
     kind: MediaKind
-    """Of the medium that they replace."""
+    """Kind of the medium that they replace."""
     source: TensorSource | CachedSource
     grid_thw: TensorSource | None
     """The medium's patches in time, height and width, if given."""
     size: TensorSource | None = None
     """The image's width and height in pixels, if given."""
     field: str
-    """As in `ImageInput`."""
+    """See `ImageInput`."""
     uuid: str | None = None
-    """As in `ImageInput`."""
+    """See `ImageInput`."""
 
 
 MediumInput: TypeAlias = ImageInput | VideoInput | AudioInput | EmbeddingInput
@@ -92,15 +92,15 @@ class MediaDefaults:
     """Options for all media of a request that do not set their own; None: no default."""
 
     min_pixels: int | None = None
-    """Of images and videos."""
+    """Least pixels of images and frames."""
     max_pixels: int | None = None
-    """Of images and videos."""
+    """Most pixels of images and frames."""
     fps: float | None = None
-    """Of videos that set neither `fps` nor `num_frames`."""
+    """Rate of videos that set neither `fps` nor `num_frames`."""
     num_frames: int | None = None
-    """Of videos that set neither `fps` nor `num_frames`."""
+    """Rate of videos that set neither `fps` nor `num_frames`."""
     background: Colour | None = None
-    """Of images."""
+    """Background of images."""
     field: str | None = None
     """Path of the options in the request, for errors."""
 

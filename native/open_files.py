@@ -14,7 +14,7 @@ _OTHER_FILES = 1000
 
 
 class OpenFilesError(Exception):
-    """This process may open too few files."""
+    """Error of a process that may open too few files."""
 
 
 def max_files() -> int:

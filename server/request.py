@@ -32,10 +32,10 @@ class TextPrompt:
 
     text: str
     field: str
-    """Its path in the request."""
+    """Path of the field in the request."""
     add_special_tokens: bool | None = None
-    """Of a text that nothing follows, such as the input of an embedding: the tokenizer's tokens that start and end each
-    text are added. None: the model continues the text, so that only those that start it are."""
+    """Whether a text that nothing follows, such as the input of an embedding, gets the tokenizer's tokens that start
+    and end each text. None: the model continues the text, so that only those that start it are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class Tools:
     """The tools of a request."""
 
     definitions: tuple[ToolDefinition, ...]
-    """Their names are unique; empty: the request has no tools."""
+    """Definitions with unique names; empty: the request has no tools."""
     choice: ToolChoice
     """NONE if there are no tools."""
     parallel: bool
@@ -108,7 +108,7 @@ class GenerationRequest:
     prompts: tuple[PromptSource, ...]
     """At least one."""
     sampling: SamplingParams
-    """Of the first completion of each prompt. If it has a seed, completion i has the seed plus i."""
+    """Parameters of the first completion of each prompt. If it has a seed, completion i has the seed plus i."""
     num_completions: int
     """For each prompt."""
     constraint: Constraint | None
@@ -160,7 +160,7 @@ class EmbeddingInput:
 
     source: PromptSource
     field: str
-    """Its path in the request."""
+    """Path of the field in the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,4 +175,4 @@ class EmbeddingRequest:
     priority: int
     """Lower values are scheduled first."""
     cache_salt: str
-    """As in `GenerationRequest`."""
+    """See `GenerationRequest`."""

@@ -6,7 +6,7 @@ from cyclopts import Parameter
 from pydantic import ByteSize, ConfigDict, Field
 
 FROZEN = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-"""Of all groups: the docstring under a field is its help text."""
+"""Base of all groups: the docstring under a field is its help text."""
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Size = Annotated[ByteSize, Parameter(show_default=ByteSize.human_readable)]

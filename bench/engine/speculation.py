@@ -102,7 +102,7 @@ class Round:
 
     tokens_per_second: float
     tokens_per_step: float
-    """Of a sequence."""
+    """Mean number of tokens of a sequence."""
     num_draft_tokens: int
     num_accepted_tokens: int
 

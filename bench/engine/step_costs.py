@@ -88,7 +88,7 @@ class Variant:
     level: str
     """Instruction set level, or the backend if it is not native."""
     weights: str
-    """Their type or quantization."""
+    """Type or quantization of the weights."""
     limits: Limits
     steps: Sequence[Measured]
 

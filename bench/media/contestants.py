@@ -69,7 +69,7 @@ class Work:
     """The work done on one file."""
 
     file: str
-    """Its name."""
+    """Name of the file."""
     times: int
     wall_seconds: float
     cpu_seconds: float
@@ -95,7 +95,7 @@ def _isolated(processing: ImageProcessing = IMAGES) -> Act:
 
 
 def _in_thread() -> Act:
-    """The same, decoded in this process, as `LLM` does."""
+    """Decodes in this process, as `LLM` does."""
     return lambda data: video_from_file(data, VIDEOS, _ONE_A_SECOND) if _is_video(data) else prepared(data)
 
 

@@ -52,7 +52,7 @@ class Clients:
         self._share_key = share_key
         self._channels: dict[str, grpc.aio.Channel] = {}
         self.num_characters = 0
-        """Of all answers so far."""
+        """Characters of all answers so far."""
         self.num_answers = 0
 
     async def ask(self, name: str, request: chat_pb2.CreateChatCompletionRequest) -> float:

@@ -28,7 +28,7 @@ class Target:
 
     name: str
     url: str
-    """Its OpenAI base URL, which ends in /v1; /health next to it reports readiness."""
+    """OpenAI base URL, which ends in /v1; /health next to it reports readiness."""
     command: Sequence[str]
     model: str | None = None
     """The model to request; None takes the first that it lists."""

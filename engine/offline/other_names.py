@@ -27,7 +27,7 @@ class OtherName:
 
     @property
     def is_switch(self) -> bool:
-        """As a flag, it has no value."""
+        """Whether the flag has no value."""
         return not callable(self.accepted) and isinstance(next(iter(self.accepted), None), bool)
 
     def check(self, value: object, written: str) -> None:

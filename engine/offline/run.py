@@ -38,7 +38,7 @@ class RequestOutput:
     prompt_token_ids: list[int]
     """The prompt, with as many placeholder tokens as each medium has tokens."""
     outputs: list[CompletionOutput]
-    """Its completions, as many as `SamplingParams.n`."""
+    """Completions of the prompt, as many as `SamplingParams.n`."""
     prompt_logprobs: list[TokenText] | None = None
     """Log-probabilities of the prompt's tokens, NaN for the first; None unless requested."""
     num_cached_tokens: int
@@ -74,7 +74,7 @@ class RerankOutput:
     """A document that was ordered by how well it answers a query."""
 
     index: int
-    """Its place among the documents that were passed, starting at 0."""
+    """Position among the documents that were passed, starting at 0."""
     document: str
     relevance_score: float
     """The probability of "yes" against "no", 0 to 1."""

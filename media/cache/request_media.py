@@ -17,7 +17,7 @@ class MediumOrigin:
     num_cached_files: int = 0
     """Files served from the cache, or from a fetch that another request had started."""
     was_decoded: bool = False
-    """It was served decoded from the cache, or from a decode that another request had started."""
+    """Whether the medium was served decoded from the cache, or from a decode that another request had started."""
 
     @property
     def had_files(self) -> bool:
@@ -46,7 +46,7 @@ class MediaUsage:
     decode_waits: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
     """(begin, end) of each wait for a decoded medium, in the same seconds."""
     origins: list[MediumOrigin] = field(default_factory=list[MediumOrigin])
-    """Of each medium, in the order of the request."""
+    """Origin of each medium, in the order of the request."""
 
     def __add__(self, other: "MediaUsage") -> "MediaUsage":
         """Returns the work of both."""
@@ -71,7 +71,7 @@ class RequestMedia:
     usage: MediaUsage
     """Updated while the media are loaded."""
     origin: MediumOrigin = field(default_factory=MediumOrigin)
-    """Of the medium that is being loaded; updated meanwhile."""
+    """Origin of the medium that is being loaded; updated meanwhile."""
 
     def for_medium(self) -> "RequestMedia":
         """Returns a copy with which the request's next medium is loaded."""

@@ -32,7 +32,7 @@ _CLOSE_SECONDS = 2.0
 _TASK_BYTES = 4096
 """Estimated size of a write without its files."""
 _EMPTY_DIGEST = b""
-"""Of values without bytes: what they refer to is in their note."""
+"""Digest of values without bytes: what they refer to is in their note."""
 
 
 class NamedRecord(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ class LocalName:
     received: float = field(default_factory=time.monotonic)
     """When it came, by the clock of this process, which no other one's agrees with."""
     sent: int | None = None
-    """The same in the store's time; None: the store has not been asked."""
+    """Time of sending by the store's clock; None: the store has not been asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ _MEDIA = {MediaKind.IMAGE: "images", MediaKind.VIDEO: "videos", MediaKind.AUDIO:
 
 
 Grid: TypeAlias = tuple[int, ...]
-"""As in `MediaSpan`: of a model family."""
+"""Grid of a model family; see `MediaSpan`."""
 
 
 def _one_run(_kind: MediaKind, num_rows: int) -> Grid:

@@ -80,7 +80,7 @@ class Image:
     pixels: npt.NDArray[np.uint8]
     """RGB [height, width, 3] or [tiles, height, width, 3], resized, read-only. Some recipes' tiles are patches."""
     grid: tuple[int, ...]
-    """Of the recipe. Qwen's: patches in time, height and width, before merging."""
+    """Grid of the recipe. Qwen's: patches in time, height and width, before merging."""
     key: bytes
     """Content key: SHA-256 of the pixels and of the recipe's parameters for the encoder."""
 

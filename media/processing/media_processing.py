@@ -21,7 +21,7 @@ class ProcessingDefaults:
     background: Colour = (255, 255, 255)
     """RGB color behind transparent pixels of images."""
     fast_jpeg: bool = False
-    """As in `ImageProcessing`."""
+    """See `ImageProcessing`."""
     min_pixels: int | None = None
     """Area of images and of frames."""
     max_pixels: MaxPixels | None = None

@@ -67,7 +67,7 @@ class Video:
     pixels: npt.NDArray[np.uint8]
     """RGB [frames, height, width, 3], resized. The engine repeats the last frame to fill a patch."""
     grid: tuple[int, ...]
-    """Of the recipe. Qwen's: patches in time, height and width, before merging."""
+    """Grid of the recipe. Qwen's: patches in time, height and width, before merging."""
     key: bytes
     """Content key: SHA-256 of the pixels and of the recipe's parameters for the encoder."""
     frame_seconds: tuple[float, ...]

@@ -19,7 +19,7 @@ class Announcements:
         self._from = 0
         """What is announced at this time or later may be unheard."""
         self._heard: dict[bytes, float] = {}
-        """Those heard last, with their times."""
+        """Announcements heard last, with their times."""
 
     async def hear(self, client: Client) -> list[str]:
         """Returns what was announced since the last time, each announcement once."""

@@ -36,7 +36,7 @@ from glimpse.media.sources.policy import FetchPolicy
 from glimpse.media.workers.rlimits import limit_memory, limit_time
 
 _STACK_BYTES = 1 << 20
-"""Of a thread that looks up names; there may be hundreds."""
+"""Stack of a thread that looks up names; there may be hundreds."""
 _SPARE_SECONDS = 10
 """CPU time for what is not within a fetch's time-out."""
 

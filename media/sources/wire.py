@@ -18,7 +18,7 @@ _FILE_BYTES_PER_OTHER_BYTE = 8
 _MIN_READ_BYTES, _MAX_READ_BYTES = 1 << 10, 16 << 10
 """At a time: at most some fifty interim responses, or 200 chunks of a byte; more, the more of what comes is a file."""
 _READ_BYTES_PER_RATIO = 256
-"""Of a file's bytes to others."""
+"""Ratio of a file's bytes to others."""
 
 
 class WireError(OSError):
@@ -55,7 +55,7 @@ class Wire:
 
 
 _NO_WIRE = Wire()
-"""Of closed sockets."""
+"""Counts of closed sockets."""
 
 
 class WireSocket(socket.socket):

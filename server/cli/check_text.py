@@ -16,7 +16,7 @@ class ModelCheck(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a model can be served, and why not."""
 
     model: str
-    """As it was named."""
+    """Model, by the name that was given."""
     can_be_served: bool
     problems: list[str]
     """Empty if it can be served."""

@@ -89,9 +89,9 @@ class _Examples:
     """Commands that ask a model, as templates."""
 
     title: str
-    """Of the first one, which needs nothing but Glimpse."""
+    """Title of the first one, which needs nothing but Glimpse."""
     path: str
-    """Of the REST API."""
+    """Path of the REST API."""
     question: str
     first: str
     curl: str

@@ -137,7 +137,7 @@ class _Source:
     path: Path
     """Folder of its metadata."""
     prefix: str = ""
-    """As in `Companion`."""
+    """See `Companion`."""
 
 
 def _companion_sources(path: Path, config: ModelConfig, settings: ModelSettings) -> list[_Source]:

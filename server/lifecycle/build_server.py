@@ -116,7 +116,7 @@ class Surroundings:
     own_port: int | None = None
     """A loopback port that it listens on as well. None: it has none."""
     num_front_ends: int = 1
-    """That share the server's memory."""
+    """Front ends that share the server's memory."""
     body_bytes: ByteCount | None = None
     media_bytes: ByteCount | None = None
     """Count what bodies and media of requests occupy in all of them. None: it is the only one."""

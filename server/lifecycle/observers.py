@@ -12,7 +12,7 @@ from glimpse.server.telemetry.metrics import Metrics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observers:
-    """Those of one front end."""
+    """Observers of one front end."""
 
     metrics: Metrics
     load: LoadMeter

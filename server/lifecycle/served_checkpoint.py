@@ -20,12 +20,12 @@ class Checkpoint:
 
     path: Path
     folders: Mapping[str, str]
-    """Those of its companions, by the field of `config.json`."""
+    """Folders of its companions, by the field of `config.json`."""
     model: ModelConfig
     names: tuple[str, ...]
     """Names that requests may give as `model`; at least one."""
     sampling: SamplingDefaults
-    """Of requests that do not set them."""
+    """Defaults of requests that do not set them."""
 
     @property
     def digest(self) -> str:

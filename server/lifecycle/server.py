@@ -59,7 +59,7 @@ class Server:
 
     @property
     def metrics_port(self) -> int:
-        """Of the Prometheus endpoint. Raises ValueError if another process has it."""
+        """Port of the Prometheus endpoint. Raises ValueError if another process has it."""
         if self._metrics_server is None:
             raise ValueError("this front end serves no metrics")
         return self._metrics_server.port

@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 DEFAULT_MAX_TOKENS = 4096
 NO_DEFAULTS = SamplingDefaults()
-"""Those of generation.proto."""
+"""Defaults of generation.proto."""
 TENANT_LIMIT = "tenant_limit"
 """The reason of requests that the server would serve, but not for this tenant."""
 

@@ -21,7 +21,7 @@ _MODES = {
 MAX_RESPONSE_BYTES = 64 << 20
 """Less than what the server and the gateway send as one response."""
 _FLOAT32_BYTES, _BASE64_BYTES, _JSON_BYTES = 4, 16 / 3, 24
-"""Of a value in a response: in JSON, at most the digits of a float64, a sign, an exponent and a comma."""
+"""Bytes of a value in a response: in JSON, at most the digits of a float64, a sign, an exponent and a comma."""
 _CHAT_FIELDS = ("add_generation_prompt", "continue_final_message", "chat_template_kwargs", "media_io_options",
                 "media_processor_options")  # fmt: skip
 
@@ -35,7 +35,7 @@ class EmbeddingModel:
     pooling: PoolingParams
     """The checkpoint's."""
     max_media: Mapping[MediaKind, int]
-    """As in `parse_conversation`, for each conversation."""
+    """Most media of each conversation."""
 
 
 def parse_embedding_request(

@@ -17,7 +17,7 @@ from glimpse.server.request import Conversation, EmbeddingInput, EmbeddingReques
 from glimpse.v1 import rerank_pb2
 
 MAX_REPEATED_CHARACTERS = 64 << 20
-"""Of a text that stands in the prompt of each document, over all of them: prompts are far longer than the request."""
+"""Characters of a text in the prompt of each document, over all: prompts are far longer than the request."""
 
 
 def parse_rerank(request: rerank_pb2.RerankRequest, call: CallContext, tokens: AnswerTokens | None) -> EmbeddingRequest:

@@ -87,7 +87,7 @@ def _inherited(descriptor: int) -> socket.socket:
 
 
 class _FrontEnd:
-    """The one of this process."""
+    """Front end of this process."""
 
     def __init__(self, engine: socket.socket, counts_descriptor: int) -> None:
         self._engine = engine

@@ -87,7 +87,7 @@ class FrontEndDiedError(Exception):
 
 @dataclass(slots=True)
 class _Slot:
-    """That of one front end and of those that replace it."""
+    """Slot of a front end and of those that replace it."""
 
     own_port: ReservedPort | None = None
     process: FrontEndProcess | None = None
@@ -172,7 +172,7 @@ class FrontEnds:
 
     @property
     def metrics_port(self) -> int:
-        """Of the Prometheus endpoint."""
+        """Port of the Prometheus endpoint."""
         return self._metrics_server.port
 
     async def listening(self) -> None:

@@ -21,24 +21,24 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
     """The supervisor's first notice: serve."""
 
     number: int
-    """Of the front end, from 0 on."""
+    """Number of the front end, from 0 on."""
     num_front_ends: int
     settings: str
     """`Settings` as JSON."""
     checkpoint: str
     """The checkpoint's folder."""
     folders: Mapping[str, str]
-    """Those of its companions, by the field of `config.json`."""
+    """Folders of its companions, by the field of `config.json`."""
     names: tuple[str, ...]
     """Names that requests may give as `model`."""
     port: int
-    """That all front ends listen on."""
+    """Port that all front ends listen on."""
     own_port: int | None
-    """That this one alone listens on, on the loopback address. None: it has none."""
+    """Port that only this front end listens on, on the loopback address. None: it has none."""
     client_salt: bytes
     """For the names of clients, which must be the same everywhere: the engine gives each its share."""
     purges: Mapping[str, str]
-    """Of tenants: what their namespaces begin with → the name of the last purge."""
+    """Purges of tenants: what their namespaces begin with → the name of the last purge."""
 
 
 class Listening(msgspec.Struct, frozen=True, tag="listening"):
@@ -150,7 +150,7 @@ class BeginUpload(msgspec.Struct, frozen=True, kw_only=True, tag="begin_upload")
     """SHA-256 of its bytes."""
     num_bytes: int
     seconds: float
-    """Its lifetime."""
+    """Lifetime in seconds."""
     max_tenant_bytes: int | None
     """Limit on the uploads of its tenant together; None: that on all uploads."""
 

@@ -23,7 +23,7 @@ class PeerGoneError(Exception):
 
 class _Envelope(msgspec.Struct, frozen=True, array_like=True):
     number: int
-    """Of a call that expects a reply; negative: of the call that this replies to; 0: a notice."""
+    """Number of a call that expects a reply; negative: of the call that this replies to; 0: a notice."""
     body: msgspec.Raw
     """The message. Empty: the call failed."""
 

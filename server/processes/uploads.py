@@ -164,7 +164,7 @@ class OwnedUploads:
         seconds: float,
         max_tenant_bytes: int | None = None,
     ) -> Header | None:
-        """As in `ValueStore`. An upload that is evicted while it is sent raises StoreUnavailableError."""
+        """Opens an upload; see `ValueStore`. One that is evicted while it is sent raises StoreUnavailableError."""
         del area  # as in all methods: there is one
         view = memoryview(data).cast("B")
         begin = BeginUpload(

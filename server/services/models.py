@@ -29,10 +29,10 @@ class ServedModel:
     """The chat template supports tools, and their calls can be parsed."""
     reasoning: ReasoningSupport
     sampling: SamplingDefaults
-    """Of requests that do not set them."""
+    """Defaults of requests that do not set them."""
 
     digest: str
-    """Of the version of Glimpse and of the model's configuration."""
+    """Fingerprint of the version of Glimpse and of the model's configuration."""
 
     def fingerprint(self, ready: Ready) -> str:
         """Returns the `system_fingerprint` of answers that an engine computes."""

@@ -27,7 +27,7 @@ PATTERNS = ((1, 0), (4, 0), (1, 4096), (2, 2048), (4, 1024), (4, 4096), (8, 1024
 _L1_BYTES = 16 << 10
 _L2_BYTES = 512 << 10
 _SECONDS = 0.02
-"""Of one run of a loop: much longer than a thread takes to wake up."""
+"""Duration of one run of a loop: much longer than a thread takes to wake up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Unit:
     function: str
     """The loop that keeps it busy."""
     operations: int
-    """Of a turn of the loop; a multiply-add is two."""
+    """Operations in a turn of the loop; a multiply-add is two."""
     operand_bytes: int = 64
     """Operands that the loop reads in turn."""
 

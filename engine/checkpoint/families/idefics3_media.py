@@ -20,7 +20,7 @@ from glimpse.media.processing.video import VideoProcessing
 _FILE = "preprocessor_config.json"
 _VIDEO_FILE = "video_preprocessor_config.json"
 _DEFAULT_TILE = 364
-"""Of transformers' processors."""
+"""Default of transformers' processors."""
 
 
 def read_images(path: Path, config: ModelConfig) -> MediaProcessing:
@@ -41,7 +41,7 @@ def read_images(path: Path, config: ModelConfig) -> MediaProcessing:
 
 
 def read_images_and_videos(path: Path, config: ModelConfig) -> MediaProcessing:
-    """The same, and of videos: from a file of their own, or `video_sampling` of the images' file."""
+    """Reads the processing of images and videos: from a file of their own, or `video_sampling` of the images' file."""
     document = read_json(path / _FILE)
     if (path / _VIDEO_FILE).exists():
         document |= read_json(path / _VIDEO_FILE)

@@ -67,7 +67,7 @@ TEMPLATE = """\
 {{- '<|im_start|>assistant\\n' }}
 {%- endif %}
 """
-"""Its variant of ChatML: no system message of its own, and a newline after each image and video."""
+"""InternVL's variant of ChatML: no system message of its own, and a newline after each image and video."""
 
 
 def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
@@ -183,7 +183,7 @@ def _check_videos(path: Path, images: Mapping[str, Any]) -> None:
 
 
 def layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
-    """As in `FamilySpec`: the tokens of an image, all tiles in one run, or of a video, whose frames text numbers."""
+    """Lays out the tokens of an image, all tiles in one run, or of a video, whose frames text numbers."""
     run = _encoder(context.model).num_tile_tokens
     start, end = (tuple(context.encode(mark)) for mark in ("<img>", "</img>"))
     if medium.kind is MediaKind.IMAGE:
@@ -196,7 +196,7 @@ def layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
 
 
 def embedding_grid(config: ModelConfig, kind: MediaKind, num_rows: int) -> tuple[int, ...]:
-    """As in `FamilySpec`. Several arrangements of tiles have as many tokens, in one run alike."""
+    """Returns one of the possible grids. Several arrangements of tiles have as many tokens, in one run alike."""
     run, is_video = _encoder(config).num_tile_tokens, kind is MediaKind.VIDEO
     count = whole(num_rows, run, "frame" if is_video else "tile")
     if is_video:
@@ -207,7 +207,7 @@ def embedding_grid(config: ModelConfig, kind: MediaKind, num_rows: int) -> tuple
 
 
 def largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
-    """As in `FamilySpec`: a video of about `num_tokens` tokens."""
+    """Returns a video of about `num_tokens` tokens."""
     encoder = _encoder(config)
     num_frames = max(1, num_tokens // encoder.num_tile_tokens)
     return LargestMedium(

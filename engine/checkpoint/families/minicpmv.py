@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _PREPROCESSOR = "preprocessor_config.json"
 _HEAD_DIM = 128
-"""Of the resampler's attention."""
+"""Head size of the resampler's attention."""
 _VISION_DEFAULTS: Mapping[str, Any] = {
     "model_type": "siglip",
     "hidden_size": 1152,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _PREPROCESSOR = "preprocessor_config.json"
 _PLACEHOLDER = "<|image|>"
 _PLACEHOLDER_ID = 32_044
-"""Its id in the published vocabulary. The reference has negative ids in its place."""
+"""The placeholder's id in the published vocabulary. The reference has negative ids in its place."""
 _ENCODER = "openai/clip-vit-large-patch14-336"
 _ENCODER_FIELDS: Mapping[str, Any] = {
     "model_type": "clip_vision_model",
@@ -37,7 +37,7 @@ _ENCODER_FIELDS: Mapping[str, Any] = {
     "image_size": 336,
     "patch_size": 14,
 }
-"""Of the encoder that published documents only name. Fields of `img_processor` take precedence."""
+"""Fields of the encoder that published documents only name. Fields of `img_processor` take precedence."""
 _REQUIRED: Mapping[str, Mapping[str, Any]] = {
     "embd_layer": {
         "embedding_cls": "image",

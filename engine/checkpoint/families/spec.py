@@ -41,7 +41,7 @@ class FamilyConfig:
     placeholder_ids: Mapping[str, int]
     """Placeholder token id of each kind of media that the model supports: "image", "video", "audio"."""
     placeholder_texts: Mapping[str, str] = field(default_factory=dict[str, str])
-    """As in `ModelConfig`."""
+    """See `ModelConfig`."""
     placeholder_tokens: Mapping[str, str] = field(default_factory=dict[str, str])
     """Further placeholder tokens, whose ids `tokenizer.json` has."""
     eos_token_ids: tuple[int, ...] = ()
@@ -56,7 +56,7 @@ class LargestMedium:
 
     kind: MediaKind
     grid: tuple[int, ...]
-    """As in `MediaSpan`."""
+    """See `MediaSpan`."""
     num_bytes: int
     """Size of the content."""
     num_positions: int
@@ -74,7 +74,7 @@ class CompanionSpec:
     document: str
     """Field that has the part's configuration where one checkpoint holds all parts."""
     prefix: str
-    """As in `Companion`."""
+    """See `Companion`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,9 @@ class _Decoder:
     """What distinguishes a decoder."""
 
     qkv_bias: bool = False
-    """As in `TextConfig`."""
+    """See `TextConfig`."""
     head_norms: bool = False
-    """As in `TextConfig`."""
+    """See `TextConfig`."""
     partial_rotary: bool = False
     """Some of its checkpoints rotate only a part of each head, as Phi-4-mini does."""
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])

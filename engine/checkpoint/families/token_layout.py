@@ -20,7 +20,7 @@ class LayoutContext:
     encode: Callable[[str], list[int]]
     """Returns the token ids of a text, in which special tokens are recognized."""
     index: int = 0
-    """Of the medium among those of its kind in the prompt."""
+    """Position of the medium among those of its kind in the prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +34,14 @@ class TokenLayout:
     prefix: tuple[int, ...] = ()
     """Tokens before the placeholder in the rendered text that the layout replaces too, where they stand there."""
     suffix: tuple[int, ...] = ()
-    """The same for tokens after the placeholder. The layout replaces prefix and suffix together or not at all."""
+    """Tokens of the prompt after the placeholder. The layout replaces prefix and suffix together or not at all."""
     leading: str = ""
     """Text before the pieces. It is encoded with the text before the placeholder, with which its beginning may share a
     token, and is not a part of the layout's tokens."""
     trailing: str = ""
-    """The same after the pieces."""
+    """Text after the pieces, likewise."""
     mrope_time_interval: float = 1.0
-    """As in `MediaSpan`."""
+    """See `MediaSpan`."""
 
     @property
     def num_tokens(self) -> int:

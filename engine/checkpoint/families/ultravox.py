@@ -32,10 +32,10 @@ _WHISPER_DEFAULTS: Mapping[str, Any] = {
     "encoder_attention_heads": 6,
     "max_source_positions": 1500,
 }
-"""Those that documents leave out (transformers, models/whisper/configuration_whisper.py)."""
+"""Fields that documents leave out (transformers, models/whisper/configuration_whisper.py)."""
 _PROCESSOR = "preprocessor_config.json"
 _WHISPER_FFT_SIZE, _WHISPER_HOP, _WHISPER_RATE = 400, 160, 16_000
-"""Of all of Whisper's checkpoints."""
+"""Values of all of Whisper's checkpoints."""
 
 
 def _read_config(config: Mapping[str, Any]) -> FamilyConfig:

@@ -10,7 +10,7 @@ from glimpse.engine.checkpoint.grammar.references import resolve
 _KINDS = frozenset(("null", "boolean", "number", "string", "array", "object"))
 _KIND_OF = {type(None): "null", bool: "boolean", int: "number", float: "number", str: "string", list: "array"}
 _MAX_PAIRS = 5000
-"""Of alternatives that are compared; more take too long."""
+"""Pairs of alternatives that are compared; more take too long."""
 _MAX_DEPTH = 4
 """References in a row, and properties in one another, that are followed."""
 

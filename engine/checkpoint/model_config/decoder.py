@@ -55,7 +55,7 @@ class SlidingLayers:
     window: int
     """Tokens that a token attends to: itself and those right before it."""
     layers: frozenset[int]
-    """Their indices."""
+    """Indices of the layers."""
     rope_theta: float
     """Base of their rotary wavelengths, which are not scaled."""
 
@@ -87,7 +87,7 @@ class TextConfig:
     mrope_interleaved: bool = False
     """The axes of positions alternate over a head's pairs of dimensions; see `layers.rotary.rotary_axes`."""
     activation: Literal["silu", "gelu_tanh"] = "silu"
-    """Of the gates in the MLPs."""
+    """Activation of the gates in the MLPs."""
     embedding_factor: float = 1.0
     """Factor of the tokens' embeddings, rounded to their type; not of those that an encoder computes."""
     query_factor: float = 1.0

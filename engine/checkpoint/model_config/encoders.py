@@ -165,11 +165,11 @@ class ResampledVisionConfig:
     """Vision encoder of MiniCPM-V, which encodes the slices of an image, each to equally many tokens."""
 
     vit: VitConfig
-    """Its `image_size` only says how many positions are learned."""
+    """The encoder, whose `image_size` only says how many positions are learned."""
     num_queries: int
     """Placeholder tokens of a slice."""
     num_heads: int
-    """Of the resampler's attention."""
+    """Heads of the resampler's attention."""
     max_batch_slices: int = 9
     """Most slices encoded at once, which bounds the memory of hidden states."""
     max_packed_frames: int = 1

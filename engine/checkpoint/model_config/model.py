@@ -22,9 +22,9 @@ class Companion:
     """Another checkpoint that holds a part of the model."""
 
     field: str
-    """Of `config.json`, that names it."""
+    """Field of `config.json` that names the companion."""
     path: Path
-    """Its folder."""
+    """Folder of the companion."""
     prefix: str
     """What the names of its tensors have before them in a checkpoint that holds all parts."""
 
@@ -52,7 +52,7 @@ class ModelConfig:
     pooling: PoolingParams = field(default_factory=PoolingParams)
     """How prompts become embeddings, unless a request says otherwise."""
     is_embedding_model: bool = False
-    """It was published for embeddings, in the layout of sentence-transformers or as a decoder alone."""
+    """Whether it was published for embeddings, in the layout of sentence-transformers or as a decoder alone."""
     has_output_head: bool = True
     """Tokens can be sampled from it. Only a model published for embeddings may have no output head."""
     companions: tuple[Companion, ...] = ()

@@ -23,7 +23,7 @@ class SamplingDefaults:
     min_p: float | None = None
     repetition_penalty: float | None = None
     max_tokens: int | None = None
-    """Of conversations."""
+    """Token limit of conversations."""
 
 
 _NAMES: Mapping[str, str] = {

@@ -38,7 +38,7 @@ class TokenText:
     top: tuple[TopToken, ...] = ()
     """The most likely tokens at its position, in descending order."""
     rank: int = 0
-    """Of a token of a prompt, among all tokens; 1 is the most likely."""
+    """Rank of a token of a prompt among all tokens; 1 is the most likely."""
 
 
 def prompt_token_texts(

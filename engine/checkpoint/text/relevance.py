@@ -32,7 +32,7 @@ class AnswerTokens:
 
     @property
     def pooling(self) -> PoolingParams:
-        """Of a prompt: the logits of "yes" and of "no" as the next token."""
+        """Pooling of a prompt: the logits of "yes" and of "no" as the next token."""
         return PoolingParams(token_ids=(self.yes, self.no))
 
 

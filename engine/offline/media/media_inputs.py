@@ -145,4 +145,4 @@ _PART_PARSERS: Mapping[str, _Parser] = {
 """By the type of the content part."""
 
 _PART_OPTIONS: Mapping[str, Sequence[str]] = {"image": IMAGE_OPTIONS, "video": VIDEO_OPTIONS}
-"""Those that stand beside the medium."""
+"""Options that stand beside the medium."""

@@ -32,7 +32,7 @@ class MediaRules:
     fetch_timeouts: Mapping[MediaKind, float]
     """Seconds, by kind of media."""
     defaults: ProcessingDefaults
-    """Of all media."""
+    """Defaults of all media."""
     max_cache_bytes: int
     """Memory for the media cache."""
 

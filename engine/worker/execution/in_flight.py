@@ -87,7 +87,7 @@ class EncodingStep:
 
     step: InFlightStep
     stopwatch: Stopwatch
-    """Of the encoder."""
+    """Stopwatch of the encoder."""
 
     def result(self) -> StepResult:
         return replace(self.step.result(), encode_seconds=self.stopwatch.seconds())

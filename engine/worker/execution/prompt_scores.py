@@ -63,7 +63,7 @@ class PromptScorer:
 
     @property
     def scores(self) -> tuple[PromptScore, ...]:
-        """Of all tokens but the first, once all chunks were added."""
+        """Scores of all tokens but the first, once all chunks were added."""
         return tuple(self._scores)
 
 

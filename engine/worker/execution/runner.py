@@ -55,9 +55,9 @@ class RunningSequence:
     layout: SequenceLayout
     sampler: SequenceSampler
     pooler: SequencePooler | None = None
-    """Of a sequence that pools instead of sampling."""
+    """Pooler of a sequence that pools instead of sampling."""
     scorer: PromptScorer | None = None
-    """Of a sequence whose prompt is scored."""
+    """Scorer of a sequence whose prompt is scored."""
 
 
 class RecordedDecode(Protocol):

@@ -10,11 +10,11 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Asks whether this machine can serve a checkpoint."""
 
     config: EngineConfig
-    """Its folder needs no weights."""
+    """Configuration, whose folder needs no weights."""
     tensors: dict[str, StoredTensor] | None
     """The checkpoint's tensors by name; None if they, or those of a companion, are not known yet."""
     companion_tensors: dict[str, StoredTensor] = {}
-    """Those of its companions, their names with the companion's prefix."""
+    """Tensors of its companions, their names with the companion's prefix."""
 
 
 class Computing(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +98,7 @@ class ServingCheck(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[str]
     """Why the checkpoint cannot be served here; empty if it can."""
     num_parameters: int | None = None
-    """Of unquantized weights."""
+    """Number of unquantized weights."""
     computing: Computing | None = None
     memory: Memory | None = None
     context: Context | None = None

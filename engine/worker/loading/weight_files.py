@@ -13,7 +13,7 @@ INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
 
 _MAX_HEADER_BYTES = 100 << 20
-"""As in the safetensors library."""
+"""Limit of the safetensors library."""
 _DIGESTED_BYTES = 64 << 10
 """At the beginning and at the end of a file."""
 

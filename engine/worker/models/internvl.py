@@ -73,7 +73,7 @@ class InternVL(Model):
 
 
 class InternVLChat(InternVL):
-    """The same with the tensors of `InternVLChatModel`: other names outside the decoder, and queries, keys and values
+    """InternVL with the tensors of `InternVLChatModel`: other names outside the decoder, and queries, keys and values
     of the encoder in one tensor."""
 
     renamed_prefixes: ClassVar = {}

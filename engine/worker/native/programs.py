@@ -32,7 +32,7 @@ class RecordableDecoder:
     compute: Callable[[Tensor, Rotation, Ops], Tensor]
     """From embeddings, [tokens, hidden_size], to logits; calls the operations and nothing else."""
     rotation: Callable[[Tensor], Rotation]
-    """Of tokens at positions, int64 [3, tokens]. Each number depends on one position alone."""
+    """Rotation of tokens at positions, int64 [3, tokens]. Each number depends on one position alone."""
     embeddings: nn.Module | Tensor
     """A `PackedLinear`, or [vocab_size, hidden_size]."""
     hidden_size: int

@@ -54,7 +54,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     torch: str
     """Version."""
     digest: str
-    """Of the checkpoint; see `engine.loading.weight_files.checkpoint_digest`."""
+    """Digest of the checkpoint; see `weight_files.checkpoint_digest`."""
     rank: int
     address: str
     """Address of the rank's node, as node 0 sees it in the connection."""

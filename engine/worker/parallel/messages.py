@@ -20,7 +20,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
     """The first message to a rank: load your shard of this checkpoint."""
 
     config: EngineConfig
-    """That of the rank's own node."""
+    """Configuration of the rank's own node."""
     rank: int
 
 

@@ -34,7 +34,7 @@ class MediaRows:
     """Tokens of a batch whose embeddings come from an encoder output."""
 
     key: bytes
-    """Of the encoder output."""
+    """Key of the encoder output."""
     offset: int
     """First row taken from the encoder output."""
     row: int

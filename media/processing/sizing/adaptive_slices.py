@@ -12,7 +12,7 @@ from glimpse.media.processing.sizing.recipe import ImageRecipe
 from glimpse.media.processing.sizing.views import ImagePlan, Size, View
 
 MAX_ASPECT_RATIO = 200
-"""Our limit: beyond it a slice of constant area has more and more patches."""
+"""Limit of Glimpse: beyond it a slice of constant area has more and more patches."""
 
 
 class AdaptiveSlices(ImageRecipe, frozen=True, kw_only=True, tag="adaptive_slices"):

@@ -12,7 +12,7 @@ from glimpse.media.processing.sizing.recipe import ImageRecipe
 from glimpse.media.processing.sizing.views import ImagePlan, View
 
 MAX_TILES = 64
-"""Our limit on the tiles of an image, whatever the checkpoint asks for."""
+"""Limit of Glimpse on the tiles of an image, whatever the checkpoint asks for."""
 
 _WHITE = (255, 255, 255)
 

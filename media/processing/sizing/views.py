@@ -46,7 +46,7 @@ class ImagePlan:
     views: tuple[View, ...]
     """In the order of their tiles, each row by row. The tiles of all views have one size."""
     grid: tuple[int, ...]
-    """As in `MediaSpan` of the engine."""
+    """See the engine's `MediaSpan`."""
     is_tiled: bool = False
     """The pixels are [tiles, height, width, 3]; if False, [height, width, 3] of a single tile."""
 

@@ -27,9 +27,9 @@ class Attachment:
     """A medium of a question."""
 
     name: str
-    """Its path or URL, as it was written."""
+    """Path or URL, as it was written."""
     medium: Medium
-    """Of a file, the bytes: it may change or go before the conversation ends."""
+    """Medium to send; of a file the bytes, since it may change or go before the conversation ends."""
 
 
 def attach(kind: Kind, name: str) -> Attachment:

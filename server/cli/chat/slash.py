@@ -106,4 +106,4 @@ COMMANDS: dict[str, _Command] = {
     "/help": lambda _conversation, _argument: HELP,
 }
 PATH_COMMANDS = ("/image", "/video", "/audio", "/save")
-"""Those that a path follows."""
+"""Commands that a path follows."""

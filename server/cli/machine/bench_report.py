@@ -26,16 +26,16 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
     at_once: int
     """Requests that run together."""
     tokens: int
-    """Of each answer."""
+    """Tokens of each answer."""
     tokens_per_second: float
-    """Of all together."""
+    """Rate of all answers together."""
 
 
 class BenchReport(msgspec.Struct, frozen=True, kw_only=True):
     """A machine, and a model on it."""
 
     processors: int
-    """Those that a process may use."""
+    """Processors that a process may use."""
     load: float
     """Load average of the minute before."""
     limits: LimitsReport

@@ -98,7 +98,7 @@ class GenerationOptions(ModelOptions, total=False):
     max_completion_tokens: int
     """The largest number of tokens in an answer."""
     max_tokens: int
-    """The same, by its former name."""
+    """Former name of the same option."""
     temperature: float
     top_p: float
     top_k: int

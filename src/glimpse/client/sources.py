@@ -21,7 +21,7 @@ _COLOUR_TYPES = {3: RGB, 4: RGBA}
 File: TypeAlias = "str | os.PathLike[str] | bytes | media_pb2.Media"
 """A media file: a path, a URL (http, https, data or file), its bytes, or an upload (`Client.upload`)."""
 ImageFile: TypeAlias = "File | PillowImage | npt.NDArray[np.uint8]"
-"""The same, or an image of Pillow's or of NumPy, uint8 [height, width, 3 or 4] or [height, width], sent as PNG."""
+"""Such a source, or an image of Pillow's or of NumPy, uint8 [height, width, 3 or 4] or [height, width], sent as PNG."""
 
 
 def read_file(source: ImageFile) -> bytes:

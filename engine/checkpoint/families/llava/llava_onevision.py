@@ -54,7 +54,7 @@ TEMPLATE = """\
 {{- '<|im_start|>assistant\\n' }}
 {%- endif %}
 """
-"""Its variant of ChatML, with a message's images and then its videos before its texts."""
+"""LLaVA-OneVision's variant of ChatML, with a message's images and then its videos before its texts."""
 
 DEFAULT_RESOLUTIONS = tuple((height, width) for height in range(384, 2305, 384) for width in range(384, 2305, 384))
 

@@ -39,7 +39,7 @@ _AUDIO_DEFAULTS: Mapping[str, Any] = {
     "encoder_attention_heads": 20,
     "max_source_positions": 1500,
 }
-"""Those that fine-tuned checkpoints leave out (transformers, models/qwen2_audio/configuration_qwen2_audio.py)."""
+"""Fields that fine-tuned checkpoints leave out (transformers, models/qwen2_audio/configuration_qwen2_audio.py)."""
 
 
 def _read_config(config: Mapping[str, Any]) -> FamilyConfig:

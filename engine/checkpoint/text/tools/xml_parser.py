@@ -34,7 +34,7 @@ class XmlToolParser(ToolParser):
         """The arguments are those of `ToolParser`."""
         self._tools = {tool.name: tool for tool in tools}
         self._parameters: dict[str, dict[str, XmlParameter]] = {}
-        """Of the tools that were called: schemas may be long, and there may be many parsers."""
+        """Parameters of the tools that were called: schemas may be long, and there may be many parsers."""
         super().__init__(tool_format, tools=tools, openings=(tool_format.opening, FUNCTION))
 
     def _read_calls(self, opening: str) -> Reader[None]:
