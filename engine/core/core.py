@@ -11,14 +11,16 @@ scheduled at once.
 
 import time
 from collections.abc import Callable
+from collections.abc import Sequence as Many
 from concurrent.futures import Future
 from typing import Any
 
 from glimpse.engine.core.grammar_queue import GrammarQueue
 from glimpse.engine.core.limits import SchedulerLimits
+from glimpse.engine.core.plan import Sample, StepResult
 from glimpse.engine.core.scheduler import Scheduler
 from glimpse.engine.core.sequence import ModelSpec, Sequence, TriggerWatcher, make_sequence
-from glimpse.engine.core.step_pipeline import Runner, SequenceOutcome, StepOutcome, StepPipeline
+from glimpse.engine.core.step_pipeline import Runner, StepOutcome, StepPipeline
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.messages import (
     NO_STATS,
@@ -133,7 +135,9 @@ class Core:
             self.scheduler.add(sequence)
         events, self._events = self._events, []
         step = self._pipeline.step()
-        events += map(self._event, step.outcomes)
+        events += [self._failure(*failed) for failed in step.failed]
+        events += [self._event(sequence, samples, step.result) for sequence, samples in step.sampled]
+        events += [self._event(sequence, (), step.result) for sequence in step.embedded]
         return Step(events=events, stats=self._stats(step))
 
     def prepare(self) -> bool:
@@ -146,7 +150,7 @@ class Core:
             self.cancel(request_id)
         self._pipeline.drain()
         events, self._events = self._events, []
-        return Step(events=events, stats=self._stats(StepOutcome(outcomes=(), seconds=0.0)))
+        return Step(events=events, stats=self._stats(StepOutcome(seconds=0.0)))
 
     def _make_sequence(self, request: Generate | Embed) -> Sequence:
         sequence = make_sequence(self._num_submitted, request, max_model_len=self._max_model_len, model=self._model)
@@ -163,14 +167,20 @@ class Core:
                 EngineErrorCode.OVERLOADED, f"the queue is full: {self._max_waiting} requests are waiting; retry later"
             )
 
-    def _event(self, outcome: SequenceOutcome) -> TokenEvent:
-        """The event of a sequence after a step. Ends the sequence if it has failed or finished."""
-        sequence, samples = outcome.sequence, outcome.samples
-        if outcome.error is not None:
-            self._end(sequence)
-            return error_event(sequence.request_id, outcome.error, sequence.current_stats)
+    def _failure(self, sequence: Sequence, error: EngineError) -> TokenEvent:
+        """Ends a sequence that has failed, and returns its event."""
+        self._end(sequence)
+        return error_event(sequence.request_id, error, sequence.current_stats)
+
+    def _event(self, sequence: Sequence, samples: Many[Sample], result: StepResult) -> TokenEvent:
+        """The event of a sequence that a step gave tokens, or an embedding if there are none.
+
+        Ends the sequence if it has failed or finished.
+        """
+        if result.failed and (message := result.failed.get(sequence.sequence_id)) is not None:
+            return self._failure(sequence, EngineError(EngineErrorCode.UNSUPPORTED, message))
         is_first = sequence.num_generated == len(samples)
-        finish = _finish_reason(sequence) if outcome.embedding is None else FinishReason.STOP
+        finish = _finish_reason(sequence) if samples else FinishReason.STOP
         if finish is None and not is_first and samples[0].logprob is None:  # nearly always
             return TokenEvent(request_id=sequence.request_id, token_ids=[sample.token_id for sample in samples])
         if finish is not None:
@@ -185,10 +195,10 @@ class Core:
             ],
             prompt_logprobs=[
                 TokenLogprobs(logprob=score.logprob, top=list(score.top), rank=score.rank)
-                for score in (outcome.prompt_scores if is_first else ())
+                for score in (result.prompt_scores.get(sequence.sequence_id, ()) if is_first else ())
             ],
             stats=sequence.current_stats if finish or is_first else NO_STATS,
-            embedding=outcome.embedding or b"",
+            embedding=b"" if samples else result.embeddings[sequence.sequence_id],
             finish=finish,
         )
 

@@ -13,12 +13,12 @@ draft tokens. Without async scheduling, no step is.
 import logging
 from collections.abc import Callable
 from collections.abc import Sequence as Many
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn, Protocol, TypeAlias
 
 import msgspec
 
-from glimpse.engine.core.plan import CompletedStep, InFlightStep, PromptScore, Sample, StepPlan, StepResult
+from glimpse.engine.core.plan import CompletedStep, InFlightStep, Sample, StepPlan, StepResult
 from glimpse.engine.core.scheduler import Scheduler
 from glimpse.engine.core.sequence import Sequence
 from glimpse.engine.core.step_planner import EMPTY_STEP, ScheduledStep
@@ -41,21 +41,7 @@ class Runner(Protocol):
         ...
 
 
-class SequenceOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step brought to one sequence."""
-
-    sequence: Sequence
-    """Already has the new tokens."""
-    samples: Many[Sample] = ()
-    prompt_scores: Many[PromptScore] = ()
-    """Of all tokens of the prompt but the first, with the first sample, if requested."""
-    embedding: bytes | None = None
-    """Of a sequence that pools and whose prompt is computed, float32 and little-endian."""
-    error: EngineError | None = None
-    """Why the sequence must end. Its samples do not count."""
-
-
-_Sampled: TypeAlias = tuple[Sequence, list[Sample]]
+Sampled: TypeAlias = tuple[Sequence, list[Sample]]
 """A sequence and its new tokens: the accepted draft tokens, and the one sampled after them."""
 
 
@@ -63,8 +49,14 @@ _Sampled: TypeAlias = tuple[Sequence, list[Sample]]
 class StepOutcome:
     """A step that has finished or failed."""
 
-    outcomes: Many[SequenceOutcome]
     seconds: float
+    sampled: Many[Sampled] = ()
+    """Sequences that have new tokens. Those in `result.failed` must end, and their tokens do not count."""
+    embedded: Many[Sequence] = ()
+    """Sequences that pool and whose prompt is computed."""
+    result: StepResult = field(default_factory=StepResult)
+    failed: Many[tuple[Sequence, EngineError]] = ()
+    """Sequences that must end because the step failed."""
     scheduled: ScheduledStep = EMPTY_STEP
     """Empty if the step failed."""
     num_generated_tokens: int = 0
@@ -130,16 +122,19 @@ class StepPipeline:
             embedded = _new_embeddings(step.scheduled, result)
         except Exception as error:
             _logger.exception("a step of %d sequences failed", len(step.scheduled.sequences))
-            outcomes = self._fail(step, error)
-            return StepOutcome(outcomes=outcomes, seconds=self._seconds_of(step))
+            failed = self._fail(step, error)
+            return StepOutcome(failed=failed, seconds=self._seconds_of(step))
         seconds = self._seconds_of(step)
         # The time to launch the next step is that step's, although this one's results wait for it.
         own_seconds = step.launch_seconds + self._last_finished_at - waits_since
         _count_encoding(step.scheduled, result.encode_seconds)
+        self._complete(step, sampled, result, own_seconds)
         num_generated_tokens = sum(len(own) for _, own in sampled)
         return StepOutcome(
-            outcomes=[*self._complete(step, sampled, result, own_seconds), *embedded],
             seconds=seconds,
+            sampled=sampled,
+            embedded=embedded,
+            result=result,
             scheduled=step.scheduled,
             num_generated_tokens=num_generated_tokens,
             num_accepted_tokens=num_generated_tokens - len(sampled),
@@ -204,9 +199,7 @@ class StepPipeline:
             and step.scheduled.work.num_prompt_tokens == 0
         )
 
-    def _complete(
-        self, step: _LaunchedStep, sampled: Many[_Sampled], result: StepResult, seconds: float
-    ) -> list[SequenceOutcome]:
+    def _complete(self, step: _LaunchedStep, sampled: Many[Sampled], result: StepResult, seconds: float) -> None:
         """Gives each sequence its new tokens."""
         if not step.is_completed:
             for sequence, own in sampled:
@@ -220,19 +213,8 @@ class StepPipeline:
         self._mispredicted = self._begin_grammars(sampled)
         if result.mispredicted:
             self._mispredicted |= result.mispredicted.intersection(sequence.sequence_id for sequence, _ in sampled)
-        if not result.prompt_scores and not result.failed:
-            return [SequenceOutcome(sequence=sequence, samples=own) for sequence, own in sampled]
-        return [
-            SequenceOutcome(
-                sequence=sequence,
-                samples=own,
-                prompt_scores=result.prompt_scores.get(sequence.sequence_id, ()),
-                error=_sampling_error(result, sequence),
-            )
-            for sequence, own in sampled
-        ]
 
-    def _begin_grammars(self, sampled: Many[_Sampled]) -> frozenset[int]:
+    def _begin_grammars(self, sampled: Many[Sampled]) -> frozenset[int]:
         """Begins the grammars that the new tokens have triggered, and returns the ids of their sequences."""
         triggered = [
             sequence
@@ -243,7 +225,7 @@ class StepPipeline:
             self._scheduler.restart_in_runner(sequence)
         return frozenset(sequence.sequence_id for sequence in triggered)
 
-    def _fail(self, step: _LaunchedStep, error: Exception) -> list[SequenceOutcome]:
+    def _fail(self, step: _LaunchedStep, error: Exception) -> list[tuple[Sequence, EngineError]]:
         """Takes a failed step back, and the one launched after it. Sequences that do not end are computed again."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
@@ -251,30 +233,25 @@ class StepPipeline:
         if step.is_completed:
             self._scheduler.roll_back(step.scheduled, EMPTY_STEP if ahead is None else ahead.scheduled)
         self._scheduler.fail(step.scheduled)
-        return _outcomes_of_failure(step.scheduled, error)
+        return _failed_sequences(step.scheduled, error)
 
 
-def _outcomes_of_failure(scheduled: ScheduledStep, error: Exception) -> list[SequenceOutcome]:
+def _failed_sequences(scheduled: ScheduledStep, error: Exception) -> list[tuple[Sequence, EngineError]]:
     """The failure policy: running out of memory ends the last prompt or sequence of the step, other errors end all."""
     if isinstance(error, OutOfDeviceMemoryError) and scheduled.sequences:
         message = (
             "out of device memory: the request did not fit with the running ones; retry, or send a smaller request"
         )
         failure = EngineError(EngineErrorCode.OUT_OF_MEMORY, message)
-        return [SequenceOutcome(sequence=_last_prompt_or_sequence(scheduled), error=failure)]
+        return [(_last_prompt_or_sequence(scheduled), failure)]
     failure = EngineError(EngineErrorCode.INTERNAL, "the engine failed while it computed this request")
-    return [SequenceOutcome(sequence=sequence, error=failure) for sequence in scheduled.sequences]
+    return [(sequence, failure) for sequence in scheduled.sequences]
 
 
 def _last_prompt_or_sequence(scheduled: ScheduledStep) -> Sequence:
     pairs = zip(scheduled.sequences, scheduled.plan.chunks, strict=True)
     prompts = [sequence for sequence, chunk in pairs if len(chunk.token_ids) - chunk.num_draft_tokens > 1]
     return max(prompts or scheduled.sequences, key=lambda sequence: sequence.priority_key)
-
-
-def _sampling_error(result: StepResult, sequence: Sequence) -> EngineError | None:
-    message = result.failed.get(sequence.sequence_id)
-    return None if message is None else EngineError(EngineErrorCode.UNSUPPORTED, message)
 
 
 def _mark_scheduled(sequences: Many[Sequence], now: float) -> None:
@@ -304,20 +281,23 @@ def _finishes(step: _LaunchedStep) -> bool:
     return True
 
 
-def _new_embeddings(scheduled: ScheduledStep, result: StepResult) -> list[SequenceOutcome]:
-    """Returns the outcome of each sequence that pools and whose prompt the step completes.
+def _new_embeddings(scheduled: ScheduledStep, result: StepResult) -> list[Sequence]:
+    """Returns each sequence that pools and whose prompt the step completes.
 
     Raises:
         KeyError: the runner returned no embedding for one of them.
     """
-    return [
-        SequenceOutcome(sequence=sequence, embedding=result.embeddings[sequence.sequence_id])
+    embedded = [
+        sequence
         for sequence, chunk in zip(scheduled.sequences, scheduled.plan.chunks, strict=True)
         if sequence.pooling is not None and chunk.start + len(chunk.token_ids) == sequence.num_prompt_tokens
     ]
+    if missing := {sequence.sequence_id for sequence in embedded} - result.embeddings.keys():
+        raise KeyError(*missing)
+    return embedded
 
 
-def _new_samples(scheduled: ScheduledStep, result: StepResult) -> list[_Sampled]:
+def _new_samples(scheduled: ScheduledStep, result: StepResult) -> list[Sampled]:
     """Returns each sequence whose chunk samples, and its new tokens.
 
     Raises:
