@@ -1,11 +1,16 @@
 """Requests, typed and parsed, and small images for them."""
 
+import base64
 import io
+import json
 from typing import Any
 
+import grpc
 import PIL.Image
+from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.engine.protocol.sampling_params import SamplingParams
+from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.server.request import GenerationRequest
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
 
@@ -55,3 +60,17 @@ def request(*messages: content_pb2.Message, **generation: Any) -> chat_pb2.Creat
         messages=messages or [user("Hello")],
         generation=generation_pb2.GenerationOptions(**options),
     )
+
+
+def image_url(data: bytes) -> dict[str, Any]:
+    """OpenAI's part with an image."""
+    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(data).decode()}"}}
+
+
+def ask_in_json(channel: grpc.Channel, *parts: dict[str, Any], **members: Any) -> Any:
+    """The answer to OpenAI's request; greedy and short unless `members` override it."""
+    message = {"role": "user", "content": parts}
+    body = {"messages": [message], "temperature": 0, "max_completion_tokens": 8} | members
+    openai: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
+    bodies = iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())])
+    return json.loads(b"".join(piece.data for piece in openai.CreateChatCompletion(bodies)))

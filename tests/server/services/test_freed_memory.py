@@ -6,13 +6,13 @@ import ctypes
 import gc
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
+import pytest_asyncio
 from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.openai.v1 import openai_pb2_grpc
@@ -21,6 +21,8 @@ from tests.garbage import no_cycles
 from tests.media.images import encode, png_header, scene
 from tests.server.requests import image_part, png, request, user
 from tests.server.serving import read_metric, scripted
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LARGE = bytes(1 << 20)
 FILES = {
@@ -31,18 +33,14 @@ FILES = {
 OPTIONS = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 
 
-@asynccontextmanager
-async def serving(checkpoint: Path, folder: Path) -> AsyncGenerator[tuple[Server, grpc.aio.Channel]]:
-    async with scripted(checkpoint, folder, "ready") as (server, _):
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(
+    tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[Server, grpc.aio.Channel]]:
+    async with scripted(tiny_checkpoint, tmp_path_factory.mktemp("scripted"), "ready") as (server, _):
         await server.ready()
         async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", options=OPTIONS) as channel:
             yield server, channel
-
-
-@pytest.fixture
-async def served(tiny_checkpoint: Path, tmp_path: Path) -> AsyncIterator[tuple[Server, grpc.aio.Channel]]:
-    async with serving(tiny_checkpoint, tmp_path) as server_and_channel:
-        yield server_and_channel
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import grpc
 import pytest
 
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
+from tests.media.audio import audio_file, noise
 from tests.server.requests import image_part, png, request, user
 from tests.server.services.error_details import details
 
@@ -114,3 +115,15 @@ def test_refusals_do_not_affect_other_requests(chat: Chat) -> None:
 def test_serves_a_large_message(chat: Chat) -> None:
     large = png(2000, 2000) + bytes(20 << 20)
     assert chat.CreateChatCompletion(with_image(large)).choices
+
+
+def test_refuses_audio_for_a_model_without_audio_support(chat: Chat) -> None:
+    audio = content_pb2.AudioPart(source=content_pb2.MediaSource(data=audio_file(noise(1, 8_000), 16_000)))
+    wire = request(user(content_pb2.ContentPart(audio=audio)))
+    wire.model = "tiny"
+    with pytest.raises(grpc.RpcError) as caught:
+        chat.CreateChatCompletion(wire)
+    info, request_of = details(caught.value)
+    source = "messages[0].content[0].audio.source"
+    assert (info.reason, request_of.field_violations[0].field) == ("UNSUPPORTED", source)
+    assert request_of.field_violations[0].description == f"'{source}': the model 'tiny' does not support audio input"

@@ -1,25 +1,22 @@
 """A server with Phi-3.5-vision: images over the typed and the OpenAI API, as the reference answers."""
 
-import base64
-import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.text.prompt import load_prompt_builder
-from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, model_pb2, model_pb2_grpc
+from tests.e2e.stack import Stack
 from tests.media.images import encode, scene
 from tests.phi3v_checkpoints import MAX_TILES, SIDE, make_phi3v_checkpoint
 from tests.phi3v_oracle import greedy_answer, prompt_ids, tiles_of
-from tests.server.requests import image_part, request, user
-from tests.server.serving import served
+from tests.server.families.second_answers import check_second_answers
+from tests.server.requests import ask_in_json, image_part, image_url, request, user
 
+ARCHITECTURES = ("Phi3VForCausalLM",)
 Chat = chat_pb2_grpc.ChatServiceStub
 IMAGES = [scene(200, 61, 1), scene(21, 20, 2)]
 TILES = [tiles_of(image, side=SIDE, most=MAX_TILES) for image in IMAGES]
@@ -29,23 +26,6 @@ FILES = [encode(image, "PNG") for image in IMAGES]
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_phi3v_checkpoint(tmp_path_factory.mktemp("checkpoints") / "phi3v")
-
-
-@pytest.fixture(scope="module")
-def channel(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
-    with served(checkpoint, tmp_path_factory.mktemp("server")) as server, server.channel() as channel:
-        yield channel
-
-
-def in_json(channel: grpc.Channel, *parts: dict[str, Any]) -> Any:
-    body = {"messages": [{"role": "user", "content": list(parts)}], "temperature": 0, "max_completion_tokens": 8}
-    openai: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
-    bodies = iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())])
-    return json.loads(b"".join(piece.data for piece in openai.CreateChatCompletion(bodies)))
-
-
-def image_url(data: bytes) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(data).decode()}"}}
 
 
 def test_typed_and_openai_apis_answer_images_like_the_reference(channel: grpc.Channel, checkpoint: Path) -> None:
@@ -62,7 +42,7 @@ def test_typed_and_openai_apis_answer_images_like_the_reference(channel: grpc.Ch
     assert again.choices == typed.choices
     assert again.usage.prompt_tokens_details.cached_tokens > 0
     parts = [{"type": "text", "text": "the"}, *map(image_url, FILES), {"type": "text", "text": "in"}]
-    answer = in_json(channel, *parts)
+    answer = ask_in_json(channel, *parts)
     assert answer["usage"]["prompt_tokens"] == len(prompt)
     assert typed.choices[0].message.content.startswith(answer["choices"][0]["message"]["content"])
 
@@ -81,3 +61,7 @@ def test_counts_the_tokens_of_images(channel: grpc.Channel) -> None:
 def test_a_model_of_images_says_so(channel: grpc.Channel) -> None:
     listed: Any = model_pb2_grpc.ModelServiceStub(channel).ListModels(model_pb2.ListModelsRequest())
     assert list(listed.data[0].input_modalities) == [model_pb2.MODALITY_TEXT, model_pb2.MODALITY_IMAGE]
+
+
+def test_second_answer_is_identical_and_comes_from_the_prefix_cache(stack: Stack, checkpoint: Path) -> None:
+    check_second_answers(stack, checkpoint, *ARCHITECTURES, "image")

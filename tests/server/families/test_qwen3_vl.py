@@ -2,8 +2,6 @@
 
 import base64
 import io
-import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +9,18 @@ import grpc
 import numpy as np
 import PIL.Image
 import pytest
-from google.api.httpbody_pb2 import HttpBody
 
-from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2
 from tests.checkpoints import CHAT_TEMPLATE, make_tokenizer
+from tests.e2e.stack import Stack
 from tests.engine.checkpoint.text.reference import reference_tokenizer
 from tests.media.videos import greys, video
 from tests.qwen3_vl_checkpoints import make_qwen3_vl_checkpoint
 from tests.qwen3_vl_reference import answer, encode, spans_of, write_media
-from tests.server.requests import image_part, request, user, video_part
-from tests.server.serving import served
+from tests.server.families.second_answers import check_second_answers
+from tests.server.requests import ask_in_json, image_part, image_url, request, user, video_part
 
+ARCHITECTURES = ("Qwen3VLForConditionalGeneration",)
 Chat = chat_pb2_grpc.ChatServiceStub
 RANDOM = np.random.default_rng(5)
 IMAGE = RANDOM.integers(0, 256, (64, 96, 3), dtype=np.uint8)
@@ -39,13 +37,7 @@ def png(pixels: np.ndarray) -> bytes:
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_qwen3_vl_checkpoint(tmp_path_factory.mktemp("checkpoint"))
-
-
-@pytest.fixture(scope="module")
-def channel(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
-    with served(checkpoint, tmp_path_factory.mktemp("server")) as server, server.channel() as channel:
-        yield channel
+    return make_qwen3_vl_checkpoint(tmp_path_factory.mktemp("checkpoint"), tied=False)
 
 
 def frames_part(**options: Any) -> content_pb2.ContentPart:
@@ -69,26 +61,14 @@ def test_both_apis_answer_images_and_videos_like_the_reference(channel: grpc.Cha
     _, span = spans_of(prompt, [IMAGE, FRAMES])
     assert (details.image_tokens, details.video_tokens) == (6, span.num_tokens + 2)  # and the marks around them
 
-    image, *frames = (base64.b64encode(png(pixels)).decode() for pixels in (IMAGE, *FRAMES))
-    body = {
-        "messages": [
-            {
-                "role": "user",
-                "content": [
-                    {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{image}"}},
-                    {"type": "text", "text": "then:"},
-                    {"type": "video_url", "video_url": {"url": f"data:video/jpeg;base64,{','.join(frames)}", "fps": 2}},
-                    {"type": "text", "text": "?"},
-                ],
-            }
-        ],
-        "temperature": 0,
-        "max_completion_tokens": NUM_TOKENS,
-        "ignore_eos": True,
-    }
-    openai: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
-    bodies = iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())])
-    rest = json.loads(b"".join(piece.data for piece in openai.CreateChatCompletion(bodies)))
+    frames = ",".join(base64.b64encode(png(pixels)).decode() for pixels in FRAMES)
+    parts = [
+        image_url(png(IMAGE)),
+        {"type": "text", "text": "then:"},
+        {"type": "video_url", "video_url": {"url": f"data:video/jpeg;base64,{frames}", "fps": 2}},
+        {"type": "text", "text": "?"},
+    ]
+    rest = ask_in_json(channel, *parts, ignore_eos=True)
     assert rest["choices"][0]["message"]["content"] == typed.choices[0].message.content
     assert rest["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
 
@@ -101,3 +81,7 @@ def test_samples_two_frames_of_a_file_in_a_second_and_counts_their_times(channel
     frames = "".join(f"{stamp}<|vision_start|>{4 * '<|video_pad|>'}<|vision_end|>" for stamp in stamps)
     text = f"<|im_start|>user\n{frames}What?<|im_end|>\n<|im_start|>assistant\n"
     assert counted.prompt_tokens == len(encode(make_tokenizer(), text))
+
+
+def test_second_answer_is_identical_and_comes_from_the_prefix_cache(stack: Stack, checkpoint: Path) -> None:
+    check_second_answers(stack, checkpoint, *ARCHITECTURES, "image", "video")

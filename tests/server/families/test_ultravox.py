@@ -1,33 +1,39 @@
 """A server with Ultravox: audio over the typed API and over OpenAI's."""
 
 import base64
-import json
-from collections.abc import Iterator
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from google.api.httpbody_pb2 import HttpBody
 
-from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
+from tests.e2e.stack import Stack
 from tests.media.audio import audio_file, noise
-from tests.server.requests import request, user
-from tests.server.serving import served
+from tests.server.families.second_answers import check_second_answers
+from tests.server.requests import ask_in_json, request, user
 from tests.ultravox_checkpoints import make_ultravox_checkpoint, split_ultravox_checkpoint
 
+ARCHITECTURES = ("UltravoxModel",)
 Chat = chat_pb2_grpc.ChatServiceStub
 WAV = audio_file(noise(1, 110_000), 16_000)
 
 
 @pytest.fixture(scope="module")
-def channel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
-    """A channel to a server, whose checkpoint is in three folders."""
-    folder = tmp_path_factory.mktemp("checkpoints")
-    checkpoint = split_ultravox_checkpoint(make_ultravox_checkpoint(folder / "whole"), folder / "parts")
-    flags = [f"--companion=org/{name}={folder / 'parts' / name}" for name in ("llama", "whisper")]
-    with served(checkpoint, tmp_path_factory.mktemp("serving"), *flags) as server, server.channel() as opened:
-        yield opened
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the three of a checkpoint."""
+    return tmp_path_factory.mktemp("checkpoints") / "parts"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(parts: Path) -> Path:
+    return split_ultravox_checkpoint(make_ultravox_checkpoint(parts.with_name("whole")), parts)
+
+
+@pytest.fixture(scope="module")
+def flags(parts: Path) -> Sequence[str]:
+    return [f"--companion=org/{name}={parts / name}" for name in ("llama", "whisper")]
 
 
 def audio_part() -> content_pb2.ContentPart:
@@ -36,14 +42,8 @@ def audio_part() -> content_pb2.ContentPart:
 
 def test_typed_and_openai_apis_return_the_same_completion(channel: grpc.Channel) -> None:
     typed = Chat(channel).CreateChatCompletion(request(user(audio_part(), "What?")))
-    content = [
-        {"type": "input_audio", "input_audio": {"data": base64.b64encode(WAV).decode(), "format": "wav"}},
-        {"type": "text", "text": "What?"},
-    ]
-    body = {"messages": [{"role": "user", "content": content}], "temperature": 0, "max_completion_tokens": 8}
-    openai: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
-    bodies = iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())])
-    answer = json.loads(b"".join(piece.data for piece in openai.CreateChatCompletion(bodies)))
+    audio = {"type": "input_audio", "input_audio": {"data": base64.b64encode(WAV).decode(), "format": "wav"}}
+    answer = ask_in_json(channel, audio, {"type": "text", "text": "What?"})
     # 688 frames: three chunks of 200, and 88.
     assert typed.usage.prompt_tokens_details.audio_tokens == 3 * 13 + 6
     assert answer["choices"][0]["message"]["content"] == typed.choices[0].message.content
@@ -60,3 +60,7 @@ def test_an_audio_input_in_the_prefix_cache_is_found_again(channel: grpc.Channel
 def test_model_description_lists_audio(channel: grpc.Channel) -> None:
     listed: Any = model_pb2_grpc.ModelServiceStub(channel).ListModels(model_pb2.ListModelsRequest())
     assert list(listed.data[0].input_modalities) == [model_pb2.MODALITY_TEXT, model_pb2.MODALITY_AUDIO]
+
+
+def test_second_answer_is_identical_and_comes_from_the_prefix_cache(stack: Stack, checkpoint: Path) -> None:
+    check_second_answers(stack, checkpoint, *ARCHITECTURES, "audio")

@@ -1,33 +1,32 @@
 """Tests for audio over the typed and the OpenAI API, with models that do and do not support it."""
 
 import base64
-import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.families.token_layout import one_run
 from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot
 from glimpse.engine.checkpoint.text.prompt import load_prompt_builder
 from glimpse.media.kind import MediaKind
-from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
 from tests.audio_checkpoints import make_audio_checkpoint
 from tests.audio_oracle import greedy_answer
+from tests.e2e.stack import Stack
 from tests.media.audio import audio_file, noise, tone
-from tests.server.requests import image_part, png, request, user
+from tests.server.families.second_answers import check_second_answers
+from tests.server.requests import ask_in_json, image_part, png, request, user
 from tests.server.services.error_details import details
-from tests.server.serving import served
 
+ARCHITECTURES = ("Qwen2AudioForConditionalGeneration",)
 Chat = chat_pb2_grpc.ChatServiceStub
 SAMPLES = tone(440, 16_000, 0.5)
 WAV = audio_file(SAMPLES, 16_000)
 BASE64 = base64.b64encode(WAV).decode()
+QUESTION = {"type": "text", "text": "What?"}
 
 
 @pytest.fixture(scope="module")
@@ -35,58 +34,39 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_audio_checkpoint(tmp_path_factory.mktemp("checkpoints") / "hearing")
 
 
-@pytest.fixture(scope="module")
-def hearing(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
-    """A channel to a server whose model supports audio."""
-    with served(checkpoint, tmp_path_factory.mktemp("hearing")) as server, server.channel() as channel:
-        yield channel
-
-
 def audio_part(data: bytes = WAV, **members: Any) -> content_pb2.ContentPart:
     audio = content_pb2.AudioPart(source=content_pb2.MediaSource(data=data))
     return content_pb2.ContentPart(audio=audio, **members)
 
 
-def ask_in_json(channel: grpc.Channel, *parts: dict[str, Any]) -> Any:
-    content = [*parts, {"type": "text", "text": "What?"}]
-    body = {
-        "messages": [{"role": "user", "content": content}],
-        "temperature": 0,
-        "max_completion_tokens": 8,
-    }
-    openai: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
-    bodies = iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())])
-    return json.loads(b"".join(piece.data for piece in openai.CreateChatCompletion(bodies)))
-
-
-def test_answers_audio_and_counts_its_tokens(hearing: grpc.Channel) -> None:
-    response = Chat(hearing).CreateChatCompletion(request(user(audio_part(), "and", audio_part(WAV[:-8_000]))))
+def test_answers_audio_and_counts_its_tokens(channel: grpc.Channel) -> None:
+    response = Chat(channel).CreateChatCompletion(request(user(audio_part(), "and", audio_part(WAV[:-8_000]))))
     assert response.choices[0].message.content
     # 50 and 25 frames are 25 and 13 positions; two positions are one token.
     assert response.usage.prompt_tokens_details.audio_tokens == 12 + 6
-    counted = Chat(hearing).CountTokens(
+    counted = Chat(channel).CountTokens(
         chat_pb2.CountTokensRequest(messages=[user(audio_part(), "and", audio_part(WAV[:-8_000]))])
     )
     assert counted.prompt_tokens == response.usage.prompt_tokens
     assert counted.prompt_tokens_details.audio_tokens == 18
 
 
-def test_typed_and_openai_apis_return_the_same_completion(hearing: grpc.Channel) -> None:
-    typed = Chat(hearing).CreateChatCompletion(request(user(audio_part(), "What?")))
+def test_typed_and_openai_apis_return_the_same_completion(channel: grpc.Channel) -> None:
+    typed = Chat(channel).CreateChatCompletion(request(user(audio_part(), "What?")))
     parts: list[dict[str, Any]] = [
         {"type": "input_audio", "input_audio": {"data": BASE64, "format": "wav"}},
         {"type": "audio_url", "audio_url": {"url": f"data:audio/wav;base64,{BASE64}"}},
     ]
     for part in parts:
-        answer = ask_in_json(hearing, part)
+        answer = ask_in_json(channel, part, QUESTION)
         assert answer["choices"][0]["message"]["content"] == typed.choices[0].message.content
         assert answer["usage"]["prompt_tokens_details"]["audio_tokens"] == 12
 
 
-def test_completion_equals_the_references(hearing: grpc.Channel, checkpoint: Path) -> None:
+def test_completion_equals_the_references(channel: grpc.Channel, checkpoint: Path) -> None:
     wire = request(user(audio_part(), "What?"))
     wire.generation.ignore_eos = True
-    content = Chat(hearing).CreateChatCompletion(wire).choices[0].message.content
+    content = Chat(channel).CreateChatCompletion(wire).choices[0].message.content
     builder = load_prompt_builder(checkpoint, load_model_config(checkpoint))
     message = ChatMessage(role="user", content=(MediaSlot(kind=MediaKind.AUDIO), "What?"))
     prompt = builder.chat([message], [one_run(MediaKind.AUDIO, 12)])
@@ -94,9 +74,9 @@ def test_completion_equals_the_references(hearing: grpc.Channel, checkpoint: Pat
     assert content == builder.tokenizer.decode(expected.token_ids)
 
 
-def test_caches_repeated_audio(hearing: grpc.Channel) -> None:
+def test_caches_repeated_audio(channel: grpc.Channel) -> None:
     def cached(data: bytes) -> int:
-        response = Chat(hearing).CreateChatCompletion(request(user(audio_part(data), "word " * 30)))
+        response = Chat(channel).CreateChatCompletion(request(user(audio_part(data), "word " * 30)))
         return response.usage.prompt_tokens_details.cached_tokens
 
     long, other = (audio_file(noise(seed, 60_000), 16_000) for seed in (1, 2))
@@ -105,16 +85,16 @@ def test_caches_repeated_audio(hearing: grpc.Channel) -> None:
     assert cached(other) < 64
 
 
-def test_audio_can_be_referenced_by_uuid_later(hearing: grpc.Channel) -> None:
-    sent = Chat(hearing).CreateChatCompletion(request(user(audio_part(uuid="bell"), "What?")))
+def test_audio_can_be_referenced_by_uuid_later(channel: grpc.Channel) -> None:
+    sent = Chat(channel).CreateChatCompletion(request(user(audio_part(uuid="bell"), "What?")))
     named = content_pb2.ContentPart(audio=content_pb2.AudioPart(), uuid="bell")
-    assert Chat(hearing).CreateChatCompletion(request(user(named, "What?"))).choices == sent.choices
-    answer = ask_in_json(hearing, {"type": "input_audio", "input_audio": None, "uuid": "bell"})
+    assert Chat(channel).CreateChatCompletion(request(user(named, "What?"))).choices == sent.choices
+    answer = ask_in_json(channel, {"type": "input_audio", "input_audio": None, "uuid": "bell"}, QUESTION)
     assert answer["choices"][0]["message"]["content"] == sent.choices[0].message.content
 
 
-def test_model_description_lists_audio_support(hearing: grpc.Channel) -> None:
-    listed: Any = model_pb2_grpc.ModelServiceStub(hearing).ListModels(model_pb2.ListModelsRequest())
+def test_model_description_lists_audio_support(channel: grpc.Channel) -> None:
+    listed: Any = model_pb2_grpc.ModelServiceStub(channel).ListModels(model_pb2.ListModelsRequest())
     (model,) = listed.data
     assert list(model.input_modalities) == [model_pb2.MODALITY_TEXT, model_pb2.MODALITY_AUDIO]
     assert (model.capabilities.max_audios, model.capabilities.max_images) == (4, 0)
@@ -143,27 +123,21 @@ REFUSED: list[Any] = [
 
 @pytest.mark.parametrize(("part", "reason", "field", "words"), REFUSED)
 def test_names_the_field_of_an_invalid_audio_input(
-    hearing: grpc.Channel, part: content_pb2.ContentPart, reason: str, field: str, words: str
+    channel: grpc.Channel, part: content_pb2.ContentPart, reason: str, field: str, words: str
 ) -> None:
     with pytest.raises(grpc.RpcError) as caught:
-        Chat(hearing).CreateChatCompletion(request(user(part)))
+        Chat(channel).CreateChatCompletion(request(user(part)))
     info, request_of = details(caught.value)
     assert (info.reason, request_of.field_violations[0].field) == (reason, field)
     assert words in request_of.field_violations[0].description
 
 
-def test_limits_the_number_of_audio_inputs(hearing: grpc.Channel) -> None:
+def test_limits_the_number_of_audio_inputs(channel: grpc.Channel) -> None:
     with pytest.raises(grpc.RpcError) as caught:
-        Chat(hearing).CreateChatCompletion(request(user(*[audio_part()] * 5)))
+        Chat(channel).CreateChatCompletion(request(user(*[audio_part()] * 5)))
     info, _ = details(caught.value)
     assert info.reason == "TOO_MANY_AUDIOS"
 
 
-def test_refuses_audio_for_a_model_without_audio_support(chat: Chat, channel: grpc.Channel) -> None:
-    wire = request(user(audio_part()))
-    wire.model = "tiny"
-    with pytest.raises(grpc.RpcError) as caught:
-        chat.CreateChatCompletion(wire)
-    info, request_of = details(caught.value)
-    assert (info.reason, request_of.field_violations[0].field) == ("UNSUPPORTED", SOURCE)
-    assert request_of.field_violations[0].description == f"'{SOURCE}': the model 'tiny' does not support audio input"
+def test_second_answer_is_identical_and_comes_from_the_prefix_cache(stack: Stack, checkpoint: Path) -> None:
+    check_second_answers(stack, checkpoint, *ARCHITECTURES, "audio")

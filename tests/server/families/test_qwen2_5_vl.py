@@ -1,23 +1,29 @@
 """Tests for a server with Qwen2.5-VL: images, videos, and the time between video frames."""
 
-from collections.abc import Iterator
+from pathlib import Path
 
+import grpc
 import pytest
 
 from glimpse.v1 import chat_pb2_grpc
 from tests.checkpoints import make_checkpoint
+from tests.e2e.stack import Stack
+from tests.server.families.second_answers import check_second_answers
 from tests.server.requests import image_part, png, request, user
 from tests.server.services.video_requests import PNGS, about_a_video, about_frames
-from tests.server.serving import served
 
+ARCHITECTURES = ("Qwen2_5_VLForConditionalGeneration",)
 Chat = chat_pb2_grpc.ChatServiceStub
 
 
 @pytest.fixture(scope="module")
-def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chat]:
-    checkpoint = make_checkpoint(tmp_path_factory.mktemp("checkpoint"), family="qwen2_5_vl")
-    with served(checkpoint, tmp_path_factory.mktemp("server")) as server, server.channel() as channel:
-        yield Chat(channel)
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("checkpoint"), family="qwen2_5_vl")
+
+
+@pytest.fixture
+def chat(channel: grpc.Channel) -> Chat:
+    return Chat(channel)
 
 
 def test_answers_images_and_videos(chat: Chat) -> None:
@@ -34,3 +40,7 @@ def test_frame_rate_of_a_video_changes_the_completion(chat: Chat) -> None:
     untimed, slow = num_cached(fps=2), num_cached(fps=0.5)
     assert num_cached() > max(untimed, slow)  # without a rate, two frames are a second
     assert num_cached(fps=0.5) > slow
+
+
+def test_second_answer_is_identical_and_comes_from_the_prefix_cache(stack: Stack, checkpoint: Path) -> None:
+    check_second_answers(stack, checkpoint, *ARCHITECTURES, "image", "video")

@@ -1,28 +1,26 @@
 """A server with MiniCPM-V 2.6: images over the typed and the OpenAI API, as the reference answers."""
 
 import base64
-import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 import torch
-from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.text.prompt import load_prompt_builder
-from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
+from tests.e2e.stack import Stack
 from tests.media.images import encode, scene
 from tests.media.tensors import safetensors_file, torch_file
 from tests.minicpmv_checkpoints import make_minicpmv_checkpoint
 from tests.minicpmv_oracle import encode as encoder_rows
 from tests.minicpmv_oracle import greedy_answer, prompt_ids, slices_of
-from tests.server.requests import image_part, request, user
-from tests.server.serving import served
+from tests.server.families.second_answers import check_second_answers
+from tests.server.requests import ask_in_json, image_part, image_url, request, user
 
+ARCHITECTURES = ("MiniCPMV",)
 Chat = chat_pb2_grpc.ChatServiceStub
 IMAGES = [scene(200, 61, 1), scene(20, 21, 2)]
 FILES = [encode(image, "PNG") for image in IMAGES]
@@ -31,26 +29,6 @@ FILES = [encode(image, "PNG") for image in IMAGES]
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_minicpmv_checkpoint(tmp_path_factory.mktemp("checkpoints") / "minicpmv")
-
-
-@pytest.fixture(scope="module")
-def channel(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
-    with (
-        served(checkpoint, tmp_path_factory.mktemp("server"), "--enable-mm-embeds") as server,
-        server.channel() as channel,
-    ):
-        yield channel
-
-
-def in_json(channel: grpc.Channel, *parts: dict[str, Any]) -> Any:
-    body = {"messages": [{"role": "user", "content": list(parts)}], "temperature": 0, "max_completion_tokens": 8}
-    openai: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
-    bodies = iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())])
-    return json.loads(b"".join(piece.data for piece in openai.CreateChatCompletion(bodies)))
-
-
-def image_url(data: bytes) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(data).decode()}"}}
 
 
 def test_typed_and_openai_apis_answer_images_like_the_reference(channel: grpc.Channel, checkpoint: Path) -> None:
@@ -66,7 +44,7 @@ def test_typed_and_openai_apis_answer_images_like_the_reference(channel: grpc.Ch
     assert again.choices == typed.choices
     assert again.usage.prompt_tokens_details.cached_tokens > 0
     parts = [{"type": "text", "text": "the"}, *map(image_url, FILES), {"type": "text", "text": "in"}]
-    answer = in_json(channel, *parts)
+    answer = ask_in_json(channel, *parts)
     assert answer["usage"]["prompt_tokens"] == len(prompt)
     assert typed.choices[0].message.content.startswith(answer["choices"][0]["message"]["content"])
 
@@ -92,12 +70,12 @@ def test_embeddings_with_the_size_of_their_image_answer_like_the_image(channel: 
     """vLLM's form: `image_embeds` and `image_sizes` are tensors that torch.save wrote, in base64."""
     rows, size = encoder_rows(checkpoint, slices_of(IMAGES[0])), torch.tensor([IMAGES[0].size])
     question = {"type": "text", "text": "the"}
-    expected = in_json(channel, question, image_url(FILES[0]))
+    expected = ask_in_json(channel, question, image_url(FILES[0]))
     embeds, sizes = (base64.b64encode(torch_file(each)).decode() for each in (rows, size))
     part = {"type": "image_embeds", "image_embeds": {"image_embeds": embeds, "image_sizes": sizes}, "uuid": "slices"}
     cached = {"type": "image_embeds", "image_embeds": None, "uuid": "slices"}
     for each in (part, cached):
-        answer = in_json(channel, question, each)
+        answer = ask_in_json(channel, question, each)
         assert answer["usage"]["prompt_tokens"] == expected["usage"]["prompt_tokens"]
         assert answer["choices"][0]["message"] == expected["choices"][0]["message"]
     typed = content_pb2.ImageEmbeddings(
@@ -111,3 +89,7 @@ def test_embeddings_with_the_size_of_their_image_answer_like_the_image(channel: 
     assert "image_embeddings.size': image_sizes: expected the width and height of the image" in str(
         refused.value.details()
     )
+
+
+def test_second_answer_is_identical_and_comes_from_the_prefix_cache(stack: Stack, checkpoint: Path) -> None:
+    check_second_answers(stack, checkpoint, *ARCHITECTURES, "image", "video")

@@ -1,25 +1,22 @@
-"""A server with InternVL: images and videos over the typed and the OpenAI API, as the reference answers."""
+"""Tests for a server with SmolVLM: images and videos over the typed and the OpenAI API, as the reference answers."""
 
-import base64
-import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.text.prompt import load_prompt_builder
-from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
-from tests.internvl_checkpoints import make_internvl_checkpoint
-from tests.internvl_oracle import greedy_answer, prompt_ids, tiles_of
+from tests.e2e.stack import Stack
+from tests.idefics3_checkpoints import make_idefics3_checkpoint
+from tests.idefics3_oracle import greedy_answer, prompt_ids, tiles_of
 from tests.media.images import encode, scene
-from tests.server.requests import image_part, request, user
-from tests.server.serving import served
+from tests.server.families.second_answers import check_second_answers
+from tests.server.requests import ask_in_json, image_part, image_url, request, user
 
+ARCHITECTURES = ("SmolVLMForConditionalGeneration",)
 Chat = chat_pb2_grpc.ChatServiceStub
 IMAGES = [scene(200, 61, 1), scene(20, 21, 2)]
 FILES = [encode(image, "PNG") for image in IMAGES]
@@ -28,30 +25,13 @@ FRAMES = content_pb2.FrameList(frames=[content_pb2.MediaSource(data=encode(scene
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_internvl_checkpoint(tmp_path_factory.mktemp("checkpoints") / "internvl", "6B")
-
-
-@pytest.fixture(scope="module")
-def channel(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
-    with served(checkpoint, tmp_path_factory.mktemp("server")) as server, server.channel() as channel:
-        yield channel
-
-
-def in_json(channel: grpc.Channel, *parts: dict[str, Any]) -> Any:
-    body = {"messages": [{"role": "user", "content": list(parts)}], "temperature": 0, "max_completion_tokens": 8}
-    openai: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
-    bodies = iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())])
-    return json.loads(b"".join(piece.data for piece in openai.CreateChatCompletion(bodies)))
-
-
-def image_url(data: bytes) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(data).decode()}"}}
+    return make_idefics3_checkpoint(tmp_path_factory.mktemp("checkpoints") / "smolvlm")
 
 
 def test_typed_and_openai_apis_answer_images_like_the_reference(channel: grpc.Channel, checkpoint: Path) -> None:
     wire = request(user("the", image_part(FILES[0]), image_part(FILES[1]), "in"))
     wire.generation.ignore_eos = True
-    typed, again = (Chat(channel).CreateChatCompletion(wire) for _ in range(2))
+    typed = Chat(channel).CreateChatCompletion(wire)
     builder = load_prompt_builder(checkpoint, load_model_config(checkpoint))
     content = [{"type": "text", "text": "the"}, {"type": "image"}, {"type": "image"}, {"type": "text", "text": "in"}]
     prompt = prompt_ids(checkpoint, [{"role": "user", "content": content}], IMAGES)
@@ -59,26 +39,23 @@ def test_typed_and_openai_apis_answer_images_like_the_reference(channel: grpc.Ch
     expected = greedy_answer(checkpoint, prompt, tiles, 8)
     assert typed.choices[0].message.content == builder.tokenizer.decode(expected.token_ids)
     assert typed.usage.prompt_tokens == len(prompt)
-    assert again.choices == typed.choices
-    assert again.usage.prompt_tokens_details.cached_tokens > 0
     parts = [{"type": "text", "text": "the"}, *map(image_url, FILES), {"type": "text", "text": "in"}]
-    answer = in_json(channel, *parts)
+    answer = ask_in_json(channel, *parts)
     assert answer["usage"]["prompt_tokens"] == len(prompt)
     assert typed.choices[0].message.content.startswith(answer["choices"][0]["message"]["content"])
 
 
 def test_counts_the_tokens_of_images_and_videos(channel: grpc.Channel) -> None:
     video = content_pb2.ContentPart(video=content_pb2.VideoPart(frames=FRAMES, fps=1))
-    asked = user(image_part(FILES[0]), video, "What?")
+    asked = user(image_part(FILES[1]), video, "What?")
     response = Chat(channel).CreateChatCompletion(request(asked))
     counted = Chat(channel).CountTokens(chat_pb2.CountTokensRequest(messages=[asked]))
     assert counted.prompt_tokens == response.usage.prompt_tokens
     details = response.usage.prompt_tokens_details
+    # Of each of 16 tiles and the overview 4 placeholder tokens and 2 that name it, 5 newlines and a final token.
+    assert details.image_tokens == 17 * (4 + 2) + 5 + 1
     assert details == counted.prompt_tokens_details
-    # Three tiles and the overview with 4 placeholder tokens each, and the marks around them.
-    assert details.image_tokens == 4 * 4 + 2
-    # Each frame has 4 and 2 marks. Those after the first have a text, too.
-    assert details.video_tokens > 3 * (4 + 2)
+    assert details.video_tokens >= 3 * (4 + 3)
 
 
 def test_a_model_of_images_and_videos_says_so(channel: grpc.Channel) -> None:
@@ -94,3 +71,7 @@ def test_refuses_bounds_on_the_size_of_images_by_name(channel: grpc.Channel) -> 
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "max_pixels" in error.details()
     assert "the model decides" in error.details()
+
+
+def test_second_answer_is_identical_and_comes_from_the_prefix_cache(stack: Stack, checkpoint: Path) -> None:
+    check_second_answers(stack, checkpoint, *ARCHITECTURES, "image", "video")

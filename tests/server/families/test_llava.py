@@ -2,8 +2,6 @@
 
 import base64
 import io
-import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +10,29 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from google.api.httpbody_pb2 import HttpBody
 
-from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
+from tests.e2e.stack import Stack
 from tests.llava_checkpoints import make_llava_checkpoint, make_onevision_checkpoint
 from tests.media.tensors import torch_file
 from tests.media.videos import greys, video
-from tests.server.requests import image_part, request, user, video_part
+from tests.server.families.second_answers import check_second_answers
+from tests.server.requests import ask_in_json, image_part, image_url, request, user, video_part
 from tests.server.services.error_details import details
-from tests.server.serving import served
 
+ARCHITECTURES = ("LlavaForConditionalGeneration", "LlavaOnevisionForConditionalGeneration")
 Chat = chat_pb2_grpc.ChatServiceStub
 
 
-@pytest.fixture(scope="module", params=["llava", "onevision"])
-def channel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
-    """A channel to a server."""
-    make = make_llava_checkpoint if request.param == "llava" else make_onevision_checkpoint
-    checkpoint: Path = make(tmp_path_factory.mktemp("checkpoints") / request.param)
-    with (
-        served(checkpoint, tmp_path_factory.mktemp("serving"), "--enable-mm-embeds") as server,
-        server.channel() as opened,
-    ):
-        yield opened
+@pytest.fixture(scope="module", params=ARCHITECTURES)
+def architecture(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def checkpoint(architecture: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    make = make_onevision_checkpoint if "Onevision" in architecture else make_llava_checkpoint
+    return make(tmp_path_factory.mktemp("checkpoints") / "llava")
 
 
 def png(height: int, width: int) -> bytes:
@@ -50,19 +47,10 @@ def modalities(channel: grpc.Channel) -> list[str]:
     return [model_pb2.Modality.Name(each) for each in listed.data[0].input_modalities]
 
 
-def ask_in_json(channel: grpc.Channel, *parts: dict[str, Any], **members: Any) -> Any:
-    body = {"messages": [{"role": "user", "content": parts}], "temperature": 0, "max_completion_tokens": 8} | members
-    openai: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
-    bodies = iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())])
-    return json.loads(b"".join(piece.data for piece in openai.CreateChatCompletion(bodies)))
-
-
 def test_typed_and_openai_apis_return_the_same_completion(channel: grpc.Channel) -> None:
     images = [png(60, 170), png(91, 33)]
     typed = Chat(channel).CreateChatCompletion(request(user(*map(image_part, images), "the an")))
-    urls = [f"data:image/png;base64,{base64.b64encode(data).decode()}" for data in images]
-    parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
-    answer = ask_in_json(channel, *parts, {"type": "text", "text": "the an"})
+    answer = ask_in_json(channel, *map(image_url, images), {"type": "text", "text": "the an"})
     assert typed.usage.prompt_tokens_details.image_tokens in (2 * 16, 2 * 10)
     assert answer["choices"][0]["message"]["content"] == typed.choices[0].message.content
     assert answer["usage"]["prompt_tokens"] == typed.usage.prompt_tokens
@@ -109,8 +97,8 @@ def test_refuses_bounds_on_pixels_by_name(channel: grpc.Channel) -> None:
 
 @pytest.mark.parametrize("name", ["min_pixel", "max_pixels"])
 def test_bounds_are_refused_under_the_name_that_was_sent(channel: grpc.Channel, name: str) -> None:
-    url = f"data:image/png;base64,{base64.b64encode(png(50, 50)).decode()}"
-    part: Any = {"type": "image_url", "image_url": {"url": url, name: 1000}}
+    part = image_url(png(50, 50))
+    part["image_url"][name] = 1000
     with pytest.raises(grpc.RpcError, match=rf"'messages\[0\].content\[0\].image_url.{name}': expected none"):
         ask_in_json(channel, part)
     del part["image_url"][name]
@@ -123,3 +111,10 @@ def test_an_image_in_the_prefix_cache_is_found_again(channel: grpc.Channel) -> N
     first, second = (Chat(channel).CreateChatCompletion(wire) for _ in range(2))
     assert second.choices == first.choices
     assert second.usage.prompt_tokens_details.cached_tokens > 0
+
+
+def test_second_answer_is_identical_and_comes_from_the_prefix_cache(
+    stack: Stack, checkpoint: Path, architecture: str
+) -> None:
+    kinds = ("image", "video") if "Onevision" in architecture else ("image",)
+    check_second_answers(stack, checkpoint, architecture, *kinds)

@@ -1,0 +1,45 @@
+"""A server with Gemma 3: images over the typed API and over OpenAI's, and from the prefix cache."""
+
+import io
+from pathlib import Path
+
+import grpc
+import numpy as np
+import PIL.Image
+import pytest
+
+from glimpse.v1 import chat_pb2_grpc
+from tests.e2e.stack import Stack
+from tests.gemma3_checkpoints import NUM_IMAGE_TOKENS, make_gemma3_checkpoint
+from tests.server.families.second_answers import check_second_answers
+from tests.server.requests import ask_in_json, image_part, image_url, request, user
+
+ARCHITECTURES = ("Gemma3ForConditionalGeneration",)
+Chat = chat_pb2_grpc.ChatServiceStub
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_gemma3_checkpoint(tmp_path_factory.mktemp("checkpoints") / "gemma3")
+
+
+def png(height: int, width: int) -> bytes:
+    pixels = np.random.default_rng(height).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    PIL.Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+def test_typed_and_openai_apis_return_the_same_completion_also_from_the_prefix_cache(channel: grpc.Channel) -> None:
+    words = "the thing in an " * 8
+    images = [png(60, 170), png(91, 33)]
+    typed = Chat(channel).CreateChatCompletion(request(user(*map(image_part, images), words)))
+    answer = ask_in_json(channel, *map(image_url, images), {"type": "text", "text": words})
+    assert typed.usage.prompt_tokens_details.image_tokens == 2 * (NUM_IMAGE_TOKENS + 2)
+    assert answer["choices"][0]["message"]["content"] == typed.choices[0].message.content
+    assert answer["usage"]["prompt_tokens"] == typed.usage.prompt_tokens
+    assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+
+
+def test_second_answer_is_identical_and_comes_from_the_prefix_cache(stack: Stack, checkpoint: Path) -> None:
+    check_second_answers(stack, checkpoint, *ARCHITECTURES, "image")

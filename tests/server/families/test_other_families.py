@@ -1,0 +1,71 @@
+"""Every model family with media answers OpenAI's client through Envoy, and again from the prefix cache.
+
+Most families have a file with further tests; those of this file have none.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from glimpse.engine.checkpoint.families.registry import FAMILIES
+from glimpse.engine.checkpoint.families.spec import FamilySpec
+from tests.checkpoints import make_checkpoint
+from tests.e2e.stack import Stack
+from tests.idefics3_checkpoints import make_idefics3_checkpoint
+from tests.internvl_checkpoints import make_internvl_checkpoint, make_original_checkpoint
+from tests.llava_checkpoints import make_next_checkpoint
+from tests.server.families import (
+    test_audio,
+    test_gemma3,
+    test_internvl,
+    test_llava,
+    test_minicpmv,
+    test_phi3v,
+    test_qwen2_5_vl,
+    test_qwen3_vl,
+    test_smolvlm,
+    test_ultravox,
+)
+from tests.server.families.second_answers import check_second_answers
+
+TRIED: Mapping[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
+    "Qwen2VLForConditionalGeneration": (make_checkpoint, ("image", "video")),
+    "Idefics3ForConditionalGeneration": (lambda path: make_idefics3_checkpoint(path, "idefics3"), ("image",)),
+    "LlavaNextForConditionalGeneration": (make_next_checkpoint, ("image",)),
+    "InternVLChatModel": (
+        lambda path: make_original_checkpoint(make_internvl_checkpoint(path / "source"), path),
+        ("image", "video"),
+    ),
+}
+"""Architecture → what writes a tiny checkpoint into a folder, and the media that the model supports."""
+OTHERS = (
+    *(test_audio, test_gemma3, test_internvl, test_llava, test_minicpmv, test_phi3v),
+    *(test_qwen2_5_vl, test_qwen3_vl, test_smolvlm, test_ultravox),
+)
+
+
+@pytest.fixture(scope="module", params=TRIED)
+def architecture(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def checkpoint(architecture: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    make, _ = TRIED[architecture]
+    return make(tmp_path_factory.mktemp("checkpoints") / "model")
+
+
+def test_every_family_with_media_is_tried() -> None:
+    (without_media,) = (each.default for each in fields(FamilySpec) if each.name == "read_media")
+    elsewhere = {name for module in OTHERS for name in module.ARCHITECTURES}
+    with_media = {name for name, spec in FAMILIES.items() if spec.read_media is not without_media}
+    assert TRIED.keys() | elsewhere == with_media
+
+
+def test_second_answer_is_identical_and_comes_from_the_prefix_cache(
+    stack: Stack, checkpoint: Path, architecture: str
+) -> None:
+    _, kinds = TRIED[architecture]
+    check_second_answers(stack, checkpoint, architecture, *kinds)
