@@ -6,13 +6,15 @@ import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
-
-import aiohttp
-import jwt
+from typing import TYPE_CHECKING, Any, Protocol
 
 from glimpse.identity.errors import IdentityConfigError
 from glimpse.identity.tenant import is_tenant_name
+
+# They take 0.2 s to import, which servers and gateways save that have no provider.
+if TYPE_CHECKING:
+    import aiohttp
+    import jwt
 
 _logger = logging.getLogger(__name__)
 
@@ -28,7 +30,7 @@ _RETRY_SECONDS = 5.0
 _FETCH_SECONDS = 10.0
 _MAX_JWKS_BYTES = 1 << 20
 
-Jwks = Sequence[jwt.PyJWK]
+Jwks = Sequence["jwt.PyJWK"]
 
 
 class KeySource(Protocol):
@@ -58,6 +60,8 @@ class TokenVerifier:
 
     def tenant(self, token: str) -> str | None:
         """Returns the tenant of a valid token, None of any other credential."""
+        import jwt  # noqa: PLC0415 - see above
+
         try:
             key = self._key(jwt.get_unverified_header(token))
             if key is None:
@@ -76,7 +80,7 @@ class TokenVerifier:
         name = claims.get(self.tenant_claim)
         return name if isinstance(name, str) and is_tenant_name(name) else None
 
-    def _key(self, header: Mapping[str, Any]) -> jwt.PyJWK | None:
+    def _key(self, header: Mapping[str, Any]) -> "jwt.PyJWK | None":
         keys = self.keys.value
         if "kid" not in header:
             return keys[0] if len(keys) == 1 else None
@@ -85,6 +89,8 @@ class TokenVerifier:
 
 def parse_jwks(text: str, name: str) -> Jwks:
     """Returns the keys of a JWKS. Raises IdentityConfigError, with `name`, where it came from."""
+    import jwt  # noqa: PLC0415 - see above
+
     try:
         return jwt.PyJWKSet.from_json(text).keys
     except (jwt.PyJWTError, ValueError, AttributeError, RecursionError) as error:
@@ -136,12 +142,16 @@ class FetchedKeys:
 
     async def watch(self) -> None:
         """Fetches them again and again, until it is cancelled. After a failure the last ones stay valid."""
+        import aiohttp  # noqa: PLC0415 - see above
+
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_FETCH_SECONDS)) as session:
             while True:
                 seconds = _REFRESH_SECONDS if await self._fetch(session) else _RETRY_SECONDS
                 await asyncio.sleep(seconds)
 
-    async def _fetch(self, session: aiohttp.ClientSession) -> bool:
+    async def _fetch(self, session: "aiohttp.ClientSession") -> bool:
+        import aiohttp  # noqa: PLC0415 - see above
+
         try:
             async with session.get(self._url, raise_for_status=True, ssl=self._tls) as answer:
                 data = await self._read(answer)
@@ -151,7 +161,7 @@ class FetchedKeys:
             return False
         return True
 
-    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
+    async def _read(self, answer: "aiohttp.ClientResponse") -> bytes:
         """Returns the whole body, however many pieces it comes in. Raises IdentityConfigError if it is too large."""
         data = bytearray()
         async for piece in answer.content.iter_any():
