@@ -39,9 +39,9 @@ def typed_request(**options: Any) -> chat_pb2.CreateChatCompletionRequest:
 
 
 @pytest.fixture
-def own_stack(tmp_path: Path) -> Iterator[Stack]:
-    """A stack that the test may break."""
-    running = start_stack(tmp_path, "--dtype=float32", spare_engine=True)
+def own_stack(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stack]:
+    """A stack that the test may break, with a spare engine or without."""
+    running = start_stack(tmp_path, "--dtype=float32", spare_engine=request.param)
     yield running
     if running.process.poll() is None:
         running.process.kill()
@@ -63,6 +63,7 @@ def test_deadline_stops_generation(stack: Stack) -> None:
     assert eventually(lambda: stack.metric("glimpse_running_sequences") == 0, timeout_seconds=2)
 
 
+@pytest.mark.parametrize("own_stack", [True], indirect=True, ids=["spare"])
 def test_engine_crash_ends_requests_and_restarts_it(own_stack: Stack) -> None:
     stack = own_stack
     with open_stream(stack) as response, grpc.insecure_channel(stack.target) as channel:
@@ -84,6 +85,7 @@ def test_engine_crash_ends_requests_and_restarts_it(own_stack: Stack) -> None:
         assert chat.CreateChatCompletion(typed_request(max_completion_tokens=3)).usage.completion_tokens == 3
 
 
+@pytest.mark.parametrize("own_stack", [False], indirect=True, ids=["no spare"])
 def test_drain_finishes_running_streams(own_stack: Stack) -> None:
     with open_stream(own_stack, max_completion_tokens=300) as response:
         own_stack.process.send_signal(signal.SIGTERM)

@@ -3,6 +3,7 @@
 CI sends the same 200 requests each time. SCHEMATHESIS_EXAMPLES=2000 sends more, and new ones each time.
 """
 
+import functools
 import json
 import os
 from collections.abc import Iterator
@@ -57,9 +58,14 @@ def echo_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     assert running.stop() == 0
 
 
+@functools.cache
+def operations() -> Any:
+    return schemathesis.openapi.from_dict(DOCUMENT)
+
+
 @pytest.mark.parametrize(("verb", "path", "mode"), SHARES)
 def test_responses_match_the_openapi_document(echo_stack: Stack, verb: str, path: str, mode: GenerationMode) -> None:
-    cases: Any = schemathesis.openapi.from_dict(DOCUMENT)[path][verb].as_strategy(generation_mode=mode)
+    cases: Any = operations()[path][verb].as_strategy(generation_mode=mode)
 
     @settings(
         max_examples=round(NUM_EXAMPLES * SHARES[verb, path, mode]),

@@ -3,7 +3,7 @@
 import struct
 import zlib
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import PIL.Image
@@ -296,11 +296,15 @@ _OTHERS: dict[str, tuple[Make, MediaErrorCode | None]] = {
 }
 
 
+HOSTILE_IMAGES: dict[str, tuple[Make, MediaErrorCode | None]] = {
+    **(_BOMBS | _HEIF | _SHAPES | _COLOURS | _ADDITIONS | _OTHERS),
+    **{f"half a {kind}": (partial(_cut, kind, 0.5), DAMAGED) for kind in _FORMATS},
+    "the beginning of a JPEG": (lambda: _cut("JPEG", 0.001)[:12].ljust(12, b"\0"), DAMAGED),
+}
+"""What makes each file, and its expected error, by name. None means that it loads as an image."""
+
+
 @cache
 def hostile_images() -> dict[str, tuple[bytes, MediaErrorCode | None]]:
-    """Returns each file and its expected error by name. None means that it loads as an image."""
-    table = _BOMBS | _HEIF | _SHAPES | _COLOURS | _ADDITIONS | _OTHERS
-    files = {name: (make(), code) for name, (make, code) in table.items()}
-    files |= {f"half a {kind}": (_cut(kind, 0.5), DAMAGED) for kind in _FORMATS}
-    files |= {f"the beginning of a {kind}": (_cut(kind, 0.001)[:12].ljust(12, b"\0"), DAMAGED) for kind in ("JPEG",)}
-    return files
+    """Makes the files, which takes seconds."""
+    return {name: (make(), code) for name, (make, code) in HOSTILE_IMAGES.items()}

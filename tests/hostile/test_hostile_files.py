@@ -10,8 +10,8 @@ from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.loader import MediaLoader
 from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import DataSource
-from tests.hostile.images import hostile_images
-from tests.hostile.videos import hostile_videos
+from tests.hostile.images import HOSTILE_IMAGES, hostile_images
+from tests.hostile.videos import HOSTILE_VIDEOS, hostile_videos
 from tests.media.loaders import FETCHER, MEDIA_PROCESSING
 from tests.media.sizes import num_tokens
 
@@ -25,10 +25,6 @@ class Outcome:
     num_tokens: int
 
 
-IMAGES = hostile_images()
-VIDEOS = hostile_videos()
-
-
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, Outcome]:
     """The outcome of each file, by name."""
@@ -37,8 +33,8 @@ def outcomes() -> dict[str, Outcome]:
 
 async def _try_all() -> dict[str, Outcome]:
     loader = MediaLoader(processing=MEDIA_PROCESSING, fetcher=FETCHER, decoders=Decoders(num_images=1))
-    source_images = {f"image: {name}": await _try_image(loader, data) for name, (data, _) in IMAGES.items()}
-    loaded_videos = {f"video: {name}": await _try_video(loader, data) for name, (data, _) in VIDEOS.items()}
+    source_images = {f"image: {name}": await _try_image(loader, data) for name, (data, _) in hostile_images().items()}
+    loaded_videos = {f"video: {name}": await _try_video(loader, data) for name, (data, _) in hostile_videos().items()}
     await loader.close()
     return source_images | loaded_videos
 
@@ -58,17 +54,17 @@ async def _try_video(loader: MediaLoader, data: bytes) -> Outcome:
 
 
 def test_covers_enough_files() -> None:
-    assert len(IMAGES) + len(VIDEOS) >= 40
+    assert len(HOSTILE_IMAGES) + len(HOSTILE_VIDEOS) >= 40
 
 
-@pytest.mark.parametrize("name", IMAGES)
+@pytest.mark.parametrize("name", HOSTILE_IMAGES)
 def test_image_has_its_documented_error(outcomes: dict[str, Outcome], name: str) -> None:
-    _check(outcomes[f"image: {name}"], IMAGES[name][1])
+    _check(outcomes[f"image: {name}"], HOSTILE_IMAGES[name][1])
 
 
-@pytest.mark.parametrize("name", VIDEOS)
+@pytest.mark.parametrize("name", HOSTILE_VIDEOS)
 def test_video_has_its_documented_error(outcomes: dict[str, Outcome], name: str) -> None:
-    _check(outcomes[f"video: {name}"], VIDEOS[name][1])
+    _check(outcomes[f"video: {name}"], HOSTILE_VIDEOS[name][1])
 
 
 def _check(outcome: Outcome, expected: MediaErrorCode | None) -> None:

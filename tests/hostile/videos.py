@@ -103,7 +103,7 @@ def _only_audio() -> bytes:
     return audio_file(tone(440, 16_000, 0.5), 16_000, container="mov", codec="pcm_s16le")
 
 
-_FILES: dict[str, tuple[Make, MediaErrorCode | None]] = {
+HOSTILE_VIDEOS: dict[str, tuple[Make, MediaErrorCode | None]] = {
     "claims 4 billion frames": (lambda: _changed(_mp4(), b"stsz", 8, b"\xff\xff\xff\xff"), TOO_LARGE),
     "claims a million frames": (lambda: _changed(_mp4(), b"stsz", 8, struct.pack(">I", 1_000_001)), TOO_LARGE),
     "has a million frames": (lambda: _long_matroska(1_000_000), TOO_LARGE),
@@ -149,9 +149,10 @@ _FILES: dict[str, tuple[Make, MediaErrorCode | None]] = {
         None,
     ),
 }
+"""What makes each file, and its expected error, by name. None means that it loads as a video."""
 
 
 @cache
 def hostile_videos() -> dict[str, tuple[bytes, MediaErrorCode | None]]:
-    """Returns each file and its expected error by name. None means that it loads as a video."""
-    return {name: (make(), code) for name, (make, code) in _FILES.items()}
+    """Makes the files, which takes seconds."""
+    return {name: (make(), code) for name, (make, code) in HOSTILE_VIDEOS.items()}

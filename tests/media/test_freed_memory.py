@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.cache.store import MediaStore
@@ -23,7 +24,9 @@ from glimpse.media.sources.source import CachedSource, DataSource, FrameSources,
 from tests.garbage import no_cycles
 from tests.media.images import encode, png_header, scene
 from tests.media.loaders import FETCHER, MEDIA_PROCESSING
-from tests.media.web import Web, respond, stall_after
+from tests.media.web import Web, respond, serve, stall_after
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LARGE = bytes(1 << 20)
 TRUNCATED = encode(scene(64, 64), "JPEG")[:400] + LARGE
@@ -110,11 +113,17 @@ class Loaders:
         await self.embeddings.close()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def loaders() -> AsyncIterator[Loaders]:
     loaders = Loaders()
     yield loaders
     await loaders.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def web() -> AsyncIterator[Web]:
+    async with serve() as server:
+        yield server
 
 
 @pytest.mark.parametrize("kind", REFUSED)

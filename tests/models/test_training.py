@@ -2,10 +2,13 @@
 
 import json
 import random
+import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 
+import pytest
 import torch
 
 from models.training.batching.packing import Batch, pack
@@ -54,11 +57,19 @@ def test_text_only_leaves_the_vision_encoder_as_it_is(tmp_path: Path):
     assert learnt == {"model"}
 
 
-def test_resuming_is_exact(tmp_path: Path):
-    whole, parts = make_folder(tmp_path / "whole"), make_folder(tmp_path / "parts")
-    begin(whole, "--steps", "4")
-    begin(parts, "--steps", "1")
-    train(parts, "--resume", "--steps", "3")
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder after one step of two threads."""
+    folder = make_folder(tmp_path_factory.mktemp("training") / "begun")
+    begin(folder, "--steps", "1", threads=2)
+    return folder
+
+
+def test_resuming_is_exact(begun: Path, tmp_path: Path):
+    whole, parts = make_folder(tmp_path / "whole"), tmp_path / "parts"
+    shutil.copytree(begun, parts)
+    begin(whole, "--steps", "4", threads=2)
+    train(parts, "--resume", "--steps", "3", threads=2)
     expected, resumed = load_state(whole), load_state(parts)
     assert expected.step == resumed.step == 4
     for name in ("weights", "first", "second"):
@@ -69,14 +80,13 @@ def test_resuming_is_exact(tmp_path: Path):
     assert all(line["loss"]["vision.what"] > 0 for line in lines)
 
 
-def test_saves_and_exits_on_sigterm(tmp_path: Path):
-    folder = make_folder(tmp_path / "run")
-    begin(folder, "--steps", "1")
-    with subprocess.Popen(
-        command(folder, "--resume", "--save-minutes", "0", "--threads", "1"), stdout=subprocess.PIPE
-    ) as process:
+def test_saves_and_exits_on_sigterm(begun: Path, tmp_path: Path):
+    folder = tmp_path / "run"
+    shutil.copytree(begun, folder)
+    with subprocess.Popen(command(folder, "--resume", "--save-minutes", "0"), stdout=subprocess.PIPE) as process:
         while load_state(folder).step < 2:
             assert process.poll() is None
+            time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
         process.communicate()
     assert process.returncode == 0

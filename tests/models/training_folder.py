@@ -35,15 +35,16 @@ def make_folder(path: Path) -> Path:
     return path
 
 
-def command(folder: Path, *options: str) -> list[str]:
-    script = [sys.executable, "-m", "models.training.train", "--out", str(folder), "--plain"]
-    return [*script, "--threads", "2", "--budget", "400", "--vision-steps", "2", *options]
+def command(folder: Path, *options: str, threads: int = 1) -> list[str]:
+    """The script with these options. Each thread is two processes, and each of these takes seconds to import torch."""
+    script = [sys.executable, "-m", "models.training.train", "--out", str(folder), "--plain", f"--threads={threads}"]
+    return [*script, "--budget", "400", "--vision-steps", "2", *options]
 
 
-def train(folder: Path, *options: str) -> str:
-    """Runs the script and returns its output."""
-    return subprocess.run(command(folder, *options), check=True, capture_output=True, text=True).stdout
+def train(folder: Path, *options: str, threads: int = 1) -> None:
+    """Runs the script."""
+    subprocess.run(command(folder, *options, threads=threads), check=True, capture_output=True)
 
 
-def begin(folder: Path, *options: str) -> str:
-    return train(folder, "--sizes", json.dumps(TINY), *options)
+def begin(folder: Path, *options: str, threads: int = 1) -> None:
+    train(folder, "--sizes", json.dumps(TINY), *options, threads=threads)

@@ -32,11 +32,6 @@ GREEDY = SamplingParams(temperature=0, max_tokens=12)
 START, END = (len(PLAIN_TOKENS) + SPECIAL_TOKENS.index(tag) for tag in ("<|im_start|>", "<|im_end|>"))
 
 
-@pytest.fixture(scope="module")
-def llm(tiny_checkpoint: Path) -> LLM:
-    return load(tiny_checkpoint)
-
-
 def test_a_conversation_equals_its_rendered_prompt(llm: LLM) -> None:
     (chat,) = llm.chat([{"role": "user", "content": "the end"}], GREEDY)
     (by_text,) = llm.generate("<|im_start|>user\nthe end<|im_end|>\n<|im_start|>assistant\n", GREEDY)

@@ -22,11 +22,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_audio_checkpoint(tmp_path_factory.mktemp("audio"))
 
 
-@pytest.fixture(scope="module")
-def llm(checkpoint: Path) -> LLM:
-    return load(checkpoint)
-
-
 def audio(value: object) -> dict[str, Any]:
     return {"type": "audio", "audio": value}
 

@@ -24,11 +24,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_internvl_checkpoint(tmp_path_factory.mktemp("internvl"))
 
 
-@pytest.fixture(scope="module")
-def llm(checkpoint: Path) -> LLM:
-    return load(checkpoint)
-
-
 def prompt_text(checkpoint: Path, output: RequestOutput) -> str:
     return load_tokenizer(checkpoint).decode(output.prompt_token_ids, skip_special=False)
 

@@ -19,11 +19,6 @@ SIDE = 28
 VIDEO_PLACEHOLDER = PLACEHOLDER.replace("image", "video")
 
 
-@pytest.fixture(scope="module")
-def llm(tiny_checkpoint: Path) -> LLM:
-    return load(tiny_checkpoint)
-
-
 def num_media_tokens(outputs: Any) -> int:
     """Returns the number of placeholders in a prompt with one medium, where they are the most frequent token."""
     [output] = outputs

@@ -20,11 +20,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_minicpmv_checkpoint(tmp_path_factory.mktemp("minicpmv"))
 
 
-@pytest.fixture(scope="module")
-def llm(checkpoint: Path) -> LLM:
-    return load(checkpoint)
-
-
 def test_answers_images_like_the_reference(llm: LLM, checkpoint: Path) -> None:
     images = [scene(200, 61, 1), scene(20, 21, 2), scene(37, 301, 3)]
     messages = user(image_pil(images[0]), text("the"), image_pil(images[1]), image_pil(images[2]), text("in"))

@@ -33,11 +33,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_qwen3_vl_checkpoint(tmp_path_factory.mktemp("checkpoint"))
 
 
-@pytest.fixture(scope="module")
-def llm(checkpoint: Path) -> LLM:
-    return load(checkpoint)
-
-
 def image_part(pixels: np.ndarray) -> dict[str, Any]:
     return {"type": "image_pil", "image_pil": PIL.Image.fromarray(pixels)}
 

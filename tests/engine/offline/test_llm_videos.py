@@ -19,11 +19,6 @@ GREEDY = SamplingParams(temperature=0, max_tokens=12)
 URLS = [f"data:image/png;base64,{base64.b64encode(png(image)).decode()}" for image in IMAGES]
 
 
-@pytest.fixture(scope="module")
-def llm(tiny_checkpoint: Path) -> LLM:
-    return load(tiny_checkpoint)
-
-
 def video_part(frames: object = FRAMES, **options: Any) -> dict[str, Any]:
     return {"type": "video", "video": frames, **SMALL, **options}
 

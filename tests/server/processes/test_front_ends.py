@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 import urllib.request
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+import pytest_asyncio
 from grpc_health.v1 import health_pb2
 
 from glimpse.engine.client.supervisor import ENGINE_COMMAND
@@ -50,9 +51,11 @@ PNG = png()
 STREAM = "/glimpse.v1.ChatService/StreamChatCompletion"
 
 
-@pytest.fixture(autouse=True)
-def quick_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(front_ends_module, "INITIAL_BACKOFF_SECONDS", 0.01)
+@pytest.fixture(scope="module", autouse=True)
+def quick_restarts() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(front_ends_module, "INITIAL_BACKOFF_SECONDS", 0.01)
+        yield
 
 
 def front_ends(
@@ -137,35 +140,6 @@ def scrape(port: int) -> str:
         return response.read().decode()
 
 
-async def test_requests_with_the_same_id_on_two_front_ends_do_not_mix(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    async with serving(tiny_checkpoint, tmp_path) as server:
-        answers = await asyncio.gather(*(answer(target) for target in (*server.upstreams, *server.upstreams)))
-        # The scripted engine's last event brings no token: merged with the one before, it hides the last newline.
-        assert len({text_of(each).removesuffix("\n") for each in answers}) == 1
-
-
-async def test_front_end_that_dies_is_replaced_once_and_its_requests_leave_the_engine(
-    tiny_checkpoint: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with serving(tiny_checkpoint, tmp_path) as server:
-        victim, target = processes()[0], server.upstreams[0]
-        async with connect(target) as channel:
-            held = ask(channel, "hold")
-            await held.read()
-            before = await asyncio.to_thread(read_metric, server.metrics_port, "glimpse_requests_running")
-            os.kill(victim, signal.SIGKILL)
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await held.read()
-            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-        assert before == 1
-        assert len(await answer(server.upstreams[1])) > 1
-        await until(lambda: len(processes()) == NUM_FRONT_ENDS and not alive(victim))
-        await until_served(target)
-        assert len(await answer(target)) > 1
-        await until(lambda: server._broker.num_open == 0)  # pyright: ignore[reportPrivateUsage]
-        assert caplog.text.count("another starts in") == 1, "one that starts while the others have load lives"
-
-
 async def until_served(target: str) -> None:
     async with asyncio.timeout(60):
         while not await is_served(target):  # noqa: ASYNC110
@@ -177,27 +151,6 @@ async def is_served(target: str) -> bool:
         return await health(target) == health_pb2.HealthCheckResponse.SERVING
     except grpc.aio.AioRpcError:
         return False
-
-
-async def test_counters_keep_what_a_dead_front_end_counted(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    async with serving(tiny_checkpoint, tmp_path) as server:
-        for target in server.upstreams:
-            await answer(target)
-        read = lambda: read_metric(server.metrics_port, "glimpse_requests_total")  # noqa: E731
-        assert await asyncio.to_thread(read) == NUM_FRONT_ENDS
-        os.kill(processes()[0], signal.SIGKILL)
-        await until_served(server.upstreams[0])
-        assert await asyncio.to_thread(read) == NUM_FRONT_ENDS
-
-
-async def test_engine_that_dies_ends_requests_everywhere_and_comes_back(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    async with serving(tiny_checkpoint, tmp_path) as server:
-        for target in server.upstreams:
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await answer(target, "garble")
-            assert caught.value.code() is grpc.StatusCode.ABORTED
-            for each in server.upstreams:
-                await until_served(each)
 
 
 async def test_drain_lets_streams_end_and_refuses_new_requests(tiny_checkpoint: Path, tmp_path: Path) -> None:
@@ -381,13 +334,6 @@ async def num_cached(target: str) -> int:
     return usage.prompt_tokens_details.cached_tokens
 
 
-async def test_engine_hears_one_name_of_a_client_from_all_front_ends(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """Else a client would have a share of the engine for each."""
-    async with serving(tiny_checkpoint, tmp_path) as server:
-        for target in server.upstreams:
-            assert text_of(await answer(target, "who")) == PLAIN_TOKENS[0]
-
-
 async def test_upload_is_known_to_all_front_ends_and_outlives_the_one_that_got_it(
     tiny_checkpoint: Path, tmp_path: Path
 ) -> None:
@@ -424,3 +370,74 @@ async def uploaded(channel: grpc.aio.Channel, data: bytes) -> str:
 
 def media_stub(channel: grpc.aio.Channel) -> Any:
     return media_pb2_grpc.MediaServiceStub(channel)
+
+
+# The tests below share front ends, of which they leave as many as they find. Those above count all that run.
+on_shared_front_ends = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FrontEnds]:
+    async with serving(tiny_checkpoint, tmp_path_factory.mktemp("front-ends")) as running:
+        yield running
+
+
+@on_shared_front_ends
+async def test_requests_with_the_same_id_on_two_front_ends_do_not_mix(server: FrontEnds) -> None:
+    answers = await asyncio.gather(*(answer(target) for target in (*server.upstreams, *server.upstreams)))
+    # The scripted engine's last event brings no token: merged with the one before, it hides the last newline.
+    assert len({text_of(each).removesuffix("\n") for each in answers}) == 1
+
+
+@on_shared_front_ends
+async def test_front_end_that_dies_is_replaced_once_and_its_requests_leave_the_engine(
+    server: FrontEnds, caplog: pytest.LogCaptureFixture
+) -> None:
+    victim, target = processes()[0], server.upstreams[0]
+    async with connect(target) as channel:
+        held = ask(channel, "hold")
+        await held.read()
+        before = await asyncio.to_thread(read_metric, server.metrics_port, "glimpse_requests_running")
+        os.kill(victim, signal.SIGKILL)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await held.read()
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert before == 1
+    assert len(await answer(server.upstreams[1])) > 1
+    await until(lambda: len(processes()) == NUM_FRONT_ENDS and not alive(victim))
+    await until_served(target)
+    assert len(await answer(target)) > 1
+    await until(lambda: server._broker.num_open == 0)  # pyright: ignore[reportPrivateUsage]
+    assert caplog.text.count("another starts in") == 1, "one that starts while the others have load lives"
+
+
+@on_shared_front_ends
+async def test_counters_keep_what_a_dead_front_end_counted(server: FrontEnds) -> None:
+    read = lambda: read_metric(server.metrics_port, "glimpse_requests_total")  # noqa: E731
+    before = await asyncio.to_thread(read)
+    for target in server.upstreams:
+        await answer(target)
+    assert await asyncio.to_thread(read) == before + NUM_FRONT_ENDS
+    os.kill(victim := processes()[0], signal.SIGKILL)
+    await until(lambda: len(processes()) == NUM_FRONT_ENDS and not alive(victim))
+    for target in server.upstreams:
+        await until_served(target)
+    assert await asyncio.to_thread(read) == before + NUM_FRONT_ENDS
+
+
+@on_shared_front_ends
+async def test_engine_hears_one_name_of_a_client_from_all_front_ends(server: FrontEnds) -> None:
+    """Else a client would have a share of the engine for each."""
+    for target in server.upstreams:
+        assert text_of(await answer(target, "who")) == PLAIN_TOKENS[0]
+
+
+@on_shared_front_ends
+async def test_engine_that_dies_ends_requests_everywhere_and_comes_back(server: FrontEnds) -> None:
+    """Their prompt is refused for minutes then, so this test is the last."""
+    for target in server.upstreams:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await answer(target, "garble")
+        assert caught.value.code() is grpc.StatusCode.ABORTED
+        for each in server.upstreams:
+            await until_served(each)

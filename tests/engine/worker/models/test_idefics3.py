@@ -31,11 +31,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory, family: Family) -> Path
     return make_idefics3_checkpoint(tmp_path_factory.mktemp("models") / family, family)
 
 
-@pytest.fixture(scope="module")
-def harness(checkpoint: Path) -> Harness:
-    return Harness(checkpoint)
-
-
 def prompts_of(family: Family) -> list[Prompt]:
     return [
         tiled_prompt(1, family, 23),

@@ -43,11 +43,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory, variant: Variant) -> Pa
     return make_internvl_checkpoint(tmp_path_factory.mktemp("models") / variant, variant)
 
 
-@pytest.fixture(scope="module")
-def harness(checkpoint: Path) -> Harness:
-    return Harness(checkpoint)
-
-
 def prompt_of(seed: int, *parts: int | tuple[int, ...]) -> Prompt:
     """Returns a prompt of media and random text: an integer is a number of text tokens, (n,) an image of n tiles, and
     (n, 1) a video of n frames, which are a run of placeholder tokens each."""

@@ -31,11 +31,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_llava_checkpoint(tmp_path_factory.mktemp("llava"))
 
 
-@pytest.fixture(scope="module")
-def harness(checkpoint: Path) -> Harness:
-    return Harness(checkpoint)
-
-
 def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
     expected = greedy_answer(path, sequence.prompt.token_ids, sequence.prompt.images, len(sequence.answer))
     assert sequence.answer == expected.token_ids

@@ -75,11 +75,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def harness(checkpoint: Path) -> Harness:
-    return Harness(checkpoint)
-
-
-@pytest.fixture(scope="module")
 def prompts(checkpoint: Path) -> dict[str, MediaPrompt]:
     return {
         "text": prompt_of(checkpoint, 1, 23),

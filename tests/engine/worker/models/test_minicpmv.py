@@ -39,11 +39,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def harness(checkpoint: Path) -> Harness:
-    return Harness(checkpoint)
-
-
-@pytest.fixture(scope="module")
 def model(checkpoint: Path) -> MiniCPMV:
     config, cpu = load_model_config(checkpoint), torch.device("cpu")
     found = load_model(checkpoint, config, cpu, torch.float32, lambda stage, fraction: None, scheme=None)

@@ -19,11 +19,6 @@ IMAGE_FIRST = make_prompt(4, (84, 84), 1)
 PROMPTS = {"text": TEXT, "one image": ONE_IMAGE, "several images": SEVERAL_IMAGES, "image first": IMAGE_FIRST}
 
 
-@pytest.fixture(scope="module")
-def harness(tiny_checkpoint: Path) -> Harness:
-    return Harness(tiny_checkpoint)
-
-
 def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
     expected = greedy_answer(
         path, sequence.prompt.token_ids, sequence.prompt.spans, sequence.prompt.images, len(sequence.answer)

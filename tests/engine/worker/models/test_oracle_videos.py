@@ -21,11 +21,6 @@ VIDEOS_AND_IMAGES = make_prompt(14, 3, (4, 56, 112), 2, (84, 56), 1, (2, 28, 140
 PROMPTS = {"one": ONE_VIDEO, "odd": ODD_VIDEO, "first": VIDEO_FIRST, "among images": VIDEOS_AND_IMAGES}
 
 
-@pytest.fixture(scope="module")
-def harness(tiny_checkpoint: Path) -> Harness:
-    return Harness(tiny_checkpoint)
-
-
 def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
     prompt = sequence.prompt
     expected = greedy_answer(path, prompt.token_ids, prompt.spans, prompt.images, len(sequence.answer))

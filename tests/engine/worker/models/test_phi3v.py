@@ -30,11 +30,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def harness(checkpoint: Path) -> Harness:
-    return Harness(checkpoint)
-
-
-@pytest.fixture(scope="module")
 def model(checkpoint: Path) -> Phi3V:
     found = loaded(checkpoint)
     assert isinstance(found, Phi3V)

@@ -55,11 +55,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_checkpoint(tmp_path_factory.mktemp("checkpoint"), family="qwen2_5_vl")
 
 
-@pytest.fixture(scope="module")
-def harness(checkpoint: Path) -> Harness:
-    return Harness(checkpoint)
-
-
 def assert_agrees(harness: Harness, path: Path, prompt: Prompt, **options: list[int]) -> None:
     sequence = harness.answer(harness.begin(prompt), NUM_TOKENS, **options)
     expected = greedy_answer(path, prompt.token_ids, prompt.spans, prompt.images, NUM_TOKENS)

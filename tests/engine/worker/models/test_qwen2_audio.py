@@ -84,11 +84,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_audio_checkpoint(tmp_path_factory.mktemp("audio"))
 
 
-@pytest.fixture(scope="module")
-def harness(checkpoint: Path) -> Harness:
-    return Harness(checkpoint)
-
-
 def assert_agrees(sequence: ScriptedSequence, audio_prompt: AudioPrompt, path: Path) -> None:
     expected = greedy_answer(path, audio_prompt.prompt.token_ids, audio_prompt.audio_inputs, len(sequence.answer))
     assert sequence.answer == expected.token_ids

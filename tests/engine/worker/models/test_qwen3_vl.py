@@ -44,11 +44,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_qwen3_vl_checkpoint(tmp_path_factory.mktemp("checkpoint"))
 
 
-@pytest.fixture(scope="module")
-def harness(checkpoint: Path) -> Harness:
-    return Harness(checkpoint)
-
-
 def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
     prompt = sequence.prompt
     expected = greedy_answer(path, prompt.token_ids, prompt.spans, prompt.images, len(sequence.answer))

@@ -43,11 +43,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_ultravox_checkpoint(tmp_path_factory.mktemp("ultravox"))
 
 
-@pytest.fixture(scope="module")
-def harness(checkpoint: Path) -> Harness:
-    return Harness(checkpoint)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioPrompt:
     """A prompt with its audio inputs."""

@@ -1,0 +1,18 @@
+"""What tests of `LLM` share. A file with a checkpoint of its own has a fixture `checkpoint`."""
+
+from pathlib import Path
+
+import pytest
+
+from glimpse.engine.offline.llm import LLM
+from tests.engine.offline.llm_inputs import load
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tiny_checkpoint: Path) -> Path:
+    return tiny_checkpoint
+
+
+@pytest.fixture(scope="module")
+def llm(checkpoint: Path) -> LLM:
+    return load(checkpoint)
