@@ -5,4 +5,4 @@ from importlib import resources
 from glimpse.dialect.rules import Dialect
 
 OPENAI = Dialect(resources.files("glimpse.dialect").joinpath("openai.txtpb").read_text(encoding="utf-8"))
-"""Its rules are `openai.txtpb`."""
+"""OpenAI's dialect; `openai.txtpb` has its rules."""

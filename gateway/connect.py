@@ -13,7 +13,7 @@ _FILTER = "connect"
 _CONTENT_TYPES = r"application/(connect\+)?(proto|json)(\s*;.*)?"
 
 PATH_PREFIX = "/glimpse.v1."
-"""Of the typed methods."""
+"""Prefix of the typed methods' paths."""
 
 HEADERS: list[dict[str, Any]] = [
     {"name": ":method", "string_match": {"exact": "POST"}},

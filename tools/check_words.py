@@ -1,7 +1,8 @@
-"""Fails where a retired word comes back, in names or in prose.
+"""Fails where a retired word comes back, in names or in prose, and where a docstring begins with a pronoun.
 
-One concept has one name, the one that readers of vLLM, transformers, gRPC and Envoy expect. Words are compared whole,
-without case. A name counts word by word, so `ClipOptions` and `max_clips` contain "clip".
+One concept has one name, the one that readers of vLLM, transformers, gRPC and Envoy expect. Words are compared without
+case and with their inflections, so "guessing" is "guess". A name
+counts word by word, so `ClipOptions` and `max_clips` contain "clip".
 """
 
 import re
@@ -38,7 +39,7 @@ WORDS = {
     "rig": "harness",
     "vain": "discarded",
 }
-"""Retired word → what to write; the plural with "s" is retired too."""
+"""Retired word → what to write; its inflections are retired too."""
 
 NAMES = {
     "asks_effort": "supports_reasoning_effort",
@@ -111,8 +112,21 @@ ALLOWED = re.compile(
 """CLIP is a model; `clip` and `guess_type` are NumPy's and mimetypes', `Completer` is prompt_toolkit's; "in flight" and
 "single-flight" are standard; a quoted 'Picture' is what Qwen's chat templates call an image."""
 
+_PRONOUN = re.compile(
+    r'^\s*r?"""(As (?:in|for|it|the|they)|That|Those|This|These|It|Its|They|Their|Our|We|The ones?|The same|Of|Both)\b'
+)
 _SUBWORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_NAME = re.compile(r"(?<![a-z])(" + "|".join(map(re.escape, NAMES)) + r")(?![a-z])", re.IGNORECASE)
+_INFLECTED = {
+    word.removesuffix("e" if ending[0] in "ei" else "") + ending: better
+    for word, better in WORDS.items()
+    for ending in ("s", "es", "ed", "ing")
+    if not word.endswith(("ed", "ing"))
+} | WORDS
+_PLURAL = re.compile(r"s(?![a-z])", re.IGNORECASE)
+_STEMS = {_PLURAL.sub("", name): better for name, better in NAMES.items()}
+_NAME = re.compile(
+    "(?<![a-z])(" + "|".join(re.sub(r"(?=_)|$", "s?", name) for name in _STEMS) + ")(?![a-z])", re.IGNORECASE
+)
 _CLASS = {re.compile(rf"\bclass _?({name})\b"): better for name, better in CLASSES.items()}
 
 
@@ -121,13 +135,19 @@ def retired_words(line: str) -> Iterator[tuple[str, str]]:
     line = ALLOWED.sub("", line)
     for match in _SUBWORD.finditer(line):
         word = match.group().lower()
-        if (stem := word if word in WORDS else word.removesuffix("s")) in WORDS:
-            yield word, WORDS[stem]
+        if word in _INFLECTED:
+            yield word, _INFLECTED[word]
     for match in _NAME.finditer(line):
-        yield match.group(), NAMES[match.group().lower()]
+        yield match.group(), _STEMS[_PLURAL.sub("", match.group().lower())]
     for pattern, better in _CLASS.items():
         if match := pattern.search(line):
             yield match.group(), better
+
+
+def pronouns(name: str, line: str) -> Iterator[tuple[str, str]]:
+    """The pronoun with which a docstring of the product begins, and what to write instead."""
+    if name.endswith(".py") and not name.startswith(("tests/", "models/")) and (match := _PRONOUN.match(line)):
+        yield match.group(1), "a noun or verb at the beginning of a docstring"
 
 
 def main() -> None:
@@ -139,7 +159,7 @@ def main() -> None:
         for name in names
         if not name.startswith(SKIPPED) and Path(name).suffix in SUFFIXES and not (ROOT / name).is_symlink()
         for number, line in [(0, name), *enumerate((ROOT / name).read_text(encoding="utf-8").splitlines(), 1)]
-        for word, better in retired_words(line)
+        for word, better in (*retired_words(line), *pronouns(name, line))
     ]
     print("\n".join(found), file=sys.stderr)
     if found:

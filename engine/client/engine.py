@@ -58,7 +58,7 @@ class Engine(ABC):
     @property
     @abstractmethod
     def ready(self) -> Ready | None:
-        """Its last Ready message. None until it has loaded once."""
+        """The engine's last Ready message. None until it has loaded once."""
 
     @property
     @abstractmethod

@@ -18,9 +18,9 @@ class Mailbox:
         self._events: dict[str, list[TokenEvent]] = {}
         """Request id → events."""
         self._arrival: asyncio.Future[None] | None = None
-        """Of the next event, while the consumer waits for it."""
+        """Future of the next event, while the consumer waits for it."""
         self.has_begun = False
-        """It has had an event."""
+        """Whether an event has come."""
 
     def put(self, event: TokenEvent) -> None:
         self.has_begun = True

@@ -50,9 +50,9 @@ class EngineState(StrEnum):
     STALLED = "stalled"
     """Serving requests, but the running step takes many times the usual. It may still end."""
     RESTARTING = "restarting"
-    """It died and is being restarted."""
+    """The engine died and is being restarted."""
     FAILED = "failed"
-    """Its first start failed, for example because it cannot serve this checkpoint. Final."""
+    """The first start failed, for example because it cannot serve this checkpoint. Final."""
     STOPPED = "stopped"
     """`stop` was called. Final."""
 

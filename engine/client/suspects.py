@@ -31,11 +31,11 @@ class Work:
     """A prompt that is given to the engine."""
 
     request_ids: Sequence[str]
-    """Of its answers."""
+    """Ids of the prompt's answers."""
     digest: bytes
     """As `prompt_digest` returns it; empty: it is never suspected."""
     flow: str
-    """The same for all prompts of a client's request."""
+    """One value for all prompts of a client's request."""
 
 
 class Suspects:

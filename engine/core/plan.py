@@ -47,7 +47,7 @@ class Encode:
     key: bytes
     kind: MediaKind
     grid: tuple[int, ...]
-    """As in `MediaSpan`."""
+    """See `MediaSpan`."""
     content: MediaContent | None
     """None if another rank encodes the medium and sends its output to this one."""
 
@@ -113,7 +113,7 @@ class PromptScore:
     logprob: float
     """Natural log-probability, of the model's logits as they are."""
     top: tuple[tuple[int, float], ...] = ()
-    """As in `Sample`."""
+    """See `Sample`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ NUM_FREE_TOKENS = 16
 """Prompt tokens that a decoding step may take in any case on a CPU: it reads all weights anyway, so they cost little. A
 step with no more than these therefore still measures decoding, and a prompt never stops entirely."""
 NUM_GPU_TOKENS = 512
-"""The same on a GPU, where a step with one prompt token takes about as long as one with a few hundred: fewer would
+"""Prompt tokens on a GPU, where a step with one prompt token takes about as long as one with a few hundred: fewer would
 repeat the cost of its launches. None of them measures decoding."""
 SAMPLE_INTERVAL = 32
 """After so many steps with prompt tokens on a GPU, one only decodes, to measure that."""

@@ -32,7 +32,7 @@ class SchedulerState:
             pool=self.block_pool, block_size=limits.block_size, enabled=limits.prefix_caching
         )
         self.queue = FairQueue()
-        """Those that wait, and the counters of all clients."""
+        """Sequences that wait, and the counters of all clients."""
         self.running: list[Sequence] = []
         """Sorted by priority key."""
         self.prefill_budget = PrefillBudget(max_slowdown=limits.max_decode_slowdown, uses_gpu=limits.uses_gpu)

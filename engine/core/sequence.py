@@ -26,7 +26,7 @@ from glimpse.engine.protocol.sampling_params import SamplingParams
 KEY_BYTES = 32
 _NAMESPACE_DOMAIN = b"glimpse.media.namespace.v1"
 _NO_SAMPLING = SamplingParams(max_tokens=1)
-"""Of sequences that pool. They end with their prompt."""
+"""Parameters of sequences that pool, which end with their prompt."""
 
 
 class TriggerWatcher(Protocol):
@@ -60,12 +60,12 @@ class Sequence:
     num_served_tokens: int = 0
     """Tokens that count as service of its client. Those computed again after a preemption do not."""
     protected_until: int = 0
-    """It is not preempted for fairness before it has this number of tokens."""
+    """Number of tokens before which the sequence is not preempted for fairness."""
     is_running: bool = False
     last_turn: int = 0
     """Position in the order of decodes: those with the smallest are next."""
     queued_since: float | None = None
-    """Its arrival, in seconds of the core's clock. None: a step with some of its tokens was planned since."""
+    """Time of arrival, in seconds of the core's clock. None: a step with some of its tokens was planned since."""
     stats: RequestStats = field(default_factory=RequestStats)
     """What was measured; `current_stats` adds what is counted elsewhere."""
     token_ids: list[int]
@@ -104,11 +104,11 @@ class Sequence:
     block_hashes: list[bytes] = field(default_factory=list[bytes])
     """Hashes of its first full blocks, computed when needed."""
     admitted: bool = False
-    """It has run, even if it is waiting again."""
+    """Whether the sequence has run, even if it is waiting again."""
     started: bool = False
     """The runner knows it."""
     has_ended: bool = False
-    """It was removed from the scheduler. Results that arrive later are discarded."""
+    """Whether the sequence was removed from the scheduler. Results that arrive later are discarded."""
     _samples_on_host: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -150,7 +150,7 @@ class Sequence:
 
     @property
     def is_complete(self) -> bool:
-        """It has all the tokens that it may have, even if the last is still pending."""
+        """Whether the sequence has all the tokens that it may have, even if the last is still pending."""
         return len(self.token_ids) - self.num_prompt_tokens >= self.max_tokens
 
     @property
@@ -166,7 +166,7 @@ class Sequence:
 
     @property
     def decodes(self) -> bool:
-        """It needs a single token computed, and a token follows."""
+        """Whether the sequence needs a single token computed, and a token follows."""
         num_tokens = len(self.token_ids)  # written out: called for each sequence in each step
         return (
             num_tokens - self.num_computed_tokens == 1

@@ -29,14 +29,14 @@ class FinishReason(StrEnum):
     CANCELLED = "cancelled"
     """The front end cancelled it."""
     ERROR = "error"
-    """It was refused or could not be finished: see `TokenEvent.error`."""
+    """The request was refused or could not be finished: see `TokenEvent.error`."""
 
 
 class MediaInput(msgspec.Struct, frozen=True, kw_only=True):
     """One medium of a prompt, as the front end sends it."""
 
     span: MediaSpan
-    """Its placeholder tokens in the prompt."""
+    """Placeholder tokens in the prompt."""
     content: MediaContent
 
 
@@ -56,7 +56,7 @@ class Sibling(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str
     """Unique among the requests in flight."""
     seed: int | None
-    """As in `SamplingParams`."""
+    """See `SamplingParams`."""
 
 
 class PromptRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,7 +146,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     tensor_parallel_size: int = 1
     """Ranks that share each step."""
     quantization: str = "none"
-    """Of the decoder's weights, in words: "int8", or the checkpoint's own, such as "awq int4"."""
+    """Quantization of the decoder's weights, in words: "int8", or the checkpoint's own, such as "awq int4"."""
     max_model_len: int
     """The context window in tokens that the checkpoint, the settings and the KV cache allow."""
     num_blocks: int
@@ -165,11 +165,11 @@ class TokenLogprobs(msgspec.Struct, frozen=True, kw_only=True):
     """Log-probabilities at one position of an answer."""
 
     logprob: float
-    """Of the sampled token."""
+    """Log-probability of the sampled token."""
     top: list[tuple[int, float]] = []
     """(token id, log-probability), most likely first."""
     rank: int = 0
-    """Of a token of a prompt, among all tokens; 1 is the most likely."""
+    """Rank of a token of a prompt among all tokens; 1 is the most likely."""
 
 
 class RequestStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

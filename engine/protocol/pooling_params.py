@@ -8,7 +8,7 @@ class PoolingMode(StrEnum):
     """Which hidden states, after the decoder's final norm, become the embedding."""
 
     LAST_TOKEN = "last_token"  # noqa: S105 - a token of text
-    """That of the prompt's last token."""
+    """Hidden state of the prompt's last token."""
     MEAN = "mean"
     """The mean of those of all tokens of the prompt. A cached prefix has none, so that it is computed again."""
 

@@ -37,7 +37,7 @@ def _bytes(_: type[int], tokens: list[Token]) -> int:
 Seconds = Annotated[int, Parameter(validator=Number(gte=0))]
 Count = Annotated[int, Parameter(validator=Number(gte=1))]
 MaxConnections = Annotated[Count, Parameter(help="Most connections of clients. Further ones are closed at once.")]
-"""Its default differs between the commands."""
+"""The default differs between the commands."""
 
 _Addresses = Annotated[
     tuple[Address, ...],

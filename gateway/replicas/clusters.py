@@ -9,10 +9,10 @@ BY_LOAD = "glimpse"
 """The cluster of requests without a key. `/health` follows it."""
 
 BY_KEY = "glimpse-by-key"
-"""The same servers, chosen by key."""
+"""Cluster of the same servers, chosen by key."""
 
 _MAX_SHARE_PERCENT = 200
-"""Of the mean number of running requests with a key. A server with more is passed over for the key's next server."""
+"""Percentage of the mean number of running requests with a key. The key's next server takes what exceeds it."""
 
 _POLICIES = "type.googleapis.com/envoy.extensions.load_balancing_policies"
 

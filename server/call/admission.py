@@ -129,7 +129,7 @@ class Ticket:
         self._set_waiting(round(expected))
 
     def end_waiting(self) -> None:
-        """Its first tokens have come. Idempotent."""
+        """Notes that the first tokens have come. Idempotent."""
         self._set_waiting(0)
 
     def end_completion(self, num_tokens: int) -> None:

@@ -33,9 +33,9 @@ class CallContext:
     tenant: Tenant = field(default_factory=Tenant)
     """Whose caches it uses and whose quotas it counts against. Only its credential decides."""
     is_admin: bool = True
-    """It may concern other tenants than its own. Servers without authentication allow that to everyone."""
+    """Whether the call may concern other tenants. Servers without authentication allow that to everyone."""
     ticket: Ticket = field(default_factory=lambda: Ticket(Admission(), "", needs_engine=False))
-    """Its place among the requests that wait or are being prepared."""
+    """Place of the call among the requests that wait or are being prepared."""
     body: BodyReservation = field(default_factory=lambda: BodyReservation(FairCapacity(math.inf), ""))
     """The memory of its request's body."""
     is_json: bool = False

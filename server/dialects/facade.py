@@ -50,7 +50,7 @@ class RestDialect:
     service: ServiceDescriptor
     """The facade, whose methods are bound to typed ones."""
     codec: Codec
-    """Its documents."""
+    """Codec of the dialect's documents."""
     event: Callable[[bytes], bytes]
     """A document → the event that carries it in a stream."""
     error: Callable[[RpcFailure], bytes]

@@ -40,7 +40,7 @@ class OutputConstraints:
 
 
 MAX_SCHEMA_BYTES = 1 << 20
-"""Of all schemas and grammars of a request together."""
+"""Bytes of all schemas and grammars of a request together."""
 _ANY_OBJECT = '{"type": "object"}'
 _NUM_REMEMBERED = 32
 """Requests whose constraints are remembered: those of an agent all have the same tools."""
@@ -117,7 +117,7 @@ class _Build:
         self._tag_ids = tag_ids
         self._of_schemas = CompileBudget(is_stopped=is_stopped)
         self._of_tools = CompileBudget(is_stopped=is_stopped)
-        """Of the grammar of all tools, which must be possible without arguments when the schemas are too much."""
+        """Budget of the tools' grammar, which must be possible without arguments when the schemas are too much."""
 
     def constraint(self, request: GenerationRequest) -> Constraint | None:
         """Returns what constrains the completions. Raises InvalidRequest, CheckStoppedError."""

@@ -49,9 +49,9 @@ class Embeddings:
     """The embeddings of a request's inputs."""
 
     vectors: Sequence[bytes]
-    """Of each input, float32 and little-endian."""
+    """Vector of each input, float32 and little-endian."""
     usage: Usage
-    """Of the whole request. It has no completion tokens."""
+    """Usage of the whole request, which has no completion tokens."""
 
 
 class Embedder:
@@ -138,7 +138,7 @@ class _Batch:
         self.request = request
         self.call = call
         self.flow = flow
-        """The same for all inputs of the request, and for no other request."""
+        """One value for all inputs of the request, and for no other request."""
         self.usage = Usage()
         self._num_loaded = 0
         self._num_tokens = [_estimated_tokens(each.source) for each in request.inputs]  # 0: embedded

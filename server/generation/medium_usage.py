@@ -22,13 +22,13 @@ class CacheTier(Enum):
 
     NONE = auto()
     FILE = auto()
-    """Its files."""
+    """Files of the medium."""
     DECODED = auto()
     """The decoded medium, or embeddings in its place."""
     ENCODER = auto()
     """The encoder's output."""
     PREFIX = auto()
-    """Its tokens, as part of a cached prefix."""
+    """Tokens of the medium, as part of a cached prefix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +39,15 @@ class MediumShape:
     """Pixels, after resizing: of an image's largest tile, or of a video's frames."""
     height: int | None = None
     num_tiles: int | None = None
-    """Of an image, its overview included."""
+    """Tiles of an image, its overview included."""
     num_frames: int | None = None
-    """Of a video, as the model sees it."""
+    """Frames of a video, as the model sees it."""
     fps: float | None = None
     """The sampling rate; None if frames were not sampled at a rate."""
     frame_seconds: tuple[float, ...] = ()
     """The time of each frame in the video; empty if unknown."""
     duration_seconds: float | None = None
-    """Of audio, without what the model does not hear."""
+    """Length of audio, without what the model does not hear."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class PromptMedium:
     shape: MediumShape
     origin: MediumOrigin
     is_embedding: bool
-    """It is an encoder output, so that the engine's own encoder has nothing to do."""
+    """Whether the medium is an encoder output, so that the engine's own encoder has nothing to do."""
 
 
 def medium_shape(medium: Medium, loader: MediaLoader) -> MediumShape:

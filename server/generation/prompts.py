@@ -48,7 +48,7 @@ class LoadedPrompt:
     media_usage: MediaUsage | None = None
     """How its media were loaded; None if it has none."""
     seen: tuple[PromptMedium, ...] = ()
-    """Its media without their content, in prompt order."""
+    """Media without their content, in prompt order."""
 
 
 class PromptLoader:
@@ -193,7 +193,7 @@ class PromptLoader:
 
 
 def _is_short(conversation: Conversation) -> bool:
-    """Its prompt is built in the event loop: on a busy one, a thread waits milliseconds for its turn."""
+    """Tells whether the prompt is built in the event loop: on a busy one, a thread waits milliseconds for its turn."""
     if conversation.media or conversation.options.template_kwargs:
         return False
     size = num_characters(conversation.messages, conversation.options.tools)

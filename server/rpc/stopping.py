@@ -26,7 +26,7 @@ class StopSwitch:
 
     def __init__(self) -> None:
         self._limits: list[asyncio.Timeout] = []
-        """Of the guards that the RPC is in, the innermost last. They set no time until the RPC is interrupted."""
+        """Limits of the guards around the RPC, the innermost last. They set no time until the RPC is interrupted."""
         self._error: type[ServerStoppingError | UnreadResponseError] | None = None
         """Why it is interrupted. None: it is not."""
         self._sending_since: float | None = None

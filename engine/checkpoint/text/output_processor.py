@@ -103,7 +103,7 @@ class Delta(msgspec.Struct, kw_only=True):
     stopped_by_text: bool = False
     """A stop string ended the completion. The caller must cancel the request: the engine ignores stop strings."""
     stats: RequestStats = NO_STATS
-    """As in the event."""
+    """Figures of the event."""
     prompt_token_ids: Sequence[int] = ()
     """The completion's prompt, in its first delta; empty unless the request asks for it."""
     prompt_tokens: tuple[TokenText, ...] = ()

@@ -32,12 +32,12 @@ _Group = TypeVar("_Group", Client, Flow)
 NUM_LEAST = 64
 """Decodes that a step takes in any case: fewer would share its fixed cost badly."""
 NUM_LEAST_RECENT = 16
-"""The same for some time after a newcomer."""
+"""Least number for some time after a newcomer."""
 STRETCH = 4.0
 """A step with decodes of several clients takes about this multiple of what any step costs. The engine then spends a
 quarter of its time on that, which one large step would share among more sequences."""
 NEWCOMER_STRETCH = 2.0
-"""The same for a step that begins a newcomer's prompt, and for some time after it."""
+"""Factor for a step that begins a newcomer's prompt, and for some time after it."""
 NEWCOMER_SECONDS = 10.0
 """How long steps have the tighter bound after a newcomer."""
 NUM_SMALL = 4

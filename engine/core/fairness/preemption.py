@@ -56,7 +56,7 @@ def displaced_by(
     displaced: list[Sequence] = []
     lacks_place, num_blocks = shortage.lacks_place, shortage.num_blocks
     while lacks_place or num_blocks > 0:
-        fair = [each for each in candidates if holdings.gives_way(each, sequence, shortage)]
+        fair = [each for each in candidates if holdings.should_preempt(each, sequence, shortage)]
         if not fair:
             return []
         victim = max(fair, key=lambda each: holdings.excess_key(each, sequence))
@@ -109,7 +109,7 @@ class _Holdings:
         self._flow_blocks[flow] -= len(sequence.block_table)
         self.client_blocks[flow.client] -= len(sequence.block_table)
 
-    def gives_way(self, running: Sequence, waiting: Sequence, shortage: Shortage) -> bool:
+    def should_preempt(self, running: Sequence, waiting: Sequence, shortage: Shortage) -> bool:
         """Whether it is fair to displace a running sequence for a waiting one."""
         giver, taker = running.flow.client, waiting.flow.client
         if giver is taker:

@@ -86,7 +86,7 @@ def test_flood_of_streams_leaves_other_clients_their_share():
     assert set(first_tokens(core, others, max_steps=4)) == others
 
 
-def test_client_with_more_sequences_gives_up_places_until_shares_are_equal():
+def test_client_with_more_sequences_cedes_places_until_shares_are_equal():
     core, _ = make_core(num_blocks=4000, max_model_len=9000, max_sequences=8, max_batch_tokens=512)
     for index in range(12):
         ask(core, f"a{index}", max_tokens=4000, client="a")

@@ -237,7 +237,7 @@ def test_positions_of_keys_are_first_those_of_columns() -> None:
     assert torch.allclose(waves[5], torch.cat([column.sin(), column.cos(), row.sin(), row.cos()]))
 
 
-def test_tensors_have_the_published_names(checkpoint: Path) -> None:
+def test_tensors_have_the_names_that_were_published(checkpoint: Path) -> None:
     found = make_model(checkpoint, load_model_config(checkpoint))
     assert {name: each.shape for name, each in found.named_weights()} == {
         name: each.shape for name, each in load_oracle(checkpoint).tensors.items()

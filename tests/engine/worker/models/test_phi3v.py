@@ -119,7 +119,7 @@ def test_tiles_beyond_a_batch_are_encoded_alike(checkpoint: Path, model: Phi3V) 
     assert (whole - encode(checkpoint, (pixels, (4, 5)))).abs().max() <= 1e-4
 
 
-def test_tensors_have_the_published_names(checkpoint: Path) -> None:
+def test_tensors_have_the_names_that_were_published(checkpoint: Path) -> None:
     model, stored = make_model(checkpoint, load_model_config(checkpoint)), load_oracle(checkpoint).state_dict()
     used = {name: tensor.shape for name, tensor in stored.items() if not model.is_unused(name)}
     used["lm_head.weight"] = stored["lm_head.weight"].shape  # unused only where the weights are tied
