@@ -1,18 +1,17 @@
-"""Loads the compiled kernels and declares their C signatures for ctypes, which releases the GIL during a call."""
+"""Loads the compiled kernels for ctypes, which releases the GIL during a call."""
 
 import ctypes
 import os
 from collections.abc import Callable, Sequence
-from ctypes import POINTER, c_float, c_int, c_int32, c_int64, c_void_p
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
 
 # Imported before the library is opened, which then finds torch's OpenMP runtime by name and shares its threads.
 import torch
 
 from glimpse.engine.worker.native.compile_kernels import KERNELS
+from glimpse.engine.worker.native.declarations import Declarations
 from glimpse.native.compiler import BuildError, build_library
 from glimpse.native.processors import processor_vendor
 
@@ -70,28 +69,11 @@ class Activation(IntEnum):
 
 
 class Weight(ctypes.Structure):
-    """A packed matrix, as in types.h."""
-
-    _fields_: ClassVar = [
-        ("panels", c_void_p),
-        ("scale", c_void_p),
-        ("bias", c_void_p),
-        ("in_features", c_int64),
-        ("out_features", c_int64),
-        ("gated", c_int64),
-        ("group_scale", c_void_p),
-        ("group_zero", c_void_p),
-        ("group_size", c_int64),
-        ("group_bits", c_int64),
-        ("input_order", c_void_p),
-        ("dtype", c_int32),
-    ]
+    """A packed matrix; types.h says what its fields are."""
 
 
 class Norm(ctypes.Structure):
-    """A norm, as in types.h."""
-
-    _fields_: ClassVar = [("weight", c_void_p), ("bias", c_void_p), ("eps", c_float), ("centered", c_int32)]
+    """A norm; types.h says what its fields are."""
 
 
 class OperationKind(IntEnum):
@@ -104,102 +86,24 @@ class OperationKind(IntEnum):
 
 
 class Operation(ctypes.Structure):
-    """A recorded operation, as in program.h."""
-
-    _fields_: ClassVar = [
-        ("kind", c_int64),
-        ("weight", POINTER(Weight)),
-        ("second", POINTER(Weight)),
-        ("norm", POINTER(Norm)),
-        ("key_norm", POINTER(Norm)),
-        ("x", c_void_p),
-        ("residual", c_void_p),
-        ("y", c_void_p),
-        ("logits", c_void_p),
-        ("keys", c_void_p),
-        ("values", c_void_p),
-        ("activation", c_int64),
-    ]
+    """A recorded operation; program.h says what its fields are."""
 
 
 class Program(ctypes.Structure):
-    """A recorded decode step, as in program.h."""
-
-    _fields_: ClassVar = [
-        ("operations", POINTER(Operation)),
-        ("num_operations", c_int64),
-        ("level", c_int64),
-        ("dtype", c_int64),
-        ("rows", c_int64),
-        ("packed_embeddings", POINTER(Weight)),
-        ("embeddings", c_void_p),
-        ("hidden_size", c_int64),
-        ("axes", c_void_p),
-        ("num_heads", c_int32),
-        ("num_kv_heads", c_int32),
-        ("head_dim", c_int32),
-        ("block_size", c_int32),
-        ("hidden", c_void_p),
-        ("cos", c_void_p),
-        ("sin", c_void_p),
-    ]
+    """A recorded decode step; program.h says what its fields are."""
 
 
 class DecodeInputs(ctypes.Structure):
-    """The inputs of a recorded decode step, as in program.h."""
+    """The inputs of a recorded decode step; program.h says what its fields are."""
 
-    _fields_: ClassVar = [
-        ("token_ids", c_void_p),
-        ("positions", c_void_p),
-        ("slots", c_void_p),
-        ("block_tables", c_void_p),
-        ("query_lengths", POINTER(c_int64)),
-        ("key_lengths", c_void_p),
-        ("num_sequences", c_int64),
-        ("table_width", c_int64),
-        ("cos", c_void_p),
-        ("sin", c_void_p),
-    ]
+
+STRUCTURES = (Weight, Norm, Operation, Program, DecodeInputs)
+"""In the order of `glimpse_structure_bytes`."""
+_DECLARATIONS = Declarations(KERNELS.folder, STRUCTURES)
 
 
 class NativeError(Exception):
     """The native kernels cannot run on this machine; the message says why."""
-
-
-SIGNATURES = {
-    "glimpse_cpu_supports": ([c_int], c_int),
-    "glimpse_set_num_threads": ([c_int], None),
-    "glimpse_start_team": ([c_int], None),
-    "glimpse_packed_bytes": ([POINTER(Weight)], c_int64),
-    "glimpse_packed_columns": ([POINTER(Weight)], c_int64),
-    "glimpse_packed_groups": ([POINTER(Weight)], c_int64),
-    "glimpse_pack_groups": ([POINTER(Weight), *[c_void_p] * 4], None),
-    "glimpse_advise_huge_pages": ([c_void_p, c_int64], None),
-    "glimpse_return_freed_memory": ([], None),
-    "glimpse_pack": ([POINTER(Weight), c_void_p], None),
-    "glimpse_pack_columns": ([POINTER(Weight), c_void_p, c_void_p], None),
-    "glimpse_unpack_rows": ([POINTER(Weight), c_void_p, c_int64, c_void_p], None),
-    "glimpse_linear": (
-        [c_int, POINTER(Weight), POINTER(Norm), c_void_p, c_int64, c_int32, c_void_p, c_void_p, c_void_p],
-        None,
-    ),
-    "glimpse_mlp": (
-        [c_int, POINTER(Weight), POINTER(Weight), POINTER(Norm), c_void_p, c_int64, c_int32, c_void_p, c_void_p],
-        None,
-    ),
-    "glimpse_rotate_and_store": (
-        [c_int32, c_void_p, *[POINTER(Norm)] * 2, *[c_void_p] * 3, c_int64, *[c_int] * 4, *[c_void_p] * 3],
-        None,
-    ),
-    "glimpse_paged_attention": ([c_int, c_int32, *[c_void_p] * 7, *[c_int] * 7, c_void_p], None),
-    "glimpse_packed_attention": (
-        [c_int, c_int32, *[c_void_p] * 3, *[c_int64] * 3, c_void_p, *[c_int] * 4, c_void_p],
-        None,
-    ),
-    "glimpse_run_program": ([POINTER(Program), POINTER(DecodeInputs)], None),
-    "glimpse_rotate": ([c_int32, *[c_void_p] * 3, c_int64, *[c_int] * 3], None),
-}
-"""Argument and result types of the functions in the C++ files."""
 
 
 def load_library(on_progress: Callable[[str], None] = lambda _stage: None) -> ctypes.CDLL:
@@ -269,7 +173,10 @@ def fastest(levels: Sequence[Level], vendor: str) -> Level:
 @cache
 def _open(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
-    for name, (argtypes, restype) in SIGNATURES.items():
+    for name, argtypes, restype in _DECLARATIONS.functions():
         function = getattr(library, name)
         function.argtypes, function.restype = argtypes, restype
+    for index, structure in enumerate(STRUCTURES):
+        if (num_bytes := library.glimpse_structure_bytes(index)) != ctypes.sizeof(structure):
+            raise AttributeError(f"{structure.__name__}: expected {ctypes.sizeof(structure)} bytes, got {num_bytes}")
     return library

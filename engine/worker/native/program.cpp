@@ -169,3 +169,10 @@ extern "C" void glimpse_run_program(const glimpse::Program* program, const glimp
     step.run();
   });
 }
+
+// Bytes of the structures that Python passes, in the order of STRUCTURES in library.py.
+extern "C" int64_t glimpse_structure_bytes(int index) {
+  using namespace glimpse;
+  constexpr int64_t kBytes[] = {sizeof(Weight), sizeof(Norm), sizeof(Operation), sizeof(Program), sizeof(DecodeInputs)};
+  return kBytes[index];
+}

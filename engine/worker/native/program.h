@@ -1,5 +1,5 @@
-// A decode step as a list of recorded operations, which one team of threads runs. recorder.py declares the same
-// structures for ctypes.
+// A decode step as a list of recorded operations, which one team of threads runs. Python makes it in recorder.py;
+// declarations.py reads the structures' fields here.
 #pragma once
 
 #include "types.h"

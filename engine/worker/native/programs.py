@@ -6,7 +6,7 @@ recorded once for each number of tokens, when a step first needs it. Its results
 """
 
 from collections.abc import Callable, Sequence
-from ctypes import CDLL, byref, c_int64, pointer
+from ctypes import CDLL, addressof, byref, c_int64, pointer
 from dataclasses import dataclass
 
 import torch
@@ -141,12 +141,13 @@ class DecodeProgram:
         table = rotations.up_to(int(batch.positions.max()))
         block_tables = batch.block_tables.contiguous()
         num_sequences = len(batch.query_lengths)
+        query_lengths = (c_int64 * num_sequences)(*batch.query_lengths)
         inputs = DecodeInputs(
             token_ids=batch.token_ids.data_ptr(),
             positions=batch.positions.data_ptr(),
             slots=batch.slots.data_ptr(),
             block_tables=block_tables.data_ptr(),
-            query_lengths=(c_int64 * num_sequences)(*batch.query_lengths),
+            query_lengths=addressof(query_lengths),
             key_lengths=batch.key_lengths_on_device.data_ptr(),
             num_sequences=num_sequences,
             table_width=block_tables.shape[1],

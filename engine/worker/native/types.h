@@ -1,4 +1,4 @@
-// Structures that Python passes. library.py declares the same structures for ctypes.
+// Structures that Python passes. declarations.py reads their fields here.
 //
 // A packed matrix is a sequence of panels, each with 32 output features and all inputs. A panel is a sequence of steps:
 // - float32: a step is 4 KiB, 32 inputs with 32 output features each.
