@@ -51,11 +51,13 @@ TORCH = {"torch", "transformers"}
 SERVER = TORCH | {"glimpse.engine", "glimpse.media", "glimpse.gateway", "huggingface_hub", "jinja2", "llguidance"} | {
     "aiohttp", "av", "numpy", "PIL", "pydantic", "structlog", "tokenizers", "uvloop"
 }  # fmt: skip
-FLAGS = SERVER - {"glimpse.engine", "glimpse.media", "glimpse.gateway", "pydantic"} | {"glimpse.gateway.run"}
+GATEWAY = {"glimpse.gateway.config", "glimpse.gateway.run"}
+"""What writes Envoy's configuration and runs it. The server knows the gateway's options."""
+FLAGS = SERVER - {"glimpse.engine", "glimpse.media", "glimpse.gateway", "pydantic"} | GATEWAY
 
 
 def test_importing_the_server_loads_no_torch_and_nothing_that_few_servers_need() -> None:
-    unneeded = TORCH | {"glimpse.gateway.run", "huggingface_hub", "jwt"}
+    unneeded = TORCH | GATEWAY | {"huggingface_hub", "jwt"}
     assert not loaded("import glimpse.server.cli.run_server") & unneeded
 
 
