@@ -434,7 +434,7 @@ async def test_engine_hears_one_name_of_a_client_from_all_front_ends(server: Fro
 
 @on_shared_front_ends
 async def test_engine_that_dies_ends_requests_everywhere_and_comes_back(server: FrontEnds) -> None:
-    """Their prompt is refused for minutes then, so this test is the last."""
+    """The last test, since the prompt that the engine died with twice is refused for minutes."""
     for target in server.upstreams:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await answer(target, "garble")
