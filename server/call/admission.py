@@ -43,12 +43,11 @@ class Admission:
         self._clock = clock
         self._busy_since: float | None = None  # the last step after which requests waited
 
-    def ticket(self, method: str, client: str, deadline: float | None = None) -> "Ticket":
+    def ticket(self, method: str = "", client: str = "", deadline: float | None = None) -> "Ticket":
         """Returns a ticket for a call; `close` must follow. Methods that do little wait for nothing."""
         name = method.rpartition("/")[2]
         needs_engine = name in _COMPUTING
-        waits = needs_engine or name in _PREPARED_ONLY
-        return Ticket(self, client, deadline=deadline, needs_engine=needs_engine, waits=waits)
+        return Ticket(self, client, deadline, needs_engine=needs_engine, waits=needs_engine or name in _PREPARED_ONLY)
 
     def check(self, client: str) -> None:
         """Raises EngineError (OVERLOADED) if a new request of this client would wait too long."""
@@ -79,13 +78,7 @@ class Ticket:
     """What one request holds: a place among those being prepared, then work that waits for the engine."""
 
     def __init__(
-        self,
-        admission: Admission,
-        client: str,
-        *,
-        deadline: float | None = None,
-        needs_engine: bool,
-        waits: bool = True,
+        self, admission: Admission, client: str, deadline: float | None, *, needs_engine: bool, waits: bool
     ) -> None:
         """`deadline` is in the event loop's time; without `waits` the request is prepared at once."""
         self._admission = admission

@@ -21,16 +21,16 @@ from glimpse.server.generation.generator import CompletionGenerator
 from glimpse.server.generation.prompts import PromptLoader
 from glimpse.server.lifecycle.build_media import MediaComponents
 from glimpse.server.lifecycle.served_checkpoint import Checkpoint
-from glimpse.server.parse.pooling import EmbeddingModel
 from glimpse.server.request import ReasoningSupport
 from glimpse.server.rpc.load_meter import LoadMeter
 from glimpse.server.rpc.typed_handlers import Handler
+from glimpse.server.served_model import ServedModel
 from glimpse.server.services.chat import ChatHandlers
 from glimpse.server.services.completion import CompletionHandlers
 from glimpse.server.services.embedding import EmbeddingHandlers
 from glimpse.server.services.load_reports import LoadHandlers
 from glimpse.server.services.media import MediaHandlers
-from glimpse.server.services.models import ModelHandlers, ServedModel
+from glimpse.server.services.models import ModelHandlers
 from glimpse.server.services.rerank import RerankHandlers
 from glimpse.server.services.tenant import TenantHandlers
 from glimpse.server.services.tokenizer import TokenizerHandlers
@@ -68,7 +68,7 @@ def build_handlers(
     uploads = MediaHandlers(media.uploads)
     return {
         **_generation_handlers(shared),
-        **_embedding_handlers(shared, checkpoint.model),
+        **_embedding_handlers(shared),
         **_model_handlers(shared),
         "glimpse.v1.LoadService.StreamLoadReports": LoadHandlers(load).stream_load_reports,
         "glimpse.v1.MediaService.UploadMedia": uploads.upload,
@@ -90,14 +90,8 @@ def _generation_handlers(shared: _Shared) -> Mapping[str, Handler]:
     }
 
 
-def _embedding_handlers(shared: _Shared, config: ModelConfig) -> Mapping[str, Handler]:
-    limits = EmbeddingModel(
-        vocab_size=shared.model.vocab_size,
-        hidden_size=config.text.hidden_size,
-        pooling=config.pooling,
-        max_media=shared.model.max_media,
-    )
-    embeddings = EmbeddingHandlers(model=shared.model, limits=limits, embedder=shared.embedder)
+def _embedding_handlers(shared: _Shared) -> Mapping[str, Handler]:
+    embeddings = EmbeddingHandlers(model=shared.model, embedder=shared.embedder)
     tokens = find_answer_tokens(shared.tokenizer)
     rerank = RerankHandlers(model=shared.model, tokens=tokens, embedder=shared.embedder)
     return {
@@ -180,6 +174,8 @@ def _served_model(
     return ServedModel(
         names=checkpoint.names,
         vocab_size=checkpoint.model.text.vocab_size,
+        hidden_size=checkpoint.model.text.hidden_size,
+        pooling=checkpoint.model.pooling,
         max_media={kind: most for kind, most in settings.media.max_media.items() if kind in takes},
         supports_tools=supports_tools,
         reasoning=ReasoningSupport(

@@ -3,23 +3,13 @@
 Fields that are defined but not supported are refused, never ignored.
 """
 
-from collections.abc import Mapping
-
 from google.protobuf.message import Message
 
-from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.checkpoint.text.conversation import ToolMode
 from glimpse.engine.protocol.sampling_params import GrammarKind
-from glimpse.media.kind import MediaKind
 from glimpse.server.call.context import CallContext
 from glimpse.server.errors import InvalidRequest
-from glimpse.server.parse.generation import (
-    DEFAULT_MAX_TOKENS,
-    NO_DEFAULTS,
-    check_priority,
-    num_completions,
-    parse_generation,
-)
+from glimpse.server.parse.generation import check_priority, num_completions, parse_generation
 from glimpse.server.parse.prompt import parse_prompt
 from glimpse.server.parse.reasoning import parse_reasoning, with_effort
 from glimpse.server.parse.response_format import parse_response_format
@@ -30,12 +20,12 @@ from glimpse.server.request import (
     Constraint,
     Conversation,
     GenerationRequest,
-    ReasoningSupport,
     Tools,
 )
+from glimpse.server.served_model import ServedModel
 from glimpse.v1 import chat_pb2
 
-NO_REASONING = ReasoningSupport()
+DEFAULT_MAX_TOKENS = 4096
 _FORMATS_WITH_TOOLS = (GrammarKind.JSON_OBJECT, GrammarKind.JSON_SCHEMA)
 """Response formats that can be combined with tools. Other text could be mistaken for tool calls."""
 
@@ -43,23 +33,17 @@ _FORMATS_WITH_TOOLS = (GrammarKind.JSON_OBJECT, GrammarKind.JSON_SCHEMA)
 def parse_chat(
     request: chat_pb2.CreateChatCompletionRequest,
     call: CallContext,
+    model: ServedModel,
     *,
     streaming: bool,
-    vocab_size: int,
-    max_media: Mapping[MediaKind, int],
-    reasoning: ReasoningSupport = NO_REASONING,
-    defaults: SamplingDefaults = NO_DEFAULTS,
 ) -> ChatRequest:
     """Parses a request to complete a conversation.
 
     Args:
         request: the message.
         call: the call that it came with.
+        model: what it is checked against.
         streaming: the response is a stream.
-        vocab_size: the model's.
-        max_media: as in `parse_conversation`.
-        reasoning: what the request may ask of the model's reasoning.
-        defaults: of sampling parameters.
 
     Raises:
         InvalidRequest: the request cannot be served.
@@ -70,23 +54,22 @@ def parse_chat(
     tools = parse_tools(request)
     may_call = tools.choice is not ToolMode.NONE
     # With tool_choice "none" the template does not show the tools, so that the model cannot call them.
-    prompt = parse_prompt(request, tools=tools.definitions if may_call else (), max_media=max_media)
+    prompt = parse_prompt(request, tools=tools.definitions if may_call else (), max_media=model.max_media)
     return ChatRequest(
         generation=GenerationRequest(
-            prompts=(with_effort(prompt, request.reasoning_effort, reasoning, call),),
+            prompts=(with_effort(prompt, request.reasoning_effort, model.reasoning, call),),
             sampling=parse_generation(
                 request.generation,
                 call.tenant.limits,
-                vocab_size=vocab_size,
-                default_max_tokens=defaults.max_tokens or DEFAULT_MAX_TOKENS,
-                defaults=defaults,
+                model,
+                default_max_tokens=model.sampling.max_tokens or DEFAULT_MAX_TOKENS,
             ),
             num_completions=num_completions(request.generation, call.tenant.limits),
             constraint=_parse_constraint(request, tools if may_call else None),
             tools=tools if may_call else None,
             priority=request.priority,
             cache_salt=call.tenant.namespace(request.cache_salt),
-            reasoning=parse_reasoning(request, reasoning),
+            reasoning=parse_reasoning(request, model.reasoning),
             return_token_ids=request.generation.return_token_ids,
         ),
         include_usage=request.stream_options.include_usage,
@@ -96,19 +79,13 @@ def parse_chat(
     )
 
 
-def parse_count(
-    request: chat_pb2.CountTokensRequest,
-    call: CallContext,
-    *,
-    max_media: Mapping[MediaKind, int],
-    reasoning: ReasoningSupport = NO_REASONING,
-) -> Conversation:
+def parse_count(request: chat_pb2.CountTokensRequest, call: CallContext, model: ServedModel) -> Conversation:
     """Parses a request to count tokens; the arguments are those of `parse_chat`. Raises InvalidRequest."""
     check_bounds(request)
     tools = parse_tools(request)
     shown = tools.definitions if tools.choice is not ToolMode.NONE else ()
-    prompt = parse_prompt(request, tools=shown, max_media=max_media)
-    return with_effort(prompt, request.reasoning_effort, reasoning, call)
+    prompt = parse_prompt(request, tools=shown, max_media=model.max_media)
+    return with_effort(prompt, request.reasoning_effort, model.reasoning, call)
 
 
 def check_bounds(request: Message) -> None:

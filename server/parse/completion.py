@@ -2,13 +2,11 @@
 
 from dataclasses import replace
 
-from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.server.call.context import CallContext
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.chat import check_bounds, check_stream_options, reports_continuously
 from glimpse.server.parse.generation import (
-    NO_DEFAULTS,
     check_priority,
     check_token_ids,
     num_completions,
@@ -16,6 +14,7 @@ from glimpse.server.parse.generation import (
 )
 from glimpse.server.parse.response_format import parse_response_format
 from glimpse.server.request import CompletionRequest, GenerationRequest, TextPrompt, TokenPrompt
+from glimpse.server.served_model import ServedModel
 from glimpse.v1 import completion_pb2
 
 DEFAULT_MAX_TOKENS = 16
@@ -25,27 +24,25 @@ MAX_COMPLETIONS = 128
 def parse_completion(
     request: completion_pb2.CreateCompletionRequest,
     call: CallContext,
+    model: ServedModel,
     *,
     streaming: bool,
-    vocab_size: int,
-    defaults: SamplingDefaults = NO_DEFAULTS,
 ) -> CompletionRequest:
-    """Parses a request; `defaults` are those of sampling parameters. Raises InvalidRequest."""
+    """Parses a request. Raises InvalidRequest."""
     check_bounds(request)
     check_stream_options(request, streaming=streaming)
     check_priority(request.priority, call.tenant.limits)
     count = num_completions(request.generation, call.tenant.limits, len(request.prompts))
     if count * len(request.prompts) > MAX_COMPLETIONS:
         raise InvalidRequest("generation.n", f"expected at most {MAX_COMPLETIONS} completions for all prompts together")
-    sampling = _parse_sampling(request, call, vocab_size, defaults)
+    sampling = _parse_sampling(request, call, model)
     if request.echo and sampling.logprobs is not None:
         num_top = max(sampling.logprobs, sampling.prompt_logprobs or 0)
         sampling = replace(sampling, prompt_logprobs=num_top)
     return CompletionRequest(
         generation=GenerationRequest(
             prompts=tuple(
-                _parse_prompt(prompt, f"prompts[{index}]", vocab_size=vocab_size)
-                for index, prompt in enumerate(request.prompts)
+                _parse_prompt(prompt, f"prompts[{index}]", model) for index, prompt in enumerate(request.prompts)
             ),
             sampling=sampling,
             num_completions=count,
@@ -65,15 +62,9 @@ def parse_completion(
 
 
 def _parse_sampling(
-    request: completion_pb2.CreateCompletionRequest, call: CallContext, vocab_size: int, defaults: SamplingDefaults
+    request: completion_pb2.CreateCompletionRequest, call: CallContext, model: ServedModel
 ) -> SamplingParams:
-    sampling = parse_generation(
-        request.generation,
-        call.tenant.limits,
-        vocab_size=vocab_size,
-        default_max_tokens=DEFAULT_MAX_TOKENS,
-        defaults=defaults,
-    )
+    sampling = parse_generation(request.generation, call.tenant.limits, model, default_max_tokens=DEFAULT_MAX_TOKENS)
     if not request.HasField("num_logprobs"):
         return sampling
     if sampling.logprobs is not None:
@@ -81,12 +72,12 @@ def _parse_sampling(
     return replace(sampling, logprobs=request.num_logprobs)
 
 
-def _parse_prompt(prompt: completion_pb2.Prompt, path: str, *, vocab_size: int) -> TextPrompt | TokenPrompt:
+def _parse_prompt(prompt: completion_pb2.Prompt, path: str, model: ServedModel) -> TextPrompt | TokenPrompt:
     match prompt.WhichOneof("prompt"):
         case "text":
             return TextPrompt(text=prompt.text, field=f"{path}.text")
         case "token_ids":
-            check_token_ids(prompt.token_ids.ids, vocab_size, f"{path}.token_ids.ids")
+            check_token_ids(prompt.token_ids.ids, model.vocab_size, f"{path}.token_ids.ids")
             return TokenPrompt(token_ids=tuple(prompt.token_ids.ids))
         case _:
             raise InvalidRequest(path, "The prompt is neither a text nor token ids.", "missing_value")

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import TypeVar
 
-from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.protocol.sampling_params import (
     MAX_BAD_WORD_CHARACTERS,
     MAX_LOGIT_BIAS,
@@ -12,32 +11,26 @@ from glimpse.engine.protocol.sampling_params import (
 )
 from glimpse.identity.tenant import Limits
 from glimpse.server.errors import InvalidRequest
+from glimpse.server.served_model import ServedModel
 from glimpse.v1 import generation_pb2
 
 _T = TypeVar("_T")
 
-DEFAULT_MAX_TOKENS = 4096
-NO_DEFAULTS = SamplingDefaults()
-"""Defaults of generation.proto."""
 TENANT_LIMIT = "tenant_limit"
 """The reason of requests that the server would serve, but not for this tenant."""
 
 
 def parse_generation(
-    options: generation_pb2.GenerationOptions,
-    limits: Limits,
-    *,
-    vocab_size: int,
-    default_max_tokens: int = DEFAULT_MAX_TOKENS,
-    defaults: SamplingDefaults = NO_DEFAULTS,
+    options: generation_pb2.GenerationOptions, limits: Limits, model: ServedModel, *, default_max_tokens: int
 ) -> SamplingParams:
-    """Returns the sampling parameters of a request; where it sets none, those of `defaults`, except for `max_tokens`.
+    """Returns the sampling parameters of a request; where it sets none, those of the model, except for `max_tokens`.
 
     `limits` are the tenant's.
 
     Raises:
         InvalidRequest: options contradict each other or the model. `check_bounds` has checked their ranges.
     """
+    vocab_size, defaults = model.vocab_size, model.sampling
     max_tokens = _max_tokens(options, limits, default_max_tokens)
     if options.min_tokens > max_tokens:
         message = f"expected at most max_completion_tokens ({max_tokens}), got {options.min_tokens}"

@@ -1,10 +1,8 @@
 """Parses requests for embeddings."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 
 from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
-from glimpse.media.kind import MediaKind
 from glimpse.server.call.context import CallContext
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.chat import check_bounds
@@ -12,6 +10,7 @@ from glimpse.server.parse.content import parse_conversation
 from glimpse.server.parse.generation import check_priority, check_token_ids
 from glimpse.server.parse.prompt import with_options
 from glimpse.server.request import Conversation, EmbeddingInput, EmbeddingRequest, PromptSource, TextPrompt, TokenPrompt
+from glimpse.server.served_model import ServedModel
 from glimpse.v1 import content_pb2, embedding_pb2
 
 _MODES = {
@@ -26,20 +25,8 @@ _CHAT_FIELDS = ("add_generation_prompt", "continue_final_message", "chat_templat
                 "media_processor_options")  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddingModel:
-    """What requests for embeddings are checked against."""
-
-    vocab_size: int
-    hidden_size: int
-    pooling: PoolingParams
-    """The checkpoint's."""
-    max_media: Mapping[MediaKind, int]
-    """Most media of each conversation."""
-
-
 def parse_embedding_request(
-    request: embedding_pb2.CreateEmbeddingsRequest, call: CallContext, model: EmbeddingModel
+    request: embedding_pb2.CreateEmbeddingsRequest, call: CallContext, model: ServedModel
 ) -> EmbeddingRequest:
     """Parses a request. Raises InvalidRequest."""
     check_bounds(request)
@@ -59,7 +46,7 @@ def parse_embedding_request(
     )
 
 
-def check_response_size(request: EmbeddingRequest, model: EmbeddingModel, *, is_json: bool) -> None:
+def check_response_size(request: EmbeddingRequest, model: ServedModel, *, is_json: bool) -> None:
     """Raises InvalidRequest if the embeddings would not fit into a response, before they are computed."""
     num_values = request.pooling.dimensions or model.hidden_size
     value_bytes = _BASE64_BYTES if request.as_base64 else _JSON_BYTES if is_json else _FLOAT32_BYTES
@@ -72,7 +59,7 @@ def check_response_size(request: EmbeddingRequest, model: EmbeddingModel, *, is_
         )
 
 
-def _parse_inputs(request: embedding_pb2.CreateEmbeddingsRequest, model: EmbeddingModel) -> Iterator[EmbeddingInput]:
+def _parse_inputs(request: embedding_pb2.CreateEmbeddingsRequest, model: ServedModel) -> Iterator[EmbeddingInput]:
     if request.messages:
         yield _parse_conversation(request, request.messages, model, "messages")
     for index, each in enumerate(request.inputs):
@@ -95,7 +82,7 @@ def _parse_inputs(request: embedding_pb2.CreateEmbeddingsRequest, model: Embeddi
 def _parse_conversation(
     request: embedding_pb2.CreateEmbeddingsRequest,
     messages: Iterable[content_pb2.Message],
-    model: EmbeddingModel,
+    model: ServedModel,
     field: str,
 ) -> EmbeddingInput:
     conversation = parse_conversation(messages, max_media=model.max_media, model=request.model, field=field)
@@ -114,7 +101,7 @@ def _check_fields_apply(request: embedding_pb2.CreateEmbeddingsRequest, sources:
             raise InvalidRequest(name, "expected a conversation among the inputs, since it applies to these only")
 
 
-def _parse_pooling(request: embedding_pb2.CreateEmbeddingsRequest, model: EmbeddingModel) -> PoolingParams:
+def _parse_pooling(request: embedding_pb2.CreateEmbeddingsRequest, model: ServedModel) -> PoolingParams:
     if request.dimensions > model.hidden_size:
         message = f"expected at most {model.hidden_size}, the model's hidden size, got {request.dimensions}"
         raise InvalidRequest("dimensions", message)

@@ -23,7 +23,7 @@ from glimpse.server.render.chat import (
 )
 from glimpse.server.request import ChatRequest
 from glimpse.server.rpc.text_chunks import TextChunk
-from glimpse.server.services.models import ServedModel
+from glimpse.server.served_model import ServedModel
 from glimpse.v1 import chat_pb2
 
 
@@ -70,14 +70,7 @@ class ChatHandlers:
         """CountTokens."""
         self.model.check_name(request.model)
         max_model_len = self.generator.check_ready().max_model_len
-        model = self.model
-        conversation = await call.parse(
-            parse_count,
-            request,
-            call,
-            max_media=model.max_media,
-            reasoning=model.reasoning,
-        )
+        conversation = await call.parse(parse_count, request, call, self.model)
         cache_salt = call.tenant.namespace(request.cache_salt)
         del request  # which has the media's bytes
         async with self.loader.load(conversation, call, cache_salt=cache_salt) as prompt:
@@ -92,15 +85,7 @@ class ChatHandlers:
         self, request: chat_pb2.CreateChatCompletionRequest, call: CallContext, *, streaming: bool
     ) -> tuple[CompletionHead, ChatRequest]:
         name = self.model.check_name(request.model)
-        chat = parse_chat(
-            request,
-            call,
-            streaming=streaming,
-            vocab_size=self.model.vocab_size,
-            max_media=self.model.max_media,
-            reasoning=self.model.reasoning,
-            defaults=self.model.sampling,
-        )
+        chat = parse_chat(request, call, self.model, streaming=streaming)
         # Fail before loading media.
         ready = self.generator.check_ready()
         head = CompletionHead(

@@ -16,7 +16,7 @@ from glimpse.server.render.chat import CompletionHead, rendering_size, with_usag
 from glimpse.server.render.completion import CompletionRenderer
 from glimpse.server.request import CompletionRequest, Conversation, PromptSource, TextPrompt, TokenPrompt
 from glimpse.server.rpc.text_chunks import TextChunk
-from glimpse.server.services.models import ServedModel
+from glimpse.server.served_model import ServedModel
 from glimpse.v1 import completion_pb2
 
 
@@ -61,9 +61,7 @@ class CompletionHandlers:
         self, request: completion_pb2.CreateCompletionRequest, call: CallContext, *, streaming: bool
     ) -> tuple[CompletionRenderer, CompletionRequest]:
         name = self.model.check_name(request.model)
-        completion = parse_completion(
-            request, call, streaming=streaming, vocab_size=self.model.vocab_size, defaults=self.model.sampling
-        )
+        completion = parse_completion(request, call, self.model, streaming=streaming)
         ready = self.generator.check_ready()
         head = CompletionHead(
             id=f"cmpl-{call.request_id}",

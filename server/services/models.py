@@ -1,52 +1,14 @@
 """ModelService: the names, limits and capabilities of the one served model."""
 
-import hashlib
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 
-from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
-from glimpse.engine.protocol.messages import Ready
 from glimpse.media.kind import MediaKind
 from glimpse.server.call.context import CallContext
-from glimpse.server.errors import ModelNotFoundError
 from glimpse.server.parse.chat import check_bounds
 from glimpse.server.render.chat import MODALITIES
-from glimpse.server.request import ReasoningSupport
+from glimpse.server.served_model import ServedModel
 from glimpse.v1 import model_pb2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedModel:
-    """The model that is served."""
-
-    names: tuple[str, ...]
-    """At least one. Responses use the first if the request names no model."""
-    vocab_size: int
-    max_media: Mapping[MediaKind, int]
-    """Kinds of media that the model supports, with the most per request."""
-    supports_tools: bool
-    """The chat template supports tools, and their calls can be parsed."""
-    reasoning: ReasoningSupport
-    sampling: SamplingDefaults
-    """Defaults of requests that do not set them."""
-
-    digest: str
-    """Fingerprint of the version of Glimpse and of the model's configuration."""
-
-    def fingerprint(self, ready: Ready) -> str:
-        """Returns the `system_fingerprint` of answers that an engine computes."""
-        engine = (ready.device, ready.dtype, ready.backend, ready.cpu_level, ready.quantization)
-        text = "\n".join((self.digest, *engine, str(ready.tensor_parallel_size)))
-        return f"fp_{hashlib.sha256(text.encode()).hexdigest()[:10]}"
-
-    def check_name(self, name: str) -> str:
-        """Returns the model name for the response. Raises ModelNotFoundError."""
-        if not name:
-            return self.names[0]
-        if name not in self.names:
-            raise ModelNotFoundError(name, self.names)
-        return name
 
 
 class ModelHandlers:

@@ -11,7 +11,7 @@ from glimpse.server.parse.rerank import parse_rerank, parse_score
 from glimpse.server.render.chat import CompletionHead
 from glimpse.server.render.rerank import render_rerank, render_scores
 from glimpse.server.request import EmbeddingRequest
-from glimpse.server.services.models import ServedModel
+from glimpse.server.served_model import ServedModel
 from glimpse.v1 import rerank_pb2
 
 

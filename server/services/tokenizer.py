@@ -13,7 +13,7 @@ from glimpse.server.parse.generation import check_token_ids
 from glimpse.server.parse.prompt import parse_prompt
 from glimpse.server.parse.tools import parse_tools
 from glimpse.server.request import PromptSource, TextPrompt
-from glimpse.server.services.models import ServedModel
+from glimpse.server.served_model import ServedModel
 from glimpse.v1 import chat_pb2, tokenizer_pb2
 
 _TOKEN_BYTES = 8

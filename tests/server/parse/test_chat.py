@@ -1,6 +1,7 @@
 """Which requests are refused, under which field and for which reason; and what the others mean."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,14 +20,14 @@ from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.chat import parse_chat
 from glimpse.server.request import ChatRequest, Conversation, GenerationRequest, ReasoningOptions, ReasoningSupport
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
+from tests.server.parse.served import MODEL
 from tests.server.requests import image_part, png, request, text_part, user, video_part
 
-VOCAB_SIZE = 384
-LIMITS = {MediaKind.IMAGE: 2, MediaKind.VIDEO: 1}
+VOCAB_SIZE = MODEL.vocab_size
 
 
 def parse(wire: chat_pb2.CreateChatCompletionRequest, *, streaming: bool = False) -> ChatRequest:
-    return parse_chat(wire, CallContext(), streaming=streaming, vocab_size=VOCAB_SIZE, max_media=LIMITS)
+    return parse_chat(wire, CallContext(), MODEL, streaming=streaming)
 
 
 def conversation_of(wire: chat_pb2.CreateChatCompletionRequest) -> Conversation:
@@ -554,7 +555,7 @@ def test_parses_how_the_prompt_ends() -> None:
 def test_passes_variables_to_the_template() -> None:
     wire = with_member(chat_template_kwargs='{"enable_thinking": false}', reasoning_effort=4)
     support = ReasoningSupport(has_effort=True)
-    chat = parse_chat(wire, CallContext(), streaming=False, vocab_size=VOCAB_SIZE, max_media=LIMITS, reasoning=support)
+    chat = parse_chat(wire, CallContext(), replace(MODEL, reasoning=support), streaming=False)
     (conversation,) = chat.generation.prompts
     assert isinstance(conversation, Conversation)
     assert conversation.options.template_kwargs == {"enable_thinking": False, "reasoning_effort": "medium"}
@@ -564,10 +565,7 @@ def parse_for(
     support: ReasoningSupport, wire: chat_pb2.CreateChatCompletionRequest, call: CallContext | None = None
 ) -> GenerationRequest:
     """Parses a request to a model with reasoning."""
-    call = call or CallContext()
-    return parse_chat(
-        wire, call, streaming=False, vocab_size=VOCAB_SIZE, max_media=LIMITS, reasoning=support
-    ).generation
+    return parse_chat(wire, call or CallContext(), replace(MODEL, reasoning=support), streaming=False).generation
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What requests to continue texts mean, and which are refused under which field."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,14 +12,15 @@ from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.completion import parse_completion
 from glimpse.server.request import CompletionRequest, TextPrompt, TokenPrompt
 from glimpse.v1 import completion_pb2, generation_pb2
+from tests.server.parse.served import MODEL
 
-VOCAB_SIZE = 300
+VOCAB_SIZE = MODEL.vocab_size
 
 
 def parse(**fields: Any) -> CompletionRequest:
     members: dict[str, Any] = {"prompts": [{"text": "a"}]} | fields
     wire = completion_pb2.CreateCompletionRequest(**members)
-    return parse_completion(wire, CallContext(), streaming=False, vocab_size=VOCAB_SIZE)
+    return parse_completion(wire, CallContext(), MODEL, streaming=False)
 
 
 def test_applies_the_documented_defaults() -> None:
@@ -30,9 +32,7 @@ def test_applies_the_documented_defaults() -> None:
 def test_a_server_may_have_its_own_defaults() -> None:
     defaults = SamplingDefaults(temperature=0.7, top_p=0.9, top_k=5, min_p=0.1, repetition_penalty=1.2, max_tokens=9)
     wire = completion_pb2.CreateCompletionRequest(prompts=[{"text": "a"}])
-    own = parse_completion(
-        wire, CallContext(), streaming=False, vocab_size=VOCAB_SIZE, defaults=defaults
-    ).generation.sampling
+    own = parse_completion(wire, CallContext(), replace(MODEL, sampling=defaults), streaming=False).generation.sampling
     assert own == SamplingParams(
         temperature=0.7, top_p=0.9, top_k=5, min_p=0.1, repetition_penalty=1.2, max_tokens=16
     ), "the token limit is that of conversations"
@@ -40,7 +40,7 @@ def test_a_server_may_have_its_own_defaults() -> None:
         generation_pb2.GenerationOptions(temperature=0, top_p=1, top_k=-1, min_p=0, repetition_penalty=1)
     )
     neutral = parse_completion(
-        wire, CallContext(), streaming=False, vocab_size=VOCAB_SIZE, defaults=defaults
+        wire, CallContext(), replace(MODEL, sampling=defaults), streaming=False
     ).generation.sampling
     assert neutral == SamplingParams(temperature=0, max_tokens=16)
 
@@ -79,7 +79,7 @@ def test_an_echo_with_log_probabilities_scores_the_prompt() -> None:
         ({"prompts": []}, "prompts", "missing_value"),
         ({"prompts": [{}]}, "prompts[0]", "missing_value"),
         ({"prompts": [{"token_ids": {}}]}, "prompts[0].token_ids.ids", "invalid_value"),
-        ({"prompts": [{"token_ids": {"ids": [1, 300]}}]}, "prompts[0].token_ids.ids[1]", "invalid_value"),
+        ({"prompts": [{"token_ids": {"ids": [1, VOCAB_SIZE]}}]}, "prompts[0].token_ids.ids[1]", "invalid_value"),
         ({"prompts": [{"text": "a"}] * 65, "generation": {"n": 2}}, "generation.n", "invalid_value"),
         ({"num_logprobs": 1, "generation": {"logprobs": True}}, "num_logprobs", "conflicting_values"),
         ({"stream_options": {}}, "stream_options", "invalid_value"),

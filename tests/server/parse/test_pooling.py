@@ -1,25 +1,16 @@
 """Bounds of requests for embeddings that depend on the model and on the form of the response."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
-from glimpse.media.kind import MediaKind
 from glimpse.server.call.context import CallContext
 from glimpse.server.errors import InvalidRequest
-from glimpse.server.parse.pooling import EmbeddingModel, check_response_size, parse_embedding_request
+from glimpse.server.parse.pooling import check_response_size, parse_embedding_request
 from glimpse.server.request import EmbeddingRequest, TextPrompt
 from glimpse.v1 import embedding_pb2
-
-NO_MEDIA: Mapping[MediaKind, int] = {}
-MODEL = EmbeddingModel(
-    vocab_size=100,
-    hidden_size=4096,
-    pooling=PoolingParams(mode=PoolingMode.MEAN, normalize=False),
-    max_media=NO_MEDIA,
-)
+from tests.server.parse.served import MODEL
 
 
 def parse(num_inputs: int = 1, **fields: Any) -> EmbeddingRequest:

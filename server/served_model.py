@@ -1,0 +1,48 @@
+"""The served model, as far as requests are checked against it and answers tell of it."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
+from glimpse.engine.protocol.messages import Ready
+from glimpse.engine.protocol.pooling_params import PoolingParams
+from glimpse.media.kind import MediaKind
+from glimpse.server.errors import ModelNotFoundError
+from glimpse.server.request import ReasoningSupport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """The model that is served."""
+
+    names: tuple[str, ...]
+    """At least one. Responses use the first if the request names no model."""
+    vocab_size: int
+    hidden_size: int
+    pooling: PoolingParams
+    """Default of requests for embeddings that do not set it."""
+    max_media: Mapping[MediaKind, int]
+    """Kinds of media that the model supports, with the most per request."""
+    supports_tools: bool
+    """The chat template supports tools, and their calls can be parsed."""
+    reasoning: ReasoningSupport
+    sampling: SamplingDefaults
+    """Defaults of requests that do not set them."""
+
+    digest: str
+    """Fingerprint of the version of Glimpse and of the model's configuration."""
+
+    def fingerprint(self, ready: Ready) -> str:
+        """Returns the `system_fingerprint` of answers that an engine computes."""
+        engine = (ready.device, ready.dtype, ready.backend, ready.cpu_level, ready.quantization)
+        text = "\n".join((self.digest, *engine, str(ready.tensor_parallel_size)))
+        return f"fp_{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+
+    def check_name(self, name: str) -> str:
+        """Returns the model name for the response. Raises ModelNotFoundError."""
+        if not name:
+            return self.names[0]
+        if name not in self.names:
+            raise ModelNotFoundError(name, self.names)
+        return name
