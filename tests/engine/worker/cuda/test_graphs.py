@@ -303,7 +303,7 @@ def test_engine_with_graphs_gives_the_same_answers(
     for module in (build_runner, load_engine):
         monkeypatch.setattr(module, "uses_async_scheduling", lambda _config, _device: async_scheduling)
     core = make_core()
-    assert core.scheduler.state.block_pool.num_blocks == plain.scheduler.block_pool.num_blocks
+    assert core.scheduler.state.block_pool.num_blocks == plain.scheduler.state.block_pool.num_blocks
     assert core.prepare()
     assert run(core) == expected
     assert capturer.num_captures > 1
