@@ -27,7 +27,7 @@ from glimpse.engine.checkpoint.grammar.matcher import GrammarCompiler, Vocabular
 from glimpse.engine.core.core import Core
 from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.plan import InFlightStep, StepPlan, StepResult
-from glimpse.engine.core.sequence import ModelSpec
+from glimpse.engine.core.request import ModelSpec
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.engine.protocol.messages import Generate
 from glimpse.engine.protocol.sampling_params import SamplingParams

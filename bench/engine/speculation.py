@@ -24,7 +24,7 @@ from glimpse.engine.core.core import Core
 from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.ngram_proposer import MAX_DRAFT_TOKENS
 from glimpse.engine.core.plan import InFlightStep, Sample, SequenceChunk, StepPlan, StepResult
-from glimpse.engine.core.sequence import ModelSpec
+from glimpse.engine.core.request import ModelSpec
 from glimpse.engine.core.step_pipeline import Runner
 from glimpse.engine.protocol.config import Backend, CpuLevel, EngineConfig, Quantization
 from glimpse.engine.protocol.messages import Generate, StepStats

@@ -12,14 +12,14 @@ scheduled at once.
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Many
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any
 
-from glimpse.engine.core.grammar_queue import GrammarQueue
 from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.plan import Sample, StepResult
+from glimpse.engine.core.request import ModelSpec, make_request
 from glimpse.engine.core.scheduler import Scheduler
-from glimpse.engine.core.sequence import ModelSpec, Sequence, TriggerWatcher, make_sequence
+from glimpse.engine.core.sequence import Sequence, TriggerWatcher
 from glimpse.engine.core.step_pipeline import Runner, StepOutcome, StepPipeline
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.messages import (
@@ -34,6 +34,55 @@ from glimpse.engine.protocol.messages import (
     error_event,
 )
 from glimpse.engine.protocol.sampling_params import Grammar
+
+_WAIT_SECONDS = 0.01
+"""How long a step with nothing else to do waits for a grammar. New messages from the caller wait as long."""
+
+
+class GrammarQueue:
+    """Sequences that the scheduler does not have yet because their grammars are being compiled."""
+
+    def __init__(self, compile_grammar: Callable[[Grammar], Future[Any]] | None) -> None:
+        """`compile_grammar` starts to compile. If it is None, grammars are compiled where they are used."""
+        self._compile = compile_grammar
+        self._entries: dict[Sequence, Future[Any]] = {}
+        # Grammars of sequences that have not ended: else many grammars at once would be compiled again.
+        self._held: dict[Sequence, Future[Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, sequence: Sequence) -> bool:
+        """Takes a sequence whose grammar must be compiled first; returns False for any other.
+
+        A grammar with a trigger is compiled while the sequence runs: most answers do not trigger it.
+        """
+        grammar = sequence.request.sampling.grammar
+        if grammar is None or self._compile is None:
+            return False
+        compiling = self._held[sequence] = self._compile(grammar)
+        if compiling.done() or grammar.trigger is not None:
+            return False
+        self._entries[sequence] = compiling
+        return True
+
+    def remove(self, sequence: Sequence) -> None:
+        """Removes a sequence that has ended if it is in the queue, and lets its grammar go."""
+        self._held.pop(sequence, None)
+        self._entries.pop(sequence, None)
+
+    def pop_compiled(self, *, may_wait: bool) -> list[Sequence]:
+        """Removes and returns the sequences whose compilation has ended, also in failure.
+
+        Args:
+            may_wait: There is nothing else to do: wait a moment for a grammar.
+        """
+        if self._entries and may_wait:
+            wait(self._entries.values(), timeout=_WAIT_SECONDS, return_when=FIRST_COMPLETED)
+        ready = [sequence for sequence, compiling in self._entries.items() if compiling.done()]
+        for sequence in ready:
+            del self._entries[sequence]
+        return ready
 
 
 class Core:
@@ -107,7 +156,6 @@ class Core:
             self._events.append(error_event(request.request_id, error))
             return
         self._num_submitted += 1
-        sequence.queued_since = self._clock()
         self._sequences[request.request_id] = sequence
         if not self._compiling.add(sequence):
             self.scheduler.add(sequence)
@@ -124,7 +172,6 @@ class Core:
         """Ends a request and frees what it holds. The next step delivers its CANCELLED event. Ignores unknown ids."""
         sequence = self._sequences.get(request_id)
         if sequence is not None:
-            self._compiling.remove(sequence)
             self._end(sequence)
             stats, finish = sequence.current_stats, FinishReason.CANCELLED
             self._events.append(TokenEvent(request_id=request_id, stats=stats, finish=finish))
@@ -153,11 +200,11 @@ class Core:
         return Step(events=events, stats=self._stats(StepOutcome(seconds=0.0)))
 
     def _make_sequence(self, request: Generate | Embed) -> Sequence:
-        sequence = make_sequence(self._num_submitted, request, max_model_len=self._max_model_len, model=self._model)
-        grammar = sequence.sampling.grammar
+        checked = make_request(request, max_model_len=self._max_model_len, model=self._model)
+        grammar, trigger = checked.sampling.grammar, None
         if grammar is not None and grammar.trigger is not None and self._watch_trigger is not None:
-            sequence.trigger = self._watch_trigger(grammar)
-        return sequence
+            trigger = self._watch_trigger(grammar)
+        return Sequence(sequence_id=self._num_submitted, request=checked, trigger=trigger, queued_since=self._clock())
 
     def _check_accepted(self, request_id: str) -> None:
         if request_id in self._sequences:
@@ -170,7 +217,7 @@ class Core:
     def _failure(self, sequence: Sequence, error: EngineError) -> TokenEvent:
         """Ends a sequence that has failed, and returns its event."""
         self._end(sequence)
-        return error_event(sequence.request_id, error, sequence.current_stats)
+        return error_event(sequence.request.request_id, error, sequence.current_stats)
 
     def _event(self, sequence: Sequence, samples: Many[Sample], result: StepResult) -> TokenEvent:
         """The event of a sequence that a step gave tokens, or an embedding if there are none.
@@ -182,11 +229,11 @@ class Core:
         is_first = sequence.num_generated == len(samples)
         finish = _finish_reason(sequence) if samples else FinishReason.STOP
         if finish is None and not is_first and samples[0].logprob is None:  # nearly always
-            return TokenEvent(request_id=sequence.request_id, token_ids=[sample.token_id for sample in samples])
+            return TokenEvent(request_id=sequence.request.request_id, token_ids=[sample.token_id for sample in samples])
         if finish is not None:
             self._end(sequence)
         return TokenEvent(
-            request_id=sequence.request_id,
+            request_id=sequence.request.request_id,
             token_ids=[sample.token_id for sample in samples],
             logprobs=[
                 TokenLogprobs(logprob=sample.logprob, top=list(sample.top))
@@ -203,7 +250,8 @@ class Core:
         )
 
     def _end(self, sequence: Sequence) -> None:
-        del self._sequences[sequence.request_id]
+        self._compiling.remove(sequence)
+        del self._sequences[sequence.request.request_id]
         self.scheduler.remove(sequence)
 
     def _stats(self, step: StepOutcome) -> StepStats:
@@ -213,9 +261,9 @@ class Core:
             num_waiting=self._num_waiting,
             num_used_blocks=self.scheduler.state.block_pool.num_used,
             num_prompt_tokens=sum(
-                max(0, min(chunk.start + len(chunk.token_ids), sequence.num_prompt_tokens) - chunk.start)
+                max(0, min(chunk.start + len(chunk.token_ids), sequence.request.num_prompt_tokens) - chunk.start)
                 for sequence, chunk in zip(scheduled.sequences, scheduled.plan.chunks, strict=True)
-                if chunk.start < sequence.num_prompt_tokens
+                if chunk.start < sequence.request.num_prompt_tokens
             ),
             num_generated_tokens=step.num_generated_tokens,
             num_cached_tokens=scheduled.num_cached_tokens,
@@ -231,7 +279,7 @@ class Core:
 def _finish_reason(sequence: Sequence) -> FinishReason | None:
     if sequence.token_ids[-1] in sequence.end_token_ids:
         # The sampler bans end tokens before `min_tokens`; the core does not rely on it. A grammar may end earlier.
-        min_tokens = 0 if sequence.is_constrained else sequence.sampling.min_tokens
+        min_tokens = 0 if sequence.is_constrained else sequence.request.sampling.min_tokens
         if sequence.num_generated > min_tokens:
             return FinishReason.STOP
     return FinishReason.LENGTH if sequence.is_complete else None

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from itertools import accumulate, takewhile
 
+from glimpse.engine.core.ngram_proposer import NgramProposer
 from glimpse.engine.core.prefill_budget import NUM_FREE_TOKENS
 from glimpse.engine.core.sequence import Sequence
 
@@ -78,7 +79,7 @@ class DraftCosts:
 
 
 class DraftBudget:
-    """Divides the draft tokens of a step among its sequences."""
+    """Proposes draft tokens, and divides those of a step among its sequences."""
 
     def __init__(self, *, max_draft_tokens: int, is_adaptive: bool) -> None:
         """
@@ -89,6 +90,7 @@ class DraftBudget:
         self._max_draft_tokens = max_draft_tokens
         self._is_adaptive = is_adaptive
         self._costs = DraftCosts()
+        self._proposers: dict[Sequence, NgramProposer] = {}
 
     def observe(self, *, num_decodes: int, num_draft_tokens: int, seconds: float) -> None:
         """Records how long a step took that only decoded."""
@@ -112,10 +114,30 @@ class DraftBudget:
         return {sequence: length for sequence, length in zip(decoding, lengths, strict=True) if length}
 
     def _chances(self, sequence: Sequence) -> list[float]:
-        num_wanted = min(self._max_draft_tokens, sequence.max_tokens - sequence.num_generated - 1)
+        num_wanted = min(self._max_draft_tokens, sequence.request.max_num_tokens - sequence.num_tokens - 1)
         if num_wanted < 1 or not sequence.num_generated:
             return []
-        return sequence.proposer.chances(sequence.token_ids, num_wanted)
+        return self._proposer(sequence).chances(sequence.token_ids, num_wanted)
+
+    def propose(self, sequence: Sequence, max_tokens: int) -> tuple[int, ...]:
+        """Returns up to `max_tokens` draft tokens for a sequence, up to any end token.
+
+        None of them triggers the sequence's grammar: the tokens after it would be sampled without the grammar.
+        """
+        if max_tokens < 1:
+            return ()
+        token_ids = self._proposer(sequence).propose(sequence.token_ids, max_tokens)
+        token_ids = tuple(takewhile(lambda token_id: token_id not in sequence.end_token_ids, token_ids))
+        return token_ids if sequence.trigger is None else sequence.trigger.before(token_ids)
+
+    def forget(self, sequence: Sequence) -> None:
+        """Forgets a sequence that has ended."""
+        self._proposers.pop(sequence, None)
+
+    def _proposer(self, sequence: Sequence) -> NgramProposer:
+        if sequence not in self._proposers:
+            self._proposers[sequence] = NgramProposer(sequence.request.num_prompt_tokens)
+        return self._proposers[sequence]
 
 
 def best_lengths(chances: Many[Many[float]], max_tokens: int, slowdown: Callable[[int], float]) -> list[int]:
@@ -140,15 +162,3 @@ def best_lengths(chances: Many[Many[float]], max_tokens: int, slowdown: Callable
             if len(lengths) == len(chances) or factor <= MAX_NEIGHBOR_SLOWDOWN:
                 best, best_gain = [lengths[index] for index in range(len(chances))], gain
     return best
-
-
-def propose(sequence: Sequence, max_tokens: int) -> tuple[int, ...]:
-    """Returns up to `max_tokens` draft tokens for a sequence, up to any end token.
-
-    None of them triggers the sequence's grammar: the tokens after it would be sampled without the grammar.
-    """
-    if max_tokens < 1:
-        return ()
-    token_ids = sequence.proposer.propose(sequence.token_ids, max_tokens)
-    token_ids = tuple(takewhile(lambda token_id: token_id not in sequence.end_token_ids, token_ids))
-    return token_ids if sequence.trigger is None else sequence.trigger.before(token_ids)

@@ -10,7 +10,7 @@ Plain bookkeeping: no model, no tensors, no clock.
 
 from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.scheduler_state import SchedulerState
-from glimpse.engine.core.sequence import Sequence
+from glimpse.engine.core.sequence import RUNNING, Sequence
 from glimpse.engine.core.step_planner import ScheduledStep, StepPlanner
 
 
@@ -30,10 +30,6 @@ class Scheduler:
     def num_running(self) -> int:
         return len(self.state.running)
 
-    def service_by_client(self) -> dict[str, int]:
-        """Returns the tokens computed for each client that has sequences; see `Client.service`."""
-        return self.state.queue.service_by_client()
-
     @property
     def has_work(self) -> bool:
         """The next plan would not be empty."""
@@ -45,15 +41,13 @@ class Scheduler:
 
     def remove(self, sequence: Sequence) -> None:
         """Ends a sequence in any state and frees all that it holds. The next plan makes the runner forget it."""
-        sequence.has_ended = True
         self.state.remove(sequence)
-        if sequence.started:
-            self._ended[sequence.sequence_id] = None
+        self.restart_in_runner(sequence)
 
     def restart_in_runner(self, sequence: Sequence) -> None:
         """Makes the runner forget a sequence. With its next chunk it is told the sequence as it is then."""
-        if sequence.started:
-            sequence.started = False
+        if sequence in self.state.in_runner:
+            self.state.in_runner.remove(sequence)
             self._ended[sequence.sequence_id] = None
 
     def schedule(self) -> ScheduledStep:
@@ -77,8 +71,8 @@ class Scheduler:
             start, end = chunk.start, min(chunk.start + len(chunk.token_ids), len(sequence.token_ids))
             sequence.num_computed_tokens = end
             if start // block_size < end // block_size:
-                self.state.prefix_cache.register_blocks(sequence, first_token=start)
-            if start < sequence.num_prompt_tokens:
+                self.state.prefix_cache.register_blocks(sequence, chunk.block_table, start)
+            if start < sequence.request.num_prompt_tokens:
                 self.state.encoder_cache.advance(sequence, first_token=start)
 
     def observe(self, scheduled: ScheduledStep, seconds: float) -> None:
@@ -111,7 +105,7 @@ class Scheduler:
             self.state.prefix_cache.evict_blocks(chunk.block_table, chunk.start, chunk.start + len(chunk.token_ids))
         for sequence in (*scheduled.sequences, *ahead.sequences):
             sequence.drop_pending_token()
-            if sequence.is_running:
+            if sequence.status is RUNNING:
                 self.state.preempt(sequence)
         self._undo(ahead, forget_again=True)
 
@@ -124,7 +118,7 @@ class Scheduler:
             self.state.encoder_cache.fail(encoded=(item.key for item in plan.encode), evicted=plan.evicted)
 
     def _restart(self, sequence: Sequence) -> None:
-        if sequence.is_running and sequence.needs_all_states:
+        if sequence.status is RUNNING and sequence.request.needs_all_states:
             self.state.preempt(sequence)  # the runner forgets the hidden states of its earlier chunks
         self.state.encoder_cache.release(sequence)
         self.restart_in_runner(sequence)

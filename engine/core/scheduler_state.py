@@ -8,12 +8,11 @@ from glimpse.engine.core.draft_budget import DraftBudget
 from glimpse.engine.core.fairness.decode_turns import DecodeTurns
 from glimpse.engine.core.fairness.fair_queue import FairQueue
 from glimpse.engine.core.limits import SchedulerLimits
-from glimpse.engine.core.memory.block_pool import BlockPool
-from glimpse.engine.core.memory.block_tables import BlockTables
+from glimpse.engine.core.memory.block_pool import BlockPool, BlockTables
 from glimpse.engine.core.memory.encoder_cache import EncoderCache
 from glimpse.engine.core.memory.prefix_cache import PrefixCache
 from glimpse.engine.core.prefill_budget import PrefillBudget
-from glimpse.engine.core.sequence import Sequence
+from glimpse.engine.core.sequence import RUNNING, Sequence
 
 _priority_key = attrgetter("priority_key")
 
@@ -22,6 +21,7 @@ class SchedulerState:
     """The waiting and the running sequences, the memory that they share, and budgets that follow from recent steps."""
 
     def __init__(self, limits: SchedulerLimits) -> None:
+        self._block_size = limits.block_size
         self.block_pool = BlockPool(limits.num_blocks)
         self.encoder_cache = EncoderCache(
             bytes_per_row=limits.encoder_bytes_per_row,
@@ -35,6 +35,8 @@ class SchedulerState:
         """Sequences that wait, and the counters of all clients."""
         self.running: list[Sequence] = []
         """Sorted by priority key."""
+        self.in_runner = set[Sequence]()
+        """Sequences that the runner knows."""
         self.prefill_budget = PrefillBudget(max_slowdown=limits.max_decode_slowdown, uses_gpu=limits.uses_gpu)
         self.draft_budget = DraftBudget(max_draft_tokens=limits.max_draft_tokens, is_adaptive=limits.adaptive_drafts)
         self.decode_turns = DecodeTurns()
@@ -45,9 +47,14 @@ class SchedulerState:
 
     def remove(self, sequence: Sequence) -> None:
         """Forgets a sequence in any state, and frees all that it holds."""
-        was_running = self._discard(sequence)
+        was_running = sequence.status is RUNNING
+        sequence.end()
+        if was_running:
+            self._discard(sequence)
         self.queue.remove(sequence, was_running=was_running)
         self._release(sequence)
+        for table in (self.prefix_cache, self.draft_budget, self.decode_turns):
+            table.forget(sequence)
 
     def fits(self, sequence: Sequence, matched: Many[int]) -> bool:
         """Blocks for all tokens of a waiting sequence are free.
@@ -60,24 +67,19 @@ class SchedulerState:
     def admit(self, sequence: Sequence, matched: list[int]) -> None:
         """Makes a waiting sequence run. `matched`: the blocks of its computed prefix. It must fit."""
         self.block_tables.begin(sequence, matched)
+        sequence.run(len(matched) * self._block_size)
         self.queue.start(sequence)
         insort(self.running, sequence, key=_priority_key)
-        sequence.is_running = True
-        sequence.num_served_tokens = max(sequence.num_served_tokens, sequence.num_computed_tokens)
 
-    def preempt(self, sequence: Sequence) -> None:
+    def preempt(self, sequence: Sequence, *, num_protected_tokens: int = 0) -> None:
         """Frees what a running sequence holds, and queues it again."""
+        sequence.preempt(num_protected_tokens=num_protected_tokens)
         self._discard(sequence)
         self._release(sequence)
         self.queue.stop(sequence)
 
-    def _discard(self, sequence: Sequence) -> bool:
-        """Removes a sequence from the running ones; False if it does not run."""
-        if not sequence.is_running:
-            return False
-        sequence.is_running = False
+    def _discard(self, sequence: Sequence) -> None:
         del self.running[bisect_left(self.running, sequence.priority_key, key=_priority_key)]
-        return True
 
     def _release(self, sequence: Sequence) -> None:
         self.block_tables.release(sequence)

@@ -16,11 +16,9 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol, TypeAlias
 
-import msgspec
-
 from glimpse.engine.core.plan import CompletedStep, InFlightStep, Sample, StepPlan, StepResult
 from glimpse.engine.core.scheduler import Scheduler
-from glimpse.engine.core.sequence import Sequence
+from glimpse.engine.core.sequence import ENDED, Sequence
 from glimpse.engine.core.step_planner import EMPTY_STEP, ScheduledStep
 from glimpse.engine.errors import EngineError, EngineErrorCode, OutOfDeviceMemoryError
 
@@ -127,7 +125,10 @@ class StepPipeline:
         seconds = self._seconds_of(step)
         # The time to launch the next step is that step's, although this one's results wait for it.
         own_seconds = step.launch_seconds + self._last_finished_at - waits_since
-        _count_encoding(step.scheduled, result.encode_seconds)
+        if result.encode_seconds:
+            encoded = {item.key for item in step.scheduled.plan.encode}
+            for sequence in step.scheduled.sequences:
+                sequence.count_encoding(encoded, result.encode_seconds)
         self._complete(step, sampled, result, own_seconds)
         num_generated_tokens = sum(len(own) for _, own in sampled)
         return StepOutcome(
@@ -152,7 +153,8 @@ class StepPipeline:
         started_at = self._clock()
         scheduled = self._scheduler.schedule()
         if scheduled.plan.started:
-            _mark_scheduled(scheduled.sequences, started_at)
+            for sequence in scheduled.sequences:
+                sequence.mark_scheduled(started_at)
         try:
             is_empty = scheduled.plan == StepPlan()
             in_flight = CompletedStep(StepResult()) if is_empty else self._runner.launch(scheduled.plan)
@@ -179,7 +181,7 @@ class StepPipeline:
         """Drops the sequences that have ended since the launch and those that were mispredicted."""
         discarded = self._mispredicted
         wanted = [
-            not sequence.has_ended and (not discarded or sequence.sequence_id not in discarded)
+            sequence.status is not ENDED and (not discarded or sequence.sequence_id not in discarded)
             for sequence in ahead.scheduled.sequences
         ]
         if not all(wanted):
@@ -203,7 +205,8 @@ class StepPipeline:
         """Gives each sequence its new tokens."""
         if not step.is_completed:
             for sequence, own in sampled:
-                sequence.token_ids += (sample.token_id for sample in own[:-1])
+                for sample in own[:-1]:
+                    sequence.append_token(sample.token_id)
             self._scheduler.complete(step.scheduled)
         for sequence, own in sampled:
             sequence.append_token(own[-1].token_id)
@@ -254,23 +257,6 @@ def _last_prompt_or_sequence(scheduled: ScheduledStep) -> Sequence:
     return max(prompts or scheduled.sequences, key=lambda sequence: sequence.priority_key)
 
 
-def _mark_scheduled(sequences: Many[Sequence], now: float) -> None:
-    for sequence in sequences:
-        if sequence.queued_since is not None:
-            sequence.stats = msgspec.structs.replace(sequence.stats, queue_seconds=now - sequence.queued_since)
-            sequence.queued_since = None
-
-
-def _count_encoding(scheduled: ScheduledStep, seconds: float) -> None:
-    """Counts the time of the step's encoder for each sequence whose media it encoded: all of them waited for it."""
-    if seconds:
-        encoded = {item.key for item in scheduled.plan.encode}
-        for sequence in scheduled.sequences:
-            if not encoded.isdisjoint(sequence.encoded_keys):
-                total = sequence.stats.encode_seconds + seconds
-                sequence.stats = msgspec.structs.replace(sequence.stats, encode_seconds=total)
-
-
 def _finishes(step: _LaunchedStep) -> bool:
     """Waits for a step whose results are discarded; False if it failed."""
     try:
@@ -290,7 +276,8 @@ def _new_embeddings(scheduled: ScheduledStep, result: StepResult) -> list[Sequen
     embedded = [
         sequence
         for sequence, chunk in zip(scheduled.sequences, scheduled.plan.chunks, strict=True)
-        if sequence.pooling is not None and chunk.start + len(chunk.token_ids) == sequence.num_prompt_tokens
+        if sequence.request.pooling is not None
+        and chunk.start + len(chunk.token_ids) == sequence.request.num_prompt_tokens
     ]
     if missing := {sequence.sequence_id for sequence in embedded} - result.embeddings.keys():
         raise KeyError(*missing)

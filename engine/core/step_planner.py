@@ -12,9 +12,6 @@ from dataclasses import dataclass, replace
 from itertools import compress
 from operator import attrgetter
 
-import msgspec
-
-from glimpse.engine.core.draft_budget import propose
 from glimpse.engine.core.fairness.flow import Client
 from glimpse.engine.core.fairness.preemption import (
     NUM_PROTECTED_TOKENS,
@@ -26,7 +23,7 @@ from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.plan import SequenceChunk, SequenceStart, StepPlan
 from glimpse.engine.core.prefill_budget import StepWork
 from glimpse.engine.core.scheduler_state import SchedulerState
-from glimpse.engine.core.sequence import Sequence
+from glimpse.engine.core.sequence import RUNNING, WAITING, Sequence
 
 _service = attrgetter("flow.client.service")
 _MAX_RESERVED = 8
@@ -76,6 +73,7 @@ class StepPlanner:
         self._state = state
         self._queue = state.queue
         self._running = state.running
+        self._in_runner = state.in_runner
         self._block_tables = state.block_tables
         self._prefix_cache = state.prefix_cache
         self._encoder_cache = state.encoder_cache
@@ -83,13 +81,14 @@ class StepPlanner:
         # Each running sequence can have a token in each step.
         self._max_sequences = min(limits.max_sequences, limits.max_batch_tokens)
         # Budgets.
-        self._num_tokens_left = limits.max_batch_tokens
+        self._max_tokens = self._num_tokens_left = limits.max_batch_tokens
         self._num_decodes_left = 0  # sequences not planned yet that are to decode; a token is reserved for each
         self._num_prompt_tokens_left = 0  # a large medium may overdraw it
         self._media_weight = state.prefill_budget.media_weight  # cost of encoding one placeholder token
         self._num_draft_tokens: Mapping[Sequence, int] = {}  # to propose; sequences without any are missing
         self._num_reserved_blocks = 0  # free blocks that running sequences leave to waiting ones
-        self._left_out = set[Sequence]()  # running sequences that could decode, but whose turn comes in a later step
+        self._decodes = set[Sequence]()  # running sequences that decode
+        self._left_out = set[Sequence]()  # others that could, but whose turn comes in a later step
         self._has_only_newcomers = False  # prompts of other clients are computed in a later step
         # The step so far.
         self._sequences: list[Sequence] = []
@@ -126,7 +125,7 @@ class StepPlanner:
             num_preemptions=self._num_preemptions,
             leaves_out_decodes=bool(self._left_out),
             work=StepWork(
-                num_decodes=plan.num_tokens - self._num_prompt_tokens,
+                num_decodes=self._max_tokens - self._num_tokens_left - self._num_prompt_tokens,
                 num_prompt_tokens=self._num_prompt_tokens,
                 num_media_tokens=num_media_tokens,
             ),
@@ -151,12 +150,11 @@ class StepPlanner:
             )
             displaced: list[Sequence] = []
             if shortage.exists:
-                displaced = displaced_by(sequence, self._running, shortage, self._block_tables.num_freed)
+                displaced = displaced_by(sequence, self._running, shortage, self._block_tables)
                 if not displaced:
                     break
             for victim in displaced:
-                victim.protected_until = victim.num_tokens + NUM_PROTECTED_TOKENS
-                self._state.preempt(victim)
+                self._state.preempt(victim, num_protected_tokens=NUM_PROTECTED_TOKENS)
             self._queue.start(sequence)
             reserved.append(sequence)
             self._num_preemptions += len(displaced)
@@ -172,12 +170,12 @@ class StepPlanner:
         turns, budget = self._state.decode_turns, self._state.prefill_budget
         is_shared = not self._queue.has_one_client
         chosen = turns.begin_step(decoding, is_shared=is_shared, has_newcomer=newcomer is not None)
-        self._num_decodes_left = len(chosen)
+        self._decodes, self._num_decodes_left = {*chosen}, len(chosen)
         self._num_draft_tokens = self._state.draft_budget.plan(chosen)
         self._has_only_newcomers = turns.begins_newcomer
         num_left_out = len(decoding) - len(chosen)
         if num_left_out:
-            self._left_out = {*decoding}.difference(chosen)
+            self._left_out = {*decoding} - self._decodes
         if not chosen:
             # Newcomers would wait for a large step of others.
             is_bounded = turns.expects_newcomers and not turns.begins_newcomer
@@ -197,11 +195,11 @@ class StepPlanner:
         """Continues the running sequences. With several clients, prompts are left for later and returned."""
         prompts: list[Sequence] = []
         for sequence in tuple(self._running):
-            if not sequence.is_running or sequence in self._left_out:
+            if sequence.status is not RUNNING:
                 continue
-            if sequence.decodes:
+            if sequence in self._decodes:
                 self._decode(sequence)
-            elif sequence.is_complete:
+            elif sequence in self._left_out or sequence.is_complete:
                 continue
             elif self._queue.has_one_client:
                 self._continue(sequence)
@@ -213,7 +211,7 @@ class StepPlanner:
         """Continues the prompts of several clients and admits waiting sequences, the client served least first."""
         for sequence in sorted(prompts, key=_service):
             self._admit_waiting(before=sequence.flow.client)
-            if sequence.is_running and not self._has_only_newcomers:
+            if sequence.status is RUNNING and not self._has_only_newcomers:
                 self._continue(sequence)
 
     def _continue(self, sequence: Sequence) -> None:
@@ -228,7 +226,7 @@ class StepPlanner:
         start = sequence.num_computed_tokens
         end = start + 1
         # A generated token belongs to no medium.
-        if start < sequence.num_prompt_tokens and self._schedulable_end(sequence, start, 1) == start:
+        if start < sequence.request.num_prompt_tokens and self._schedulable_end(sequence, start, 1) == start:
             return
         if self._make_room(sequence, end):
             self._add(sequence, end, self._propose(sequence) if self._num_draft_tokens else ())
@@ -254,7 +252,7 @@ class StepPlanner:
 
     def _whole_end(self, sequence: Sequence, start: int, end: int) -> int:
         """Returns the last end up to `end` in no indivisible part. A part at `start` may overdraw the budget."""
-        part = sequence.part_around(end)
+        part = sequence.request.part_around(end)
         if part is None:
             return end
         first, last = part
@@ -265,7 +263,7 @@ class StepPlanner:
     def _propose(self, sequence: Sequence) -> tuple[int, ...]:
         """Draft tokens for a decoding sequence, as many as planned and as step and blocks allow."""
         num_left = self._num_tokens_left - self._num_decodes_left - 1
-        token_ids = propose(sequence, min(self._num_draft_tokens.get(sequence, 0), num_left))
+        token_ids = self._state.draft_budget.propose(sequence, min(self._num_draft_tokens.get(sequence, 0), num_left))
         num_blocks = self._block_tables.num_missing(sequence, sequence.num_tokens + len(token_ids))
         if num_blocks + self._num_decodes_left > self._state.block_pool.num_free:
             return ()  # the decodes that follow may need a block each: none is preempted for draft tokens
@@ -283,12 +281,12 @@ class StepPlanner:
         """Adds the uncomputed tokens of a running sequence before `end`, then draft tokens."""
         start, num_drafts = sequence.num_computed_tokens, len(draft_token_ids)
         num_tokens = end - start + num_drafts
-        self._block_tables.extend(sequence, end + num_drafts)
+        block_table = self._block_tables.extend(sequence, end + num_drafts)
         if end > sequence.num_served_tokens:
             sequence.flow.client.service += end - sequence.num_served_tokens
             sequence.num_served_tokens = end
-        if not sequence.started:
-            sequence.started = True
+        if sequence not in self._in_runner:
+            self._in_runner.add(sequence)
             self._started.append(_start_of(sequence))
         self._num_tokens_left -= num_tokens
         self._sequences.append(sequence)
@@ -299,8 +297,8 @@ class StepPlanner:
                 sequence_id=sequence.sequence_id,
                 start=start,
                 token_ids=(token_ids[start],) if is_single else (*token_ids[start:end], *draft_token_ids),
-                block_table=sequence.block_table,
-                samples=end == len(token_ids) and sequence.pooling is None,
+                block_table=block_table,
+                samples=end == len(token_ids) and sequence.request.pooling is None,
                 num_draft_tokens=num_drafts,
             )
         )
@@ -327,8 +325,8 @@ class StepPlanner:
     def _victim(self) -> Sequence:
         if self._queue.has_equal_shares:
             return self._running[-1]
-        planned = set(self._sequences)
-        return preempted_for_blocks(self._running, (each for each in self._running if each not in planned))
+        candidates = set(self._running).difference(self._sequences)
+        return preempted_for_blocks(self._running, candidates, self._block_tables)
 
     def _admit_waiting(self, *, before: Client | None = None) -> None:
         """Admits waiting sequences in order, until one does not fit, or is of a client served more than `before`.
@@ -354,26 +352,21 @@ class StepPlanner:
             end = self._schedulable_end(sequence, start, self._num_free_tokens)
             if end <= start:
                 return
-            self._admit(sequence, matched)
+            if sequence.status is WAITING:  # else it has been counted
+                self._num_cached_tokens += start
+                self._num_admitted_tokens += sequence.request.num_prompt_tokens
+            self._state.admit(sequence, matched)
             self._add_prompt(sequence, end)
-
-    def _admit(self, sequence: Sequence, matched: list[int]) -> None:
-        self._state.admit(sequence, matched)
-        if not sequence.admitted:
-            sequence.admitted = True
-            num_cached_tokens = sequence.num_computed_tokens
-            sequence.stats = msgspec.structs.replace(sequence.stats, num_cached_tokens=num_cached_tokens)
-            self._num_cached_tokens += num_cached_tokens
-            self._num_admitted_tokens += sequence.num_prompt_tokens
 
 
 def _start_of(sequence: Sequence) -> SequenceStart:
+    request = sequence.request
     return SequenceStart(
         sequence_id=sequence.sequence_id,
-        prompt_token_ids=tuple(sequence.token_ids[: sequence.num_prompt_tokens]),
-        spans=sequence.spans,
-        sampling=sequence.sampling,
-        pooling=sequence.pooling,
-        generated_token_ids=tuple(sequence.token_ids[sequence.num_prompt_tokens : sequence.num_known_tokens]),
+        prompt_token_ids=request.prompt_token_ids,
+        spans=request.spans,
+        sampling=request.sampling,
+        pooling=request.pooling,
+        generated_token_ids=tuple(sequence.token_ids[request.num_prompt_tokens : sequence.num_known_tokens]),
         grammar_start=sequence.grammar_start,
     )

@@ -18,7 +18,7 @@ import msgspec
 from glimpse.engine.core.core import Core
 from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.plan import PENDING_TOKEN_ID, Sample, SequenceChunk, SequenceStart, StepPlan, StepResult
-from glimpse.engine.core.sequence import ModelSpec, namespace_key
+from glimpse.engine.core.request import ModelSpec, namespace_key
 from glimpse.engine.errors import OutOfDeviceMemoryError
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.engine.protocol.messages import Embed, Generate, MediaInput, Sibling, Step

@@ -20,7 +20,7 @@ Pure arithmetic and order, no clock.
 from collections import Counter, deque
 from collections.abc import Callable
 from collections.abc import Sequence as Many
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import TypeVar
 
 from glimpse.engine.core.fairness.flow import Client, Flow
@@ -49,7 +49,6 @@ SAMPLE_INTERVAL = 32
 WINDOW = 8
 """Number of recent steps of each size that count."""
 
-_by_turn = attrgetter("last_turn", "priority_key")
 _seconds = itemgetter(1)
 
 
@@ -60,6 +59,7 @@ class DecodeTurns:
         self._small: deque[tuple[int, float]] = deque(maxlen=WINDOW)  # (decodes, seconds)
         self._large: deque[tuple[int, float]] = deque(maxlen=WINDOW)
         self._num_turns = 0
+        self._last_turns: dict[Sequence, int] = {}  # positions in the order of decodes: the smallest are next
         self._num_shared = 0
         self._seconds = 0.0  # of all steps so far
         self._recent_until = 0.0  # in these seconds: newcomers are likely before
@@ -140,7 +140,7 @@ class DecodeTurns:
 
     def take(self, decoding: Many[Sequence], num: int) -> Many[Sequence]:
         """Returns the `num` sequences whose turn it is. They go to the end of the order."""
-        by_completion = sorted(decoding, key=_by_turn)
+        by_completion = sorted(decoding, key=lambda each: (self._last_turns.get(each, 0), each.priority_key))
         by_flow = _alternate(by_completion, lambda sequence: sequence.flow)
         chosen = _alternate(by_flow, lambda sequence: sequence.flow.client)[:num]
         for sequence in chosen:
@@ -150,7 +150,11 @@ class DecodeTurns:
     def append(self, sequence: Sequence) -> None:
         """Puts a sequence, its request and its client at the end of the order, as when its prompt is computed."""
         self._num_turns += 1
-        sequence.last_turn = sequence.flow.last_turn = sequence.flow.client.last_turn = self._num_turns
+        self._last_turns[sequence] = sequence.flow.last_turn = sequence.flow.client.last_turn = self._num_turns
+
+    def forget(self, sequence: Sequence) -> None:
+        """Forgets a sequence that has ended."""
+        self._last_turns.pop(sequence, None)
 
     def _costs(self) -> tuple[float, float] | None:
         """Returns the seconds of any step and those of each decode; None if decodes were not seen to cost anything."""

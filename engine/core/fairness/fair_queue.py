@@ -51,20 +51,22 @@ class FairQueue:
         return self.has_one_client and not self._num_wide_flows
 
     def service_by_client(self) -> dict[str, int]:
+        """Returns the tokens computed for each client that has sequences; see `Client.service`."""
         return {name: client.service for name, client in self._clients.items()}
 
     def add(self, sequence: Sequence) -> None:
         """Takes in a new sequence. It waits."""
-        client = self._clients.get(sequence.client)
+        name, flow_name = sequence.request.client, sequence.request.flow_name
+        client = self._clients.get(name)
         if client is None:
             service = min((other.service for other in self._clients.values()), default=0)
-            client = self._clients[sequence.client] = Client(name=sequence.client, service=service)
-        flow = self._flows.get((client.name, sequence.flow_name))
+            client = self._clients[name] = Client(name=name, service=service)
+        flow = self._flows.get((name, flow_name))
         if flow is None:
-            flow = self._flows[client.name, sequence.flow_name] = Flow(client=client, name=sequence.flow_name)
+            flow = self._flows[name, flow_name] = Flow(client=client, name=flow_name)
             client.num_flows += 1
         flow.num_sequences += 1
-        sequence.flow = flow
+        sequence.wait(flow)
         self._enqueue(sequence)
 
     def remove(self, sequence: Sequence, *, was_running: bool) -> None:
@@ -170,4 +172,4 @@ class FairQueue:
 
     def _flow_key(self, flow: Flow) -> tuple[int, int, int]:
         first = self._waiting[flow][0]
-        return (first.priority, flow.num_running, first.sequence_id)
+        return (first.request.priority, flow.num_running, first.sequence_id)

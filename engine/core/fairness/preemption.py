@@ -6,11 +6,12 @@ with a single client and one completion per request nothing is displaced at all.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
 from glimpse.engine.core.fairness.flow import Client, Flow
+from glimpse.engine.core.memory.block_pool import BlockTables
 from glimpse.engine.core.sequence import Sequence
 
 _Group = TypeVar("_Group", Client, Flow)
@@ -41,7 +42,7 @@ class Shortage:
 
 
 def displaced_by(
-    sequence: Sequence, running: Iterable[Sequence], shortage: Shortage, num_freed_blocks: Callable[[Sequence], int]
+    sequence: Sequence, running: Iterable[Sequence], shortage: Shortage, block_tables: BlockTables
 ) -> list[Sequence]:
     """Returns the running sequences that must give way to a waiting one; none if it has to wait.
 
@@ -49,10 +50,10 @@ def displaced_by(
         sequence: The waiting sequence.
         running: All running sequences.
         shortage: What it lacks.
-        num_freed_blocks: Returns how many blocks become free when a sequence gives up its own.
+        block_tables: The blocks of the running sequences.
     """
     candidates = [each for each in running if _may_be_displaced(each, sequence)]
-    holdings = _Holdings(running if shortage.num_blocks > 0 else ())
+    holdings = _Holdings(running if shortage.num_blocks > 0 else (), block_tables)
     displaced: list[Sequence] = []
     lacks_place, num_blocks = shortage.lacks_place, shortage.num_blocks
     while lacks_place or num_blocks > 0:
@@ -64,25 +65,27 @@ def displaced_by(
         holdings.take(victim)
         displaced.append(victim)
         lacks_place = False
-        num_blocks -= num_freed_blocks(victim)
+        num_blocks -= block_tables.num_freed(victim)
     return displaced
 
 
-def preempted_for_blocks(running: Iterable[Sequence], candidates: Iterable[Sequence]) -> Sequence:
+def preempted_for_blocks(
+    running: Iterable[Sequence], candidates: Iterable[Sequence], block_tables: BlockTables
+) -> Sequence:
     """Returns the sequence that gives up its blocks when a running one finds none.
 
     It is one of the client that holds the most blocks; of that client's requests, the one with the most running
     sequences; and of those, the sequence with the largest priority key.
     """
-    holdings = _Holdings(running)
+    holdings = _Holdings(running, block_tables)
     return max(candidates, key=lambda each: (holdings.client_blocks[each.flow.client], *_excess_in_client(each)))
 
 
 def _may_be_displaced(running: Sequence, waiting: Sequence) -> bool:
     flow, own = running.flow, waiting.flow
-    if flow.client is own.client and (flow is own or running.priority < waiting.priority):
+    if flow.client is own.client and (flow is own or running.request.priority < waiting.request.priority):
         return False
-    return running.num_tokens >= running.protected_until and not running.is_complete
+    return running.num_tokens >= running.num_protected_tokens and not running.is_complete
 
 
 def _excess_in_client(sequence: Sequence) -> tuple[int, tuple[int, int]]:
@@ -92,22 +95,24 @@ def _excess_in_client(sequence: Sequence) -> tuple[int, tuple[int, int]]:
 class _Holdings:
     """Places and blocks of clients and flows, less those that have been taken away."""
 
-    def __init__(self, running: Iterable[Sequence]) -> None:
+    def __init__(self, running: Iterable[Sequence], block_tables: BlockTables) -> None:
         """`running`: the sequences whose blocks count."""
+        self._block_tables = block_tables
         self.client_blocks = Counter[Client]()
         self._flow_blocks = Counter[Flow]()
         self._taken = Counter[Client | Flow]()
         for sequence in running:
-            self.client_blocks[sequence.flow.client] += len(sequence.block_table)
-            self._flow_blocks[sequence.flow] += len(sequence.block_table)
+            num_blocks = block_tables.num_held(sequence)
+            self.client_blocks[sequence.flow.client] += num_blocks
+            self._flow_blocks[sequence.flow] += num_blocks
 
     def take(self, sequence: Sequence) -> None:
         """Counts a sequence as displaced."""
-        flow = sequence.flow
+        flow, num_blocks = sequence.flow, self._block_tables.num_held(sequence)
         self._taken[flow] += 1
         self._taken[flow.client] += 1
-        self._flow_blocks[flow] -= len(sequence.block_table)
-        self.client_blocks[flow.client] -= len(sequence.block_table)
+        self._flow_blocks[flow] -= num_blocks
+        self.client_blocks[flow.client] -= num_blocks
 
     def should_preempt(self, running: Sequence, waiting: Sequence, shortage: Shortage) -> bool:
         """Whether it is fair to displace a running sequence for a waiting one."""
@@ -134,7 +139,7 @@ class _Holdings:
             return False
         if shortage.num_blocks <= 0:
             return True
-        return blocks[giver] - len(running.block_table) >= blocks[taker] + shortage.num_wanted_blocks
+        return blocks[giver] - self._block_tables.num_held(running) >= blocks[taker] + shortage.num_wanted_blocks
 
 
 def _slice_tokens(sequence: Sequence) -> int:

@@ -1,9 +1,12 @@
-"""Bookkeeping of KV blocks: how many holders each has, and which free blocks still have useful contents.
+"""Bookkeeping of KV blocks: who holds each, and which free blocks still have useful contents.
 
-Blocks are ids, and their contents opaque hashes. Every operation takes constant time.
+Blocks are ids, and their contents opaque hashes. Every operation on a block takes constant time.
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence as Many
+
+from glimpse.engine.core.sequence import Sequence
 
 
 class BlockPool:
@@ -73,3 +76,51 @@ class BlockPool:
     def find(self, block_hash: bytes) -> int | None:
         """Returns the free or held block with these contents."""
         return self._block_of_hash.get(block_hash)
+
+
+class BlockTables:
+    """The block tables of the running sequences, filled from one pool."""
+
+    def __init__(self, pool: BlockPool, *, block_size: int) -> None:
+        self._pool = pool
+        self._block_size = block_size
+        self._tables: dict[Sequence, list[int]] = {}  # ids of its blocks, in the order of its tokens
+
+    def num_held(self, sequence: Sequence) -> int:
+        """Returns how many blocks a running sequence has."""
+        return len(self._tables[sequence])
+
+    def num_missing(self, sequence: Sequence, end: int) -> int:
+        """Returns how many blocks a running sequence lacks for its tokens before `end`."""
+        return -(-end // self._block_size) - len(self._tables[sequence])
+
+    def num_wanted(self, sequence: Sequence, matched: Many[int]) -> int:
+        """Returns how many free blocks all tokens of a waiting sequence take, if it shares those in `matched`."""
+        num_revived = sum(self._pool.is_free(block_id) for block_id in matched)
+        return -(-sequence.num_tokens // self._block_size) - len(matched) + num_revived
+
+    def num_freed(self, sequence: Sequence) -> int:
+        """Returns how many blocks only this running sequence holds."""
+        return sum(not self._pool.is_shared(block_id) for block_id in self._tables[sequence])
+
+    def begin(self, sequence: Sequence, matched: list[int]) -> None:
+        """Gives a sequence without blocks those that hold its computed prefix."""
+        for block_id in matched:
+            self._pool.retain(block_id)
+        self._tables[sequence] = matched
+
+    def extend(self, sequence: Sequence, end: int) -> list[int]:
+        """Gives a sequence the blocks that it lacks for its tokens before `end`. They must be free. Returns all it has.
+
+        Plans refer to the list of its blocks: it is only ever appended to, until another one replaces it.
+        """
+        block_table = self._tables[sequence]
+        while end > len(block_table) * self._block_size:
+            block_table.append(self._pool.allocate())
+        return block_table
+
+    def release(self, sequence: Sequence) -> None:
+        """Frees all blocks of a sequence, if it has any."""
+        # In reverse: the tail of a prompt is shared by fewer sequences, so it should be evicted before its head.
+        for block_id in reversed(self._tables.pop(sequence, ())):
+            self._pool.release(block_id)

@@ -8,7 +8,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from glimpse.engine.core.plan import Encode
-from glimpse.engine.core.sequence import Sequence, spans_between
+from glimpse.engine.core.request import spans_between
+from glimpse.engine.core.sequence import Sequence
 from glimpse.engine.protocol.media import Embeddings, MediaSpan
 
 
@@ -59,7 +60,7 @@ class EncoderCache:
             Where the tokens end whose media are available in this step.
         """
         max_tokens = self._num_tokens_to_encode + max_more_tokens
-        for span in spans_between(sequence.spans, start, end):
+        for span in spans_between(sequence.request.spans, start, end):
             first_row = next(span.rows_between(start, end), None)
             if first_row is not None and not self._pin(sequence, span, max_tokens):
                 return first_row[1]
@@ -68,13 +69,13 @@ class EncoderCache:
     def advance(self, sequence: Sequence, *, first_token: int) -> None:
         """Unpins the media whose last placeholder tokens are among those computed from `first_token` on."""
         computed = sequence.num_computed_tokens
-        spans = tuple(spans_between(sequence.spans, first_token, computed))
+        spans = tuple(spans_between(sequence.request.spans, first_token, computed))
         unfinished = {span.key for span in spans if any(span.rows_between(computed, span.end))}
         self._unpin(sequence, (span.key for span in spans if span.key not in unfinished))
 
     def release(self, sequence: Sequence) -> None:
         """Removes all pins of a sequence."""
-        self._unpin(sequence, (span.key for span in sequence.spans))
+        self._unpin(sequence, (span.key for span in sequence.request.spans))
 
     def finish_plan(self) -> tuple[tuple[Encode, ...], tuple[bytes, ...]]:
         """Ends the planning of a step and returns what to encode, and the keys to evict before that."""
@@ -126,7 +127,7 @@ class EncoderCache:
         """Makes a medium resident if the step may encode it and it fits next to the pinned ones."""
         if span.key in self._num_bytes:
             return True
-        content = sequence.contents[span.key]
+        content = sequence.request.contents[span.key]
         num_tokens_to_encode = 0 if isinstance(content, Embeddings) else span.num_rows
         if self._encode and self._num_tokens_to_encode + num_tokens_to_encode > max_tokens:
             return False

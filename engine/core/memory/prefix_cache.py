@@ -9,7 +9,8 @@ import struct
 from collections.abc import Sequence as Many
 
 from glimpse.engine.core.memory.block_pool import BlockPool
-from glimpse.engine.core.sequence import Sequence, spans_between
+from glimpse.engine.core.request import spans_between
+from glimpse.engine.core.sequence import Sequence
 from glimpse.engine.protocol.media import MediaSpan
 
 _ROOT_DOMAIN = b"glimpse.kv.root.v1"
@@ -23,6 +24,7 @@ class PrefixCache:
         self._pool = pool
         self._block_size = block_size
         self._enabled = enabled
+        self._hashes: dict[Sequence, list[bytes]] = {}  # of its first full blocks, computed when needed
 
     def match(self, sequence: Sequence) -> list[int]:
         """Returns the ids of the blocks that hold the longest computed prefix of a sequence. The caller retains them.
@@ -31,21 +33,21 @@ class PrefixCache:
         the hidden states of all tokens has none. The prefix does not end within an indivisible part.
         """
         block_ids: list[int] = []
-        if not self._enabled or sequence.needs_all_states:
+        if not self._enabled or sequence.request.needs_all_states:
             return block_ids
         for index in range((sequence.num_tokens - 1) // self._block_size):
             block_id = self._pool.find(self._hash_of(sequence, index))
             if block_id is None:
                 break
             block_ids.append(block_id)
-        while part := sequence.part_around(len(block_ids) * self._block_size):
+        while part := sequence.request.part_around(len(block_ids) * self._block_size):
             del block_ids[part[0] // self._block_size :]
         return block_ids
 
     def next_hash(self, sequence: Sequence, num_blocks: int) -> bytes | None:
         """Returns the hash that `match` looks for after `num_blocks` blocks; None if it looks no further."""
         is_last = num_blocks >= (sequence.num_tokens - 1) // self._block_size
-        if not self._enabled or is_last or sequence.needs_all_states:
+        if not self._enabled or is_last or sequence.request.needs_all_states:
             return None
         return self._hash_of(sequence, num_blocks)
 
@@ -56,24 +58,28 @@ class PrefixCache:
         blocks = range(start // self._block_size, end // self._block_size)
         return {self._hash_of(sequence, index) for index in blocks}
 
-    def register_blocks(self, sequence: Sequence, *, first_token: int) -> None:
-        """Registers the blocks that were filled when the tokens from `first_token` on were computed."""
+    def register_blocks(self, sequence: Sequence, block_table: Many[int], start: int) -> None:
+        """Registers the blocks that were filled when the tokens from `start` on were computed."""
         if not self._enabled:
             return
-        for index in range(first_token // self._block_size, sequence.num_computed_tokens // self._block_size):
-            self._pool.register(sequence.block_table[index], self._hash_of(sequence, index))
+        for index in range(start // self._block_size, sequence.num_computed_tokens // self._block_size):
+            self._pool.register(block_table[index], self._hash_of(sequence, index))
 
     def evict_blocks(self, block_table: Many[int], start: int, end: int) -> None:
         """Takes `register_blocks` back for the blocks that the tokens from `start` to before `end` filled."""
         for index in range(start // self._block_size, end // self._block_size):
             self._pool.evict(block_table[index])
 
+    def forget(self, sequence: Sequence) -> None:
+        """Forgets the hashes of a sequence that has ended. Its registered blocks are still found."""
+        self._hashes.pop(sequence, None)
+
     def _hash_of(self, sequence: Sequence, index: int) -> bytes:
-        hashes = sequence.block_hashes
+        hashes, request = self._hashes.setdefault(sequence, []), sequence.request
         for start in range(len(hashes) * self._block_size, (index + 1) * self._block_size, self._block_size):
-            parent = hashes[-1] if hashes else root_hash(sequence.cache_salt)
+            parent = hashes[-1] if hashes else root_hash(request.cache_salt)
             token_ids = sequence.token_ids[start : start + self._block_size]
-            hashes.append(block_hash(parent, start, token_ids, sequence.spans))
+            hashes.append(block_hash(parent, start, token_ids, request.spans))
         return hashes[index]
 
 

@@ -15,7 +15,7 @@ from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
 from glimpse.engine.core.core import Core
 from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.ngram_proposer import MAX_DRAFT_TOKENS
-from glimpse.engine.core.sequence import ModelSpec
+from glimpse.engine.core.request import ModelSpec
 from glimpse.engine.core.step_pipeline import Runner
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import ChosenBackend, EngineConfig

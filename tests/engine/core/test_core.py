@@ -9,7 +9,7 @@ import pytest
 from glimpse.engine.core.core import Core
 from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.plan import CompletedStep, Sample, StepPlan, StepResult
-from glimpse.engine.core.sequence import ModelSpec
+from glimpse.engine.core.request import ModelSpec
 from glimpse.engine.core.step_pipeline import Runner
 from glimpse.engine.errors import EngineErrorCode
 from glimpse.engine.protocol.media import Embeddings

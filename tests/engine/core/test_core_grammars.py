@@ -4,7 +4,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from glimpse.engine.core import grammar_queue
+from glimpse.engine.core import core as core_module
 from glimpse.engine.core.core import Core
 from glimpse.engine.errors import EngineErrorCode
 from glimpse.engine.protocol.messages import FinishReason, Step
@@ -19,7 +19,7 @@ FREE = SamplingParams(max_tokens=9, ignore_eos=True)
 @pytest.fixture(autouse=True)
 def _no_compile_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sets the time that the core waits for a compilation to zero."""
-    monkeypatch.setattr(grammar_queue, "_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(core_module, "_WAIT_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -94,8 +94,8 @@ def test_idle_core_waits_for_the_grammar(compiling: Future[object], monkeypatch:
         waits.append(timeout)
         compiling.set_result(None)
 
-    monkeypatch.setattr(grammar_queue, "_WAIT_SECONDS", 0.5)
-    monkeypatch.setattr(grammar_queue, "wait", wait)
+    monkeypatch.setattr(core_module, "_WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(core_module, "wait", wait)
     core = core_with(compiling)
     core.submit(generate("bound", [1, 2], sampling=BOUND))
     assert core.has_work

@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from glimpse.engine.core import grammar_queue
-from glimpse.engine.core.sequence import namespace_key
+from glimpse.engine.core import core as core_module
+from glimpse.engine.core.request import namespace_key
 from glimpse.engine.errors import EngineErrorCode
 from glimpse.engine.protocol.messages import Embed, FinishReason, Generate, MediaInput, Step
 from glimpse.engine.protocol.pooling_params import PoolingMode
@@ -276,7 +276,7 @@ class CoreMachine(RuleBasedStateMachine):
 @pytest.fixture(autouse=True)
 def _no_compile_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sets the time that the core waits for a compilation to zero."""
-    monkeypatch.setattr(grammar_queue, "_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(core_module, "_WAIT_SECONDS", 0.0)
 
 
 CoreMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)

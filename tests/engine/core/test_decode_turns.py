@@ -22,8 +22,8 @@ from glimpse.engine.core.fairness.decode_turns import (
 )
 from glimpse.engine.core.fairness.flow import Client, Flow
 from glimpse.engine.core.prefill_budget import StepWork
+from glimpse.engine.core.request import ModelSpec, make_request
 from glimpse.engine.core.sequence import Sequence
-from glimpse.engine.protocol.sampling_params import SamplingParams
 from tests.engine.core.timed_core import DECODE_SECONDS, TimedCore, TimedRunner, text
 
 
@@ -39,20 +39,9 @@ def sequences_of(clients: Many[Many[int]]) -> list[Sequence]:
 
 
 def a_sequence(number: int, flow: Flow) -> Sequence:
+    model = ModelSpec(vocab_size=8, encoder_row_width=2, eos_token_ids=())
     return Sequence(
-        sequence_id=number,
-        request_id=str(number),
-        priority=0,
-        cache_salt="",
-        flow=flow,
-        token_ids=[1, 1],
-        num_prompt_tokens=1,
-        num_computed_tokens=1,
-        spans=(),
-        contents={},
-        sampling=SamplingParams(),
-        max_tokens=10,
-        end_token_ids=frozenset(),
+        sequence_id=number, request=make_request(text(str(number), 1), max_model_len=100, model=model), flow=flow
     )
 
 

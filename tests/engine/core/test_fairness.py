@@ -237,7 +237,7 @@ def test_backlogged_clients_get_equal_service(
             num_tokens, max_tokens, num_completions = requests[index % len(requests)]
             name = f"{client}:{index}"
             ask(core, name, num_tokens, max_tokens=max_tokens, client=str(client), num_completions=num_completions)
-    counters = core.scheduler.service_by_client
+    counters = core.scheduler.state.queue.service_by_client
     for _ in range(150):
         core.step()
         if core.scheduler.num_waiting == 0 or len(counters()) < len(backlogs):

@@ -5,8 +5,9 @@ import pytest
 from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.memory.block_pool import BlockPool
 from glimpse.engine.core.memory.prefix_cache import PrefixCache
+from glimpse.engine.core.request import ModelSpec, make_request
 from glimpse.engine.core.scheduler import Scheduler
-from glimpse.engine.core.sequence import ModelSpec, Sequence, make_sequence
+from glimpse.engine.core.sequence import Sequence
 from tests.engine.checking_runner import PLACEHOLDER, generate, image_input
 
 LIMITS = SchedulerLimits(
@@ -26,7 +27,7 @@ MODEL = ModelSpec(vocab_size=10_000, encoder_row_width=2, eos_token_ids=(), bidi
 def make(num_before: int, num_rows: int, num_after: int) -> Sequence:
     token_ids = [*[1] * num_before, *[PLACEHOLDER] * num_rows, *[2] * num_after]
     request = generate("request", token_ids, image_input("image", num_before, num_rows))
-    return make_sequence(0, request, max_model_len=10_000, model=MODEL)
+    return Sequence(sequence_id=0, request=make_request(request, max_model_len=10_000, model=MODEL))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_a_cached_prefix_ends_before_or_behind_an_image(num_before: int, num_mat
     pool = BlockPool(64)
     cache = PrefixCache(pool=pool, block_size=4, enabled=True)
     first, second = make(num_before, 9, 8), make(num_before, 9, 1)
-    first.block_table = [pool.allocate() for _ in range(-(-first.num_tokens // 4))]
+    blocks = [pool.allocate() for _ in range(-(-first.num_tokens // 4))]
     first.num_computed_tokens = first.num_tokens
-    cache.register_blocks(first, first_token=0)
-    assert cache.match(second) == first.block_table[:num_matched]
+    cache.register_blocks(first, blocks, 0)
+    assert cache.match(second) == blocks[:num_matched]

@@ -6,7 +6,7 @@ from itertools import pairwise
 from glimpse.engine.core.core import Core
 from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.plan import CompletedStep, InFlightStep, Sample, StepPlan, StepResult
-from glimpse.engine.core.sequence import ModelSpec
+from glimpse.engine.core.request import ModelSpec
 from glimpse.engine.protocol.messages import Generate, TokenEvent
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from tests.engine.checking_runner import generate

@@ -15,7 +15,7 @@ import sys
 from glimpse.engine.core.core import Core
 from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.plan import CompletedStep, Sample, StepPlan, StepResult
-from glimpse.engine.core.sequence import ModelSpec
+from glimpse.engine.core.request import ModelSpec
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import EngineConfig
 from glimpse.engine.protocol.messages import Ready, ToEngine

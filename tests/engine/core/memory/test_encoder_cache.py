@@ -3,7 +3,8 @@
 import pytest
 
 from glimpse.engine.core.memory.encoder_cache import EncoderCache
-from glimpse.engine.core.sequence import ModelSpec, Sequence, make_sequence
+from glimpse.engine.core.request import ModelSpec, make_request
+from glimpse.engine.core.sequence import Sequence
 from glimpse.engine.protocol.media import Embeddings
 from glimpse.engine.protocol.messages import MediaInput
 from tests.engine.checking_runner import PLACEHOLDER, generate, image_input, key, make_core, run_until_idle
@@ -20,7 +21,7 @@ def make(sequence_id: int, *images: tuple[str, int]) -> Sequence:
         media.append(image_input(name, end, num_tokens))
         end += num_tokens
     request = generate(str(sequence_id), [PLACEHOLDER] * end + [1], *media)
-    return make_sequence(sequence_id, request, max_model_len=WHOLE, model=MODEL)
+    return Sequence(sequence_id=sequence_id, request=make_request(request, max_model_len=WHOLE, model=MODEL))
 
 
 def make_cache(capacity_tokens: int) -> EncoderCache:
@@ -56,7 +57,7 @@ def test_embeddings_take_room_but_no_encoding_budget():
     cache = make_cache(8)
     sequence = make(1, ("cat", 4), ("dog", 4))
     embeddings = Embeddings(dtype="float16", data=memoryview(bytes(16)))
-    sequence.contents[key("dog")] = embeddings
+    sequence.request.contents[key("dog")] = embeddings
     assert cache.plan_media(sequence, 0, 8, max_more_tokens=4) == 8
     assert (cache.num_tokens_to_encode, cache.num_resident_bytes) == (4, 80)
     encode, _ = cache.finish_plan()
@@ -77,7 +78,7 @@ def test_literal_tokens_need_no_image():
     cache = make_cache(3)
     prompt = [1, PLACEHOLDER, PLACEHOLDER, 2, PLACEHOLDER, 3]
     request = generate("0", prompt, image_input("cat", 0, 6, ((1, 2), (4, 1))))
-    sequence = make_sequence(0, request, max_model_len=WHOLE, model=MODEL)
+    sequence = Sequence(sequence_id=0, request=make_request(request, max_model_len=WHOLE, model=MODEL))
     assert reach(cache, sequence, 0, 1) == 1
     assert cache.finish_plan() == ((), ())
     assert reach(cache, sequence, 1, 4) == 4

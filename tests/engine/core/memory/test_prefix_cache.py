@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from glimpse.engine.core.memory.block_pool import BlockPool
 from glimpse.engine.core.memory.prefix_cache import PrefixCache, block_hash, root_hash
-from glimpse.engine.core.sequence import ModelSpec, Sequence, make_sequence
+from glimpse.engine.core.request import ModelSpec, make_request
+from glimpse.engine.core.sequence import Sequence
 from glimpse.engine.protocol.messages import MediaInput
 from tests.engine.checking_runner import PLACEHOLDER, generate, image_input
 
@@ -16,24 +17,25 @@ MODEL = ModelSpec(vocab_size=10_000, encoder_row_width=2, eos_token_ids=())
 
 def make(token_ids: list[int], *media: MediaInput, cache_salt: str = "") -> Sequence:
     request = generate("request", token_ids, *media, cache_salt=cache_salt)
-    return make_sequence(0, request, max_model_len=10_000, model=MODEL)
+    return Sequence(sequence_id=0, request=make_request(request, max_model_len=10_000, model=MODEL))
 
 
 def hashes(sequence: Sequence) -> list[bytes]:
     """Returns the hashes of a sequence's full blocks, computed from scratch."""
-    parent = root_hash(sequence.cache_salt)
+    parent = root_hash(sequence.request.cache_salt)
     result: list[bytes] = []
     for start in range(0, sequence.num_tokens - BLOCK_SIZE + 1, BLOCK_SIZE):
-        parent = block_hash(parent, start, sequence.token_ids[start : start + BLOCK_SIZE], sequence.spans)
+        parent = block_hash(parent, start, sequence.token_ids[start : start + BLOCK_SIZE], sequence.request.spans)
         result.append(parent)
     return result
 
 
-def compute(cache: PrefixCache, pool: BlockPool, sequence: Sequence) -> None:
-    """Marks all tokens of a sequence as computed."""
-    sequence.block_table = [pool.allocate() for _ in range(-(-sequence.num_tokens // BLOCK_SIZE))]
+def compute(cache: PrefixCache, pool: BlockPool, sequence: Sequence) -> list[int]:
+    """Marks all tokens of a sequence as computed, and returns its blocks."""
+    block_table = [pool.allocate() for _ in range(-(-sequence.num_tokens // BLOCK_SIZE))]
     sequence.num_computed_tokens = sequence.num_tokens
-    cache.register_blocks(sequence, first_token=0)
+    cache.register_blocks(sequence, block_table, 0)
+    return block_table
 
 
 def make_cache(*, enabled: bool = True) -> tuple[PrefixCache, BlockPool]:
@@ -50,30 +52,29 @@ def test_finds_the_longest_prefix_without_the_last_token(
 ):
     cache, pool = make_cache()
     shared = list(range(100, 100 + num_shared_tokens))
-    first = make([*shared, 1, 1, 1, 1])
-    compute(cache, pool, first)
+    blocks = compute(cache, pool, make([*shared, 1, 1, 1, 1]))
     second = make(shared + [2] * num_own_tokens or [2])
-    assert cache.match(second) == first.block_table[:num_matched_blocks]
+    assert cache.match(second) == blocks[:num_matched_blocks]
 
 
 def test_block_is_found_once_full_and_computed():
     cache, pool = make_cache()
     first = make([5] * 12)
-    first.block_table = [pool.allocate() for _ in range(3)]
+    blocks = [pool.allocate() for _ in range(3)]
     first.num_computed_tokens = 7
-    cache.register_blocks(first, first_token=0)
-    assert cache.match(make([5] * 12)) == first.block_table[:1]
+    cache.register_blocks(first, blocks, 0)
+    assert cache.match(make([5] * 12)) == blocks[:1]
     first.num_computed_tokens = 8
-    cache.register_blocks(first, first_token=7)
-    assert cache.match(make([5] * 12)) == first.block_table[:2]
+    cache.register_blocks(first, blocks, 7)
+    assert cache.match(make([5] * 12)) == blocks[:2]
 
 
 def test_generated_tokens_are_found_like_prompt_tokens():
     cache, pool = make_cache()
     first = make([5] * 6)
     first.token_ids += [6] * 6
-    compute(cache, pool, first)
-    assert cache.match(make([5] * 6 + [6] * 7)) == first.block_table
+    blocks = compute(cache, pool, first)
+    assert cache.match(make([5] * 6 + [6] * 7)) == blocks
 
 
 def test_disabled_cache_registers_and_finds_nothing():
@@ -81,7 +82,7 @@ def test_disabled_cache_registers_and_finds_nothing():
     first = make([5] * 12)
     compute(cache, pool, first)
     assert cache.match(make([5] * 12)) == []
-    assert first.block_hashes == []
+    assert {pool.find(each) for each in hashes(first)} == {None}
 
 
 def test_different_salts_share_nothing():
@@ -156,7 +157,7 @@ def test_literal_tokens_before_the_rows_of_an_image_are_shared():
 
 def test_hash_depends_on_the_part_of_an_image():
     pads = [PLACEHOLDER] * 4
-    spans = make([PLACEHOLDER] * 16, image_input("a", 0, 16)).spans
+    spans = make([PLACEHOLDER] * 16, image_input("a", 0, 16)).request.spans
     parent = root_hash("")
     assert block_hash(parent, 4, pads, spans) != block_hash(parent, 8, pads, spans)
 

@@ -12,7 +12,7 @@ from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.core.core import Core
 from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.plan import CompletedStep, StepPlan, StepResult
-from glimpse.engine.core.sequence import ModelSpec
+from glimpse.engine.core.request import ModelSpec
 from glimpse.engine.protocol.config import Backend, DType, EngineConfig, Quantization
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.engine.protocol.messages import TokenEvent

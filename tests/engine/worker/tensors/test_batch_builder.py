@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from glimpse.engine.core.core import Core
 from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.plan import PENDING_TOKEN_ID, SequenceChunk, StepPlan
-from glimpse.engine.core.sequence import ModelSpec
+from glimpse.engine.core.request import ModelSpec
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.worker.tensors.batch import Batch, PendingTokens, SequenceLayout
 from glimpse.engine.worker.tensors.batch_builder import BatchBuilder, make_batch
