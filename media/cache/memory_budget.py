@@ -49,10 +49,10 @@ class MemoryBudget:
             max_request_bytes: Limit for each request.
             count: Counts what is reserved. Default: only this budget.
         """
-        self._capacity = FairCapacity(max_bytes, count)
+        self.capacity = FairCapacity(max_bytes, count)
         self.max_request_bytes = min(max_bytes, max_request_bytes)
-        self._shared: dict[int, _Shared] = {}
-        """Objects that several reservations may hold, by their ids."""
+        self.shared: dict[int, _Shared] = {}
+        """Objects that reservations hold, by their ids."""
 
     @contextmanager
     def reservation(self, share: MemoryShare | None = None, *, client: str = "") -> Generator["MemoryReservation"]:
@@ -66,39 +66,14 @@ class MemoryBudget:
     @property
     def num_bytes(self) -> int:
         """Reserved here in total."""
-        return self._capacity.count.own
-
-    def reserve(self, client: str, num_bytes: int, *, own: int) -> None:
-        """Reserves bytes for a request that has reserved `own` already. Raises MediaError (OVERLOADED)."""
-        if not self._capacity.take(client, num_bytes, own=own):
-            message = "the media of the requests in progress leave too little of the server's memory; try again later"
-            raise MediaError(MediaErrorCode.OVERLOADED, message)
-
-    def release(self, client: str, num_bytes: int) -> None:
-        """Releases reserved bytes."""
-        self._capacity.give_back(client, num_bytes)
-
-    def reserve_shared(self, client: str, shared: object, num_bytes: int, *, own: int) -> None:
-        """Like `reserve`, but counts an object once. The object must stay alive until it is released."""
-        if id(shared) not in self._shared:
-            self.reserve(client, num_bytes, own=own)
-            self._shared[id(shared)] = _Shared(client)
-        self._shared[id(shared)].num_holders += 1
-
-    def release_shared(self, shared: object, num_bytes: int) -> None:
-        """Releases an object's bytes when its last holder releases it."""
-        held = self._shared[id(shared)]
-        held.num_holders -= 1
-        if not held.num_holders:
-            del self._shared[id(shared)]
-            self.release(held.client, num_bytes)
+        return self.capacity.count.own
 
 
 @dataclass(slots=True)
 class _Shared:
     client: str
     """Who reserved it first."""
-    num_holders: int = 0
+    num_holders: int = 1
 
 
 class MemoryReservation:
@@ -113,45 +88,46 @@ class MemoryReservation:
 
     def reserve(self, num_bytes: int) -> None:
         """Reserves bytes. Raises MediaError: TOO_LARGE for more than one request may have, or OVERLOADED."""
-        with self._sharing(num_bytes):
-            self._budget.reserve(self._client, num_bytes, own=self.num_bytes)
+        self._reserve(num_bytes, taken=num_bytes)
 
     def reserve_shared(self, shared: object, num_bytes: int) -> None:
-        """Like `reserve`, for an object that several requests may share. It stays reserved until the end."""
-        with self._sharing(num_bytes):
-            self._budget.reserve_shared(self._client, shared, num_bytes, own=self.num_bytes)
-            self._shared.append((shared, num_bytes))
+        """Like `reserve`, for an object that requests share, which counts once. It stays reserved until the end."""
+        held = self._budget.shared.get(id(shared))
+        self._reserve(num_bytes, taken=0 if held else num_bytes)
+        if held:
+            held.num_holders += 1
+        else:
+            self._budget.shared[id(shared)] = _Shared(self._client)
+        self._shared.append((shared, num_bytes))
 
     def release(self, num_bytes: int) -> None:
         """Releases reserved bytes."""
-        self._budget.release(self._client, num_bytes)
+        self._budget.capacity.give_back(self._client, num_bytes)
         self._share.release(num_bytes)
         self.num_bytes -= num_bytes
 
     def release_all(self) -> None:
         """Releases everything."""
-        self._share.release(self.num_bytes)
         for shared, num_bytes in self._shared:
-            self._budget.release_shared(shared, num_bytes)
+            held = self._budget.shared[id(shared)]
+            held.num_holders -= 1
+            if not held.num_holders:
+                del self._budget.shared[id(shared)]
+                self._budget.capacity.give_back(held.client, num_bytes)
+            self._share.release(num_bytes)
             self.num_bytes -= num_bytes
         self._shared.clear()
-        self._budget.release(self._client, self.num_bytes)
-        self.num_bytes = 0
+        self.release(self.num_bytes)
 
-    @contextmanager
-    def _sharing(self, num_bytes: int) -> Generator[None]:
-        """Counts bytes that the block reserves. Raises MediaError, as the block may, and then counts nothing."""
-        self._check(num_bytes)
-        self._share.reserve(num_bytes)
-        try:
-            yield
-        except MediaError:
-            self._share.release(num_bytes)
-            raise
-        self.num_bytes += num_bytes
-
-    def _check(self, num_bytes: int) -> None:
+    def _reserve(self, num_bytes: int, *, taken: int) -> None:
+        """Counts bytes of the request and takes some of them from the budget; neither if it raises MediaError."""
         max_bytes = self._budget.max_request_bytes
         if self.num_bytes + num_bytes > max_bytes:
             message = f"expected the request's media to occupy at most {max_bytes} bytes of memory, got more"
             raise MediaError(MediaErrorCode.TOO_LARGE, message)
+        self._share.reserve(num_bytes)
+        if taken and not self._budget.capacity.take(self._client, taken, own=self.num_bytes):
+            self._share.release(num_bytes)
+            message = "the media of the requests in progress leave too little of the server's memory; try again later"
+            raise MediaError(MediaErrorCode.OVERLOADED, message)
+        self.num_bytes += num_bytes

@@ -4,34 +4,15 @@ A body that would exceed it is refused instead of waiting: clients know how to r
 memory that others wait for.
 """
 
-import math
-
-from glimpse.media.cache.byte_count import ByteCount
 from glimpse.media.cache.fair_share import FairCapacity
 from glimpse.server.errors import InvalidRequest
 
 
-class BodyBudget:
-    """Bytes of all bodies of one event loop. Clients share them: see `glimpse.media.cache.fair_share`."""
-
-    def __init__(self, max_bytes: float = math.inf, count: ByteCount | None = None) -> None:
-        """`count` counts what is reserved; by default, only this budget's."""
-        self.capacity = FairCapacity(max_bytes, count)
-
-    @property
-    def num_bytes(self) -> int:
-        """Reserved here in total."""
-        return self.capacity.count.own
-
-    def reservation(self, client: str = "") -> "BodyReservation":
-        """Returns an empty reservation for a call of the client; `release` must follow."""
-        return BodyReservation(self.capacity, client)
-
-
 class BodyReservation:
-    """The memory of one call's body."""
+    """The memory of one call's body, of what clients share."""
 
     def __init__(self, capacity: FairCapacity, client: str) -> None:
+        """Reserves nothing yet. `release` must follow."""
         self._capacity = capacity
         self._client = client
         self.num_bytes = 0

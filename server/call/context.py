@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
 from glimpse.identity.tenant import Tenant
+from glimpse.media.cache.fair_share import FairCapacity
 from glimpse.server.call.admission import Admission, Ticket
-from glimpse.server.call.body_budget import BodyBudget, BodyReservation
+from glimpse.server.call.body_budget import BodyReservation
 from glimpse.server.call.offload import run_sized
 
 _P = ParamSpec("_P")
@@ -34,7 +35,7 @@ class CallContext:
     """Whether the call may concern other tenants. Servers without authentication allow that to everyone."""
     ticket: Ticket = field(default_factory=lambda: Admission().ticket())
     """Place of the call among the requests that wait or are being prepared."""
-    body: BodyReservation = field(default_factory=lambda: BodyBudget().reservation())
+    body: BodyReservation = field(default_factory=lambda: BodyReservation(FairCapacity(), ""))
     """The memory of its request's body."""
     is_json: bool = False
     """The request came as JSON, and the response becomes JSON."""

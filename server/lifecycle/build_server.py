@@ -19,9 +19,9 @@ from glimpse.engine.protocol.messages import Loading
 from glimpse.identity.access import Access
 from glimpse.identity.tenant import SharedCounts
 from glimpse.media.cache.byte_count import ByteCount
+from glimpse.media.cache.fair_share import FairCapacity
 from glimpse.media.shared.value_store import ValueStore
 from glimpse.server.call.admission import Admission
-from glimpse.server.call.body_budget import BodyBudget
 from glimpse.server.dialects.facade import add_facade
 from glimpse.server.dialects.openai import OPENAI
 from glimpse.server.lifecycle.addresses import address
@@ -207,7 +207,7 @@ async def start_front_end(
         access=access,
         clients=clients,
         admission=observers.admission,
-        bodies=BodyBudget(settings.listen.body_in_flight_bytes, surroundings.body_bytes),
+        bodies=FairCapacity(settings.listen.body_in_flight_bytes, surroundings.body_bytes),
     )
     # A port in use is an error. By default, gRPC would share it with the process that has it.
     reuse = ("grpc.so_reuseport", int(surroundings.shares_port))

@@ -15,8 +15,9 @@ from opentelemetry.trace import INVALID_SPAN, Span
 from glimpse.identity.access import Access, Identity
 from glimpse.identity.errors import AccessError, QuotaExceededError
 from glimpse.identity.tenant import Tenant
+from glimpse.media.cache.fair_share import FairCapacity
 from glimpse.server.call.admission import Admission
-from glimpse.server.call.body_budget import BodyBudget
+from glimpse.server.call.body_budget import BodyReservation
 from glimpse.server.call.context import CallContext
 from glimpse.server.errors import ServerStoppingError
 from glimpse.server.rpc.client_identity import ClientIdentifier
@@ -55,14 +56,14 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         access: Access | None = None,
         clients: ClientIdentifier | None = None,
         admission: Admission | None = None,
-        bodies: BodyBudget | None = None,
+        bodies: FairCapacity | None = None,
     ) -> None:
         """Without `access` everyone may call; without `admission` every request is admitted at once; without `bodies`
         they may take all memory."""
         self._access = access or Access()
         self._clients = clients or ClientIdentifier()
         self._admission = admission or Admission()
-        self._bodies = bodies or BodyBudget()
+        self._bodies = bodies or FairCapacity()
         self._metrics = metrics
         self._load = load
         self.open_rpcs = OpenRpcs()
@@ -132,7 +133,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
             tenant=identity.tenant,
             is_admin=identity.is_admin,
             ticket=self._admission.ticket(method, client, ends),
-            body=self._bodies.reservation(client),
+            body=BodyReservation(self._bodies, client),
             is_json=codec in ("json", "http"),
         )
         return Rpc(context=context, call=call, refusal=refusal, codec=codec)

@@ -10,8 +10,8 @@ import grpc.aio
 import pytest
 from google.api.httpbody_pb2 import HttpBody
 
+from glimpse.media.cache.fair_share import FairCapacity
 from glimpse.openai.v1 import openai_pb2_grpc
-from glimpse.server.call.body_budget import BodyBudget
 from glimpse.server.dialects.facade import add_facade
 from glimpse.server.dialects.openai import OPENAI
 from glimpse.server.rpc.errors import HTTP_STATUS_HEADER, RETRY_AFTER_HEADER
@@ -33,7 +33,7 @@ SLOW = "expected the rest of the body at 16 KiB/s or faster, got less for 0.5 se
 class Server:
     """A server whose handlers hold their requests until they are told to answer."""
 
-    budget: BodyBudget = field(default_factory=lambda: BodyBudget(BUDGET_BYTES))
+    budget: FairCapacity = field(default_factory=lambda: FairCapacity(BUDGET_BYTES))
     proceed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def answer(self, request: Any, context: Any) -> tokenizer_pb2.DetokenizeResponse:
@@ -43,7 +43,7 @@ class Server:
     async def holds(self, num_bytes: int) -> None:
         """Waits until bodies of this size together are reserved."""
         async with asyncio.timeout(20):
-            while self.budget.num_bytes != num_bytes:  # noqa: ASYNC110 - the budget tells nobody
+            while self.budget.count.own != num_bytes:  # noqa: ASYNC110 - the budget tells nobody
                 await asyncio.sleep(0.001)
 
 
