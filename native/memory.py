@@ -1,12 +1,15 @@
-"""The memory that this process can still take, on Linux, and what of it the garbage collector looks at."""
+"""The memory that this process can still take, on Linux; what of it is garbage, and what is freed."""
 
+import ctypes
 import gc
+import resource
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from glimpse.native.control_groups import ROOT, control_groups
 
 _KIB = 1024
+_MIN_RETURNED_BYTES = 32 << 20
 
 
 def freeze_garbage() -> None:
@@ -16,6 +19,28 @@ def freeze_garbage() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+class FreedMemory:
+    """Memory that this process has freed and the C library (glibc) keeps for itself.
+
+    These are blocks of up to 32 MiB between others that are in use: half a gigabyte after a few thousand requests.
+    """
+
+    def __init__(self) -> None:
+        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        self._least = _resident_bytes() if self._trim else 0
+
+    def give_back(self) -> None:
+        """Returns it to the system if this process holds 32 MiB more than it once did.
+
+        Takes about 10 ms, in which threads may wait for memory.
+        """
+        if self._trim is None:
+            return
+        if _resident_bytes() > self._least + _MIN_RETURNED_BYTES:
+            self._trim(0)
+        self._least = min(self._least, _resident_bytes())
 
 
 def available_memory(node: int | None = None, root: Path = ROOT) -> int | None:
@@ -37,6 +62,10 @@ def available_memory(node: int | None = None, root: Path = ROOT) -> int | None:
 def count_oom_kills(root: Path = ROOT) -> int | None:
     """Returns how many processes Linux has killed for lack of memory since it started. None where it does not say."""
     return _read_table(root / "proc/vmstat").get("oom_kill")
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_bytes().split()[1]) * resource.getpagesize()
 
 
 def _left_by_groups(root: Path) -> Iterator[int]:

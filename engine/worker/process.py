@@ -13,6 +13,8 @@ import importlib
 import logging
 import queue
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
@@ -36,7 +38,7 @@ from glimpse.engine.protocol.transport import Channel
 from glimpse.engine.worker.child_process import inherited_socket, start_inbox
 from glimpse.frames import TransportError
 from glimpse.log_writer import end_at_once
-from glimpse.native.memory import freeze_garbage
+from glimpse.native.memory import FreedMemory, freeze_garbage
 
 if TYPE_CHECKING:
     from glimpse.engine.core.core import Core
@@ -49,6 +51,9 @@ OnPrepare = Callable[[], None]
 """Imports what `Load` needs."""
 
 _Inbox = queue.SimpleQueue[ToEngine]
+
+RETURN_SECONDS = 30.0
+"""Between two returns of freed memory, which cost a step 10 ms."""
 
 _log = logging.getLogger(__name__)
 
@@ -99,6 +104,7 @@ def _serve(channel: Channel, inbox: _Inbox, load: Load, prepare: OnPrepare) -> i
         channel.send(Failed(message=str(error)))
         return 1
     channel.send(ready)
+    threading.Thread(target=_return_memory, args=(FreedMemory(),), name="memory", daemon=True).start()
     _run(channel, inbox, core)
     return 0
 
@@ -124,6 +130,12 @@ def _run(channel: Channel, inbox: _Inbox, core: "Core") -> None:
                     assert_never(message)
         if core.has_work:
             channel.send(core.step())
+
+
+def _return_memory(freed: FreedMemory) -> None:
+    while True:
+        time.sleep(RETURN_SECONDS)
+        freed.give_back()
 
 
 def _arrived(inbox: _Inbox, *, wait: bool) -> Iterator[ToEngine]:

@@ -2,13 +2,15 @@
 
 The gate is a socket. The program writes an "s" to it when a step starts, and continues when it receives a byte. It
 writes an "m" for each message in its inbox. With the model "unprepared" there are two preparations to make while idle:
-it writes a "p" when one starts, and continues when it receives a byte.
+it writes a "p" when one starts, and continues when it receives a byte. With the model "forgetful" it takes 200 MB in
+small blocks while idle and frees all but the last, writes a "p", and returns freed memory all the time.
 
 `pausable_engine.py --gate N --fd M`. The model_path decides how loading ends: "missing" is no checkpoint, "broken"
 makes the loader fail unexpectedly, anything else loads.
 """
 
 import argparse
+import ctypes
 import socket
 import sys
 
@@ -75,6 +77,27 @@ class Preparations:
         return True
 
 
+class Forgetful:
+    """Frees much, once."""
+
+    def __init__(self, gate: socket.socket) -> None:
+        self.gate = gate
+        self.kept: int | None = None
+
+    def forget(self) -> bool:
+        """Makes nothing."""
+        if self.kept is None:
+            libc = ctypes.CDLL(None)
+            libc.malloc.restype = ctypes.c_void_p
+            *blocks, self.kept = [libc.malloc(50_000) for _ in range(4000)]
+            for block in blocks:
+                ctypes.memset(block, 1, 50_000)
+            for block in blocks:
+                libc.free(ctypes.c_void_p(block))
+            self.gate.sendall(b"p")
+        return False
+
+
 def main() -> int:
     """Serves with a pausable runner."""
     parser = argparse.ArgumentParser()
@@ -89,6 +112,9 @@ def main() -> int:
             raise CheckpointError("the checkpoint has no config.json")
         if config.model_path == "broken":
             raise RuntimeError("out of order")
+        prepare = Preparations(gate, 2 if config.model_path == "unprepared" else 0).make_one
+        if config.model_path == "forgetful":
+            process.RETURN_SECONDS, prepare = 0.05, Forgetful(gate).forget
         core = Core(
             runner=PausableRunner(gate),
             model=ModelSpec(vocab_size=100, encoder_row_width=2, eos_token_ids=()),
@@ -104,7 +130,7 @@ def main() -> int:
                 max_decode_slowdown=2.5,
             ),
             max_waiting=4,
-            prepare=Preparations(gate, 2 if config.model_path == "unprepared" else 0).make_one,
+            prepare=prepare,
         )
         return core, Ready(device="none", dtype="none", max_model_len=64, num_blocks=16, block_size=4, load_seconds=0.0)
 

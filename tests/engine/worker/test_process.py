@@ -1,6 +1,7 @@
 """The engine process: its loop around the real core with a pausable runner, then the whole engine with torch."""
 
 import asyncio
+import ctypes
 import os
 import signal
 import socket
@@ -43,6 +44,7 @@ from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.protocol.transport import FROM_ENGINE
 from glimpse.frames import AsyncChannel
 from glimpse.media.kind import MediaKind
+from tests.chaos.processes import resident_bytes
 
 PAUSABLE_ENGINE = Path(__file__).with_name("pausable_engine.py")
 DEADLINE_SECONDS = 20.0
@@ -165,6 +167,16 @@ async def test_idle_time_is_used_for_preparation() -> None:
         assert [event.finish for event in await engine.receive_events()] == [FinishReason.LENGTH]
         await engine.preparation_begins()
         engine.open_gate()
+        engine.post(Stop())
+        assert await engine.exit_status() == 0
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="glibc keeps what is freed")
+async def test_freed_memory_returns_to_the_system() -> None:
+    async with pausable_and_ready("forgetful") as engine, asyncio.timeout(DEADLINE_SECONDS):
+        await engine.preparation_begins()
+        while resident_bytes(engine.process.pid) > 150 << 20:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
         engine.post(Stop())
         assert await engine.exit_status() == 0
 
