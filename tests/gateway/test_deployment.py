@@ -12,7 +12,7 @@ import pytest
 import yaml
 import yarl
 
-from glimpse.gateway.cli.main import app, config
+from glimpse.gateway.cli.main import app, config, gateway_options
 from glimpse.gateway.run import Envoy
 from glimpse.server.settings import ListenSettings, Settings
 from tests.gateway.backend import Backend
@@ -74,7 +74,7 @@ def test_envoy_s_image_is_the_version_that_the_tests_run() -> None:
 async def test_containers_reach_the_gateway_of_compose_by_its_name(backend: Backend, tmp_path: Path) -> None:
     _, *arguments = compose()["config"]["command"]
     _, bound, _ = app.parse_args(arguments, exit_on_error=False)
-    written = bound.arguments["flags"].options(listen=bound.arguments["listen"], max_connections=100)
+    written = gateway_options(bound.arguments["flags"], listen=bound.arguments["listen"], max_connections=100)
     served = replace(written, listen=replace(written.listen, port=0), upstream=backend.address)
     url = yarl.URL(compose()["open-webui"]["environment"]["OPENAI_API_BASE_URL"])
     check = compose()["envoy"]["healthcheck"]["test"]
