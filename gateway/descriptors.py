@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from google.api import httpbody_pb2
+from google.protobuf import struct_pb2
 from google.protobuf.descriptor import FileDescriptor, MethodDescriptor, ServiceDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.rpc import error_details_pb2
@@ -43,8 +44,9 @@ _ROOTS: tuple[FileDescriptor, ...] = (
     tenant_pb2.DESCRIPTOR,
     tokenizer_pb2.DESCRIPTOR,
     openai_pb2.DESCRIPTOR,
-    # Not a service: the gateway drops the body of an error if it does not know the messages in its details.
+    # No services: the gateway drops the body of an error if it does not know the messages in its details.
     error_details_pb2.DESCRIPTOR,
+    struct_pb2.DESCRIPTOR,
 )
 
 _VERBS = ("get", "put", "post", "delete", "patch")

@@ -1,9 +1,9 @@
--- Converts the google.rpc.Status that the transcoder writes as JSON to OpenAI's error object:
---   {"code":3,"message":"…","details":[{"@type":"…/google.rpc.ErrorInfo","reason":"…","metadata":{"param":"…","type":"…"}}]}
--- becomes {"error":{"message":"…","type":"…","param":"…","code":"…"}}. Strings keep their escapes, because they are copied
--- from JSON to JSON. Other responses pass unchanged; streams are not read.
+-- Sends the error document of the server, which is the last detail of the google.rpc.Status that the transcoder writes as
+-- JSON, and gives OpenAI's form to statuses without one. Other responses pass unchanged; streams are not read.
 
-local ERROR_INFO = '"@type":"type.googleapis.com/google.rpc.ErrorInfo"'
+-- What precedes the document. Text of clients has its quotes escaped.
+local DOCUMENT = '{"@type":"type.googleapis.com/google.protobuf.Struct","value":'
+local STATUS_END = "}]}"
 
 -- Trailing metadata with the HTTP status, for errors whose status does not follow from the gRPC code.
 local HTTP_STATUS = "x-http-status"
@@ -44,34 +44,16 @@ local function read_string(json, start)
   end
 end
 
--- Returns the members of the object that begins with the brace at `start` (strings or objects), and the position after it.
-local function read_object(json, start)
-  local members, position = {}, start + 1
-  while json:sub(position, position) == '"' do
-    local name
-    name, position = read_string(json, position)
-    local read = json:sub(position + 1, position + 1) == "{" and read_object or read_string
-    members[name], position = read(json, position + 1)
-    position = position + 1
-  end
-  return members, position
-end
-
+-- Returns the document of the server, or the words of a status that has none: of the gRPC library, or of Envoy.
 local function openai_error(json, status, grpc_status)
+  local _, document_at = json:find(DOCUMENT, 1, true)
+  if document_at then return json:sub(document_at + 1, -#STATUS_END - 1) end
   local code, after_code = json:match('^{"code":(%d+)()')
-  local reason = CODES[tonumber(code or grpc_status)] or "internal_error"
   local message_at = json:match('^,"message":()', after_code)
+  local reason = CODES[tonumber(code or grpc_status)] or "internal_error"
   local message = message_at and read_string(json, message_at) or reason
-  local info_at = json:find("{" .. ERROR_INFO, 1, true)
-  local info = info_at and read_object(json, info_at) or {}
-  local metadata = info.metadata or {}
-  return string.format(
-    '{"error":{"message":"%s","type":"%s","param":%s,"code":"%s"}}',
-    message,
-    metadata.type or TYPES[status] or (status < 500 and "invalid_request_error" or "server_error"),
-    metadata.param and '"' .. metadata.param .. '"' or "null",
-    (info.reason or reason):lower()
-  )
+  local kind = TYPES[status] or (status < 500 and "invalid_request_error" or "server_error")
+  return string.format('{"error":{"message":"%s","type":"%s","param":null,"code":"%s"}}', message, kind, reason)
 end
 
 local UNAUTHENTICATED = 401

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import grpc
 import grpc.aio
+import msgspec
 from google.api.httpbody_pb2 import HttpBody
 from google.protobuf.descriptor import Descriptor, MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError as MessageError
@@ -27,7 +28,8 @@ from glimpse.server.codec.document import DecodeError
 from glimpse.server.codec.paths import json_path, with_sent_names
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.rpc.context import Rpc
-from glimpse.server.rpc.errors import RpcFailure, abort, to_status
+from glimpse.server.rpc.errors import abort, to_status
+from glimpse.server.rpc.failure import ErrorDocument, RpcFailure
 from glimpse.server.rpc.http_bodies import collect
 from glimpse.server.rpc.request_size import check_json_size
 from glimpse.server.rpc.text_chunks import JsonChunks, TextChunk
@@ -53,7 +55,7 @@ class RestDialect:
     """Codec of the dialect's documents."""
     event: Callable[[bytes], bytes]
     """A document → the event that carries it in a stream."""
-    error: Callable[[RpcFailure], bytes]
+    error: ErrorDocument
     """A failure → its document."""
 
     def failure(
@@ -149,7 +151,7 @@ class _Endpoint:
             failure = self._failure(error, request, rpc.call)
             if rpc.headers_sent and rpc.stop.can_write:
                 # HTTP/1.1 loses a status that follows a body, so that the client needs the error as an event too.
-                event = self._dialect.event(self._dialect.error(failure))
+                event = self._dialect.event(msgspec.json.encode(self._dialect.error(failure)))
                 await rpc.context.write(HttpBody(content_type=_EVENTS, data=event))
             await abort(rpc, failure)
 

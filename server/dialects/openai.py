@@ -1,21 +1,35 @@
 """OpenAI's dialect over REST: its service, its rules, its events and its errors."""
 
-import msgspec
+from typing import Any
+
+import grpc
 
 from glimpse.dialect.openai import OPENAI as RULES
 from glimpse.openai.v1 import openai_pb2
 from glimpse.server.codec.codec import Codec
 from glimpse.server.dialects.facade import RestDialect
-from glimpse.server.rpc.errors import RpcFailure
+from glimpse.server.rpc.failure import RpcFailure
+
+_ERROR_TYPES = {
+    grpc.StatusCode.INVALID_ARGUMENT: "invalid_request_error",
+    grpc.StatusCode.NOT_FOUND: "invalid_request_error",
+    grpc.StatusCode.FAILED_PRECONDITION: "invalid_request_error",
+    grpc.StatusCode.UNAUTHENTICATED: "authentication_error",
+    grpc.StatusCode.PERMISSION_DENIED: "permission_error",
+    grpc.StatusCode.RESOURCE_EXHAUSTED: "rate_limit_error",
+    grpc.StatusCode.DEADLINE_EXCEEDED: "timeout_error",
+}
+_FAULTS_OF_THE_SERVER = ("out_of_memory", "suspected_prompt")
+"""Reasons whose status alone would blame the client."""
 
 
 def _event(document: bytes) -> bytes:
     return b"data: " + document + b"\n\n"
 
 
-def _error(failure: RpcFailure) -> bytes:
-    error = {"message": failure.message, "type": failure.type, "param": failure.field, "code": failure.reason}
-    return msgspec.json.encode({"error": error})
+def _error(failure: RpcFailure) -> dict[str, Any]:
+    kind = "server_error" if failure.reason in _FAULTS_OF_THE_SERVER else _ERROR_TYPES.get(failure.code, "server_error")
+    return {"error": {"message": failure.message, "type": kind, "param": failure.field, "code": failure.reason}}
 
 
 OPENAI = RestDialect(

@@ -208,6 +208,7 @@ async def start_front_end(
         clients=clients,
         admission=observers.admission,
         bodies=FairCapacity(settings.listen.body_in_flight_bytes, surroundings.body_bytes),
+        error_documents={dialect.service.full_name: dialect.error for dialect in _DIALECTS},
     )
     # A port in use is an error. By default, gRPC would share it with the process that has it.
     reuse = ("grpc.so_reuseport", int(surroundings.shares_port))

@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 
 from glimpse.identity.errors import AccessError
 from glimpse.server.call.context import CallContext, new_request_id
+from glimpse.server.rpc.failure import ErrorDocument
 from glimpse.server.rpc.stopping import StopSwitch
 from glimpse.server.telemetry.ignored_fields import MAX_HEADER_CHARACTERS, ignored_fields_header, list_header
 
@@ -43,6 +44,8 @@ class Rpc:
     codec: str | None = None
     """How its messages are encoded: "proto" or "json" if the client speaks Connect, "http" if they are JSON in HTTP
     bodies; see `glimpse.server.rpc.json_messages`."""
+    error_document: ErrorDocument | None = None
+    """Phrases errors in the dialect of the client; None: the client speaks the typed API."""
     stop: StopSwitch = field(default_factory=StopSwitch)
     """Ends the RPC when the server stops. The interceptor's guard turns that into a status; a handler that can say more
     has a guard of its own."""

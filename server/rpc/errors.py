@@ -1,17 +1,18 @@
 """Maps exceptions to gRPC statuses, for typed and REST clients alike.
 
-Status details carry the reason and the field; the gateway derives the HTTP response from them.
+Status details carry the reason and the field, and for REST clients the document of their dialect, which the gateway
+sends as it is.
 """
 
 import asyncio
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import NoReturn
 
 import grpc
 import structlog
-from google.protobuf import any_pb2
+from google.protobuf import any_pb2, struct_pb2
 from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 
@@ -26,6 +27,7 @@ from glimpse.identity.errors import (
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.server.errors import DeadlineExceededError, InvalidRequest, ModelNotFoundError, ServerStoppingError
 from glimpse.server.rpc.context import REQUEST_ID_HEADER, Rpc
+from glimpse.server.rpc.failure import ErrorDocument, RpcFailure
 from glimpse.server.rpc.stopping import MAX_UNREAD_SECONDS, UnreadResponseError
 
 ERROR_DOMAIN = "glimpse"
@@ -41,24 +43,6 @@ MAX_MESSAGE_BYTES = 1024
 """Statuses are sent as HTTP headers, where 8 KiB are safe, and contain the message three times, encoded."""
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RpcFailure:
-    """A failure as clients see it."""
-
-    code: grpc.StatusCode
-    message: str
-    reason: str
-    """OpenAI's `code`, in lower case."""
-    type: str
-    """OpenAI's `type`."""
-    field: str | None = None
-    """Proto path of the invalid field."""
-    http_status: int | None = None
-    """Set if the HTTP status differs from the one that `code` maps to."""
-    retry_after_seconds: float | None = None
-    """When the same request may succeed, for RESOURCE_EXHAUSTED, UNAVAILABLE and ABORTED. None: unknown, or never."""
 
 
 def to_status(error: Exception, request_id: str) -> RpcFailure:
@@ -77,7 +61,6 @@ def to_status(error: Exception, request_id: str) -> RpcFailure:
                 code=grpc.StatusCode.NOT_FOUND,
                 message=str(error),
                 reason="model_not_found",
-                type="invalid_request_error",
                 field="model",
             )
         case DeadlineExceededError():
@@ -85,7 +68,6 @@ def to_status(error: Exception, request_id: str) -> RpcFailure:
                 code=grpc.StatusCode.DEADLINE_EXCEEDED,
                 message="The deadline passed before the response was complete.",
                 reason="deadline_exceeded",
-                type="timeout_error",
             )
         case ServerStoppingError():
             return _STOPPING
@@ -104,11 +86,12 @@ def to_status(error: Exception, request_id: str) -> RpcFailure:
 
 
 async def abort(rpc: Rpc, failure: RpcFailure) -> NoReturn:
-    """Ends the RPC with a failure, with details as `google.rpc.Status`."""
-    message = _truncate(failure.message)
+    """Ends the RPC with a failure, with details as `google.rpc.Status`; in a dialect, its document is among them."""
+    failure = replace(failure, message=_truncate(failure.message))
+    status = rich_status(failure, names_domains=rpc.codec not in ("proto", "json"), document=rpc.error_document)
     trailers: list[tuple[str, str | bytes]] = [
         *(rpc.context.trailing_metadata() or ()),
-        (DETAILS_HEADER, rich_status(failure, names_domains=rpc.codec not in ("proto", "json")).SerializeToString()),
+        (DETAILS_HEADER, status.SerializeToString()),
         (REQUEST_ID_HEADER, rpc.call.request_id),
         *rpc.usage_trailers,
     ]
@@ -117,7 +100,7 @@ async def abort(rpc: Rpc, failure: RpcFailure) -> NoReturn:
     if failure.retry_after_seconds is not None:
         trailers.append((RETRY_AFTER_HEADER, str(max(1, math.ceil(failure.retry_after_seconds)))))
         trailers.append((PUSHBACK_HEADER, str(math.ceil(1000 * failure.retry_after_seconds))))
-    sending = asyncio.ensure_future(rpc.context.abort(failure.code, message, tuple(trailers)))
+    sending = asyncio.ensure_future(rpc.context.abort(failure.code, failure.message, tuple(trailers)))
     try:
         await asyncio.shield(sending)
     except asyncio.CancelledError:
@@ -136,18 +119,14 @@ _CODE_BY_REASON = {
     MediaErrorCode.STORE_UNAVAILABLE.value: grpc.StatusCode.UNAVAILABLE,
     "upload_not_found": grpc.StatusCode.NOT_FOUND,
 }
-_TYPE_BY_CODE = {
-    grpc.StatusCode.RESOURCE_EXHAUSTED: "rate_limit_error",
-    grpc.StatusCode.UNAVAILABLE: "server_error",
-}
-"""OpenAI's `type` where the server is at fault: a later attempt may succeed."""
+_TEMPORARY = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
+"""The server is at fault: a later attempt may succeed."""
 _OVERLOAD_SECONDS = 1.0
 """Delay before a retry where a request was refused for lack of room: requests end all the time."""
 _STOPPING = RpcFailure(
     code=grpc.StatusCode.UNAVAILABLE,
     message="The server is stopping.",
     reason="engine_unavailable",
-    type="server_error",
     retry_after_seconds=1.0,  # by another replica, or by this one after its restart
 )
 
@@ -156,19 +135,16 @@ _UNREAD = RpcFailure(
     code=grpc.StatusCode.DEADLINE_EXCEEDED,
     message=f"The response: expected a client that reads it, got none for {MAX_UNREAD_SECONDS:g} seconds.",
     reason="response_not_read",
-    type="timeout_error",
 )
 
 
 def _invalid(message: str, reason: str, field: str | None) -> RpcFailure:
     code = _CODE_BY_REASON.get(reason, grpc.StatusCode.INVALID_ARGUMENT)
-    kind = _TYPE_BY_CODE.get(code)
     return RpcFailure(
         code=code,
         message=message,
         reason=reason,
-        type=kind or "invalid_request_error",
-        retry_after_seconds=_OVERLOAD_SECONDS if kind else None,
+        retry_after_seconds=_OVERLOAD_SECONDS if code in _TEMPORARY else None,
         field=None if code is grpc.StatusCode.UNAVAILABLE else field,
         http_status=_HTTP_STATUS_BY_REASON.get(reason),
     )
@@ -178,23 +154,22 @@ _ENGINE_FAILURES = {
     EngineErrorCode.PROMPT_TOO_LONG: (
         grpc.StatusCode.INVALID_ARGUMENT,
         "context_length_exceeded",
-        "invalid_request_error",
         "messages",
     ),
-    EngineErrorCode.UNSUPPORTED: (grpc.StatusCode.INVALID_ARGUMENT, "unsupported", "invalid_request_error", "messages"),
+    EngineErrorCode.UNSUPPORTED: (grpc.StatusCode.INVALID_ARGUMENT, "unsupported", "messages"),
     # Not UNAVAILABLE: proxies treat that as a failed replica and eject it.
-    EngineErrorCode.OVERLOADED: (grpc.StatusCode.RESOURCE_EXHAUSTED, "overloaded", "rate_limit_error", None),
-    EngineErrorCode.OUT_OF_MEMORY: (grpc.StatusCode.RESOURCE_EXHAUSTED, "out_of_memory", "server_error", None),
-    EngineErrorCode.LOADING: (grpc.StatusCode.UNAVAILABLE, "model_loading", "server_error", None),
-    EngineErrorCode.UNAVAILABLE: (grpc.StatusCode.UNAVAILABLE, "engine_unavailable", "server_error", None),
+    EngineErrorCode.OVERLOADED: (grpc.StatusCode.RESOURCE_EXHAUSTED, "overloaded", None),
+    EngineErrorCode.OUT_OF_MEMORY: (grpc.StatusCode.RESOURCE_EXHAUSTED, "out_of_memory", None),
+    EngineErrorCode.LOADING: (grpc.StatusCode.UNAVAILABLE, "model_loading", None),
+    EngineErrorCode.UNAVAILABLE: (grpc.StatusCode.UNAVAILABLE, "engine_unavailable", None),
     # Not UNAVAILABLE: proxies and clients repeat that by themselves, and the engine may have died of the request.
-    EngineErrorCode.DIED: (grpc.StatusCode.ABORTED, "engine_died", "server_error", None),
-    EngineErrorCode.SUSPECTED: (grpc.StatusCode.FAILED_PRECONDITION, "suspected_prompt", "server_error", None),
+    EngineErrorCode.DIED: (grpc.StatusCode.ABORTED, "engine_died", None),
+    EngineErrorCode.SUSPECTED: (grpc.StatusCode.FAILED_PRECONDITION, "suspected_prompt", None),
 }
 
 
 def _engine_failure(error: EngineError) -> RpcFailure:
-    code, reason, kind, field = _ENGINE_FAILURES[error.code]
+    code, reason, field = _ENGINE_FAILURES[error.code]
     retry_after_seconds = error.retry_after_seconds
     if retry_after_seconds is None and code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         retry_after_seconds = _OVERLOAD_SECONDS
@@ -202,27 +177,24 @@ def _engine_failure(error: EngineError) -> RpcFailure:
         code=code,
         message=error.message,
         reason=reason,
-        type=kind,
         field=field,
         http_status=_HTTP_STATUS_BY_CODE.get(code),
         retry_after_seconds=retry_after_seconds,
     )
 
 
-_ACCESS_FAILURES: Mapping[type[AccessError], tuple[grpc.StatusCode, str]] = {
-    UnauthenticatedError: (grpc.StatusCode.UNAUTHENTICATED, "authentication_error"),
-    PermissionDeniedError: (grpc.StatusCode.PERMISSION_DENIED, "permission_error"),
-    QuotaExceededError: (grpc.StatusCode.RESOURCE_EXHAUSTED, "rate_limit_error"),
+_ACCESS_CODES: Mapping[type[AccessError], grpc.StatusCode] = {
+    UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
+    PermissionDeniedError: grpc.StatusCode.PERMISSION_DENIED,
+    QuotaExceededError: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 
 
 def _access_failure(error: AccessError) -> RpcFailure:
-    code, kind = _ACCESS_FAILURES[type(error)]
     return RpcFailure(
-        code=code,
+        code=_ACCESS_CODES[type(error)],
         message=error.message,
         reason=error.reason,
-        type=kind,
         retry_after_seconds=error.retry_after_seconds if isinstance(error, QuotaExceededError) else None,
     )
 
@@ -232,26 +204,37 @@ def _internal(request_id: str) -> RpcFailure:
         code=grpc.StatusCode.INTERNAL,
         message=f"Internal error. The server log has details under request id {request_id}.",
         reason="internal_error",
-        type="server_error",
     )
 
 
-def rich_status(failure: RpcFailure, *, names_domains: bool = True) -> status_pb2.Status:
-    """Returns the failure with its details. In Connect's own protocol, the names of their types have no domain."""
-    message = _truncate(failure.message)
+def rich_status(
+    failure: RpcFailure, *, names_domains: bool = True, document: ErrorDocument | None = None
+) -> status_pb2.Status:
+    """Returns the failure with its details.
+
+    Args:
+        failure: what went wrong.
+        names_domains: whether the names of the details' types have a domain. In Connect's own protocol they have none.
+        document: makes the error document of the client's dialect, which is the last detail then. The gateway sends it
+            as the body of the response.
+    """
     info = error_details_pb2.ErrorInfo(reason=failure.reason.upper(), domain=ERROR_DOMAIN)
-    info.metadata["type"] = failure.type
     details: list[Message] = [info]
     if failure.field is not None:
         info.metadata["param"] = failure.field
-        violation = error_details_pb2.BadRequest.FieldViolation(field=failure.field, description=message)
+    if failure.field is not None and document is None:
+        violation = error_details_pb2.BadRequest.FieldViolation(field=failure.field, description=failure.message)
         details.append(error_details_pb2.BadRequest(field_violations=[violation]))
     if failure.retry_after_seconds is not None:
         retry = error_details_pb2.RetryInfo()
         retry.retry_delay.FromMicroseconds(math.ceil(1e6 * failure.retry_after_seconds))
         details.append(retry)
+    if document is not None:
+        body = struct_pb2.Struct()
+        body.update(document(failure))
+        details.append(body)
     packed = [_pack(detail, names_domains) for detail in details]
-    return status_pb2.Status(code=failure.code.value[0], message=message, details=packed)
+    return status_pb2.Status(code=failure.code.value[0], message=failure.message, details=packed)
 
 
 def _pack(detail: Message, names_domain: bool) -> any_pb2.Any:

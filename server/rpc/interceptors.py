@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, TypeAlias
 
@@ -23,6 +23,7 @@ from glimpse.server.errors import ServerStoppingError
 from glimpse.server.rpc.client_identity import ClientIdentifier
 from glimpse.server.rpc.context import CODEC_HEADER, Rpc, deadline, metadata_value, request_id
 from glimpse.server.rpc.errors import abort, to_status
+from glimpse.server.rpc.failure import ErrorDocument
 from glimpse.server.rpc.load_meter import REPORT_TRAILER, LoadMeter
 from glimpse.server.rpc.stopping import OpenRpcs, UnreadResponseError
 from glimpse.server.rpc.typed_handlers import METHOD_HANDLERS
@@ -57,13 +58,15 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         clients: ClientIdentifier | None = None,
         admission: Admission | None = None,
         bodies: FairCapacity | None = None,
+        error_documents: Mapping[str, ErrorDocument] | None = None,
     ) -> None:
         """Without `access` everyone may call; without `admission` every request is admitted at once; without `bodies`
-        they may take all memory."""
+        they may take all memory. `error_documents` are those of the dialects, by the full names of their services."""
         self._access = access or Access()
         self._clients = clients or ClientIdentifier()
         self._admission = admission or Admission()
         self._bodies = bodies or FairCapacity()
+        self._error_documents = error_documents or {}
         self._metrics = metrics
         self._load = load
         self.open_rpcs = OpenRpcs()
@@ -136,7 +139,8 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
             body=BodyReservation(self._bodies, client),
             is_json=codec in ("json", "http"),
         )
-        return Rpc(context=context, call=call, refusal=refusal, codec=codec)
+        error_document = self._error_documents.get(method.split("/")[1])
+        return Rpc(context=context, call=call, refusal=refusal, codec=codec, error_document=error_document)
 
     @asynccontextmanager
     async def _observe(self, method: str, rpc: Rpc) -> AsyncGenerator[None]:

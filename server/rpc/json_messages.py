@@ -18,7 +18,8 @@ from google.protobuf.message import Message
 from glimpse.server.call.context import CallContext
 from glimpse.server.call.offload import run_sized
 from glimpse.server.errors import InvalidRequest
-from glimpse.server.rpc.errors import RpcFailure, rich_status
+from glimpse.server.rpc.errors import rich_status
+from glimpse.server.rpc.failure import RpcFailure
 from glimpse.server.rpc.http_bodies import JSON_LINES, collect, read_lines
 from glimpse.server.rpc.request_size import check_json_size
 

@@ -157,12 +157,12 @@ def failure_of_call(error: Any, request: Message) -> Any:
     status.details[0].Unpack(info)
     field = info.metadata.get("param")
     path = None if field is None else json_path(OPENAI.codec.dialect, request.DESCRIPTOR, field)  # pyright: ignore[reportArgumentType]
-    return {"code": info.reason.lower(), "type": info.metadata["type"], "param": path}
+    return {"code": info.reason.lower(), "param": path}
 
 
 def outcome_of_post(answer: Answer, *, stream: bool) -> Any:
     if answer.status != 200:
-        return {name: answer.body["error"][name] for name in ("code", "type", "param")}
+        return {name: answer.body["error"][name] for name in ("code", "param")}
     return answer.events if stream else [answer.body]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import grpc.aio
 from google.api.httpbody_pb2 import HttpBody
-from google.protobuf import any_pb2
+from google.protobuf import any_pb2, struct_pb2
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -140,15 +140,19 @@ async def abort(
     message: str,
     *,
     reason: str | None = None,
+    param: str | None = None,
+    document: dict[str, Any] | None = None,
     trailers: tuple[tuple[str, str | bytes], ...] = (),
-    **metadata: str,
 ) -> None:
-    """Ends a call with status details, as the real server does."""
+    """Ends a call with status details, as the real server does: with a document in the facade."""
     details: list[Message] = []
     if reason is not None:
+        metadata = {} if param is None else {"param": param}
         details.append(error_details_pb2.ErrorInfo(reason=reason, domain="glimpse", metadata=metadata))
-        violation = error_details_pb2.BadRequest.FieldViolation(field="x", description=message)
-        details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+    if document is not None:
+        body = struct_pb2.Struct()
+        body.update(document)
+        details.append(body)
     status = status_pb2.Status(code=code.value[0], message=message, details=map(_packed, details))
     rich = (("grpc-status-details-bin", status.SerializeToString()),) if details else ()
     await context.abort(code, message, (*rich, *trailers))

@@ -290,7 +290,7 @@ async def test_errors_that_pass_say_when_to_retry(
     async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
         if headers_first:
             await context.send_initial_metadata((("x-glimpse-ignored-fields", "foo"),))
-        await abort(context, code, "busy", reason="BUSY", trailers=(("retry-after", "7"),))
+        await abort(context, code, "busy", document={"error": {"code": "busy"}}, trailers=(("retry-after", "7"),))
         yield event("never")
 
     backend.script = script

@@ -10,9 +10,9 @@ import grpc
 import grpc.aio
 import pytest
 from google.api.httpbody_pb2 import HttpBody
-from google.rpc import error_details_pb2, status_pb2
+from google.protobuf import json_format, struct_pb2
+from google.rpc import status_pb2
 
-from glimpse.dialect.options import descriptor_of
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.server.call.context import CallContext
 from glimpse.server.dialects.facade import add_facade
@@ -85,7 +85,9 @@ def script() -> Script:
 
 @pytest.fixture
 async def channel(script: Script) -> AsyncIterator[grpc.aio.Channel]:
-    server = grpc.aio.server(interceptors=[RpcInterceptor(Metrics(), LoadMeter(max_sequences=1))])
+    errors = {OPENAI.service.full_name: OPENAI.error}
+    interceptor = RpcInterceptor(Metrics(), LoadMeter(max_sequences=1), error_documents=errors)
+    server = grpc.aio.server(interceptors=[interceptor])
     handlers: dict[str, Callable[..., Any]] = {
         "glimpse.v1.ChatService.CreateChatCompletion": script.create,
         "glimpse.v1.ChatService.StreamChatCompletion": script.stream,
@@ -131,12 +133,12 @@ async def failure(call: Any) -> grpc.aio.AioRpcError:
     return caught.value
 
 
-def details(error: grpc.aio.AioRpcError) -> tuple[error_details_pb2.ErrorInfo, error_details_pb2.BadRequest]:
+def document(error: grpc.aio.AioRpcError) -> dict[str, Any]:
+    """Returns what the gateway sends as the body of the response."""
     trailers: dict[str, Any] = dict(error.trailing_metadata())
-    info, bad_request = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
-    for detail in status_pb2.Status.FromString(trailers[DETAILS_HEADER]).details:
-        detail.Unpack(info if detail.Is(descriptor_of(info)) else bad_request)
-    return info, bad_request
+    body = struct_pb2.Struct()
+    assert status_pb2.Status.FromString(trailers[DETAILS_HEADER]).details[-1].Unpack(body)
+    return json_format.MessageToDict(body)["error"]
 
 
 def events(bodies: list[HttpBody]) -> list[str]:
@@ -180,8 +182,12 @@ async def test_failure_of_a_get_method_is_a_status(stub: Any) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stub.GetModel(model_pb2.GetModelRequest(model="x"))
     assert caught.value.code() == grpc.StatusCode.NOT_FOUND
-    info, _ = details(caught.value)
-    assert dict(info.metadata) == {"type": "invalid_request_error", "param": "model"}
+    assert document(caught.value) == {
+        "message": "The model 'x' does not exist. Available: 'm'.",
+        "type": "invalid_request_error",
+        "param": "model",
+        "code": "model_not_found",
+    }
 
 
 @pytest.mark.parametrize("method", ["GetModel", "CreateChatCompletion"])
@@ -228,7 +234,7 @@ async def test_truncates_a_long_list_of_unknown_members(
 
 
 @pytest.mark.parametrize(
-    ("document", "param", "reason"),
+    ("body", "param", "reason"),
     [
         (b"{", None, "INVALID_JSON"),
         (b"", None, "INVALID_JSON"),
@@ -237,15 +243,15 @@ async def test_truncates_a_long_list_of_unknown_members(
         ({"messages": [{"role": "boss"}]}, "messages[0].role", "INVALID_VALUE"),
     ],
 )
-async def test_refuses_an_invalid_body(
-    stub: Any, script: Script, document: Any, param: str | None, reason: str
-) -> None:
-    error = await failure(send(stub, document))
-    info, bad_request = details(error)
+async def test_refuses_an_invalid_body(stub: Any, script: Script, body: Any, param: str | None, reason: str) -> None:
+    error = await failure(send(stub, body))
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert (info.reason, info.metadata["type"]) == (reason, "invalid_request_error")
-    assert ("param" in info.metadata) == (param is not None)
-    assert [violation.field for violation in bad_request.field_violations] == ([param] if param else [])
+    assert document(error) == {
+        "message": error.details(),
+        "type": "invalid_request_error",
+        "param": param,
+        "code": reason.lower(),
+    }
     assert script.requests == []
 
 
@@ -274,9 +280,8 @@ async def test_failure_before_the_first_chunk_is_a_status_with_a_json_path(
 ) -> None:
     script.texts = [InvalidRequest("messages[0].content[1].image.source", "'messages[0].content[1].image.source': no.")]
     error = await failure(send(stub, REQUEST | {"stream": stream}))
-    info, _ = details(error)
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert info.metadata["param"] == "messages[0].content[1].image_url.url"
+    assert document(error)["param"] == "messages[0].content[1].image_url.url"
     assert error.details() == "'messages[0].content[1].image_url.url': no."
 
 

@@ -39,7 +39,7 @@ TERSE = replace(
     OPENAI,
     codec=Codec(Dialect(_RULES)),
     event=lambda document: b"event: chunk\ndata: " + document + b"\n\n",
-    error=lambda failure: json.dumps({"type": "error", "at": failure.field}).encode(),
+    error=lambda failure: {"type": "error", "at": failure.field},
 )
 REQUEST = chat_pb2.CreateChatCompletionRequest
 IN_OPENAI = {"messages": [{"role": "assistant", "content": "Hi"}], "max_tokens": 7}
@@ -86,5 +86,6 @@ def test_each_tells_errors_and_events_in_its_own_form() -> None:
     for _, failure, path in failures:
         assert failure.field == path
     (openai, of_openai, _), (terse, of_terse, path) = failures
-    assert json.loads(openai.error(of_openai))["error"]["type"] == "invalid_request_error"
-    assert terse.event(terse.error(of_terse)) == f'event: chunk\ndata: {{"type": "error", "at": "{path}"}}\n\n'.encode()
+    assert openai.error(of_openai)["error"]["type"] == "invalid_request_error"
+    assert terse.error(of_terse) == {"type": "error", "at": path}
+    assert terse.event(b"{}") == b"event: chunk\ndata: {}\n\n"

@@ -12,15 +12,17 @@ from glimpse.engine.checkpoint.text.prompt import TemplateError
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.server.call.context import CallContext
+from glimpse.server.dialects.openai import OPENAI
 from glimpse.server.errors import DeadlineExceededError, InvalidRequest, ModelNotFoundError, ServerStoppingError
 from glimpse.server.rpc.context import Rpc
-from glimpse.server.rpc.errors import MAX_MESSAGE_BYTES, RpcFailure, abort, to_status
+from glimpse.server.rpc.errors import MAX_MESSAGE_BYTES, abort, to_status
+from glimpse.server.rpc.failure import RpcFailure
 
 Code = grpc.StatusCode
 ID = "request-1"
 
 TABLE: list[tuple[Exception, grpc.StatusCode, str, str, str | None, int | None]] = [
-    # exception, status, reason, type, field, HTTP status if it differs from the default
+    # exception, status, reason, OpenAI's type, field, HTTP status if it differs from the default
     (InvalidRequest("a.b", "no"), Code.INVALID_ARGUMENT, "invalid_value", "invalid_request_error", "a.b", None),
     (
         InvalidRequest("a", "big", "media_too_large"),
@@ -125,8 +127,14 @@ def test_maps_each_exception_to_its_status(
     error: Exception, code: grpc.StatusCode, reason: str, kind: str, field: str | None, http_status: int | None
 ) -> None:
     failure = to_status(error, ID)
-    assert (failure.code, failure.reason, failure.type) == (code, reason, kind)
+    assert (failure.code, failure.reason) == (code, reason)
     assert (failure.field, failure.http_status) == (field, http_status)
+    assert OPENAI.error(failure)["error"] == {
+        "message": failure.message,
+        "type": kind,
+        "param": field,
+        "code": reason,
+    }
 
 
 @pytest.mark.parametrize("code", list(EngineErrorCode))
@@ -164,7 +172,7 @@ class RecordingContext:
 @pytest.mark.parametrize("letter", ["x", "ü", "\N{GRINNING FACE}"])
 async def test_truncates_long_messages_to_fit_headers(letter: str) -> None:
     context: Any = RecordingContext()
-    failure = RpcFailure(code=Code.INTERNAL, message=letter * 10_000, reason="r", type="t", field="f")
+    failure = RpcFailure(code=Code.INTERNAL, message=letter * 10_000, reason="r", field="f")
     with pytest.raises(AbortedError):
         await abort(Rpc(context=context, call=CallContext()), failure)
     status = status_pb2.Status.FromString(context.trailers["grpc-status-details-bin"])

@@ -75,7 +75,7 @@ def test_refusal_names_its_reason_and_field(
     info, bad_request = details(error)
     assert error.code() == code
     assert (info.reason, info.domain) == (reason, "glimpse")
-    assert dict(info.metadata) == {"type": "invalid_request_error", "param": field}
+    assert dict(info.metadata) == {"param": field}
     assert [violation.field for violation in bad_request.field_violations] == [field]
     assert dict(error.trailing_metadata()).get("x-http-status") == http_status
 
