@@ -27,7 +27,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from tests.checkpoints import make_checkpoint
+from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.paths import ROOT
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _one_thread() -> None:
 
 @pytest.fixture(scope="session")
 def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A float32 Qwen2-VL of 2 layers and width 64 with random weights; `tests.checkpoints` tells what it answers."""
+    """A float32 Qwen2-VL of 2 layers and width 64 with random weights; `tests.checkpoints.qwen2_vl` describes it."""
     return make_checkpoint(tmp_path_factory.mktemp("checkpoints") / "tiny")
 
 

@@ -9,9 +9,9 @@ from glimpse.client import GlimpseError, RerankOptions, ScoreOptions
 from glimpse.client.options import CallOptions
 from glimpse.client.requests import rerank_request
 from glimpse.v1 import rerank_pb2
+from tests.checkpoints.text import make_reranker_checkpoint
 from tests.client.harness import opened
 from tests.server.serving import Served, served
-from tests.text_checkpoints import make_reranker_checkpoint
 
 DOCUMENTS = ["the sea is red", "an inn", "one thing is on the other"]
 

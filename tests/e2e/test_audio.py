@@ -11,7 +11,7 @@ from openai import BadRequestError, OpenAI
 from openai.types.chat import ChatCompletion
 
 from glimpse.v1 import chat_pb2_grpc, content_pb2
-from tests.audio_checkpoints import make_audio_checkpoint
+from tests.checkpoints.qwen2_audio import make_audio_checkpoint
 from tests.e2e.media_host import HOST, MediaHost
 from tests.e2e.stack import Stack, start_stack
 from tests.media.audio import audio_file, noise

@@ -11,10 +11,10 @@ from openai.types.chat import ChatCompletion
 from PIL import Image
 
 from glimpse.engine.checkpoint.location import DEFAULT_MODEL
-from tests import oracle
 from tests.e2e.images import data_url
 from tests.e2e.stack import Stack
 from tests.media.tensors import safetensors_file, torch_file
+from tests.oracles import qwen_vl as oracle
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (112, 140, 3), dtype=np.uint8)
 """Of a size that the model does not resize."""

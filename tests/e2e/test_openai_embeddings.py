@@ -17,7 +17,7 @@ from glimpse.v1 import embedding_pb2, embedding_pb2_grpc
 from tests.e2e.images import data_url
 from tests.e2e.requests import EMBEDDINGS, ask
 from tests.e2e.stack import Stack
-from tests.pooling_oracle import image_states, pooled, text_states
+from tests.oracles.pooling import image_states, pooled, text_states
 
 TEXTS = ["the sea", "A circle is red, and a square is blue. " * 30, "one"]
 PIXELS = np.random.default_rng(0).integers(0, 256, (112, 140, 3), dtype=np.uint8)

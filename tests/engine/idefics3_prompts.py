@@ -4,8 +4,8 @@ import numpy as np
 
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.kind import MediaKind
+from tests.checkpoints.idefics3 import TOKEN_IDS, Family, tile_side
 from tests.engine.harness import Prompt
-from tests.idefics3_checkpoints import TOKEN_IDS, Family, tile_side
 
 NUM_TILE_TOKENS = 4
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.kind import MediaKind
+from tests.checkpoints.llava import IMAGE_TOKEN_ID, SIDE
 from tests.engine.harness import Prompt
-from tests.llava_checkpoints import IMAGE_TOKEN_ID, SIDE
 
 IMAGE = -1
 """Stands for an image in `prompt_of`."""

@@ -9,10 +9,10 @@ from glimpse.engine.checkpoint.text.media_inputs import read_media
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import Image, prepare_image
+from tests.checkpoints.phi3v import PLACEHOLDER_ID, SIDE
 from tests.engine.harness import Prompt
 from tests.media.images import scene
-from tests.phi3v_checkpoints import PLACEHOLDER_ID, SIDE
-from tests.phi3v_oracle import num_tokens
+from tests.oracles.phi3v import num_tokens
 
 
 def image_of(checkpoint: Path, width: int, height: int) -> Image:

@@ -26,7 +26,7 @@ from models.training.mix import draw_sample
 from models.training.restore import restore
 from models.training.sample import SampleImage
 from tests.models.training_folder import begin, make_folder, train
-from tests.oracle import greedy_answer
+from tests.oracles.qwen_vl import greedy_answer
 
 NUM_TOKENS = 8
 

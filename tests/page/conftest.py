@@ -13,7 +13,7 @@ pytest.importorskip("playwright.sync_api", reason="playwright is not installed; 
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
-from tests.audio_checkpoints import make_audio_checkpoint
+from tests.checkpoints.qwen2_audio import make_audio_checkpoint
 from tests.e2e.stack import Stack, eventually, start_stack
 from tests.identity.tokens import AUDIENCE, ISSUER, Provider
 

@@ -16,13 +16,13 @@ import torch
 
 from glimpse import LLM, SamplingParams
 from glimpse.engine.offline.llm import InputError
-from tests.checkpoints import make_checkpoint
+from tests.checkpoints.llava import make_llava_checkpoint
+from tests.checkpoints.minicpmv import make_minicpmv_checkpoint
+from tests.checkpoints.phi3v import make_phi3v_checkpoint
+from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.engine.offline.llm_inputs import PLACEHOLDER
-from tests.llava_checkpoints import make_llava_checkpoint
 from tests.media.images import scene
 from tests.media.videos import greys
-from tests.minicpmv_checkpoints import make_minicpmv_checkpoint
-from tests.phi3v_checkpoints import make_phi3v_checkpoint
 
 HIDDEN_SIZE = 64
 IMAGE, OTHER_IMAGE = scene(60, 40, 1), scene(40, 60, 2)

@@ -13,7 +13,7 @@ from glimpse.engine.core.core import Core
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.offline.llm import LLM, InputError, SamplingParams, StructuredOutputsParams
 from glimpse.engine.protocol.messages import FinishReason, Step
-from tests.checkpoints import PLAIN_TOKENS, SPECIAL_TOKENS
+from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, SPECIAL_TOKENS
 from tests.engine.offline.llm_inputs import (
     IMAGE,
     OTHER_IMAGE,

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
-from tests.audio_checkpoints import TOKEN_IDS, make_audio_checkpoint
-from tests.audio_oracle import greedy_answer
+from tests.checkpoints.qwen2_audio import TOKEN_IDS, make_audio_checkpoint
 from tests.engine.offline.audio_inputs import BASE64, PLACEHOLDER, SAMPLES, WAV
 from tests.engine.offline.llm_inputs import IMAGE, image_pil, load, text, user
 from tests.media.audio import noise, tone
+from tests.oracles.qwen2_audio import greedy_answer
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 

@@ -8,7 +8,7 @@ import pytest
 
 from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
 from glimpse.media.errors import MediaErrorCode
-from tests.audio_checkpoints import make_audio_checkpoint
+from tests.checkpoints.qwen2_audio import make_audio_checkpoint
 from tests.engine.offline.audio_inputs import BASE64, SAMPLES, WAV
 from tests.engine.offline.audio_inputs import PLACEHOLDER as AUDIO_PLACEHOLDER
 from tests.engine.offline.llm_inputs import IMAGE, OTHER_IMAGE, PIXELS, PLACEHOLDER, base64_png, load, png, text, user

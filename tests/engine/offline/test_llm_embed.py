@@ -11,9 +11,9 @@ import pytest
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.offline.llm import LLM, EmbeddingOutput, InputError, SamplingParams
 from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
+from tests.checkpoints.text import make_embedding_checkpoint
 from tests.engine.offline.llm_inputs import image_pil, load, text, user
-from tests.pooling_oracle import image_states, pooled, text_states
-from tests.text_checkpoints import make_embedding_checkpoint
+from tests.oracles.pooling import image_states, pooled, text_states
 
 TOLERANCE = 1e-5
 TEXTS = ["the", "the sea is red in winter and the sky is grey", "a", "the thing is on the other one " * 20, "an inn"]

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
-from tests import audio_oracle, oracle
-from tests.audio_checkpoints import TOKEN_IDS, make_audio_checkpoint
+from tests.checkpoints.qwen2_audio import TOKEN_IDS, make_audio_checkpoint
 from tests.engine.offline.llm_inputs import image_pil, load, text, user
 from tests.media.audio import noise
 from tests.media.tensors import good, good_grid
+from tests.oracles import qwen2_audio as audio_oracle
+from tests.oracles import qwen_vl as oracle
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
 RANDOM = np.random.default_rng(1)

@@ -10,20 +10,20 @@ import torch
 
 from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
 from glimpse.engine.worker.models.model import Model
-from tests.engine.offline.llm_inputs import image_pil, load, text, user
-from tests.gemma3_checkpoints import make_gemma3_checkpoint
-from tests.idefics3_checkpoints import make_idefics3_checkpoint
-from tests.internvl_checkpoints import make_internvl_checkpoint, make_original_checkpoint
-from tests.llava_checkpoints import (
+from tests.checkpoints.gemma3 import make_gemma3_checkpoint
+from tests.checkpoints.idefics3 import make_idefics3_checkpoint
+from tests.checkpoints.internvl import make_internvl_checkpoint, make_original_checkpoint
+from tests.checkpoints.llava import (
     IMAGE_TOKEN_ID,
     make_llava_checkpoint,
     make_next_checkpoint,
     make_onevision_checkpoint,
 )
-from tests.llava_oracle import image_processor, load_oracle
+from tests.checkpoints.minicpmv import make_minicpmv_checkpoint
+from tests.checkpoints.phi3v import make_phi3v_checkpoint
+from tests.engine.offline.llm_inputs import image_pil, load, text, user
 from tests.media.images import scene
-from tests.minicpmv_checkpoints import make_minicpmv_checkpoint
-from tests.phi3v_checkpoints import make_phi3v_checkpoint
+from tests.oracles.llava import image_processor, load_oracle
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 IMAGE = scene(150, 60, 1)

@@ -9,9 +9,9 @@ import pytest
 
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
+from tests.checkpoints.gemma3 import NUM_IMAGE_TOKENS, TOKEN_IDS, make_gemma3_checkpoint
 from tests.engine.offline.llm_inputs import image_pil, load, text, user
-from tests.gemma3_checkpoints import NUM_IMAGE_TOKENS, TOKEN_IDS, make_gemma3_checkpoint
-from tests.gemma3_oracle import greedy_answer
+from tests.oracles.gemma3 import greedy_answer
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 

@@ -8,11 +8,11 @@ import pytest
 
 from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
 from glimpse.engine.offline.llm import LLM, InputError, RequestOutput, SamplingParams
+from tests.checkpoints.internvl import SIDE, make_internvl_checkpoint, make_original_checkpoint
 from tests.engine.offline.llm_inputs import base64_png, image_pil, load, text, user
-from tests.internvl_checkpoints import SIDE, make_internvl_checkpoint, make_original_checkpoint
-from tests.internvl_oracle import frames_of, greedy_answer, prompt_ids, tiles_of
 from tests.media.images import scene
 from tests.media.videos import greys, video
+from tests.oracles.internvl import frames_of, greedy_answer, prompt_ids, tiles_of
 
 GREEDY = SamplingParams(temperature=0, max_tokens=10, ignore_eos=True)
 URL = f"data:image/png;base64,{base64_png(scene(9, 9))}"

@@ -8,8 +8,7 @@ import PIL.Image
 import pytest
 
 from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
-from tests.engine.offline.llm_inputs import base64_png, image_pil, load, text, user
-from tests.llava_checkpoints import (
+from tests.checkpoints.llava import (
     IMAGE_TOKEN_ID,
     ONEVISION_TOKEN_IDS,
     TILE,
@@ -17,7 +16,8 @@ from tests.llava_checkpoints import (
     make_next_checkpoint,
     make_onevision_checkpoint,
 )
-from tests.llava_oracle import greedy_answer, next_answer, onevision_answer
+from tests.engine.offline.llm_inputs import base64_png, image_pil, load, text, user
+from tests.oracles.llava import greedy_answer, next_answer, onevision_answer
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
+from tests.checkpoints.minicpmv import make_minicpmv_checkpoint
 from tests.engine.offline.llm_inputs import base64_png, image_pil, load, text, user
 from tests.media.images import scene
-from tests.minicpmv_checkpoints import make_minicpmv_checkpoint
-from tests.minicpmv_oracle import Frames, greedy_answer, prompt_ids, slices_of
+from tests.oracles.minicpmv import Frames, greedy_answer, prompt_ids, slices_of
 
 GREEDY = SamplingParams(temperature=0, max_tokens=10, ignore_eos=True)
 URL = f"data:image/png;base64,{base64_png(scene(9, 9))}"

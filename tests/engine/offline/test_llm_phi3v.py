@@ -8,11 +8,11 @@ import pytest
 
 from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
 from glimpse.engine.protocol.pooling_params import PoolingParams
+from tests.checkpoints.phi3v import MAX_TILES, SIDE, make_phi3v_checkpoint
 from tests.engine.offline.llm_inputs import base64_png, image_pil, load, text, user
 from tests.media.images import scene
-from tests.phi3v_checkpoints import MAX_TILES, SIDE, make_phi3v_checkpoint
-from tests.phi3v_oracle import encode, greedy_answer, hidden_states, prompt_ids, tagged_ids, tiles_of
-from tests.pooling_oracle import pooled
+from tests.oracles.phi3v import encode, greedy_answer, hidden_states, prompt_ids, tagged_ids, tiles_of
+from tests.oracles.pooling import pooled
 
 GREEDY = SamplingParams(temperature=0, max_tokens=10, ignore_eos=True)
 URL = f"data:image/png;base64,{base64_png(scene(9, 9))}"

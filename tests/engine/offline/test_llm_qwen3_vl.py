@@ -11,12 +11,12 @@ import torch
 from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
 from glimpse.media.processing.image import ImageProcessing, prepare_image
 from glimpse.media.processing.sizing.smart_resize import SmartResize
-from tests.checkpoints import CHAT_TEMPLATE, make_tokenizer
+from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE, make_tokenizer
+from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.engine.checkpoint.text.reference import reference_tokenizer
 from tests.engine.offline.llm_inputs import load, text, user
-from tests.oracle import image_processor, load_oracle
-from tests.qwen3_vl_checkpoints import make_qwen3_vl_checkpoint
-from tests.qwen3_vl_reference import answer, encode, write_media
+from tests.oracles.qwen3_vl import answer, encode, write_media
+from tests.oracles.qwen_vl import image_processor, load_oracle
 
 NUM_TOKENS = 8
 GREEDY = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True)

@@ -9,9 +9,9 @@ import torch
 
 from glimpse.engine.errors import EngineError
 from glimpse.engine.offline.llm import LLM, InputError
+from tests.checkpoints.text import make_reranker_checkpoint
 from tests.engine.offline.llm_inputs import load
-from tests.pooling_oracle import next_token_logits
-from tests.text_checkpoints import make_reranker_checkpoint
+from tests.oracles.pooling import next_token_logits
 
 YES, NO = 301, 302
 DOCUMENTS = ["the sea is red", "an inn", "one thing is on the other " * 9]

@@ -21,7 +21,7 @@ from glimpse.engine.checkpoint.text.tools import (
 )
 from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
 from glimpse.engine.protocol.messages import FinishReason
-from tests.checkpoints import make_tokenizer
+from tests.checkpoints.qwen2_vl import make_tokenizer
 from tests.paths import TRAINING_TEMPLATE
 
 GREEDY = SamplingParams(temperature=0, max_tokens=4)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
-from tests.checkpoints import write_json
+from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.ultravox import AUDIO_TOKEN_ID, make_ultravox_checkpoint, split_ultravox_checkpoint
 from tests.engine.offline.llm_inputs import IMAGE, image_pil, load, text, user
 from tests.media.audio import noise, tone
-from tests.ultravox_checkpoints import AUDIO_TOKEN_ID, make_ultravox_checkpoint, split_ultravox_checkpoint
-from tests.ultravox_oracle import audio_rows, greedy_answer
+from tests.oracles.ultravox import audio_rows, greedy_answer
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 

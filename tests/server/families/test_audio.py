@@ -13,10 +13,10 @@ from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot
 from glimpse.engine.checkpoint.text.prompt import load_prompt_builder
 from glimpse.media.kind import MediaKind
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
-from tests.audio_checkpoints import make_audio_checkpoint
-from tests.audio_oracle import greedy_answer
+from tests.checkpoints.qwen2_audio import make_audio_checkpoint
 from tests.e2e.stack import Stack
 from tests.media.audio import audio_file, noise, tone
+from tests.oracles.qwen2_audio import greedy_answer
 from tests.server.families.second_answers import check_second_answers
 from tests.server.requests import ask_in_json, image_part, png, request, user
 from tests.server.services.error_details import details

@@ -9,8 +9,8 @@ import PIL.Image
 import pytest
 
 from glimpse.v1 import chat_pb2_grpc
+from tests.checkpoints.gemma3 import NUM_IMAGE_TOKENS, make_gemma3_checkpoint
 from tests.e2e.stack import Stack
-from tests.gemma3_checkpoints import NUM_IMAGE_TOKENS, make_gemma3_checkpoint
 from tests.server.families.second_answers import check_second_answers
 from tests.server.requests import ask_in_json, image_part, image_url, request, user
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from glimpse.v1 import chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
+from tests.checkpoints.llava import make_llava_checkpoint, make_onevision_checkpoint
 from tests.e2e.stack import Stack
-from tests.llava_checkpoints import make_llava_checkpoint, make_onevision_checkpoint
 from tests.media.tensors import torch_file
 from tests.media.videos import greys, video
 from tests.server.families.second_answers import check_second_answers

@@ -11,12 +11,12 @@ import torch
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.text.prompt import load_prompt_builder
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
+from tests.checkpoints.minicpmv import make_minicpmv_checkpoint
 from tests.e2e.stack import Stack
 from tests.media.images import encode, scene
 from tests.media.tensors import safetensors_file, torch_file
-from tests.minicpmv_checkpoints import make_minicpmv_checkpoint
-from tests.minicpmv_oracle import encode as encoder_rows
-from tests.minicpmv_oracle import greedy_answer, prompt_ids, slices_of
+from tests.oracles.minicpmv import encode as encoder_rows
+from tests.oracles.minicpmv import greedy_answer, prompt_ids, slices_of
 from tests.server.families.second_answers import check_second_answers
 from tests.server.requests import ask_in_json, image_part, image_url, request, user
 

@@ -11,11 +11,11 @@ import pytest
 
 from glimpse.engine.checkpoint.families.registry import FAMILIES
 from glimpse.engine.checkpoint.families.spec import FamilySpec
-from tests.checkpoints import make_checkpoint
+from tests.checkpoints.idefics3 import make_idefics3_checkpoint
+from tests.checkpoints.internvl import make_internvl_checkpoint, make_original_checkpoint
+from tests.checkpoints.llava import make_next_checkpoint
+from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.e2e.stack import Stack
-from tests.idefics3_checkpoints import make_idefics3_checkpoint
-from tests.internvl_checkpoints import make_internvl_checkpoint, make_original_checkpoint
-from tests.llava_checkpoints import make_next_checkpoint
 from tests.server.families import (
     test_audio,
     test_gemma3,

@@ -9,10 +9,10 @@ import pytest
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.text.prompt import load_prompt_builder
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, model_pb2, model_pb2_grpc
+from tests.checkpoints.phi3v import MAX_TILES, SIDE, make_phi3v_checkpoint
 from tests.e2e.stack import Stack
 from tests.media.images import encode, scene
-from tests.phi3v_checkpoints import MAX_TILES, SIDE, make_phi3v_checkpoint
-from tests.phi3v_oracle import greedy_answer, prompt_ids, tiles_of
+from tests.oracles.phi3v import greedy_answer, prompt_ids, tiles_of
 from tests.server.families.second_answers import check_second_answers
 from tests.server.requests import ask_in_json, image_part, image_url, request, user
 

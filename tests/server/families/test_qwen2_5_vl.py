@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from glimpse.v1 import chat_pb2_grpc
-from tests.checkpoints import make_checkpoint
+from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.e2e.stack import Stack
 from tests.server.families.second_answers import check_second_answers
 from tests.server.requests import image_part, png, request, user

@@ -11,12 +11,12 @@ import PIL.Image
 import pytest
 
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2
-from tests.checkpoints import CHAT_TEMPLATE, make_tokenizer
+from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE, make_tokenizer
+from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.e2e.stack import Stack
 from tests.engine.checkpoint.text.reference import reference_tokenizer
 from tests.media.videos import greys, video
-from tests.qwen3_vl_checkpoints import make_qwen3_vl_checkpoint
-from tests.qwen3_vl_reference import answer, encode, spans_of, write_media
+from tests.oracles.qwen3_vl import answer, encode, spans_of, write_media
 from tests.server.families.second_answers import check_second_answers
 from tests.server.requests import ask_in_json, image_part, image_url, request, user, video_part
 

@@ -9,10 +9,10 @@ import pytest
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.text.prompt import load_prompt_builder
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
+from tests.checkpoints.idefics3 import make_idefics3_checkpoint
 from tests.e2e.stack import Stack
-from tests.idefics3_checkpoints import make_idefics3_checkpoint
-from tests.idefics3_oracle import greedy_answer, prompt_ids, tiles_of
 from tests.media.images import encode, scene
+from tests.oracles.idefics3 import greedy_answer, prompt_ids, tiles_of
 from tests.server.families.second_answers import check_second_answers
 from tests.server.requests import ask_in_json, image_part, image_url, request, user
 

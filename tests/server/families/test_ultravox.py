@@ -9,11 +9,11 @@ import grpc
 import pytest
 
 from glimpse.v1 import chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
+from tests.checkpoints.ultravox import make_ultravox_checkpoint, split_ultravox_checkpoint
 from tests.e2e.stack import Stack
 from tests.media.audio import audio_file, noise
 from tests.server.families.second_answers import check_second_answers
 from tests.server.requests import ask_in_json, request, user
-from tests.ultravox_checkpoints import make_ultravox_checkpoint, split_ultravox_checkpoint
 
 ARCHITECTURES = ("UltravoxModel",)
 Chat = chat_pb2_grpc.ChatServiceStub

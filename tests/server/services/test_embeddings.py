@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2
-from tests import oracle
 from tests.media.images import encode
 from tests.media.tensors import (
     COMMANDED,
@@ -25,6 +24,7 @@ from tests.media.tensors import (
     wrong_embeddings,
     wrong_grids,
 )
+from tests.oracles import qwen_vl as oracle
 from tests.server.requests import image_part, request, user
 from tests.server.services.error_details import details
 from tests.server.serving import Served, children, served

@@ -10,7 +10,7 @@ import torch
 from glimpse.engine.protocol.messages import Generate, Sibling
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.v1 import chat_pb2_grpc, completion_pb2, completion_pb2_grpc, generation_pb2
-from tests.oracle import load_oracle
+from tests.oracles.qwen_vl import load_oracle
 from tests.server.requests import request, user
 
 Chat = chat_pb2_grpc.ChatServiceStub

@@ -11,10 +11,10 @@ from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, generation_pb2, model_pb2, model_pb2_grpc
-from tests.checkpoints import CHAT_TEMPLATE
+from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE
+from tests.checkpoints.text import make_text_checkpoint
 from tests.server.requests import request, text_part, user
 from tests.server.serving import served
-from tests.text_checkpoints import make_text_checkpoint
 
 Chat = chat_pb2_grpc.ChatServiceStub
 BUDGET = 7

@@ -12,10 +12,10 @@ from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import rerank_pb2, rerank_pb2_grpc, tokenizer_pb2, tokenizer_pb2_grpc
-from tests.pooling_oracle import next_token_logits
+from tests.checkpoints.text import make_reranker_checkpoint
+from tests.oracles.pooling import next_token_logits
 from tests.server.services.error_details import details
 from tests.server.serving import served
-from tests.text_checkpoints import make_reranker_checkpoint
 
 Request = rerank_pb2.RerankRequest
 YES, NO = 301, 302

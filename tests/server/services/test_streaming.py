@@ -12,7 +12,7 @@ from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2_grpc
-from tests.checkpoints import PLAIN_TOKENS
+from tests.checkpoints.qwen2_vl import PLAIN_TOKENS
 from tests.engine.scripted_engine import FLOOD_TOKENS
 from tests.server.requests import request
 from tests.server.serving import eventually, read_metric, scripted

@@ -11,11 +11,11 @@ from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
+from tests.checkpoints.text import make_text_checkpoint
 from tests.media.audio import audio_file, tone
 from tests.server.requests import image_part, png, request, user
 from tests.server.services.error_details import details
 from tests.server.serving import served
-from tests.text_checkpoints import make_text_checkpoint
 
 Chat = chat_pb2_grpc.ChatServiceStub
 PART = "messages[0].content[0]"

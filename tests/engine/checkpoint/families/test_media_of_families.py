@@ -17,9 +17,9 @@ from glimpse.media.medium import Medium
 from glimpse.media.processing.image import image_from_pixels
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.video import video_from_pixels
-from tests.audio_checkpoints import make_audio_checkpoint
-from tests.checkpoints import make_checkpoint
-from tests.text_checkpoints import make_text_checkpoint
+from tests.checkpoints.qwen2_audio import make_audio_checkpoint
+from tests.checkpoints.qwen2_vl import make_checkpoint
+from tests.checkpoints.text import make_text_checkpoint
 
 
 def layout(medium: Medium, config: ModelConfig) -> TokenLayout:

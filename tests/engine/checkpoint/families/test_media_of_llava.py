@@ -14,7 +14,7 @@ from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.sizing.any_res import AnyRes
 from glimpse.media.processing.sizing.fixed_size import FixedSize
 from glimpse.media.processing.sizing.square_frames import SquareFrames
-from tests.llava_checkpoints import (
+from tests.checkpoints.llava import (
     NEXT_RESOLUTIONS,
     RESOLUTIONS,
     SIDE,

@@ -13,7 +13,7 @@ from jsonschema.validators import validator_for
 
 from glimpse.engine.offline.llm import LLM, Grammar, GrammarKind, RequestOutput, SamplingParams
 from glimpse.engine.protocol.messages import FinishReason
-from tests.checkpoints import PLAIN_TOKENS, SPECIAL_TOKENS
+from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, SPECIAL_TOKENS
 
 SCHEMAS: dict[str, dict[str, Any]] = {
     path.stem: json.loads(path.read_text(encoding="utf-8"))

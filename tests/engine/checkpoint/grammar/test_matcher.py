@@ -32,7 +32,7 @@ from glimpse.engine.protocol.sampling_params import (
 )
 from glimpse.engine.worker.execution.sampler import SequenceSampler, sample, sample_with_draft_tokens
 from glimpse.engine.worker.loading.load_engine import load_core, load_vocabulary
-from tests.checkpoints import PLAIN_TOKENS, SPECIAL_TOKENS, VOCAB_SIZE
+from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, SPECIAL_TOKENS, VOCAB_SIZE
 
 EOS = len(PLAIN_TOKENS) + SPECIAL_TOKENS.index("<|im_end|>")
 A, B, C = (PLAIN_TOKENS.index(letter) for letter in "abc")

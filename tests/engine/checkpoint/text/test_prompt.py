@@ -16,7 +16,7 @@ from glimpse.engine.checkpoint.text.slots import PlaceholderError
 from glimpse.engine.checkpoint.text.template import ChatTemplate, TemplateError
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.media.kind import MediaKind
-from tests.checkpoints import CHAT_TEMPLATE, make_tokenizer
+from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE, make_tokenizer
 from tests.engine.checkpoint.text.reference import reference_messages, reference_tokenizer
 
 RAW = make_tokenizer()

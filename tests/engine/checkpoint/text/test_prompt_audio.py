@@ -15,8 +15,8 @@ from glimpse.engine.checkpoint.text.prompt import PromptBuilder
 from glimpse.engine.checkpoint.text.template import ChatTemplate, TemplateError
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.media.kind import MediaKind
-from tests.audio_checkpoints import CHAT_TEMPLATE, SPECIAL_TOKENS, TOKEN_IDS
-from tests.checkpoints import make_tokenizer
+from tests.checkpoints.qwen2_audio import CHAT_TEMPLATE, SPECIAL_TOKENS, TOKEN_IDS
+from tests.checkpoints.qwen2_vl import make_tokenizer
 from tests.engine.checkpoint.text.reference import reference_messages, reference_tokenizer
 
 RAW = make_tokenizer(SPECIAL_TOKENS)

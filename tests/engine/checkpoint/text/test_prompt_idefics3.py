@@ -18,12 +18,12 @@ from glimpse.engine.checkpoint.text.template import ChatTemplate
 from glimpse.media.medium import Medium
 from glimpse.media.processing.image import Image, prepare_image
 from glimpse.media.processing.video import Video, make_video
-from tests.checkpoints import make_tokenizer
+from tests.checkpoints.idefics3 import SPECIAL_TOKENS, TOKEN_IDS, make_idefics3_checkpoint
+from tests.checkpoints.qwen2_vl import make_tokenizer
 from tests.engine.checkpoint.text.conversations import IMAGE, IMAGE_CONVERSATIONS, VIDEO, assistant, system, user
 from tests.engine.checkpoint.text.reference import reference_messages
-from tests.idefics3_checkpoints import SPECIAL_TOKENS, TOKEN_IDS, make_idefics3_checkpoint
-from tests.idefics3_oracle import prompt_ids
 from tests.media.images import scene
+from tests.oracles.idefics3 import prompt_ids
 
 NUM_TILE_TOKENS = 4
 SIZES = {"square": (60, 60), "wide": (200, 31), "tall": (17, 300), "tiny": (2, 1), "one tile": (32, 32)}

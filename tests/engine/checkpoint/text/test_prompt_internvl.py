@@ -16,12 +16,12 @@ from glimpse.engine.checkpoint.text.template import ChatTemplate, TemplateError
 from glimpse.media.medium import Medium
 from glimpse.media.processing.image import Image, prepare_image
 from glimpse.media.processing.video import Video, make_video
-from tests.checkpoints import make_tokenizer
+from tests.checkpoints.internvl import CHAT_TEMPLATE, SPECIAL_TOKENS, TOKEN_IDS, make_internvl_checkpoint
+from tests.checkpoints.qwen2_vl import make_tokenizer
 from tests.engine.checkpoint.text.conversations import IMAGE, IMAGE_CONVERSATIONS, VIDEO, assistant, system, user
 from tests.engine.checkpoint.text.reference import reference_messages
-from tests.internvl_checkpoints import CHAT_TEMPLATE, SPECIAL_TOKENS, TOKEN_IDS, make_internvl_checkpoint
-from tests.internvl_oracle import prompt_ids
 from tests.media.images import scene
+from tests.oracles.internvl import prompt_ids
 
 SIZES = {"square": (60, 60), "wide": (400, 31), "tall": (17, 300), "tiny": (2, 1), "one tile": (56, 56)}
 FRAMES = (1, 3, 12)

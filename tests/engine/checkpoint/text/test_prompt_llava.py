@@ -25,8 +25,7 @@ from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot
 from glimpse.engine.checkpoint.text.prompt import PromptBuilder, load_prompt_builder
 from glimpse.engine.checkpoint.text.template import TemplateError
 from glimpse.media.kind import MediaKind
-from tests.engine.checkpoint.text.reference import reference_messages, reference_tokenizer
-from tests.llava_checkpoints import (
+from tests.checkpoints.llava import (
     CHAT_TEMPLATE,
     NEXT_TEMPLATE,
     ONEVISION_TEMPLATE,
@@ -34,7 +33,8 @@ from tests.llava_checkpoints import (
     make_next_checkpoint,
     make_onevision_checkpoint,
 )
-from tests.llava_oracle import next_processor
+from tests.engine.checkpoint.text.reference import reference_messages, reference_tokenizer
+from tests.oracles.llava import next_processor
 
 IMAGE, VIDEO = MediaSlot(kind=MediaKind.IMAGE), MediaSlot(kind=MediaKind.VIDEO)
 

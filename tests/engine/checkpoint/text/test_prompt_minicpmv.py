@@ -17,13 +17,13 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.medium import Medium
 from glimpse.media.processing.image import Image, prepare_image
 from glimpse.media.processing.video import make_video
-from tests.checkpoints import write_json
+from tests.checkpoints.llava import save_tokenizer
+from tests.checkpoints.minicpmv import SPECIAL_TOKENS, TOKEN_IDS, VERSIONS, Version, make_minicpmv_checkpoint
+from tests.checkpoints.qwen2_vl import write_json
 from tests.engine.checkpoint.text.conversations import IMAGE, IMAGE_CONVERSATIONS, VIDEO, assistant, system, user
 from tests.engine.checkpoint.text.reference import reference_messages
-from tests.llava_checkpoints import save_tokenizer
 from tests.media.images import scene
-from tests.minicpmv_checkpoints import SPECIAL_TOKENS, TOKEN_IDS, VERSIONS, Version, make_minicpmv_checkpoint
-from tests.minicpmv_oracle import prompt_ids, read_document, video_prompt_ids
+from tests.oracles.minicpmv import prompt_ids, read_document, video_prompt_ids
 
 SIZES = {"square": (60, 60), "wide": (400, 31), "tall": (17, 300), "tiny": (2, 1), "no slices": (56, 56)}
 

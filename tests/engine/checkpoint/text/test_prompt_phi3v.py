@@ -13,11 +13,11 @@ from glimpse.engine.checkpoint.text.prompt import Prompt, PromptBuilder, load_pr
 from glimpse.engine.checkpoint.text.template import TemplateError
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import Image, prepare_image
+from tests.checkpoints.phi3v import MAX_TILES, PLACEHOLDER_ID, SIDE, make_phi3v_checkpoint
 from tests.engine.checkpoint.text.conversations import IMAGE, IMAGE_CONVERSATIONS, assistant, user
 from tests.engine.checkpoint.text.reference import reference_messages
 from tests.media.images import scene
-from tests.phi3v_checkpoints import MAX_TILES, PLACEHOLDER_ID, SIDE, make_phi3v_checkpoint
-from tests.phi3v_oracle import Tiles, prompt_ids, tagged_ids, tiles_of
+from tests.oracles.phi3v import Tiles, prompt_ids, tagged_ids, tiles_of
 
 SIZES = ((60, 60), (400, 31), (17, 300), (2, 1), (56, 56))
 CONVERSATIONS = {

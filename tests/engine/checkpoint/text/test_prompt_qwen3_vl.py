@@ -25,10 +25,10 @@ from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import Image
 from glimpse.media.processing.video import Video
-from tests.checkpoints import make_tokenizer
+from tests.checkpoints.qwen2_vl import make_tokenizer
+from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.engine.checkpoint.text.reference import reference_messages, reference_tokenizer, reference_tool
-from tests.qwen3_vl_checkpoints import make_qwen3_vl_checkpoint
-from tests.qwen3_vl_reference import encode, spans_of, write_media
+from tests.oracles.qwen3_vl import encode, spans_of, write_media
 
 RAW = make_tokenizer()
 TOKENIZER = Tokenizer(RAW)

@@ -13,17 +13,17 @@ from glimpse.engine.checkpoint.text.prompt import PromptBuilder, load_prompt_bui
 from glimpse.engine.checkpoint.text.slots import PlaceholderError
 from glimpse.engine.checkpoint.text.template import TemplateError
 from glimpse.media.kind import MediaKind
-from tests.audio_checkpoints import make_audio_checkpoint
-from tests.checkpoints import make_checkpoint
+from tests.checkpoints.gemma3 import make_gemma3_checkpoint
+from tests.checkpoints.idefics3 import make_idefics3_checkpoint
+from tests.checkpoints.internvl import make_internvl_checkpoint, make_original_checkpoint
+from tests.checkpoints.llava import make_llava_checkpoint, make_next_checkpoint, make_onevision_checkpoint
+from tests.checkpoints.minicpmv import make_minicpmv_checkpoint
+from tests.checkpoints.phi3v import make_phi3v_checkpoint
+from tests.checkpoints.qwen2_audio import make_audio_checkpoint
+from tests.checkpoints.qwen2_vl import make_checkpoint
+from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
+from tests.checkpoints.ultravox import make_ultravox_checkpoint
 from tests.engine.checkpoint.text.conversations import IMAGE, VIDEO, assistant, system, user
-from tests.gemma3_checkpoints import make_gemma3_checkpoint
-from tests.idefics3_checkpoints import make_idefics3_checkpoint
-from tests.internvl_checkpoints import make_internvl_checkpoint, make_original_checkpoint
-from tests.llava_checkpoints import make_llava_checkpoint, make_next_checkpoint, make_onevision_checkpoint
-from tests.minicpmv_checkpoints import make_minicpmv_checkpoint
-from tests.phi3v_checkpoints import make_phi3v_checkpoint
-from tests.qwen3_vl_checkpoints import make_qwen3_vl_checkpoint
-from tests.ultravox_checkpoints import make_ultravox_checkpoint
 
 AUDIO = MediaSlot(kind=MediaKind.AUDIO)
 VICUNA = """\

@@ -21,7 +21,7 @@ from glimpse.engine.checkpoint.text.prompt import PromptBuilder
 from glimpse.engine.checkpoint.text.template import ChatTemplate, TemplateError
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.media.kind import MediaKind
-from tests.checkpoints import make_tokenizer
+from tests.checkpoints.qwen2_vl import make_tokenizer
 from tests.engine.checkpoint.text.reference import reference_messages, reference_tokenizer, reference_tool
 from tests.paths import TRAINING_TEMPLATE
 

@@ -13,9 +13,9 @@ from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot
 from glimpse.engine.checkpoint.text.prompt import PromptBuilder, load_prompt_builder
 from glimpse.engine.checkpoint.text.template import TemplateError
 from glimpse.media.kind import MediaKind
-from tests.checkpoints import make_tokenizer
+from tests.checkpoints.qwen2_vl import make_tokenizer
+from tests.checkpoints.ultravox import AUDIO_TOKEN_ID, CHAT_TEMPLATE, SPECIAL_TOKENS, make_ultravox_checkpoint
 from tests.engine.checkpoint.text.reference import reference_tokenizer
-from tests.ultravox_checkpoints import AUDIO_TOKEN_ID, CHAT_TEMPLATE, SPECIAL_TOKENS, make_ultravox_checkpoint
 
 RAW = make_tokenizer(SPECIAL_TOKENS)
 REFERENCE = reference_tokenizer(RAW, bos_token=SPECIAL_TOKENS[0])

@@ -10,7 +10,7 @@ import pytest
 from glimpse.engine.checkpoint.families.reading.chatml import QWEN2_VL_TEMPLATE, QWEN3_VL_TEMPLATE
 from glimpse.engine.checkpoint.text.template import ChatTemplate, TemplateError, load_chat_template
 from glimpse.engine.errors import CheckpointError
-from tests.checkpoints import CHAT_TEMPLATE, make_tokenizer
+from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE, make_tokenizer
 from tests.engine.checkpoint.text.reference import reference_tokenizer
 
 SPECIAL_TOKENS = {"eos_token": "<|im_end|>", "bos_token": "<|endoftext|>"}

@@ -23,7 +23,7 @@ from glimpse.engine.checkpoint.text.template import ChatTemplate, TemplateError
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.checkpoint.text.tools import FORMATS, find_format
 from glimpse.media.kind import MediaKind
-from tests.checkpoints import make_checkpoint, make_tokenizer
+from tests.checkpoints.qwen2_vl import make_checkpoint, make_tokenizer
 
 TOKENIZER = Tokenizer(make_tokenizer())
 PLACEHOLDERS = {kind: TOKENIZER.encode(f"<|{kind.value}_pad|>")[0] for kind in (MediaKind.IMAGE, MediaKind.VIDEO)}

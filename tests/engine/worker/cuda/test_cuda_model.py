@@ -8,11 +8,11 @@ import torch
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from glimpse.engine.worker.cuda.cuda_ops import CudaOps, TritonAttention
+from tests.checkpoints.idefics3 import make_idefics3_checkpoint
+from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.engine.harness import Harness, Prompt, ScriptedSequence, make_prompt
 from tests.engine.idefics3_prompts import tiled_prompt
 from tests.engine.qwen3_vl_prompts import make_qwen3_prompt
-from tests.idefics3_checkpoints import make_idefics3_checkpoint
-from tests.qwen3_vl_checkpoints import make_qwen3_vl_checkpoint
 
 SHARED_TOKENS = 16
 IMAGES = make_prompt(2, 5, (56, 56), 9, (28, 56), 4)

@@ -22,7 +22,7 @@ from glimpse.engine.worker.execution.memory_profile import (
 from glimpse.engine.worker.loading.build_runner import make_runner
 from glimpse.engine.worker.loading.load_engine import load_shard
 from glimpse.media.kind import MediaKind
-from tests.audio_checkpoints import make_audio_checkpoint
+from tests.checkpoints.qwen2_audio import make_audio_checkpoint
 
 GIB = 1 << 30
 MEDIUM = LargestMedium(

@@ -18,9 +18,9 @@ from glimpse.engine.worker.loading.check_serving import check_serving
 from glimpse.engine.worker.loading.load_engine import load_core
 from glimpse.engine.worker.loading.weight_files import StoredTensor, read_headers
 from models.published.table import load_table
-from tests.checkpoints import make_checkpoint
-from tests.quantized_checkpoints import WeightFormat, quantize_checkpoint
-from tests.text_checkpoints import make_text_checkpoint
+from tests.checkpoints.quantized import WeightFormat, quantize_checkpoint
+from tests.checkpoints.qwen2_vl import make_checkpoint
+from tests.checkpoints.text import make_text_checkpoint
 
 SMALL: Mapping[str, Any] = {"kv_cache_bytes": 1 << 20, "encoder_cache_bytes": 1 << 20, "num_threads": 1}
 GIB = 1 << 30

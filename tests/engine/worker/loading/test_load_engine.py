@@ -14,7 +14,7 @@ from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.worker.loading.load_engine import load_core
 from glimpse.engine.worker.loading.resolve import resolve_device
 from tests.engine.harness import Prompt, make_prompt, request_of
-from tests.oracle import greedy_answer
+from tests.oracles.qwen_vl import greedy_answer
 
 PROMPTS = [make_prompt(seed, 4 + seed, (56, 84), 9, (28, 112), 3) for seed in range(4)]
 NUM_TOKENS = 20

@@ -27,9 +27,9 @@ from glimpse.engine.worker.loading.quantization_choice import (
     encoder_cache_bytes,
     memory_needs,
 )
-from tests.checkpoints import make_checkpoint
+from tests.checkpoints.quantized import WeightFormat, quantize_checkpoint
+from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.engine.levels import needs_kernels
-from tests.quantized_checkpoints import WeightFormat, quantize_checkpoint
 
 GIB = 1 << 30
 CPU = torch.device("cpu")

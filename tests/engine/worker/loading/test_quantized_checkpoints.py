@@ -20,10 +20,10 @@ from glimpse.engine.worker.loading.load_engine import LoadedEngine, load_core, l
 from glimpse.engine.worker.loading.tensor_check import check_tensors
 from glimpse.engine.worker.loading.weight_files import read_headers
 from glimpse.engine.worker.native.library import Level
+from tests.checkpoints.quantized import WeightFormat, fp8_config, quantize_checkpoint
+from tests.checkpoints.text import make_text_checkpoint
 from tests.engine.harness import Harness, make_prompt
 from tests.engine.levels import at_each_level, needs_kernels
-from tests.quantized_checkpoints import WeightFormat, fp8_config, quantize_checkpoint
-from tests.text_checkpoints import make_text_checkpoint
 
 Tensors = dict[str, Tensor]
 PROMPT = make_prompt(1, 9, (56, 84), 6)

@@ -15,7 +15,7 @@ from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.loading.load_engine import load_model
 from glimpse.engine.worker.models.model import Model
-from tests.checkpoints import make_checkpoint
+from tests.checkpoints.qwen2_vl import make_checkpoint
 
 Tensors = dict[str, Tensor]
 

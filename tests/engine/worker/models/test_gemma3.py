@@ -10,11 +10,11 @@ from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.decoder import LinearScaling, SlidingLayers
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.native.library import Level
-from tests.checkpoints import write_json
+from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.text import make_text_checkpoint
 from tests.engine.harness import Harness, make_prompt
 from tests.engine.levels import at_each_level, needs_kernels
 from tests.engine.offline.llm_inputs import load
-from tests.text_checkpoints import make_text_checkpoint
 
 PUBLISHED_1B = {
     "architectures": ["Gemma3ForCausalLM"],

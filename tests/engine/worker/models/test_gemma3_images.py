@@ -11,12 +11,12 @@ from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.kind import MediaKind
-from tests.checkpoints import write_json
+from tests.checkpoints.gemma3 import NUM_IMAGE_TOKENS, SIDE, TOKEN_IDS, make_gemma3_checkpoint
+from tests.checkpoints.llava import Names
+from tests.checkpoints.qwen2_vl import write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
 from tests.engine.levels import assert_stays_near_float32, needs_kernels
-from tests.gemma3_checkpoints import NUM_IMAGE_TOKENS, SIDE, TOKEN_IDS, make_gemma3_checkpoint
-from tests.gemma3_oracle import greedy_answer
-from tests.llava_checkpoints import Names
+from tests.oracles.gemma3 import greedy_answer
 
 NUM_TOKENS = 8
 IMAGE = -1

@@ -11,12 +11,12 @@ from glimpse.engine.checkpoint.model_config.model import read_json
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import Quantization
 from glimpse.engine.worker.native.library import Level
-from tests.checkpoints import write_json
+from tests.checkpoints.idefics3 import Family, make_idefics3_checkpoint
+from tests.checkpoints.qwen2_vl import write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
 from tests.engine.idefics3_prompts import NUM_TILE_TOKENS, tiled_prompt
 from tests.engine.levels import assert_stays_near_float32, at_each_level, needs_kernels
-from tests.idefics3_checkpoints import Family, make_idefics3_checkpoint
-from tests.idefics3_oracle import greedy_answer
+from tests.oracles.idefics3 import greedy_answer
 
 NUM_TOKENS = 10
 

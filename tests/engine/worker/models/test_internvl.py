@@ -17,10 +17,7 @@ from glimpse.engine.worker.loading.weights import checkpoint_name
 from glimpse.engine.worker.models.families import make_model
 from glimpse.engine.worker.native.library import Level
 from glimpse.media.kind import MediaKind
-from tests.checkpoints import write_json
-from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
-from tests.engine.levels import at_each_level, needs_kernels
-from tests.internvl_checkpoints import (
+from tests.checkpoints.internvl import (
     NUM_TILE_TOKENS,
     SIDE,
     TOKEN_IDS,
@@ -28,7 +25,10 @@ from tests.internvl_checkpoints import (
     make_internvl_checkpoint,
     make_original_checkpoint,
 )
-from tests.internvl_oracle import greedy_answer, load_oracle
+from tests.checkpoints.qwen2_vl import write_json
+from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
+from tests.engine.levels import at_each_level, needs_kernels
+from tests.oracles.internvl import greedy_answer, load_oracle
 
 NUM_TOKENS = 8
 

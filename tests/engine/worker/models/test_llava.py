@@ -10,12 +10,12 @@ from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.encoders import LlavaConfig
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import Quantization
-from tests.checkpoints import write_json
+from tests.checkpoints.llava import DECODERS, Names, make_llava_checkpoint
+from tests.checkpoints.qwen2_vl import write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
 from tests.engine.levels import assert_stays_near_float32, needs_kernels
 from tests.engine.llava_prompts import IMAGE, prompt_of
-from tests.llava_checkpoints import DECODERS, Names, make_llava_checkpoint
-from tests.llava_oracle import greedy_answer
+from tests.oracles.llava import greedy_answer
 
 NUM_TOKENS = 8
 TEXT = prompt_of(1, 23)

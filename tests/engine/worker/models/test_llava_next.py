@@ -14,11 +14,11 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.sizing.any_res import AnyRes
-from tests.checkpoints import write_json
+from tests.checkpoints.llava import DECODERS, IMAGE_TOKEN_ID, NEXT_RESOLUTIONS, SIDE, Names, make_next_checkpoint
+from tests.checkpoints.qwen2_vl import write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
 from tests.engine.levels import assert_stays_near_float32, needs_kernels
-from tests.llava_checkpoints import DECODERS, IMAGE_TOKEN_ID, NEXT_RESOLUTIONS, SIDE, Names, make_next_checkpoint
-from tests.llava_oracle import next_answer, next_pixels
+from tests.oracles.llava import next_answer, next_pixels
 
 NUM_TOKENS = 8
 SIZING = AnyRes(tile=SIDE, tile_patches=4, resolutions=NEXT_RESOLUTIONS, tiles_several=True)

@@ -14,11 +14,11 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.sizing.any_res import AnyRes
-from tests.checkpoints import write_json
+from tests.checkpoints.llava import ONEVISION_TOKEN_IDS, RESOLUTIONS, TILE, Names, make_onevision_checkpoint
+from tests.checkpoints.qwen2_vl import write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
 from tests.engine.levels import assert_stays_near_float32, needs_kernels
-from tests.llava_checkpoints import ONEVISION_TOKEN_IDS, RESOLUTIONS, TILE, Names, make_onevision_checkpoint
-from tests.llava_oracle import onevision_answer, tiled_pixels
+from tests.oracles.llava import onevision_answer, tiled_pixels
 
 NUM_TOKENS = 8
 SIZING = AnyRes(tile=TILE, tile_patches=3, resolutions=RESOLUTIONS)

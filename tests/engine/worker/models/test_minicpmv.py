@@ -20,13 +20,13 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import Image, prepare_image
 from glimpse.media.processing.sizing.scaled_frames import ScaledFrames, temporal_id
 from glimpse.media.processing.video import make_video
-from tests.checkpoints import write_json
+from tests.checkpoints.minicpmv import NUM_QUERIES, TOKEN_IDS, Version, make_minicpmv_checkpoint
+from tests.checkpoints.qwen2_vl import write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, encode_of
 from tests.engine.levels import at_each_level, needs_kernels
 from tests.media.images import scene
-from tests.minicpmv_checkpoints import NUM_QUERIES, TOKEN_IDS, Version, make_minicpmv_checkpoint
-from tests.minicpmv_oracle import Frames, Slices, encode, greedy_answer, load_oracle, slices_of
-from tests.minicpmv_vectors import images, load_vectors
+from tests.oracles.minicpmv import Frames, Slices, encode, greedy_answer, load_oracle, slices_of
+from tests.oracles.minicpmv_vectors import images, load_vectors
 
 NUM_TOKENS = 8
 SIZES = {(60, 60): 3, (200, 61): 4, (20, 21): 1, (37, 301): 6, (300, 300): 10}

@@ -21,7 +21,7 @@ from models.training.evaluate import EXAMS, evaluate, request
 from models.training.mix import draw_sample
 from models.training.sample import SampleImage
 from tests.e2e.scenes import scene
-from tests.oracle import greedy_answer
+from tests.oracles.qwen_vl import greedy_answer
 
 LARGEST_BYTES = 20_000_000
 NUM_TOKENS = 24

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.checkpoints import make_checkpoint
+from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, make_prompt
-from tests.oracle import greedy_answer
+from tests.oracles.qwen_vl import greedy_answer
 
 NUM_TOKENS = 12
 

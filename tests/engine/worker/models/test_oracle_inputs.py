@@ -17,7 +17,7 @@ from glimpse.engine.worker.models.encoders.qwen2_vl_vision import cut_patches
 from glimpse.engine.worker.models.qwen2_vl import Qwen2VL, layout_prompt
 from glimpse.media.kind import MediaKind
 from tests.engine.harness import encode_of
-from tests.oracle import grids, image_processor, load_oracle, token_types
+from tests.oracles.qwen_vl import grids, image_processor, load_oracle, token_types
 
 CPU = torch.device("cpu")
 sides = st.integers(1, 6)

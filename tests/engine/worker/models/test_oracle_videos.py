@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, make_prompt
-from tests.oracle import greedy_answer
+from tests.oracles.qwen_vl import greedy_answer
 
 NUM_TOKENS = 12
 

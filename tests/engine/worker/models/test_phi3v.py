@@ -13,13 +13,13 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.loading.load_engine import load_model
 from glimpse.engine.worker.models.phi3v import Phi3V, make_model
 from glimpse.engine.worker.native.library import Level
-from tests.checkpoints import write_json
+from tests.checkpoints.phi3v import CONFIG, MAX_TILES, SIDE, make_phi3v_checkpoint
+from tests.checkpoints.qwen2_vl import write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, encode_of
 from tests.engine.levels import at_each_level, needs_kernels
 from tests.engine.phi3v_prompts import image_of, prompt_of
 from tests.media.images import scene
-from tests.phi3v_checkpoints import CONFIG, MAX_TILES, SIDE, make_phi3v_checkpoint
-from tests.phi3v_oracle import encode, greedy_answer, load_oracle, tiles_of
+from tests.oracles.phi3v import encode, greedy_answer, load_oracle, tiles_of
 
 NUM_TOKENS = 8
 

@@ -23,10 +23,10 @@ from glimpse.engine.worker.loading.weights import checkpoint_name
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.tensors.kv_cache import block_bytes
 from models.published.table import PublishedCheckpoint, load_table
-from tests.minicpmv_oracle import Network as MiniCPMVNetwork
+from tests.oracles.minicpmv import Network as MiniCPMVNetwork
+from tests.oracles.phi3v import make_network
+from tests.oracles.ultravox import Network as UltravoxNetwork
 from tests.paths import ROOT
-from tests.phi3v_oracle import make_network
-from tests.ultravox_oracle import Network as UltravoxNetwork
 
 TABLE = {checkpoint.name: checkpoint for checkpoint in load_table()}
 Shapes = Mapping[str, tuple[int, ...]]

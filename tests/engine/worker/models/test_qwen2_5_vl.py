@@ -21,10 +21,10 @@ from glimpse.engine.worker.loading.load_engine import load_model
 from glimpse.engine.worker.models.encoders.varlen_segments import window_order
 from glimpse.engine.worker.models.qwen2_vl import Qwen2VL, layout_prompt
 from glimpse.media.kind import MediaKind
-from tests.checkpoints import make_checkpoint, write_json
+from tests.checkpoints.qwen2_vl import make_checkpoint, write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, encode_of, make_prompt
 from tests.engine.levels import at_each_level, needs_kernels
-from tests.oracle import embeddings, greedy_answer, grids, load_oracle, token_types
+from tests.oracles.qwen_vl import embeddings, greedy_answer, grids, load_oracle, token_types
 
 NUM_TOKENS = 12
 CPU = torch.device("cpu")

@@ -16,12 +16,12 @@ from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import audio_from_samples
 from glimpse.media.processing.media_processing import MediaProcessing
-from tests.audio_checkpoints import PREPROCESSOR_CONFIG, TOKEN_IDS, make_audio_checkpoint
-from tests.audio_oracle import greedy_answer
-from tests.checkpoints import write_json
+from tests.checkpoints.qwen2_audio import PREPROCESSOR_CONFIG, TOKEN_IDS, make_audio_checkpoint
+from tests.checkpoints.qwen2_vl import write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
 from tests.engine.levels import assert_stays_near_float32, needs_kernels
 from tests.media.audio import PROCESSING, noise, tone
+from tests.oracles.qwen2_audio import greedy_answer
 
 NUM_TOKENS = 12
 Samples = npt.NDArray[np.float32]

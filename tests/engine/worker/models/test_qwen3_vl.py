@@ -20,13 +20,13 @@ from glimpse.engine.worker.models.qwen2_vl import layout_prompt
 from glimpse.engine.worker.models.qwen3_vl import Qwen3VL
 from glimpse.engine.worker.native.library import Level
 from glimpse.media.kind import MediaKind
-from tests.checkpoints import write_json
+from tests.checkpoints.quantized import WeightFormat, quantize_checkpoint
+from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, encode_of
 from tests.engine.levels import at_each_level, needs_kernels
 from tests.engine.qwen3_vl_prompts import make_qwen3_prompt
-from tests.oracle import greedy_answer, grids, load_oracle, token_types
-from tests.quantized_checkpoints import WeightFormat, quantize_checkpoint
-from tests.qwen3_vl_checkpoints import make_qwen3_vl_checkpoint
+from tests.oracles.qwen_vl import greedy_answer, grids, load_oracle, token_types
 
 NUM_TOKENS = 8
 PROMPTS = {

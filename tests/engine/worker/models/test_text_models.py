@@ -11,10 +11,10 @@ from glimpse import LLM, SamplingParams
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import Quantization
-from tests.checkpoints import write_json
+from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.text import FAMILIES, LONG_ROPE, make_text_checkpoint
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, make_prompt
 from tests.engine.levels import assert_stays_near_float32, needs_kernels
-from tests.text_checkpoints import FAMILIES, LONG_ROPE, make_text_checkpoint
 
 LONG = {
     "type": "longrope",

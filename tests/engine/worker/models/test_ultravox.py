@@ -19,12 +19,12 @@ from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.errors import MediaError
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import AudioProcessing, audio_from_samples
-from tests.checkpoints import write_json
+from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.ultravox import AUDIO_TOKEN_ID, make_ultravox_checkpoint
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
 from tests.engine.levels import assert_stays_near_float32, needs_kernels
 from tests.media.audio import noise, tone
-from tests.ultravox_checkpoints import AUDIO_TOKEN_ID, make_ultravox_checkpoint
-from tests.ultravox_oracle import audio_rows, features, greedy_answer
+from tests.oracles.ultravox import audio_rows, features, greedy_answer
 
 NUM_TOKENS = 8
 PROCESSING = AudioProcessing(

@@ -18,7 +18,7 @@ from glimpse.engine.worker.loading.load_engine import LoadedEngine, load_core, l
 from glimpse.engine.worker.loading.resolve import NativeAvailability, resolve_backend
 from glimpse.engine.worker.native.library import Level
 from glimpse.engine.worker.native.linear import PackedLinear
-from tests.checkpoints import make_checkpoint
+from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.engine.harness import Harness, Prompt, make_prompt, request_of
 from tests.engine.levels import at_each_level, needs_kernels
 

@@ -20,13 +20,13 @@ from glimpse.engine.worker.native.programs import MAX_ROWS, DecodePrograms
 from glimpse.engine.worker.tensors.batch import Batch, SequenceLayout
 from glimpse.engine.worker.tensors.batch_builder import make_batch
 from glimpse.engine.worker.tensors.kv_cache import KVCache, allocate_kv_cache
-from tests.checkpoints import make_checkpoint
+from tests.checkpoints.qwen2_vl import make_checkpoint
+from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
+from tests.checkpoints.text import make_text_checkpoint
 from tests.engine.checking_runner import answers, run_until_idle
 from tests.engine.harness import make_prompt, request_of
 from tests.engine.levels import at_each_level, needs_kernels
 from tests.paths import ROOT
-from tests.qwen3_vl_checkpoints import make_qwen3_vl_checkpoint
-from tests.text_checkpoints import make_text_checkpoint
 
 CPU = torch.device("cpu")
 BLOCK_SIZE = 32

@@ -52,7 +52,7 @@ from glimpse.engine.worker.parallel.node import serve_node
 from glimpse.engine.worker.parallel.node_listener import MAX_GREETED, NodeListener
 from glimpse.engine.worker.parallel.ranks import Ranks
 from glimpse.frames import framed
-from tests.checkpoints import make_checkpoint
+from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.e2e.stack import free_ports
 from tests.engine.harness import make_prompt, request_of
 

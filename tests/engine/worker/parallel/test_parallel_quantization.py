@@ -23,18 +23,18 @@ from glimpse.engine.worker.parallel.group import join_group
 from glimpse.engine.worker.parallel.plans import shard_plan
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import audio_from_samples
-from tests.audio_checkpoints import TOKEN_IDS, make_audio_checkpoint
-from tests.checkpoints import make_checkpoint
+from tests.checkpoints.idefics3 import make_idefics3_checkpoint
+from tests.checkpoints.llava import make_llava_checkpoint
+from tests.checkpoints.phi3v import make_phi3v_checkpoint
+from tests.checkpoints.qwen2_audio import TOKEN_IDS, make_audio_checkpoint
+from tests.checkpoints.qwen2_vl import make_checkpoint
+from tests.checkpoints.text import make_text_checkpoint
 from tests.engine.harness import Prompt, make_prompt, request_of
 from tests.engine.idefics3_prompts import tiled_prompt
 from tests.engine.levels import needs_kernels
 from tests.engine.llava_prompts import IMAGE, prompt_of
 from tests.engine.phi3v_prompts import prompt_of as hd_prompt
-from tests.idefics3_checkpoints import make_idefics3_checkpoint
-from tests.llava_checkpoints import make_llava_checkpoint
 from tests.media.audio import PROCESSING, noise
-from tests.phi3v_checkpoints import make_phi3v_checkpoint
-from tests.text_checkpoints import make_text_checkpoint
 
 PROMPT = make_prompt(3, 30, (56, 84), 9, (28, 112), 3)
 KV_BYTES = 4 << 20

@@ -10,7 +10,7 @@ from glimpse.media.errors import MediaError, OptionError
 from glimpse.media.processing.image import ImageProcessing, prepare_image
 from glimpse.media.processing.sizing.adaptive_slices import MAX_ASPECT_RATIO, AdaptiveSlices
 from tests.media.images import scene
-from tests.minicpmv_oracle import grid_of, slices_of
+from tests.oracles.minicpmv import grid_of, slices_of
 
 PUBLISHED = AdaptiveSlices()
 SIDES = st.one_of(st.integers(1, 40), st.integers(1, 4000), st.sampled_from([448, 896, 1344]))

@@ -10,7 +10,7 @@ from glimpse.media.errors import MediaError, OptionError
 from glimpse.media.processing.image import ImageProcessing, prepare_image
 from glimpse.media.processing.sizing.hd_tiles import HdTiles
 from tests.media.images import scene
-from tests.phi3v_oracle import hd_size, tiles_of
+from tests.oracles.phi3v import hd_size, tiles_of
 
 SIDES = st.one_of(st.integers(1, 40), st.integers(1, 4000), st.sampled_from([336, 672, 1344]))
 

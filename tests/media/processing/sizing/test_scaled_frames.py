@@ -9,7 +9,7 @@ from glimpse.media.errors import MediaError, MediaErrorCode, OptionError
 from glimpse.media.processing.sizing.scaled_frames import ScaledFrames, temporal_id
 from glimpse.media.processing.video import VideoProcessing, make_video
 from tests.media.images import scene
-from tests.minicpmv_oracle import slices_of
+from tests.oracles.minicpmv import slices_of
 
 PUBLISHED = ScaledFrames(max_packed=3)
 

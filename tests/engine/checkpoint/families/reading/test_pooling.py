@@ -10,7 +10,7 @@ from glimpse.engine.checkpoint.families.reading.pooling import read_pooling
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
-from tests.text_checkpoints import make_embedding_checkpoint
+from tests.checkpoints.text import make_embedding_checkpoint
 
 
 def write(path: Path, document: object) -> None:

@@ -15,7 +15,7 @@ from glimpse.engine.worker.models.encoders.qwen2_vl_vision import by_frame_size
 from glimpse.engine.worker.models.qwen2_vl import Qwen2VL
 from glimpse.engine.worker.native.backend import use_native
 from glimpse.engine.worker.native.library import Level
-from tests.checkpoints import make_checkpoint
+from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.engine.harness import encode_of
 from tests.engine.levels import LEVELS
 

@@ -15,7 +15,7 @@ from transformers import AutoModelForImageTextToText, TokenizersBackend
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
 
-from tests.oracle import Answer
+from tests.oracles.qwen_vl import Answer
 
 
 @cache

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from tests.checkpoints import write_json
-from tests.llava_checkpoints import VOCAB_SIZE, draw_weights, save_tokenizer
-from tests.phi3v_oracle import make_network
+from tests.checkpoints.llava import VOCAB_SIZE, draw_weights, save_tokenizer
+from tests.checkpoints.qwen2_vl import write_json
+from tests.oracles.phi3v import make_network
 
 SIDE = 56
 """Side of a tile in pixels: 16 patches, which are 4 tokens."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from tests.checkpoints import (
+from tests.checkpoints.qwen2_vl import (
     CHAT_TEMPLATE,
     PLAIN_TOKENS,
     SPECIAL_TOKENS,

@@ -16,8 +16,8 @@ from transformers import AutoModelForImageTextToText, TokenizersBackend
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 from transformers.models.internvl.processing_internvl import InternVLProcessor
 
-from tests.internvl_checkpoints import MEAN, NUM_TILE_TOKENS, STD
-from tests.oracle import Answer
+from tests.checkpoints.internvl import MEAN, NUM_TILE_TOKENS, STD
+from tests.oracles.qwen_vl import Answer
 
 
 class _WithoutVideos(InternVLProcessor):

@@ -23,8 +23,8 @@ from transformers import (
     SiglipVisionConfig,
 )
 
-from tests.checkpoints import PLAIN_TOKENS as BYTE_LEVEL_TOKENS
-from tests.checkpoints import make_tokenizer, write_json
+from tests.checkpoints.qwen2_vl import PLAIN_TOKENS as BYTE_LEVEL_TOKENS
+from tests.checkpoints.qwen2_vl import make_tokenizer, write_json
 
 SIDE = 56
 """Side of an image in pixels: 16 patches."""

@@ -1,5 +1,5 @@
 """The oracle of tests: MiniCPM-V, put together of the parts that transformers and torch have. Test vectors of vLLM
-confirm it (`tests/minicpmv_vectors.py`). The engine never imports this."""
+confirm it (`tests/oracles/minicpmv_vectors.py`). The engine never imports this."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from transformers import SiglipVisionConfig, SiglipVisionModel, TokenizersBacken
 from transformers.models.minicpmv4_6.image_processing_pil_minicpmv4_6 import MiniCPMV4_6ImageProcessorPil
 from transformers.vision_utils import get_vision_nearest_position_ids
 
-from tests.minicpmv_checkpoints import (
+from tests.checkpoints.minicpmv import (
     HIDDEN_SIZE,
     NUM_HEADS,
     NUM_QUERIES,
@@ -29,7 +29,7 @@ from tests.minicpmv_checkpoints import (
     make_decoder,
     normalized,
 )
-from tests.oracle import Answer
+from tests.oracles.qwen_vl import Answer
 
 Slices = Sequence[np.ndarray]
 """The overview of an image, then its slices, uint8 [height, width, 3] each."""

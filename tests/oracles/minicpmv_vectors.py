@@ -1,6 +1,6 @@
 """Test vectors of vLLM's MiniCPM-V 2.6: the encoder outputs of the tiny checkpoint for some images of odd sizes.
 
-`tests/make_minicpmv_vectors.py` makes them.
+`make_minicpmv_vectors.py` makes them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-VECTORS = Path(__file__).parent / "data" / "minicpmv_vllm.npz"
+VECTORS = Path(__file__).with_name("minicpmv_vllm.npz")
 SIZES = ((56, 56), (14, 70), (70, 28), (98, 14), (56, 84))
 """Heights and widths of slices in pixels, whole patches."""
 

@@ -22,7 +22,14 @@ from transformers import (
 from transformers.models.gemma3.configuration_gemma3 import Gemma3TextConfig
 from transformers.models.gemma3.modeling_gemma3 import Gemma3ForCausalLM
 
-from tests.checkpoints import CHAT_TEMPLATE, PLAIN_TOKENS, SPECIAL_TOKENS, VOCAB_SIZE, make_tokenizer, write_json
+from tests.checkpoints.qwen2_vl import (
+    CHAT_TEMPLATE,
+    PLAIN_TOKENS,
+    SPECIAL_TOKENS,
+    VOCAB_SIZE,
+    make_tokenizer,
+    write_json,
+)
 
 LLAMA3_ROPE = {
     "rope_type": "llama3",

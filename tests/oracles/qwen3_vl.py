@@ -13,7 +13,7 @@ from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.kind import MediaKind
 from tests.engine.checkpoint.text.reference import reference_tokenizer
 from tests.engine.harness import PLACEHOLDER_IDS
-from tests.oracle import Answer, greedy_answer
+from tests.oracles.qwen_vl import Answer, greedy_answer
 
 START, END = "<|vision_start|>", "<|vision_end|>"
 IMAGE_PAD, VIDEO_PAD = "<|image_pad|>", "<|video_pad|>"

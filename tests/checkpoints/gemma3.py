@@ -12,9 +12,9 @@ from transformers import SiglipVisionConfig
 from transformers.models.gemma3.configuration_gemma3 import Gemma3Config, Gemma3TextConfig
 from transformers.models.gemma3.modeling_gemma3 import Gemma3ForConditionalGeneration
 
-from tests.checkpoints import write_json
-from tests.llava_checkpoints import Names, draw_weights, save_model
-from tests.text_checkpoints import GEMMA3_TRAITS
+from tests.checkpoints.llava import Names, draw_weights, save_model
+from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.text import GEMMA3_TRAITS
 
 SIDE = 60
 """Side of an image in pixels: 6 patches, which are averaged to 3 tokens."""

@@ -1,6 +1,6 @@
 """Tiny Qwen2-Audio checkpoints with seeded random weights, in the format of published checkpoints.
 
-Answers have the properties described in `tests.checkpoints`.
+Answers have the properties described in `tests.checkpoints.qwen2_vl`.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from tests.checkpoints import (
+from tests.checkpoints.qwen2_vl import (
     PLAIN_TOKENS,
     Draw,
     Named,

@@ -19,7 +19,7 @@ from transformers import (
     SiglipVisionModel,
 )
 
-from tests.checkpoints import PLAIN_TOKENS, VOCAB_SIZE, make_tokenizer, write_json
+from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, VOCAB_SIZE, make_tokenizer, write_json
 
 NUM_QUERIES = 4
 SCALE = 56

@@ -12,7 +12,7 @@ from torch.nn import functional
 from transformers import AutoModel, AutoModelForCausalLM
 
 from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
-from tests.oracle import image_processor, load_oracle
+from tests.oracles.qwen_vl import image_processor, load_oracle
 
 
 @cache

@@ -19,7 +19,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from tests.checkpoints import PLAIN_TOKENS, VOCAB_SIZE, make_tokenizer, write_json
+from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, VOCAB_SIZE, make_tokenizer, write_json
 
 Variant = Literal["300M", "6B", "llama"]
 """The vision encoder: InternViT-300M, before Qwen2's decoder, or InternViT-6B, before Qwen3's; or the first before

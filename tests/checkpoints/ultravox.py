@@ -1,6 +1,7 @@
 """Tiny Ultravox checkpoints with seeded random weights: projector, encoder and decoder in one folder, or in three.
 
-Answers have the properties described in `tests.checkpoints`. The encoder hears chunks of two seconds instead of thirty.
+Answers have the properties described in `tests.checkpoints.qwen2_vl`.
+The encoder hears chunks of two seconds instead of thirty.
 """
 
 import json
@@ -15,8 +16,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.models.whisper.configuration_whisper import WhisperConfig
 from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
-from tests.checkpoints import PLAIN_TOKENS, VOCAB_SIZE, Draw, make_tokenizer, readable_token_ids, write_json
-from tests.text_checkpoints import LLAMA3_ROPE
+from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, VOCAB_SIZE, Draw, make_tokenizer, readable_token_ids, write_json
+from tests.checkpoints.text import LLAMA3_ROPE
 
 SPECIAL_TOKENS = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
 TOKEN_IDS = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}

@@ -1,4 +1,4 @@
-"""Makes the vectors of `minicpmv_vectors.py`: `python -m tests.make_minicpmv_vectors` where vLLM is installed."""
+"""Makes `minicpmv_vllm.npz` where vLLM is installed: `python -m tests.oracles.make_minicpmv_vectors`."""
 
 # pyright: basic, reportMissingImports=false
 
@@ -18,7 +18,7 @@ from vllm.distributed import init_distributed_environment, initialize_model_para
 from vllm.model_executor.models.idefics2_vision_model import Idefics2VisionTransformer
 from vllm.model_executor.models.minicpmv import MiniCPMV2_6, Resampler2_5
 
-from tests.minicpmv_checkpoints import (
+from tests.checkpoints.minicpmv import (
     HIDDEN_SIZE,
     NUM_HEADS,
     NUM_QUERIES,
@@ -26,7 +26,7 @@ from tests.minicpmv_checkpoints import (
     make_minicpmv_checkpoint,
     normalized,
 )
-from tests.minicpmv_vectors import SIZES, VECTORS, images
+from tests.oracles.minicpmv_vectors import SIZES, VECTORS, images
 
 
 def _encoder(stored: dict[str, Tensor]) -> Any:

@@ -19,8 +19,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, WhisperFeatureExtractor
 from transformers.models.whisper.configuration_whisper import WhisperConfig
 from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
-from tests.oracle import Answer
-from tests.ultravox_checkpoints import AUDIO_TOKEN_ID, CHUNK_SECONDS, STACK, llama, whisper_encoder
+from tests.checkpoints.ultravox import AUDIO_TOKEN_ID, CHUNK_SECONDS, STACK, llama, whisper_encoder
+from tests.oracles.qwen_vl import Answer
 
 FRAMES = 100 * CHUNK_SECONDS
 Samples = npt.NDArray[np.float32]

@@ -11,7 +11,7 @@ from transformers import (
     SmolVLMForConditionalGeneration,
 )
 
-from tests.checkpoints import PLAIN_TOKENS, VOCAB_SIZE, make_tokenizer, write_json
+from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, VOCAB_SIZE, make_tokenizer, write_json
 
 Family = Literal["smolvlm", "idefics3"]
 

@@ -10,8 +10,8 @@ import torch
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.gemma3.modeling_gemma3 import Gemma3ForConditionalGeneration
 
-from tests.gemma3_checkpoints import TOKEN_IDS
-from tests.oracle import Answer
+from tests.checkpoints.gemma3 import TOKEN_IDS
+from tests.oracles.qwen_vl import Answer
 
 
 @cache

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from transformers import Qwen2AudioForConditionalGeneration, WhisperFeatureExtractor
 
-from tests.oracle import Answer
+from tests.oracles.qwen_vl import Answer
 
 
 @cache
