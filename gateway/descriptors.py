@@ -13,18 +13,8 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from google.rpc import error_details_pb2
 
 from glimpse.dialect.options import http_option
+from glimpse.dialect.typed_api import TYPED_FILES
 from glimpse.openai.v1 import openai_pb2
-from glimpse.v1 import (
-    chat_pb2,
-    completion_pb2,
-    embedding_pb2,
-    load_pb2,
-    media_pb2,
-    model_pb2,
-    rerank_pb2,
-    tenant_pb2,
-    tokenizer_pb2,
-)
 
 TYPED_PATHS = "/glimpse/v1/"
 """What the paths of the typed methods begin with. Their JSON is protobuf's."""
@@ -34,15 +24,7 @@ _HTTP_BODY = f".{httpbody_pb2.HttpBody.DESCRIPTOR.full_name}"
 _ROOTS: tuple[FileDescriptor, ...] = (
     # Before the files with services, each of which gets it as an import.
     httpbody_pb2.DESCRIPTOR,
-    chat_pb2.DESCRIPTOR,
-    completion_pb2.DESCRIPTOR,
-    embedding_pb2.DESCRIPTOR,
-    load_pb2.DESCRIPTOR,
-    media_pb2.DESCRIPTOR,
-    model_pb2.DESCRIPTOR,
-    rerank_pb2.DESCRIPTOR,
-    tenant_pb2.DESCRIPTOR,
-    tokenizer_pb2.DESCRIPTOR,
+    *TYPED_FILES,
     openai_pb2.DESCRIPTOR,
     # No services: the gateway drops the body of an error if it does not know the messages in its details.
     error_details_pb2.DESCRIPTOR,

@@ -7,6 +7,8 @@ class InvalidRequest(Exception):  # noqa: N818 - the fault is the request's, not
     def __init__(self, field: str, message: str, reason: str = "invalid_value") -> None:
         if field and f"'{field}'" not in message:
             message = f"'{field}': {message}"
+        # A message may quote half of a surrogate pair, which JSON's escapes can write and protobuf's strings cannot.
+        message = message.encode(errors="backslashreplace").decode()
         super().__init__(message)
         self.field = field
         """Proto path of the invalid field, such as "messages[0].content[1].image.source"."""

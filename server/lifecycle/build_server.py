@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import grpc.aio
 from prometheus_client.registry import Collector
 
+from glimpse.dialect.typed_api import TYPED_FILES
 from glimpse.engine.client.engine import Engine
 from glimpse.engine.client.engine_client import EngineClient
 from glimpse.engine.client.supervisor import ENGINE_COMMAND, EngineState
@@ -46,38 +47,14 @@ from glimpse.server.settings import EngineSettings, ListenSettings, Settings
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.metrics_server import MetricsServer
 from glimpse.server.telemetry.vllm_names import named_registry
-from glimpse.v1 import (
-    chat_pb2,
-    completion_pb2,
-    embedding_pb2,
-    load_pb2,
-    media_pb2,
-    model_pb2,
-    rerank_pb2,
-    tenant_pb2,
-    tokenizer_pb2,
-)
+from glimpse.v1 import load_pb2
 
 if TYPE_CHECKING:
     from glimpse.identity.shared_quota import SharedQuotas
 
 MAX_BODY_BYTES = 64 << 20
 _MESSAGE_SLACK_BYTES = 1 << 20
-_TYPED_SERVICES = tuple(
-    service
-    for module in (
-        chat_pb2,
-        completion_pb2,
-        embedding_pb2,
-        load_pb2,
-        media_pb2,
-        model_pb2,
-        rerank_pb2,
-        tenant_pb2,
-        tokenizer_pb2,
-    )
-    for service in module.DESCRIPTOR.services_by_name.values()
-)
+_TYPED_SERVICES = [service for file in TYPED_FILES for service in file.services_by_name.values()]
 _DIALECTS = (OPENAI,)
 _SERVICE_NAMES = [service.full_name for service in (*_TYPED_SERVICES, *(each.service for each in _DIALECTS))]
 _LOAD_REPORTS = load_pb2.DESCRIPTOR.services_by_name["LoadService"].methods_by_name["StreamLoadReports"]

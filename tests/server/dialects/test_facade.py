@@ -241,6 +241,7 @@ async def test_truncates_a_long_list_of_unknown_members(
         ({"messages": 5}, "messages", "INVALID_TYPE"),
         (REQUEST | {"stream": "yes"}, "stream", "INVALID_TYPE"),
         ({"messages": [{"role": "boss"}]}, "messages[0].role", "INVALID_VALUE"),
+        ({"messages": [{"role": "\ud800"}]}, "messages[0].role", "INVALID_VALUE"),
     ],
 )
 async def test_refuses_an_invalid_body(stub: Any, script: Script, body: Any, param: str | None, reason: str) -> None:
