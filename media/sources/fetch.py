@@ -9,6 +9,7 @@ Error messages refer to the client's URL only: they contain no address, no resol
 
 import asyncio
 import math
+import re
 import socket
 import traceback
 from collections.abc import Awaitable, Callable
@@ -21,7 +22,6 @@ from yarl import URL
 
 from glimpse.media.errors import MediaError, MediaErrorCode, too_large
 from glimpse.media.sources.dns import DnsResolver
-from glimpse.media.sources.freshness import fresh_seconds
 from glimpse.media.sources.policy import FetchPolicy, check_url, is_allowed_address
 from glimpse.media.sources.wire import Wire, WireSocket
 
@@ -226,3 +226,20 @@ def _break_cycles(error: BaseException | None) -> None:
 
 def _failure(message: str) -> MediaError:
     return MediaError(MediaErrorCode.FETCH_FAILED, message)
+
+
+MAX_FRESH_SECONDS = 3600.0
+"""Upper limit, whatever a server allows."""
+
+_FORBIDDEN = frozenset({"no-store", "no-cache", "private"})
+_MAX_AGE = re.compile(r"max-age\s*=\s*\"?(\d{1,10})\"?")
+
+
+def fresh_seconds(cache_control: str, age: str = "") -> float:
+    """Returns the seconds for which `Cache-Control` explicitly allows reuse, minus `Age`; 0 if it does not."""
+    directives = [directive.strip().lower() for directive in cache_control.split(",")]
+    if _FORBIDDEN.intersection(directive.partition("=")[0].strip() for directive in directives):
+        return 0.0
+    allowed = [int(match[1]) for directive in directives if (match := _MAX_AGE.fullmatch(directive))]
+    passed = int(age) if age.isascii() and age.isdigit() and len(age) <= 10 else 0
+    return min(max(min(allowed, default=0) - passed, 0), MAX_FRESH_SECONDS)

@@ -30,12 +30,11 @@ from glimpse.server.lifecycle.build_access import build_access, build_quotas
 from glimpse.server.lifecycle.build_handlers import build_handlers
 from glimpse.server.lifecycle.build_media import MediaComponents, build_media
 from glimpse.server.lifecycle.connections import connection_options
-from glimpse.server.lifecycle.loop_delay import watch_loop_delay
-from glimpse.server.lifecycle.malloc import return_memory
 from glimpse.server.lifecycle.observers import Observers
 from glimpse.server.lifecycle.served_checkpoint import Checkpoint
 from glimpse.server.lifecycle.server import Server
 from glimpse.server.lifecycle.tls import server_credentials, tls_files
+from glimpse.server.lifecycle.watches import return_memory, watch_loop_delay
 from glimpse.server.rpc.client_identity import ClientIdentifier
 from glimpse.server.rpc.interceptors import RpcInterceptor
 from glimpse.server.rpc.load_meter import LoadMeter

@@ -28,9 +28,9 @@ from glimpse.identity.errors import IdentityConfigError
 from glimpse.media.cache.byte_count import SharedByteCounts
 from glimpse.server.lifecycle.addresses import address
 from glimpse.server.lifecycle.build_server import PortError, serve_metrics
-from glimpse.server.lifecycle.loop_delay import watch_loop_delay
 from glimpse.server.lifecycle.served_checkpoint import Checkpoint
 from glimpse.server.lifecycle.tls import TlsError
+from glimpse.server.lifecycle.watches import watch_loop_delay
 from glimpse.server.processes.front_end_process import FrontEndProcess
 from glimpse.server.processes.ledger import Ledger
 from glimpse.server.processes.load_exchange import LoadExchange, tell_changes

@@ -6,8 +6,11 @@ address. Nobody authenticates there, so the network between the nodes must be tr
 """
 
 import contextlib
+import fcntl
+import ipaddress
 import os
 import socket
+import struct
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,6 @@ import torch.distributed
 from torch import Tensor
 
 from glimpse.engine.worker.parallel.handshake import keep_alive
-from glimpse.engine.worker.parallel.interfaces import interface_of
 from glimpse.engine.worker.parallel.messages import StoreAddress
 
 _distributed: Any = torch.distributed  # its type stubs lack most of what is used here
@@ -132,3 +134,28 @@ def _nccl(store: Any, rank: int, num_ranks: int, address: str) -> Any:
     options = nccl.Options()
     options._timeout = timedelta(seconds=SUM_SECONDS)  # noqa: SLF001
     return nccl(store, rank, num_ranks, options)
+
+
+_SIOCGIFADDR = 0x8915
+_IPV6_ADDRESSES = Path("/proc/net/if_inet6")
+
+
+def interface_of(address: str) -> str | None:
+    """Returns the interface of this machine that has an IP address; None if none is found. Linux only."""
+    wanted = ipaddress.ip_address(address)
+    if wanted.is_loopback:
+        return "lo"
+    if wanted.version == 6:
+        lines = _IPV6_ADDRESSES.read_text().splitlines() if _IPV6_ADDRESSES.exists() else []
+        return next((line.split()[-1] for line in lines if bytes.fromhex(line.split()[0]) == wanted.packed), None)
+    return next((name for _, name in socket.if_nameindex() if _ipv4_address(name) == wanted.packed), None)
+
+
+def _ipv4_address(interface: str) -> bytes | None:
+    """Returns the interface's first IPv4 address, as `ioctl` writes it into a `struct ifreq` (netdevice(7))."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, struct.pack("256s", interface.encode()[:15]))
+        except OSError:
+            return None
+    return answer[20:24]

@@ -15,10 +15,10 @@ import msgspec
 
 from glimpse.client import Client, GlimpseError, Image
 from glimpse.client.messages import Part
+from glimpse.client.png import RGB, encode_png
 from glimpse.engine.benchmark.messages import LimitsReport
 from glimpse.native.processors import num_processors
 from glimpse.server.cli.machine.bench_report import Answers, BenchReport, FirstToken, bench_text
-from glimpse.server.cli.machine.noise_image import noise_png
 from glimpse.server.cli.machine.served import serving
 from glimpse.v1 import model_pb2
 
@@ -139,3 +139,9 @@ def _text(draw: random.Random, num_words: int) -> str:
 
 def _say(stage: str) -> None:
     print(stage, file=sys.stderr, flush=True)
+
+
+def noise_png(draw: random.Random, side: int) -> bytes:
+    """Returns a square RGB image as PNG."""
+    rows = (draw.randbytes(3 * side) for _ in range(side))
+    return encode_png(rows, width=side, height=side, colour_type=RGB)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from glimpse.media.sources.freshness import MAX_FRESH_SECONDS, fresh_seconds
+from glimpse.media.sources.fetch import MAX_FRESH_SECONDS, fresh_seconds
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from glimpse.native import processors as native_processors
 from glimpse.server.cli.machine import run_bench, system_findings
 from glimpse.server.cli.machine.bench_report import Answers, BenchReport, FirstToken, bench_text
 from glimpse.server.cli.machine.findings import Finding, Verdict, findings_text
-from glimpse.server.cli.machine.noise_image import noise_png
+from glimpse.server.cli.machine.run_bench import noise_png
 from glimpse.server.cli.machine.run_doctor import engine_findings
 from glimpse.server.cli.machine.served import serving
 from tests.server.serving import ROOT, Served

@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from glimpse.server.lifecycle.loop_delay import watch_loop_delay
+from glimpse.server.lifecycle.watches import watch_loop_delay
 
 
 def test_reports_how_long_the_loop_was_blocked() -> None:

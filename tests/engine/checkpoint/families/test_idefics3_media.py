@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from PIL.Image import Resampling
 
-from glimpse.engine.checkpoint.families.number_words import in_words
+from glimpse.engine.checkpoint.families.idefics3 import in_words
 from glimpse.engine.checkpoint.families.registry import family_of, load_model_config
 from glimpse.engine.checkpoint.text.media_inputs import read_media
 from glimpse.media.processing.frame_sampling import IntervalSampling

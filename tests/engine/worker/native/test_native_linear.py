@@ -14,8 +14,7 @@ from glimpse.engine.worker.layers.mlp import GatedMLP, PlainMLP
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.ops import Ops, TorchOps
 from glimpse.engine.worker.native.library import Level, load_library
-from glimpse.engine.worker.native.linear import PackedLinear, pack
-from glimpse.engine.worker.native.memory import WeightMemory
+from glimpse.engine.worker.native.linear import PackedLinear, WeightMemory, pack
 from glimpse.engine.worker.native.native_ops import NativeOps
 from tests.engine.levels import LEVELS, at_each_level, needs_kernels
 from tests.engine.quantized import quantize, quantized

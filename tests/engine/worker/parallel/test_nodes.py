@@ -30,7 +30,7 @@ from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.worker.loading.load_engine import load_core
 from glimpse.engine.worker.loading.weight_files import SINGLE_NAME, checkpoint_digest
 from glimpse.engine.worker.parallel import handshake
-from glimpse.engine.worker.parallel.group import join_group
+from glimpse.engine.worker.parallel.group import interface_of, join_group
 from glimpse.engine.worker.parallel.handshake import (
     HANDSHAKE_SECONDS,
     REPLIES,
@@ -39,7 +39,6 @@ from glimpse.engine.worker.parallel.handshake import (
     Hello,
     make_hello,
 )
-from glimpse.engine.worker.parallel.interfaces import interface_of
 from glimpse.engine.worker.parallel.messages import (
     Load,
     Loaded,
