@@ -6,7 +6,7 @@ proxies may also read load reports. Everything else needs a credential.
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
 from glimpse.identity.api_keys import Caller, key_hash
@@ -40,8 +40,7 @@ class Access:
         is_proxy: Callable[[str], bool] = lambda _: False,
         by_certificate: bool = False,
         limits: WatchedFile[TenantLimits] | None = None,
-        shared: Sequence[SharedCounts] = (),
-        purges: Mapping[str, str] | None = None,
+        shared: SharedCounts | None = None,
     ) -> None:
         """
         Args:
@@ -52,8 +51,7 @@ class Access:
                 refused before.
             is_proxy: whether a peer is a load balancer, which may read load reports without a credential.
             limits: what tenants may use. Default: what the server's own limits allow.
-            shared: count what tenants use in several processes. Default: this one counts alone.
-            purges: purges that happened before: the beginning of a tenant's namespaces → the last one's name.
+            shared: counts what tenants use in several processes. Default: this one counts alone.
         """
         self._keys = keys
         self._tokens = tokens
@@ -62,7 +60,8 @@ class Access:
         self._by_certificate = by_certificate
         self._limits = limits
         self._shared = shared
-        self._purges = dict(purges or {})
+        self._purges: dict[str, str] = {}
+        """What a purged tenant's namespaces begin with → the name of the last purge."""
         self._media_elsewhere: Mapping[str, int] = {}
         self._tenants: dict[str, Tenant] = {}
         """By name; those that called last come last."""

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from glimpse.identity.errors import QuotaExceededError
 
 _MINUTE_SECONDS = 60.0
+_BUSY_SECONDS = 1.0
+"""Delay before a retry where too many requests run: one of them ends any time."""
 
 
 class Quota:
@@ -46,3 +48,9 @@ def quota_exceeded(what: str, per_minute: int, seconds: float) -> QuotaExceededE
     """
     message = f"your tenant has used its {per_minute} {what} per minute; repeat the request in {seconds:.1f} s"
     return QuotaExceededError(message, retry_after_seconds=seconds)
+
+
+def too_many_requests(most: int) -> QuotaExceededError:
+    """Returns the error of a tenant that has `most` requests in progress, its limit."""
+    message = f"expected at most {most} requests of your tenant at a time, got more; wait until another ends"
+    return QuotaExceededError(message, retry_after_seconds=_BUSY_SECONDS)

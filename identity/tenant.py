@@ -3,19 +3,16 @@
 import hashlib
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from glimpse.identity.errors import QuotaExceededError
-from glimpse.identity.quota import Quota, quota_exceeded
+from glimpse.identity.quota import Quota, quota_exceeded, too_many_requests
 from glimpse.media.cache.memory_budget import MemoryShare
 
 _NAME = re.compile(r"[!-~]{1,128}")
 _TAG_DOMAIN, _NAMESPACE_DOMAIN = b"glimpse tenant\0", b"glimpse namespace\0"
 _TAG_CHARACTERS = 32
-_BUSY_SECONDS = 1.0
-"""Delay before a retry where too many requests run: one of them ends any time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +43,6 @@ class SharedCounts(Protocol):
     async def admit(self, tenant: str, limits: Limits) -> None:
         """Counts a request that begins. Raises QuotaExceededError, without counting it."""
 
-    def withdraw(self, tenant: str, limits: Limits) -> None:
-        """A request that was admitted does not begin."""
-
     def release(self, tenant: str) -> None:
         """A request has ended."""
 
@@ -60,12 +54,12 @@ class Tenant:
     """A tenant as this process knows it. The nameless one sends the requests of servers without authentication."""
 
     def __init__(
-        self, name: str = "", *, shared: Sequence[SharedCounts] = (), clock: Callable[[], float] = time.monotonic
+        self, name: str = "", *, shared: SharedCounts | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """
         Args:
             name: Its name; empty: the nameless one.
-            shared: Count it in several processes; asked in this order.
+            shared: Counts it in several processes.
             clock: Returns the time in seconds.
         """
         self.name = name
@@ -79,12 +73,6 @@ class Tenant:
         self._num_running = 0
         self._requests, self._tokens = Quota(clock), Quota(clock)
         self._shared = shared
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether as many of its requests run as may."""
-        most = self.limits.max_concurrent_requests
-        return most is not None and self._num_running >= most
 
     @property
     def is_idle(self) -> bool:
@@ -127,57 +115,42 @@ class Tenant:
     async def begin_request(self) -> None:
         """Counts an RPC that begins. `end_request` must follow. Raises QuotaExceededError, without counting it.
 
-        Those who count several processes are asked last: what this one refuses by its own count, they would too.
+        The count of several processes comes last: what this one refuses by its own, that would refuse too.
         """
         limits = self.limits
         self._begin_here(limits)
-        admitted: list[SharedCounts] = []
+        if self._shared is None:
+            return
         try:
-            for counts in self._shared:
-                await counts.admit(self._tag, limits)
-                admitted.append(counts)
+            await self._shared.admit(self._tag, limits)
         except BaseException:
-            for counts in admitted:
-                counts.withdraw(self._tag, limits)
-            self._withdraw_here(limits)
+            _use(self._requests, -1, limits.requests_per_minute)
+            self._num_running -= 1
             raise
-
-    def withdraw_request(self) -> None:
-        """Takes back an RPC that was counted and does not begin."""
-        for counts in self._shared:
-            counts.withdraw(self._tag, self.limits)
-        self._withdraw_here(self.limits)
 
     def end_request(self, num_tokens: int) -> None:
         """Counts the end of an RPC, and the tokens of its prompts and completions."""
         self._num_running -= 1
-        for counts in self._shared:
-            counts.release(self._tag)
+        if self._shared is not None:
+            self._shared.release(self._tag)
         self.charge(num_tokens)
 
     def charge(self, num_tokens: int) -> None:
         """Counts tokens that a request has used, also after its end."""
         if self.limits.tokens_per_minute is not None:
             self._tokens.use(num_tokens, self.limits.tokens_per_minute)
-            for counts in self._shared:
-                counts.charge(self._tag, num_tokens, self.limits.tokens_per_minute)
+            if self._shared is not None:
+                self._shared.charge(self._tag, num_tokens, self.limits.tokens_per_minute)
 
     def _begin_here(self, limits: Limits) -> None:
         """Counts an RPC that begins on this server, or raises QuotaExceededError."""
-        if self.is_busy:
-            raise QuotaExceededError(
-                f"expected at most {limits.max_concurrent_requests} requests of your tenant at a time, got more; wait "
-                "until another ends",
-                retry_after_seconds=_BUSY_SECONDS,
-            )
+        most = limits.max_concurrent_requests
+        if most is not None and self._num_running >= most:
+            raise too_many_requests(most)
         _check(self._tokens, limits.tokens_per_minute, "tokens")
         _check(self._requests, limits.requests_per_minute, "requests")
         _use(self._requests, 1, limits.requests_per_minute)
         self._num_running += 1
-
-    def _withdraw_here(self, limits: Limits) -> None:
-        _use(self._requests, -1, limits.requests_per_minute)
-        self._num_running -= 1
 
 
 def is_tenant_name(name: str) -> bool:

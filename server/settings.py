@@ -49,7 +49,7 @@ class ListenSettings(BaseModel):
     """Port for gRPC; 0 takes a free one."""
     front_ends: Annotated[int, Field(ge=1, le=64)] = 1
     """Processes that serve gRPC on this port and share the engine; one is enough for some 10,000 tokens/s.
-    More than one: Linux only."""
+    More than one: only on Linux, and with --media-store, where they share uploads, quotas and purges."""
     tls_certificate: FilePath | None = None
     """PEM file of the gRPC port's certificate. Turns TLS on; read again when it changes. Default: plain text."""
     tls_key: Annotated[FilePath | None, Field(validate_default=True)] = None

@@ -54,7 +54,7 @@ class MediaStore:
         self.is_enabled = max_bytes > 0
         self._shared = shared if self.is_enabled else None
         if shared is not None:
-            shared.store.on_purge(self.purge)
+            shared.store.on_purge(lambda prefix, _: self.purge(prefix))
             shared.store.on_reconnect(self.restore)
         index_bytes = max_bytes // _INDEX_SHARE
         files_bytes = (max_bytes - 2 * index_bytes) // 2

@@ -21,8 +21,8 @@ class Announcements:
         self._heard: dict[bytes, float] = {}
         """Announcements heard last, with their times."""
 
-    async def hear(self, client: Client) -> list[str]:
-        """Returns what was announced since the last time, each announcement once."""
+    async def hear(self, client: Client) -> dict[str, int]:
+        """Returns what was announced since the last time, each announcement once, with its time."""
         found: Any = await client.zrangebyscore(self._key, self._from, "+inf", withscores=True)
         new = {announcement: time for announcement, time in found if self._heard.get(announcement) != time}
         self.last = max([self.last, *map(int, new.values())])
@@ -30,7 +30,7 @@ class Announcements:
         if new:
             recent = self.last - _OVERLAP_MICROSECONDS
             self._heard = {each: time for each, time in (self._heard | new).items() if time >= recent}
-        return [announcement.decode() for announcement in new]
+        return {announcement.decode(): int(time) for announcement, time in new.items()}
 
     def rewind(self) -> None:
         """Looks for unheard announcements of the last minute: Redis was away and may have lost what it had last."""

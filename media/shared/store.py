@@ -74,7 +74,9 @@ class SharedStore:
         self._latest = 0
         self._removals, self._purges = Announcements(self.keys.removals), Announcements(self.keys.purges)
         self._on_removal: list[Callable[[str], None]] = []
-        self._on_purge: list[Callable[[str], None]] = []
+        self._on_purge: list[Callable[[str, str], None]] = []
+        self._purged: dict[str, int] = {}
+        """When tenants were last purged, by what their namespaces begin with."""
         self._on_reconnect: list[Callable[[], Awaitable[None]]] = []
         self._restoring: asyncio.Task[None] | None = None
 
@@ -87,10 +89,11 @@ class SharedStore:
         """Calls `listener` with what replicas announce that they removed, within about a second of it."""
         self._on_removal.append(listener)
 
-    def on_purge(self, listener: Callable[[str], None]) -> None:
-        """Calls `listener` with what the namespaces of purged tenants begin with, within about a second of a purge.
+    def on_purge(self, listener: Callable[[str, str], None]) -> None:
+        """Calls `listener` for each purge of a tenant, within about a second.
 
-        A replica that was disconnected hears of it when it is connected again, and one that starts hears of all.
+        It gets what the tenant's namespaces begin with, and the purge's name, which all replicas know it by. A replica
+        that was disconnected hears of it when it is connected again, and one that starts hears of all.
         """
         self._on_purge.append(listener)
 
@@ -273,11 +276,15 @@ class SharedStore:
     async def _probe(self, client: Client) -> None:
         """Asks for purges and removals, which also shows whether Redis answers; and whether it takes writes."""
         await client.delete(self.keys.probe)  # which a replica refuses
-        for announcements, listeners in ((self._purges, self._on_purge), (self._removals, self._on_removal)):
-            for announcement in await announcements.hear(client):
-                for listener in listeners:
-                    listener(announcement)
-            self.note_time(announcements.last)
+        for prefix, at in (await self._purges.hear(client)).items():
+            if at > self._purged.get(prefix, 0):  # a Redis that took another's place may know an earlier one
+                self._purged[prefix] = at
+                for on_purge in self._on_purge:
+                    on_purge(prefix, str(at))
+        for announcement in await self._removals.hear(client):
+            for on_removal in self._on_removal:
+                on_removal(announcement)
+        self.note_time(max(self._purges.last, self._removals.last))
 
     def _changed(self, is_available: bool) -> None:
         self._on_change(is_available)

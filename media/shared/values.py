@@ -11,7 +11,7 @@ OVERHEAD_BYTES = 512
 
 
 class StoreUnavailableError(Exception):
-    """The shared media store cannot be reached, or refused a command; or the supervisor, which has the uploads."""
+    """The shared media store cannot be reached, or refused a command."""
 
 
 class Outcome(StrEnum):

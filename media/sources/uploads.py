@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from glimpse.media.cache.fair_lru import FairLru
 from glimpse.media.cache.media_file import MediaFile, file_digest
@@ -18,9 +19,11 @@ from glimpse.media.cache.memory_budget import MemoryBudget, MemoryReservation, M
 from glimpse.media.cache.single_flight import SingleFlight
 from glimpse.media.errors import MediaError, MediaErrorCode, store_unavailable, too_large
 from glimpse.media.shared.keys import Area, tenant_of
-from glimpse.media.shared.value_store import ValueStore
 from glimpse.media.shared.values import OVERHEAD_BYTES, Header, StoreUnavailableError
 from glimpse.media.sources.source import DEFAULT_MAX_VIDEO_BYTES
+
+if TYPE_CHECKING:
+    from glimpse.media.shared.store import SharedStore
 
 _HANDLE_BYTES = 24
 _ANNOUNCEMENT = "upload "
@@ -61,7 +64,7 @@ class Uploads:
         ttl_seconds: float,
         memory_budget: MemoryBudget,
         max_file_bytes: int = DEFAULT_MAX_VIDEO_BYTES,
-        shared: ValueStore | None = None,
+        shared: "SharedStore | None" = None,
         max_copied_bytes: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -206,7 +209,7 @@ class Uploads:
             raise self._not_found()
         return file
 
-    async def _read(self, shared: ValueStore, namespace: str, upload: Upload, seconds: float) -> MediaFile | None:
+    async def _read(self, shared: "SharedStore", namespace: str, upload: Upload, seconds: float) -> MediaFile | None:
         """Returns the file from the shared store and stores it here too; None if the store does not have it."""
         header = Header(digest=upload.digest, num_bytes=upload.num_bytes, expires=upload.expires, note=b"")
         num_removals = self._num_removals
@@ -223,7 +226,7 @@ class Uploads:
 
     async def _share(
         self,
-        shared: ValueStore,
+        shared: "SharedStore",
         namespace: str,
         upload: Upload,
         file: MediaFile,
@@ -279,7 +282,7 @@ class Uploads:
         return MediaError(MediaErrorCode.NOT_CACHED, message)
 
     @staticmethod
-    def _key(shared: ValueStore, namespace: str, handle: str) -> str:
+    def _key(shared: "SharedStore", namespace: str, handle: str) -> str:
         return shared.keys.value(Area.UPLOADS, namespace, "upload", handle)
 
 

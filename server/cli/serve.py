@@ -20,6 +20,11 @@ _NO_TLS = (
     "commands instead: `glimpse serve`, and `glimpse gateway run` with --upstream-ca FILE and the same flags for TLS"
 )
 
+_NO_STORE = (
+    "'--front-ends': expected 1 without --media-store, got {}; several share uploads, quotas and purges in a Redis: "
+    "start one, and write `--media-store redis://127.0.0.1:6379`"
+)
+
 
 def up(
     model: str | None = None,
@@ -88,6 +93,8 @@ def _check_nodes(settings: Settings) -> None:
 
 def _run(settings: Settings, http_port: int | None = None, gateway: PublicOptions = _GATEWAY) -> None:
     _check_nodes(settings)
+    if (number := settings.listen.front_ends) > 1 and settings.media.media_store is None:
+        raise UsageError(_NO_STORE.format(number))
     from glimpse.server.cli.run_server import run_server  # noqa: PLC0415 - `--help` and refused flags load no server
 
     run_server(settings, http_port=http_port, gateway=gateway)

@@ -1,6 +1,6 @@
 """Builds from the settings what decides who may call."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -27,8 +27,7 @@ def build_access(
     clients: ClientIdentifier,
     *,
     has_client_ca: bool = False,
-    shared: Sequence[SharedCounts] = (),
-    purges: Mapping[str, str] | None = None,
+    shared: SharedCounts | None = None,
 ) -> Access:
     """Builds it.
 
@@ -36,8 +35,7 @@ def build_access(
         settings: who may call.
         clients: knows the trusted proxies.
         has_client_ca: clients need a certificate.
-        shared: count what tenants use in several processes.
-        purges: those that happened before, as in `Access`.
+        shared: counts what tenants use in several processes.
 
     Raises:
         IdentityConfigError: a file cannot be used.
@@ -57,7 +55,6 @@ def build_access(
         by_certificate=settings.tenant_from_certificate,
         limits=limits,
         shared=shared,
-        purges=purges,
     )
     if limits is not None and not access.is_required:
         raise IdentityConfigError(
@@ -67,10 +64,13 @@ def build_access(
     return access
 
 
-def build_quotas(settings: Settings, metrics: Metrics, *, on_change: Callable[[bool], None]) -> "SharedQuotas | None":
+def build_quotas(
+    settings: Settings, metrics: Metrics, *, server: str, on_change: Callable[[bool], None]
+) -> "SharedQuotas | None":
     """Builds what counts quotas over all servers of a media store; None if there is none, or no quota.
 
-    `on_change` is told whether they are counted together, first and whenever that changes.
+    `server` is as in `SharedQuotas`. `on_change` is told whether they are counted together, first and whenever that
+    changes.
     """
     if settings.media.media_store is None or settings.access.tenants is None:
         return None
@@ -85,6 +85,7 @@ def build_quotas(settings: Settings, metrics: Metrics, *, on_change: Callable[[b
     return SharedQuotas(
         parse_store_url(settings.media.media_store, settings.media.media_store_ca),
         prefix=settings.media.media_store_prefix,
+        server=server,
         on_change=changed,
     )
 

@@ -20,7 +20,6 @@ from glimpse.media.loader import MediaLoader
 from glimpse.media.processing.media_processing import MediaProcessing, ProcessingDefaults
 from glimpse.media.shared.address import parse_store_url
 from glimpse.media.shared.keys import Area
-from glimpse.media.shared.value_store import ValueStore
 from glimpse.media.shared.values import StoreUnavailableError
 from glimpse.media.sources.fetcher import Fetcher
 from glimpse.media.sources.local import LocalFiles
@@ -43,21 +42,22 @@ class MediaComponents:
     shared: SharedMedia | None
     """The store that replicas share, if there is one."""
 
+    async def connect(self) -> bool:
+        """Connects to the media store. Returns whether there is one and it answers."""
+        if self.shared is None:
+            return False
+        await self.shared.store.start()
+        return self.shared.store.is_available
+
     async def warm(self) -> None:
         """Starts the decoders and connects to the media store, which the first image would otherwise wait for."""
         await self.loader.warm()
-        if self.shared is not None:
-            await self.shared.store.start()
+        await self.connect()
 
-    def on_purge(self, listener: Callable[[str], None]) -> None:
-        """Calls `listener` with what a tenant's namespaces begin with, when a server of the media store purges it."""
+    def on_purge(self, listener: Callable[[str, str], None]) -> None:
+        """Calls `listener` as `SharedStore.on_purge` does, if there is a media store."""
         if self.shared is not None:
             self.shared.store.on_purge(listener)
-
-    def forget(self, prefix: str) -> None:
-        """Removes all media of the namespaces that begin with `prefix` from this process's memory."""
-        self.store.purge(prefix)
-        self.uploads.purge(prefix)
 
     async def purge(self, prefix: str) -> bool:
         """Removes all media of the namespaces that begin with `prefix`, from the media store and all its servers too.
@@ -67,7 +67,8 @@ class MediaComponents:
         Raises:
             MediaError: STORE_UNAVAILABLE: this server's memory is purged, the store is not.
         """
-        self.forget(prefix)
+        self.store.purge(prefix)
+        self.uploads.purge(prefix)
         if self.shared is not None:
             try:
                 await self.shared.store.purge(prefix)
@@ -91,7 +92,6 @@ def build_media(
     *,
     on_store_change: Callable[[bool], None],
     in_flight: ByteCount | None = None,
-    common_uploads: ValueStore | None = None,
     num_front_ends: int = 1,
 ) -> MediaComponents:
     """Builds them.
@@ -103,7 +103,6 @@ def build_media(
         metrics: Told of memory and of the media store.
         on_store_change: Told whether the media store is available, first and whenever that changes.
         in_flight: Counts what the media of running requests occupy. Default: those of this process.
-        common_uploads: Has the uploads of all front ends, unless the media store has them. None: this one has them.
         num_front_ends: Front ends that share the processors and the memory of caches.
 
     Raises:
@@ -121,11 +120,11 @@ def build_media(
         ttl_seconds=settings.upload_ttl,
         max_file_bytes=settings.max_video_file_bytes,
         memory_budget=memory_budget,
-        shared=common_uploads if shared is None else shared.store,
+        shared=None if shared is None else shared.store,
         max_copied_bytes=settings.upload_cache_bytes // num_front_ends,
     )
     if shared is not None:
-        shared.store.on_purge(uploads.purge)
+        shared.store.on_purge(lambda prefix, _: uploads.purge(prefix))
         shared.store.on_reconnect(uploads.restore)
     metrics.watch_media("cached", lambda: store.num_bytes)
     metrics.watch_media("uploaded", lambda: uploads.num_bytes)

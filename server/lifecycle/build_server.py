@@ -4,10 +4,10 @@ It listens before the model is loaded, so that health checks work; until then re
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 import grpc.aio
 from prometheus_client.registry import Collector
@@ -18,10 +18,9 @@ from glimpse.engine.client.engine_client import EngineClient
 from glimpse.engine.client.supervisor import ENGINE_COMMAND, EngineState
 from glimpse.engine.protocol.messages import Loading
 from glimpse.identity.access import Access
-from glimpse.identity.tenant import SharedCounts
 from glimpse.media.cache.byte_count import ByteCount
 from glimpse.media.cache.fair_share import FairCapacity
-from glimpse.media.shared.value_store import ValueStore
+from glimpse.media.shared.values import StoreUnavailableError
 from glimpse.server.call.admission import Admission
 from glimpse.server.dialects.facade import add_facade
 from glimpse.server.dialects.openai import OPENAI
@@ -47,9 +46,6 @@ from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.metrics_server import MetricsServer
 from glimpse.server.telemetry.vllm_names import named_registry
 from glimpse.v1 import load_pb2
-
-if TYPE_CHECKING:
-    from glimpse.identity.shared_quota import SharedQuotas
 
 MAX_BODY_BYTES = 64 << 20
 _MESSAGE_SLACK_BYTES = 1 << 20
@@ -84,32 +80,19 @@ class PortError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What a front end finds when it starts. The defaults are those of one that has its engine for itself."""
+class FrontEndGroup:
+    """The front ends of one server, as one of them sees them. The default: it is the only one."""
 
-    shares_port: bool = False
-    """Other front ends listen on its port too."""
+    size: int = 1
+    server: str = ""
+    """Name of the server; empty if it has one front end."""
     own_port: int | None = None
-    """A loopback port that it listens on as well. None: it has none."""
-    num_front_ends: int = 1
-    """Front ends that share the server's memory."""
-    body_bytes: ByteCount | None = None
-    media_bytes: ByteCount | None = None
-    """Count what bodies and media of requests occupy in all of them. None: it is the only one."""
-    uploads: ValueStore | None = None
-    """Has the uploads of all of them. None: it is the only one."""
-    client_salt: bytes | None = None
-    """For the names of clients; None: draw one."""
-    counts: Sequence[SharedCounts] = ()
-    """Count what tenants use, with other front ends."""
-    purges: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Purges that happened before, as in `Access`."""
-    announce_purge: Callable[[str], Awaitable[None]] | None = None
-    """Makes all front ends, this one too, forget what a tenant sent, whose namespaces begin so. None: it is the only
-    one."""
-
-
-_ALONE = Surroundings()
+    """A loopback port that only this front end listens on, beside the port of all. None: it has none."""
+    body_bytes: ByteCount = field(default_factory=ByteCount)
+    media_bytes: ByteCount = field(default_factory=ByteCount)
+    """Count what bodies and media of requests occupy in all of them."""
+    client_salt: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+    """For the names of clients."""
 
 
 async def start_server(
@@ -154,28 +137,28 @@ async def start_front_end(
     observers: Observers,
     engine: Engine,
     *,
-    surroundings: Surroundings = _ALONE,
+    group: FrontEndGroup | None = None,
     metrics_server: MetricsServer | None = None,
 ) -> Server:
-    """Starts to listen, and starts the engine. Raises as `start_server`.
+    """Starts to listen, and starts the engine. Raises as `start_server`, and StoreUnavailableError.
 
     Args:
         settings: The server's.
         checkpoint: What is served.
         observers: Told what happens; the engine tells them itself.
         engine: Started here.
-        surroundings: Where the front end has its place.
+        group: The front ends that share the engine. Default: there is one.
         metrics_server: Of `observers.metrics`; belongs to the server from now on. None: another process serves them.
     """
-    clients = ClientIdentifier(settings.listen.trusted_proxies, surroundings.client_salt)
-    quotas = _quotas(settings, observers)
+    group = group or FrontEndGroup()
+    clients = ClientIdentifier(settings.listen.trusted_proxies, group.client_salt)
+    on_quota_store = partial(observers.health.set_store, QUOTA_STORE)
+    quotas = build_quotas(settings, observers.metrics, server=group.server, on_change=on_quota_store)
     access = build_access(
         settings.access,
         clients,
         has_client_ca=settings.listen.tls_client_ca is not None,
-        # Redis last: it takes longest, and what it counts would have to be taken back over the network.
-        shared=(*surroundings.counts, *quotas),
-        purges=surroundings.purges,
+        shared=quotas,
     )
     interceptor = RpcInterceptor(
         observers.metrics,
@@ -183,18 +166,22 @@ async def start_front_end(
         access=access,
         clients=clients,
         admission=observers.admission,
-        bodies=FairCapacity(settings.listen.body_in_flight_bytes, surroundings.body_bytes),
+        bodies=FairCapacity(settings.listen.body_in_flight_bytes, group.body_bytes),
         error_documents={dialect.service.full_name: dialect.error for dialect in _DIALECTS},
     )
     # A port in use is an error. By default, gRPC would share it with the process that has it.
-    reuse = ("grpc.so_reuseport", int(surroundings.shares_port))
+    reuse = ("grpc.so_reuseport", int(group.size > 1))
     options = (*_GRPC_OPTIONS, reuse, *connection_options(settings.listen))
     grpc_server = grpc.aio.server(interceptors=[interceptor], options=options)
     port = _listen(grpc_server, settings.listen)
-    if surroundings.own_port is not None:
-        _listen(grpc_server, settings.listen.model_copy(update={"host": "127.0.0.1", "port": surroundings.own_port}))
-    media = _media(settings, checkpoint, access, observers, surroundings)
-    purge = partial(_purge, access=access, media=media, surroundings=surroundings)
+    if group.own_port is not None:
+        _listen(grpc_server, settings.listen.model_copy(update={"host": "127.0.0.1", "port": group.own_port}))
+    media = _media(settings, checkpoint, observers, group)
+    media.on_purge(access.forget_prefixes)
+    # The engine still has what a tenant sent before it was purged.
+    if group.size > 1 and not await media.connect() and media.shared is not None:
+        raise StoreUnavailableError("'--media-store': expected a Redis that answers where several front ends start")
+    purge = partial(_purge, access=access, media=media)
     handlers = build_handlers(settings, checkpoint, engine, media, observers.metrics, observers.load, access, purge)
     _add_services(grpc_server, handlers)
     await observers.health.add_to(grpc_server)
@@ -213,7 +200,7 @@ async def start_front_end(
             asyncio.create_task(return_memory()),
             asyncio.create_task(access.watch()),
             asyncio.create_task(interceptor.open_rpcs.watch()),
-            *(asyncio.create_task(each.watch()) for each in quotas),
+            *([asyncio.create_task(quotas.watch())] if quotas is not None else []),
         ],
     )
 
@@ -244,36 +231,22 @@ def serve_metrics(metrics: Metrics, listen: ListenSettings, *, merged: Collector
         raise PortError(listen.metrics_host, listen.metrics_port, "--metrics-port") from error
 
 
-def _quotas(settings: Settings, observers: Observers) -> "Sequence[SharedQuotas]":
-    """Returns what counts quotas over several servers, if anything does."""
-    quotas = build_quotas(settings, observers.metrics, on_change=partial(observers.health.set_store, QUOTA_STORE))
-    return () if quotas is None else (quotas,)
-
-
-async def _purge(prefix: str, access: Access, media: MediaComponents, surroundings: Surroundings) -> bool:
+async def _purge(prefix: str, access: Access, media: MediaComponents) -> bool:
     """Forgets what belongs to the namespaces with a prefix. Returns whether all servers do."""
-    if surroundings.announce_purge is not None:
-        await surroundings.announce_purge(prefix)
-    else:
-        access.forget_prefixes(prefix)
+    access.forget_prefixes(prefix)
     return await media.purge(prefix)
 
 
-def _media(
-    settings: Settings, checkpoint: Checkpoint, access: Access, observers: Observers, surroundings: Surroundings
-) -> MediaComponents:
-    media = build_media(
+def _media(settings: Settings, checkpoint: Checkpoint, observers: Observers, group: FrontEndGroup) -> MediaComponents:
+    return build_media(
         settings.media,
         checkpoint.path,
         checkpoint.model,
         observers.metrics,
         on_store_change=partial(observers.health.set_store, MEDIA_STORE),
-        in_flight=surroundings.media_bytes,
-        common_uploads=surroundings.uploads,
-        num_front_ends=surroundings.num_front_ends,
+        in_flight=group.media_bytes,
+        num_front_ends=group.size,
     )
-    media.on_purge(access.forget_prefixes)
-    return media
 
 
 def _add_services(server: grpc.aio.Server, handlers: Mapping[str, Handler]) -> None:

@@ -71,11 +71,6 @@ class Server:
         freeze_garbage()
         return ready
 
-    def forget(self, prefix: str, purge: str) -> None:
-        """Forgets what a tenant sent, whose namespaces begin with `prefix`. `purge` is as in `Access`."""
-        self.access.forget_prefixes(prefix, purge)
-        self._media.forget(prefix)
-
     async def announce_stop(self, delay_seconds: float) -> None:
         """Turns health to NOT_SERVING and gives proxies time to notice. Requests are still served."""
         await self._health.drain()

@@ -25,13 +25,13 @@ from glimpse.frames import Frames, TransportError
 from glimpse.identity.errors import IdentityConfigError
 from glimpse.log_writer import end_at_once
 from glimpse.media.cache.byte_count import SharedByteCounts
-from glimpse.server.lifecycle.build_server import PortError, Surroundings, make_observers, start_front_end
+from glimpse.media.shared.values import StoreUnavailableError
+from glimpse.server.lifecycle.build_server import FrontEndGroup, PortError, make_observers, start_front_end
 from glimpse.server.lifecycle.logs import configure_logging
 from glimpse.server.lifecycle.observers import Observers
 from glimpse.server.lifecycle.served_checkpoint import load_checkpoint
 from glimpse.server.lifecycle.server import Server
 from glimpse.server.lifecycle.tls import TlsError
-from glimpse.server.processes.ledger import LedgerCounts
 from glimpse.server.processes.load_exchange import NO_LOAD, tell_changes
 from glimpse.server.processes.messages import (
     AnnounceStop,
@@ -39,21 +39,17 @@ from glimpse.server.processes.messages import (
     CannotServe,
     Done,
     EndRequests,
-    Forget,
     Limit,
     Listening,
     Load,
-    Purge,
     Quit,
     Snapshot,
     TakeSnapshot,
     ToFrontEnd,
-    UploadRemoved,
     Warm,
 )
 from glimpse.server.processes.peer import Peer
 from glimpse.server.processes.tasks import first
-from glimpse.server.processes.uploads import OwnedUploads
 from glimpse.server.settings import Settings
 from glimpse.server.telemetry.snapshots import MetricsSnapshot, take_snapshot
 
@@ -97,12 +93,10 @@ class _FrontEnd:
         self._serving: asyncio.Future[Server] = asyncio.get_running_loop().create_future()
         self._observers: Observers | None = None
         self._load_elsewhere = NO_LOAD
-        self._uploads: OwnedUploads | None = None
 
     async def run(self, control: socket.socket) -> int:
         """Serves. Returns the exit status."""
         peer = await Peer.connect(control, _MESSAGES, answer=self._answer, notice=self._notice)
-        self._uploads = OwnedUploads(peer)
         supervised = asyncio.create_task(peer.serve())
         serving = asyncio.create_task(self._serve(peer))
         await asyncio.wait([supervised, serving], return_when=asyncio.FIRST_COMPLETED)
@@ -118,19 +112,19 @@ class _FrontEnd:
     async def _serve(self, peer: Peer[ToFrontEnd]) -> int:
         begin = await self._begin
         try:
-            server = await self._start(begin, peer)
+            server = await self._start(begin)
             self._serving.set_result(server)
             server.access.set_media_elsewhere(self._load_elsewhere.media_bytes)
             peer.tell(Listening())
             await first(self._warm(server, peer), tell_changes(self._load, peer.tell), self._quit.wait())
-        except (CheckpointError, IdentityConfigError, PortError, TlsError) as error:
+        except (CheckpointError, IdentityConfigError, PortError, StoreUnavailableError, TlsError) as error:
             peer.tell(CannotServe(kind=type(error).__name__, message=str(error)))
             await self._quit.wait()
             return 1
         await server.stop(grace_seconds=0)
         return 0
 
-    async def _start(self, begin: Begin, peer: Peer[ToFrontEnd]) -> Server:
+    async def _start(self, begin: Begin) -> Server:
         settings = Settings.model_validate_json(begin.settings)
         settings = settings.model_copy(update={"listen": settings.listen.model_copy(update={"port": begin.port})})
         configure_logging(settings.listen.log_level)
@@ -145,24 +139,17 @@ class _FrontEnd:
 
         shared = SharedEngine(self._engine, on_state=on_state, on_stats=observers.engine_stepped)
 
-        async def announce_purge(prefix: str) -> None:
-            await peer.call(Purge(prefix=prefix), Done)
-
         counts = SharedByteCounts(self._counts_descriptor, num_processes=begin.num_front_ends)
         os.close(self._counts_descriptor)
-        surroundings = Surroundings(
-            shares_port=True,
-            num_front_ends=begin.num_front_ends,
+        group = FrontEndGroup(
+            size=begin.num_front_ends,
+            server=begin.server,
+            own_port=begin.own_port,
             body_bytes=counts.count(Limit.BODIES, begin.number),
             media_bytes=counts.count(Limit.MEDIA, begin.number),
-            own_port=begin.own_port,
-            uploads=self._uploads,
             client_salt=begin.client_salt,
-            counts=[LedgerCounts(peer)],
-            purges=begin.purges,
-            announce_purge=announce_purge,
         )
-        return await start_front_end(settings, checkpoint, observers, shared, surroundings=surroundings)
+        return await start_front_end(settings, checkpoint, observers, shared, group=group)
 
     async def _warm(self, server: Server, peer: Peer[ToFrontEnd]) -> None:
         with suppress(EngineError):  # of which the supervisor knows more
@@ -178,8 +165,6 @@ class _FrontEnd:
                 self._quit.set()
             case Load():
                 self._set_load_elsewhere(message)
-            case UploadRemoved() if self._uploads is not None:
-                self._uploads.hear(message)
             case _:
                 raise TransportError(f"expected a notice, got {type(message).__name__}")
 
@@ -192,8 +177,6 @@ class _FrontEnd:
                 await (await self._server()).announce_stop(0)
             case EndRequests(grace_seconds=grace_seconds):
                 await (await self._server()).end_requests(grace_seconds=grace_seconds)
-            case Forget(prefix=prefix, purge=purge):
-                (await self._server()).forget(prefix, purge)
             case _:
                 raise TransportError(f"expected a call, got {type(message).__name__}")
         return Done()

@@ -5,10 +5,8 @@ import contextlib
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, Process, create_subprocess_exec
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
-
-import msgspec
 
 from glimpse.engine.client.broker import EngineBroker
 from glimpse.frames import Frames
@@ -37,7 +35,6 @@ class FrontEndProcess:
         broker: EngineBroker,
         counts_descriptor: int,
         *,
-        answer: Callable[[FromFrontEnd], Awaitable[msgspec.Struct]],
         notice: Callable[[FromFrontEnd], None],
         command: Sequence[str] = FRONT_END_COMMAND,
     ) -> Self:
@@ -47,7 +44,6 @@ class FrontEndProcess:
             begin: How it serves.
             broker: Of the engine that it shares.
             counts_descriptor: Of the memory of `SharedByteCounts`.
-            answer: Answers its calls.
             notice: Called with its notices.
             command: Its program and arguments.
 
@@ -66,7 +62,7 @@ class FrontEndProcess:
                 engine.close()
                 control.close()
                 raise
-        peer = await Peer.connect(control, _MESSAGES, answer=answer, notice=notice)
+        peer = await Peer.connect(control, _MESSAGES, notice=notice)
         peer.tell(begin)
         return cls(process, peer, asyncio.create_task(broker.serve(engine)))
 

@@ -32,33 +32,24 @@ from glimpse.server.lifecycle.served_checkpoint import Checkpoint
 from glimpse.server.lifecycle.tls import TlsError
 from glimpse.server.lifecycle.watches import watch_loop_delay
 from glimpse.server.processes.front_end_process import FrontEndProcess
-from glimpse.server.processes.ledger import Ledger
 from glimpse.server.processes.load_exchange import LoadExchange, tell_changes
 from glimpse.server.processes.messages import (
-    AdmitRequest,
     AnnounceStop,
     Begin,
     CannotServe,
-    ChargeTokens,
     Done,
-    EndRequest,
     EndRequests,
-    Forget,
     FromFrontEnd,
     Limit,
     Listening,
     Load,
-    Purge,
     Quit,
     Snapshot,
     TakeSnapshot,
-    UploadCall,
-    UploadRemoved,
     Warm,
 )
 from glimpse.server.processes.peer import PeerGoneError
 from glimpse.server.processes.ports import ReservedPort
-from glimpse.server.processes.uploads import UploadOwner
 from glimpse.server.settings import Settings
 from glimpse.server.telemetry.merged_metrics import MergedMetrics
 from glimpse.server.telemetry.metrics import Metrics
@@ -123,15 +114,11 @@ class FrontEnds:
         """
         self._settings = settings
         self._checkpoint = checkpoint
-        self._salt = secrets.token_bytes(32)
+        self._salt, self._server = secrets.token_bytes(32), secrets.token_hex(8)
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        self._ledger = Ledger()
         self._loads = LoadExchange()
-        self._purges: dict[str, str] = {}
-        self._uploads = UploadOwner(max_bytes=settings.media.upload_cache_bytes, on_removed=self._tell_removal)
         self._metrics = Metrics(checkpoint.names[0])
-        self._metrics.watch_media("uploaded", lambda: self._uploads.num_bytes)
         self._merged = MergedMetrics(self._metrics.registry, self._take_snapshots)
         self._broker = EngineBroker(
             settings.engine.engine_config(checkpoint.path, checkpoint.folders),
@@ -244,7 +231,6 @@ class FrontEnds:
                 self._begin(number, slot),
                 self._broker,
                 self._counts_descriptor,
-                answer=partial(self._answer, number),
                 notice=partial(self._notice, number),
             )
         except OSError as error:
@@ -260,8 +246,6 @@ class FrontEnds:
             telling.cancel()
             self._counts.clear(number)
             self._loads.lose(number)
-            self._ledger.lose(number)
-            self._uploads.lose(number)
             self._merged.retire(number)
         if slot.problem is not None:
             return _CONFIG_ERRORS.get(slot.problem.kind, FrontEndDiedError)(slot.problem.message)
@@ -279,7 +263,7 @@ class FrontEnds:
             port=self.port,
             own_port=None if slot.own_port is None else slot.own_port.port,
             client_salt=self._salt,
-            purges=self._purges,
+            server=self._server,
         )
 
     def _notice(self, number: int, message: FromFrontEnd) -> None:
@@ -291,34 +275,12 @@ class FrontEnds:
                 slot.has_served.set()
             case Load():
                 self._loads.set(number, message)
-            case EndRequest():
-                self._ledger.end(number, message)
-            case ChargeTokens():
-                self._ledger.charge(message)
             case CannotServe():
                 slot.problem = message
                 if slot.process is not None:
                     slot.process.peer.tell(Quit())
             case _:
                 raise TransportError(f"expected a notice, got {type(message).__name__}")
-
-    async def _answer(self, number: int, message: FromFrontEnd) -> msgspec.Struct:
-        if isinstance(message, UploadCall):
-            return self._uploads.handle(number, message)
-        match message:
-            case AdmitRequest():
-                return await self._ledger.admit(number, message)
-            case Purge(prefix=prefix):
-                name = self._purges[prefix] = secrets.token_hex(8)
-                self._uploads.purge(prefix)
-                await self._ask_all(Forget(prefix=prefix, purge=name))
-                return Done()
-            case _:
-                raise TransportError(f"expected a call, got {type(message).__name__}")
-
-    def _tell_removal(self, removed: UploadRemoved) -> None:
-        for process in self._processes():
-            process.peer.tell(removed)
 
     async def _ask_all(self, message: msgspec.Struct, *, seconds: float = _ANSWER_SECONDS) -> None:
         """Waits until all front ends have done something, except for those that die or hang."""

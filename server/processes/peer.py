@@ -38,8 +38,8 @@ class Peer(Generic[_Message]):
         self,
         channel: AsyncChannel[_Envelope],
         messages: Frames[_Message],
-        answer: Callable[[_Message], Awaitable[msgspec.Struct]],
         notice: Callable[[_Message], None],
+        answer: Callable[[_Message], Awaitable[msgspec.Struct]] | None,
     ) -> None:
         self._channel = channel
         self._messages = messages
@@ -56,18 +56,18 @@ class Peer(Generic[_Message]):
         connection: socket.socket,
         messages: Frames[_Message],
         *,
-        answer: Callable[[_Message], Awaitable[msgspec.Struct]],
         notice: Callable[[_Message], None],
+        answer: Callable[[_Message], Awaitable[msgspec.Struct]] | None = None,
     ) -> "Peer[_Message]":
         """Takes ownership of the socket.
 
         Args:
             connection: The socket.
             messages: Decodes what the other end sends, replies included.
-            answer: Answers calls; several at a time. The other end does not learn of what it raises.
             notice: Called with notices, in order; must not block.
+            answer: Answers calls; several at a time. The other end does not learn of what it raises. None: none come.
         """
-        return cls(await AsyncChannel.connect(connection, _ENVELOPES), messages, answer, notice)
+        return cls(await AsyncChannel.connect(connection, _ENVELOPES), messages, notice, answer)
 
     def tell(self, message: msgspec.Struct) -> None:
         """Sends a notice. It is lost if the other end is gone."""
@@ -109,7 +109,9 @@ class Peer(Generic[_Message]):
     def _take(self, envelope: _Envelope) -> None:
         number, body = envelope.number, bytes(envelope.body)
         if number > 0:
-            task = asyncio.create_task(self._reply(number, self._messages.decode(body)))
+            if self._answer is None:
+                raise TransportError("expected no calls, got one")
+            task = asyncio.create_task(self._reply(number, self._answer(self._messages.decode(body))))
             self._answers.add(task)
             task.add_done_callback(self._answers.discard)
         elif number == 0:
@@ -120,9 +122,9 @@ class Peer(Generic[_Message]):
             else:
                 reply.set_result(cast("msgspec.Struct", self._messages.decode(body)))
 
-    async def _reply(self, number: int, message: _Message) -> None:
+    async def _reply(self, number: int, answer: Awaitable[msgspec.Struct]) -> None:
         try:
-            body = encoded(await self._answer(message))
+            body = encoded(await answer)
         except Exception:
             _logger.exception("a call of another process of this server failed")
             body = _NOTHING

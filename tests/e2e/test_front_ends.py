@@ -14,6 +14,7 @@ import openai
 import pytest
 
 from tests.e2e.stack import Stack, eventually, start_stack
+from tests.media.shared.redis_server import RedisServer
 from tests.server.serving import children, read_metric
 
 MODULE = "glimpse.server.processes.front_end"
@@ -22,8 +23,9 @@ NUM_STREAMS = 12
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    running = start_stack(tmp_path_factory.mktemp("front-ends"), f"--front-ends={NUM_FRONT_ENDS}")
+def stack(tmp_path_factory: pytest.TempPathFactory, running_redis: RedisServer) -> Iterator[Stack]:
+    options = (f"--front-ends={NUM_FRONT_ENDS}", f"--media-store={running_redis.url}")
+    running = start_stack(tmp_path_factory.mktemp("front-ends"), *options)
     yield running
     running.stop()
 

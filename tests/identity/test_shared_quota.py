@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from glimpse.identity import shared_quota
 from glimpse.identity.errors import QuotaExceededError
 from glimpse.identity.shared_quota import SharedQuotas
 from glimpse.identity.tenant import Limits, Tenant
@@ -22,13 +23,13 @@ FROZEN = 1000.0
 class Server:
     """What a server has of quotas."""
 
-    def __init__(self, url: str, *, prefix: str = "glimpse:") -> None:
+    def __init__(self, url: str, *, prefix: str = "glimpse:", server: str = "") -> None:
         self.available = asyncio.Event()
         self.away = asyncio.Event()
-        self.quotas = SharedQuotas(parse_store_url(url), prefix=prefix, on_change=self._changed)
+        self.quotas = SharedQuotas(parse_store_url(url), prefix=prefix, server=server, on_change=self._changed)
 
     def tenant(self, name: str = "acme", **limits: int) -> Tenant:
-        tenant = Tenant(name, shared=[self.quotas], clock=lambda: FROZEN)
+        tenant = Tenant(name, shared=self.quotas, clock=lambda: FROZEN)
         tenant.set_limits(Limits(**limits))
         return tenant
 
@@ -39,8 +40,8 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(url: str, prefix: str = "glimpse:") -> AsyncGenerator[Server]:
-    server = Server(url, prefix=prefix)
+async def serving(url: str, prefix: str = "glimpse:", name: str = "") -> AsyncGenerator[Server]:
+    server = Server(url, prefix=prefix, server=name)
     watch = asyncio.create_task(server.quotas.watch())
     try:
         await asyncio.wait_for(server.available.wait(), 30)
@@ -210,3 +211,86 @@ def paused(redis: RedisServer) -> Generator[None]:
         yield
     finally:
         redis.resume()
+
+
+@pytest.fixture
+async def front_ends(redis: RedisServer) -> AsyncIterator[tuple[Server, Server]]:
+    """Two front ends of one server."""
+    async with serving(redis.url, name="a server") as first, serving(redis.url, name="a server") as second:
+        yield first, second
+
+
+def limited(front_ends: tuple[Server, Server], most: int) -> tuple[Tenant, Tenant]:
+    """A tenant, limited in its requests in progress, as both front ends know it."""
+    first, second = front_ends
+    return first.tenant(max_concurrent_requests=most), second.tenant(max_concurrent_requests=most)
+
+
+async def admitted_soon(tenant: Tenant) -> None:
+    """Waits until a request is admitted: others end in the background."""
+    async with asyncio.timeout(30):
+        while not await admitted(tenant):
+            pass
+
+
+async def test_front_ends_of_a_server_count_requests_in_progress_together(
+    front_ends: tuple[Server, Server], one: Server, redis: RedisServer
+):
+    here, there = limited(front_ends, 2)
+    for tenant in (here, there):
+        await tenant.begin_request()
+    assert "at most 2 requests of your tenant at a time" in str((await refusal(there)).message)
+    assert await admitted(one.tenant(max_concurrent_requests=2)), "another server counts its own alone"
+    here.end_request(0)
+    await admitted_soon(here)
+    assert not await admitted(there)
+    async with serving(redis.url, name="a server that starts") as other:
+        assert await admitted(other.tenant(max_concurrent_requests=1))
+
+
+async def test_next_request_may_come_before_redis_hears_of_the_end_of_the_last_one(
+    front_ends: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch
+):
+    """A client that sends one request after the other, to any front end, never exceeds its limit."""
+    monkeypatch.setattr(shared_quota, "_LATE_SECONDS", 1.0)
+    here, there = limited(front_ends, 1)
+    await here.begin_request()
+    following = asyncio.create_task(admitted(there))
+    await asyncio.sleep(0.1)
+    here.end_request(0)
+    assert await following
+
+
+async def test_requests_of_a_front_end_that_is_gone_soon_count_no_longer(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(shared_quota, "LEASE_SECONDS", 0.6)
+    async with serving(redis.url, name="a server") as second:
+        async with serving(redis.url, name="a server") as first:
+            here, there = limited((first, second), 1)
+            await here.begin_request()
+            await asyncio.sleep(1.2)
+            assert not await admitted(there), "it is renewed"
+        await admitted_soon(there)
+
+
+async def test_request_that_is_cancelled_while_it_is_admitted_is_taken_back(front_ends: tuple[Server, Server]):
+    here, there = limited(front_ends, 1)
+    beginning = asyncio.create_task(here.begin_request())
+    await asyncio.sleep(0)
+    beginning.cancel()
+    await asyncio.wait([beginning])
+    assert beginning.cancelled()
+    await admitted_soon(there)
+
+
+async def test_limits_may_come_and_go_while_a_request_runs(front_ends: tuple[Server, Server]):
+    here, there = (front_end.tenant() for front_end in front_ends)
+    await here.begin_request()
+    for tenant in (here, there):
+        tenant.set_limits(Limits(max_concurrent_requests=1))
+    here.end_request(0)
+    await admitted_soon(here)
+    here.set_limits(Limits())
+    here.end_request(0)
+    await admitted_soon(there)

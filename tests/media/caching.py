@@ -87,7 +87,7 @@ async def caching_loader(
         clock=clock,
     )
     if shared is not None:
-        shared.store.on_purge(uploads.purge)
+        shared.store.on_purge(lambda prefix, _: uploads.purge(prefix))
         shared.store.on_reconnect(uploads.restore)
     loader = MediaLoader(
         processing=MEDIA_PROCESSING,

@@ -324,20 +324,23 @@ async def test_purge_needs_a_tenant(redis: RedisServer) -> None:
 async def test_each_server_hears_of_a_purge_once_also_if_it_was_away(redis: RedisServer) -> None:
     first, second = f"{TENANT}.", f"{TENANT[::-1]}."
     async with connected(redis) as one, connected(redis) as other, connected(redis) as away:
-        heard = {store: list[str]() for store in (one, other, away)}
+        names = {store: dict[str, str]() for store in (one, other, away)}
         for store in (one, other, away):
-            store.on_purge(heard[store].append)
+            store.on_purge(names[store].__setitem__)
         await away.close()
         await asyncio.gather(one.purge(first), other.purge(second))
-        assert [sorted(heard[store]) for store in (one, other, away)] == [[first, second], [first, second], []]
+        assert [sorted(names[store]) for store in (one, other, away)] == [[first, second], [first, second], []]
         await away.start()
-        await until(lambda: sorted(heard[away]) == [first, second])
+        await until(lambda: sorted(names[away]) == [first, second])
+        assert names[one] == names[other] == names[away], "all know a purge by one name"
+        await one.purge(first)
+        assert names[one][first] == names[other][first] != names[away][second]
 
 
 async def test_purge_reaches_all_after_a_failover_to_a_redis_whose_clock_is_behind(redis: RedisServer) -> None:
     async with connected(redis) as one, connected(redis) as other:
         heard: list[str] = []
-        other.on_purge(heard.append)
+        other.on_purge(lambda prefix, _: heard.append(prefix))
         in_an_hour = int(1e6 * (time.time() + 3600))
         redis.client().zadd("glimpse:purges", {"by a Redis whose clock was ahead": in_an_hour})
         await until(lambda: len(heard) == 1)
@@ -361,14 +364,14 @@ async def test_what_is_announced_anew_in_the_last_minute_is_heard(redis: RedisSe
     async with AsyncRedis(port=redis.port) as client:
         announcements = Announcements("heard")
         redis.client().zadd("heard", {"first": 100_000_000, "lost": 102_000_000})
-        assert await announcements.hear(client) == ["first", "lost"]
+        assert await announcements.hear(client) == {"first": 100_000_000, "lost": 102_000_000}
         redis.client().zrem("heard", "lost")
         redis.client().zadd("heard", {"new": 101_000_000})
         announcements.rewind()
-        assert await announcements.hear(client) == ["new"]
-        assert await announcements.hear(client) == []
+        assert await announcements.hear(client) == {"new": 101_000_000}
+        assert await announcements.hear(client) == {}
         redis.client().zadd("heard", {"first": 103_000_000})
-        assert await announcements.hear(client) == ["first"], "announced again"
+        assert await announcements.hear(client) == {"first": 103_000_000}, "announced again"
 
 
 async def test_value_does_not_replace_a_later_one(redis: RedisServer) -> None:

@@ -33,9 +33,10 @@ def test_collector_of_traces_reaches_the_gateway(monkeypatch: pytest.MonkeyPatch
         (["up", "--nnodes=2", "--node-rank=1"], "'--node-rank': expected 0 with `glimpse up`, got 1"),
         (["serve", "--node-rank=1"], "'--node-rank': expected less than --nnodes 1, got 1"),
         (["serve", "--nnodes=2"], "'--master-addr': expected the address of node 0 with --nnodes 2, got none"),
+        (["up", "--front-ends=4"], "'--front-ends': expected 1 without --media-store, got 4"),
     ],
 )
-def test_refuses_options_of_several_nodes_that_do_not_go_together(arguments: list[str], message: str) -> None:
+def test_refuses_options_that_do_not_go_together(arguments: list[str], message: str) -> None:
     command, bound, _ = app.parse_args(arguments, exit_on_error=False, print_error=False)
     with pytest.raises(UsageError, match=message):
         command(*bound.args, **bound.kwargs)

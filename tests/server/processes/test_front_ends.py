@@ -25,8 +25,9 @@ from glimpse.identity.tenant import Tenant
 from glimpse.media.shared.values import OVERHEAD_BYTES
 from glimpse.server.lifecycle.build_server import PortError
 from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
+from glimpse.server.media_settings import MediaSettings
 from glimpse.server.processes import front_ends as front_ends_module
-from glimpse.server.processes.front_ends import FrontEnds
+from glimpse.server.processes.front_ends import FrontEndDiedError, FrontEnds
 from glimpse.server.processes.messages import Load
 from glimpse.server.settings import AccessSettings, EngineSettings, ListenSettings, Settings
 from glimpse.v1 import (
@@ -38,8 +39,10 @@ from glimpse.v1 import (
     tenant_pb2,
     tenant_pb2_grpc,
 )
+from tests.e2e.stack import free_ports
 from tests.engine.client.scripted import scripted_command
 from tests.engine.processes import alive, until
+from tests.media.shared.redis_server import RedisServer
 from tests.server.requests import image_part, png, request, user
 from tests.server.services.test_streaming import PLAIN_TOKENS
 from tests.server.serving import children, eventually, health_stub, read_metric, served
@@ -65,6 +68,7 @@ def front_ends(
     *,
     has_gateway: bool = True,
     access: AccessSettings | None = None,
+    store: str | None = None,
     port: int = 0,
     engine_command: Sequence[str] | None = None,
 ) -> FrontEnds:
@@ -73,6 +77,7 @@ def front_ends(
         engine=EngineSettings(model=str(checkpoint), spare_engine=False),
         listen=ListenSettings(port=port, metrics_port=0, front_ends=NUM_FRONT_ENDS),
         access=access or AccessSettings(),
+        media=MediaSettings(media_store=store),
     )
     return FrontEnds(
         settings,
@@ -200,6 +205,16 @@ async def test_error_of_a_front_end_is_the_servers(tiny_checkpoint: Path, tmp_pa
     await server.stop(grace_seconds=0)
 
 
+async def test_several_front_ends_do_not_start_without_the_store_that_they_share(
+    tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    (nowhere,) = free_ports(1)
+    server = front_ends(tiny_checkpoint, tmp_path, store=f"redis://127.0.0.1:{nowhere}")
+    with pytest.raises(FrontEndDiedError, match="'--media-store': expected a Redis that answers"):
+        await server.listening()
+    await server.stop(grace_seconds=0)
+
+
 async def test_port_in_use_is_an_error_before_anything_starts(tiny_checkpoint: Path, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -211,8 +226,8 @@ async def test_port_in_use_is_an_error_before_anything_starts(tiny_checkpoint: P
     assert not processes()
 
 
-def test_front_ends_end_with_their_supervisor(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    with served(tiny_checkpoint, tmp_path, f"--front-ends={NUM_FRONT_ENDS}") as server:
+def test_front_ends_end_with_their_supervisor(tiny_checkpoint: Path, tmp_path: Path, redis: RedisServer) -> None:
+    with served(tiny_checkpoint, tmp_path, f"--front-ends={NUM_FRONT_ENDS}", f"--media-store={redis.url}") as server:
         running = children(server.process.pid, MODULE)
         assert len(running) == NUM_FRONT_ENDS
         server.process.kill()
@@ -220,9 +235,9 @@ def test_front_ends_end_with_their_supervisor(tiny_checkpoint: Path, tmp_path: P
         assert eventually(lambda: not any(alive(pid) for pid in running), timeout_seconds=20)
 
 
-def test_ctrl_c_ends_all_with_status_0(tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_ctrl_c_ends_all_with_status_0(tiny_checkpoint: Path, tmp_path: Path, redis: RedisServer) -> None:
     """A terminal sends the signal to the whole process group."""
-    with served(tiny_checkpoint, tmp_path, f"--front-ends={NUM_FRONT_ENDS}") as server:
+    with served(tiny_checkpoint, tmp_path, f"--front-ends={NUM_FRONT_ENDS}", f"--media-store={redis.url}") as server:
         assert eventually(lambda: "Serving " in (tmp_path / "serve.log").read_text(), timeout_seconds=30)
         running = children(server.process.pid, MODULE)
         for pid in (*running, server.process.pid):
@@ -241,9 +256,10 @@ def access(tmp_path: Path) -> AccessSettings:
 
 
 async def test_limits_of_a_tenant_hold_over_all_front_ends(
-    tiny_checkpoint: Path, tmp_path: Path, access: AccessSettings
+    tiny_checkpoint: Path, tmp_path: Path, access: AccessSettings, redis: RedisServer
 ) -> None:
-    async with serving(tiny_checkpoint, tmp_path, access=access) as server:
+    async with serving(tiny_checkpoint, tmp_path, access=access, store=redis.url) as server:
+        await until_counted_together(server)
         victim, here, there = processes()[0], *server.upstreams
         async with connect(here) as channel:
             held = ask(channel, "hold")
@@ -254,14 +270,23 @@ async def test_limits_of_a_tenant_hold_over_all_front_ends(
             os.kill(victim, signal.SIGKILL)
             with pytest.raises(grpc.aio.AioRpcError):
                 await held.read()
-        await until(lambda: not alive(victim) and len(processes()) == NUM_FRONT_ENDS)
+        await until(lambda: not redis.client().exists(*redis.client().keys("glimpse:running:*") or ["none"]))
         assert len(await answer(there)) > 1
 
 
+async def until_counted_together(server: FrontEnds) -> None:
+    """Waits until all front ends reach the quota store."""
+    async with asyncio.timeout(30):
+        while not await asyncio.to_thread(read_metric, server.metrics_port, "glimpse_quota_store_available"):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
 async def test_purge_of_a_tenant_reaches_all_front_ends_and_those_that_come_later(
-    tiny_checkpoint: Path, tmp_path: Path, access: AccessSettings
+    tiny_checkpoint: Path, tmp_path: Path, access: AccessSettings, redis: RedisServer
 ) -> None:
-    async with serving(tiny_checkpoint, tmp_path, access=access, engine_command=ENGINE_COMMAND) as server:
+    async with serving(
+        tiny_checkpoint, tmp_path, access=access, store=redis.url, engine_command=ENGINE_COMMAND
+    ) as server:
         here, there = server.upstreams
         assert [await num_cached(here), await num_cached(there) > 0] == [0, True], "they share the engine's cache"
         await purge(here)
@@ -335,15 +360,15 @@ async def num_cached(target: str) -> int:
 
 
 async def test_upload_is_known_to_all_front_ends_and_outlives_the_one_that_got_it(
-    tiny_checkpoint: Path, tmp_path: Path
+    tiny_checkpoint: Path, tmp_path: Path, redis: RedisServer
 ) -> None:
-    async with serving(tiny_checkpoint, tmp_path) as server:
+    async with serving(tiny_checkpoint, tmp_path, store=redis.url) as server:
         here, there = server.upstreams
         async with connect(here) as channel:
             upload_id = await uploaded(channel, PNG)
         scraped = await asyncio.to_thread(scrape, server.metrics_port)
-        both = 2 * (len(PNG) + OVERHEAD_BYTES)  # the supervisor's and a copy
-        assert f'glimpse_media_bytes{{state="uploaded"}} {both:.1f}' in scraped
+        copied = len(PNG) + OVERHEAD_BYTES
+        assert f'glimpse_media_bytes{{state="uploaded"}} {copied:.1f}' in scraped
         os.kill(processes()[0], signal.SIGKILL)
         image = content_pb2.ContentPart(image={"source": {"upload_id": upload_id}})
         async with connect(there) as channel:
@@ -359,7 +384,9 @@ async def test_upload_is_known_to_all_front_ends_and_outlives_the_one_that_got_i
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await media_stub(channel).GetMedia(media_pb2.GetMediaRequest(upload_id=upload_id))
             assert caught.value.code() is grpc.StatusCode.NOT_FOUND
-        assert 'glimpse_media_bytes{state="uploaded"} 0.0' in await asyncio.to_thread(scrape, server.metrics_port)
+            async with asyncio.timeout(30):  # until all have heard of it
+                while 'state="uploaded"} 0.0' not in await asyncio.to_thread(scrape, server.metrics_port):  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
 
 
 async def uploaded(channel: grpc.aio.Channel, data: bytes) -> str:
