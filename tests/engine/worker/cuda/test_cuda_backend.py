@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.cuda.backend import kernel_error
-from glimpse.engine.worker.cuda.flashinfer_attention import make_pages
+from glimpse.engine.worker.cuda.pages import make_pages
 from glimpse.engine.worker.loading.resolve import NativeAvailability, resolve_backend
 
 
