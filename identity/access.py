@@ -62,7 +62,7 @@ class Access:
         self._shared = shared
         self._purges: dict[str, str] = {}
         """What a purged tenant's namespaces begin with → the name of the last purge."""
-        self._media_elsewhere: Mapping[str, int] = {}
+        self._media_of_others: Mapping[str, int] = {}
         self._tenants: dict[str, Tenant] = {}
         """By name; those that called last come last."""
         self._by_prefix: dict[str, Tenant] = {}
@@ -119,19 +119,19 @@ class Access:
         shares = ((prefix, tenant.media) for prefix, tenant in self._by_prefix.items())
         return {prefix: share.num_bytes for prefix, share in shares if share.num_bytes and share.max_bytes is not None}
 
-    def set_media_elsewhere(self, num_bytes: Mapping[str, int]) -> None:
+    def set_media_of_others(self, num_bytes: Mapping[str, int]) -> None:
         """Says what the media of tenants occupy in other processes, all of it, as `media_bytes` returns it there."""
-        for prefix in self._media_elsewhere.keys() | num_bytes.keys():
+        for prefix in self._media_of_others.keys() | num_bytes.keys():
             if (tenant := self._by_prefix.get(prefix)) is not None:
-                tenant.media.num_bytes_elsewhere = num_bytes.get(prefix, 0)
-        self._media_elsewhere = num_bytes
+                tenant.media.num_bytes_of_others = num_bytes.get(prefix, 0)
+        self._media_of_others = num_bytes
 
     def _new_tenant(self, name: str) -> Tenant:
         self._evict()
         tenant = Tenant(name, shared=self._shared)
         self._by_prefix[tenant.namespace_prefix] = tenant
         tenant.forget_prefixes(self._purges.get(tenant.namespace_prefix, ""))
-        tenant.media.num_bytes_elsewhere = self._media_elsewhere.get(tenant.namespace_prefix, 0)
+        tenant.media.num_bytes_of_others = self._media_of_others.get(tenant.namespace_prefix, 0)
         return tenant
 
     def _evict(self) -> None:

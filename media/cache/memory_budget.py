@@ -21,13 +21,13 @@ class MemoryShare:
         """None: no limit but the budget's."""
         self.num_bytes = 0
         """Reserved in this process."""
-        self.num_bytes_elsewhere = 0
+        self.num_bytes_of_others = 0
         """Reserved in other processes, as this one last heard."""
         self.max_bytes = max_bytes
 
     def reserve(self, num_bytes: int) -> None:
         """Counts reserved bytes. Raises MediaError (OVERLOADED)."""
-        if self.max_bytes is not None and self.num_bytes + self.num_bytes_elsewhere + num_bytes > self.max_bytes:
+        if self.max_bytes is not None and self.num_bytes + self.num_bytes_of_others + num_bytes > self.max_bytes:
             message = f"the media of your tenant's requests exceed its limit, {self.max_bytes} bytes; try again later"
             raise MediaError(MediaErrorCode.OVERLOADED, message)
         self.num_bytes += num_bytes

@@ -21,7 +21,7 @@ class WaitEstimator:
 
     def __init__(self) -> None:
         self._waiting_tokens = Counter[str]()  # by client; no zeros
-        self._elsewhere: Mapping[str, int] = {}
+        self._others: Mapping[str, int] = {}
         self._tokens = 0.0  # computed while requests waited; recent ones count more
         self._seconds = 0.0
         self._completion_tokens = float(_INITIAL_COMPLETION_TOKENS)
@@ -36,9 +36,9 @@ class WaitEstimator:
         """The work of this process that waits, by client."""
         return self._waiting_tokens
 
-    def set_elsewhere(self, waiting_tokens: Mapping[str, int]) -> None:
+    def set_others(self, waiting_tokens: Mapping[str, int]) -> None:
         """Says what waits in other processes that use the same engine, by client."""
-        self._elsewhere = waiting_tokens
+        self._others = waiting_tokens
 
     def expected_tokens(self, *, num_prompt_tokens: int, num_completions: int, max_tokens: int) -> float:
         """Returns the work of a request: its prompt, and completions as long as recent ones."""
@@ -47,10 +47,10 @@ class WaitEstimator:
     def wait_seconds(self, client: str) -> float:
         """Returns how long the next request of a client would wait; 0 while the rate is unknown."""
         rate = self.tokens_per_second
-        num_tokens = self._waiting_tokens[client] + self._elsewhere.get(client, 0)
+        num_tokens = self._waiting_tokens[client] + self._others.get(client, 0)
         if rate is None or not num_tokens:
             return 0.0
-        return num_tokens * len(self._waiting_tokens.keys() | self._elsewhere.keys()) / rate
+        return num_tokens * len(self._waiting_tokens.keys() | self._others.keys()) / rate
 
     def add_waiting(self, client: str, num_tokens: float) -> None:
         """Counts work that waits, or with a negative number, that waits no longer."""

@@ -11,17 +11,18 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-import msgspec
 import structlog
 import uvloop
 
 from glimpse.engine.client.shared_engine import SharedEngine
 from glimpse.engine.client.supervisor import EngineState
 from glimpse.engine.errors import CheckpointError, EngineError
-from glimpse.frames import Frames, TransportError
+from glimpse.frames import AsyncChannel, Frames, TransportError
 from glimpse.identity.errors import IdentityConfigError
 from glimpse.log_writer import end_at_once
 from glimpse.media.cache.byte_count import SharedByteCounts
@@ -32,23 +33,24 @@ from glimpse.server.lifecycle.observers import Observers
 from glimpse.server.lifecycle.served_checkpoint import load_checkpoint
 from glimpse.server.lifecycle.server import Server
 from glimpse.server.lifecycle.tls import TlsError
-from glimpse.server.processes.load_exchange import NO_LOAD, tell_changes
+from glimpse.server.processes.load_exchange import send_changes
 from glimpse.server.processes.messages import (
     AnnounceStop,
     Begin,
     CannotServe,
-    Done,
     EndRequests,
     Limit,
     Listening,
     Load,
     Quit,
+    Reply,
+    RequestsEnded,
+    Serving,
     Snapshot,
+    StopAnnounced,
     TakeSnapshot,
     ToFrontEnd,
-    Warm,
 )
-from glimpse.server.processes.peer import Peer
 from glimpse.server.processes.tasks import first
 from glimpse.server.settings import Settings
 from glimpse.server.telemetry.snapshots import MetricsSnapshot, take_snapshot
@@ -73,7 +75,21 @@ def main() -> int:
 
 
 async def _run(engine: socket.socket, control: socket.socket, counts_descriptor: int) -> int:
-    return await _FrontEnd(engine, counts_descriptor).run(control)
+    """Serves. Returns the exit status."""
+    channel = await AsyncChannel.connect(control, _MESSAGES)
+    begin = await channel.receive()
+    if not isinstance(begin, Begin):
+        return 1  # the supervisor is gone
+    try:
+        front_end = await _start(begin, channel, engine, counts_descriptor)
+    except (CheckpointError, IdentityConfigError, PortError, StoreUnavailableError, TlsError) as error:
+        channel.post(CannotServe(kind=type(error).__name__, message=str(error)))
+        while not isinstance(await channel.receive(), Quit | None):
+            pass
+        return 1
+    await front_end.serve()
+    await channel.close()
+    return 0
 
 
 def _inherited(descriptor: int) -> socket.socket:
@@ -82,131 +98,104 @@ def _inherited(descriptor: int) -> socket.socket:
     return connection
 
 
+async def _start(
+    begin: Begin, channel: AsyncChannel[ToFrontEnd], connection: socket.socket, counts_descriptor: int
+) -> "_FrontEnd":
+    """Starts to listen. `connection` leads to the engine. Raises as `start_front_end`, and CheckpointError."""
+    settings = Settings.model_validate_json(begin.settings)
+    settings = settings.model_copy(update={"listen": settings.listen.model_copy(update={"port": begin.port})})
+    configure_logging(settings.listen.log_level)
+    structlog.contextvars.bind_contextvars(front_end=begin.number)
+    generation_config = settings.engine.generation_config
+    checkpoint = load_checkpoint(Path(begin.checkpoint), begin.folders, begin.names, generation_config)
+    observers = make_observers(settings.engine, checkpoint.names[0])
+
+    def on_state(state: EngineState, _reason: str) -> None:
+        observers.engine_changed(state, engine.ready)
+
+    engine = SharedEngine(connection, on_state=on_state, on_stats=observers.engine_stepped)
+    counts = SharedByteCounts(counts_descriptor, num_processes=begin.num_front_ends)
+    os.close(counts_descriptor)
+    group = FrontEndGroup(
+        size=begin.num_front_ends,
+        server=begin.server,
+        own_port=begin.own_port,
+        body_bytes=counts.count(Limit.BODIES, begin.number),
+        media_bytes=counts.count(Limit.MEDIA, begin.number),
+        client_salt=begin.client_salt,
+    )
+    server = await start_front_end(settings, checkpoint, observers, engine, group=group)
+    return _FrontEnd(channel, server, observers)
+
+
 class _FrontEnd:
-    """Front end of this process."""
+    """Front end of this process, which listens."""
 
-    def __init__(self, engine: socket.socket, counts_descriptor: int) -> None:
-        self._engine = engine
-        self._counts_descriptor = counts_descriptor
-        self._begin: asyncio.Future[Begin] = asyncio.get_running_loop().create_future()
-        self._quit = asyncio.Event()
-        self._serving: asyncio.Future[Server] = asyncio.get_running_loop().create_future()
-        self._observers: Observers | None = None
-        self._load_elsewhere = NO_LOAD
+    def __init__(self, channel: AsyncChannel[ToFrontEnd], server: Server, observers: Observers) -> None:
+        self._channel = channel
+        self._server = server
+        self._observers = observers
+        self._tasks = set[asyncio.Task[None]]()
 
-    async def run(self, control: socket.socket) -> int:
-        """Serves. Returns the exit status."""
-        peer = await Peer.connect(control, _MESSAGES, answer=self._answer, notice=self._notice)
-        supervised = asyncio.create_task(peer.serve())
-        serving = asyncio.create_task(self._serve(peer))
-        await asyncio.wait([supervised, serving], return_when=asyncio.FIRST_COMPLETED)
-        if not serving.done():
-            if (error := supervised.exception()) is not None:
-                _logger.error("the front end ends after an invalid message of its supervisor", exc_info=error)
-            end_at_once(1)  # the supervisor is gone, and with it the engine
-        supervised.cancel()
-        await asyncio.gather(supervised, return_exceptions=True)
-        await peer.close()
-        return serving.result()
+    async def serve(self) -> None:
+        """Serves until the supervisor says that it ends, and stops."""
+        self._channel.post(Listening())
+        await first(self._receive(), self._announce_ready(), send_changes(self._load, self._channel.post))
+        await self._server.stop(grace_seconds=0)
 
-    async def _serve(self, peer: Peer[ToFrontEnd]) -> int:
-        begin = await self._begin
-        try:
-            server = await self._start(begin)
-            self._serving.set_result(server)
-            server.access.set_media_elsewhere(self._load_elsewhere.media_bytes)
-            peer.tell(Listening())
-            await first(self._warm(server, peer), tell_changes(self._load, peer.tell), self._quit.wait())
-        except (CheckpointError, IdentityConfigError, PortError, StoreUnavailableError, TlsError) as error:
-            peer.tell(CannotServe(kind=type(error).__name__, message=str(error)))
-            await self._quit.wait()
-            return 1
-        await server.stop(grace_seconds=0)
-        return 0
-
-    async def _start(self, begin: Begin) -> Server:
-        settings = Settings.model_validate_json(begin.settings)
-        settings = settings.model_copy(update={"listen": settings.listen.model_copy(update={"port": begin.port})})
-        configure_logging(settings.listen.log_level)
-        structlog.contextvars.bind_contextvars(front_end=begin.number)
-        generation_config = settings.engine.generation_config
-        checkpoint = load_checkpoint(Path(begin.checkpoint), begin.folders, begin.names, generation_config)
-        observers = self._observers = make_observers(settings.engine, checkpoint.names[0])
-        self._set_load_elsewhere(self._load_elsewhere)
-
-        def on_state(state: EngineState, _reason: str) -> None:
-            observers.engine_changed(state, shared.ready)
-
-        shared = SharedEngine(self._engine, on_state=on_state, on_stats=observers.engine_stepped)
-
-        counts = SharedByteCounts(self._counts_descriptor, num_processes=begin.num_front_ends)
-        os.close(self._counts_descriptor)
-        group = FrontEndGroup(
-            size=begin.num_front_ends,
-            server=begin.server,
-            own_port=begin.own_port,
-            body_bytes=counts.count(Limit.BODIES, begin.number),
-            media_bytes=counts.count(Limit.MEDIA, begin.number),
-            client_salt=begin.client_salt,
-        )
-        return await start_front_end(settings, checkpoint, observers, shared, group=group)
-
-    async def _warm(self, server: Server, peer: Peer[ToFrontEnd]) -> None:
+    async def _announce_ready(self) -> None:
         with suppress(EngineError):  # of which the supervisor knows more
-            await server.ready()
-            peer.tell(Warm())
+            await self._server.ready()
+            self._channel.post(Serving())
         await asyncio.get_running_loop().create_future()
 
-    def _notice(self, message: ToFrontEnd) -> None:
-        match message:
-            case Begin():
-                self._begin.set_result(message)
-            case Quit():
-                self._quit.set()
-            case Load():
-                self._set_load_elsewhere(message)
-            case _:
-                raise TransportError(f"expected a notice, got {type(message).__name__}")
+    async def _receive(self) -> None:
+        """Receives messages until `Quit`. Ends the process if the supervisor is gone, and with it the engine."""
+        try:
+            while (message := await self._channel.receive()) is not None:
+                match message:
+                    case Quit():
+                        return
+                    case Load():
+                        self._set_load_of_others(message)
+                    case TakeSnapshot():
+                        self._channel.post(Snapshot(metrics=self._metrics()))
+                    case AnnounceStop():
+                        self._do(self._server.announce_stop(0), StopAnnounced())
+                    case EndRequests(grace_seconds=grace_seconds):
+                        self._do(self._server.end_requests(grace_seconds=grace_seconds), RequestsEnded())
+                    case Begin():
+                        raise TransportError("expected no second Begin")
+        except TransportError:
+            _logger.exception("the front end ends after an invalid message of its supervisor")
+        end_at_once(1)
 
-    async def _answer(self, message: ToFrontEnd) -> msgspec.Struct:
-        """Answers a call. One that is about requests waits until they are served: `Begin` may know less than it."""
-        match message:
-            case TakeSnapshot():
-                return Snapshot(metrics=self._metrics())
-            case AnnounceStop():
-                await (await self._server()).announce_stop(0)
-            case EndRequests(grace_seconds=grace_seconds):
-                await (await self._server()).end_requests(grace_seconds=grace_seconds)
-            case _:
-                raise TransportError(f"expected a call, got {type(message).__name__}")
-        return Done()
+    def _do(self, work: Coroutine[Any, Any, None], reply: Reply) -> None:
+        """Does something while other messages are received, and replies."""
 
-    async def _server(self) -> Server:
-        return await asyncio.shield(self._serving)
+        async def run() -> None:
+            await work
+            self._channel.post(reply)
 
-    def _set_load_elsewhere(self, load: Load) -> None:
-        """Takes over the load of the others, which may be told before there is anything to tell it to."""
-        self._load_elsewhere = load
-        if self._observers is not None:
-            self._observers.admission.estimator.set_elsewhere(load.waiting)
-            self._observers.load.set_elsewhere(load.rpcs_per_second, load.failures_per_second)
-        if self._serving.done():
-            self._serving.result().access.set_media_elsewhere(load.media_bytes)
+        task = asyncio.create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _set_load_of_others(self, load: Load) -> None:
+        self._observers.admission.estimator.set_others(load.waiting)
+        self._observers.load.set_others(load.rpcs_per_second, load.failures_per_second)
+        self._server.access.set_media_of_others(load.media_bytes)
 
     def _load(self) -> Load:
-        if self._observers is None:
-            return NO_LOAD
         rpcs, failures = self._observers.load.rates
         return Load(
             waiting=dict(self._observers.admission.estimator.waiting_tokens),
             rpcs_per_second=rpcs,
             failures_per_second=failures,
-            media_bytes=self._serving.result().access.media_bytes(),
+            media_bytes=self._server.access.media_bytes(),
         )
 
     def _metrics(self) -> MetricsSnapshot:
-        if self._observers is None:
-            return ()
         metrics = self._observers.metrics
         return take_snapshot(metrics.registry, without=metrics.engine_families)
 

@@ -1,4 +1,4 @@
-"""A front end as its supervisor sees it: a child process, its share of the engine, and what it is told and asked."""
+"""A front end as its supervisor sees it: a child process, its share of the engine, and messages."""
 
 import asyncio
 import contextlib
@@ -6,27 +6,35 @@ import socket
 import sys
 from asyncio.subprocess import DEVNULL, Process, create_subprocess_exec
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from glimpse.engine.client.broker import EngineBroker
-from glimpse.frames import Frames
-from glimpse.server.processes.messages import Begin, FromFrontEnd, Quit
-from glimpse.server.processes.peer import Peer
+from glimpse.frames import AsyncChannel, Frames
+from glimpse.server.processes.messages import Begin, FromFrontEnd, Quit, Reply, ToFrontEnd
 
 FRONT_END_COMMAND = (sys.executable, "-m", "glimpse.server.processes.front_end")
 
+ReplyT = TypeVar("ReplyT", bound=Reply)
 _MESSAGES = Frames[FromFrontEnd](FromFrontEnd)
 
 
 class FrontEndProcess:
     """A running front end. `spawn` makes it."""
 
-    def __init__(self, process: Process, peer: Peer[FromFrontEnd], engine: asyncio.Task[None]) -> None:
+    def __init__(
+        self,
+        process: Process,
+        channel: AsyncChannel[FromFrontEnd],
+        engine: asyncio.Task[None],
+        on_message: Callable[[FromFrontEnd], None],
+    ) -> None:
         self.pid = process.pid
-        self.peer = peer
-        """To tell and ask it something."""
         self._process = process
-        self._tasks = (engine, asyncio.create_task(peer.serve()))
+        self._channel = channel
+        self._engine = engine
+        self._on_message = on_message
+        self._replies: dict[type[Reply], asyncio.Future[Any]] = {}
+        self._receiving = asyncio.create_task(self._receive())
 
     @classmethod
     async def spawn(
@@ -35,7 +43,7 @@ class FrontEndProcess:
         broker: EngineBroker,
         counts_descriptor: int,
         *,
-        notice: Callable[[FromFrontEnd], None],
+        on_message: Callable[[FromFrontEnd], None],
         command: Sequence[str] = FRONT_END_COMMAND,
     ) -> Self:
         """Starts a front end and tells it to begin.
@@ -44,7 +52,7 @@ class FrontEndProcess:
             begin: How it serves.
             broker: Of the engine that it shares.
             counts_descriptor: Of the memory of `SharedByteCounts`.
-            notice: Called with its notices.
+            on_message: Called with its messages other than replies, in order; must not block.
             command: Its program and arguments.
 
         Raises:
@@ -62,20 +70,31 @@ class FrontEndProcess:
                 engine.close()
                 control.close()
                 raise
-        peer = await Peer.connect(control, _MESSAGES, notice=notice)
-        peer.tell(begin)
-        return cls(process, peer, asyncio.create_task(broker.serve(engine)))
+        channel = await AsyncChannel.connect(control, _MESSAGES)
+        channel.post(begin)
+        return cls(process, channel, asyncio.create_task(broker.serve(engine)), on_message)
+
+    def send(self, message: ToFrontEnd) -> None:
+        """Sends a message. It is lost if the process is gone."""
+        self._channel.post(message)
+
+    async def ask(self, message: ToFrontEnd, reply_type: type[ReplyT], *, seconds: float) -> ReplyT | None:
+        """Sends a message and returns the reply; None if the process ends or does not reply within `seconds`."""
+        reply = self._replies.setdefault(reply_type, asyncio.get_running_loop().create_future())
+        self.send(message)
+        await asyncio.wait([reply, self._receiving], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        return reply.result() if reply.done() else None
 
     async def wait(self) -> int:
         """Waits until the process has ended, cleans up, and returns its exit status."""
         status = await self._process.wait()
-        await asyncio.wait(self._tasks)  # both sockets end with it
-        await self.peer.close()
+        await asyncio.wait([self._engine, self._receiving])  # both sockets end with it
+        await self._channel.close()
         return status
 
     async def quit(self, *, grace_seconds: float) -> None:
         """Ends the process, with force after `grace_seconds`. `wait` must be running, or follow."""
-        self.peer.tell(Quit())
+        self.send(Quit())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._process.wait(), grace_seconds)
         self.kill()
@@ -85,3 +104,12 @@ class FrontEndProcess:
         """Ends the process at once."""
         if self._process.returncode is None:
             self._process.kill()
+
+    async def _receive(self) -> None:
+        """Receives until the process has ended. Raises TransportError."""
+        while (message := await self._channel.receive()) is not None:
+            if isinstance(message, Reply):
+                if (reply := self._replies.pop(type(message), None)) is not None:
+                    reply.set_result(message)
+            else:
+                self._on_message(message)

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from glimpse.backoff import Backoff
 from glimpse.engine.client.broker import EngineBroker
 from glimpse.engine.client.child import describe_exit
@@ -32,23 +30,25 @@ from glimpse.server.lifecycle.served_checkpoint import Checkpoint
 from glimpse.server.lifecycle.tls import TlsError
 from glimpse.server.lifecycle.watches import watch_loop_delay
 from glimpse.server.processes.front_end_process import FrontEndProcess
-from glimpse.server.processes.load_exchange import LoadExchange, tell_changes
+from glimpse.server.processes.load_exchange import LoadExchange, send_changes
 from glimpse.server.processes.messages import (
     AnnounceStop,
     Begin,
     CannotServe,
-    Done,
     EndRequests,
     FromFrontEnd,
     Limit,
     Listening,
     Load,
     Quit,
+    Reply,
+    RequestsEnded,
+    Serving,
     Snapshot,
+    StopAnnounced,
     TakeSnapshot,
-    Warm,
+    ToFrontEnd,
 )
-from glimpse.server.processes.peer import PeerGoneError
 from glimpse.server.processes.ports import ReservedPort
 from glimpse.server.settings import Settings
 from glimpse.server.telemetry.merged_metrics import MergedMetrics
@@ -143,7 +143,7 @@ class FrontEnds:
             )
             stack.callback(os.close, self._counts_descriptor)
             self._resources = stack.pop_all()
-        self._keeping = [asyncio.create_task(self._keep(number)) for number in range(listen.front_ends)]
+        self._supervising = [asyncio.create_task(self._supervise(number)) for number in range(listen.front_ends)]
         self._watch = asyncio.create_task(watch_loop_delay(self._metrics.loop_delayed))
         self._loading = asyncio.create_task(self._broker.start())
 
@@ -174,20 +174,22 @@ class FrontEnds:
 
     async def announce_stop(self, delay_seconds: float) -> None:
         """Turns health to NOT_SERVING and gives proxies time to notice. Requests are still served."""
-        await self._ask_all(AnnounceStop())
+        await self._ask_all(AnnounceStop(), StopAnnounced)
         await asyncio.sleep(delay_seconds)
 
     async def end_requests(self, *, grace_seconds: float) -> None:
         """Refuses new requests, gives running ones `grace_seconds` and ends the others with UNAVAILABLE. Idempotent."""
         self._stopping.set()
-        await self._ask_all(EndRequests(grace_seconds=grace_seconds), seconds=grace_seconds + _ANSWER_SECONDS)
+        await self._ask_all(
+            EndRequests(grace_seconds=grace_seconds), RequestsEnded, seconds=grace_seconds + _ANSWER_SECONDS
+        )
 
     async def stop(self, *, grace_seconds: float) -> None:
         """Ends the requests, then stops everything. Idempotent."""
         await self.end_requests(grace_seconds=grace_seconds)
         await asyncio.gather(*(process.quit(grace_seconds=_QUIT_SECONDS) for process in self._processes()))
         self._watch.cancel()
-        await asyncio.gather(*self._keeping, self._watch, return_exceptions=True)
+        await asyncio.gather(*self._supervising, self._watch, return_exceptions=True)
         await self._broker.stop()
         await asyncio.gather(self._loading, return_exceptions=True)
         await asyncio.to_thread(self._resources.close)
@@ -201,13 +203,13 @@ class FrontEnds:
     async def _unless_failed(self, waits: Iterable[Coroutine[Any, Any, object]]) -> None:
         """Waits for all. Raises the error of the first front end that cannot serve."""
         waiting = asyncio.create_task(_all(waits))
-        done, _ = await asyncio.wait([waiting, *self._keeping], return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait([waiting, *self._supervising], return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         for task in done:
             task.result()
 
-    async def _keep(self, number: int) -> None:
+    async def _supervise(self, number: int) -> None:
         """Runs one front end after another until the server stops. Raises what keeps the first one from listening."""
         slot, backoff = self._slots[number], Backoff(INITIAL_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
         while not self._stopping.is_set():
@@ -231,21 +233,21 @@ class FrontEnds:
                 self._begin(number, slot),
                 self._broker,
                 self._counts_descriptor,
-                notice=partial(self._notice, number),
+                on_message=partial(self._take, number),
             )
         except OSError as error:
             return error
         slot.process = process
         if self._stopping.is_set():  # meanwhile
             process.kill()
-        telling = asyncio.create_task(tell_changes(partial(self._loads.elsewhere, number), process.peer.tell))
+        sending = asyncio.create_task(send_changes(partial(self._loads.of_others, number), process.send))
         try:
             status = await process.wait()
         finally:
             slot.process = None
-            telling.cancel()
+            sending.cancel()
             self._counts.clear(number)
-            self._loads.lose(number)
+            self._loads.remove(number)
             self._merged.retire(number)
         if slot.problem is not None:
             return _CONFIG_ERRORS.get(slot.problem.kind, FrontEndDiedError)(slot.problem.message)
@@ -266,47 +268,36 @@ class FrontEnds:
             server=self._server,
         )
 
-    def _notice(self, number: int, message: FromFrontEnd) -> None:
+    def _take(self, number: int, message: FromFrontEnd) -> None:
         slot = self._slots[number]
         match message:
             case Listening():
                 slot.has_listened.set()
-            case Warm():
+            case Serving():
                 slot.has_served.set()
             case Load():
                 self._loads.set(number, message)
             case CannotServe():
                 slot.problem = message
                 if slot.process is not None:
-                    slot.process.peer.tell(Quit())
+                    slot.process.send(Quit())
             case _:
-                raise TransportError(f"expected a notice, got {type(message).__name__}")
+                raise TransportError(f"expected no reply, got {type(message).__name__}")
 
-    async def _ask_all(self, message: msgspec.Struct, *, seconds: float = _ANSWER_SECONDS) -> None:
+    async def _ask_all(self, message: ToFrontEnd, reply_type: type[Reply], *, seconds: float = _ANSWER_SECONDS) -> None:
         """Waits until all front ends have done something, except for those that die or hang."""
-
-        async def ask(process: FrontEndProcess) -> None:
-            with suppress(PeerGoneError, TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await process.peer.call(message, Done)
-
-        await asyncio.gather(*(ask(process) for process in self._processes()))
+        processes = self._processes()
+        await asyncio.gather(*(process.ask(message, reply_type, seconds=seconds) for process in processes))
 
     def _take_snapshots(self) -> Mapping[int, MetricsSnapshot]:
         """Returns the metrics of front ends that answer in time, by number. The metrics server's thread calls this."""
         return asyncio.run_coroutine_threadsafe(self._collect(), self._loop).result()
 
     async def _collect(self) -> Mapping[int, MetricsSnapshot]:
-        async def ask(number: int, process: FrontEndProcess) -> tuple[int, MetricsSnapshot] | None:
-            try:
-                async with asyncio.timeout(_SCRAPE_SECONDS):
-                    return number, (await process.peer.call(TakeSnapshot(), Snapshot)).metrics
-            except (PeerGoneError, TimeoutError):
-                return None
-
-        running = [(number, slot.process) for number, slot in enumerate(self._slots)]
-        answers = await asyncio.gather(*(ask(number, process) for number, process in running if process is not None))
-        return dict(answer for answer in answers if answer is not None)
+        running = {number: slot.process for number, slot in enumerate(self._slots) if slot.process is not None}
+        asking = (each.ask(TakeSnapshot(), Snapshot, seconds=_SCRAPE_SECONDS) for each in running.values())
+        answers = zip(running, await asyncio.gather(*asking), strict=True)
+        return {number: answer.metrics for number, answer in answers if answer is not None}
 
 
 async def _all(waits: Iterable[Coroutine[Any, Any, object]]) -> None:

@@ -1,4 +1,4 @@
-"""Tells each front end the load of the others.
+"""Sends each front end the load of the others.
 
 It needs that to estimate waits, to report the load of the whole server, and to limit what a tenant's media occupy.
 """
@@ -25,11 +25,11 @@ class LoadExchange:
         """A front end has this load now."""
         self._loads[number] = load
 
-    def lose(self, number: int) -> None:
+    def remove(self, number: int) -> None:
         """A front end is gone."""
         self._loads.pop(number, None)
 
-    def elsewhere(self, number: int) -> Load:
+    def of_others(self, number: int) -> Load:
         """Returns the sum of the loads of all front ends but this one."""
         others = [load for other, load in self._loads.items() if other != number]
         waiting, media_bytes = Counter[str](), Counter[str]()
@@ -44,11 +44,11 @@ class LoadExchange:
         )
 
 
-async def tell_changes(load: Callable[[], Load], tell: Callable[[Load], None]) -> None:
-    """Calls `tell` with the load whenever it has changed, until it is cancelled."""
-    told = NO_LOAD
+async def send_changes(load: Callable[[], Load], send: Callable[[Load], None]) -> None:
+    """Calls `send` with the load whenever it has changed, until it is cancelled."""
+    sent = NO_LOAD
     while True:
         await asyncio.sleep(INTERVAL_SECONDS)
-        if (now := load()) != told:
-            told = now
-            tell(now)
+        if (now := load()) != sent:
+            sent = now
+            send(now)

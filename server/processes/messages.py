@@ -1,4 +1,4 @@
-"""What a supervisor and its front ends tell and ask each other: frozen structs in one tagged union."""
+"""Messages between a supervisor and its front ends: frozen structs, a tagged union in each direction."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -16,7 +16,7 @@ class Limit(IntEnum):
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
-    """The supervisor's first notice: serve."""
+    """The supervisor's first message: serve."""
 
     number: int
     """Number of the front end, from 0 on."""
@@ -43,12 +43,12 @@ class Listening(msgspec.Struct, frozen=True, tag="listening"):
     """A front end listens. It serves once the engine is ready."""
 
 
-class Warm(msgspec.Struct, frozen=True, tag="warm"):
+class Serving(msgspec.Struct, frozen=True, tag="serving"):
     """A front end is ready to serve, as the engine is."""
 
 
 class CannotServe(msgspec.Struct, frozen=True, kw_only=True, tag="cannot_serve"):
-    """A front end's last notice before it ends, because of what is configured."""
+    """A front end's last message before it ends, because of what is configured."""
 
     kind: str
     """Name of the error's class."""
@@ -56,25 +56,29 @@ class CannotServe(msgspec.Struct, frozen=True, kw_only=True, tag="cannot_serve")
 
 
 class AnnounceStop(msgspec.Struct, frozen=True, tag="announce_stop"):
-    """A call: turn health to NOT_SERVING. Requests are still served."""
+    """Turn health to NOT_SERVING. Requests are still served. The reply is `StopAnnounced`."""
+
+
+class StopAnnounced(msgspec.Struct, frozen=True, tag="stop_announced"):
+    """The reply to `AnnounceStop`."""
 
 
 class EndRequests(msgspec.Struct, frozen=True, kw_only=True, tag="end_requests"):
-    """A call: refuse new requests, and end the others within `grace_seconds`."""
+    """Refuse new requests, and end the others within `grace_seconds`. The reply is `RequestsEnded`."""
 
     grace_seconds: float
 
 
+class RequestsEnded(msgspec.Struct, frozen=True, tag="requests_ended"):
+    """The reply to `EndRequests`."""
+
+
 class Quit(msgspec.Struct, frozen=True, tag="quit"):
-    """A notice: end."""
-
-
-class Done(msgspec.Struct, frozen=True, tag="done"):
-    """The reply to a call that returns nothing."""
+    """End."""
 
 
 class TakeSnapshot(msgspec.Struct, frozen=True, tag="take_snapshot"):
-    """A call: return the front end's metrics."""
+    """Return the front end's metrics. The reply is `Snapshot`."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):
@@ -84,7 +88,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
-    """A notice: a front end's load; from the supervisor, the sum of those of the others. Sent when it has changed."""
+    """A front end's load; from the supervisor, the sum of those of the others. Sent when it has changed."""
 
     waiting: Mapping[str, int]
     """Client → tokens of work that wait for the engine."""
@@ -95,6 +99,5 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
 
 
 ToFrontEnd = Begin | AnnounceStop | EndRequests | Quit | TakeSnapshot | Load
-"""From the supervisor."""
-FromFrontEnd = Listening | Warm | CannotServe | Load | Done | Snapshot
-"""From a front end, and its replies."""
+Reply = StopAnnounced | RequestsEnded | Snapshot
+FromFrontEnd = Listening | Serving | CannotServe | Load | Reply

@@ -54,16 +54,16 @@ class LoadMeter:
         self._rpcs = RateMeter(clock)
         self._failures = RateMeter(clock)
         self._num_running = self._num_waiting = self._num_used_blocks = self._num_blocks = 0
-        self._elsewhere = (0.0, 0.0)
+        self._others = (0.0, 0.0)
 
     @property
     def rates(self) -> tuple[float, float]:
         """RPCs and failures a second in this process."""
         return self._rpcs.per_second(), self._failures.per_second()
 
-    def set_elsewhere(self, rpcs_per_second: float, failures_per_second: float) -> None:
+    def set_others(self, rpcs_per_second: float, failures_per_second: float) -> None:
         """Says what other processes of the same server do."""
-        self._elsewhere = (rpcs_per_second, failures_per_second)
+        self._others = (rpcs_per_second, failures_per_second)
 
     def rpc_began(self) -> None:
         """Counts an RPC. Counted at its begin: balancers ignore reports with a rate of 0."""
@@ -89,8 +89,8 @@ class LoadMeter:
         used = self._num_used_blocks / self._num_blocks if self._num_blocks else 0.0
         rpcs, failures = self.rates
         return load_pb2.StreamLoadReportsResponse(
-            rps_fractional=rpcs + self._elsewhere[0],
-            eps=failures + self._elsewhere[1],
+            rps_fractional=rpcs + self._others[0],
+            eps=failures + self._others[1],
             named_metrics={
                 "kv_cache_usage_perc": used,
                 "num_requests_running": self._num_running,

@@ -57,19 +57,19 @@ def test_purges_without_a_name_never_repeat_one() -> None:
 
 def test_media_in_other_processes_count_against_a_tenants_limit(limited: Access) -> None:
     acme, budget = limited.tenant("acme"), MemoryBudget()
-    limited.set_media_elsewhere({acme.namespace_prefix: 70})
+    limited.set_media_of_others({acme.namespace_prefix: 70})
     with budget.reservation(acme.media) as media:
         media.reserve(30)
         with pytest.raises(MediaError, match="limit, 100 bytes"):
             media.reserve(1)
         assert limited.media_bytes() == {acme.namespace_prefix: 30}, "its own alone"
-        limited.set_media_elsewhere({})
+        limited.set_media_of_others({})
         media.reserve(70)
     assert limited.media_bytes() == {}
 
 
-def test_media_elsewhere_of_a_tenant_that_has_not_called_yet_are_remembered(limited: Access) -> None:
-    limited.set_media_elsewhere({Access().tenant("acme").namespace_prefix: 100})
+def test_media_of_others_of_a_tenant_that_has_not_called_yet_are_remembered(limited: Access) -> None:
+    limited.set_media_of_others({Access().tenant("acme").namespace_prefix: 100})
     with MemoryBudget().reservation(limited.tenant("acme").media) as media, pytest.raises(MediaError):
         media.reserve(1)
 

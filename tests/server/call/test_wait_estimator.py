@@ -47,12 +47,12 @@ def test_completions_are_expected_to_be_as_long_as_recent_ones(estimator: WaitEs
 
 def test_work_that_waits_in_other_processes_counts(estimator: WaitEstimator):
     estimator.observe_rate(num_tokens=1000, seconds=10.0)
-    estimator.set_elsewhere({"a": 300, "b": 100})
+    estimator.set_others({"a": 300, "b": 100})
     assert estimator.wait_seconds("a") == pytest.approx(300 * 2 / 100)
     estimator.add_waiting("a", 100)
     estimator.add_waiting("c", 100)
     assert estimator.wait_seconds("a") == pytest.approx(400 * 3 / 100)
     assert estimator.waiting_tokens == {"a": 100, "c": 100}
-    estimator.set_elsewhere({})
+    estimator.set_others({})
     assert estimator.wait_seconds("a") == pytest.approx(100 * 2 / 100)
     assert estimator.wait_seconds("b") == 0.0

@@ -318,15 +318,15 @@ async def test_media_of_a_tenant_on_other_front_ends_count_against_its_limit(
     tiny_checkpoint: Path, tmp_path: Path, access: AccessSettings
 ) -> None:
     (tmp_path / "limits").write_text('[default]\nmax_media_bytes = "1MiB"\n')
-    elsewhere = Load(
+    of_others = Load(
         waiting={}, rpcs_per_second=0, failures_per_second=0, media_bytes={Tenant("acme").namespace_prefix: 1 << 20}
     )
     async with serving(tiny_checkpoint, tmp_path, access=access) as server:
         here = server.upstreams[0]
         assert await refusal_of_image(here) == ""
-        server._loads.set(NUM_FRONT_ENDS, elsewhere)  # pyright: ignore[reportPrivateUsage]
+        server._loads.set(NUM_FRONT_ENDS, of_others)  # pyright: ignore[reportPrivateUsage]
         assert "exceed its limit, 1048576 bytes" in await eventually_refused(here, is_refused=True)
-        server._loads.lose(NUM_FRONT_ENDS)  # pyright: ignore[reportPrivateUsage]
+        server._loads.remove(NUM_FRONT_ENDS)  # pyright: ignore[reportPrivateUsage]
         await eventually_refused(here, is_refused=False)
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from glimpse.server.processes import load_exchange
-from glimpse.server.processes.load_exchange import NO_LOAD, LoadExchange, tell_changes
+from glimpse.server.processes.load_exchange import NO_LOAD, LoadExchange, send_changes
 from glimpse.server.processes.messages import Load
 
 
@@ -18,18 +18,18 @@ def test_each_hears_the_sum_of_the_others() -> None:
     exchange.set(0, load(1.0, a=5))
     exchange.set(1, load(2.0, a=7, b=1))
     exchange.set(2, load(4.0))
-    assert exchange.elsewhere(0) == load(6.0, a=7, b=1)
-    assert exchange.elsewhere(2) == load(3.0, a=12, b=1)
-    exchange.lose(1)
-    assert exchange.elsewhere(2) == load(1.0, a=5)
-    exchange.lose(0)
-    assert exchange.elsewhere(2) == NO_LOAD
+    assert exchange.of_others(0) == load(6.0, a=7, b=1)
+    assert exchange.of_others(2) == load(3.0, a=12, b=1)
+    exchange.remove(1)
+    assert exchange.of_others(2) == load(1.0, a=5)
+    exchange.remove(0)
+    assert exchange.of_others(2) == NO_LOAD
 
 
 async def test_tells_changes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load_exchange, "INTERVAL_SECONDS", 0.0)
     loads = iter([NO_LOAD, load(1.0), load(1.0), load(1.0, a=1), load(1.0, a=1), NO_LOAD, NO_LOAD])
-    told: list[Load] = []
+    sent: list[Load] = []
     ended = asyncio.Event()
 
     def next_load() -> Load:
@@ -38,8 +38,8 @@ async def test_tells_changes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
             ended.set()
         return found or NO_LOAD
 
-    telling = asyncio.create_task(tell_changes(next_load, told.append))
+    sending = asyncio.create_task(send_changes(next_load, sent.append))
     await asyncio.wait_for(ended.wait(), 10)
-    telling.cancel()
-    await asyncio.wait([telling])
-    assert told == [load(1.0), load(1.0, a=1), NO_LOAD]
+    sending.cancel()
+    await asyncio.wait([sending])
+    assert sent == [load(1.0), load(1.0, a=1), NO_LOAD]

@@ -79,6 +79,6 @@ def test_rates_of_other_processes_are_added(meter: LoadMeter, clock: Clock) -> N
     clock.now = 10.0
     meter.rpc_began()
     meter.rpc_ended("INTERNAL")
-    meter.set_elsewhere(2.0, 0.5)
+    meter.set_others(2.0, 0.5)
     assert meter.rates == (0.1, 0.1), "its own alone"
     assert (meter.report().rps_fractional, meter.report().eps) == (pytest.approx(2.1), pytest.approx(0.6))
