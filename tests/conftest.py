@@ -91,6 +91,31 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def _made_checkpoints() -> dict[object, Path]:
+    return {}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(
+    request: pytest.FixtureRequest,
+    tiny_checkpoint: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    _made_checkpoints: dict[object, Path],
+) -> Path:
+    """The one that CHECKPOINT of the file makes in a folder, the same for all files that make it; or the tiny one.
+
+    No test may change it.
+    """
+    make = getattr(request.module, "CHECKPOINT", None)
+    if make is None:
+        return tiny_checkpoint
+    key = (make.func, make.args, *make.keywords.items()) if isinstance(make, functools.partial) else make
+    if key not in _made_checkpoints:
+        _made_checkpoints[key] = make(tmp_path_factory.mktemp("checkpoints") / "made")
+    return _made_checkpoints[key]
+
+
+@pytest.fixture(scope="session")
 def media_host() -> Iterator[MediaHost]:
     """Where the stack may fetch media from, as nowhere else on this machine."""
     from tests.e2e.media_host import serving_media

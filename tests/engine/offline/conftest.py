@@ -1,4 +1,4 @@
-"""What tests of `LLM` share. A file with a checkpoint of its own has a fixture `checkpoint`."""
+"""What tests of `LLM` share. A file with a checkpoint of its own names what makes it: `CHECKPOINT`."""
 
 from pathlib import Path
 
@@ -6,11 +6,6 @@ import pytest
 
 from glimpse.engine.offline.llm import LLM
 from tests.engine.offline.llm_inputs import load
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tiny_checkpoint: Path) -> Path:
-    return tiny_checkpoint
 
 
 @pytest.fixture(scope="module")

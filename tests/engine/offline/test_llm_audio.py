@@ -14,12 +14,8 @@ from tests.engine.offline.llm_inputs import IMAGE, image_pil, load, text, user
 from tests.media.audio import noise, tone
 from tests.oracles.qwen2_audio import greedy_answer
 
+CHECKPOINT = make_audio_checkpoint
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_audio_checkpoint(tmp_path_factory.mktemp("audio"))
 
 
 def audio(value: object) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from tests.checkpoints.gemma3 import NUM_IMAGE_TOKENS, TOKEN_IDS, make_gemma3_ch
 from tests.engine.offline.llm_inputs import image_pil, load, text, user
 from tests.oracles.gemma3 import greedy_answer
 
+CHECKPOINT = make_gemma3_checkpoint
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 
 
@@ -22,11 +23,6 @@ def pixels(seed: int, height: int, width: int) -> np.ndarray:
 
 def image(array: np.ndarray) -> dict[str, Any]:
     return image_pil(PIL.Image.fromarray(array))
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_gemma3_checkpoint(tmp_path_factory.mktemp("gemma3"))
 
 
 @pytest.fixture(scope="module")

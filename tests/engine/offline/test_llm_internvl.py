@@ -14,14 +14,10 @@ from tests.media.images import scene
 from tests.media.videos import greys, video
 from tests.oracles.internvl import frames_of, greedy_answer, prompt_ids, tiles_of
 
+CHECKPOINT = make_internvl_checkpoint
 GREEDY = SamplingParams(temperature=0, max_tokens=10, ignore_eos=True)
 URL = f"data:image/png;base64,{base64_png(scene(9, 9))}"
 FRAMES = [scene(90, 50, seed) for seed in range(3)]
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_internvl_checkpoint(tmp_path_factory.mktemp("internvl"))
 
 
 def prompt_text(checkpoint: Path, output: RequestOutput) -> str:

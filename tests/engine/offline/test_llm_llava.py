@@ -19,6 +19,7 @@ from tests.checkpoints.llava import (
 from tests.engine.offline.llm_inputs import base64_png, image_pil, load, text, user
 from tests.oracles.llava import greedy_answer, next_answer, onevision_answer
 
+CHECKPOINT = make_llava_checkpoint
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 
 
@@ -28,11 +29,6 @@ def pixels(seed: int, height: int, width: int) -> np.ndarray:
 
 def image(array: np.ndarray) -> dict[str, Any]:
     return image_pil(PIL.Image.fromarray(array))
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_llava_checkpoint(tmp_path_factory.mktemp("llava"))
 
 
 @pytest.fixture(scope="module")

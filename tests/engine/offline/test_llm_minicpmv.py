@@ -11,13 +11,9 @@ from tests.engine.offline.llm_inputs import base64_png, image_pil, load, text, u
 from tests.media.images import scene
 from tests.oracles.minicpmv import Frames, greedy_answer, prompt_ids, slices_of
 
+CHECKPOINT = make_minicpmv_checkpoint
 GREEDY = SamplingParams(temperature=0, max_tokens=10, ignore_eos=True)
 URL = f"data:image/png;base64,{base64_png(scene(9, 9))}"
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_minicpmv_checkpoint(tmp_path_factory.mktemp("minicpmv"))
 
 
 def test_answers_images_like_the_reference(llm: LLM, checkpoint: Path) -> None:

@@ -14,13 +14,9 @@ from tests.media.images import scene
 from tests.oracles.phi3v import encode, greedy_answer, hidden_states, prompt_ids, tagged_ids, tiles_of
 from tests.oracles.pooling import pooled
 
+CHECKPOINT = make_phi3v_checkpoint
 GREEDY = SamplingParams(temperature=0, max_tokens=10, ignore_eos=True)
 URL = f"data:image/png;base64,{base64_png(scene(9, 9))}"
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_phi3v_checkpoint(tmp_path_factory.mktemp("phi3v"))
 
 
 @pytest.fixture(scope="module")

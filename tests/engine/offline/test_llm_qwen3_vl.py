@@ -18,6 +18,7 @@ from tests.engine.offline.llm_inputs import load, text, user
 from tests.oracles.qwen3_vl import answer, encode, write_media
 from tests.oracles.qwen_vl import image_processor, load_oracle
 
+CHECKPOINT = make_qwen3_vl_checkpoint
 NUM_TOKENS = 8
 GREEDY = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True)
 RANDOM = np.random.default_rng(3)
@@ -26,11 +27,6 @@ ODD = RANDOM.integers(0, 256, (45, 77, 3), dtype=np.uint8)
 SIZES = ImageProcessing(sizing=SmartResize(patch_size=16, min_pixels=1024))
 """Processing of images, which `tests.media.processing.test_image` compares with the reference's."""
 FRAMES = RANDOM.integers(0, 256, (5, 64, 96, 3), dtype=np.uint8)
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_qwen3_vl_checkpoint(tmp_path_factory.mktemp("checkpoint"))
 
 
 def image_part(pixels: np.ndarray) -> dict[str, Any]:

@@ -14,12 +14,8 @@ from tests.engine.offline.llm_inputs import IMAGE, image_pil, load, text, user
 from tests.media.audio import noise, tone
 from tests.oracles.ultravox import audio_rows, greedy_answer
 
+CHECKPOINT = make_ultravox_checkpoint
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_ultravox_checkpoint(tmp_path_factory.mktemp("ultravox"))
 
 
 @pytest.fixture(scope="module")

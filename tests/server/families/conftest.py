@@ -1,4 +1,4 @@
-"""A stack with the checkpoint of the file, which has a fixture `checkpoint`."""
+"""A stack with the checkpoint of the file, which names what makes it (`CHECKPOINT`) or has a fixture."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -21,17 +21,13 @@ from tests.server.families.second_answers import check_second_answers
 from tests.server.requests import ask_in_json, image_part, png, request, user
 from tests.server.services.error_details import details
 
+CHECKPOINT = make_audio_checkpoint
 ARCHITECTURES = ("Qwen2AudioForConditionalGeneration",)
 Chat = chat_pb2_grpc.ChatServiceStub
 SAMPLES = tone(440, 16_000, 0.5)
 WAV = audio_file(SAMPLES, 16_000)
 BASE64 = base64.b64encode(WAV).decode()
 QUESTION = {"type": "text", "text": "What?"}
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_audio_checkpoint(tmp_path_factory.mktemp("checkpoints") / "hearing")
 
 
 def audio_part(data: bytes = WAV, **members: Any) -> content_pb2.ContentPart:

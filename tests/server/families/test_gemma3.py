@@ -6,7 +6,6 @@ from pathlib import Path
 import grpc
 import numpy as np
 import PIL.Image
-import pytest
 
 from glimpse.v1 import chat_pb2_grpc
 from tests.checkpoints.gemma3 import NUM_IMAGE_TOKENS, make_gemma3_checkpoint
@@ -14,13 +13,9 @@ from tests.e2e.stack import Stack
 from tests.server.families.second_answers import check_second_answers
 from tests.server.requests import ask_in_json, image_part, image_url, request, user
 
+CHECKPOINT = make_gemma3_checkpoint
 ARCHITECTURES = ("Gemma3ForConditionalGeneration",)
 Chat = chat_pb2_grpc.ChatServiceStub
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_gemma3_checkpoint(tmp_path_factory.mktemp("checkpoints") / "gemma3")
 
 
 def png(height: int, width: int) -> bytes:

@@ -1,5 +1,6 @@
 """A server with InternVL: images and videos over the typed and the OpenAI API, as the reference answers."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,12 @@ from tests.oracles.internvl import greedy_answer, prompt_ids, tiles_of
 from tests.server.families.second_answers import check_second_answers
 from tests.server.requests import ask_in_json, image_part, image_url, request, user
 
+CHECKPOINT = partial(make_internvl_checkpoint, variant="6B")
 ARCHITECTURES = ("InternVLForConditionalGeneration",)
 Chat = chat_pb2_grpc.ChatServiceStub
 IMAGES = [scene(200, 61, 1), scene(20, 21, 2)]
 FILES = [encode(image, "PNG") for image in IMAGES]
 FRAMES = content_pb2.FrameList(frames=[content_pb2.MediaSource(data=encode(scene(60, 40, 5), "PNG"))] * 3)
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_internvl_checkpoint(tmp_path_factory.mktemp("checkpoints") / "internvl", "6B")
 
 
 def test_typed_and_openai_apis_answer_images_like_the_reference(channel: grpc.Channel, checkpoint: Path) -> None:

@@ -20,15 +20,11 @@ from tests.oracles.minicpmv import greedy_answer, prompt_ids, slices_of
 from tests.server.families.second_answers import check_second_answers
 from tests.server.requests import ask_in_json, image_part, image_url, request, user
 
+CHECKPOINT = make_minicpmv_checkpoint
 ARCHITECTURES = ("MiniCPMV",)
 Chat = chat_pb2_grpc.ChatServiceStub
 IMAGES = [scene(200, 61, 1), scene(20, 21, 2)]
 FILES = [encode(image, "PNG") for image in IMAGES]
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_minicpmv_checkpoint(tmp_path_factory.mktemp("checkpoints") / "minicpmv")
 
 
 def test_typed_and_openai_apis_answer_images_like_the_reference(channel: grpc.Channel, checkpoint: Path) -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import pytest
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.text.prompt import load_prompt_builder
@@ -16,16 +15,12 @@ from tests.oracles.phi3v import greedy_answer, prompt_ids, tiles_of
 from tests.server.families.second_answers import check_second_answers
 from tests.server.requests import ask_in_json, image_part, image_url, request, user
 
+CHECKPOINT = make_phi3v_checkpoint
 ARCHITECTURES = ("Phi3VForCausalLM",)
 Chat = chat_pb2_grpc.ChatServiceStub
 IMAGES = [scene(200, 61, 1), scene(21, 20, 2)]
 TILES = [tiles_of(image, side=SIDE, most=MAX_TILES) for image in IMAGES]
 FILES = [encode(image, "PNG") for image in IMAGES]
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_phi3v_checkpoint(tmp_path_factory.mktemp("checkpoints") / "phi3v")
 
 
 def test_typed_and_openai_apis_answer_images_like_the_reference(channel: grpc.Channel, checkpoint: Path) -> None:

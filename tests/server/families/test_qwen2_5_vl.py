@@ -1,5 +1,6 @@
 """Tests for a server with Qwen2.5-VL: images, videos, and the time between video frames."""
 
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -12,13 +13,9 @@ from tests.server.families.second_answers import check_second_answers
 from tests.server.requests import image_part, png, request, user
 from tests.server.services.video_requests import PNGS, about_a_video, about_frames
 
+CHECKPOINT = partial(make_checkpoint, family="qwen2_5_vl")
 ARCHITECTURES = ("Qwen2_5_VLForConditionalGeneration",)
 Chat = chat_pb2_grpc.ChatServiceStub
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_checkpoint(tmp_path_factory.mktemp("checkpoint"), family="qwen2_5_vl")
 
 
 @pytest.fixture

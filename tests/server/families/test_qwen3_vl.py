@@ -2,13 +2,13 @@
 
 import base64
 import io
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
 import PIL.Image
-import pytest
 
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2
 from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE, make_tokenizer
@@ -20,6 +20,7 @@ from tests.oracles.qwen3_vl import answer, encode, spans_of, write_media
 from tests.server.families.second_answers import check_second_answers
 from tests.server.requests import ask_in_json, image_part, image_url, request, user, video_part
 
+CHECKPOINT = partial(make_qwen3_vl_checkpoint, tied=False)
 ARCHITECTURES = ("Qwen3VLForConditionalGeneration",)
 Chat = chat_pb2_grpc.ChatServiceStub
 RANDOM = np.random.default_rng(5)
@@ -33,11 +34,6 @@ def png(pixels: np.ndarray) -> bytes:
     file = io.BytesIO()
     PIL.Image.fromarray(pixels).save(file, "PNG")
     return file.getvalue()
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_qwen3_vl_checkpoint(tmp_path_factory.mktemp("checkpoint"), tied=False)
 
 
 def frames_part(**options: Any) -> content_pb2.ContentPart:

@@ -16,16 +16,12 @@ from tests.oracles.idefics3 import greedy_answer, prompt_ids, tiles_of
 from tests.server.families.second_answers import check_second_answers
 from tests.server.requests import ask_in_json, image_part, image_url, request, user
 
+CHECKPOINT = make_idefics3_checkpoint
 ARCHITECTURES = ("SmolVLMForConditionalGeneration",)
 Chat = chat_pb2_grpc.ChatServiceStub
 IMAGES = [scene(200, 61, 1), scene(20, 21, 2)]
 FILES = [encode(image, "PNG") for image in IMAGES]
 FRAMES = content_pb2.FrameList(frames=[content_pb2.MediaSource(data=encode(scene(60, 40, 5), "PNG"))] * 3)
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_idefics3_checkpoint(tmp_path_factory.mktemp("checkpoints") / "smolvlm")
 
 
 def test_typed_and_openai_apis_answer_images_like_the_reference(channel: grpc.Channel, checkpoint: Path) -> None:

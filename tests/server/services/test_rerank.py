@@ -17,6 +17,7 @@ from tests.oracles.pooling import next_token_logits
 from tests.server.services.error_details import details
 from tests.server.serving import served
 
+CHECKPOINT = make_reranker_checkpoint
 Request = rerank_pb2.RerankRequest
 YES, NO = 301, 302
 QUERY = "the sea"
@@ -30,11 +31,6 @@ PROMPT = (
     "<|im_start|>assistant\n<think>\n\n</think>\n\n"
 )
 """As on Qwen3-Reranker's model card."""
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_reranker_checkpoint(tmp_path_factory.mktemp("checkpoints") / "reranker")
 
 
 @pytest.fixture(scope="module")

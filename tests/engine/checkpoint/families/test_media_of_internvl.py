@@ -20,10 +20,7 @@ from tests.checkpoints.internvl import (
 )
 from tests.checkpoints.qwen2_vl import write_json
 
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_internvl_checkpoint(tmp_path_factory.mktemp("internvl"))
+CHECKPOINT = make_internvl_checkpoint
 
 
 def read(path: Path, **fields: Any) -> MediaProcessing:

@@ -16,10 +16,7 @@ from glimpse.media.processing.sizing.scaled_frames import ScaledFrames
 from tests.checkpoints.minicpmv import PREPROCESSOR_CONFIG, SCALE, make_minicpmv_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
 
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_minicpmv_checkpoint(tmp_path_factory.mktemp("minicpmv"))
+CHECKPOINT = make_minicpmv_checkpoint
 
 
 def read(path: Path, **fields: Any) -> MediaProcessing:

@@ -15,10 +15,7 @@ from glimpse.media.processing.sizing.hd_tiles import HdTiles
 from tests.checkpoints.phi3v import PREPROCESSOR_CONFIG, SIDE, make_phi3v_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
 
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_phi3v_checkpoint(tmp_path_factory.mktemp("phi3v"))
+CHECKPOINT = make_phi3v_checkpoint
 
 
 def read(path: Path, **fields: Any) -> MediaProcessing:

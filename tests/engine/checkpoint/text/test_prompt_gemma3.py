@@ -22,6 +22,7 @@ from tests.checkpoints.gemma3 import CHAT_TEMPLATE, NUM_IMAGE_TOKENS, SIDE, TOKE
 from tests.checkpoints.qwen2_vl import write_json
 from tests.oracles.gemma3 import image_processor
 
+CHECKPOINT = make_gemma3_checkpoint
 IMAGE = MediaSlot(kind=MediaKind.IMAGE)
 LAYOUT = TokenLayout(
     kind=MediaKind.IMAGE,
@@ -29,11 +30,6 @@ LAYOUT = TokenLayout(
     pieces=((TOKEN_IDS["<start_of_image>"],), NUM_IMAGE_TOKENS, (TOKEN_IDS["<end_of_image>"],)),
     trailing="\n\n",
 )
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_gemma3_checkpoint(tmp_path_factory.mktemp("gemma3"))
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,7 @@ from tests.engine.checkpoint.text.reference import reference_messages
 from tests.media.images import scene
 from tests.oracles.idefics3 import prompt_ids
 
+CHECKPOINT = make_idefics3_checkpoint
 NUM_TILE_TOKENS = 4
 SIZES = {"square": (60, 60), "wide": (200, 31), "tall": (17, 300), "tiny": (2, 1), "one tile": (32, 32)}
 
@@ -39,11 +40,6 @@ VIDEO_CONVERSATIONS = {
     "video between newlines": [user("\n", VIDEO, "\n\nin")],
     "video and image": [system("Look."), user(IMAGE, "the", VIDEO, "\nthe", VIDEO), assistant("No.")],
 }
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_idefics3_checkpoint(tmp_path_factory.mktemp("models") / "smolvlm")
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,7 @@ from tests.engine.checkpoint.text.reference import reference_messages
 from tests.media.images import scene
 from tests.oracles.internvl import prompt_ids
 
+CHECKPOINT = make_internvl_checkpoint
 SIZES = {"square": (60, 60), "wide": (400, 31), "tall": (17, 300), "tiny": (2, 1), "one tile": (56, 56)}
 FRAMES = (1, 3, 12)
 
@@ -36,11 +37,6 @@ CONVERSATIONS = {
     "images and videos": [user(VIDEO, IMAGE, "the", VIDEO), assistant("No."), user(IMAGE)],
     "videos in turns": [system("Look."), user("the", VIDEO, "\nthe", VIDEO), assistant("No."), user(VIDEO)],
 }
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_internvl_checkpoint(tmp_path_factory.mktemp("models") / "internvl")
 
 
 @pytest.fixture(scope="module")

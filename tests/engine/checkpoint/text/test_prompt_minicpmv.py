@@ -25,6 +25,7 @@ from tests.engine.checkpoint.text.reference import reference_messages
 from tests.media.images import scene
 from tests.oracles.minicpmv import prompt_ids, read_document, video_prompt_ids
 
+CHECKPOINT = make_minicpmv_checkpoint
 SIZES = {"square": (60, 60), "wide": (400, 31), "tall": (17, 300), "tiny": (2, 1), "no slices": (56, 56)}
 
 
@@ -33,11 +34,6 @@ CONVERSATIONS = {
     "text before newlines": [user("a", IMAGE, "\n\nc")],
     "many images": [user(IMAGE, "1", IMAGE, IMAGE), assistant("2"), user(IMAGE, IMAGE, "3")],
 }
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_minicpmv_checkpoint(tmp_path_factory.mktemp("models") / "minicpmv")
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from tests.engine.checkpoint.text.reference import reference_messages
 from tests.media.images import scene
 from tests.oracles.phi3v import Tiles, prompt_ids, tagged_ids, tiles_of
 
+CHECKPOINT = make_phi3v_checkpoint
 SIZES = ((60, 60), (400, 31), (17, 300), (2, 1), (56, 56))
 CONVERSATIONS = {
     **IMAGE_CONVERSATIONS,
@@ -27,11 +28,6 @@ CONVERSATIONS = {
     "many images": [user(IMAGE, "1", IMAGE, IMAGE), assistant("2"), user(IMAGE, IMAGE, "3")],
     "answer last": [user(IMAGE, "And?"), assistant("A cat.")],
 }
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_phi3v_checkpoint(tmp_path_factory.mktemp("models") / "phi3v")
 
 
 @pytest.fixture(scope="module")

@@ -17,14 +17,10 @@ from tests.checkpoints.qwen2_vl import make_tokenizer
 from tests.checkpoints.ultravox import AUDIO_TOKEN_ID, CHAT_TEMPLATE, SPECIAL_TOKENS, make_ultravox_checkpoint
 from tests.engine.checkpoint.text.reference import reference_tokenizer
 
+CHECKPOINT = make_ultravox_checkpoint
 RAW = make_tokenizer(SPECIAL_TOKENS)
 REFERENCE = reference_tokenizer(RAW, bos_token=SPECIAL_TOKENS[0])
 AUDIO = MediaSlot(kind=MediaKind.AUDIO)
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_ultravox_checkpoint(tmp_path_factory.mktemp("ultravox"))
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """Gemma 3: its fields as published, and its sliding windows on native kernels, in batches and through `LLM`."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tests.engine.harness import Harness, make_prompt
 from tests.engine.levels import at_each_level, needs_kernels
 from tests.engine.offline.llm_inputs import load
 
+CHECKPOINT = partial(make_text_checkpoint, family="gemma3")
 PUBLISHED_1B = {
     "architectures": ["Gemma3ForCausalLM"],
     "attn_logit_softcapping": None,
@@ -40,11 +42,6 @@ PUBLISHED_1B = {
     "torch_dtype": "bfloat16",
     "vocab_size": 262144,
 }
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_text_checkpoint(tmp_path_factory.mktemp("gemma3"), "gemma3")
 
 
 def test_reads_the_fields_of_published_checkpoints(tmp_path: Path) -> None:

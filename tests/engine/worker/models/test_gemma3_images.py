@@ -18,6 +18,7 @@ from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
 from tests.engine.levels import assert_stays_near_float32, needs_kernels
 from tests.oracles.gemma3 import greedy_answer
 
+CHECKPOINT = make_gemma3_checkpoint
 NUM_TOKENS = 8
 IMAGE = -1
 
@@ -57,11 +58,6 @@ PROMPTS = {
     "adjacent": prompt_of(5, 2, IMAGE, IMAGE, IMAGE, 3),
     "beyond the window": prompt_of(6, 30, IMAGE, 40, IMAGE, 25),
 }
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_gemma3_checkpoint(tmp_path_factory.mktemp("gemma3"))
 
 
 def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:

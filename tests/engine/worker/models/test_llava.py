@@ -17,6 +17,7 @@ from tests.engine.levels import assert_stays_near_float32, needs_kernels
 from tests.engine.llava_prompts import IMAGE, prompt_of
 from tests.oracles.llava import greedy_answer
 
+CHECKPOINT = make_llava_checkpoint
 NUM_TOKENS = 8
 TEXT = prompt_of(1, 23)
 ONE_IMAGE = prompt_of(2, 5, IMAGE, 9)
@@ -24,11 +25,6 @@ TWO_IMAGES = prompt_of(3, 3, IMAGE, 2, IMAGE, 6)
 IMAGE_FIRST = prompt_of(4, IMAGE, 1)
 ADJACENT = prompt_of(5, 2, IMAGE, IMAGE, IMAGE, 3)
 PROMPTS = {"text": TEXT, "one": ONE_IMAGE, "two": TWO_IMAGES, "first": IMAGE_FIRST, "adjacent": ADJACENT}
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_llava_checkpoint(tmp_path_factory.mktemp("llava"))
 
 
 def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:

@@ -20,6 +20,7 @@ from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
 from tests.engine.levels import assert_stays_near_float32, needs_kernels
 from tests.oracles.llava import next_answer, next_pixels
 
+CHECKPOINT = make_next_checkpoint
 NUM_TOKENS = 8
 SIZING = AnyRes(tile=SIDE, tile_patches=4, resolutions=NEXT_RESOLUTIONS, tiles_several=True)
 
@@ -54,11 +55,6 @@ def prompt_of(path: Path, seed: int, *parts: int | tuple[int, int]) -> ImageProm
     return ImagePrompt(
         prompt=Prompt(token_ids=tuple(token_ids), spans=tuple(spans), images=pixels), images=tuple(images)
     )
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_next_checkpoint(tmp_path_factory.mktemp("next"))
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
 from tests.engine.levels import assert_stays_near_float32, needs_kernels
 from tests.oracles.llava import onevision_answer, tiled_pixels
 
+CHECKPOINT = make_onevision_checkpoint
 NUM_TOKENS = 8
 SIZING = AnyRes(tile=TILE, tile_patches=3, resolutions=RESOLUTIONS)
 
@@ -67,11 +68,6 @@ def prompt_of(path: Path, seed: int, *parts: int | tuple[int, ...], are_together
         token_ids += [ONEVISION_TOKEN_IDS[f"<{kind}>"]] * num_tokens
     prompt = Prompt(token_ids=tuple(token_ids), spans=tuple(spans), images=tuple(pixels))
     return MediaPrompt(prompt=prompt, images=tuple(images), frames=frames, are_together=are_together)
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_onevision_checkpoint(tmp_path_factory.mktemp("onevision"))
 
 
 @pytest.fixture(scope="module")

@@ -28,14 +28,10 @@ from tests.media.images import scene
 from tests.oracles.minicpmv import Frames, Slices, encode, greedy_answer, load_oracle, slices_of
 from tests.oracles.minicpmv_vectors import images, load_vectors
 
+CHECKPOINT = make_minicpmv_checkpoint
 NUM_TOKENS = 8
 SIZES = {(60, 60): 3, (200, 61): 4, (20, 21): 1, (37, 301): 6, (300, 300): 10}
 """(width, height) of images → slices, overviews included."""
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_minicpmv_checkpoint(tmp_path_factory.mktemp("models") / "minicpmv")
 
 
 @pytest.fixture(scope="module")

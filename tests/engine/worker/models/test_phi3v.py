@@ -21,12 +21,8 @@ from tests.engine.phi3v_prompts import image_of, prompt_of
 from tests.media.images import scene
 from tests.oracles.phi3v import encode, greedy_answer, load_oracle, tiles_of
 
+CHECKPOINT = make_phi3v_checkpoint
 NUM_TOKENS = 8
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_phi3v_checkpoint(tmp_path_factory.mktemp("models") / "phi3v")
 
 
 @pytest.fixture(scope="module")

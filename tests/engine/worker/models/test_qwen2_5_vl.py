@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, encode_of, make_pr
 from tests.engine.levels import at_each_level, needs_kernels
 from tests.oracles.qwen_vl import embeddings, greedy_answer, grids, load_oracle, token_types
 
+CHECKPOINT = partial(make_checkpoint, family="qwen2_5_vl")
 NUM_TOKENS = 12
 CPU = torch.device("cpu")
 
@@ -48,11 +50,6 @@ PROMPTS = {
     "video": timed(make_prompt(4, 5, (6, 140, 56), 9), 1.5),
     "among images": timed(make_prompt(5, 3, (4, 56, 168), 2, (84, 56), 1, (2, 28, 140), 4, (56, 56), 6), 4.0, 0.3),
 }
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_checkpoint(tmp_path_factory.mktemp("checkpoint"), family="qwen2_5_vl")
 
 
 def assert_agrees(harness: Harness, path: Path, prompt: Prompt, **options: list[int]) -> None:

@@ -23,6 +23,7 @@ from tests.engine.levels import assert_stays_near_float32, needs_kernels
 from tests.media.audio import PROCESSING, noise, tone
 from tests.oracles.qwen2_audio import greedy_answer
 
+CHECKPOINT = make_audio_checkpoint
 NUM_TOKENS = 12
 Samples = npt.NDArray[np.float32]
 
@@ -77,11 +78,6 @@ PROMPTS = {
     "first": AUDIO_FIRST,
     "lengths": LENGTHS,
 }
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_audio_checkpoint(tmp_path_factory.mktemp("audio"))
 
 
 def assert_agrees(sequence: ScriptedSequence, audio_prompt: AudioPrompt, path: Path) -> None:

@@ -28,6 +28,7 @@ from tests.engine.levels import at_each_level, needs_kernels
 from tests.engine.qwen3_vl_prompts import make_qwen3_prompt
 from tests.oracles.qwen_vl import greedy_answer, grids, load_oracle, token_types
 
+CHECKPOINT = make_qwen3_vl_checkpoint
 NUM_TOKENS = 8
 PROMPTS = {
     "text": make_qwen3_prompt(1, 23),
@@ -37,11 +38,6 @@ PROMPTS = {
     "long video": make_qwen3_prompt(5, (12, 32, 64), 3),
     "all": make_qwen3_prompt(6, 3, (4, 64, 96), 2, (96, 64), 1, (2, 32, 128), 4, (64, 64), 6),
 }
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_qwen3_vl_checkpoint(tmp_path_factory.mktemp("checkpoint"))
 
 
 def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:

@@ -26,6 +26,7 @@ from tests.engine.levels import assert_stays_near_float32, needs_kernels
 from tests.media.audio import noise, tone
 from tests.oracles.ultravox import audio_rows, features, greedy_answer
 
+CHECKPOINT = make_ultravox_checkpoint
 NUM_TOKENS = 8
 PROCESSING = AudioProcessing(
     sampling_rate=16_000,
@@ -36,11 +37,6 @@ PROCESSING = AudioProcessing(
     pads_to_max=False,
 )
 Samples = npt.NDArray[np.float32]
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_ultravox_checkpoint(tmp_path_factory.mktemp("ultravox"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

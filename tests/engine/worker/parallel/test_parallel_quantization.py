@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,8 @@ from tests.engine.llava_prompts import IMAGE, prompt_of
 from tests.engine.phi3v_prompts import prompt_of as hd_prompt
 from tests.media.audio import PROCESSING, noise
 
+CHECKPOINT = partial(make_checkpoint, hidden=256)
+"""A checkpoint wide enough for a rank's shard of a matrix to have whole groups of int4."""
 PROMPT = make_prompt(3, 30, (56, 84), 9, (28, 112), 3)
 KV_BYTES = 4 << 20
 
@@ -94,12 +97,6 @@ def core_of_threads(config: EngineConfig, rendezvous_file: Path, pool: ThreadPoo
         ),
         max_waiting=4,
     )
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint wide enough for a rank's shard of a matrix to have whole groups of int4."""
-    return make_checkpoint(tmp_path_factory.mktemp("checkpoints") / "wide", hidden=256)
 
 
 @pytest.mark.parametrize(
