@@ -9,12 +9,15 @@ from typing import Any
 import PIL.Image
 import pytest
 
+from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.processing.video_options import VideoOptions
+from glimpse.media.shared.keys import Area
 from glimpse.media.shared.store import CHUNK_BYTES
-from glimpse.media.shared.values import StoreUnavailableError
+from glimpse.media.shared.values import Header, StoreUnavailableError
 from glimpse.media.sources.source import DataSource, FrameSources, UrlSource, parse_url_text
+from glimpse.media.sources.uploads import Uploads
 from tests.media.images import encode, scene
 from tests.media.shared.redis_server import RedisServer
 from tests.media.shared.replicas import BY_UUID, Replica, refusal, replica, until
@@ -118,6 +121,38 @@ async def test_concurrent_requests_read_an_upload_once(one: Replica, other: Repl
     num_chunks = -(-len(LARGE_PNG) // CHUNK_BYTES)
     assert num_chunks > 1
     assert redis.client().info("commandstats")["cmdstat_hget"]["calls"] == 8 + num_chunks  # 8 look for it
+
+
+async def test_upload_too_large_for_a_copy_is_read_by_each_request(one: Replica, other: Replica) -> None:
+    source = await one.upload(PNG)
+    uploads = Uploads(
+        max_bytes=8 << 20,
+        ttl_seconds=60,
+        memory_budget=MemoryBudget(),
+        shared=other.shared.store,
+        max_copied_bytes=len(PNG),
+    )
+    for _ in range(2):
+        assert (await uploads.file("", source.handle, max_bytes=1 << 20, seconds=30)).data == PNG
+        assert uploads.num_bytes == 0
+
+
+async def test_upload_that_is_removed_while_it_is_read_is_not_copied(
+    one: Replica, other: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, store, heard = await one.upload(PNG), other.shared.store, asyncio.Event()
+    store.on_removal(lambda _: heard.set())
+    read = store.read
+
+    async def read_late(area: Area, key: str, header: Header) -> bytes | None:
+        data = await read(area, key, header)
+        await one.caching.uploads.remove("", source.handle)
+        await asyncio.wait_for(heard.wait(), 30)
+        return data
+
+    monkeypatch.setattr(store, "read", read_late)
+    assert (await other.caching.uploads.file("", source.handle, max_bytes=1 << 20, seconds=30)).data == PNG
+    assert other.caching.uploads.num_bytes == 0
 
 
 async def test_fetched_file_is_not_fetched_again_by_another_replica(one: Replica, other: Replica) -> None:

@@ -417,6 +417,20 @@ async def test_requests_with_the_same_id_on_two_front_ends_do_not_mix(server: Fr
 
 
 @on_shared_front_ends
+async def test_front_end_that_hangs_counts_as_it_last_answered(server: FrontEnds) -> None:
+    read = lambda: read_metric(server.metrics_port, "glimpse_requests_total")  # noqa: E731
+    before = await asyncio.to_thread(read)
+    os.kill(victim := processes()[0], signal.SIGSTOP)
+    try:
+        await answer(server.upstreams[1])
+        assert await asyncio.to_thread(read) == before + 1
+    finally:
+        os.kill(victim, signal.SIGCONT)
+    await answer(server.upstreams[0])
+    assert await asyncio.to_thread(read) == before + 2
+
+
+@on_shared_front_ends
 async def test_front_end_that_dies_is_replaced_once_and_its_requests_leave_the_engine(
     server: FrontEnds, caplog: pytest.LogCaptureFixture
 ) -> None:
