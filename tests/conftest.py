@@ -101,18 +101,26 @@ def checkpoint(
     tiny_checkpoint: Path,
     tmp_path_factory: pytest.TempPathFactory,
     _made_checkpoints: dict[object, Path],
-) -> Path:
+) -> Iterator[Path]:
     """The one that CHECKPOINT of the file makes in a folder, the same for all files that make it; or the tiny one.
 
-    No test may change it.
+    No test may change it: one that needs other files copies the folder.
     """
     make = getattr(request.module, "CHECKPOINT", None)
-    if make is None:
-        return tiny_checkpoint
     key = (make.func, make.args, *make.keywords.items()) if isinstance(make, functools.partial) else make
-    if key not in _made_checkpoints:
-        _made_checkpoints[key] = make(tmp_path_factory.mktemp("checkpoints") / "made")
-    return _made_checkpoints[key]
+    if make is None:
+        path = tiny_checkpoint
+    elif key in _made_checkpoints:
+        path = _made_checkpoints[key]
+    else:
+        path = _made_checkpoints[key] = make(tmp_path_factory.mktemp("checkpoints") / "made")
+    before = _written(path)
+    yield path
+    assert _written(path) == before, f"{request.module.__name__} changed a checkpoint that other files share"
+
+
+def _written(folder: Path) -> dict[Path, int]:
+    return {file: file.stat().st_mtime_ns for file in folder.rglob("*")}
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,11 @@ from tests.checkpoints.internvl import (
 )
 from tests.checkpoints.qwen2_vl import write_json
 
-CHECKPOINT = make_internvl_checkpoint
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of this file alone, because `read` writes in it."""
+    return make_internvl_checkpoint(tmp_path_factory.mktemp("internvl"))
 
 
 def read(path: Path, **fields: Any) -> MediaProcessing:

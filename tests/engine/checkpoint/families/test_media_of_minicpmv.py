@@ -16,7 +16,11 @@ from glimpse.media.processing.sizing.scaled_frames import ScaledFrames
 from tests.checkpoints.minicpmv import PREPROCESSOR_CONFIG, SCALE, make_minicpmv_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
 
-CHECKPOINT = make_minicpmv_checkpoint
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of this file alone, because `read` writes in it."""
+    return make_minicpmv_checkpoint(tmp_path_factory.mktemp("minicpmv"))
 
 
 def read(path: Path, **fields: Any) -> MediaProcessing:

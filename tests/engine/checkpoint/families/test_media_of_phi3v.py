@@ -15,7 +15,11 @@ from glimpse.media.processing.sizing.hd_tiles import HdTiles
 from tests.checkpoints.phi3v import PREPROCESSOR_CONFIG, SIDE, make_phi3v_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
 
-CHECKPOINT = make_phi3v_checkpoint
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of this file alone, because `read` writes in it."""
+    return make_phi3v_checkpoint(tmp_path_factory.mktemp("phi3v"))
 
 
 def read(path: Path, **fields: Any) -> MediaProcessing:
