@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -63,8 +64,8 @@ differ, it usually describes each correctly and then often names the wrong diffe
 ## Training
 
 {samples:,} samples in {hours}: {steps:,} steps, the first {vision_steps:,} for the vision encoder alone, with direct
-labels (`models/training/train.py`). The learning rate changed between runs and decayed to zero in the last ones. The
-weights are the mean of the last two runs (`models.training.average`). To train a similar model:
+labels (`models/training/train.py`). The learning rate and the shares of the tasks changed between runs; the learning
+rate decayed to zero in the last one. To train a similar model:
 
 ```
 python -m models.training.train --out DIR --minutes 240
@@ -74,8 +75,7 @@ python -m models.training.evaluate models/nano --samples {num_samples}
 python -m models.training.card DIR models/nano
 ```
 
-To continue training this one, replace the first line with `python -m models.training.restore models/nano DIR`.
-"""
+To continue training this one, replace the first line with `python -m models.training.restore models/nano DIR`."""
 
 
 def write_card(source: Path, target: Path) -> None:
@@ -95,7 +95,11 @@ def write_card(source: Path, target: Path) -> None:
         vision_steps=state.plan.vision_steps,
         num_samples=max(counts["samples"] for counts in tasks.values()),
     )
-    (target / "README.md").write_text(card, encoding="utf-8")
+    (target / "README.md").write_text("\n\n".join(map(_wrapped, card.split("\n\n"))) + "\n", encoding="utf-8")
+
+
+def _wrapped(block: str) -> str:
+    return block if block.startswith(("#", "|", "```")) else textwrap.fill(block, 120, break_on_hyphens=False)
 
 
 def hours(seconds: Mapping[str, float]) -> str:

@@ -1,7 +1,6 @@
 """An exported checkpoint gives the same answers in transformers, in the engine and in training."""
 
 import random
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from transformers import AutoTokenizer
 from glimpse.engine.offline.run import run_batch
 from glimpse.engine.protocol.config import EngineConfig
 from glimpse.engine.worker.loading.load_engine import load_core
-from models.training.average import average
 from models.training.batching.packing import pack
 from models.training.batching.prompts import Prompt, make_prompt
 from models.training.batching.vocabulary import load_vocabulary
@@ -129,19 +127,6 @@ def test_training_resumes_from_an_exported_checkpoint(folders: tuple[Path, Path]
     assert after.step == before.step + 2
     assert after.samples > before.samples
     assert sum(after.seconds.values()) > sum(before.seconds.values())
-
-
-def test_weights_are_averaged(folders: tuple[Path, Path], tmp_path: Path):
-    source, _ = folders
-    later = tmp_path / "later"
-    shutil.copytree(source, later)
-    train(later, "--resume", "--steps", "1")
-    first, second = load_state(source), load_state(later)
-    assert not torch.equal(first.weights, second.weights)
-    average(source, later)
-    mean = load_state(later)
-    torch.testing.assert_close(mean.weights, (first.weights + second.weights) / 2)
-    assert (mean.step, mean.plan) == (second.step, second.plan)
 
 
 def test_evaluation_reports_scores_by_task(folders: tuple[Path, Path]):
