@@ -58,7 +58,7 @@ class Tenant:
     ) -> None:
         """
         Args:
-            name: Its name; empty: the nameless one.
+            name: Name of the tenant; empty: the nameless one.
             shared: Counts it in several processes.
             clock: Returns the time in seconds.
         """

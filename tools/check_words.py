@@ -1,4 +1,5 @@
-"""Fails where a retired word comes back, in names or in prose, and where a docstring begins with a pronoun.
+"""Fails where a retired word comes back, in names or in prose, and where a docstring, or what it says of an
+argument, begins with a pronoun.
 
 One concept has one name, the one that readers of vLLM, transformers, gRPC and Envoy expect. Words are compared without
 case and with their inflections, so "guessing" is "guess". A name
@@ -113,7 +114,8 @@ ALLOWED = re.compile(
 "single-flight" are standard; a quoted 'Picture' is what Qwen's chat templates call an image."""
 
 _PRONOUN = re.compile(
-    r'^\s*r?"""(As (?:in|for|it|the|they)|That|Those|This|These|It|Its|They|Their|Our|We|The ones?|The same|Of|Both)\b'
+    r'^\s*(?:r?"""|\w+(?: \([^)]*\))?: )'
+    r"(As|That|Those|This|These|It|Its|They|Their|Our|We|The ones?|The same|Of|Both)\b"
 )
 _SUBWORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _INFLECTED = {
@@ -145,9 +147,9 @@ def retired_words(line: str) -> Iterator[tuple[str, str]]:
 
 
 def pronouns(name: str, line: str) -> Iterator[tuple[str, str]]:
-    """The pronoun with which a docstring of the product begins, and what to write instead."""
+    """The pronoun with which a docstring of the product, or its text on an argument, begins, and what to write."""
     if name.endswith(".py") and not name.startswith(("tests/", "models/")) and (match := _PRONOUN.match(line)):
-        yield match.group(1), "a noun or verb at the beginning of a docstring"
+        yield match.group(1), "a noun or verb, in a docstring and for an argument"
 
 
 def main() -> None:

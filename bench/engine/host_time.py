@@ -55,7 +55,7 @@ class IdleModel:
         self._logits = torch.zeros(max_sequences, _VOCAB_SIZE)
 
     def layout(self, num_tokens: int, spans: Sequence[MediaSpan]) -> SequenceLayout:
-        """As of a model that reads text alone."""
+        """Returns the layout of a prompt of text alone, whatever its spans."""
         return SequenceLayout(prompt_positions=text_positions(0, num_tokens), delta=0, spans=tuple(spans))
 
     def prepare(self) -> bool:

@@ -106,11 +106,11 @@ class EngineBroker:
         return len(self._owners)
 
     async def start(self) -> Ready:
-        """As `EngineSupervisor.start`."""
+        """Calls `EngineSupervisor.start`."""
         return await self._supervisor.start()
 
     async def stop(self) -> None:
-        """As `EngineSupervisor.stop`."""
+        """Calls `EngineSupervisor.stop`."""
         await self._supervisor.stop()
 
     async def serve(self, connection: socket.socket) -> None:

@@ -33,7 +33,7 @@ class Work:
     request_ids: Sequence[str]
     """Ids of the prompt's answers."""
     digest: bytes
-    """As `prompt_digest` returns it; empty: it is never suspected."""
+    """Result of `prompt_digest`; empty: the prompt is never suspected."""
     flow: str
     """One value for all prompts of a client's request."""
 

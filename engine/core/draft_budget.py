@@ -144,7 +144,7 @@ def best_lengths(chances: Many[Many[float]], max_tokens: int, slowdown: Callable
     """Returns how many draft tokens of each sequence bring the most tokens per second.
 
     Args:
-        chances: Of each sequence that decodes: the probability for each draft token that it is accepted, descending.
+        chances: For each sequence that decodes, the probability that each draft token is accepted, descending.
         max_tokens: The most draft tokens of all sequences together.
         slowdown: Number of draft tokens → duration of the step as a multiple of one without.
     """

@@ -187,7 +187,7 @@ class LLM:
                   `process_vision_info` returns.
             sampling_params: For all prompts, or one for each prompt. Default: `get_default_sampling_params`.
             progress: Show a progress bar on standard error if there are several prompts.
-            use_tqdm: As `progress`, which programs for vLLM write; both must be true. There is one kind of bar.
+            use_tqdm: vLLM's name of `progress`; both must be true. There is one kind of bar.
 
         Returns:
             An output for each prompt, in the same order.
@@ -238,9 +238,9 @@ class LLM:
             continue_final_message: Continue the last message, which must be an assistant's. Cannot be combined with
                 `add_generation_prompt`.
             chat_template_kwargs: Further variables of the chat template.
-            mm_processor_kwargs: As in `LLM`, for the media of this call.
+            mm_processor_kwargs: See `LLM`; for the media of this call.
             progress: Show a progress bar on standard error if there are several conversations.
-            use_tqdm: As `progress`, which programs for vLLM write; both must be true. There is one kind of bar.
+            use_tqdm: vLLM's name of `progress`; both must be true. There is one kind of bar.
 
         Returns:
             An output for each conversation, in the same order.
@@ -283,7 +283,7 @@ class LLM:
             add_special_tokens: Begin and end prompts that are texts with the tokenizer's tokens for that, such as
                 `<|endoftext|>`.
             progress: Show a progress bar on standard error if there are several prompts.
-            use_tqdm: As `progress`, which programs for vLLM write; both must be true. There is one kind of bar.
+            use_tqdm: vLLM's name of `progress`; both must be true. There is one kind of bar.
 
         Returns:
             An output for each prompt, in the same order.
@@ -318,7 +318,7 @@ class LLM:
             instruction: What the documents are to be good for. Default: "Given a web search query, retrieve relevant
                 passages that answer the query".
             progress: Show a progress bar on standard error if there are several documents.
-            use_tqdm: As `progress`, which programs for vLLM write; both must be true. There is one kind of bar.
+            use_tqdm: vLLM's name of `progress`; both must be true. There is one kind of bar.
 
         Returns:
             An output for each document, in the same order.
@@ -350,9 +350,9 @@ class LLM:
             query: The query.
             documents: At least one.
             top_n: The largest number of outputs. Default: all documents.
-            instruction: As in `score`.
-            progress: As in `score`.
-            use_tqdm: As in `score`.
+            instruction: See `score`.
+            progress: See `score`.
+            use_tqdm: See `score`.
 
         Raises:
             InputError: as in `score`.

@@ -49,14 +49,14 @@ class RequestBuilder:
     ) -> None:
         """
         Args:
-            core: Of the engine.
-            prompts: Of the checkpoint.
-            layouts: Of the checkpoint.
+            core: The engine's.
+            prompts: The checkpoint's.
+            layouts: The checkpoint's.
             media: Loads them.
             max_media: The most media of each kind in a prompt; kinds that are missing have no limit.
             accepts_embeddings: In place of media.
-            vocab_size: Of the model.
-            seed: Of the seeds of prompts that have none; None: their sampling is not repeatable.
+            vocab_size: The model's.
+            seed: Seed of the seeds of prompts that have none; None: their sampling is not repeatable.
         """
         self._core = core
         self._prompts = prompts

@@ -133,7 +133,7 @@ def _begin(request: Generate, tokenizer: Tokenizer) -> _InProgress:
 
 
 def run_embeddings(core: Core, requests: Sequence[Embed], *, progress: bool) -> list[EmbeddingOutput]:
-    """As `run_batch`, for requests for embeddings."""
+    """Does what `run_batch` does, for requests for embeddings."""
     events: dict[str, TokenEvent] = {}
     with _progress_bar(enabled=progress) as bar:
         task = bar.add_task("embeddings", total=len(requests))

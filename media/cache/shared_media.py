@@ -144,7 +144,7 @@ class SharedMedia:
 
         Args:
             namespace: Cache namespace of the request.
-            kind: Of the uuid.
+            kind: Kind of the uuid.
             uuid: The client's.
             data: Elements.
             note: Stored in the header.

@@ -37,7 +37,7 @@ def open_image(data: bytes, *, max_pixels: int) -> PIL.Image.Image:
 
 
 def open_frames(data: bytes, *, max_pixels: int) -> PIL.Image.Image:
-    """As `open_image`, for images of any number of frames."""
+    """Does what `open_image` does, for images of any number of frames."""
     image_format = sniff_image(data)
     with report_decode_errors(spelling(image_format)):
         _load_plugin(image_format)
@@ -82,7 +82,7 @@ def load_pixels(
     """Decodes the pixels of an opened image, unless it has them already. A JPEG may become smaller.
 
     Args:
-        image: It is changed in place.
+        image: Changed in place.
         max_pixels: A JPEG with more is decoded at 1/2, 1/4 or 1/8 of its size.
         enough: A JPEG is decoded at the least of these sizes that has this width and height.
 

@@ -132,9 +132,9 @@ def open_container(
 
     Args:
         data: The file.
-        container_format: Its format.
+        container_format: The file's format.
         decoders: FFmpeg decoders that may run.
-        hidden_kind: As in `checked_mp4`.
+        hidden_kind: See `checked_mp4`.
         options: Further options of the decoders.
     """
     is_mp4 = container_format in (VideoFormat.MP4, AudioFormat.MP4)

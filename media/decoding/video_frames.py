@@ -43,7 +43,7 @@ def video_from_images(
 
     Args:
         images: The sampled frames. Each is used before the next is requested.
-        frame_indices: Their indices among all frames, from `sample_frame_indices`.
+        frame_indices: Indices of `images` among all frames, from `sample_frame_indices`.
         processing: The checkpoint's parameters.
         options: The request's options; `fps` is the frame rate of all frames.
         seconds: Times of all frames, in place of `fps`.
@@ -77,14 +77,14 @@ def video_from_image_files(
 
     Args:
         files: Files of the sampled frames.
-        frame_indices: As in `video_from_images`.
-        processing: As in `video_from_images`.
-        options: As in `video_from_images`.
+        frame_indices: See `video_from_images`.
+        processing: See `video_from_images`.
+        options: See `video_from_images`.
         max_decoded_pixels: Limit on each image.
         stopped: Called between images; True cancels the decoding.
 
     Raises:
-        MediaError: As in `video_from_images`, or a file is not an image.
+        MediaError: See `video_from_images`; or a file is not an image.
     """
     return video_from_images(_opened(files, max_decoded_pixels, stopped), frame_indices, processing, options)
 

@@ -140,7 +140,7 @@ def image_pixels(
     Args:
         image: Any image.
         processing: Parameters with the request's bounds.
-        max_decoded_pixels: As in `load_pixels`.
+        max_decoded_pixels: See `load_pixels`.
 
     Raises:
         MediaError: Like `prepare_image`.

@@ -170,9 +170,9 @@ def make_video(
         frames: Upright images. Each is used before the next is requested.
         num_frames: Number of frames, at least 1.
         processing: Parameters with the request's bounds.
-        frame_seconds: As in `Video`.
-        fps: As in `Video`.
-        duration_seconds: As in `Video`.
+        frame_seconds: See `Video`.
+        fps: See `Video`.
+        duration_seconds: See `Video`.
 
     Raises:
         MediaError: The frames are too elongated, or too large in total; or from `frames`.

@@ -142,10 +142,10 @@ class SharedStore:
             area: Whose budget counts.
             key: A key of this area.
             data: The bytes; may be empty.
-            digest: Their SHA-256.
+            digest: SHA-256 of `data`.
             seconds: Lifetime, at least a millisecond.
             note: Stored in the header.
-            order: It replaces no value of the same key with a higher one. 0: it replaces any.
+            order: No value of the same key with a higher one is replaced. 0: any is replaced.
             max_tenant_bytes: Limit on what its tenant has in the area; None: the area's.
         """
         view = memoryview(data).cast("B")

@@ -105,7 +105,7 @@ async def fetch_pieces(
         For how many seconds the file may be reused.
 
     Raises:
-        MediaError: As `fetch`.
+        MediaError: See `fetch`.
     """
     wire = Wire()
     try:

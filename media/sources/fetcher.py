@@ -64,7 +64,7 @@ class Fetcher:
         """Fetches a file. The arguments are those of `glimpse.media.sources.fetch.fetch`.
 
         Raises:
-            MediaError: As there, or WORKER_KILLED if two processes in a row ended.
+            MediaError: See there; or WORKER_KILLED if two processes in a row ended.
         """
         if not self._is_isolated:
             return await fetch(

@@ -114,8 +114,8 @@ class Uploads:
         """Begins an upload.
 
         Args:
-            digest: Its SHA-256.
-            num_bytes: Its size, if known.
+            digest: SHA-256 of the file.
+            num_bytes: Size of the file, if known.
             client: Whose it is.
             share: Where its bytes count while they arrive, beside what the client holds.
             max_tenant_bytes: Limit on the uploads of its tenant together.

@@ -96,9 +96,9 @@ def cache_tier(medium: PromptMedium, num_cached_tokens: int, *, is_encoded: bool
     """Returns what caches held of a medium.
 
     Args:
-        medium: Of a prompt.
+        medium: A medium of a prompt.
         num_cached_tokens: Tokens of the prompt that the prefix cache held.
-        is_encoded: It was encoded for the prompt.
+        is_encoded: Whether it was encoded for the prompt.
     """
     offset, length = medium.span.runs[-1]
     if not is_encoded:

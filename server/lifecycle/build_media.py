@@ -99,7 +99,7 @@ def build_media(
     Args:
         settings: The media settings.
         checkpoint: Folder of the checkpoint.
-        model: Its configuration.
+        model: Configuration of the checkpoint.
         metrics: Told of memory and of the media store.
         on_store_change: Told whether the media store is available, first and whenever that changes.
         in_flight: Counts what the media of running requests occupy. Default: those of this process.

@@ -148,7 +148,7 @@ async def start_front_end(
         observers: Told what happens; the engine tells them itself.
         engine: Started here.
         group: The front ends that share the engine. Default: there is one.
-        metrics_server: Of `observers.metrics`; belongs to the server from now on. None: another process serves them.
+        metrics_server: Serves `observers.metrics`; belongs to the server from now on. None: another process does.
     """
     group = group or FrontEndGroup()
     clients = ClientIdentifier(settings.listen.trusted_proxies, group.client_salt)
@@ -219,7 +219,7 @@ def serve_metrics(metrics: Metrics, listen: ListenSettings, *, merged: Collector
     """Starts the Prometheus endpoint. Raises PortError.
 
     Args:
-        metrics: This process's.
+        metrics: Metrics of this process.
         listen: Says where and under which names.
         merged: The families of `metrics` summed over all processes. Default: this process is the only one.
     """

@@ -51,10 +51,10 @@ def load_checkpoint(
     """Reads a checkpoint that was found. Raises CheckpointError.
 
     Args:
-        path: Its folder.
-        folders: Those of its companions, by the field of `config.json`.
+        path: Folder of the checkpoint.
+        folders: Folders of its companions, by the field of `config.json`.
         names: Names that requests may give as `model`.
-        generation_config: As in the settings.
+        generation_config: See the settings.
     """
     return Checkpoint(
         path=path,

@@ -50,10 +50,10 @@ class FrontEndProcess:
 
         Args:
             begin: How it serves.
-            broker: Of the engine that it shares.
-            counts_descriptor: Of the memory of `SharedByteCounts`.
+            broker: Broker of the engine that it shares.
+            counts_descriptor: Descriptor of the memory of `SharedByteCounts`.
             on_message: Called with its messages other than replies, in order; must not block.
-            command: Its program and arguments.
+            command: Program and arguments of the front end.
 
         Raises:
             OSError: its program cannot be run.

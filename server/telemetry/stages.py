@@ -41,7 +41,7 @@ def record_prompt_stages(submitted: float, ended: float, stats: RequestStats, co
 
     Args:
         submitted: Time of `time.monotonic()`.
-        ended: As `submitted`.
+        ended: Time of `time.monotonic()`.
         stats: What the engine measured.
         completion: Index of the completion; None for embeddings.
     """

@@ -49,7 +49,7 @@ def prompt_token_texts(
     Args:
         tokenizer: The checkpoint's.
         token_ids: The prompt, at least one token.
-        logprobs: Of all tokens but the first.
+        logprobs: Log-probabilities of all tokens but the first.
     """
     first = TokenLogprobs(logprob=math.nan)
     pairs = zip(token_ids, (first, *logprobs), strict=True)
@@ -128,7 +128,7 @@ class OutputProcessor:
             tokenizer: The checkpoint's.
             stop: Non-empty stop strings.
             include_stop: The stop string that ends the completion is part of its text.
-            logprobs: As in `SamplingParams`; None: `Delta.tokens` stays empty.
+            logprobs: See `SamplingParams`; None: `Delta.tokens` stays empty.
             hidden_ids: Tokens to leave out of the text. Default: the special tokens.
         """
         self._tokenizer = tokenizer

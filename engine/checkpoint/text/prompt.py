@@ -77,9 +77,9 @@ class PromptBuilder:
             tool_template: Template of conversations with tools or tool calls, if it is another one.
             placeholder_ids: The token that stands for each kind of media that the model supports in a rendered prompt.
             run_ids: The token of the runs in each kind's layouts. Default: the same.
-            slot_texts: As in `FamilySpec`.
-            slots_in_lines: As in `FamilySpec`.
-            numbered_tags: As in `FamilySpec`.
+            slot_texts: See `FamilySpec`.
+            slots_in_lines: See `FamilySpec`.
+            numbered_tags: See `FamilySpec`.
         """
         self.tokenizer = tokenizer
         self._template = template
@@ -198,13 +198,13 @@ class PromptBuilder:
         add_special_tokens: bool = True,
         max_tokens: int | None = None,
     ) -> Prompt:
-        """As `text`, for a text that nothing follows: it also ends with the tokens that end each text.
+        """Encodes a text that nothing follows: like `text`, but with the tokens that end each text.
 
         Args:
             text: The text.
-            media: Of the text's placeholders, in order.
+            media: Media of the text's placeholders, in order.
             add_special_tokens: False: neither the tokens that start each text nor those that end it are added.
-            max_tokens: As in `text`.
+            max_tokens: See `text`.
         """
         self._check_length(text, max_tokens)
         token_ids = self._encode(text, with_prefix=add_special_tokens)

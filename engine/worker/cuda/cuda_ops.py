@@ -28,11 +28,11 @@ class PagedAttention(Protocol):
     """Attention over the paged KV cache. The plan of a decode step must be a `PagedPlan`."""
 
     def plan(self, batch: Batch, cache: KVCache) -> Any:
-        """As `Ops.plan_attention`."""
+        """See `Ops.plan_attention`."""
         ...
 
     def attend(self, query: Tensor, cache: LayerCache, plan: Any) -> Tensor:
-        """As `Ops.attend`."""
+        """See `Ops.attend`."""
         ...
 
 

@@ -38,7 +38,7 @@ def gated_silu(gate_up: Tensor) -> Tensor:
 
 
 def activate(x: Tensor, activation: Activation) -> Tensor:
-    """As `glimpse.engine.worker.layers.mlp.activate`: contiguous, in place."""
+    """Does what `glimpse.engine.worker.layers.mlp.activate` does, to a contiguous tensor and in place."""
     grid = (triton.cdiv(x.numel(), PIECE),)
     _gelu[grid](x, x.numel(), cubic=activation == "gelu_tanh", piece=PIECE, num_warps=4)
     return x

@@ -137,8 +137,8 @@ def draw_positions(probs: Tensor, params: DrawParams, *, complete: bool) -> tupl
 
     Args:
         probs: float64 [rows, tokens]: probabilities of each row's most likely tokens, descending.
-        params: Of the rows.
-        complete: These are all tokens.
+        params: Parameters of the rows.
+        complete: `probs` has all tokens.
 
     Returns:
         int64 [rows]: positions. bool [rows]: whether the given tokens determine them.

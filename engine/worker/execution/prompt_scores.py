@@ -110,7 +110,7 @@ def score_chunks(
 
 
 def _score(logits: Tensor, targets: Tensor, num_top: int) -> Tensor:
-    """As `PromptScorer.compute`, of a few rows of logits."""
+    """Returns what `PromptScorer.compute` does, of a few rows of logits."""
     totals = logits.logsumexp(dim=-1, keepdim=True)
     own = logits.gather(1, targets[:, None])
     ranks = (logits > own).sum(dim=-1, keepdim=True) + 1

@@ -102,8 +102,8 @@ class ModelRunner:
             model: On the device, with its weights.
             cache: On the device.
             eos_token_ids: Tokens that end an answer.
-            device: Of all tensors.
-            dtype: Of activations.
+            device: Device of all tensors.
+            dtype: Type of activations.
             grammars: For answers with a grammar.
             share_outputs: With several ranks: called in each step that encodes.
             samples_on_device: Tokens are sampled there where possible, so a plan may contain PENDING_TOKEN_ID.

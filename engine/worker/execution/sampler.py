@@ -50,10 +50,10 @@ class SequenceSampler:
         """
         Args:
             sampling: Parameters of the sequence.
-            prompt_token_ids: Its prompt.
+            prompt_token_ids: The prompt.
             eos_token_ids: The model's end tokens.
-            matcher: That of `sampling.grammar`; None before its trigger.
-            limiter: That of `sampling.reasoning_budget`.
+            matcher: Matches `sampling.grammar`; None before its trigger.
+            limiter: Keeps to `sampling.reasoning_budget`.
             grammar_start: Index in the answer of the first token that the grammar constrains.
         """
         self.sampling = sampling
@@ -217,8 +217,8 @@ def sample_with_draft_tokens(
     Args:
         logits: float32 [rows, vocab_size]; changed in place. For each sequence in turn one row, and one for each draft
             token.
-        sequences: Those that sample.
-        draft_token_ids: Of each sequence.
+        sequences: Sequences that sample.
+        draft_token_ids: Draft tokens of each sequence.
 
     Returns:
         For each sequence its accepted draft tokens and the token after them.
@@ -255,7 +255,7 @@ def draw_position(probs: FloatArray, *, complete: bool, sampling: SamplingParams
 
     Args:
         probs: Probabilities of the most likely tokens, descending. Over the whole vocabulary they sum to 1.
-        complete: These are all tokens.
+        complete: `probs` has all tokens.
         sampling: `min_p`, `top_k` and `top_p` are applied in this order, each to what the previous one left.
         uniform: Random number in [0, 1).
     """

@@ -67,7 +67,7 @@ def _multiply(rows: Tensor, row_scale: Tensor, weight: Tensor, scale: Tensor, bi
 
 
 def _multiply_on_gpu(rows: Tensor, row_scale: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
-    """As `_multiply`, in bfloat16: the one output type that row-wise scaled products support on all GPUs."""
+    """Multiplies like `_multiply`, to bfloat16: the one output type of row-wise scaled products on all GPUs."""
     return torch.ops.aten._scaled_mm(  # noqa: SLF001 - what torch.nn.functional.scaled_mm calls, with a stable signature
         rows,
         weight.T,

@@ -76,7 +76,7 @@ class GroupQuantizedLinear(nn.Module):
         return linear
 
     def named_weights(self, *names: str) -> Iterator[tuple[str, Tensor]]:
-        """As `Linear.named_weights`, with the tensors of this module's layout for each matrix.
+        """Does what `Linear.named_weights` does, with the tensors of this module's layout for each matrix.
 
         Two-dimensional tensors are views with the output features first.
         """

@@ -53,7 +53,7 @@ class RowScaledLinear(nn.Module):
         self.bias = linear.bias
 
     def named_weights(self, *names: str) -> Iterator[tuple[str, Tensor]]:
-        """As `Linear.named_weights`, with quantized values and scales for each matrix."""
+        """Does what `Linear.named_weights` does, with quantized values and scales for each matrix."""
         for name, rows in stacked(names, self.sizes):
             yield f"{name}.weight", self.weight.data[rows]
             yield f"{name}.scale", self.scale.data[rows, None]

@@ -51,7 +51,7 @@ class PlainMLP(nn.Module):
         return self.fc2(activate(self.fc1(x), self.activation))
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """As `GatedMLP.named_weights`."""
+        """See `GatedMLP.named_weights`."""
         yield from self.fc1.named_weights("fc1")
         yield from self.fc2.named_weights("fc2")
 

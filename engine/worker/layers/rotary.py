@@ -103,7 +103,7 @@ def _axis_index(axes: tuple[int, ...], device: torch.device) -> Tensor:
 
 
 def _llama3_frequencies(frequencies: Tensor, scaling: Llama3Scaling) -> Tensor:
-    """As transformers' `_compute_llama3_parameters` (modeling_rope_utils.py)."""
+    """Scales frequencies like transformers' `_compute_llama3_parameters` (modeling_rope_utils.py)."""
     turns = scaling.original_context * frequencies / (2 * math.pi)  # within the original context window
     share = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
     kept = share.clamp(0, 1)  # of the frequency; the rest is stretched

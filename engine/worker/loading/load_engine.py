@@ -260,7 +260,7 @@ def empty_model(
 def model_as_computed(
     path: Path, config: ModelConfig, computing: Computing, scheme: QuantizationScheme | None, *, num_ranks: int
 ) -> Model:
-    """As `empty_model`, with the tensors that are in memory while this backend computes."""
+    """Returns an `empty_model` with the tensors that are in memory while this backend computes."""
     # The native kernels read the scales of groups as float32.
     scale_dtype = torch.float32 if computing.backend == "native" else getattr(torch, config.dtype)
     return empty_model(

@@ -73,7 +73,7 @@ class Decoder(nn.Module):
         return ops.logits(hidden[batch.sampled_rows], self.norm, self.lm_head)
 
     def hidden_states(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor], ops: Ops) -> Tensor:
-        """As `forward`, up to the final norm, which the result does not have: [tokens, hidden_size]."""
+        """Computes all layers, but not the final norm: [tokens, hidden_size]. The arguments are those of `forward`."""
         hidden = self._embed(batch.token_ids)
         for rows in batch.media:
             encoded = _encoded_rows(rows, encoder_outputs)
@@ -106,7 +106,7 @@ class Decoder(nn.Module):
     def decode_embedded(
         self, hidden: Tensor, rotation: Rotation, slots: Tensor, plan: Any, cache: KVCache, ops: Ops
     ) -> Tensor:
-        """As `decode`, from the tokens' embeddings, [sequences, hidden_size], and their rotation. Calls `ops` alone if
+        """Does what `decode` does, from embeddings, [sequences, hidden_size], and their rotation. Calls `ops` alone if
         `is_recordable`."""
         assert self.config.sliding is None
         hidden = self._compute(hidden, LayerInputs(rotation, plan), slots, cache, ops)

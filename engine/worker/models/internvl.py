@@ -83,7 +83,7 @@ class InternVLChat(InternVL):
         yield from ((_name_in_chat(name), tensor) for name, tensor in super().named_weights())
 
     def split_weight(self, name: str, tensor: Tensor, text: TextConfig) -> Iterable[tuple[str, Tensor]]:
-        """As `Model.split_weight`."""
+        """See `Model.split_weight`."""
         if not name.startswith("vision_model.") or _QKV not in name:
             return super().split_weight(name, tensor, text)
         projections = (f".attn.{part}_proj." for part in "qkv")

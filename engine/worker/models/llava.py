@@ -62,7 +62,7 @@ class Llava(Model):
         yield from self.encoder.named_weights()
 
     def is_unused(self, name: str) -> bool:
-        """As `Model.is_unused`."""
+        """See `Model.is_unused`."""
         if name.startswith(_TOWER):
             return self.encoder.tower.is_unused(name.removeprefix(_TOWER))
         return super().is_unused(name)

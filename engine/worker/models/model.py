@@ -29,11 +29,11 @@ class Model(nn.Module):
         self.decoder = Decoder(text)
 
     def forward(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor]) -> Tensor:
-        """As `Decoder.forward`, with the encoder outputs of `encode`."""
+        """See `Decoder.forward`; `encoder_outputs` are those of `encode`."""
         return self.decoder(batch, cache, encoder_outputs, self.decoder_ops or self.ops)
 
     def hidden_states(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor]) -> Tensor:
-        """As `Decoder.hidden_states`."""
+        """See `Decoder.hidden_states`."""
         return self.decoder.hidden_states(batch, cache, encoder_outputs, self.decoder_ops or self.ops)
 
     def logits_of_rows(self, hidden: Tensor) -> Tensor:

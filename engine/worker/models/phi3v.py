@@ -47,7 +47,7 @@ class Phi3V(TextModel):
         yield from self.encoder.named_weights()
 
     def is_unused(self, name: str) -> bool:
-        """As `Model.is_unused`; `wte` repeats the embeddings of tokens."""
+        """See `Model.is_unused`; `wte` repeats the embeddings of tokens."""
         own = name.removeprefix(_TOWER)
         repeated = name == f"{_VISION}wte.weight"
         return repeated or super().is_unused(name) or (own != name and self.encoder.tower.is_unused(own))

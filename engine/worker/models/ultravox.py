@@ -45,7 +45,7 @@ class Ultravox(Model):
         yield from self.tower.named_weights()
 
     def is_unused(self, name: str) -> bool:
-        """As `Model.is_unused`. Whole Whisper checkpoints have a decoder too."""
+        """See `Model.is_unused`. Whole Whisper checkpoints have a decoder too."""
         return name.startswith(("audio_tower.model.", "audio_tower.proj_out.")) or super().is_unused(name)
 
 

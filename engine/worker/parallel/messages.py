@@ -70,7 +70,7 @@ class LoadFailed(msgspec.Struct, frozen=True, kw_only=True, tag="load_failed"):
 FromRank = Loaded | Joined | LoadFailed
 
 _MAX_BYTES = 0xFFFF_FFFF
-"""As long as a frame can be: both ends are the engine's own, and a step's plan may contain pixels of many requests."""
+"""The most that a frame can hold: both ends are the engine's own, and a plan may contain pixels of many requests."""
 _TO_RANK = Frames[ToRank](ToRank, max_bytes=_MAX_BYTES)
 _FROM_RANK = Frames[FromRank](FromRank, max_bytes=_MAX_BYTES)
 

@@ -28,7 +28,7 @@ class BatchBuilder:
         """
         Args:
             block_size: Tokens in a block.
-            device: Of the tensors.
+            device: Device of the tensors.
             keeps_tables_there: The block tables have a copy on the device. Default: unless it is the CPU, which reads
                 those of the host.
         """
@@ -184,7 +184,7 @@ class BatchBuilder:
     def _packed_rows(
         self, chunks: Sequence[SequenceChunk], table_rows: IntArray, starts: IntArray
     ) -> dict[str, IntArray]:
-        """As `_single_rows`, for chunks of any length."""
+        """Does what `_single_rows` does, for chunks of any length."""
         lengths = np.array([len(chunk.token_ids) for chunk in chunks], dtype=np.int64)
         ends = lengths.cumsum()
         token_rows = np.repeat(table_rows, lengths)  # [tokens]: row of the sequence that a token belongs to
@@ -233,11 +233,11 @@ def make_batch(
     """Packs the chunks of a single step.
 
     Args:
-        chunks: As in `BatchBuilder.build`.
+        chunks: See `BatchBuilder.build`.
         layouts: Sequence id → layout, for every chunk.
         block_size: Tokens in a block.
-        device: Of the tensors.
-        last_sampled_rows: As in `BatchBuilder.build`.
+        device: Device of the tensors.
+        last_sampled_rows: See `BatchBuilder.build`.
     """
     builder = BatchBuilder(block_size=block_size, device=device)
     for chunk in chunks:

@@ -75,8 +75,8 @@ class VideoRecipe(msgspec.Struct, frozen=True, kw_only=True):
 
         Args:
             num_frames: Number of sampled frames.
-            height: Of a frame before it is resized, in pixels.
-            width: Of a frame before it is resized, in pixels.
+            height: Height of a frame before it is resized, in pixels.
+            width: Width of a frame before it is resized, in pixels.
 
         Raises:
             MediaError: INVALID_MEDIA or TOO_LARGE: the model cannot read frames of this size.
@@ -90,7 +90,7 @@ class VideoRecipe(msgspec.Struct, frozen=True, kw_only=True):
         """Returns what the encoder knows of the times of frames, which follows the grid. Default: nothing.
 
         Args:
-            frame_seconds: As in `Video`.
+            frame_seconds: See `Video`.
         """
         return ()
 

@@ -74,8 +74,8 @@ def volume_resize(
 
     Args:
         num_frames: Number of frames, at least `depth`.
-        height: Of a frame, in pixels.
-        width: Of a frame, in pixels.
+        height: Height of a frame, in pixels.
+        width: Width of a frame, in pixels.
         depth: Frames per patch.
         factor: Side of a token in pixels.
         min_volume: Pixels of all frames to which smaller videos are enlarged.

@@ -110,7 +110,7 @@ def _rope_scaling(rope: Mapping[str, Any], text: Mapping[str, Any], decoder: Tex
 
 
 def _long_rope(rope: Mapping[str, Any], text: Mapping[str, Any], decoder: TextConfig) -> LongRopeScaling:
-    """As transformers' `_compute_longrope_parameters` (modeling_rope_utils.py)."""
+    """Reads LongRoPE's parameters as transformers' `_compute_longrope_parameters` does (modeling_rope_utils.py)."""
     for name in ("short_mscale", "long_mscale"):
         if name in rope:
             raise CheckpointError(f"config.json: 'rope_scaling.{name}': expected no such field, got {rope[name]}")
