@@ -43,19 +43,25 @@ def _members(request: Descriptor, comments: Mapping[str, str], earlier: dict[str
     """Returns the honoured members of a request as a list, and those with another effect as a table.
 
     Args:
-        earlier: the rows of the tables before, by names. The request's own are added; equal ones are only named.
+        earlier: the rows of the tables before, by names. The request's own are added; equal ones are only named, and
+            those of messages as one.
     """
     members = members_of(OPENAI, request)
     rows = {_names(member): _row(member, comments) for member in members if member.effect is not Effect.HONOURED}
-    repeated = [names for names, row in rows.items() if earlier.get(names) == row]
+    repeated = [names for names, row in rows.items() if earlier.get(_of_chat(names)) == _of_chat(row)]
     new = "".join(row for names, row in rows.items() if names not in repeated)
     earlier.update(rows)
     parts = (
         ("Honoured", [_names(member) for member in members if member.effect is Effect.HONOURED]),
-        ("The same as above", repeated),
+        ("The same as above", dict.fromkeys(re.sub(r"(messages\[\]\.).*", r"\1…`", names) for names in repeated)),
     )
     lists = [textwrap.fill(f"{title}: {', '.join(names)}.", 130) + "\n" for title, names in parts if names]
     return "\n".join([*lists, *([_HEADER + new] if new else [])])
+
+
+def _of_chat(text: str) -> str:
+    """Returns names or a row of messages within `input` as those of chat."""
+    return text.replace("`input[].", "`")
 
 
 def _names(member: Member) -> str:

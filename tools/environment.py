@@ -28,7 +28,8 @@ class Variable:
 
 def with_tables(document: str) -> str:
     """Returns the document with fresh tables, each between its markers."""
-    return _SECTION.sub(lambda match: f"{match[1]}\n{_table(*_TABLES[match[2]])}\n{match[3]}", document)
+    earlier = set[str]()
+    return _SECTION.sub(lambda match: f"{match[1]}\n{_table(*_TABLES[match[2]], earlier)}\n{match[3]}", document)
 
 
 def variables(app: App, prefix: str) -> dict[str, Variable]:
@@ -65,9 +66,14 @@ def _meaning(argument: Argument) -> str:
     return f"`{argument.name}`: {sentences[0]}".replace("|", "\\|")
 
 
-def _table(app: App, prefix: str) -> str:
-    rows = variables(app, prefix).items()
-    return _HEAD + "".join(f"| `{name}` | {', '.join(each.commands)} | {each.meaning} |\n" for name, each in rows)
+def _table(app: App, prefix: str, earlier: set[str]) -> str:
+    """`earlier` are the meanings of the tables before, which are not repeated; the table's own are added."""
+    table = _HEAD
+    for name, each in variables(app, prefix).items():
+        meaning = f"{each.meaning.partition(':')[0]}, as above" if each.meaning in earlier else each.meaning
+        table += f"| `{name}` | {', '.join(each.commands)} | {meaning} |\n"
+        earlier.add(each.meaning)
+    return table
 
 
 if __name__ == "__main__":
