@@ -93,7 +93,7 @@ app.command(
     help="Tell whether this machine can serve a model, before its weights are downloaded.",
 )
 app.command(
-    "glimpse.server.cli.models:models", config=(), help="List the models of a running server, or the families known."
+    "glimpse.server.cli.models:models", config=(), help="List the models of a running server, or supported families."
 )
 app.command("glimpse.server.cli.machine.doctor:doctor", help="Look for what is missing or slow on this machine.")
 app.command(
@@ -112,7 +112,7 @@ def gateway(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) ->
     os.execv(sys.executable, [sys.executable, "-m", "glimpse.gateway", *arguments])  # noqa: S606 - no shell is wanted
 
 
-app.command("glimpse.server.cli.key:key", help="Make an API key of a tenant, and its line for --api-keys.")
+app.command("glimpse.server.cli.key:key", help="Make an API key for a tenant, and its line for --api-keys.")
 app.command(
     "glimpse.server.cli.chat.command:chat",
     config=(),  # GLIMPSE_MODEL and others mean something else to the server: flags name the variables that they share

@@ -55,7 +55,7 @@ def _served(server: Connection) -> Sequence[model_pb2.Model]:
 
 def models_text(served: Sequence[model_pb2.Model]) -> str:
     """Returns a table with a row for each name."""
-    rows = [("NAME", "CONTEXT", "INPUTS", "KNOWS"), *map(_row, served)]
+    rows = [("NAME", "CONTEXT", "INPUTS", "SUPPORTS"), *map(_row, served)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
     return "\n".join(lines)

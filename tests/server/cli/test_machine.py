@@ -180,7 +180,7 @@ def test_models_lists_what_is_served(shared_server: Served) -> None:
     status, output, _ = glimpse("models", target)
     assert status == 0
     title, *rows = output.splitlines()
-    assert title.split() == ["NAME", "CONTEXT", "INPUTS", "KNOWS"]
+    assert title.split() == ["NAME", "CONTEXT", "INPUTS", "SUPPORTS"]
     assert [row.split()[0] for row in rows] == ["tiny", "small/tiny"]
     assert "text, image, video" in rows[0]
     served = json.loads(glimpse("models", target, "--json")[1])["data"]
