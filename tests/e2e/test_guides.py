@@ -76,6 +76,7 @@ def test_python_programs_tell_the_truth(page: str, number: int, stack: Stack, mo
     monkeypatch.chdir(ROOT)
     program = programs(page, "python")[number]
     code = compile(addressed(program, stack), f"{page}:{number}", "exec")
+    assert [name for name in re.findall(r'"(examples/[^"]+)"', program) if not Path(name).exists()] == []
     if any(name in program for name in OTHER_MODELS):
         return
     printed = io.StringIO()

@@ -71,6 +71,8 @@ def video_messages(url: object, **members: Any) -> list[dict[str, Any]]:
 
 IMAGE = "messages[0].content[1].image_url"
 VIDEO = "messages[0].content[0].video_url.url"
+NO_AUDIO = (None, {}, {"format": "wav"})
+SOURCES = "expected a URL, the bytes of a file, an upload, or the uuid of a medium sent before"
 REFUSED: list[Any] = [
     # fields of the request, HTTP status, error.param, part of error.message
     pytest.param({"messages": []}, 400, "messages", "", id="no messages"),
@@ -136,12 +138,15 @@ REFUSED: list[Any] = [
         )
         for name in ("num_frames", "nframes")
     ),
-    pytest.param(
-        {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "AAAA"}}]}]},
-        400,
-        "messages[0].content[0].input_audio",
-        "does not support audio input",
-        id="a model without audio",
+    *(
+        pytest.param(
+            {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": sent}]}]},
+            400,
+            "messages[0].content[0].input_audio",
+            words,
+            id=f"audio: {sent}",
+        )
+        for sent, words in (({"data": "AAAA"}, "does not support audio input"), *((each, SOURCES) for each in NO_AUDIO))
     ),
 ]
 

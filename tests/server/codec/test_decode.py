@@ -222,6 +222,8 @@ def test_refuses_a_wrong_type_by_path(value: Any, path: str, message: str) -> No
         (part(type="imageUrl", imageUrl={"url": "u"}), "messages[0].content[0].type",
             "got 'imageUrl'; did you mean 'image_url'?"),
         (part(type="inputAudio", input_audio={}), "messages[0].content[0].type", "did you mean 'input_audio'?"),
+        ({"tools": [{"type": "custom", "custom": {"name": "f"}}]}, "tools[0].type",
+            "expected one of 'function', got 'custom'"),
         (part(type="input_audio", input_audio={"data": "AAA"}), "messages[0].content[0].input_audio.data",
             "expected base64 text"),
         (part(type="input_audio", input_audio={"data": "é"}), "messages[0].content[0].input_audio.data",

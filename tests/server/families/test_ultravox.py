@@ -18,6 +18,7 @@ from tests.server.requests import ask_in_json, request, user
 ARCHITECTURES = ("UltravoxModel",)
 Chat = chat_pb2_grpc.ChatServiceStub
 WAV = audio_file(noise(1, 110_000), 16_000)
+BASE64 = base64.b64encode(WAV).decode()
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +43,17 @@ def audio_part() -> content_pb2.ContentPart:
 
 def test_typed_and_openai_apis_return_the_same_completion(channel: grpc.Channel) -> None:
     typed = Chat(channel).CreateChatCompletion(request(user(audio_part(), "What?")))
-    audio = {"type": "input_audio", "input_audio": {"data": base64.b64encode(WAV).decode(), "format": "wav"}}
-    answer = ask_in_json(channel, audio, {"type": "text", "text": "What?"})
     # 688 frames: three chunks of 200, and 88.
     assert typed.usage.prompt_tokens_details.audio_tokens == 3 * 13 + 6
-    assert answer["choices"][0]["message"]["content"] == typed.choices[0].message.content
-    assert answer["usage"]["prompt_tokens"] == typed.usage.prompt_tokens
+    parts: list[dict[str, Any]] = [
+        {"type": "input_audio", "input_audio": {"data": BASE64, "format": "wav"}, "uuid": "call"},
+        {"type": "input_audio", "input_audio": None, "uuid": "call"},
+        {"type": "audio_url", "audio_url": {"url": f"data:audio/wav;base64,{BASE64}"}, "uuid": "other"},
+    ]
+    for part in parts:
+        answer = ask_in_json(channel, part, {"type": "text", "text": "What?"})
+        assert answer["choices"][0]["message"]["content"] == typed.choices[0].message.content
+        assert answer["usage"]["prompt_tokens"] == typed.usage.prompt_tokens
 
 
 def test_an_audio_input_in_the_prefix_cache_is_found_again(channel: grpc.Channel) -> None:
