@@ -1,7 +1,10 @@
-"""A server with LLaVA-OneVision: tiled images and videos over the typed API and over OpenAI's."""
+"""A server with LLaVA-OneVision: tiled images and videos over the typed API and over OpenAI's. And one with LLaVA-1.5,
+launched as on vLLM's first page: its chat template reads the content of a message as one text.
+"""
 
 import base64
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import torch
 from glimpse.v1 import chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
 from tests.checkpoints.llava import make_llava_checkpoint, make_onevision_checkpoint
 from tests.e2e.stack import Stack
+from tests.engine.checkpoint.text.test_prompt_text_templates import VICUNA
 from tests.media.tensors import torch_file
 from tests.media.videos import greys, video
 from tests.server.families.second_answers import check_second_answers
@@ -33,6 +37,13 @@ def architecture(request: pytest.FixtureRequest) -> str:
 def checkpoint(architecture: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     make = make_onevision_checkpoint if "Onevision" in architecture else make_llava_checkpoint
     return make(tmp_path_factory.mktemp("checkpoints") / "llava")
+
+
+@pytest.fixture(scope="module")
+def flags(architecture: str, tmp_path_factory: pytest.TempPathFactory) -> Sequence[str]:
+    template = tmp_path_factory.mktemp("template") / "template_llava.jinja"
+    template.write_text(VICUNA)
+    return () if "Onevision" in architecture else (f"--chat-template={template}",)
 
 
 def png(height: int, width: int) -> bytes:
