@@ -29,7 +29,7 @@ class PublishedCheckpoint:
     """It can think before it answers."""
     licence: str
     num_parameters: int | None
-    """As the hub counts them in its safetensors files, without a tied output head; None if that is not known here."""
+    """Parameters by the hub's count of safetensors files, without a tied output head; None if not known here."""
     config: Mapping[str, Any]
     """Its `config.json`. Where that names other checkpoints as its parts, their configurations are in it instead."""
     preprocessor: Mapping[str, Any]

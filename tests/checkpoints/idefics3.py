@@ -36,7 +36,7 @@ CHAT_TEMPLATE = (
     "{% elif line['type'] == 'image' %}{{ '<image>' }}{% endif %}{% endfor %}<end_of_utterance>\n"
     "{% endfor %}{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"
 )
-"""As published: it shows no videos."""
+"""The published template, which shows no videos."""
 
 _TEXT = {
     "model_type": "llama",

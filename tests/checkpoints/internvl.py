@@ -48,7 +48,7 @@ CHAT_TEMPLATE = (
     "{% endfor %}{% endif %}{{'<|im_end|>\\n'}}{% endfor %}"
     "{% if add_generation_prompt %}{{'<|im_start|>assistant\\n' }}{% endif %}"
 )
-"""As published."""
+"""The published template."""
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
@@ -81,7 +81,7 @@ _TEXT: dict[str, Any] = {
     "eos_token_id": TOKEN_IDS["<|im_end|>"],
 }
 _DYNAMIC = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1_000_000.0}
-"""As in InternVL3."""
+"""Rotary scaling of InternVL3."""
 
 
 def make_internvl_checkpoint(path: Path, variant: Variant = "300M") -> Path:

@@ -213,7 +213,7 @@ NEXT_TEMPLATE = """\
 {% else %}{{ raise_exception('expected a system, user or assistant message') }}{% endif %}\
 {% endfor %}\
 """
-"""As of the published checkpoint with Mistral's decoder; that with Vicuna's has LLaVA-1.5's."""
+"""Template of the published checkpoint with Mistral's decoder; the one with Vicuna's has LLaVA-1.5's."""
 
 
 def make_next_checkpoint(path: Path, *, decoder: str = "mistral", names: Names = "published") -> Path:

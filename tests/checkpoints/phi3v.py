@@ -22,7 +22,7 @@ CHAT_TEMPLATE = (
     "{% endfor %}{% if add_generation_prompt and messages[-1]['role'] != 'assistant' %}"
     "{{- '<|assistant|>\\n' -}}{% endif %}"
 )
-"""As published: contents are texts."""
+"""The published template, whose contents are texts."""
 
 PREPROCESSOR_CONFIG: dict[str, Any] = {
     "image_mean": [0.48145466, 0.4578275, 0.40821073],

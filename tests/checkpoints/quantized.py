@@ -132,7 +132,7 @@ def quantize(weight: Tensor, weight_format: WeightFormat, random: np.random.Gene
 
 
 def quantize_blocks(weight: Tensor) -> tuple[Tensors, Tensor]:
-    """As `quantize`, with a scale for each block."""
+    """Does what `quantize` does, with a scale for each block."""
     blocks = [rows.split(FP8_BLOCK[1], dim=1) for rows in weight.split(FP8_BLOCK[0])]
     scales = torch.tensor([[block.abs().max().item() / 448 for block in row] for row in blocks])
     rounded = [

@@ -37,7 +37,7 @@ PREPROCESSOR_CONFIG: dict[str, Any] = {
     "image_mean": [0.5, 0.5, 0.5],
     "image_std": [0.5, 0.5, 0.5],
 }
-"""As published, but small images stay small."""
+"""The published values, except that small images stay small."""
 
 VIDEO_PREPROCESSOR_CONFIG: dict[str, Any] = PREPROCESSOR_CONFIG | {
     "video_processor_type": "Qwen3VLVideoProcessor",

@@ -61,14 +61,14 @@ LONG_ROPE = {
     "short_factor": [1 + index / 10 for index in range(8)],
     "long_factor": [1.5 + index for index in range(8)],
 }
-"""As of Phi-3.5-mini, with a context window before the stretch that every prompt of the tests exceeds."""
+"""Scaling of Phi-3.5-mini, with a context window before the stretch that every prompt of the tests exceeds."""
 
 PARTIAL_LONG_ROPE = LONG_ROPE | {
     "partial_rotary_factor": 0.75,
     "short_factor": [1 + index / 10 for index in range(6)],
     "long_factor": [1.5 + index for index in range(6)],
 }
-"""As of Phi-4-mini."""
+"""Scaling of Phi-4-mini."""
 
 _END = len(PLAIN_TOKENS) + SPECIAL_TOKENS.index("<|im_end|>")
 _SIZES: Mapping[str, Any] = {
@@ -174,7 +174,7 @@ def make_embedding_checkpoint(
 RERANKER_TEMPLATE = CHAT_TEMPLATE.rstrip() + (
     "{%- if enable_thinking is defined and not enable_thinking -%}{{ '<think>\\n\\n</think>\\n\\n' }}{%- endif -%}"
 )
-"""As Qwen3's, of a model that does not reason if it is told so."""
+"""Qwen3's way of telling a model not to reason."""
 
 
 def make_reranker_checkpoint(path: Path) -> Path:

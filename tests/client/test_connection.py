@@ -92,7 +92,7 @@ async def test_retries_while_the_engine_restarts_but_not_what_it_died_of(
 
 
 async def test_retries_a_call_that_the_server_cancels(kind: str) -> None:
-    """As gRPC does with calls that arrive while the server closes its port."""
+    """gRPC cancels calls that arrive while the server closes its port."""
     num_calls = 0
 
     async def list_models(_: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:

@@ -34,7 +34,7 @@ def ask(client: OpenAI, part: dict[str, Any]) -> ChatCompletion:
 
 
 def saved(tensor: torch.Tensor) -> str:
-    """As vLLM's `tensor2base64`."""
+    """Does what vLLM's `tensor2base64` does."""
     return base64.b64encode(torch_file(tensor)).decode()
 
 

@@ -45,7 +45,7 @@ class Refused:
 
 
 def through_envoy(stack: Stack, kind: str, *sources: Source) -> Outcome | Refused:
-    """As OpenAI's client sends media."""
+    """Sends media with OpenAI's client."""
     content: Any = [{"type": PARTS[kind], PARTS[kind]: {**source, **_bounds(kind)}} for source in sources]
     with OpenAI(base_url=stack.openai_url, api_key="none", max_retries=0) as client:
         try:
@@ -66,7 +66,7 @@ def through_envoy(stack: Stack, kind: str, *sources: Source) -> Outcome | Refuse
 
 
 def typed(stack: Stack, kind: str, *sources: Source) -> Outcome | Refused:
-    """As typed messages, past Envoy."""
+    """Sends media in typed messages, past Envoy."""
     parts = [content_pb2.ContentPart() for _ in sources]
     for part, source in zip(parts, sources, strict=True):
         json_format.ParseDict({kind: {"source": source, **_bounds(kind)}}, part)

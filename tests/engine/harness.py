@@ -93,15 +93,15 @@ class Harness:
     ) -> None:
         """
         Args:
-            path: Of the checkpoint.
-            dtype: Of weights and activations.
+            path: Folder of the checkpoint.
+            dtype: Type of weights and activations.
             level: Runs the model on the native kernels of this level. Their attention needs blocks of 32; with other
                 block sizes torch's attention is used.
             ops: Runs the model on these operations. Without `level` and `ops` it runs on torch, or on a GPU's kernels.
-            quantization: Of the decoder's layers.
+            quantization: Scheme of the decoder's layers.
             int8_head: Whether the output head is quantized to int8.
             block_size: Tokens in a KV block.
-            max_model_len: As in `EngineOptions`.
+            max_model_len: See `EngineOptions`.
         """
         config = load_model_config(path).within(max_model_len)
         text, device = config.text, DEVICE

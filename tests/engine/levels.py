@@ -40,7 +40,7 @@ def assert_stays_near_float32(
         checkpoint: The checkpoint's folder.
         prompts: The prompts.
         dtype: The data type that the kernels compute in.
-        quantization: Of the decoder's layers, for both.
+        quantization: Scheme of the decoder's layers, for both.
         tolerance: The bound of the root mean square of the differences, as a share of the logits' standard deviation.
     """
     exact = Harness(checkpoint, quantization=quantization)

@@ -13,7 +13,7 @@ _SIDE = 32  # of a token in pixels
 
 
 def make_qwen3_prompt(seed: int, *parts: int | tuple[int, int] | tuple[int, int, int]) -> Prompt:
-    """As `tests.engine.harness.make_prompt`, with patches of 16 pixels and random time stamps between frames."""
+    """Does what `tests.engine.harness.make_prompt` does, with 16-pixel patches and random times between frames."""
     random = np.random.default_rng(seed)
     token_ids: list[int] = []
     spans: list[MediaSpan] = []

@@ -207,7 +207,7 @@ async def test_repeats_once_what_the_server_did_not_begin(http: aiohttp.ClientSe
 async def test_a_call_that_the_server_cancels_is_repeated_and_then_unavailable(
     http: aiohttp.ClientSession, backend: Backend
 ) -> None:
-    """As gRPC does with calls that arrive while the server closes its port."""
+    """gRPC cancels calls that arrive while the server closes its port."""
     backend.script = failing(grpc.StatusCode.CANCELLED, "CANCELLED")
     async with http.post(CHAT, data=b"{}") as answer:
         assert (answer.status, await answer.json()) == (503, UNAVAILABLE)

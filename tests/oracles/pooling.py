@@ -28,7 +28,7 @@ def text_states(path: Path, token_ids: Sequence[int]) -> Tensor:
 
 @torch.inference_mode()
 def image_states(path: Path, token_ids: Sequence[int], images: Sequence[np.ndarray], image_token_id: int) -> Tensor:
-    """As `text_states`, for a prompt of Qwen2-VL with images that need no resizing, uint8 [height, width, 3]."""
+    """Does what `text_states` does, for Qwen2-VL and images that need no resizing, uint8 [height, width, 3]."""
     ids = torch.tensor([list(token_ids)])
     media = image_processor(path)(list(images), return_tensors="pt")
     types = (ids == image_token_id).long()

@@ -85,7 +85,7 @@ def _at(point: Point, side: int, diameter: float, fine: int) -> Point:
 
 
 def _resized(canvas: Pixels, scale: float) -> Pixels:
-    """As if it had been drawn at another scale."""
+    """Returns what drawing at another scale would have made."""
     height, width = canvas.shape[:2]
     there = Image.fromarray(canvas).resize((round(width * scale), round(height * scale)), Image.Resampling.BILINEAR)
     return np.asarray(there.resize((width, height), Image.Resampling.BICUBIC))

@@ -180,7 +180,7 @@ def draw_scene(
 
 
 def in_order(things: Sequence[Thing]) -> tuple[Thing, ...]:
-    """As one reads: row by row, from left to right."""
+    """Sorts things in the order of reading: row by row, from left to right."""
     return tuple(sorted(things, key=lambda thing: (thing.cell, thing.cx)))
 
 

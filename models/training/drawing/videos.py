@@ -47,7 +47,7 @@ def draw_video(rng: SampleRng, scene: Scene, moments: Sequence[Sequence[Thing]])
 
 
 def _through_codec(rng: SampleRng, frames: Frames) -> Frames:
-    """As if the video had been a file of video: colours at half resolution, and what compression leaves."""
+    """Encodes and decodes a video: colours have half the resolution, and details are what compression leaves."""
     file = io.BytesIO()
     options = {"crf": str(rng.source.randint(16, 32)), "preset": "ultrafast", "threads": "1"}
     with av.open(file, "w", format="mp4") as container:

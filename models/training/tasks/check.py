@@ -186,7 +186,7 @@ class Calls:
     name: str
     """Of the function."""
     arguments: str
-    """As JSON."""
+    """Arguments as JSON."""
 
     def right(self, answer: str) -> bool:
         """Whether it is exactly one well-formed call with these arguments."""

@@ -26,9 +26,9 @@ class Exchange:
     """A question and its answer."""
 
     question: str
-    """As the user types it."""
+    """What the user types."""
     answer: str
-    """As the model should say it."""
+    """What the model should say."""
     check: Check
     """Judges other answers."""
     about: Thing | None = None

@@ -59,7 +59,7 @@ async def _bodies(arena: Arena) -> None:
 
 
 async def _stalled(arena: Arena) -> None:
-    """As many as fill the memory for bodies, and more."""
+    """Sends as many bodies as fill the memory for them, and more."""
 
     async def pieces() -> AsyncIterator[bytes]:
         yield raw_http.head(arena.target, length=_STALLED_BYTES)

@@ -41,7 +41,7 @@ class TimedRunner:
 
 @dataclass(kw_only=True)
 class TimedGpuRunner(TimedRunner):
-    """As a GPU with a model of 2 B parameters: steps are launched ahead, and only decodes are replayed."""
+    """Acts like a GPU with a model of 2 B parameters: steps are launched ahead, and only decodes are replayed."""
 
     decode_seconds: float = GPU_DECODE_SECONDS
     prompt_token_seconds: float = 0.000_006

@@ -39,7 +39,7 @@ def video_part(frames: np.ndarray | tuple[np.ndarray, dict[str, Any]] = FRAMES, 
 
 TIMES = [index / 4 for index in range(5)]
 METADATA = {"fps": 8.0, "frames_indices": [0, 2, 4, 6, 8], "total_num_frames": 10, "video_backend": "torchcodec"}
-"""As qwen-vl-utils returns it, of frames at these times."""
+"""What qwen-vl-utils returns of frames at these times."""
 CONVERSATIONS: list[tuple[list[dict[str, Any]], list[tuple[np.ndarray, list[float]]]]] = [
     ([text("the and")], []),
     ([image_part(WIDE), text("What is it?")], [(WIDE, [])]),

@@ -205,7 +205,7 @@ async def test_crashed_worker_fails_one_request(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kills", [1, 2])
 async def test_worker_killed_from_outside_costs_a_retry(tmp_path: Path, kills: int) -> None:
-    """As the kernel does when memory is short. The file is not at fault."""
+    """The kernel kills when memory is short. The file is not at fault."""
     starts = tmp_path / "starts"
     is_killed_first = (
         f"import os, signal, glimpse.media.decoding.worker as worker\n"

@@ -51,7 +51,7 @@ def test_pixels_and_grid_match_the_reference(width: int, height: int) -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(1, 1), (3, 500), (57, 91), (333, 257), (640, 480), (1400, 1100)])
 def test_pixels_of_larger_patches_match_the_reference(width: int, height: int) -> None:
-    """As for Qwen3-VL."""
+    """Qwen3-VL has such patches."""
     image = scene(width, height)
     bounds = {"shortest_edge": 64 * 32 * 32, "longest_edge": 1280 * 32 * 32}
     processor = Qwen2VLImageProcessorPil(patch_size=16, size=bounds, do_rescale=False, do_normalize=False)

@@ -30,7 +30,7 @@ PROMPT = (
     "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}<|im_end|>\n"
     "<|im_start|>assistant\n<think>\n\n</think>\n\n"
 )
-"""As on Qwen3-Reranker's model card."""
+"""The prompt on Qwen3-Reranker's model card."""
 
 
 @pytest.fixture(scope="module")

@@ -231,7 +231,7 @@ def test_engine_enforces_budget_and_grammar_with_draft_tokens_as_without(tiny_ch
 
 
 def test_a_trigger_counts_after_the_reasoning_alone(tiny_checkpoint: Path) -> None:
-    """As for a model that thinks, and then may call a tool."""
+    """A model that thinks may call a tool then."""
     tags = tags_of(PLAIN, is_open=True, strips_answer=False)
     begins = GrammarTrigger(texts=tuple(string.ascii_lowercase))
     follows = r"[\s\S]{0,16}[a-z][\s\S]{0,16}=[0-9]{3}"

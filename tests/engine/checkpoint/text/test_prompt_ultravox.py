@@ -34,7 +34,7 @@ def audios(messages: list[ChatMessage], num_tokens: int) -> list[TokenLayout]:
 
 
 def reference_ids(messages: list[ChatMessage], num_tokens: int) -> list[int]:
-    """As the published processor: the texts around placeholders are encoded alone."""
+    """Encodes the texts around placeholders alone, like the published processor."""
     texts = [
         {
             "role": message.role,
