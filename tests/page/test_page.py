@@ -27,11 +27,11 @@ TOOL = {
 }
 
 DROP = """
-([form, name, type, text]) => {
+([target, name, type, text]) => {
   const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
   const dataTransfer = new DataTransfer();
   dataTransfer.items.add(new File([bytes], name, { type }));
-  form.dispatchEvent(new DragEvent("drop", { bubbles: true, cancelable: true, dataTransfer }));
+  target.dispatchEvent(new DragEvent("drop", { bubbles: true, cancelable: true, dataTransfer }));
 }
 """
 COPY = """
@@ -75,7 +75,7 @@ def violations(page: Page, axe: str, options: str = "{}", *, within: str = "html
 
 def test_answers_about_a_dropped_image(page: Page) -> None:
     content = base64.b64encode(IMAGE.read_bytes()).decode()
-    page.evaluate(DROP, [page.locator(".composer").element_handle(), "shapes.png", "image/png", content])
+    page.evaluate(DROP, [page.locator("header").element_handle(), "shapes.png", "image/png", content])
     expect(page.get_by_text("336 × 252")).to_be_visible()
     ask(page, QUESTION)
     expect(answers(page)).to_contain_text("red circle")
@@ -125,6 +125,7 @@ def test_shows_an_error_and_asks_again(page: Page, console_errors: list[str]) ->
     page.get_by_label("Temperature").fill("9")
     ask(page, "Hello!")
     expect(page.get_by_role("alert")).to_contain_text("'temperature'")
+    expect(page.get_by_role("alert")).not_to_contain_text("(temperature)")
     page.get_by_label("Temperature").fill("0")
     page.get_by_role("button", name="Try again").click()
     expect(page.get_by_role("alert")).to_have_count(0)

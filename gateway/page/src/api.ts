@@ -41,7 +41,7 @@ async function messageOf(response: Response): Promise<string> {
   const text = await response.text();
   try {
     const { error } = JSON.parse(text);
-    return error.param ? `${error.message} (${error.param})` : error.message;
+    return error.param && !error.message.includes(error.param) ? `${error.message} (${error.param})` : error.message;
   } catch {
     return text || `The gateway answered with status ${response.status}.`;
   }

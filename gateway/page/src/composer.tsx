@@ -15,7 +15,7 @@ interface ComposerProps {
 export function Composer({ kinds, isRunning, onSend, onStop }: ComposerProps) {
   const [text, setText] = useState("");
   const { media, problem, setMedia, add } = useMedia(kinds);
-  const { isOver, ...drop } = useDrop(add);
+  const isOver = useDrop(add);
   const send = (event: Event): void => {
     event.preventDefault();
     if (isRunning || !(text.trim() || media.length)) return;
@@ -34,7 +34,7 @@ export function Composer({ kinds, isRunning, onSend, onStop }: ComposerProps) {
     void add(files);
   };
   return (
-    <form class={isOver ? "composer over" : "composer"} onSubmit={send} {...drop}>
+    <form class={isOver ? "composer over" : "composer"} onSubmit={send}>
       {media.length > 0 && <Chosen media={media} onRemove={(gone) => setMedia(media.filter((each) => each !== gone))} />}
       {problem && (
         <p class="error" role="alert">
@@ -88,26 +88,22 @@ function useMedia(kinds: Kind[]) {
   return { media, setMedia, problem, add };
 }
 
-function useDrop(add: (files: File[]) => Promise<void>) {
+// Files may be dropped anywhere on the page. Tells whether one is over it.
+function useDrop(add: (files: File[]) => Promise<void>): boolean {
   const [isOver, setOver] = useState(false);
-  const onDragOver = (event: DragEvent): void => {
-    event.preventDefault();
-    setOver(true);
-  };
-  const onDrop = (event: DragEvent): void => {
-    event.preventDefault();
-    setOver(false);
-    void add([...(event.dataTransfer?.files ?? [])]);
-  };
-  // A file that misses the form must not replace the page.
   useEffect(() => {
-    const ignore = (event: Event): void => event.preventDefault();
-    for (const name of ["dragover", "drop"]) document.addEventListener(name, ignore);
-    return () => {
-      for (const name of ["dragover", "drop"]) document.removeEventListener(name, ignore);
+    const over = (event: DragEvent): void => {
+      event.preventDefault();
+      setOver(event.type === "dragover");
+      if (event.type === "drop") void add([...(event.dataTransfer?.files ?? [])]);
     };
-  }, []);
-  return { isOver, onDragOver, onDrop, onDragLeave: () => setOver(false) };
+    const names = ["dragover", "dragleave", "drop"] as const;
+    for (const name of names) document.addEventListener(name, over);
+    return () => {
+      for (const name of names) document.removeEventListener(name, over);
+    };
+  }, [add]);
+  return isOver;
 }
 
 function Chosen({ media, onRemove }: { media: Media[]; onRemove: (media: Media) => void }) {
