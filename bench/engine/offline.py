@@ -1,4 +1,4 @@
-"""Throughput of the offline API: whole batches through `glimpse.engine.offline.llm.LLM`, without any server.
+"""Throughput of the offline API: whole batches through `glimpse.offline.llm.LLM`, without any server.
 
 python -m bench.engine.offline CHECKPOINT --prompts 16 --prompt-tokens 512 --output-tokens 128
 """
@@ -14,8 +14,8 @@ from typing import get_args
 from bench.figures import spread
 from bench.serving.processes import peak_rss_mib
 from glimpse import SamplingParams
-from glimpse.engine.offline.llm import LLM
 from glimpse.engine.protocol.config import Backend, Quantization
+from glimpse.offline.llm import LLM
 
 
 def measure(llm: LLM, draw: random.Random, *, num_prompts: int, prompt_tokens: int, output_tokens: int) -> float:

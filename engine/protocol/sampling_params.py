@@ -3,14 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated
-
-from annotated_types import Ge, Le, Len, MaxLen
 
 MAX_LOGIT_BIAS = 100.0
 MAX_STOP_CHARACTERS = 4096
 MAX_BAD_WORD_CHARACTERS = 256
-_LogprobCount = Annotated[int, Ge(0), Le(20)]
 
 GREEDY_TEMPERATURE = 1e-5
 """Lower temperatures are treated as greedy: dividing by them would overflow."""
@@ -90,56 +86,53 @@ class Grammar:
 class SamplingParams:
     """How tokens are sampled and when the answer ends.
 
-    The types have the ranges, which `LLM` checks by `sampling_checks.py`; the protos state the same to clients,
-    and the front end has checked them.
+    The protos state the ranges, and the front end has checked them, for `LLM` too.
     """
 
-    n: Annotated[int, Ge(1), Le(128)] = 1
+    n: int = 1
     """How many answers `LLM` generates for a prompt. The engine ignores it: each answer is a request."""
-    max_tokens: Annotated[int, Ge(1)] = 4096
+    max_tokens: int = 4096
     """The most tokens to generate. The core lowers it to what the context window leaves."""
-    temperature: Annotated[float, Ge(0), Le(2)] = 1.0
+    temperature: float = 1.0
     """Divides the logits. 0 is greedy."""
-    top_p: Annotated[float, Ge(0), Le(1)] = 1.0
+    top_p: float = 1.0
     """Keeps the smallest set of most likely tokens whose probabilities reach this sum (nucleus). 1 keeps all."""
-    top_k: Annotated[int, Ge(-1)] = 0
+    top_k: int = 0
     """Keeps this number of most likely tokens. 0 keeps all. Callers may write -1 for it; the engine never sees it."""
-    min_p: Annotated[float, Ge(0), Le(1)] = 0.0
+    min_p: float = 0.0
     """Drops tokens whose probability is below this share of the largest one."""
-    frequency_penalty: Annotated[float, Ge(-2), Le(2)] = 0.0
+    frequency_penalty: float = 0.0
     """Subtracted from a logit for each time its token was generated."""
-    presence_penalty: Annotated[float, Ge(-2), Le(2)] = 0.0
+    presence_penalty: float = 0.0
     """Subtracted once from a logit if its token was generated at all."""
-    repetition_penalty: Annotated[float, Ge(0.01), Le(100)] = 1.0
+    repetition_penalty: float = 1.0
     """Divides positive and multiplies negative logits of tokens in prompt and answer (arXiv 1909.05858)."""
-    logit_bias: Annotated[Mapping[int, Annotated[float, Ge(-MAX_LOGIT_BIAS), Le(MAX_LOGIT_BIAS)]], MaxLen(16384)] = (
-        field(default_factory=dict[int, float])
-    )
+    logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
     """Token id → value added to its logit."""
     seed: int | None = None
     """Makes sampling repeatable. None: a random seed."""
-    stop: Annotated[tuple[Annotated[str, Len(1, MAX_STOP_CHARACTERS)], ...], MaxLen(16)] = ()
+    stop: tuple[str, ...] = ()
     """Texts that end the answer. The front end handles them; the engine ignores them."""
     include_stop_str_in_output: bool = False
     """The answer ends with the text of `stop` that ended it, rather than before it."""
     skip_special_tokens: bool = True
     """The text leaves out the tokenizer's special tokens. The front end does; the engine ignores it."""
-    bad_words: Annotated[tuple[Annotated[str, Len(1, MAX_BAD_WORD_CHARACTERS)], ...], MaxLen(1024)] = ()
+    bad_words: tuple[str, ...] = ()
     """Texts that the answer does not contain, at the start of a word or within one, as their own tokens spell them. The
     front end spells them; the engine ignores them."""
     bad_word_token_ids: tuple[tuple[int, ...], ...] = ()
     """The spellings of `bad_words`, each at least one token. The last token of each never follows the others."""
-    allowed_token_ids: Annotated[tuple[int, ...], MaxLen(262144)] = ()
+    allowed_token_ids: tuple[int, ...] = ()
     """The only tokens that are generated; the model's end tokens must be among them to end the answer. Empty: all."""
-    stop_token_ids: Annotated[tuple[int, ...], MaxLen(1024)] = ()
+    stop_token_ids: tuple[int, ...] = ()
     """Token ids that end the answer, in addition to the model's end tokens. They are not part of the text."""
-    min_tokens: Annotated[int, Ge(0)] = 0
+    min_tokens: int = 0
     """End tokens and stop token ids are not generated before this number of tokens."""
     ignore_eos: bool = False
     """The model's end tokens do not end the answer."""
-    logprobs: _LogprobCount | None = None
+    logprobs: int | None = None
     """k: returns the log-probability of each token and those of the k most likely ones. None: returns none."""
-    prompt_logprobs: _LogprobCount | None = None
+    prompt_logprobs: int | None = None
     """k: returns the log-probability of each token of the prompt and those of the k most likely ones at its position.
     The whole prompt is computed then, whatever is cached. None: returns none."""
     grammar: Grammar | None = None

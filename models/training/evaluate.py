@@ -16,12 +16,12 @@ from typing import get_args
 
 import numpy as np
 
-from glimpse.engine.offline.run import run_batch
 from glimpse.engine.protocol.config import EngineConfig, Quantization
 from glimpse.engine.protocol.messages import FinishReason, Generate, MediaInput
 from glimpse.engine.protocol.sampling_params import Grammar, SamplingParams
 from glimpse.engine.worker.loading.load_engine import LoadedEngine, load_core
 from glimpse.media.processing.image import ImageProcessing, image_processing
+from glimpse.offline.run import run_batch
 from models.training.batching.prompts import Prompt, Vocabulary, make_prompt
 from models.training.batching.vocabulary import load_vocabulary
 from models.training.mix import TASKS, draw_sample

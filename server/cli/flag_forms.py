@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from itertools import chain
 from typing import Any, get_origin
 
-from glimpse.engine.offline.other_names import OtherName, tell
-from glimpse.engine.offline.vllm_options import NAMES_HERE, OPPOSITES, OTHER_OPTIONS
+from glimpse.engine.protocol.other_names import OtherName, tell
+from glimpse.engine.protocol.vllm_options import NAMES_HERE, OPPOSITES, OTHER_OPTIONS
 from glimpse.media.kind import MediaKind
 from glimpse.server.cli.usage import UsageError
 from glimpse.server.media_settings import MediaSettings

@@ -7,7 +7,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from glimpse.client import AsyncClient, Client
-    from glimpse.engine.offline.llm import LLM, SamplingParams, StructuredOutputsParams
+    from glimpse.offline.llm import LLM, SamplingParams, StructuredOutputsParams
 
 __all__ = ["LLM", "AsyncClient", "Client", "SamplingParams", "StructuredOutputsParams", "__version__"]
 
@@ -16,9 +16,9 @@ __version__ = "0.1.0"
 _HOMES = {
     "AsyncClient": "glimpse.client",
     "Client": "glimpse.client",
-    "LLM": "glimpse.engine.offline.llm",
-    "SamplingParams": "glimpse.engine.offline.sampling_inputs",
-    "StructuredOutputsParams": "glimpse.engine.offline.sampling_inputs",
+    "LLM": "glimpse.offline.llm",
+    "SamplingParams": "glimpse.offline.sampling_inputs",
+    "StructuredOutputsParams": "glimpse.offline.sampling_inputs",
 }
 
 

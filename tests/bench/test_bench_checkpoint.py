@@ -14,9 +14,9 @@ from bench.make_checkpoint import PRESETS, make_checkpoint
 from bench.serving.words import COMMON, common_text
 from glimpse import SamplingParams
 from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
-from glimpse.engine.offline.llm import LLM
 from glimpse.engine.protocol.config import EngineConfig
 from glimpse.engine.worker.loading.load_engine import load_core
+from glimpse.offline.llm import LLM
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
-from glimpse.engine.offline.run import run_batch
 from glimpse.engine.protocol.config import EngineConfig
 from glimpse.engine.worker.loading.load_engine import load_core
+from glimpse.offline.run import run_batch
 from models.training.batching.packing import pack
 from models.training.batching.prompts import Prompt, make_prompt
 from models.training.batching.vocabulary import load_vocabulary

@@ -107,7 +107,7 @@ def test_has_every_kernel_source_and_type_stub(installed: Installed) -> None:
 
 
 def test_imports_nothing_from_the_repository(installed: Installed) -> None:
-    code = "import glimpse, glimpse.client, glimpse.server.cli.app, glimpse.engine.offline.llm, sys\n"
+    code = "import glimpse, glimpse.client, glimpse.server.cli.app, glimpse.offline.llm, sys\n"
     code += (
         "print('\\n'.join(m.__file__ for n, m in sys.modules.items() if n.split('.')[0] == 'glimpse' and m.__file__))"
     )

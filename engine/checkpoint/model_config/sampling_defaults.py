@@ -1,28 +1,36 @@
 """The sampling parameters that a checkpoint's `generation_config.json` recommends."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
+from pydantic import ConfigDict, ValidationError
+from pydantic.dataclasses import dataclass
 
 from glimpse.engine.checkpoint.model_config.model import read_json
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.protocol.sampling_checks import SamplingValueError, check_values
+from glimpse.engine.protocol.option_values import explain
 
 _FILE = "generation_config.json"
 _OFF = ("none", "vllm")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(strict=True, allow_inf_nan=False))
 class SamplingDefaults:
-    """Values of sampling parameters that a request does not set; None: the default of the API."""
+    """Values of sampling parameters that a request does not set; None: the default of the API.
 
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    max_tokens: int | None = None
+    Raises:
+        ValidationError: a value is out of the range that the protos state.
+    """
+
+    temperature: Annotated[float, Ge(0), Le(2)] | None = None
+    top_p: Annotated[float, Ge(0), Le(1)] | None = None
+    top_k: Annotated[int, Ge(-1)] | None = None
+    min_p: Annotated[float, Ge(0), Le(1)] | None = None
+    repetition_penalty: Annotated[float, Ge(0.01), Le(100)] | None = None
+    max_tokens: Annotated[int, Ge(1)] | None = None
     """Token limit of conversations."""
 
 
@@ -55,14 +63,15 @@ def read_sampling_defaults(choice: str, checkpoint: Path) -> SamplingDefaults:
 
 
 def _parse(document: Mapping[str, Any]) -> SamplingDefaults:
-    values: dict[str, Any] = {}
-    for name, ours in _NAMES.items():
-        if (value := document.get(name)) is None:
-            continue
-        try:
-            values |= check_values({ours: value})
-        except SamplingValueError as error:
-            raise CheckpointError(f"{_FILE}: '{name}': {error.message}") from error
+    names = {ours: name for name, ours in _NAMES.items()}
+    try:
+        defaults = SamplingDefaults(**{ours: document.get(name) for ours, name in names.items()})
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise CheckpointError(f"{_FILE}: '{names[str(wrong['loc'][0])]}': {explain(wrong)}") from error
+    if defaults.top_k == -1:
+        defaults = replace(defaults, top_k=0)
     if document.get("do_sample") is False:
-        values["temperature"] = 0.0  # transformers then takes the most likely token, whatever the other fields say
-    return SamplingDefaults(**values)
+        # transformers then takes the most likely token, whatever the other fields say
+        defaults = replace(defaults, temperature=0.0)
+    return defaults

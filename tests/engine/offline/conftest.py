@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from glimpse.engine.offline.llm import LLM
+from glimpse.offline.llm import LLM
 from tests.engine.offline.llm_inputs import load
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import PIL.Image
 
-from glimpse.engine.offline.llm import LLM
+from glimpse.offline.llm import LLM
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8)
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from glimpse import LLM, SamplingParams
-from glimpse.engine.offline.llm import InputError
+from glimpse.offline.llm import InputError
 from tests.checkpoints.llava import make_llava_checkpoint
 from tests.checkpoints.minicpmv import make_minicpmv_checkpoint
 from tests.checkpoints.phi3v import make_phi3v_checkpoint

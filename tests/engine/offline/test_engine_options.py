@@ -8,9 +8,9 @@ from typing import Any, get_type_hints
 import pytest
 
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.offline import llm
-from glimpse.engine.offline.llm import LLM, InputError
 from glimpse.engine.protocol.config import EngineConfig, EngineOptions, OfflineOptions
+from glimpse.offline import llm
+from glimpse.offline.llm import LLM, InputError
 from tests.engine.protocol.option_values import OPTIONS, OTHER_VALUES
 
 OFFLINE = [name for name in OPTIONS if name != "max_waiting"]
@@ -91,7 +91,7 @@ def test_understands_vllm_s_names_and_units(
 def test_says_once_what_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, tiny_checkpoint: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("glimpse.engine.offline.other_names._told", set[str]())
+    monkeypatch.setattr("glimpse.engine.protocol.other_names._told", set[str]())
     defaults: dict[str, Any] = {"swap_space": 4, "trust_remote_code": False, "runner": "auto", "tokenizer": None}
     needless: dict[str, Any] = {"trust_remote_code": True, "image_token_id": 32000}
     with caplog.at_level(logging.WARNING):

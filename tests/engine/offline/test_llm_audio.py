@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
+from glimpse.offline.llm import LLM, InputError, SamplingParams
 from tests.checkpoints.qwen2_audio import TOKEN_IDS, make_audio_checkpoint
 from tests.engine.offline.audio_inputs import BASE64, PLACEHOLDER, SAMPLES, WAV
 from tests.engine.offline.llm_inputs import IMAGE, image_pil, load, text, user

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
 from glimpse.media.errors import MediaErrorCode
+from glimpse.offline.llm import LLM, InputError, SamplingParams
 from tests.checkpoints.qwen2_audio import make_audio_checkpoint
 from tests.engine.offline.audio_inputs import BASE64, SAMPLES, WAV
 from tests.engine.offline.audio_inputs import PLACEHOLDER as AUDIO_PLACEHOLDER

@@ -9,8 +9,8 @@ import PIL.Image
 import pytest
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
-from glimpse.engine.offline.llm import LLM, EmbeddingOutput, InputError, SamplingParams
 from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
+from glimpse.offline.llm import LLM, EmbeddingOutput, InputError, SamplingParams
 from tests.checkpoints.text import make_embedding_checkpoint
 from tests.engine.offline.llm_inputs import image_pil, load, text, user
 from tests.oracles.pooling import image_states, pooled, text_states

@@ -8,7 +8,7 @@ import PIL.Image
 import pytest
 import torch
 
-from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
+from glimpse.offline.llm import LLM, InputError, SamplingParams
 from tests.checkpoints.qwen2_audio import TOKEN_IDS, make_audio_checkpoint
 from tests.engine.offline.llm_inputs import image_pil, load, text, user
 from tests.media.audio import noise

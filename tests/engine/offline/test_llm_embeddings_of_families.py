@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
 from glimpse.engine.worker.models.model import Model
+from glimpse.offline.llm import LLM, InputError, SamplingParams
 from tests.checkpoints.gemma3 import make_gemma3_checkpoint
 from tests.checkpoints.idefics3 import make_idefics3_checkpoint
 from tests.checkpoints.internvl import make_internvl_checkpoint, make_original_checkpoint

@@ -8,7 +8,7 @@ import PIL.Image
 import pytest
 
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
+from glimpse.offline.llm import LLM, InputError, SamplingParams
 from tests.checkpoints.gemma3 import NUM_IMAGE_TOKENS, TOKEN_IDS, make_gemma3_checkpoint
 from tests.engine.offline.llm_inputs import image_pil, load, text, user
 from tests.oracles.gemma3 import greedy_answer

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
-from glimpse.engine.offline.llm import LLM, InputError, RequestOutput, SamplingParams
+from glimpse.offline.llm import LLM, InputError, RequestOutput, SamplingParams
 from tests.checkpoints.internvl import SIDE, make_internvl_checkpoint, make_original_checkpoint
 from tests.engine.offline.llm_inputs import base64_png, image_pil, load, text, user
 from tests.media.images import scene

@@ -7,7 +7,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
+from glimpse.offline.llm import LLM, InputError, SamplingParams
 from tests.checkpoints.llava import (
     IMAGE_TOKEN_ID,
     ONEVISION_TOKEN_IDS,

@@ -8,7 +8,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
+from glimpse.offline.llm import LLM, InputError, SamplingParams
 from tests.engine.offline.llm_inputs import PLACEHOLDER, base64_png, image_pil, load, user
 from tests.media.videos import greys, video
 

@@ -8,10 +8,10 @@ from typing import Any
 import PIL.Image
 import pytest
 
-from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
-from glimpse.engine.offline.media.media_policy import parse_rules
 from glimpse.media.errors import MediaErrorCode
 from glimpse.media.kind import MediaKind
+from glimpse.offline.llm import LLM, InputError, SamplingParams
+from glimpse.offline.media.media_policy import parse_rules
 from tests.engine.offline.llm_inputs import IMAGE, PLACEHOLDER, image_pil, load, png, text, user
 from tests.media.videos import greys, video
 from tests.media.web import Web, redirect, respond, serve, stall_after

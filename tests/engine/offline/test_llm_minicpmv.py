@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
+from glimpse.offline.llm import LLM, InputError, SamplingParams
 from tests.checkpoints.minicpmv import make_minicpmv_checkpoint
 from tests.engine.offline.llm_inputs import base64_png, image_pil, load, text, user
 from tests.media.images import scene

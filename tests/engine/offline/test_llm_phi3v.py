@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
 from glimpse.engine.protocol.pooling_params import PoolingParams
+from glimpse.offline.llm import LLM, InputError, SamplingParams
 from tests.checkpoints.phi3v import MAX_TILES, SIDE, make_phi3v_checkpoint
 from tests.engine.offline.llm_inputs import base64_png, image_pil, load, text, user
 from tests.media.images import scene

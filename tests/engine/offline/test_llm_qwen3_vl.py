@@ -8,9 +8,9 @@ import PIL.Image
 import pytest
 import torch
 
-from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
 from glimpse.media.processing.image import ImageProcessing, prepare_image
 from glimpse.media.processing.sizing.smart_resize import SmartResize
+from glimpse.offline.llm import LLM, InputError, SamplingParams
 from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE, make_tokenizer
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.engine.checkpoint.text.reference import reference_tokenizer

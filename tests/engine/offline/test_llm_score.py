@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from glimpse.engine.errors import EngineError
-from glimpse.engine.offline.llm import LLM, InputError
+from glimpse.offline.llm import LLM, InputError
 from tests.checkpoints.text import make_reranker_checkpoint
 from tests.engine.offline.llm_inputs import load
 from tests.oracles.pooling import next_token_logits

@@ -19,8 +19,8 @@ from glimpse.engine.checkpoint.text.tools import (
     new_tool_parser,
     tool_grammar,
 )
-from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
 from glimpse.engine.protocol.messages import FinishReason
+from glimpse.offline.llm import LLM, InputError, SamplingParams
 from tests.checkpoints.qwen2_vl import make_tokenizer
 from tests.paths import TRAINING_TEMPLATE
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
+from glimpse.offline.llm import LLM, InputError, SamplingParams
 from tests.checkpoints.qwen2_vl import write_json
 from tests.checkpoints.ultravox import AUDIO_TOKEN_ID, make_ultravox_checkpoint, split_ultravox_checkpoint
 from tests.engine.offline.llm_inputs import IMAGE, image_pil, load, text, user

@@ -9,7 +9,7 @@ import PIL.Image
 import pytest
 import torch
 
-from glimpse.engine.offline.llm import LLM, InputError, SamplingParams
+from glimpse.offline.llm import LLM, InputError, SamplingParams
 from tests.engine.offline.llm_inputs import IMAGE, image_pil, load, png, text, user
 from tests.engine.offline.video_inputs import FRAMES, IMAGES, PLACEHOLDER, SMALL
 from tests.media.images import animation

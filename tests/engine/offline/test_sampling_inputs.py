@@ -7,10 +7,10 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from glimpse.engine.offline.llm import InputError, SamplingParams, StructuredOutputsParams
-from glimpse.engine.offline.sampling_inputs import UNLIMITED, SamplingOptions
 from glimpse.engine.protocol import sampling_params
 from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind
+from glimpse.offline.llm import InputError, SamplingParams, StructuredOutputsParams
+from glimpse.offline.sampling_inputs import UNLIMITED, SamplingOptions
 
 
 def test_takes_the_engine_s_parameters() -> None:
@@ -35,6 +35,9 @@ def test_takes_the_engine_s_parameters() -> None:
         ("top_p", 0, 0),
         ("seed", -1, None),
         ("temperature", 1, 1.0),
+        ("temperature", 0.7, 0.7),
+        ("temperature", None, 1.0),
+        ("logit_bias", {5: 0.7}, {5: 0.7}),
     ],
 )
 def test_reads_each_form(name: str, value: Any, meant: Any) -> None:
@@ -47,33 +50,37 @@ def test_reads_each_form(name: str, value: Any, meant: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("n", 0, "'n': expected at least 1, got 0"),
-        ("n", True, "'n': expected an integer, got True"),
-        ("max_tokens", "many", "'max_tokens': expected an integer, got 'many'"),
-        ("max_tokens", 1.5, "'max_tokens': expected an integer, got 1.5"),
-        ("temperature", -1, "'temperature': expected at least 0, got -1"),
-        ("temperature", 2.5, "'temperature': expected at most 2, got 2.5"),
-        ("temperature", None, "'temperature': expected a number, got None"),
+        ("n", 0, "'n': expected an integer from 1 to 128, got 0"),
+        ("n", True, "'n': expected an integer, got a boolean"),
+        ("max_tokens", "many", "'max_tokens': expected an integer, got a string"),
+        ("max_tokens", 1.5, "'max_tokens': expected an integer, got a number"),
+        ("temperature", -1, "'temperature': expected a number from 0 to 2, got -1"),
+        ("temperature", 2.5, "'temperature': expected a number from 0 to 2, got 2.5"),
         ("top_p", float("nan"), "'top_p': expected a finite number, got nan"),
-        ("top_k", -2, "'top_k': expected at least -1, got -2"),
-        ("stop", [""], "'stop[0]': expected at least 1 character, got ''"),
-        ("stop", 5, "'stop': expected a list, got 5"),
-        ("stop", ["a", 5], "'stop[1]': expected a string, got 5"),
-        ("stop", ["a"] * 17, "'stop': expected at most 16 elements, got"),
-        ("stop_token_ids", 5, "'stop_token_ids': expected a list, got 5"),
-        ("stop_token_ids", "5", "'stop_token_ids': expected a list, got '5'"),
-        ("stop_token_ids", ["a"], "'stop_token_ids[0]': expected an integer, got 'a'"),
-        ("logit_bias", [1], "'logit_bias': expected a dict, got [1]"),
-        ("logit_bias", {5: 101}, "'logit_bias[5]': expected at most 100, got 101"),
-        ("logit_bias", {"5": 1}, "'logit_bias[5]': expected an integer, got '5'"),
-        ("ignore_eos", 1, "'ignore_eos': expected true or false, got 1"),
-        ("logprobs", -1, "'logprobs': expected at least 0, got -1"),
-        ("min_tokens", 5000, "'min_tokens': expected at most max_tokens (4096), got 5000"),
-        ("best_of", 2, "'best_of': all answers are returned; write n, got 2"),
+        ("top_k", -2, "'top_k': expected an integer of at least -1, got -2"),
+        ("stop", [""], "'stop[0]': expected a string of 1 to 4096 characters, got 0"),
+        ("stop", 5, "'stop': expected a string or an array, got an integer"),
+        ("stop", ["a", 5], "'stop[1]': expected a string, got an integer"),
+        ("stop", ["a"] * 17, "'stop': expected at most 16 elements, got 17"),
+        ("stop_token_ids", 5, "'stop_token_ids': expected an array, got an integer"),
+        ("stop_token_ids", "5", "'stop_token_ids': expected an array, got a string"),
+        ("stop_token_ids", [-1], "'stop_token_ids[0]': expected a token id from 0 to "),
+        ("stop_token_ids", ["a"], "'stop_token_ids[0]': expected an integer, got a string"),
+        ("logit_bias", [1], "'logit_bias': expected an object, got an array"),
+        ("logit_bias", {5: 101}, "'logit_bias[5]': expected a number from -100 to 100, got 101"),
+        ("logit_bias", {"five": 1}, "'logit_bias.five': expected a decimal integer as the name, got 'five'"),
+        ("ignore_eos", 1, "'ignore_eos': expected a boolean, got an integer"),
+        ("logprobs", -1, "'logprobs': expected an integer from 0 to 20, got -1"),
+        ("min_tokens", 5000, "'min_tokens': expected at most max_completion_tokens (4096), got 5000"),
+        ("best_of", 2, "'best_of': not supported. All choices are returned; use n."),
         ("guided_decoding", {"json": "{}"}, "'guided_decoding': write structured_outputs, got "),
-        ("max_new_tokens", 5, "'max_new_tokens': write max_tokens, got 5"),
-        ("structured_outputs", {"choice": "ab"}, "'structured_outputs': expected one of json, regex, choice"),
-        ("structured_outputs", {"regex": "a", "json_object": True}, "'structured_outputs': expected one of json"),
+        ("max_new_tokens", 5, "'max_new_tokens': not supported. Use max_completion_tokens."),
+        ("structured_outputs", {"choice": "ab"}, "'structured_outputs.choice': expected an array, got a string"),
+        (
+            "structured_outputs",
+            {"regex": "a", "json_object": True},
+            "'structured_outputs.json_object': send only",
+        ),
         ("structured_outputs", {"regexp": "a"}, "'structured_outputs.regexp': unknown field"),
     ],
 )
@@ -93,7 +100,7 @@ def test_refuses_an_unknown_name_with_the_one_that_was_meant() -> None:
 
 
 def test_says_once_what_changes_nothing(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glimpse.engine.offline.other_names._told", set[str]())
+    monkeypatch.setattr("glimpse.engine.protocol.other_names._told", set[str]())
     defaults: dict[str, Any] = {"best_of": None, "detokenize": True, "logits_processors": None, "extra_args": None}
     needless: dict[str, Any] = {"detokenize": False, "spaces_between_special_tokens": False}
     with caplog.at_level(logging.WARNING):

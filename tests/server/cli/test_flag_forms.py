@@ -83,7 +83,7 @@ def test_understands_vllm_s_names(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_says_once_what_changes_nothing(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glimpse.engine.offline.other_names._told", set[str]())
+    monkeypatch.setattr("glimpse.engine.protocol.other_names._told", set[str]())
     flags = ("--trust-remote-code", "ORG/NAME", "--swap-space=4", "--tokenizer-mode", "auto", "--runner", "generate")
     with caplog.at_level(logging.WARNING):
         assert read_forms(flags) == read_forms(flags) == ["ORG/NAME"]

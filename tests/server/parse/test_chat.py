@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
+from pydantic import ValidationError
 
-from glimpse.dialect.rules import Dialect, FieldRules
+from glimpse.dialect.rules import Dialect
+from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot, ToolMode
-from glimpse.engine.protocol.sampling_checks import SamplingValueError, check_values
 from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind, SamplingParams
 from glimpse.media.inputs import ImageInput, VideoInput
 from glimpse.media.kind import MediaKind
@@ -473,34 +474,26 @@ def test_parses_all_fields_of_generation_options() -> None:
     assert known - sampling == {"max_completion_tokens", "top_logprobs", "return_token_ids"}
 
 
-def accepts(name: str, value: object) -> bool:
+def accepts(name: str, value: Any) -> bool:
     try:
-        return check_values({name: value}).keys() == {name}
-    except SamplingValueError:
+        return bool(SamplingDefaults(**{name: value}))
+    except ValidationError:
         return False
 
 
-def values_of(rules: FieldRules, amount: float) -> object:
-    """A number, or as many elements."""
-    if rules.is_map:
-        return dict.fromkeys(range(int(amount)), 0.0)
-    if rules.is_list:
-        return (("a",) if rules.descriptor.cpp_type == FieldDescriptor.CPPTYPE_STRING else (1,)) * int(amount)
-    return amount if rules.descriptor.cpp_type == FieldDescriptor.CPPTYPE_FLOAT else int(amount)
-
-
-def test_the_proto_and_the_sampling_parameters_have_the_same_ranges() -> None:
-    others = {"max_completion_tokens": "max_tokens", "top_logprobs": "logprobs"}
+def test_the_proto_and_the_defaults_of_checkpoints_have_the_same_ranges() -> None:
+    others = {"max_completion_tokens": "max_tokens"}
     compared: set[str] = set()
     for field in generation_pb2.GenerationOptions.DESCRIPTOR.fields:
         rules, name = Dialect().field(field), others.get(field.name, field.name)
         step = 0.001 if field.cpp_type == FieldDescriptor.CPPTYPE_FLOAT else 1
         for bound, beyond in ((rules.min, -step), (rules.max, step)):
-            if bound is not None:
-                assert accepts(name, values_of(rules, bound)), field.name
-                assert not accepts(name, values_of(rules, bound + beyond)), field.name
+            if bound is not None and name in SamplingDefaults.__dataclass_fields__:
+                value_type = type(step)
+                assert accepts(name, value_type(bound)), field.name
+                assert not accepts(name, value_type(bound + beyond)), field.name
                 compared.add(name)
-    assert len(compared) == 16
+    assert compared == SamplingDefaults.__dataclass_fields__.keys()
 
 
 SCHEMA = '{"type": "object"}'

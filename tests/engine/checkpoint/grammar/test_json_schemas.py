@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 from jsonschema.validators import validator_for
 
-from glimpse.engine.offline.llm import LLM, Grammar, GrammarKind, RequestOutput, SamplingParams
 from glimpse.engine.protocol.messages import FinishReason
+from glimpse.offline.llm import LLM, Grammar, GrammarKind, RequestOutput, SamplingParams
 from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, SPECIAL_TOKENS
 
 SCHEMAS: dict[str, dict[str, Any]] = {

@@ -18,8 +18,6 @@ from glimpse.engine.checkpoint.grammar.matcher import GrammarCompiler, Matcher, 
 from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
 from glimpse.engine.core.core import Core
 from glimpse.engine.errors import EngineErrorCode
-from glimpse.engine.offline import llm as llm_module
-from glimpse.engine.offline.llm import LLM, InputError
 from glimpse.engine.protocol.config import EngineConfig
 from glimpse.engine.protocol.messages import FinishReason, Generate, TokenEvent
 from glimpse.engine.protocol.sampling_params import (
@@ -32,6 +30,8 @@ from glimpse.engine.protocol.sampling_params import (
 )
 from glimpse.engine.worker.execution.sampler import SequenceSampler, sample, sample_with_draft_tokens
 from glimpse.engine.worker.loading.load_engine import load_core, load_vocabulary
+from glimpse.offline import llm as llm_module
+from glimpse.offline.llm import LLM, InputError
 from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, SPECIAL_TOKENS, VOCAB_SIZE
 
 EOS = len(PLAIN_TOKENS) + SPECIAL_TOKENS.index("<|im_end|>")

@@ -17,8 +17,6 @@ from hypothesis import strategies as st
 from glimpse.engine.checkpoint.grammar.matcher import GrammarCompiler, Matcher, Vocabulary
 from glimpse.engine.checkpoint.text.reasoning import ReasoningParser
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
-from glimpse.engine.offline.llm import LLM
-from glimpse.engine.offline.run import RequestOutput
 from glimpse.engine.protocol.sampling_params import (
     Grammar,
     GrammarKind,
@@ -29,6 +27,8 @@ from glimpse.engine.protocol.sampling_params import (
 )
 from glimpse.engine.worker.execution.reasoning_limiter import ReasoningLimiter
 from glimpse.engine.worker.execution.sampler import SequenceSampler, sample, sample_with_draft_tokens
+from glimpse.offline.llm import LLM
+from glimpse.offline.run import RequestOutput
 from tests.checkpoints.qwen2_vl import SPECIAL_TOKENS, make_tokenizer
 
 PLAIN = Tokenizer(make_tokenizer())

@@ -11,10 +11,10 @@ from transformers import AutoConfig, AutoTokenizer
 
 from glimpse import SamplingParams
 from glimpse.engine.checkpoint.location import DEFAULT_MODEL, is_untrained
-from glimpse.engine.offline.llm import LLM
-from glimpse.engine.offline.run import run_batch
 from glimpse.engine.protocol.config import EngineConfig, Quantization
 from glimpse.engine.worker.loading.load_engine import load_core
+from glimpse.offline.llm import LLM
+from glimpse.offline.run import run_batch
 from models.training.batching.prompts import make_prompt
 from models.training.batching.vocabulary import load_vocabulary
 from models.training.evaluate import EXAMS, evaluate, request

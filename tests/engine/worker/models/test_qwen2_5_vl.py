@@ -16,12 +16,12 @@ from glimpse import SamplingParams
 from glimpse.engine.checkpoint.families.qwen.qwen2_vl import MAX_SECONDS_PER_FRAME
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.offline.llm import LLM
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.engine.worker.loading.load_engine import load_model
 from glimpse.engine.worker.models.encoders.varlen_segments import window_order
 from glimpse.engine.worker.models.qwen2_vl import Qwen2VL, layout_prompt
 from glimpse.media.kind import MediaKind
+from glimpse.offline.llm import LLM
 from tests.checkpoints.qwen2_vl import make_checkpoint, write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, encode_of, make_prompt
 from tests.engine.levels import at_each_level, needs_kernels

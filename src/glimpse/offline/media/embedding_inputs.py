@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from glimpse.engine.offline.fields import InputError, blaming, by_reference, known_fields
-from glimpse.engine.offline.media.tensor_inputs import is_of_floats, tensor_of
 from glimpse.media.embeddings.tensor import Tensor, TensorType, integers, invalid, rows
 from glimpse.media.inputs import EmbeddingInput
 from glimpse.media.kind import MediaKind
+from glimpse.offline.fields import InputError, blaming, by_reference, known_fields
+from glimpse.offline.media.tensor_inputs import is_of_floats, tensor_of
 
 
 def are_embeddings(value: object) -> bool:

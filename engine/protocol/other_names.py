@@ -5,11 +5,8 @@ write instead.
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from difflib import get_close_matches
-
-from glimpse.engine.offline.fields import InputError
 
 _logger = logging.getLogger(__name__)
 _told: set[str] = set()
@@ -46,26 +43,6 @@ class OtherName:
 def anything(_: object) -> bool:
     """Accepts every value."""
     return True
-
-
-def check_name(name: str, value: object, known: Collection[str], others: Mapping[str, OtherName], call: str) -> bool:
-    """Returns whether an argument is one of `known`; False: it asks for nothing.
-
-    Raises:
-        InputError: it asks for something that does not exist.
-        TypeError: there is no such argument.
-    """
-    if name in known:
-        return True
-    if (other := others.get(name)) is None:
-        (*closest,) = get_close_matches(name, [*known, *others], n=1)
-        hint = f"; did you mean {closest[0]!r}?" if closest else ""
-        raise TypeError(f"{call} got an unexpected keyword argument {name!r}{hint}")
-    try:
-        other.check(value, f"{name}={value!r}")
-    except ValueError as error:
-        raise InputError(name, str(error)) from None
-    return False
 
 
 def tell(message: str) -> None:

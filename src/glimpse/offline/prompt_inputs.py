@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from glimpse.engine.checkpoint.text.conversation import ROLES, ChatMessage, MediaSlot, TemplateOptions
-from glimpse.engine.offline.fields import InputError, known_fields
-from glimpse.engine.offline.media.media_defaults import apply_kwargs
-from glimpse.engine.offline.media.media_inputs import parse_media, parse_part
-from glimpse.engine.offline.tool_inputs import parse_tool_calls
 from glimpse.media.inputs import MediumInput
+from glimpse.offline.fields import InputError, known_fields
+from glimpse.offline.media.media_defaults import apply_kwargs
+from glimpse.offline.media.media_inputs import parse_media, parse_part
+from glimpse.offline.tool_inputs import parse_tool_calls
 
 _SPELLINGS = {"assistent": "assistant"}
 """DashInfer-VLM's name of a role."""

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from glimpse.engine.offline.fields import InputError, known_fields
-from glimpse.engine.offline.prompt_inputs import OfflineRequest, parse_conversation, parse_prompt
-from glimpse.engine.offline.tool_inputs import parse_chat_options
 from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
+from glimpse.offline.fields import InputError, known_fields
+from glimpse.offline.prompt_inputs import OfflineRequest, parse_conversation, parse_prompt
+from glimpse.offline.tool_inputs import parse_chat_options
 
 
 def parse_input(given: object, field: str) -> OfflineRequest:

@@ -6,10 +6,10 @@ An option of a medium itself takes precedence over its prompt's, and that over t
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from glimpse.engine.offline.fields import InputError, blaming, known_fields, parse_number
-from glimpse.engine.offline.media.visual_inputs import INTEGER_OPTIONS
 from glimpse.media.inputs import MediaDefaults, MediumInput, VideoInput, is_made_of_frames, with_defaults
 from glimpse.media.processing.video_options import VideoOptions, check_options
+from glimpse.offline.fields import InputError, blaming, known_fields, parse_number
+from glimpse.offline.media.visual_inputs import INTEGER_OPTIONS
 
 SAMPLING_NAMES = ("fps", "num_frames")
 _NAMES = ("min_pixels", "max_pixels", *SAMPLING_NAMES)

@@ -1,9 +1,11 @@
 """Errors about the arguments of `LLM`, and checks that several parsers share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
+from glimpse.engine.protocol.other_names import OtherName
 from glimpse.media import errors
 from glimpse.media.errors import MediaErrorCode
 from glimpse.media.sources.source import MAX_UUID_CHARACTERS, CachedSource, DataSource, Source, parse_url_text
@@ -30,6 +32,26 @@ def known_fields(value: object, field: str, *, known: Sequence[str]) -> Mapping[
         if name not in known:
             raise InputError(f"{field}.{name}", f"unknown field, expected one of {', '.join(known)}")
     return value
+
+
+def check_name(name: str, value: object, known: Collection[str], others: Mapping[str, OtherName], call: str) -> bool:
+    """Returns whether an argument is one of `known`; False: it asks for nothing.
+
+    Raises:
+        InputError: it asks for something that does not exist.
+        TypeError: there is no such argument.
+    """
+    if name in known:
+        return True
+    if (other := others.get(name)) is None:
+        (*closest,) = get_close_matches(name, [*known, *others], n=1)
+        hint = f"; did you mean {closest[0]!r}?" if closest else ""
+        raise TypeError(f"{call} got an unexpected keyword argument {name!r}{hint}")
+    try:
+        other.check(value, f"{name}={value!r}")
+    except ValueError as error:
+        raise InputError(name, str(error)) from None
+    return False
 
 
 def parse_number(value: object, field: str, *, integer: bool) -> Any:

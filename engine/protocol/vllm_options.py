@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from glimpse.engine.offline.other_names import OtherName, anything
+from glimpse.engine.protocol.other_names import OtherName, anything
 
 NAMES_HERE: Mapping[str, str] = {
     "enable_prefix_caching": "prefix_caching",

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from glimpse.engine.checkpoint.text.conversation import TemplateOptions, ToolCall, ToolDefinition
-from glimpse.engine.offline.fields import InputError, known_fields
+from glimpse.offline.fields import InputError, known_fields
 
 _RESERVED_VARIABLES = ("messages", "tools", "add_generation_prompt", "continue_final_message")
 """Template variables that are parameters of `LLM.chat`."""

@@ -16,7 +16,14 @@ import numpy as np
 import numpy.typing as npt
 import PIL.Image
 
-from glimpse.engine.offline.fields import (
+from glimpse.media.containers.animation import is_animated
+from glimpse.media.containers.sniff import spelling
+from glimpse.media.inputs import ImageInput, VideoInput, is_made_of_frames
+from glimpse.media.processing.sizing.recipe import check_image_bounds
+from glimpse.media.processing.video_options import VideoOptions, check_options
+from glimpse.media.sources.decoded import DecodedFrames
+from glimpse.media.sources.source import DataSource, FrameSources, VideoSource, parse_video_text
+from glimpse.offline.fields import (
     InputError,
     blaming,
     by_reference,
@@ -25,13 +32,6 @@ from glimpse.engine.offline.fields import (
     parse_source,
     parse_url,
 )
-from glimpse.media.containers.animation import is_animated
-from glimpse.media.containers.sniff import spelling
-from glimpse.media.inputs import ImageInput, VideoInput, is_made_of_frames
-from glimpse.media.processing.sizing.recipe import check_image_bounds
-from glimpse.media.processing.video_options import VideoOptions, check_options
-from glimpse.media.sources.decoded import DecodedFrames
-from glimpse.media.sources.source import DataSource, FrameSources, VideoSource, parse_video_text
 
 _SPELLINGS = {"min_pixel": "min_pixels", "max_pixel": "max_pixels"}
 """DashInfer-VLM's names of options."""

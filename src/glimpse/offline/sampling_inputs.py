@@ -2,14 +2,27 @@
 
 import json
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, TypedDict, Unpack
 
-from glimpse.engine.offline.fields import InputError, known_fields
-from glimpse.engine.offline.other_names import OtherName, check_name
+from glimpse.dialect.openai import OPENAI
+from glimpse.dialect.options import descriptor_of
+from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.protocol import sampling_params
-from glimpse.engine.protocol.sampling_checks import SamplingValueError, check_values
-from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind, ReasoningBudget
+from glimpse.engine.protocol.other_names import OtherName, tell
+from glimpse.engine.protocol.pooling_params import PoolingParams
+from glimpse.engine.protocol.sampling_params import Grammar, ReasoningBudget
+from glimpse.offline.fields import InputError, check_name
+from glimpse.server.call.context import CallContext
+from glimpse.server.codec.codec import Codec
+from glimpse.server.codec.document import DecodeError
+from glimpse.server.codec.paths import json_path, with_sent_names
+from glimpse.server.errors import InvalidRequest
+from glimpse.server.parse.completion import parse_completion
+from glimpse.server.request import GenerationRequest, ReasoningSupport
+from glimpse.server.served_model import ServedModel
+from glimpse.v1.completion_pb2 import CreateCompletionRequest
+from glimpse.v1.generation_pb2 import GenerationOptions
 
 UNLIMITED = 2**31 - 1
 """`max_tokens` of None: the core lowers it to what the context window leaves."""
@@ -83,40 +96,28 @@ class SamplingParams(sampling_params.SamplingParams):
         self._set(own_values(self) | {name: value})
 
     def _set(self, given: Mapping[str, object]) -> None:
-        values = {field.name: getattr(_DEFAULTS, field.name) for field in fields(_DEFAULTS)} | _parse(given)
-        if values["min_tokens"] > values["max_tokens"]:
-            message = f"expected at most max_tokens ({values['max_tokens']}), got {values['min_tokens']}"
-            raise InputError("min_tokens", message)
-        for name, value in values.items():
+        for name, value in _parse(given).items():
             object.__setattr__(self, name, value)
 
 
 _DEFAULTS = sampling_params.SamplingParams()
-_NAMES = (*(field.name for field in fields(_DEFAULTS)), "structured_outputs")
-_TEXTS = ("stop", "bad_words")
-_LISTS = (*_TEXTS, "allowed_token_ids", "stop_token_ids")
-_BEAMS = "there is no beam search"
 _OTHER_NAMES: Mapping[str, OtherName] = {
-    "best_of": OtherName("all answers are returned; write n", accepted=(None, 1)),
     "detokenize": OtherName("texts are always made", accepted=(True, False)),
-    "early_stopping": OtherName(_BEAMS, accepted=(False,)),
+    "early_stopping": OtherName("there is no beam search", accepted=(False,)),
     "extra_args": OtherName("there are no extension parameters", accepted=(None, {})),
     "flat_logprobs": OtherName("outputs have a list of tokens", accepted=(False,)),
     "guided_decoding": OtherName("write structured_outputs", accepted=(None,)),
-    "length_penalty": OtherName(_BEAMS, accepted=(1, 1.0)),
     "logits_processors": OtherName("write logit_bias, allowed_token_ids or bad_words", accepted=(None, [])),
     "logprob_token_ids": OtherName("write logprobs", accepted=(None,)),
     "max_completion_tokens": OtherName("write max_tokens"),
-    "max_new_tokens": OtherName("write max_tokens"),
-    "repetition_detection": OtherName("write repetition_penalty or frequency_penalty", accepted=(None,)),
     "skip_reading_prefix_cache": OtherName("answers are the same", accepted=(None, True, False)),
     "spaces_between_special_tokens": OtherName("tokens are decoded as they are", accepted=(True, False)),
     "thinking_token_budget": OtherName("write reasoning_budget", accepted=(None, -1)),
     "top_logprobs": OtherName("write logprobs, the number of most likely tokens"),
-    "truncate_prompt_tokens": OtherName("prompts are never truncated", accepted=(None,)),
-    "use_beam_search": OtherName(_BEAMS, accepted=(False,)),
 }
-"""Parameters of vLLM and of other libraries that do not exist here."""
+"""Parameters of vLLM and of other libraries that do not exist here, and of which the codec does not know so."""
+_FOREIGN = {member.name for member in OPENAI.message(descriptor_of(GenerationOptions)).foreign}
+_NAMES = {*(field.name for field in fields(_DEFAULTS)), "structured_outputs", *_FOREIGN} - _OTHER_NAMES.keys()
 
 
 def parse_sampling(sampling: object, field: str) -> SamplingParams:
@@ -135,61 +136,81 @@ def own_values(sampling: sampling_params.SamplingParams) -> dict[str, Any]:
     return {field.name: getattr(sampling, field.name) for field in fields(sampling)}
 
 
-def _parse(given: Mapping[str, object]) -> dict[str, Any]:
-    """Returns the values, by the engine's names and in its forms."""
+def _parse(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns all values, by the engine's names and in its forms, as the server parses them in a completion request."""
     values = {name: value for name, value in given.items() if check_name(name, value, _NAMES, _OTHER_NAMES, _CALL)}
-    if (outputs := values.pop("structured_outputs", None)) is not None:
-        if values.get("grammar") is not None:
-            raise InputError("structured_outputs", "cannot be combined with grammar")
-        values["grammar"] = parse_outputs(outputs)
-    for name in _LISTS & values.keys():
-        values[name] = _elements(values[name], one=name in _TEXTS)
+    engine_values = {name: values.pop(name) for name in _ENGINE_VALUES if name in values}
     for name, (written, meant) in _FORMS.items():
         if name in values and values[name] == written:
             values[name] = meant
-    try:
-        return check_values(values)
-    except SamplingValueError as error:
-        raise InputError(error.name, error.message) from None
+    if isinstance(words := values.get("bad_words"), str):
+        values["bad_words"] = [words]
+    request = _parse_request({"prompt": "", "max_tokens": _DEFAULTS.max_tokens, **values})
+    parsed = own_values(request.sampling) | {"n": request.num_completions} | engine_values
+    if request.constraint is not None:
+        if parsed["grammar"] is not None:
+            raise InputError("structured_outputs", "cannot be combined with grammar")
+        parsed["grammar"] = request.constraint.grammar
+    # The message has single precision.
+    parsed |= {name: float(values[name]) for name in _FLOATS if values.get(name) is not None}
+    return parsed | {"logit_bias": {int(key): float(bias) for key, bias in (values.get("logit_bias") or {}).items()}}
 
 
 _CALL = "SamplingParams()"
-_FORMS: Mapping[str, tuple[object, object]] = {
-    "max_tokens": (None, UNLIMITED),
-    "seed": (-1, None),
-    "logit_bias": (None, {}),
-}
+_CODEC = Codec(OPENAI)
+_ENGINE_VALUES = ("bad_word_token_ids", "grammar", "reasoning_budget")
+"""Values that no document has."""
+_FLOATS = [field.name for field in fields(_DEFAULTS) if isinstance(getattr(_DEFAULTS, field.name), float)]
+_FORMS: Mapping[str, tuple[object, object]] = {"max_tokens": (None, UNLIMITED), "seed": (-1, None)}
 """By name, a value and what it means."""
+_ANY_MODEL = ServedModel(
+    names=("",),
+    vocab_size=2**31,
+    hidden_size=1,
+    pooling=PoolingParams(),
+    max_media={},
+    supports_tools=False,
+    reasoning=ReasoningSupport(),
+    sampling=SamplingDefaults(),
+    digest="",
+)
+"""Token ids are checked against the model's vocabulary when there is a model."""
 
 
-def _elements(value: object, *, one: bool) -> object:
-    """Returns a list as a tuple, which a text is one element of if `one`; the check refuses anything else."""
-    if isinstance(value, str):
-        return (value,) if one else value
-    return () if value is None else tuple(value) if isinstance(value, Sequence | Set) else value
+def _parse_request(values: Mapping[str, object]) -> GenerationRequest:
+    """Parses the members of a completion request. Raises InputError."""
+    aliased: dict[str, str] = {}
+    try:
+        document = b"{%s}" % b",".join(_member(name, value) for name, value in values.items())
+        decoded = _CODEC.decode(document, CreateCompletionRequest)
+        aliased = decoded.aliased
+        for path in decoded.ignored:
+            tell(f"{path} changes nothing")
+        return parse_completion(decoded.message, CallContext(), _ANY_MODEL, streaming=False).generation
+    except DecodeError as error:
+        raise InputError(error.path or _CALL, error.message.removeprefix(f"'{error.path}': ")) from None
+    except InvalidRequest as error:
+        path = with_sent_names(json_path(OPENAI, descriptor_of(CreateCompletionRequest), error.field), aliased)
+        raise InputError(path, error.message.removeprefix(f"'{error.field}': ")) from None
 
 
-def parse_outputs(outputs: object) -> Grammar:
-    """Returns the grammar of `StructuredOutputsParams`, or of a dict with its members. Raises InputError."""
-    field, names = "structured_outputs", tuple(each.name for each in fields(StructuredOutputsParams))
-    if isinstance(outputs, StructuredOutputsParams):
-        outputs = {name: getattr(outputs, name) for name in names}
-    given = {name: value for name, value in known_fields(outputs, field, known=names).items() if value is not None}
-    match given:
-        case {"json": str() as schema} if len(given) == 1:
-            return Grammar(kind=GrammarKind.JSON_SCHEMA, text=schema)
-        case {"json": Mapping() as schema} if len(given) == 1:
-            return Grammar(kind=GrammarKind.JSON_SCHEMA, text=json.dumps(schema))
-        case {"json_object": True} if len(given) == 1:
-            return Grammar(kind=GrammarKind.JSON_OBJECT)
-        case {"regex": str() as pattern} if len(given) == 1:
-            return Grammar(kind=GrammarKind.REGEX, text=pattern)
-        case {"grammar": str() as rules} if len(given) == 1:
-            return Grammar(kind=GrammarKind.LARK, text=rules)
-        case {"choice": [*texts]} if (
-            len(given) == 1 and texts and all(isinstance(text, str) and text for text in texts)
-        ):
-            return Grammar(kind=GrammarKind.CHOICE, text=json.dumps(texts, ensure_ascii=False))
+def _member(name: str, value: object) -> bytes:
+    try:
+        return f"{json.dumps(name)}: {json.dumps(value, allow_nan=False, default=_plain)}".encode()
+    except ValueError:
+        raise InputError(name, f"expected a finite number, got {value!r}") from None
+    except TypeError:
+        raise InputError(name, f"expected a value that JSON has, got {type(value).__name__}") from None
+
+
+def _plain(value: object) -> object:
+    """Returns what JSON has for a value of another type."""
+    match value:
+        case StructuredOutputsParams():
+            return asdict(value)
+        case Mapping():
+            return dict(value)
+        case Set() | Sequence():
+            return list(value)
         case _:
-            message = "expected one of json, regex, choice (a list of texts), grammar and json_object (True)"
-            raise InputError(field, f"{message}, got {given or None!r}")
+            raise TypeError

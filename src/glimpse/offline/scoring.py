@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from glimpse.engine.checkpoint.text.relevance import TEMPLATE_OPTIONS, relevance_messages, relevance_score
-from glimpse.engine.offline.fields import InputError
-from glimpse.engine.offline.prompt_inputs import Messages, OfflineRequest
-from glimpse.engine.offline.run import EmbeddingOutput, RerankOutput, ScoreOutput
+from glimpse.offline.fields import InputError
+from glimpse.offline.prompt_inputs import Messages, OfflineRequest
+from glimpse.offline.run import EmbeddingOutput, RerankOutput, ScoreOutput
 
 
 def parse_pairs(queries: object, documents: object, instruction: object) -> list[OfflineRequest]:

@@ -6,11 +6,11 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from glimpse.engine.offline.fields import InputError
-from glimpse.engine.offline.other_names import check_name, tell
-from glimpse.engine.offline.vllm_options import NAMES_HERE, OPPOSITES, OTHER_OPTIONS
 from glimpse.engine.protocol.config import EngineConfig, OfflineOptions
 from glimpse.engine.protocol.option_values import explain, read_units
+from glimpse.engine.protocol.other_names import tell
+from glimpse.engine.protocol.vllm_options import NAMES_HERE, OPPOSITES, OTHER_OPTIONS
+from glimpse.offline.fields import InputError, check_name
 
 _CONFIG = TypeAdapter(EngineConfig)
 _UNLIMITED = 2**31

@@ -19,17 +19,17 @@ from glimpse.engine.checkpoint.text.slots import PlaceholderError
 from glimpse.engine.checkpoint.text.template import TemplateError
 from glimpse.engine.core.core import Core
 from glimpse.engine.errors import EngineError
-from glimpse.engine.offline.fields import InputError, known_fields
-from glimpse.engine.offline.media.media_defaults import apply_defaults
-from glimpse.engine.offline.media.media_loading import OfflineMedia
-from glimpse.engine.offline.prompt_inputs import Messages, OfflineRequest, TokenIds
-from glimpse.engine.offline.sampling_inputs import own_values, parse_sampling
 from glimpse.engine.protocol.messages import Embed, Generate, MediaInput, Sibling
 from glimpse.engine.protocol.pooling_params import PoolingParams
 from glimpse.engine.protocol.sampling_params import Grammar, SamplingParams
 from glimpse.media.inputs import EmbeddingInput, MediaDefaults
 from glimpse.media.kind import MediaKind, parse_limit
 from glimpse.media.medium import Medium
+from glimpse.offline.fields import InputError, known_fields
+from glimpse.offline.media.media_defaults import apply_defaults
+from glimpse.offline.media.media_loading import OfflineMedia
+from glimpse.offline.prompt_inputs import Messages, OfflineRequest, TokenIds
+from glimpse.offline.sampling_inputs import own_values, parse_sampling
 
 
 class RequestBuilder:

@@ -5,15 +5,17 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias, TypeVar
 
-from glimpse.engine.offline.fields import InputError, known_fields, parse_uuid
-from glimpse.engine.offline.media.audio_inputs import is_samples, parse_audio, parse_audio_url, parse_input_audio
-from glimpse.engine.offline.media.embedding_inputs import (
+from glimpse.media.inputs import MediumInput
+from glimpse.media.kind import MediaKind
+from glimpse.offline.fields import InputError, known_fields, parse_uuid
+from glimpse.offline.media.audio_inputs import is_samples, parse_audio, parse_audio_url, parse_input_audio
+from glimpse.offline.media.embedding_inputs import (
     are_embeddings,
     is_reference,
     parse_embedding,
     parse_embeddings,
 )
-from glimpse.engine.offline.media.visual_inputs import (
+from glimpse.offline.media.visual_inputs import (
     IMAGE_OPTIONS,
     VIDEO_OPTIONS,
     is_video,
@@ -23,8 +25,6 @@ from glimpse.engine.offline.media.visual_inputs import (
     parse_video,
     parse_video_url,
 )
-from glimpse.media.inputs import MediumInput
-from glimpse.media.kind import MediaKind
 
 _T = TypeVar("_T")
 _Parser: TypeAlias = Callable[..., MediumInput]

@@ -12,15 +12,20 @@ from glimpse.engine.checkpoint.model_config.sampling_defaults import read_sampli
 from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts
 from glimpse.engine.checkpoint.text.prompt import ToolTemplate, load_prompt_builder
 from glimpse.engine.checkpoint.text.relevance import NO_ANSWER_TOKENS, find_answer_tokens
-from glimpse.engine.offline.engine_options import parse_engine_options, read_options
-from glimpse.engine.offline.fields import InputError
-from glimpse.engine.offline.media.media_defaults import parse_defaults
-from glimpse.engine.offline.media.media_loading import OfflineMedia
-from glimpse.engine.offline.media.media_policy import parse_cache_bytes, parse_rules
-from glimpse.engine.offline.pooling_inputs import parse_input, parse_pooling
-from glimpse.engine.offline.prompt_inputs import OfflineRequest, parse_conversations, parse_prompt
-from glimpse.engine.offline.request_builder import RequestBuilder, fill_defaults, parse_limits
-from glimpse.engine.offline.run import (
+from glimpse.engine.protocol.config import OfflineOptions
+from glimpse.engine.protocol.pooling_params import PoolingParams
+from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind
+from glimpse.engine.worker.loading.load_engine import load_core
+from glimpse.media.sources.policy import WEB_PORTS
+from glimpse.offline.engine_options import parse_engine_options, read_options
+from glimpse.offline.fields import InputError
+from glimpse.offline.media.media_defaults import parse_defaults
+from glimpse.offline.media.media_loading import OfflineMedia
+from glimpse.offline.media.media_policy import parse_cache_bytes, parse_rules
+from glimpse.offline.pooling_inputs import parse_input, parse_pooling
+from glimpse.offline.prompt_inputs import OfflineRequest, parse_conversations, parse_prompt
+from glimpse.offline.request_builder import RequestBuilder, fill_defaults, parse_limits
+from glimpse.offline.run import (
     CompletionOutput,
     EmbeddingOutput,
     RequestOutput,
@@ -29,14 +34,9 @@ from glimpse.engine.offline.run import (
     run_batch,
     run_embeddings,
 )
-from glimpse.engine.offline.sampling_inputs import SamplingParams, StructuredOutputsParams
-from glimpse.engine.offline.scoring import best_first, parse_pairs, parse_query, score_outputs
-from glimpse.engine.offline.tool_inputs import parse_chat_options
-from glimpse.engine.protocol.config import OfflineOptions
-from glimpse.engine.protocol.pooling_params import PoolingParams
-from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind
-from glimpse.engine.worker.loading.load_engine import load_core
-from glimpse.media.sources.policy import WEB_PORTS
+from glimpse.offline.sampling_inputs import SamplingParams, StructuredOutputsParams
+from glimpse.offline.scoring import best_first, parse_pairs, parse_query, score_outputs
+from glimpse.offline.tool_inputs import parse_chat_options
 
 __all__ = [
     "LLM",
@@ -179,7 +179,7 @@ class LLM:
                   `frames_indices` in it), or a file as above. An `audio`
                   is a pair of an array (floats, [samples] or [channels, samples]) and its rate, or a file as above.
                   Each may be a dict of embeddings instead: `image_embeds` and `image_grid_thw` (`video_…`;
-                  `audio_embeds` alone); see `glimpse.engine.offline.media.embedding_inputs.parse_embeddings`.
+                  `audio_embeds` alone); see `glimpse.offline.media.embedding_inputs.parse_embeddings`.
                 - `multi_modal_uuids`, optional: a uuid or a list of uuids for each kind. A medium that was passed
                   before under a uuid may be None afterwards, embeddings `{"image_embeds": None}`. In one call, a uuid
                   identifies one medium.

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from glimpse.engine.offline.fields import InputError, by_reference, known_fields, parse_source, parse_url
 from glimpse.media.inputs import AudioInput
 from glimpse.media.sources.decoded import AudioSamples
 from glimpse.media.sources.source import DataSource
+from glimpse.offline.fields import InputError, by_reference, known_fields, parse_source, parse_url
 
 MAX_CHANNELS = 16
 """Most channels of an array: as many as those of high-order ambisonics or 9.1.6 loudspeakers."""

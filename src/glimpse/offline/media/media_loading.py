@@ -11,8 +11,6 @@ import PIL.Image
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.checkpoint.text.media_inputs import embedding_spec, read_media
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.offline.fields import InputError, blaming
-from glimpse.engine.offline.media.media_policy import MediaRules
 from glimpse.media.cache.store import MediaStore
 from glimpse.media.containers.still import load_pixels
 from glimpse.media.decoding.decoders import Decoders
@@ -24,6 +22,8 @@ from glimpse.media.loader import MediaLoader
 from glimpse.media.medium import Medium
 from glimpse.media.sources.decoded import DecodedFrames
 from glimpse.media.sources.fetcher import Fetcher
+from glimpse.offline.fields import InputError, blaming
+from glimpse.offline.media.media_policy import MediaRules
 
 
 class OfflineMedia:

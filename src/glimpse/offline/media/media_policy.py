@@ -8,8 +8,6 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Literal
 
-from glimpse.engine.offline.fields import InputError, known_fields
-from glimpse.engine.offline.media.media_defaults import SAMPLING_NAMES, parse_defaults
 from glimpse.engine.protocol.option_values import read_size
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.media_processing import ProcessingDefaults
@@ -18,6 +16,8 @@ from glimpse.media.sources.address import IPNetwork
 from glimpse.media.sources.files import FETCH_TIMEOUTS
 from glimpse.media.sources.local import LocalFiles
 from glimpse.media.sources.policy import FetchPolicy, host_name
+from glimpse.offline.fields import InputError, known_fields
+from glimpse.offline.media.media_defaults import SAMPLING_NAMES, parse_defaults
 
 _WHITE: Colour = (255, 255, 255)
 
