@@ -276,12 +276,12 @@ class SharedStore:
     async def _probe(self, client: Client) -> None:
         """Asks for purges and removals, which also shows whether Redis answers; and whether it takes writes."""
         await client.delete(self.keys.probe)  # which a replica refuses
-        for prefix, at in (await self._purges.hear(client)).items():
+        for prefix, at in (await self._purges.read_new(client)).items():
             if at > self._purged.get(prefix, 0):  # a Redis that took another's place may know an earlier one
                 self._purged[prefix] = at
                 for on_purge in self._on_purge:
                     on_purge(prefix, str(at))
-        for announcement in await self._removals.hear(client):
+        for announcement in await self._removals.read_new(client):
             for on_removal in self._on_removal:
                 on_removal(announcement)
         self.note_time(max(self._purges.last, self._removals.last))

@@ -131,7 +131,7 @@ class Uploads:
         with self._in_flight.reservation(share, client=client) as reservation:
             yield IncomingUpload(digest, num_bytes, max_bytes=max_bytes, reservation=reservation)
 
-    async def keep(
+    async def store(
         self, namespace: str, file: MediaFile, *, ttl_seconds: float | None, max_tenant_bytes: int | None = None
     ) -> Upload:
         """Stores a file for `ttl_seconds`, or for the server's limit if that is shorter or None is given.

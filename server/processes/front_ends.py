@@ -1,4 +1,4 @@
-"""Several front ends that share one engine: this process supervises them and has what they share.
+"""Several front ends that share one engine, and the process that supervises them.
 
 It runs the engine, hands events to their front ends (`EngineBroker`), replaces front ends that die, and adds up their
 metrics.

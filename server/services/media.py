@@ -37,7 +37,7 @@ class MediaHandlers:
                 incoming.append(message.chunk)
             file = await incoming.finish()
         ttl_seconds = header.ttl_seconds if header.HasField("ttl_seconds") else None
-        upload = await self._uploads.keep(
+        upload = await self._uploads.store(
             call.tenant.namespace(header.cache_salt), file, ttl_seconds=ttl_seconds, max_tenant_bytes=most
         )
         return media_pb2.UploadMediaResponse(media=_render(upload))

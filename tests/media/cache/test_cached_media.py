@@ -67,7 +67,7 @@ def counts(usage: MediaUsage) -> tuple[int, int, int, int]:
 async def sources_of(file: bytes, caching: CachingLoader, web: Web) -> list[Source]:
     """Returns all kinds of sources of a file."""
     web.answers["/cat"] = respond(file)
-    upload = await caching.uploads.keep("", MediaFile(digest=sha256(file).digest(), data=file), ttl_seconds=None)
+    upload = await caching.uploads.store("", MediaFile(digest=sha256(file).digest(), data=file), ttl_seconds=None)
     text = base64.b64encode(file).decode()
     texts = (text, "data:image/png;base64," + text, f"data:,{quote_from_bytes(file)}")
     return [DataSource(data=file), url(web), *map(parse_url_text, texts), UploadSource(handle=upload.handle)]
@@ -335,7 +335,7 @@ async def test_memory_budget_covers_loading_and_loaded_media(web: Web) -> None:
 
 
 async def test_unknown_or_expired_upload_is_not_cached(caching: CachingLoader) -> None:
-    upload = await caching.uploads.keep("a", MediaFile(digest=sha256(PNG).digest(), data=PNG), ttl_seconds=None)
+    upload = await caching.uploads.store("a", MediaFile(digest=sha256(PNG).digest(), data=PNG), ttl_seconds=None)
     source = UploadSource(handle=upload.handle)
     assert (await refusal(caching.image(source))).code == MediaErrorCode.NOT_CACHED
     assert num_tokens((await caching.image(source, "a"))[0])

@@ -42,7 +42,7 @@ class Replica:
 
     async def upload(self, data: bytes, namespace: str = "") -> UploadSource:
         file = MediaFile(digest=sha256(data).digest(), data=data)
-        return UploadSource(handle=(await self.caching.uploads.keep(namespace, file, ttl_seconds=None)).handle)
+        return UploadSource(handle=(await self.caching.uploads.store(namespace, file, ttl_seconds=None)).handle)
 
 
 @asynccontextmanager

@@ -364,14 +364,14 @@ async def test_what_is_announced_anew_in_the_last_minute_is_heard(redis: RedisSe
     async with AsyncRedis(port=redis.port) as client:
         announcements = Announcements("heard")
         redis.client().zadd("heard", {"first": 100_000_000, "lost": 102_000_000})
-        assert await announcements.hear(client) == {"first": 100_000_000, "lost": 102_000_000}
+        assert await announcements.read_new(client) == {"first": 100_000_000, "lost": 102_000_000}
         redis.client().zrem("heard", "lost")
         redis.client().zadd("heard", {"new": 101_000_000})
         announcements.rewind()
-        assert await announcements.hear(client) == {"new": 101_000_000}
-        assert await announcements.hear(client) == {}
+        assert await announcements.read_new(client) == {"new": 101_000_000}
+        assert await announcements.read_new(client) == {}
         redis.client().zadd("heard", {"first": 103_000_000})
-        assert await announcements.hear(client) == {"first": 103_000_000}, "announced again"
+        assert await announcements.read_new(client) == {"first": 103_000_000}, "announced again"
 
 
 async def test_value_does_not_replace_a_later_one(redis: RedisServer) -> None:

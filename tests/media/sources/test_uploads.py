@@ -41,7 +41,7 @@ async def receive(
 
 async def stored(uploads: Uploads, data: bytes, namespace: str = "", *, most: int | None = None) -> str:
     file = MediaFile(digest=sha256(data).digest(), data=data)
-    return (await uploads.keep(namespace, file, ttl_seconds=None, max_tenant_bytes=most)).handle
+    return (await uploads.store(namespace, file, ttl_seconds=None, max_tenant_bytes=most)).handle
 
 
 async def content(uploads: Uploads, namespace: str, handle: str, *, max_bytes: int = 5000) -> MediaFile:
@@ -92,7 +92,7 @@ async def test_handle_is_valid_in_its_namespace_until_it_expires() -> None:
     clock = Clock()
     uploads = Uploads(max_bytes=10_000, ttl_seconds=60, memory_budget=MemoryBudget(), clock=clock)
     file = MediaFile(digest=sha256(DATA).digest(), data=DATA)
-    short, long = [await uploads.keep("a", file, ttl_seconds=seconds) for seconds in (10, 1000)]
+    short, long = [await uploads.store("a", file, ttl_seconds=seconds) for seconds in (10, 1000)]
     assert (short.expires, long.expires) == (clock.now + 10, clock.now + 60)
     assert await content(uploads, "a", short.handle) == file
     with pytest.raises(MediaError) as caught:
