@@ -95,7 +95,8 @@ async def start_gateway(
             ),
             pass_fds=(writing,),
             # Ctrl-C reaches the terminal's whole process group; the gateway must drain first, when the server says so.
-            start_new_session=True,
+            # No session of its own: Linux may share processors between sessions, and Envoy would get half of them.
+            preexec_fn=os.setpgrp,  # uvloop knows no `process_group`
         )
     finally:
         os.close(writing)

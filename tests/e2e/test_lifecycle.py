@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, generation_pb2
-from tests.e2e.stack import Stack, eventually, start_stack
+from tests.e2e.stack import Stack, children, eventually, start_stack
 
 ENDLESS: dict[str, Any] = {"ignore_eos": True, "temperature": 0, "max_completion_tokens": 1500}
 
@@ -53,6 +53,14 @@ def test_disconnected_client_frees_its_sequence(stack: Stack) -> None:
         assert stack.metric("glimpse_running_sequences") == 1
     assert eventually(lambda: stack.metric("glimpse_running_sequences") == 0, timeout_seconds=2)
     assert stack.metric("glimpse_kv_blocks_used") == 0
+
+
+def test_the_gateway_shares_processors_with_the_server_and_is_not_reached_by_its_ctrl_c(stack: Stack) -> None:
+    (gateway,) = children(stack.process.pid, "gateway run")
+    (envoy,) = children(gateway, "envoy")
+    for pid in (gateway, envoy):
+        assert os.getsid(pid) == os.getsid(stack.process.pid)  # Linux may share processors between sessions
+        assert os.getpgid(pid) != os.getpgid(stack.process.pid)
 
 
 def test_deadline_stops_generation(stack: Stack) -> None:
