@@ -166,7 +166,7 @@ def _load(config: EngineConfig, on_progress: OnProgress) -> tuple["Core", Ready]
 def _import_engine() -> None:
     """Imports all of the engine. Creates no CUDA context, so it takes no memory of a GPU."""
     importlib.import_module("glimpse.engine.worker.loading.load_engine")
-    _log.info("a spare is ready to replace this engine")
+    _log.debug("a spare is ready to replace this engine")
 
 
 def _end_without_rank() -> None:
