@@ -19,13 +19,10 @@ from tests.e2e.stack import Stack
 from tests.server.families import (
     test_audio,
     test_gemma3,
-    test_internvl,
     test_llava,
-    test_minicpmv,
-    test_phi3v,
     test_qwen2_5_vl,
     test_qwen3_vl,
-    test_smolvlm,
+    test_tiled_images,
     test_ultravox,
 )
 from tests.server.families.second_answers import check_second_answers
@@ -40,10 +37,7 @@ TRIED: Mapping[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
     ),
 }
 """Architecture → what writes a tiny checkpoint into a folder, and the media that the model supports."""
-OTHERS = (
-    *(test_audio, test_gemma3, test_internvl, test_llava, test_minicpmv, test_phi3v),
-    *(test_qwen2_5_vl, test_qwen3_vl, test_smolvlm, test_ultravox),
-)
+OTHERS = (test_audio, test_gemma3, test_llava, test_qwen2_5_vl, test_qwen3_vl, test_tiled_images, test_ultravox)
 
 
 @pytest.fixture(scope="module", params=TRIED)
