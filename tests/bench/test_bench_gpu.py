@@ -122,7 +122,7 @@ def test_what_a_stage_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.M
 def test_a_run_survives_a_checkpoint_and_a_device_that_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "tiny").write_text("no folder")
-    arguments = ["--shapes", "tiny", "--only", "sampling", "limits", "--minutes", "2"]
+    arguments = ["--shapes", "tiny", "--only", "sampling", "limits", "--minutes", "9"]
     monkeypatch.setattr("sys.argv", ["bench.gpu", str(tmp_path / "out"), *arguments])
     monkeypatch.setattr("bench.gpu.__main__.device_name", no_device)
     monkeypatch.setattr("bench.gpu.__main__.STAGES", {"limits": None, "sampling": None})

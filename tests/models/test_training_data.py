@@ -58,7 +58,7 @@ def texts(sample: Sample) -> list[str]:
 def test_check_accepts_the_training_answer(task: str, seed: int, held_out: bool) -> None:
     sample = draw(task, seed, held_out=held_out)
     assert sample.check.right(sample.answer)
-    assert not sample.check.right("Bananas grow in the garden")
+    assert not sample.check.right("Qwxz vbnp")
 
 
 @pytest.mark.parametrize("task", TASKS)
