@@ -1,6 +1,7 @@
 """Servers behind one gateway, as processes."""
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 from glimpse.gateway import admin
 from glimpse.gateway.address import Address
 from glimpse.gateway.replicas.clusters import BY_KEY, BY_LOAD
+from tests.chaos.processes import tree
 from tests.chaos.stack import GLIMPSE, Stack, grpc_health, http_health
 from tests.chaos.target import HOST, Target
 from tests.e2e.stack import free_ports
@@ -30,10 +32,12 @@ class Mesh:
     run_dir: Path
 
     async def kill(self, number: int) -> None:
-        """Kills a replica at once."""
+        """Kills all processes of a replica, as the loss of its machine does."""
         replica = self.replicas[number]
         replica.is_supervised = False
-        os.kill(replica.pid, signal.SIGKILL)
+        for process in tree(replica.pid):
+            with contextlib.suppress(ProcessLookupError):  # it ended with its parent
+                os.kill(process.pid, signal.SIGKILL)
 
     async def restart(self, number: int) -> None:
         """Stops a replica as a service manager does, starts it again, and waits until the gateway uses it."""
