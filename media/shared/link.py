@@ -86,10 +86,11 @@ class RedisLink:
     async def close(self) -> None:
         """Ends all connections. Idempotent."""
         self.is_available = False
-        if self._watch is not None:
+        # Again, because the client may swallow a cancellation that comes in the moment in which a wait of its own ends.
+        while self._watch is not None and not self._watch.done():
             self._watch.cancel()
-            await asyncio.gather(self._watch, return_exceptions=True)
-            self._watch = None
+            await asyncio.wait({self._watch}, timeout=1)
+        self._watch = None
         await self._client.aclose()
 
     async def run(self, command: Callable[[Client], Awaitable[ResultT]]) -> ResultT:

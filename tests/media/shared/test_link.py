@@ -20,3 +20,24 @@ async def test_closes_at_the_moment_in_which_the_connection_is_lost() -> None:
     await asyncio.wait_for(link.close(), 30)
     await asyncio.gather(command, return_exceptions=True)
     assert isinstance(command.exception(), Exception)
+
+
+async def test_closes_although_the_client_swallows_a_cancellation() -> None:
+    probing = asyncio.Event()
+    swallowed = list[bool]()
+
+    async def swallows_one(_client: Client) -> None:
+        probing.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if swallowed:
+                raise
+            swallowed.append(True)
+
+    link = RedisLink(parse_store_url("redis://127.0.0.1:1"), probe=swallows_one, on_change=lambda _: None)
+    starting = asyncio.create_task(link.start())
+    await probing.wait()
+    await asyncio.wait_for(link.close(), 30)
+    assert swallowed
+    await starting
