@@ -110,8 +110,10 @@ def install_triton() -> None:
 
 def needs_cuda(requirement: str) -> bool:
     """Whether the build that pip would choose depends on CUDA packages."""
-    command = [str(PYTHON), "-m", "pip", "install", "--quiet", "--dry-run", "--no-deps", "--ignore-installed"]
-    answer = subprocess.run([*command, "--report", "-", requirement], stdout=subprocess.PIPE, check=True)
+    command = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--dry-run", "--no-deps"]
+    answer = subprocess.run(
+        [*command, "--ignore-installed", "--report", "-", requirement], stdout=subprocess.PIPE, check=True
+    )
     needs = [
         need
         for package in json.loads(answer.stdout)["install"]
@@ -140,7 +142,7 @@ def install_node_clients(folder: Path) -> None:
 
 
 def pip(*arguments: str, python: Path = PYTHON) -> None:
-    """Runs pip. A terminal shows the latest line of what it says, and all of it if it fails."""
+    """Runs pip. A terminal shows the latest line of what it says; a failure prints all of it."""
     command = [str(python), "-m", "pip", "--disable-pip-version-check", *arguments]
     said: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:

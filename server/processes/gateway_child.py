@@ -95,7 +95,7 @@ async def start_gateway(
             ),
             pass_fds=(writing,),
             # Ctrl-C reaches the terminal's whole process group; the gateway must drain first, when the server says so.
-            # No session of its own: Linux may share processors between sessions, and Envoy would get half of them.
+            # No session of its own: Linux may share processors between sessions, whatever runs in them.
             preexec_fn=os.setpgrp,  # uvloop knows no `process_group`
         )
     finally:
