@@ -14,13 +14,21 @@ async def run(offload: Offload, client: str, work: Event, ended: list[str]) -> N
 
 
 async def test_clients_get_threads_in_turn():
-    offload, work, ended = Offload("test"), Event(), list[str]()
+    offload, work = Offload("test"), Event()
+    begun = asyncio.Queue[str]()
+    loop = asyncio.get_running_loop()
+
+    def begin(client: str) -> None:
+        loop.call_soon_threadsafe(begun.put_nowait, client)
+        work.wait(30)
+
     async with asyncio.TaskGroup() as group:
         for client in [*("many" for _ in range(9)), "one"]:
-            group.create_task(run(offload, client, work, ended))
+            group.create_task(offload.run(client, begin, client))
             await asyncio.sleep(0)
+        first = [await begun.get() for _ in range(3)]
         work.set()
-    assert ended.index("one") < 5, "two ran before it came, and one waited for longer than it"
+    assert sorted(first) == ["many", "many", "one"], "two ran before it came, and it waits for none of those behind them"
 
 
 async def test_a_thread_whose_caller_has_left_stays_taken():
