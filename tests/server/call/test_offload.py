@@ -28,7 +28,9 @@ async def test_clients_get_threads_in_turn():
             await asyncio.sleep(0)
         first = [await begun.get() for _ in range(3)]
         work.set()
-    assert sorted(first) == ["many", "many", "one"], "two ran before it came, and it waits for none of those behind them"
+    assert sorted(first) == ["many", "many", "one"], (
+        "two ran before it came, and it waits for none of those behind them"
+    )
 
 
 async def test_a_thread_whose_caller_has_left_stays_taken():
