@@ -5,6 +5,7 @@ Each flag of a command has a variable.
 
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from glimpse.server.cli.app import app as server
 
 _SECTION = re.compile(r"(<!-- (server|gateway) -->\n).*?(<!-- end -->)", re.DOTALL)
 _TABLES: Mapping[str, tuple[App, str]] = {"server": (server, "GLIMPSE_"), "gateway": (gateway, "GLIMPSE_GATEWAY_")}
-_HEAD = "| variable | commands | meaning |\n|---|---|---|\n"
+_HEAD = "| variable | meaning |\n|---|---|\n"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,7 +30,7 @@ class Variable:
 def with_tables(document: str) -> str:
     """Returns the document with fresh tables, each between its markers."""
     earlier = set[str]()
-    return _SECTION.sub(lambda match: f"{match[1]}\n{_table(*_TABLES[match[2]], earlier)}\n{match[3]}", document)
+    return _SECTION.sub(lambda match: f"{match[1]}\n{_tables(*_TABLES[match[2]], earlier)}\n{match[3]}", document)
 
 
 def variables(app: App, prefix: str) -> dict[str, Variable]:
@@ -66,14 +67,25 @@ def _meaning(argument: Argument) -> str:
     return f"`{argument.name}`: {sentences[0]}".replace("|", "\\|")
 
 
-def _table(app: App, prefix: str, earlier: set[str]) -> str:
-    """`earlier` are the meanings of the tables before, which are not repeated; the table's own are added."""
-    table = _HEAD
+def _tables(app: App, prefix: str, earlier: set[str]) -> str:
+    """Returns a table for each set of commands, in the order of their first flags.
+
+    `earlier` are the meanings of the tables before, whose variables are only named; the app's own are added.
+    """
+    groups: dict[str, dict[str, str]] = {}
     for name, each in variables(app, prefix).items():
-        meaning = f"{each.meaning.partition(':')[0]}, as above" if each.meaning in earlier else each.meaning
-        table += f"| `{name}` | {', '.join(each.commands)} | {meaning} |\n"
-        earlier.add(each.meaning)
-    return table
+        commands = ", ".join(f"`{command}`" for command in each.commands)
+        groups.setdefault(commands, {})[name] = each.meaning
+    tables = [_table(commands, meanings, earlier) for commands, meanings in groups.items()]
+    earlier.update(meaning for meanings in groups.values() for meaning in meanings.values())
+    return "\n".join(tables)
+
+
+def _table(commands: str, meanings: Mapping[str, str], earlier: set[str]) -> str:
+    rows = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in meanings.items() if meaning not in earlier)
+    repeated = ", ".join(f"`{name}`" for name, meaning in meanings.items() if meaning in earlier)
+    table = f"{commands}:\n\n{_HEAD}{rows}"
+    return f"{table}\n{textwrap.fill(f'The same as above: {repeated}.', 130)}\n" if repeated else table
 
 
 if __name__ == "__main__":
