@@ -85,6 +85,8 @@ class FieldRules:
     """The largest value, or the most elements."""
     members_beside: tuple["FieldRules", ...]
     """Fields of this field's message whose members may also stand beside it, in the enclosing object."""
+    blamed: tuple[str, str] | None
+    """The member of this field's message that a bare string sets, and the one that errors about its absence name."""
     effect: Effect
     """What it does."""
     shortcuts: tuple[tuple[str, "FieldRules"], ...]
@@ -238,6 +240,7 @@ class Dialect:
             min=bounds.min if bounds.HasField("min") else None,
             max=bounds.max if bounds.HasField("max") else None,
             members_beside=self._scalars(message_type(field)) if rule.members_beside else (),
+            blamed=(self._bare_string_name(message_type(field)), rule.blamed_member) if rule.blamed_member else None,
             effect=_EFFECTS[rule.effect],
             shortcuts=tuple(
                 (shortcut.name, self.field(message_type(field).fields_by_name[shortcut.field]))
@@ -254,6 +257,10 @@ class Dialect:
             rule = self._values[f"{descriptor.full_name}.{descriptor.values_by_number[number].name}"]
             numbers.update(dict.fromkeys((name, *rule.aliases), number))
         return EnumRules(names=names, numbers=numbers)
+
+    def _bare_string_name(self, message: Descriptor) -> str:
+        innermost = self.message(message).innermost_scalar_field
+        return innermost.name if innermost else ""
 
     def _scalars(self, message: Descriptor) -> tuple[FieldRules, ...]:
         return tuple(self.field(field) for field in message.fields if field.message_type is None)

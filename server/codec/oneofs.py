@@ -54,9 +54,11 @@ class TagReader:
         if field is None or (form.reason and members.get(chosen) is not None):
             at = chosen if field is not None else self._tag
             raise decode_error(f"not supported. {form.reason}", (path, at), "unsupported")
+        target, value = self._target(message), members.get(chosen)
         if chosen != field.name:
             context.record_name((path, field.name), (path, chosen))
-        target, value = self._target(message), members.get(chosen)
+        elif field.blamed is not None:
+            _record_blamed(*field.blamed, value, (path, chosen), context)
         if value is not None:
             self._setters[field.name](target, value, (path, chosen), context)
         elif _may_be_empty(field, is_null=chosen in members):
@@ -104,6 +106,12 @@ def _forms(oneof: OneofRules) -> dict[str, ForeignForm]:
         ForeignForm(tag=name, members=(name,), field=field, reason="") for field in oneof.fields for name in field.names
     )
     return {form.tag: form for form in (*own, *oneof.forms)}
+
+
+def _record_blamed(usual: str, blamed: str, value: Any, path: FieldPath, context: DecodeContext) -> None:
+    """Makes errors about a value without its usual member name the blamed one; what it has is recorded later."""
+    if not isinstance(value, dict) or value.get(usual) is None:
+        context.record_name((path, usual), (path, blamed))
 
 
 def _beside_reader(

@@ -181,8 +181,16 @@ def write_float32s(data: bytes) -> list[float]:
 
 def _integer_reader(smallest: int, largest: int, rules: FieldRules) -> Read:
     counts = rules.is_list or rules.is_map  # the bounds are those of the number of elements then
-    least = smallest if counts or rules.min is None else int(rules.min)
-    most = largest if counts or rules.max is None else int(rules.max)
+    least = None if counts or rules.min is None else int(rules.min)
+    most = None if counts or rules.max is None else int(rules.max)
+
+    def wanted(value: int) -> str:
+        """Names the bounds that are declared: where a type of the protos ends is nothing that a client knows."""
+        if most is not None:
+            return f"an integer from {smallest if least is None else least} to {most}"
+        if value > largest:
+            return "a smaller integer"
+        return "a larger integer" if smallest and least is None else f"an integer of at least {least or 0}"
 
     def read_integer(value: Any, path: FieldPath) -> int:
         if type(value) is float and value.is_integer():
@@ -190,10 +198,7 @@ def _integer_reader(smallest: int, largest: int, rules: FieldRules) -> Read:
         if type(value) is not int:
             raise wrong_type("an integer", value, path)
         if not smallest <= value <= largest:
-            got = truncated(str(value))
-            is_open = value < smallest and most == largest and least != smallest
-            wanted = f"of at least {least}" if is_open else f"from {least} to {most}"
-            raise decode_error(f"expected an integer {wanted}, got {got}", path)
+            raise decode_error(f"expected {wanted(value)}, got {truncated(str(value))}", path)
         return value
 
     return read_integer

@@ -30,7 +30,8 @@ VLLM_SAMPLING = [
     "structured_outputs", "priority", "request_id", "logits_processors", "return_tokens_as_token_ids",
     "return_token_ids", "cache_salt", "kv_transfer_params", "vllm_xargs", "guided_json", "guided_regex",
     "guided_choice", "guided_grammar", "guided_decoding_backend", "guided_whitespace_pattern", "repetition_detection",
-    "add_special_tokens", "echo",
+    "add_special_tokens", "echo", "detokenize", "early_stopping", "extra_args", "flat_logprobs", "guided_decoding",
+    "logprob_token_ids", "skip_reading_prefix_cache",
 ]  # fmt: skip
 VLLM_CHAT = [
     "add_generation_prompt", "continue_final_message", "documents", "chat_template", "chat_template_kwargs",

@@ -102,22 +102,13 @@ class SamplingParams(sampling_params.SamplingParams):
 
 _DEFAULTS = sampling_params.SamplingParams()
 _OTHER_NAMES: Mapping[str, OtherName] = {
-    "detokenize": OtherName("texts are always made", accepted=(True, False)),
-    "early_stopping": OtherName("there is no beam search", accepted=(False,)),
-    "extra_args": OtherName("there are no extension parameters", accepted=(None, {})),
-    "flat_logprobs": OtherName("outputs have a list of tokens", accepted=(False,)),
-    "guided_decoding": OtherName("write structured_outputs", accepted=(None,)),
-    "logits_processors": OtherName("write logit_bias, allowed_token_ids or bad_words", accepted=(None, [])),
-    "logprob_token_ids": OtherName("write logprobs", accepted=(None,)),
     "max_completion_tokens": OtherName("write max_tokens"),
-    "skip_reading_prefix_cache": OtherName("answers are the same", accepted=(None, True, False)),
-    "spaces_between_special_tokens": OtherName("tokens are decoded as they are", accepted=(True, False)),
     "thinking_token_budget": OtherName("write reasoning_budget", accepted=(None, -1)),
     "top_logprobs": OtherName("write logprobs, the number of most likely tokens"),
 }
-"""Parameters of vLLM and of other libraries that do not exist here, and of which the codec does not know so."""
-_FOREIGN = {member.name for member in OPENAI.message(descriptor_of(GenerationOptions)).foreign}
-_NAMES = {*(field.name for field in fields(_DEFAULTS)), "structured_outputs", *_FOREIGN} - _OTHER_NAMES.keys()
+"""Members of requests that have another name here. The dialect has the parameters of vLLM that exist nowhere."""
+_FOREIGN = {member.name: member.reason for member in OPENAI.message(descriptor_of(GenerationOptions)).foreign}
+_NAMES = {*(field.name for field in fields(_DEFAULTS)), "structured_outputs", *_FOREIGN}
 
 
 def parse_sampling(sampling: object, field: str) -> SamplingParams:
@@ -143,8 +134,6 @@ def _parse(given: Mapping[str, Any]) -> dict[str, Any]:
     for name, (written, meant) in _FORMS.items():
         if name in values and values[name] == written:
             values[name] = meant
-    if isinstance(words := values.get("bad_words"), str):
-        values["bad_words"] = [words]
     request = _parse_request({"prompt": "", "max_tokens": _DEFAULTS.max_tokens, **values})
     parsed = own_values(request.sampling) | {"n": request.num_completions} | engine_values
     if request.constraint is not None:
@@ -185,7 +174,7 @@ def _parse_request(values: Mapping[str, object]) -> GenerationRequest:
         decoded = _CODEC.decode(document, CreateCompletionRequest)
         aliased = decoded.aliased
         for path in decoded.ignored:
-            tell(f"{path} changes nothing")
+            tell(f"{path} changes nothing. {_FOREIGN[path]}")
         return parse_completion(decoded.message, CallContext(), _ANY_MODEL, streaming=False).generation
     except DecodeError as error:
         raise InputError(error.path or _CALL, error.message.removeprefix(f"'{error.path}': ")) from None
@@ -195,8 +184,10 @@ def _parse_request(values: Mapping[str, object]) -> GenerationRequest:
 
 
 def _member(name: str, value: object) -> bytes:
+    # What is refused or changes nothing may be an object of Python.
+    plain = repr if name in _FOREIGN else _plain
     try:
-        return f"{json.dumps(name)}: {json.dumps(value, allow_nan=False, default=_plain)}".encode()
+        return f"{json.dumps(name)}: {json.dumps(value, allow_nan=False, default=plain)}".encode()
     except ValueError:
         raise InputError(name, f"expected a finite number, got {value!r}") from None
     except TypeError:

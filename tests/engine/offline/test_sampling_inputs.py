@@ -73,7 +73,16 @@ def test_reads_each_form(name: str, value: Any, meant: Any) -> None:
         ("logprobs", -1, "'logprobs': expected an integer from 0 to 20, got -1"),
         ("min_tokens", 5000, "'min_tokens': expected at most max_completion_tokens (4096), got 5000"),
         ("best_of", 2, "'best_of': not supported. All choices are returned; use n."),
-        ("guided_decoding", {"json": "{}"}, "'guided_decoding': write structured_outputs, got "),
+        ("guided_decoding", {"json": "{}"}, "'guided_decoding': not supported. Use structured_outputs"),
+        ("guided_decoding", StructuredOutputsParams(json="{}"), "'guided_decoding': not supported. Use "),
+        ("guided_decoding", object(), "'guided_decoding': not supported. Use structured_outputs"),
+        ("extra_args", {"a": 1}, "'extra_args': not supported. "),
+        ("flat_logprobs", True, "'flat_logprobs': not supported. "),
+        ("logits_processors", [len], "'logits_processors': not supported. Use logit_bias"),
+        ("logprob_token_ids", [5], "'logprob_token_ids': not supported. "),
+        ("top_logprobs", 5, "'top_logprobs': write logprobs"),
+        ("max_completion_tokens", 5, "'max_completion_tokens': write max_tokens"),
+        ("bad_words", 5, "'bad_words': expected a string or an array, got an integer"),
         ("max_new_tokens", 5, "'max_new_tokens': not supported. Use max_completion_tokens."),
         ("structured_outputs", {"choice": "ab"}, "'structured_outputs.choice': expected an array, got a string"),
         (
@@ -102,12 +111,13 @@ def test_refuses_an_unknown_name_with_the_one_that_was_meant() -> None:
 def test_says_once_what_changes_nothing(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("glimpse.engine.protocol.other_names._told", set[str]())
     defaults: dict[str, Any] = {"best_of": None, "detokenize": True, "logits_processors": None, "extra_args": None}
-    needless: dict[str, Any] = {"detokenize": False, "spaces_between_special_tokens": False}
+    needless: dict[str, Any] = {"detokenize": False, "early_stopping": True, "length_penalty": 2}
     with caplog.at_level(logging.WARNING):
         assert SamplingParams(**defaults) == SamplingParams(**needless) == SamplingParams(**needless)
     assert caplog.messages == [
-        "detokenize=False changes nothing: texts are always made",
-        "spaces_between_special_tokens=False changes nothing: tokens are decoded as they are",
+        "detokenize changes nothing. Texts are always made.",
+        "early_stopping changes nothing. It applies to beam search, which the server does not have.",
+        "length_penalty changes nothing. It applies to beam search, which the server does not have.",
     ]
 
 

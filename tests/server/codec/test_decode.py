@@ -206,16 +206,18 @@ def test_refuses_a_wrong_type_by_path(value: Any, path: str, message: str) -> No
         ({"messages": [{"role": "unspecified"}]}, "messages[0].role", "got 'unspecified'"),
         ({"tool_choice": "any"}, "tool_choice", "expected one of 'none', 'auto', 'required', got 'any'"),
         ({"max_tokens": -1}, "max_tokens", "expected an integer of at least 1, got -1"),
-        ({"max_tokens": 2**32}, "max_tokens", "expected an integer from 1 to 4294967295, got 4294967296"),
+        ({"max_tokens": 2**32}, "max_tokens", "expected a smaller integer, got 4294967296"),
+        ({"min_tokens": -1}, "min_tokens", "expected an integer of at least 0, got -1"),
         ({"top_logprobs": -1}, "top_logprobs", "expected an integer from 0 to 20, got -1"),
-        ({"n": 2**32}, "n", "got 4294967296"),
-        ({"seed": 2**63}, "seed", "got 9223372036854775808"),
+        ({"n": 2**32}, "n", "expected an integer from 1 to 128, got 4294967296"),
+        ({"seed": 2**63}, "seed", "expected a smaller integer, got 9223372036854775808"),
+        ({"seed": -(2**63) - 1}, "seed", "expected a larger integer, got -9223372036854775809"),
         ({"temperature": 1e39}, "temperature", "expected a smaller number, got 1e+39"),
         ({"temperature": 10**400}, "temperature", "expected a smaller number, got 1000"),
         ({"user": "\ud800"}, "user", "expected Unicode text, got an unpaired surrogate"),
         ({"logit_bias": {"01": 1}}, 'logit_bias["01"]', "expected a decimal integer as the name, got '01'"),
         ({"logit_bias": {"1_0": 1}}, "logit_bias[\"1_0\"]", "expected a decimal integer as the name, got '1_0'"),
-        ({"logit_bias": {"2147483648": 1}}, 'logit_bias["2147483648"]', "got 2147483648"),
+        ({"logit_bias": {"2147483648": 1}}, 'logit_bias["2147483648"]', "expected a smaller integer, got 2147483648"),
         (part(type="hologram"), "messages[0].content[0].type",
             "expected one of 'text', 'image_url', 'video_url', 'input_audio', 'image_embeds', 'video_embeds', "
             "'audio_embeds', got 'hologram'"),
@@ -286,6 +288,7 @@ def test_a_bare_string_is_a_list_or_a_content_part() -> None:
     assert read({"messages": [{"content": "a"}]}) == read({"messages": [{"content": [{"type": "text", "text": "a"}]}]})
     assert read({"messages": [{"content": ["a"]}]}) == read({"messages": [{"content": "a"}]})
     assert list(read({"stop": "a"}).generation.stop) == ["a"]
+    assert list(read({"bad_words": "a"}).generation.bad_words) == ["a"]
 
 
 @pytest.mark.parametrize("name", ["image_url", "video_url", "input_audio", "audio_url"])
@@ -311,6 +314,29 @@ def test_an_error_in_a_medium_names_the_member_that_has_it(member: str) -> None:
     error = InvalidRequest("messages[0].content[0].audio.source", "expected audio")
     failure = rest_failure(error, descriptor_of(request_type), decoded.aliased, "id")
     assert failure.field == f"messages[0].content[0].input_audio.{member}"
+
+
+@pytest.mark.parametrize(
+    ("name", "sent", "blamed"),
+    [
+        ("input_audio", {"format": "wav"}, "input_audio.data"),
+        ("input_audio", None, "input_audio.data"),
+        ("input_audio", {"url": "u"}, "input_audio.url"),
+        ("input_audio", {"upload_id": "u"}, "input_audio.upload_id"),
+        ("input_audio", "u", "input_audio"),
+        ("audio_url", {}, "audio_url.url"),
+        ("image_url", {}, "image_url.url"),
+    ],
+)
+def test_an_error_in_a_medium_without_source_names_the_member_of_its_part_type(
+    name: str, sent: Any, blamed: str
+) -> None:
+    request_type = chat_pb2.CreateChatCompletionRequest
+    decoded = decode(json.dumps(part(type=name, **{name: sent})).encode(), request_type)
+    kind = decoded.message.messages[0].content[0].WhichOneof("part")
+    error = InvalidRequest(f"messages[0].content[0].{kind}.source", "expected a source")
+    failure = rest_failure(error, descriptor_of(request_type), decoded.aliased, "id")
+    assert failure.field == f"messages[0].content[0].{blamed}"
 
 
 def test_a_null_image_is_an_image_without_source() -> None:

@@ -45,8 +45,8 @@ def test_refuses_a_member_by_name(value: Any, path: str) -> None:
     [
         {"store": False, "modalities": ["text"], "audio": None, "length_penalty": 1.0, "best_of": 1},
         {"stream_options": {"include_obfuscation": False}, "prediction": None, "verbosity": "medium"},
-        {"spaces_between_special_tokens": True},
-        {"spaces_between_special_tokens": False},
+        {"spaces_between_special_tokens": True, "detokenize": True, "early_stopping": False},
+        {"extra_args": {}, "flat_logprobs": False, "guided_decoding": None, "logprob_token_ids": None},
         {"media_io_kwargs": {"image": {"rgba_background_color": [255, 255, 255]}}},
     ],
 )
@@ -64,6 +64,10 @@ def test_accepts_a_value_that_asks_for_nothing(value: Any) -> None:
         ({"prompt_cache_retention": "24h"}, "prompt_cache_retention"),
         ({"prompt_cache_options": {}}, "prompt_cache_options"),
         ({"length_penalty": True}, "length_penalty"),
+        ({"early_stopping": True}, "early_stopping"),
+        ({"detokenize": False}, "detokenize"),
+        ({"skip_reading_prefix_cache": True}, "skip_reading_prefix_cache"),
+        ({"spaces_between_special_tokens": False}, "spaces_between_special_tokens"),
         ({"guided_decoding_backend": "outlines"}, "guided_decoding_backend"),
         ({"stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
         ({"messages": [{"annotations": [{"type": "url_citation"}]}]}, "messages[0].annotations"),
@@ -72,6 +76,26 @@ def test_accepts_a_value_that_asks_for_nothing(value: Any) -> None:
 )
 def test_a_hint_is_accepted_and_told(value: Any, path: str) -> None:
     assert read(value).ignored == [path]
+
+
+@pytest.mark.parametrize(
+    ("value", "instead"),
+    [
+        ({"guided_decoding": {"json": {"type": "object"}}}, "structured_outputs"),
+        ({"guided_decoding": {}}, "structured_outputs"),
+        ({"extra_args": {"a": 1}}, "no extension parameters"),
+        ({"flat_logprobs": True}, "lists of tokens"),
+        ({"logprob_token_ids": [1]}, "top_logprobs"),
+        ({"logits_processors": ["a.b"]}, "logit_bias"),
+    ],
+)
+@pytest.mark.parametrize(
+    "message_class", [chat_pb2.CreateChatCompletionRequest, completion_pb2.CreateCompletionRequest]
+)
+def test_refuses_vllm_s_sampling_parameters_that_change_an_answer(value: Any, instead: str, message_class: Any) -> None:
+    error = refusal(value, message_class)
+    assert (error.path, error.code) == (next(iter(value)), "unsupported")
+    assert instead in error.message
 
 
 @pytest.mark.parametrize(
