@@ -1,6 +1,7 @@
 """Configures logging: to standard error, readable on a terminal and as JSON elsewhere.
 
-Lines of the standard library's loggers, such as the engine client's, have the same format.
+Lines of the standard library's loggers, such as the engine client's, have the same format. A terminal shows RPCs that
+failed, and others at level debug only: their lines would push away the commands that are printed there.
 """
 
 import logging
@@ -15,6 +16,8 @@ _GRPC_LOGGER = "grpc._cython.cygrpc"
 
 _QUIET_LOGGERS = ("httpx", "httpx2")
 """Log each request of a download from the Hugging Face Hub, at level info."""
+
+_ACCESS_LOGGER = "access"
 
 
 def configure_logging(level: str) -> None:
@@ -36,10 +39,16 @@ def configure_logging(level: str) -> None:
     for name in _QUIET_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.getLogger(_GRPC_LOGGER).addFilter(_has_no_header_value)
+    if sys.stderr.isatty() and level != "debug":
+        logging.getLogger(_ACCESS_LOGGER).addFilter(_has_failed)
 
 
 def _has_no_header_value(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith("Invalid encoding on")
+
+
+def _has_failed(record: logging.LogRecord) -> bool:
+    return not isinstance(record.msg, dict) or record.msg.get("code") != "OK"
 
 
 def _renderers() -> list[structlog.typing.Processor]:

@@ -1,8 +1,12 @@
-"""Logs that nobody reads stop nobody: lines are dropped and counted, and the process ends."""
+"""Logs that nobody reads stop nobody: lines are dropped and counted. A terminal shows the RPCs that failed."""
 
 import json
+import os
+import pty
+import re
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -29,6 +33,45 @@ def start(configure: str) -> tuple[subprocess.Popen[bytes], float]:
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     return process, float(process.stdout.readline())
+
+
+RPCS = """
+import sys
+import structlog
+from glimpse.server.lifecycle.logs import configure_logging
+configure_logging(sys.argv[1])
+access = structlog.get_logger("access")
+access.info("rpc", method="/Answered", code="OK")
+access.info("rpc", method="/Refused", code="INVALID_ARGUMENT")
+access.debug("rpc", method="/Infrastructure", code="OK")
+structlog.get_logger("other").info("rpc", method="/Other", code="OK")
+"""
+
+
+def written(program: str, *arguments: str, is_terminal: bool) -> str:
+    """Returns what a program writes to standard error: at most as much as a terminal holds that nobody reads."""
+    reader, writer = pty.openpty() if is_terminal else os.pipe()
+    with os.fdopen(reader, "rb", buffering=0) as screen:
+        subprocess.run([sys.executable, "-c", program, *arguments], stderr=writer, timeout=60, check=True)
+        os.close(writer)
+        text = b""
+        with suppress(OSError):  # Linux reports the end of a terminal as an error.
+            while data := screen.read(1 << 16):
+                text += data
+    return text.decode()
+
+
+@pytest.mark.parametrize(
+    ("level", "is_terminal", "shown"),
+    [
+        ("info", True, ["/Refused", "/Other"]),
+        ("debug", True, ["/Answered", "/Refused", "/Infrastructure", "/Other"]),
+        ("warning", True, []),
+        ("info", False, ["/Answered", "/Refused", "/Other"]),
+    ],
+)
+def test_a_terminal_shows_the_rpcs_that_failed(level: str, is_terminal: bool, shown: list[str]) -> None:
+    assert re.findall(r"/[A-Z]\w+", written(RPCS, level, is_terminal=is_terminal)) == shown
 
 
 @BOTH
