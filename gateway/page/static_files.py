@@ -115,6 +115,9 @@ def largest(files: Sequence[StaticFile]) -> int:
 def _page() -> Iterator[StaticFile]:
     for path, name in (("/", "index.html"), ("/docs", "docs.html"), ("/licenses.txt", "licenses.txt")):
         yield StaticFile(path=path, name=name, content=(_BUILT / name).read_bytes())
+    (icon,) = (_BUILT / "assets").glob("icon-*.svg")
+    # Browsers ask for it with every other document, such as /openapi.json; the page names its own.
+    yield StaticFile(path="/favicon.ico", name="favicon.svg", content=icon.read_bytes())
     for file in sorted((_BUILT / "assets").iterdir()):
         yield StaticFile(path=f"/assets/{file.name}", name=f"assets/{file.name}", content=file.read_bytes())
 

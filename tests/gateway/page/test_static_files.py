@@ -72,6 +72,14 @@ async def test_pages_have_no_inline_script_or_style() -> None:
         assert all(link.startswith("/assets/") for link in links(page))
 
 
+async def test_tabs_without_a_page_have_its_icon(http: aiohttp.ClientSession) -> None:
+    (icon,) = BUILT.glob("assets/icon-*.svg")
+    for headers in ({}, PLAIN):
+        async with http.get("/favicon.ico", headers=headers) as answer:
+            assert (answer.status, answer.content_type) == (200, "image/svg+xml")
+            assert await answer.read() == icon.read_bytes()
+
+
 async def test_assets_are_cached_forever_under_the_hash_of_their_content(http: aiohttp.ClientSession) -> None:
     for path in links((BUILT / "index.html").read_text()):
         async with http.get(path) as answer:
