@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import PIL.Image
 import pytest
 
@@ -27,7 +28,7 @@ from glimpse.media.processing.video_options import VideoOptions
 from tests.e2e.stack import eventually
 from tests.media.audio import PROCESSING as AUDIO_PROCESSING
 from tests.media.audio import audio_file, noise
-from tests.media.images import encode, scene
+from tests.media.images import encode, scene, tall_jpeg
 from tests.media.loaders import PROCESSING, VIDEO_PROCESSING
 from tests.media.resizing import RESIZERS
 from tests.media.videos import greys, numbers, video
@@ -98,6 +99,24 @@ async def test_image_equals_in_process_decoding(decoders: IsolatedDecoders) -> N
     result = await image(decoders)
     assert (result.key, result.grid) == (expected.key, expected.grid)
     assert (result.pixels == expected.pixels).all()
+
+
+@pytest.mark.parametrize(("width", "height"), [(12_000, 9_008), (16_320, 12_240)])
+async def test_a_jpeg_of_a_phone_is_decoded_in_the_memory_of_a_quarter_of_its_pixels(
+    width: int, height: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """108 and 200 million pixels: whole, they would take four bytes each."""
+    strip = PIL.Image.fromarray(np.repeat([[[200, 30, 30], [30, 180, 60], [20, 40, 200]]], 4, 0).astype(np.uint8))
+    whole = tall_jpeg(strip.resize((width, 16), PIL.Image.Resampling.NEAREST), height // 16)
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # each thread has address space of its own
+    limits = replace(IMAGE_LIMITS, memory_bytes=(400 << 20) + width * height)
+    decoders = IsolatedDecoders(num_images=1, num_videos=1, max_decoded_pixels=64_000_000, image_limits=limits)
+    result = await image(decoders, whole)
+    await decoders.close()
+    expected = prepare_image(strip.resize((width // 16, height // 16), PIL.Image.Resampling.NEAREST), PROCESSING)
+    assert result.grid == expected.grid
+    # Where colours meet, pixels differ.
+    assert np.abs(result.pixels.astype(int) - expected.pixels).mean() < 2
 
 
 async def test_video_equals_in_process_decoding(decoders: IsolatedDecoders) -> None:
