@@ -6,6 +6,6 @@ from glimpse.standard_streams import open_closed_streams
 if __name__ == "__main__":
     exit_on_interrupt()
     open_closed_streams()
-    from glimpse.gateway.cli.main import main  # Ctrl-C while this is imported prints no traceback
+    from glimpse.gateway.cli import main  # Ctrl-C while this is imported prints no traceback
 
     main()

@@ -6,35 +6,41 @@ Values are inserted as JSON, which is valid YAML.
 import json
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import grpc
+from cyclopts import Parameter, Token
+from pydantic import TypeAdapter
 
 from glimpse.gateway import connect, descriptors
 from glimpse.gateway.access import origin_matchers, request_checks
 from glimpse.gateway.address import Address
-from glimpse.gateway.authentication.filters import EVERYONE, Authentication, http_filters, lines, route_options
 from glimpse.gateway.authentication.filters import clusters as authentication_clusters
-from glimpse.gateway.options import DEFAULT_LIMITS, Limits, PublicOptions
+from glimpse.gateway.authentication.filters import http_filters, lines, route_options
+from glimpse.gateway.local_replies import MAX_HEADERS, MAX_HEADERS_KIB, MISSING_HOST, local_reply_mappers
+from glimpse.gateway.options import DEFAULT_LIMITS, AddressFlag, Limits, PublicOptions
 from glimpse.gateway.page.path_hints import unknown_path_routes
 from glimpse.gateway.page.static_files import largest, static_files, static_routes
 from glimpse.gateway.replicas import affinity, clusters, routes
 from glimpse.gateway.telemetry import Telemetry
-from glimpse.gateway.tls import NO_UPSTREAM_TLS, Tls, UpstreamTls, listener_socket, upstream_socket
+from glimpse.gateway.tls import (
+    NO_UPSTREAM_TLS,
+    PLAIN_TEXT,
+    ListenerTls,
+    UpstreamTls,
+    listener_socket,
+    upstream_socket,
+)
+from glimpse.identity.authentication import NO_AUTHENTICATION, AuthenticationOptions
+from glimpse.identity.tokens import build_verifier
+from glimpse.native.open_files import MAX_CONNECTIONS
 
 _HERE = Path(__file__).parent
 
 STAT_PREFIX = "glimpse"
 """The prefix of this gateway's statistics in Envoy."""
-
-MAX_HEADERS_KIB = 60
-"""Size of a request's headers, above which it is refused."""
-
-_MAX_HEADERS = 100
-"""Headers of a request."""
 
 _BUFFER_BYTES = 256 << 10
 """What Envoy holds of a request or a response that the other side does not read, for each connection and stream."""
@@ -55,38 +61,72 @@ _MAX_UPSTREAM_STREAMS = 100
 """Concurrent streams of a connection to the server; further streams get another connection."""
 
 
+def _addresses(_: type[tuple[Address, ...]], tokens: list[Token]) -> tuple[Address, ...]:
+    return tuple(Address.parse(token.value) for token in tokens)
+
+
+_Addresses = Annotated[
+    tuple[Address, ...],
+    # Not JSON: the address [::1]:50051 begins like a list.
+    Parameter(converter=_addresses, n_tokens=1, accepts_keys=False, negative="", json_list=False),
+]
+
+LISTEN = Address(host="127.0.0.1", port=8080)
+UPSTREAM = Address(host="127.0.0.1", port=50051)
+
+
+@Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayOptions(PublicOptions):
     """What a gateway does, wherever its Envoy runs."""
 
-    listen: Address
-    """For clients. Port 0 takes a free one."""
-    upstream: Address | Sequence[Address]
-    """The gRPC addresses of the servers; a name may resolve to several replicas."""
-    tls: Tls | None = None
-    """The listener's certificate; Envoy must be able to read its files. None: plain text."""
-    authentication: Authentication = EVERYONE
-    """How the gateway learns who is calling."""
+    listen: AddressFlag = LISTEN
+    """Address for clients. Port 0 takes a free one."""
+    upstream: _Addresses = (UPSTREAM,)
+    """A server's gRPC address; a name may resolve to several. Repeat the flag for more."""
+    route_by_key: bool | None = None
+    """Send requests with the same prompt_cache_key, or the same beginning of a conversation, to the same server.
+    Default: where there may be several, that is, with several addresses or a name."""
+    metrics_upstream: AddressFlag | None = None
+    """The server's Prometheus endpoint, to be served as /metrics. For a gateway with a single server. Default: none."""
+    tls: ListenerTls = PLAIN_TEXT
+    """TLS to clients."""
+    api_keys: Path | None = None
+    """Refused: the server judges API keys, with its own --api-keys."""
+    authentication: AuthenticationOptions = NO_AUTHENTICATION
+    """How the gateway learns who is calling. By default every request reaches the server, which may check."""
     upstream_tls: UpstreamTls = NO_UPSTREAM_TLS
-    """TLS of connections to the servers."""
-    limits: Limits | None = None
-    """Bounds on connections and memory. None: the default ones, and no more connections than an Envoy that runs here
-    may have."""
-    by_key: bool | None = None
-    """Requests are routed by key. None: where there may be several servers."""
-    metrics_upstream: Address | None = None
-    """The server's Prometheus endpoint, which the gateway serves as /metrics. None: /metrics is 404."""
+    """TLS to the servers."""
+    limits: Limits = DEFAULT_LIMITS
+    """Bounds on connections and memory."""
 
-    @property
-    def upstreams(self) -> Sequence[Address]:
-        """The addresses of the servers, at least one."""
-        return [self.upstream] if isinstance(self.upstream, Address) else self.upstream
+    def with_public(self, text: str) -> "GatewayOptions":
+        """Returns these options with the `PublicOptions` of a JSON object."""
+        public = TypeAdapter(PublicOptions).validate_json(text)
+        return replace(self, **{field.name: getattr(public, field.name) for field in fields(public)})
 
     @property
     def routes_by_key(self) -> bool:
         """Requests are routed by key."""
-        return clusters.may_be_several(self.upstreams) if self.by_key is None else self.by_key
+        return clusters.may_be_several(self.upstream) if self.route_by_key is None else self.route_by_key
 
+    def check(self) -> None:
+        """Raises ValueError or IdentityConfigError where options contradict each other or a file cannot be used.
+
+        The message is for the user.
+        """
+        if self.api_keys is not None:
+            raise ValueError(_NO_KEYS)
+        self.tls.check()
+        self.authentication.check(has_client_ca=self.tls.tls_client_ca is not None)
+        build_verifier(self.authentication)
+        self.upstream_tls.check()
+
+
+_NO_KEYS = (
+    "'--api-keys': expected with `glimpse serve` or `glimpse up`, got it with `glimpse gateway`, which passes keys on "
+    "to the server that judges them; /metrics, with --metrics-upstream, is then open to all who reach the gateway"
+)
 
 _ACCESS_LOG_FORMAT = (
     "%START_TIME% %REQUEST_HEADER(X-ENVOY-ORIGINAL-METHOD?:METHOD)% %PATH(NQ:ORIG_OR_PATH)% "
@@ -94,97 +134,6 @@ _ACCESS_LOG_FORMAT = (
     "prompt_tokens=%TRAILER(X-GLIMPSE-PROMPT-TOKENS)% completion_tokens=%TRAILER(X-GLIMPSE-COMPLETION-TOKENS)% "
     "request_id=%REQUEST_HEADER(X-REQUEST-ID)% server=%UPSTREAM_HOST% trace_id=%TRACE_ID%\n"
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LocalReply:
-    """The OpenAI error that replaces an error of Envoy's own."""
-
-    status: int
-    """The HTTP status."""
-    replacement: int | None = None
-    """The HTTP status that clients get in its place."""
-    header: tuple[str, str] | None = None
-    """A header of the request and a text that its value contains, where the error applies to such requests alone."""
-    and_above: bool = False
-    """Whether it also covers every greater status that has no earlier entry."""
-    type: str = "invalid_request_error"
-    """OpenAI's `type`."""
-    code: str
-    """OpenAI's `code`."""
-    message: str
-    """In Envoy's format language."""
-
-
-_HEADERS_TOO_LARGE = (
-    f"The request headers are too large: expected at most {MAX_HEADERS_KIB} KiB and {_MAX_HEADERS} headers."
-)
-
-_MISSING_HOST = _LocalReply(
-    status=400, code="missing_host", message="'Host': expected the server's host name, got no such header"
-)
-
-_UNAVAILABLE = _LocalReply(
-    status=503, type="server_error", code="unavailable", message="The model server is not available."
-)
-
-_LOCAL_REPLIES = (
-    _LocalReply(
-        status=404,
-        code="unknown_url",
-        message="Unknown URL: %REQUEST_HEADER(:METHOD)% %PATH(NQ:ORIG_OR_PATH)%. %LOCAL_REPLY_BODY%",
-    ),
-    _LocalReply(
-        status=405,
-        code="method_not_allowed",
-        message="%REQUEST_HEADER(:METHOD)% is not allowed on %PATH(NQ:ORIG_OR_PATH)%",
-    ),
-    _LocalReply(status=401, type="authentication_error", code="invalid_credential", message="%LOCAL_REPLY_BODY%"),
-    # Envoy says nothing itself about the first two.
-    _LocalReply(
-        status=403,
-        replacement=400,
-        header=("connection", "upgrade"),
-        code="invalid_request",
-        message="'Upgrade': expected no such header, got %REQUEST_HEADER(UPGRADE)%; stream with server-sent events",
-    ),
-    _LocalReply(
-        status=400,
-        header=(":path", "%00"),
-        code="invalid_request",
-        message="The URL: expected a path without a null byte",
-    ),
-    _LocalReply(status=403, type="permission_error", code="permission_denied", message="%LOCAL_REPLY_BODY%"),
-    _LocalReply(status=408, code="request_timeout", message="The request did not arrive in time."),
-    _LocalReply(status=415, code="unsupported_media_type", message="%LOCAL_REPLY_BODY%"),
-    _LocalReply(status=413, code="request_too_large", message="The request body is too large."),
-    _LocalReply(status=431, code="headers_too_large", message=_HEADERS_TOO_LARGE),
-    _UNAVAILABLE,
-    # What answers at the server's address speaks no HTTP/2: another program may get the port of a server that died.
-    replace(_UNAVAILABLE, status=502, replacement=503),
-    _LocalReply(
-        status=504,
-        type="timeout_error",
-        code="deadline_exceeded",
-        message="The deadline passed before the answer began.",
-    ),
-    _LocalReply(status=500, and_above=True, type="server_error", code="internal_error", message="%LOCAL_REPLY_BODY%"),
-    _LocalReply(status=400, and_above=True, code="invalid_request", message="%LOCAL_REPLY_BODY%"),
-)
-
-
-_SERVER_ERROR = 500
-
-_GRPC_CODES = {
-    400: grpc.StatusCode.INVALID_ARGUMENT,
-    401: grpc.StatusCode.UNAUTHENTICATED,
-    403: grpc.StatusCode.PERMISSION_DENIED,
-    404: grpc.StatusCode.NOT_FOUND,
-    405: grpc.StatusCode.UNIMPLEMENTED,
-    503: grpc.StatusCode.UNAVAILABLE,
-    504: grpc.StatusCode.DEADLINE_EXCEEDED,
-}
-"""HTTP status → gRPC's. Of others, those below 500 are INVALID_ARGUMENT, as from the server, and the rest INTERNAL."""
 
 
 def write_config(folder: Path, options: GatewayOptions, *, admin: Address | Path) -> Path:
@@ -210,7 +159,7 @@ def write_config(folder: Path, options: GatewayOptions, *, admin: Address | Path
 
 def _values(options: GatewayOptions, folder: Path) -> dict[str, Any]:
     """Returns values of the template by their names."""
-    limits = options.limits or DEFAULT_LIMITS
+    limits = options.limits
     origins, hosts = options.allow_origin, options.allowed_host
     return {
         "stat_prefix": STAT_PREFIX,
@@ -224,14 +173,14 @@ def _values(options: GatewayOptions, folder: Path) -> dict[str, Any]:
         "access_log": [_access_log()] if options.access_log else [],
         "tracing": _telemetry(options).tracing,
         "transport_socket": listener_socket(options.tls, folder),
-        "missing_host": _json_body(_MISSING_HOST),
-        "max_connections": limits.max_connections,
+        "missing_host": MISSING_HOST,
+        "max_connections": limits.max_connections or MAX_CONNECTIONS,
         "max_heap_bytes": limits.max_heap_bytes,
         "max_idle": f"{limits.max_idle_seconds}s",
         "max_mute": f"{limits.max_mute_seconds}s",
-        "max_age": None if limits.max_age_seconds is None else f"{limits.max_age_seconds}s",
+        "max_age": None if limits.max_connection_age is None else f"{limits.max_connection_age}s",
         "max_headers_kib": MAX_HEADERS_KIB,
-        "max_headers_count": _MAX_HEADERS,
+        "max_headers_count": MAX_HEADERS,
         "buffer_bytes": _BUFFER_BYTES,
         "read_bytes": _READ_BYTES,
         "retry_bytes": _RETRY_BYTES,
@@ -247,11 +196,11 @@ def _blocks(options: GatewayOptions, folder: Path) -> dict[str, str]:
     """Returns lines of YAML by their names in the template."""
     by_key, telemetry, authentication = options.routes_by_key, _telemetry(options), options.authentication
     static = static_routes(static_files(page=options.page), folder / "static", is_authenticated=authentication.is_on)
-    max_pause = f"{(options.limits or DEFAULT_LIMITS).max_pause_seconds}s"
+    max_pause = f"{options.limits.max_pause_seconds}s"
     return {
         "telemetry_routes": _items(telemetry.routes),
         "telemetry_clusters": _items(telemetry.clusters),
-        "local_replies": _items([mapper for reply in _LOCAL_REPLIES for mapper in _local_reply_mappers(reply)]),
+        "local_replies": _items([*local_reply_mappers()]),
         "grpc_routes": _items(routes.grpc_routes(by_key=by_key, max_pause=max_pause)),
         "connect_routes": _items(routes.connect_routes(by_key=by_key, max_pause=max_pause) if options.connect else []),
         "http_routes": _items(routes.http_routes(by_key=by_key, max_pause=max_pause)),
@@ -263,7 +212,7 @@ def _blocks(options: GatewayOptions, folder: Path) -> dict[str, str]:
         "authentication_filters": _items(http_filters(authentication)),
         "authentication_clusters": _items(authentication_clusters(authentication)),
         "authentication_options": lines(route_options(authentication)),
-        "clusters": _clusters(options.upstreams, options.upstream_tls, folder, by_key=by_key),
+        "clusters": _clusters(options.upstream, options.upstream_tls, folder, by_key=by_key),
         "requests_lua": (_HERE / "requests.lua").read_text(encoding="utf-8"),
         "errors_lua": (_HERE / "errors.lua").read_text(encoding="utf-8"),
     }
@@ -304,53 +253,6 @@ def _clusters(upstreams: Sequence[Address], tls: UpstreamTls, folder: Path, *, b
 def _allowed_methods() -> list[str]:
     # Every grpc-web call is a POST.
     return sorted({"POST"}.union(*descriptors.http_paths().values()))
-
-
-def _local_reply_mappers(reply: _LocalReply) -> Iterator[dict[str, Any]]:
-    status = {
-        "op": "GE" if reply.and_above else "EQ",
-        "value": {"default_value": reply.status, "runtime_key": "glimpse.local_reply"},
-    }
-    matches: dict[str, Any] = {"status_code_filter": {"comparison": status}}
-    if reply.header is not None:
-        name, text = reply.header
-        header = {"name": name, "string_match": {"contains": text, "ignore_case": True}}
-        matches = _all_of(matches, {"header_filter": {"header": header}})
-    replacement = {} if reply.replacement is None else {"status_code": reply.replacement}
-    yield {"filter": _all_of(matches, _IS_TYPED), "body_format_override": _status_body(reply), **replacement}
-    yield {"filter": matches, "body_format_override": _json_body(reply), **replacement}
-
-
-def _all_of(*filters: dict[str, Any]) -> dict[str, Any]:
-    return {"and_filter": {"filters": filters}}
-
-
-_IS_TYPED = {
-    "or_filter": {
-        "filters": [
-            {"header_filter": {"header": {"name": name, "string_match": {"prefix": descriptors.TYPED_PATHS}}}}
-            for name in (":path", "x-envoy-original-path")
-        ]
-    }
-}
-"""Whether a request is for a typed method as JSON, before the transcoder or after it."""
-
-
-def _status_body(reply: _LocalReply) -> dict[str, Any]:
-    """Returns the body for clients of typed methods: google.rpc.Status, as the server's errors have it."""
-    status = reply.replacement or reply.status
-    code = _GRPC_CODES.get(status, grpc.StatusCode.INTERNAL if status >= _SERVER_ERROR else _GRPC_CODES[400])
-    info = {
-        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-        "reason": reply.code.upper(),
-        "domain": "glimpse",
-    }
-    return {"json_format": {"code": code.value[0], "message": reply.message, "details": [info]}}
-
-
-def _json_body(reply: _LocalReply) -> dict[str, Any]:
-    error = {"message": reply.message, "type": reply.type, "param": None, "code": reply.code}
-    return {"json_format": {"error": error}}
 
 
 def _access_log() -> dict[str, Any]:

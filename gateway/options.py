@@ -3,21 +3,38 @@
 The docstring under a flag is its help text.
 """
 
-from dataclasses import dataclass, fields
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 from cyclopts import Parameter, Token
+from cyclopts.validators import Number
+from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from glimpse.gateway.address import Address
-from glimpse.native.open_files import MAX_CONNECTIONS
+
+_MIN_HEAP_BYTES = 64 << 20
+"""Envoy itself needs about half of it."""
+
+
+def _human_readable(size: int) -> str:
+    return ByteSize(size).human_readable()
 
 
 def _address(_: type[Address], tokens: list[Token]) -> Address:
     return Address.parse(tokens[0].value)
 
 
+def _bytes(_: type[int], tokens: list[Token]) -> int:
+    try:
+        return TypeAdapter(ByteSize).validate_python(tokens[0].value)
+    except ValidationError:
+        raise ValueError(f"expected a size such as 2GiB, got {tokens[0].value!r}") from None
+
+
 AddressFlag = Annotated[Address, Parameter(converter=_address, n_tokens=1, accepts_keys=False)]
+Count = Annotated[int, Parameter(validator=Number(gte=1))]
 _Names = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
+_Size = Annotated[int, Parameter(converter=_bytes, validator=Number(gte=_MIN_HEAP_BYTES), show_default=_human_readable)]
 
 
 @Parameter(name="*")
@@ -41,28 +58,29 @@ class PublicOptions:
     """Serve a page for people at / and the API reference at /docs, on the gateway's port. --no-page turns both off."""
 
 
-def public_members(options: PublicOptions) -> dict[str, Any]:
-    """Returns the public ones of a gateway's options, or flags, by name."""
-    return {field.name: getattr(options, field.name) for field in fields(PublicOptions)}
+_NoFlag = Annotated[int, Parameter(parse=False)]
 
 
+@Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Bounds on what all clients together may take from the gateway."""
 
-    max_connections: int = MAX_CONNECTIONS
-    """Connections of clients. Further ones are closed at once."""
-    max_heap_bytes: int = 768 << 20
-    """Envoy's memory. Near it, Envoy refuses requests with 503."""
-    max_idle_seconds: int = 300
+    max_connections: Annotated[Count | None, Parameter(show_default=False)] = None
+    """Most connections of clients. Further ones are closed at once. Default: 10000, or fewer where Envoy runs here and
+    the limit of open files is low."""
+    max_connection_age: Count | None = None
+    """Seconds after which a client is told to connect anew, so that load spreads. Running requests end first, however
+    long they take. Default: never."""
+    max_heap_bytes: _Size = 768 << 20
+    """Envoy's memory, such as 2GiB. Near it, requests are refused with 503."""
+    max_idle_seconds: _NoFlag = 300
     """After which a connection without requests is closed."""
-    max_mute_seconds: int = 10
+    max_mute_seconds: _NoFlag = 10
     """After which a new connection whose client has sent no byte is closed."""
-    max_unread_seconds: int = 60
+    max_unread_seconds: _NoFlag = 60
     """After which a response ends whose client does not read it. The server ends its part after as much."""
-    max_age_seconds: int | None = None
-    """After which a connection's client is asked to connect anew. Running requests end first. None: never."""
-    max_pause_seconds: int = 30
+    max_pause_seconds: _NoFlag = 30
     """Between two pieces of a body whose beginning Envoy holds to find its key. The server then allows as much."""
 
 

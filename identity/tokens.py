@@ -5,11 +5,12 @@ import logging
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from glimpse.identity.authentication import AuthenticationOptions
 from glimpse.identity.errors import IdentityConfigError
 from glimpse.identity.tenant import is_tenant_name
+from glimpse.identity.watched_file import watch_flag
 
 # They take 0.2 s to import, which servers and gateways save that have no provider.
 if TYPE_CHECKING:
@@ -97,35 +98,32 @@ def parse_jwks(text: str, name: str) -> Jwks:
         raise IdentityConfigError(f"'{name}': expected a JWKS, a JSON object with public keys: {error}") from error
 
 
-def check_token_flags(jwks: str | None, issuer: str | None, audience: str | None) -> None:
-    """Checks --jwt-jwks, --jwt-issuer and --jwt-audience together: all are given, or none.
+def build_verifier(options: AuthenticationOptions) -> TokenVerifier | None:
+    """Returns what verifies tokens as options that were checked say; None where tokens are no credentials.
 
     Raises:
-        IdentityConfigError: one is missing. The message names the flag.
+        IdentityConfigError: a file cannot be used. The message names the flag.
     """
-    for flag, value in {"--jwt-issuer": issuer, "--jwt-audience": audience}.items():
-        if jwks is None and value is not None:
-            raise IdentityConfigError(f"'{flag}': expected together with --jwt-jwks, which says whose tokens are valid")
-        if jwks is not None and not value:
-            raise IdentityConfigError(f"'{flag}': expected together with --jwt-jwks: tokens for others are not for us")
-
-
-def parse_jwks_ca(jwks: str | None, ca: Path | None) -> ssl.SSLContext | None:
-    """Returns how the certificate of a URL with a JWKS is checked; None: as the system does.
-
-    Args:
-        jwks: The URL or file that --jwt-jwks names.
-        ca: File with the authorities that may sign the certificate.
-
-    Raises:
-        IdentityConfigError: there is nothing to check, or the file cannot be used. The message names the flag.
-    """
-    if ca is None:
+    tls = _jwks_tls(options)
+    if options.jwt_jwks is None:
         return None
-    if jwks is None or not jwks.startswith("https://"):
+    file = options.jwks_file
+    return TokenVerifier(
+        keys=FetchedKeys(options.jwt_jwks, tls) if file is None else watch_flag("--jwt-jwks", file, parse_jwks),
+        issuer=options.jwt_issuer or "",
+        audience=options.jwt_audience or "",
+        tenant_claim=options.jwt_tenant_claim,
+    )
+
+
+def _jwks_tls(options: AuthenticationOptions) -> ssl.SSLContext | None:
+    """Returns how the certificate of a URL with a JWKS is checked; None: as the system does."""
+    if options.jwt_jwks_ca is None:
+        return None
+    if not (options.jwks_url or "").startswith("https://"):
         raise IdentityConfigError("'--jwt-jwks-ca': expected together with an https:// URL as --jwt-jwks")
     try:
-        return ssl.create_default_context(cafile=ca)
+        return ssl.create_default_context(cafile=options.jwt_jwks_ca)
     except (OSError, ssl.SSLError) as error:
         reason = error.strerror or type(error).__name__
         raise IdentityConfigError(f"'--jwt-jwks-ca': expected a PEM file with certificates: {reason}") from error

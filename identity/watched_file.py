@@ -65,3 +65,11 @@ class WatchedFile(Generic[_T]):
             return self._parse(data.decode(), str(self._path))
         except UnicodeDecodeError as error:
             raise IdentityConfigError(f"'{self._path}': expected UTF-8 text") from error
+
+
+def watch_flag(flag: str, path: Path, parse: Callable[[str, str], _T]) -> WatchedFile[_T]:
+    """Returns the file that a flag names. Raises IdentityConfigError, which names the flag."""
+    try:
+        return WatchedFile(path.expanduser().absolute(), parse)
+    except IdentityConfigError as error:
+        raise IdentityConfigError(f"'{flag}': {error}") from error

@@ -23,6 +23,7 @@ from pydantic import (
 
 from glimpse.engine.protocol.config import EngineConfig, EngineOptions
 from glimpse.engine.protocol.option_values import read_units
+from glimpse.identity.authentication import NO_AUTHENTICATION, AuthenticationOptions
 from glimpse.server.media_settings import MediaSettings
 from glimpse.server.setting_types import FROZEN, Names, Port, Size
 
@@ -185,22 +186,11 @@ class AccessSettings(BaseModel):
     api_keys: Path | None = None
     """File with the hashes of API keys and their tenants; `glimpse key` makes its lines. It is read again when it
     changes. Requests then need a key, except for health. Default: everyone may call."""
-    jwt_jwks: str | None = None
-    """File or URL with the public keys (JWKS) of an identity provider, whose JWTs are then credentials too. It is read
-    again: a file when it changes, a URL every 5 minutes."""
-    jwt_jwks_ca: Path | None = None
-    """File with the authorities that may sign the certificate of --jwt-jwks, an https:// URL. Default: the system's."""
-    jwt_issuer: str | None = None
-    """Issuer (`iss`) of valid JWTs."""
-    jwt_audience: str | None = None
-    """Audience (`aud`) of valid JWTs."""
-    jwt_tenant_claim: str = "sub"
-    """Claim of JWTs that names the tenant."""
+    authentication: Annotated[AuthenticationOptions, Parameter(name="*")] = NO_AUTHENTICATION
+    """Tokens and certificates that are credentials too."""
     tenant_header: Annotated[bool, Parameter(negative="")] = False
     """Believe the tenant that a gateway sends as x-glimpse-tenant, if it is one of --trusted-proxies. The gateway must
     authenticate, and nobody else on those networks may reach this port."""
-    tenant_from_certificate: Annotated[bool, Parameter(negative="")] = False
-    """The tenant is the first URI, else the first DNS name, of the client's certificate. Requires --tls-client-ca."""
     tenants: Path | None = None
     """TOML file with limits of tenants: requests, tokens, priority, media. It is read again when it changes. Default:
     only the server's own limits apply."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from cyclopts import App, Argument
 
-from glimpse.gateway.cli.main import app as gateway
+from glimpse.gateway.cli import app as gateway
 from glimpse.server.cli.app import app as server
 
 _SECTION = re.compile(r"(<!-- (server|gateway) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -81,7 +81,7 @@ def _serve(settings: Settings, http_port: int | None, gateway: PublicOptions) ->
             only_embeds=checkpoint.model.is_embedding_model,
             uses_tls=settings.listen.tls_certificate is not None,
             needs_certificate=settings.listen.tls_client_ca is not None,
-            needs_key=settings.access.api_keys is not None or settings.access.jwt_jwks is not None,
+            needs_key=settings.access.api_keys is not None or settings.access.authentication.jwt_jwks is not None,
         )
         announce("\n\n".join([*parts, usage]))
 

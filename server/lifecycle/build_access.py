@@ -9,8 +9,8 @@ from glimpse.identity.api_keys import parse_keys
 from glimpse.identity.errors import IdentityConfigError
 from glimpse.identity.limits import parse_limits
 from glimpse.identity.tenant import SharedCounts
-from glimpse.identity.tokens import FetchedKeys, TokenVerifier, check_token_flags, parse_jwks, parse_jwks_ca
-from glimpse.identity.watched_file import WatchedFile
+from glimpse.identity.tokens import build_verifier
+from glimpse.identity.watched_file import WatchedFile, watch_flag
 from glimpse.media.shared.address import parse_store_url
 from glimpse.server.rpc.client_identity import ClientIdentifier
 from glimpse.server.settings import AccessSettings, Settings
@@ -43,16 +43,13 @@ def build_access(
     keys = _watched("--api-keys", settings.api_keys, parse_keys)
     limits = _watched("--tenants", settings.tenants, parse_limits)
     is_gateway = clients.is_proxy if settings.tenant_header else None
-    if settings.tenant_from_certificate and not has_client_ca:
-        raise IdentityConfigError(
-            "'--tenant-from-certificate': expected together with --tls-client-ca, which says which are valid"
-        )
+    settings.authentication.check(has_client_ca=has_client_ca)
     access = Access(
         keys=keys,
-        tokens=_tokens(settings),
+        tokens=build_verifier(settings.authentication),
         is_gateway=is_gateway,
         is_proxy=clients.is_proxy,
-        by_certificate=settings.tenant_from_certificate,
+        by_certificate=settings.authentication.tenant_from_certificate,
         limits=limits,
         shared=shared,
     )
@@ -90,28 +87,5 @@ def build_quotas(
     )
 
 
-def _tokens(settings: AccessSettings) -> TokenVerifier | None:
-    tls = parse_jwks_ca(settings.jwt_jwks, settings.jwt_jwks_ca)
-    check_token_flags(settings.jwt_jwks, settings.jwt_issuer, settings.jwt_audience)
-    if settings.jwt_jwks is None:
-        return None
-    is_url = settings.jwt_jwks.startswith(("https://", "http://"))
-    return TokenVerifier(
-        keys=FetchedKeys(settings.jwt_jwks, tls)
-        if is_url
-        else _file("--jwt-jwks", Path(settings.jwt_jwks), parse_jwks),
-        issuer=settings.jwt_issuer or "",
-        audience=settings.jwt_audience or "",
-        tenant_claim=settings.jwt_tenant_claim,
-    )
-
-
 def _watched(flag: str, path: Path | None, parse: Callable[[str, str], _T]) -> WatchedFile[_T] | None:
-    return None if path is None else _file(flag, path, parse)
-
-
-def _file(flag: str, path: Path, parse: Callable[[str, str], _T]) -> WatchedFile[_T]:
-    try:
-        return WatchedFile(path.expanduser().absolute(), parse)
-    except IdentityConfigError as error:
-        raise IdentityConfigError(f"'{flag}': {error}") from error
+    return None if path is None else watch_flag(flag, path, parse)

@@ -17,7 +17,7 @@ from glimpse import Client
 from glimpse.client import GlimpseError, Tls
 from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.run import Envoy
-from glimpse.gateway.tls import Tls as GatewayTls
+from glimpse.gateway.tls import ListenerTls
 from glimpse.v1 import model_pb2
 from tests.client.harness import opened
 from tests.gateway.backend import start_backend
@@ -175,13 +175,17 @@ def test_max_retries_has_a_range() -> None:
 async def test_calls_the_gateway_over_tls(kind: str, tmp_path: Path) -> None:
     backend = await start_backend()
     ca, certificate, key = (CERTIFICATES / name for name in ("ca.pem", "client.pem", "client.key"))
-    server = GatewayTls(certificate=CERTIFICATES / "gateway.pem", key=CERTIFICATES / "gateway.key", client_ca=ca)
+    server = ListenerTls(
+        tls_certificate=CERTIFICATES / "gateway.pem", tls_key=CERTIFICATES / "gateway.key", tls_client_ca=ca
+    )
     security: list[dict[str, Any]] = [
         {"tls": Tls(ca=ca, certificate=str(certificate), key=str(key))},
         {"tls": Tls(ca=ca, certificate=certificate, key=key, server_name="localhost")},
         {"credentials": grpc.ssl_channel_credentials(ca.read_bytes(), key.read_bytes(), certificate.read_bytes())},
     ]
-    async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=backend.address, tls=server), run_dir=tmp_path) as envoy:
+    async with Envoy(
+        GatewayOptions(listen=ANY_PORT, upstream=(backend.address,), tls=server), run_dir=tmp_path
+    ) as envoy:
         for each in security:
             async with opened(kind, str(envoy.address), **each) as client:
                 assert (await client.count_tokens("Hello")).prompt_tokens == 7

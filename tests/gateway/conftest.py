@@ -25,7 +25,7 @@ async def shared_backend() -> AsyncIterator[Backend]:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def envoy(shared_backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Envoy]:
     run_dir: Path = tmp_path_factory.mktemp("envoy")
-    async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=shared_backend.address), run_dir=run_dir) as running:
+    async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=(shared_backend.address,)), run_dir=run_dir) as running:
         yield running
 
 

@@ -17,12 +17,11 @@ import pytest
 import pytest_asyncio
 from google.api.httpbody_pb2 import HttpBody
 
-from glimpse.gateway.authentication.filters import Authentication
-from glimpse.gateway.authentication.tokens import Tokens
 from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.options import Limits
 from glimpse.gateway.replicas.affinity import BODY_BYTES, KEY_HEADER, NO_KEY, grpc_paths, rest_templates
 from glimpse.gateway.run import Envoy
+from glimpse.identity.authentication import AuthenticationOptions
 from glimpse.v1 import chat_pb2, chat_pb2_grpc
 from tests.gateway.backend import Backend, Context, Requests, event, read, start_backend
 from tests.gateway.conftest import ANY_PORT
@@ -81,7 +80,7 @@ async def _drained(stream: Any) -> None:
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def replicas(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Replicas]:
     backends = [await start_backend() for _ in range(3)]
-    upstream = [backend.address for backend in backends]
+    upstream = tuple(backend.address for backend in backends)
     options = [("grpc.max_send_message_length", -1)]
     limits = Limits(max_pause_seconds=1)
     async with (
@@ -371,8 +370,8 @@ async def test_the_same_key_of_another_tenant_is_another_key(tmp_path: Path, rep
     tenants, provider = ["acme", "initech"], Provider()
     (tmp_path / "jwks").write_text(provider.jwks)
     credentials = {name: f"Bearer {provider.token(sub=name)}" for name in tenants}
-    upstream = [backend.address for backend in replicas.backends]
-    authentication = Authentication(tokens=Tokens(jwks=str(tmp_path / "jwks"), issuer=ISSUER, audience=AUDIENCE))
+    upstream = tuple(backend.address for backend in replicas.backends)
+    authentication = AuthenticationOptions(jwt_jwks=str(tmp_path / "jwks"), jwt_issuer=ISSUER, jwt_audience=AUDIENCE)
     async with (
         Envoy(
             GatewayOptions(listen=ANY_PORT, upstream=upstream, authentication=authentication), run_dir=tmp_path
@@ -398,7 +397,9 @@ async def test_one_server_needs_no_keys(backend: Backend, http: aiohttp.ClientSe
 
 async def test_flag_turns_keys_off(tmp_path: Path, backend: Backend) -> None:
     async with (
-        Envoy(GatewayOptions(listen=ANY_PORT, upstream=[backend.address] * 2, by_key=False), run_dir=tmp_path) as envoy,
+        Envoy(
+            GatewayOptions(listen=ANY_PORT, upstream=(backend.address,) * 2, route_by_key=False), run_dir=tmp_path
+        ) as envoy,
         aiohttp.ClientSession(envoy.url) as session,
         session.post(CHAT, json={"prompt_cache_key": "k"}) as answer,
     ):

@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -11,13 +12,11 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 
-from glimpse.gateway.authentication.filters import Authentication, parse_authentication
-from glimpse.gateway.authentication.tokens import parse_tokens
-from glimpse.gateway.cli.flags import FlagError, GatewayFlags
-from glimpse.gateway.cli.main import gateway_options
 from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.run import Envoy
-from glimpse.gateway.tls import Tls
+from glimpse.gateway.tls import ListenerTls
+from glimpse.identity.authentication import AuthenticationOptions
+from glimpse.identity.errors import IdentityConfigError
 from glimpse.v1 import chat_pb2, chat_pb2_grpc
 from tests.gateway.backend import Backend
 from tests.gateway.conftest import ANY_PORT
@@ -28,7 +27,13 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 CHAT = "/v1/chat/completions"
 JSON = {"content-type": "application/json"}
 FILES = Path(__file__).with_name("certificates")
-MUTUAL = Tls(certificate=FILES / "gateway.pem", key=FILES / "gateway.key", client_ca=FILES / "tenants-ca.pem")
+MUTUAL = ListenerTls(
+    tls_certificate=FILES / "gateway.pem", tls_key=FILES / "gateway.key", tls_client_ca=FILES / "tenants-ca.pem"
+)
+
+
+def accepting(jwks: str, ca: Path | None = None) -> AuthenticationOptions:
+    return AuthenticationOptions(jwt_jwks=jwks, jwt_jwks_ca=ca, jwt_issuer=ISSUER, jwt_audience=AUDIENCE)
 
 
 def write_lines(path: Path, *lines: str) -> None:
@@ -43,8 +48,8 @@ async def checking(shared_backend: Backend, tmp_path_factory: pytest.TempPathFac
     """A gateway that requires tokens."""
     run_dir = tmp_path_factory.mktemp("checking")
     write_lines(run_dir / "jwks", PROVIDER.jwks)
-    authentication = Authentication(tokens=parse_tokens(str(run_dir / "jwks"), ISSUER, AUDIENCE, "sub"))
-    options = GatewayOptions(listen=ANY_PORT, upstream=shared_backend.address, authentication=authentication)
+    authentication = accepting(str(run_dir / "jwks"))
+    options = GatewayOptions(listen=ANY_PORT, upstream=(shared_backend.address,), authentication=authentication)
     async with Envoy(options, run_dir=run_dir) as running:
         yield running
 
@@ -103,12 +108,12 @@ async def test_health_and_preflights_need_no_credential(rest: aiohttp.ClientSess
 
 
 async def test_certificate_gives_the_tenant(backend: Backend, tmp_path: Path) -> None:
-    authentication = parse_authentication(by_certificate=True, tls=MUTUAL)
+    authentication = AuthenticationOptions(tenant_from_certificate=True)
     trusting = ssl.create_default_context(cafile=FILES / "ca.pem")
     trusting.load_cert_chain(FILES / "tenant.pem", FILES / "tenant.key")
     async with (
         Envoy(
-            GatewayOptions(listen=ANY_PORT, upstream=backend.address, tls=MUTUAL, authentication=authentication),
+            GatewayOptions(listen=ANY_PORT, upstream=(backend.address,), tls=MUTUAL, authentication=authentication),
             run_dir=tmp_path,
         ) as envoy,
         aiohttp.ClientSession(envoy.url) as session,
@@ -126,11 +131,10 @@ async def test_token_gives_the_tenant(backend: Backend, tmp_path: Path, where: s
     certificate, ca = (FILES / "gateway.pem", FILES / "ca.pem") if is_https else (None, None)
     async with published(provider.jwks, certificate=certificate, host=where if is_https else "127.0.0.1") as url:
         jwks = str(tmp_path / "jwks") if where == "file" else url
-        tokens = parse_tokens(jwks, ISSUER, AUDIENCE, "sub", ca=ca)
-        authentication = Authentication(tokens=tokens)
+        authentication = accepting(jwks, ca)
         async with (
             Envoy(
-                GatewayOptions(listen=ANY_PORT, upstream=backend.address, authentication=authentication),
+                GatewayOptions(listen=ANY_PORT, upstream=(backend.address,), authentication=authentication),
                 run_dir=tmp_path,
             ) as envoy,
             aiohttp.ClientSession(envoy.url) as session,
@@ -157,12 +161,25 @@ async def test_gateway_that_does_not_authenticate_passes_no_tenant(
     assert "x-glimpse-tenant" not in backend.metadata
 
 
-async def test_unusable_flags_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FlagError, match=r"'--api-keys': expected with `glimpse serve` or `glimpse up`"):
-        gateway_options(GatewayFlags(api_keys=tmp_path / "keys"), listen=ANY_PORT, max_connections=1)
-    with pytest.raises(ValueError, match="'--jwt-audience': expected together with --jwt-jwks"):
-        parse_tokens("https://issuer.example/jwks", ISSUER, None, "sub")
-    with pytest.raises(ValueError, match="'--jwt-jwks-ca': expected together with an https:// URL"):
-        parse_tokens("http://issuer.example/jwks", ISSUER, AUDIENCE, "sub", ca=FILES / "ca.pem")
-    with pytest.raises(ValueError, match="'--tenant-from-certificate': expected together with --tls-client-ca"):
-        parse_authentication(by_certificate=True, tls=None)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (GatewayOptions(api_keys=FILES / "keys"), "'--api-keys': expected with `glimpse serve` or `glimpse up`"),
+        (
+            GatewayOptions(authentication=replace(accepting("https://issuer.example/jwks"), jwt_audience=None)),
+            "'--jwt-audience': expected together with --jwt-jwks",
+        ),
+        (
+            GatewayOptions(authentication=accepting("http://issuer.example/jwks", FILES / "ca.pem")),
+            "'--jwt-jwks-ca': expected together with an https:// URL",
+        ),
+        (GatewayOptions(authentication=accepting("/none")), "'--jwt-jwks': '/none': expected a readable file"),
+        (
+            GatewayOptions(authentication=AuthenticationOptions(tenant_from_certificate=True)),
+            "'--tenant-from-certificate': expected together with --tls-client-ca",
+        ),
+    ],
+)
+async def test_unusable_options_are_refused(options: GatewayOptions, message: str) -> None:
+    with pytest.raises((ValueError, IdentityConfigError), match=message):
+        options.check()

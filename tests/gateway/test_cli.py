@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from glimpse.gateway.cli.main import app, main
-from glimpse.gateway.options import DEFAULT_LIMITS
-from glimpse.gateway.run import LIMITS_HERE
+from glimpse.gateway.cli import app, main
+from glimpse.gateway.config import GatewayOptions
+from glimpse.gateway.run import Envoy
+from tests.gateway.conftest import ANY_PORT
 
 GATEWAY_PEM = Path(__file__).with_name("certificates") / "gateway.pem"
 
@@ -23,6 +24,7 @@ GATEWAY_PEM = Path(__file__).with_name("certificates") / "gateway.pem"
         ([f"--tls-certificate={GATEWAY_PEM}"], "'--tls-certificate' and '--tls-key': expected both or none, got one"),
         ([f"--tls-client-ca={GATEWAY_PEM}"], "'--tls-client-ca': expected together with --tls-certificate"),
         (["--upstream-server-name=glimpse"], "'--upstream-server-name': expected together with --upstream-ca"),
+        (["--api-keys=keys"], "'--api-keys': expected with `glimpse serve` or `glimpse up`"),
         (["--jwt-issuer=me"], "'--jwt-issuer': expected together with --jwt-jwks"),
         (["--tenant-from-certificate"], "'--tenant-from-certificate': expected together with --tls-client-ca"),
     ],
@@ -46,23 +48,21 @@ def test_wrong_flags_have_the_server_s_exit_status(
 
 def test_several_upstreams_may_have_ipv6_addresses() -> None:
     _, bound, _ = app.parse_args(["run", "--upstream=[::1]:50051", "--upstream=b:1"], exit_on_error=False)
-    assert [str(address) for address in bound.arguments["flags"].upstream] == ["[::1]:50051", "b:1"]
+    assert [str(address) for address in bound.arguments["options"].upstream] == ["[::1]:50051", "b:1"]
 
 
 def test_common_flags_are_the_same_in_both_commands() -> None:
     _, of_run, _ = app.parse_args(["run", "--access-log", "--max-heap-bytes=1GiB"], exit_on_error=False)
     _, of_config, _ = app.parse_args(["config", "/", "--access-log", "--max-heap-bytes=1GiB"], exit_on_error=False)
-    assert of_run.arguments["flags"] == of_config.arguments["flags"]
-    assert (of_run.arguments["flags"].access_log, of_run.arguments["flags"].max_heap_bytes) == (True, 1 << 30)
+    assert of_run.arguments["options"] == of_config.arguments["options"]
+    options = of_run.arguments["options"]
+    assert (options.access_log, options.limits.max_heap_bytes) == (True, 1 << 30)
 
 
-@pytest.mark.parametrize(
-    ("command", "most"),
-    [(["run"], LIMITS_HERE.max_connections), (["config", "/"], DEFAULT_LIMITS.max_connections)],
-    ids=["run", "config"],
-)
-def test_connections_are_bounded_by_where_envoy_runs(command: Sequence[str], most: int) -> None:
-    for flags in ([], ["--access-log"]):
-        called, bound, _ = app.parse_args([*command, *flags], exit_on_error=False)
-        bound.apply_defaults()
-        assert bound.arguments["max_connections"] == most, called
+async def test_connections_are_bounded_by_where_envoy_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glimpse.gateway.run.max_connections", lambda: 300)
+    async with Envoy(GatewayOptions(listen=ANY_PORT), run_dir=tmp_path):
+        assert "max_active_downstream_connections: 300\n" in (tmp_path / "envoy.yaml").read_text()
+    with pytest.raises(SystemExit):
+        app(["config", str(tmp_path)])
+    assert "max_active_downstream_connections: 10000\n" in (tmp_path / "envoy.yaml").read_text()

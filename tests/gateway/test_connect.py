@@ -76,7 +76,7 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
     health_pb2_grpc.add_HealthServicer_to_server(Healthy(), server)
     upstream = Address(host="127.0.0.1", port=server.add_insecure_port("127.0.0.1:0"))
     await server.start()
-    options = GatewayOptions(listen=ANY_PORT, upstream=upstream, by_key=True, connect=True)
+    options = GatewayOptions(listen=ANY_PORT, upstream=(upstream,), route_by_key=True, connect=True)
     async with (
         Envoy(options, run_dir=tmp_path_factory.mktemp("envoy")) as envoy,
         aiohttp.ClientSession(envoy.url) as http,

@@ -12,7 +12,7 @@ import pytest
 import yaml
 import yarl
 
-from glimpse.gateway.cli.main import app, config, gateway_options
+from glimpse.gateway.cli import app, config
 from glimpse.gateway.run import Envoy
 from glimpse.server.settings import ListenSettings, Settings
 from tests.gateway.backend import Backend
@@ -43,9 +43,9 @@ def test_deployments_use_valid_config_commands(where: str) -> None:
     first, *arguments = COMMANDS[where]
     command, bound, _ = app.parse_args(arguments, exit_on_error=False)
     assert (first, command) == ("gateway", config)
-    assert str(bound.arguments["listen"]) == "0.0.0.0:8080"
+    assert str(bound.arguments["options"].listen) == "0.0.0.0:8080"
     # The service's name in compose and in Kubernetes.
-    assert [str(address) for address in bound.arguments["flags"].upstream] == ["glimpse:50051"]
+    assert [str(address) for address in bound.arguments["options"].upstream] == ["glimpse:50051"]
     assert bound.arguments["folder"] == Path("/gateway-config")
 
 
@@ -74,8 +74,8 @@ def test_envoy_s_image_is_the_version_that_the_tests_run() -> None:
 async def test_containers_reach_the_gateway_of_compose_by_its_name(backend: Backend, tmp_path: Path) -> None:
     _, *arguments = compose()["config"]["command"]
     _, bound, _ = app.parse_args(arguments, exit_on_error=False)
-    written = gateway_options(bound.arguments["flags"], listen=bound.arguments["listen"], max_connections=100)
-    served = replace(written, listen=replace(written.listen, port=0), upstream=backend.address)
+    written = bound.arguments["options"]
+    served = replace(written, listen=replace(written.listen, port=0), upstream=(backend.address,))
     url = yarl.URL(compose()["open-webui"]["environment"]["OPENAI_API_BASE_URL"])
     check = compose()["envoy"]["healthcheck"]["test"]
     async with Envoy(served, run_dir=tmp_path) as envoy, aiohttp.ClientSession() as http:

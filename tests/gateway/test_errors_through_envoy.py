@@ -225,7 +225,7 @@ async def test_upstream_that_is_no_server_is_unavailable(tmp_path: Path) -> None
 
     async with await asyncio.start_server(speak_http1, "127.0.0.1", 0) as other:
         upstream = Address(host="127.0.0.1", port=other.sockets[0].getsockname()[1])
-        async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=upstream), run_dir=tmp_path) as envoy:
+        async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=(upstream,)), run_dir=tmp_path) as envoy:
             async with aiohttp.ClientSession(envoy.url) as session, session.post(CHAT, data=b"{}") as answer:
                 assert (answer.status, await answer.json()) == (503, UNAVAILABLE)
             async with grpc.aio.insecure_channel(str(envoy.address)) as channel:

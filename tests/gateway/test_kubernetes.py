@@ -19,7 +19,7 @@ from redis.retry import Retry
 
 from glimpse.engine.checkpoint.location import DEFAULT_MODEL
 from glimpse.engine.protocol.config import EngineOptions
-from glimpse.gateway.cli import main as gateway_cli
+from glimpse.gateway.cli import app as gateway_app
 from glimpse.media.shared.address import parse_store_url
 from glimpse.server.cli.app import app
 from glimpse.server.cli.serve import up
@@ -224,7 +224,7 @@ def test_commands_and_environment_are_the_program_s(name: str, monkeypatch: pyte
         monkeypatch.setenv(name, value)
     command, *arguments = map(filled, container.get("args", ["serve"]))
     if command == "gateway":
-        gateway_cli.app.parse_args(arguments, exit_on_error=False)
+        gateway_app.parse_args(arguments, exit_on_error=False)
     else:
         app.parse_args([command, *arguments], exit_on_error=False)
 

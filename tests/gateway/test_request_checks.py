@@ -115,7 +115,7 @@ async def test_flags_allow_hosts_and_origins(backend: Backend, tmp_path: Path) -
     async with Envoy(
         GatewayOptions(
             listen=ANY_PORT,
-            upstream=backend.address,
+            upstream=(backend.address,),
             allowed_host=("API.example",),
             allow_origin=("https://app.example",),
         ),
@@ -143,7 +143,7 @@ async def test_flags_allow_hosts_and_origins(backend: Backend, tmp_path: Path) -
 
 async def test_public_listener_serves_any_host_but_not_any_origin(backend: Backend, tmp_path: Path) -> None:
     listen = Address(host="0.0.0.0", port=0)
-    async with Envoy(GatewayOptions(listen=listen, upstream=backend.address), run_dir=tmp_path) as envoy:
+    async with Envoy(GatewayOptions(listen=listen, upstream=(backend.address,)), run_dir=tmp_path) as envoy:
         requests = {
             "api.example": "https://api.example",
             "other.example:8080": "https://evil.example",
@@ -155,7 +155,7 @@ async def test_public_listener_serves_any_host_but_not_any_origin(backend: Backe
 async def test_public_listener_with_allowed_hosts_refuses_others(backend: Backend, tmp_path: Path) -> None:
     listen = Address(host="0.0.0.0", port=0)
     async with Envoy(
-        GatewayOptions(listen=listen, upstream=backend.address, allowed_host=("api.example",), allow_origin=("*",)),
+        GatewayOptions(listen=listen, upstream=(backend.address,), allowed_host=("api.example",), allow_origin=("*",)),
         run_dir=tmp_path,
     ) as envoy:
         requests = {"api.example": "https://any.example", "localhost": "", "evil.example": ""}

@@ -196,7 +196,7 @@ async def test_other_gateways_can_serve_the_typed_methods(
 ) -> None:
     """Envoy's transcoder with the API's own descriptors reads and writes the JSON itself, as grpc-gateway does."""
     monkeypatch.setattr(descriptors, "transcoder_set", descriptors.descriptor_set)
-    options = GatewayOptions(listen=ANY_PORT, upstream=backend.address)
+    options = GatewayOptions(listen=ANY_PORT, upstream=(backend.address,))
     async with Envoy(options, run_dir=tmp_path) as envoy, aiohttp.ClientSession(envoy.url) as session:
         path = f"{descriptors.TYPED_PATHS}chatCompletions"
         async with session.post(f"{path}:countTokens", json={"messages": [{"role": "ROLE_USER"}]}) as answer:

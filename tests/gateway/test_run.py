@@ -36,7 +36,7 @@ async def health_becomes(url: str, status: int) -> None:
 
 async def test_health_follows_the_backend(tmp_path: Path) -> None:
     backend = await start_backend()
-    async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=backend.address), run_dir=tmp_path) as envoy:
+    async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=(backend.address,)), run_dir=tmp_path) as envoy:
         url = f"http://{envoy.address}"
         await health_becomes(url, 200)
         backend.serving = False
@@ -57,7 +57,7 @@ async def test_health_follows_the_backend(tmp_path: Path) -> None:
 
 async def test_unhealthy_server_still_gets_requests(tmp_path: Path) -> None:
     backend = await start_backend()
-    async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=backend.address), run_dir=tmp_path) as envoy:
+    async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=(backend.address,)), run_dir=tmp_path) as envoy:
         backend.serving = False
         await health_becomes(f"http://{envoy.address}", 503)
         async with (
@@ -74,7 +74,7 @@ async def test_port_in_use_names_the_flag(tmp_path: Path) -> None:
         taken.listen()
         listen = Address(host="127.0.0.1", port=taken.getsockname()[1])
         with pytest.raises(GatewayError, match=f"{listen} is in use; choose another address with --listen"):
-            async with Envoy(GatewayOptions(listen=listen, upstream=ANY_PORT), run_dir=tmp_path):
+            async with Envoy(GatewayOptions(listen=listen, upstream=(ANY_PORT,)), run_dir=tmp_path):
                 pass
 
 
@@ -94,7 +94,7 @@ async def test_too_little_address_space_names_the_limit() -> None:
 async def test_full_disk_is_named_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "api.binpb").symlink_to("/dev/full")
     with pytest.raises(GatewayError, match=r"configuration: \[Errno 28\] No space left on device; make room .* TMPDIR"):
-        async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=ANY_PORT), run_dir=tmp_path):
+        async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=(ANY_PORT,)), run_dir=tmp_path):
             pass
 
 
@@ -109,18 +109,18 @@ def test_unusable_temporary_folder_ends_the_start_without_a_traceback() -> None:
 async def test_second_gateway_cannot_share_the_port(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=ANY_PORT), run_dir=tmp_path / "a") as first:
+    async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=(ANY_PORT,)), run_dir=tmp_path / "a") as first:
         with pytest.raises(GatewayError, match="is in use"):
-            async with Envoy(GatewayOptions(listen=first.address, upstream=ANY_PORT), run_dir=tmp_path / "b"):
+            async with Envoy(GatewayOptions(listen=first.address, upstream=(ANY_PORT,)), run_dir=tmp_path / "b"):
                 pass
 
 
 async def test_run_dir_is_reusable_after_a_kill(tmp_path: Path) -> None:
-    first = Envoy(GatewayOptions(listen=ANY_PORT, upstream=ANY_PORT), run_dir=tmp_path)
+    first = Envoy(GatewayOptions(listen=ANY_PORT, upstream=(ANY_PORT,)), run_dir=tmp_path)
     await first.start()
     os.kill(first.process_id, signal.SIGKILL)
     assert await first.wait() == -signal.SIGKILL
-    async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=ANY_PORT), run_dir=tmp_path) as second:
+    async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=(ANY_PORT,)), run_dir=tmp_path) as second:
         assert second.address.port != 0
 
 
@@ -270,7 +270,7 @@ async def test_drain_has_a_time_limit() -> None:
 async def test_drain_asks_an_envoy_again_that_is_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its requests go on: to end it then would cut them."""
     backend = await start_backend()
-    async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=backend.address), run_dir=tmp_path) as envoy:
+    async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=(backend.address,)), run_dir=tmp_path) as envoy:
         os.kill(envoy.process_id, signal.SIGSTOP)
         with monkeypatch.context() as impatient:
             impatient.setattr("glimpse.gateway.admin._TIMEOUT_SECONDS", 0.05)

@@ -13,18 +13,20 @@ import grpc.aio
 import pytest
 from google.api.httpbody_pb2 import HttpBody
 
-from glimpse.gateway.cli.main import app
+from glimpse.gateway.cli import app
 from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.health import is_serving
 from glimpse.gateway.run import Envoy
-from glimpse.gateway.tls import Tls, UpstreamTls, parse_tls
+from glimpse.gateway.tls import ListenerTls, UpstreamTls
 from tests.gateway.backend import start_backend
 from tests.gateway.conftest import ANY_PORT
 from tests.server.serving import eventually
 
 FILES = Path(__file__).with_name("certificates")
-GATEWAY = Tls(certificate=FILES / "gateway.pem", key=FILES / "gateway.key")
-MUTUAL = Tls(certificate=FILES / "gateway.pem", key=FILES / "gateway.key", client_ca=FILES / "ca.pem")
+GATEWAY = ListenerTls(tls_certificate=FILES / "gateway.pem", tls_key=FILES / "gateway.key")
+MUTUAL = ListenerTls(
+    tls_certificate=FILES / "gateway.pem", tls_key=FILES / "gateway.key", tls_client_ca=FILES / "ca.pem"
+)
 TO_SERVERS = UpstreamTls(
     upstream_ca=FILES / "ca.pem", upstream_certificate=FILES / "client.pem", upstream_key=FILES / "client.key"
 )
@@ -32,10 +34,10 @@ CHAT = "/v1/chat/completions"
 
 
 @pytest.fixture(params=[GATEWAY, MUTUAL], ids=["TLS", "mutual"])
-async def gateway(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Tls, Envoy]]:
+async def gateway(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[ListenerTls, Envoy]]:
     backend = await start_backend()
     async with Envoy(
-        GatewayOptions(listen=ANY_PORT, upstream=backend.address, tls=request.param), run_dir=tmp_path
+        GatewayOptions(listen=ANY_PORT, upstream=(backend.address,), tls=request.param), run_dir=tmp_path
     ) as envoy:
         yield request.param, envoy
     await backend.server.stop(0)
@@ -68,20 +70,20 @@ async def ask_over_grpc(envoy: Envoy, client: str | None) -> bytes:
         return b"".join([body.data async for body in call(iter([HttpBody(data=b"hello")]), timeout=10)])
 
 
-async def test_serves_trusted_clients(gateway: tuple[Tls, Envoy]) -> None:
+async def test_serves_trusted_clients(gateway: tuple[ListenerTls, Envoy]) -> None:
     tls, envoy = gateway
     assert envoy.url.startswith("https://127.0.0.1:")
-    for client in ("client", *([None] if tls.client_ca is None else [])):
+    for client in ("client", *([None] if tls.tls_client_ca is None else [])):
         assert await ask_over_rest(envoy, client) == b"hello"
         assert await ask_over_grpc(envoy, client) == b"hello"
 
 
-async def test_refuses_untrusted_clients(gateway: tuple[Tls, Envoy]) -> None:
+async def test_refuses_untrusted_clients(gateway: tuple[ListenerTls, Envoy]) -> None:
     tls, envoy = gateway
     async with aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.ClientError):
             await session.post(f"http://{envoy.address}{CHAT}", data=b"in plain text")
-    for client in () if tls.client_ca is None else (None, "stranger"):
+    for client in () if tls.tls_client_ca is None else (None, "stranger"):
         with pytest.raises((aiohttp.ClientError, ssl.SSLError, ConnectionError)):
             await ask_over_rest(envoy, client)
         with pytest.raises(grpc.RpcError):
@@ -90,10 +92,11 @@ async def test_refuses_untrusted_clients(gateway: tuple[Tls, Envoy]) -> None:
 
 async def test_takes_a_new_certificate_and_keeps_open_calls(tmp_path: Path) -> None:
     backend = await start_backend()
-    own = Tls(certificate=tmp_path / "tls.pem", key=tmp_path / "tls.key")
+    certificate, key = tmp_path / "tls.pem", tmp_path / "tls.key"
+    own = ListenerTls(tls_certificate=certificate, tls_key=key)
 
     def move_in(name: str) -> None:
-        for path in (own.certificate, own.key):
+        for path in (certificate, key):
             shutil.copy(FILES / f"{name}{path.suffix}", new := path.with_suffix(".new"))
             new.replace(path)
 
@@ -102,7 +105,7 @@ async def test_takes_a_new_certificate_and_keeps_open_calls(tmp_path: Path) -> N
         return presented.strip() == (FILES / f"{name}.pem").read_text().strip()
 
     move_in("gateway")
-    async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=backend.address, tls=own), run_dir=tmp_path) as envoy:
+    async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=(backend.address,), tls=own), run_dir=tmp_path) as envoy:
         assert presents("gateway")
         async with aiohttp.ClientSession(envoy.url) as session:
             begun, replaced = asyncio.Event(), asyncio.Event()
@@ -139,7 +142,9 @@ async def test_connects_to_servers_with_mutual_tls(tls: UpstreamTls, status: int
     credentials = grpc.ssl_server_credentials([pair], (FILES / "ca.pem").read_bytes(), require_client_auth=True)
     backend = await start_backend(credentials=credentials)
     async with (
-        Envoy(GatewayOptions(listen=ANY_PORT, upstream=backend.address, upstream_tls=tls), run_dir=tmp_path) as envoy,
+        Envoy(
+            GatewayOptions(listen=ANY_PORT, upstream=(backend.address,), upstream_tls=tls), run_dir=tmp_path
+        ) as envoy,
         aiohttp.ClientSession(envoy.url) as session,
         session.post(CHAT, data=b"hello") as answer,
     ):
@@ -179,7 +184,7 @@ def test_refuses_wrong_flags_of_upstream_tls(tls: UpstreamTls, message: str) -> 
 )
 def test_refuses_incomplete_tls_flags(files: tuple[Path | None, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        parse_tls(*files)
+        ListenerTls(**dict(zip(("tls_certificate", "tls_key", "tls_client_ca"), files, strict=True))).check()
 
 
 def test_written_configuration_names_the_tls_files(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import jwt
 import pytest
 
 from glimpse.identity.access import Access
+from glimpse.identity.authentication import AuthenticationOptions
 from glimpse.identity.errors import IdentityConfigError, UnauthenticatedError
-from glimpse.identity.tokens import FetchedKeys, KeySource, TokenVerifier, parse_jwks, parse_jwks_ca
+from glimpse.identity.tokens import FetchedKeys, KeySource, TokenVerifier, build_verifier, parse_jwks
 from glimpse.identity.watched_file import WatchedFile
 from tests.identity.tokens import AUDIENCE, ISSUER, Provider, published
 from tests.paths import ROOT
@@ -29,6 +30,12 @@ def provider() -> Provider:
 def keys(provider: Provider, tmp_path: Path) -> KeySource:
     (tmp_path / "jwks").write_text(provider.jwks)
     return WatchedFile(tmp_path / "jwks", parse_jwks)
+
+
+def fetched_keys(jwks: str | None, ca: Path | None) -> KeySource:
+    built = build_verifier(AuthenticationOptions(jwt_jwks=jwks, jwt_jwks_ca=ca))
+    assert built is not None
+    return built.keys
 
 
 def verifier(keys: KeySource, tenant_claim: str = "sub") -> TokenVerifier:
@@ -88,7 +95,7 @@ def test_unusable_jwks_is_refused():
             parse_jwks(text, "file")
 
 
-async def fetches(keys: FetchedKeys, condition: Callable[[], bool]) -> None:
+async def fetches(keys: KeySource, condition: Callable[[], bool]) -> None:
     """Waits until the condition holds, while the keys are fetched."""
     watching = asyncio.create_task(keys.watch())
     try:
@@ -110,12 +117,12 @@ async def test_keys_are_fetched_from_a_url(provider: Provider):
 async def test_authority_of_the_url_is_the_one_that_is_named(provider: Provider, caplog: pytest.LogCaptureFixture):
     async with published(provider.jwks, certificate=CERTIFICATES / "gateway.pem") as url:
         for ca in (CERTIFICATES / "stranger.pem", None):
-            keys = FetchedKeys(url, parse_jwks_ca(url, ca))
+            keys = fetched_keys(url, ca)
             await fetches(keys, lambda: "could not be fetched" in caplog.text)
             assert "certificate verify failed" in caplog.text.replace("_", " ").lower()
             assert keys.value == ()
             caplog.clear()
-        keys = FetchedKeys(url, parse_jwks_ca(url, CERTIFICATES / "ca.pem"))
+        keys = fetched_keys(url, CERTIFICATES / "ca.pem")
         await fetches(keys, lambda: verifier(keys).tenant(provider.token()) == "acme")
 
 
@@ -130,7 +137,7 @@ def test_unusable_authority_is_refused(tmp_path: Path):
     (tmp_path / "ca").write_text("broken")
     for jwks in (None, "file", "http://issuer.example/jwks"):
         with pytest.raises(IdentityConfigError, match="'--jwt-jwks-ca': expected together with an https:// URL"):
-            parse_jwks_ca(jwks, CERTIFICATES / "ca.pem")
+            fetched_keys(jwks, CERTIFICATES / "ca.pem")
     for path in (tmp_path / "ca", tmp_path / "none"):
         with pytest.raises(IdentityConfigError, match="'--jwt-jwks-ca': expected a PEM file"):
-            parse_jwks_ca("https://issuer.example/jwks", path)
+            fetched_keys("https://issuer.example/jwks", path)

@@ -13,7 +13,7 @@ from glimpse.native.open_files import allow_files
 allow_files()
 print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 """
-CONNECTIONS = "from glimpse.gateway.run import LIMITS_HERE; print(LIMITS_HERE.max_connections)"
+CONNECTIONS = "from glimpse.gateway.run import connections_here; print(connections_here())"
 
 
 def printed(limit: str, code: str) -> str:

@@ -102,7 +102,7 @@ def _config(folder: Path, target: Target, replicas: Sequence[Target]) -> Path:
         folder,
         GatewayOptions(
             listen=Address(host=HOST, port=target.http_port),
-            upstream=[Address(host=HOST, port=replica.grpc_port) for replica in replicas],
+            upstream=tuple(Address(host=HOST, port=replica.grpc_port) for replica in replicas),
             allow_origin=(),
             access_log=False,
         ),

@@ -11,10 +11,9 @@ import pytest
 import pytest_asyncio
 
 import glimpse
-from glimpse.gateway.authentication.filters import Authentication
-from glimpse.gateway.authentication.tokens import Tokens
 from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.run import Envoy
+from glimpse.identity.authentication import AuthenticationOptions
 from tests.gateway.backend import Backend
 from tests.gateway.conftest import ANY_PORT
 from tests.identity.tokens import AUDIENCE, ISSUER, Provider
@@ -35,12 +34,12 @@ async def strict(
     """A gateway that requires tokens, without the page."""
     folder: Path = tmp_path_factory.mktemp("strict")
     (folder / "jwks").write_text(PROVIDER.jwks)
-    tokens = Tokens(jwks=str(folder / "jwks"), issuer=ISSUER, audience=AUDIENCE)
+    jwks = str(folder / "jwks")
     options = GatewayOptions(
         listen=ANY_PORT,
         # Several servers: what the gateway serves by itself needs none of them.
-        upstream=[shared_backend.address, shared_backend.address],
-        authentication=Authentication(tokens=tokens),
+        upstream=(shared_backend.address, shared_backend.address),
+        authentication=AuthenticationOptions(jwt_jwks=jwks, jwt_issuer=ISSUER, jwt_audience=AUDIENCE),
         page=False,
     )
     async with Envoy(options, run_dir=folder) as envoy, aiohttp.ClientSession(f"http://{envoy.address}") as session:

@@ -73,7 +73,7 @@ async def test_clients_that_ping_keep_their_calls_and_connections(tiny_checkpoin
     async with (
         scripted(tiny_checkpoint, tmp_path, "ready") as (server, _),
         Envoy(
-            GatewayOptions(listen=ANY_PORT, upstream=Address(host="127.0.0.1", port=server.port)), run_dir=tmp_path
+            GatewayOptions(listen=ANY_PORT, upstream=(Address(host="127.0.0.1", port=server.port),)), run_dir=tmp_path
         ) as envoy,
         AsyncExitStack() as channels,
     ):

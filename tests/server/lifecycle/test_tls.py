@@ -11,6 +11,7 @@ import grpc.aio
 import pytest
 
 from glimpse.client import AsyncClient, GlimpseError, Tls
+from glimpse.identity.authentication import AuthenticationOptions
 from glimpse.server.lifecycle.tls import TlsError, TlsFiles, server_credentials
 from glimpse.server.settings import AccessSettings
 from glimpse.v1 import chat_pb2_grpc
@@ -51,7 +52,7 @@ async def test_serves_those_who_may_connect(tiny_checkpoint: Path, tmp_path: Pat
 
 async def test_certificate_names_the_tenant(tiny_checkpoint: Path, tmp_path: Path) -> None:
     files: dict[str, Any] = {"tls_certificate": FILES / "gateway.pem", "tls_key": FILES / "gateway.key"}
-    access = AccessSettings(tenant_from_certificate=True)
+    access = AccessSettings(authentication=AuthenticationOptions(tenant_from_certificate=True))
     tenant = Tls(ca=CA, certificate=FILES / "tenant.pem", key=FILES / "tenant.key")
     async with scripted(
         tiny_checkpoint, tmp_path, "ready", access=access, tls_client_ca=FILES / "tenants-ca.pem", **files

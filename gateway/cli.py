@@ -13,32 +13,21 @@ from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Env
+from cyclopts.validators import Number
 
 from glimpse.gateway.address import Address
-from glimpse.gateway.authentication.filters import parse_authentication
-from glimpse.gateway.authentication.tokens import parse_tokens
-from glimpse.gateway.cli.flags import (
-    DEFAULTS,
-    LISTEN,
-    NO_KEYS,
-    UPSTREAM,
-    Count,
-    FlagError,
-    GatewayFlags,
-    MaxConnections,
-    Seconds,
-    checked,
-)
-from glimpse.gateway.config import GatewayOptions, write_config
+from glimpse.gateway.config import UPSTREAM, GatewayOptions, write_config
 from glimpse.gateway.health import is_serving
-from glimpse.gateway.options import DEFAULT_LIMITS, AddressFlag, Limits, public_members
-from glimpse.gateway.run import LIMITS_HERE, Envoy, GatewayError, writing_files
-from glimpse.gateway.tls import NO_UPSTREAM_TLS, UpstreamTls, parse_tls
+from glimpse.gateway.options import AddressFlag, Count
+from glimpse.gateway.run import Envoy, GatewayError, writing_files
+from glimpse.gateway.tls import NO_UPSTREAM_TLS, UpstreamTls
+from glimpse.identity.errors import IdentityConfigError
 from glimpse.interrupts import INTERRUPTED
 from glimpse.native.open_files import OpenFilesError
 from glimpse.native.processors import num_processors
 from glimpse.standard_streams import announce
 
+_DEFAULTS = GatewayOptions()
 _ADMIN = Address(host="127.0.0.1", port=9901)
 _MAX_WORKERS = 8
 # One worker handles tens of thousands of events per second; the other cores are for the model.
@@ -54,6 +43,10 @@ app = App(
     version_flags=[],
     config=Env("GLIMPSE_GATEWAY_", command=False),
 )
+
+
+class FlagError(Exception):
+    """Flags contradict each other, or name a file that cannot be used. The message is for the user."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -73,10 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 @app.command
 def run(
     *,
-    listen: AddressFlag = LISTEN,
-    flags: GatewayFlags = DEFAULTS,
-    max_connections: MaxConnections = LIMITS_HERE.max_connections,
-    drain_seconds: Seconds = 30,
+    options: GatewayOptions = _DEFAULTS,
+    drain_seconds: Annotated[int, Parameter(validator=Number(gte=0))] = 30,
     workers: Count = _WORKERS,
     log_level: Literal["debug", "info", "warning", "error"] = "warning",
     run_dir: Path | None = None,
@@ -88,8 +79,6 @@ def run(
 
     Parameters
     ----------
-    listen
-        Address for clients. Port 0 takes a free one.
     drain_seconds
         How long a stop waits for running requests.
     workers
@@ -107,8 +96,8 @@ def run(
         `PublicOptions` as JSON, from `glimpse up`. They come first.
     """
     if public is not None:
-        flags = flags.with_public(public)
-    options = gateway_options(flags, listen=listen, max_connections=max_connections)
+        options = options.with_public(public)
+    _check(options)
     with writing_files():
         temporary = tempfile.TemporaryDirectory(prefix="glimpse-gateway-")
         folder = run_dir or Path(temporary.name)
@@ -122,10 +111,8 @@ def run(
 def config(
     folder: Path,
     *,
-    listen: AddressFlag = LISTEN,
+    options: GatewayOptions = _DEFAULTS,
     admin: AddressFlag = _ADMIN,
-    flags: GatewayFlags = DEFAULTS,
-    max_connections: MaxConnections = DEFAULT_LIMITS.max_connections,
 ) -> None:
     """Write envoy.yaml, and api.binpb that it refers to, for an Envoy that you run yourself.
 
@@ -133,12 +120,10 @@ def config(
     ----------
     folder
         Where the files go. Envoy must see it under the same path.
-    listen
-        Address for clients.
     admin
         Address of Envoy's admin interface. Keep it private: it can stop the gateway.
     """
-    options = gateway_options(flags, listen=listen, max_connections=max_connections)
+    _check(options)
     folder = folder.absolute()
     with writing_files():
         folder.mkdir(parents=True, exist_ok=True)
@@ -161,36 +146,16 @@ def health(
     port
         The gRPC port of a server on this machine, as that server's --port.
     """
-    return 0 if is_serving(upstream or replace(UPSTREAM, port=port), checked(upstream_tls)) else 1
+    _check(upstream_tls)
+    return 0 if is_serving(upstream or replace(UPSTREAM, port=port), upstream_tls) else 1
 
 
-def gateway_options(flags: GatewayFlags, *, listen: Address, max_connections: int) -> GatewayOptions:
-    """Checks the flags together. Raises FlagError."""
-    if flags.api_keys is not None:
-        raise FlagError(NO_KEYS)
+def _check(options: GatewayOptions | UpstreamTls) -> None:
+    """Raises FlagError where the flags cannot be used together."""
     try:
-        tls = parse_tls(flags.tls_certificate, flags.tls_key, flags.tls_client_ca)
-        tokens = parse_tokens(
-            flags.jwt_jwks, flags.jwt_issuer, flags.jwt_audience, flags.jwt_tenant_claim, ca=flags.jwt_jwks_ca
-        )
-        authentication = parse_authentication(tokens=tokens, by_certificate=flags.tenant_from_certificate, tls=tls)
-    except ValueError as error:
+        options.check()
+    except (ValueError, IdentityConfigError) as error:
         raise FlagError(str(error)) from error
-    return GatewayOptions(
-        listen=listen,
-        upstream=flags.upstream,
-        **public_members(flags),
-        tls=tls,
-        authentication=authentication,
-        upstream_tls=checked(flags.upstream_tls),
-        limits=Limits(
-            max_connections=max_connections,
-            max_heap_bytes=flags.max_heap_bytes,
-            max_age_seconds=flags.max_connection_age,
-        ),
-        by_key=flags.route_by_key,
-        metrics_upstream=flags.metrics_upstream,
-    )
 
 
 async def _serve(envoy: Envoy, *, end_with_parent: int | None, ready_descriptor: int | None) -> int:
