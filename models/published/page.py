@@ -26,7 +26,7 @@ _GIB = 1 << 30
 _SECTION = re.compile(r"(<!-- (families|checkpoints) -->\n).*?(<!-- end -->)", re.DOTALL)
 _FAMILIES = "| family | good for | inputs | tools | reasoning | sizes | architecture |\n|---|---|---|---|---|---|---|\n"
 _CHECKPOINTS = """\
-| checkpoint | parameters | memory | with int8 | with int4 | context | KV cache of 1,000 tokens | licence to check |
+| checkpoint | parameters | memory, GiB | int8 | int4 | context | KV cache of 1,000 tokens, MiB | licence to check |
 |---|---|---|---|---|---|---|---|
 """
 
@@ -111,9 +111,9 @@ def _checkpoint(row: Row) -> str:
     cells = [
         f"[{row.published.name}](https://huggingface.co/{row.published.name})",
         _billions(row.num_parameters),
-        *(f"{size / _GIB:.1f} GiB" for size in row.needed),
+        *(f"{size / _GIB:.1f}" for size in row.needed),
         f"{text.max_position_embeddings:,}",
-        f"{kv_bytes / (1 << 20):.0f} MiB",
+        f"{kv_bytes / (1 << 20):.0f}",
         row.published.licence,
     ]
     return f"| {' | '.join(cells)} |\n"
