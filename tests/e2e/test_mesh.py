@@ -49,7 +49,8 @@ async def test_conversations_stay_on_their_server(mesh: Mesh) -> None:
             found = await converse(mesh, num_conversations=NUM_CONVERSATIONS, at_a_time=1)
     assert found.num_turns == 5 * NUM_CONVERSATIONS
     assert (found.num_failed, found.moved_before, found.moved_from_others, found.moved_at_return) == (0, 0, 0, 0), found
-    assert found.num_interrupted <= 1
+    # One ran there. Another may have been in the queue of a socket that listened while the process was taken down.
+    assert found.num_interrupted <= 2
     assert found.moved_from_dead == found.returned == found.homes[found.killed] > 0
     assert found.cached_tokens == found.cached_tokens_alone > 0
 
