@@ -210,7 +210,13 @@ def load_model(
         CheckpointError: as for `empty_model`, or the weights are missing or do not fit the model.
     """
     model = empty_model(path, config, dtype, scheme, scale_dtype=getattr(torch, config.dtype), num_ranks=num_ranks)
-    model = model.to_empty(device=device).requires_grad_(False)
+
+    # `Module.to_empty` calls `empty_like`, which imports sympy for tensors without values.
+    def allocate(weight: torch.Tensor) -> torch.Tensor:
+        return torch.empty(weight.shape, dtype=weight.dtype, device=device)
+
+    model._apply(allocate)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    model.requires_grad_(False)
     destinations = dict(model.named_weights())
     load_weights(
         path,
