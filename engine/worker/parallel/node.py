@@ -70,7 +70,8 @@ async def serve_node(config: EngineConfig, digest: str, *, command: Sequence[str
 async def _wait(processes: Sequence[Process]) -> None:
     """Waits until all processes have exited, for a bounded time: all notice that node 0 has ended the others."""
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(asyncio.gather(*(process.wait() for process in processes)), EXIT_SECONDS)
+        async with asyncio.timeout(EXIT_SECONDS):
+            await asyncio.gather(*(process.wait() for process in processes))
 
 
 async def _kill(processes: Sequence[Process]) -> None:
@@ -106,7 +107,9 @@ async def _join(config: EngineConfig, digest: str, rank: int) -> socket.socket:
             reason = ""
             connection = await _connect(config)
             try:
-                reply = await asyncio.wait_for(_greet(connection, config, digest, rank), HANDSHAKE_SECONDS)
+                # Not `wait_for`, which in Python 3.11 loses a cancellation at the moment of the reply.
+                async with asyncio.timeout(HANDSHAKE_SECONDS):
+                    reply = await _greet(connection, config, digest, rank)
                 match reply:
                     case Accepted():
                         connection.setblocking(True)  # the rank's process shares this state
@@ -139,7 +142,8 @@ async def _connect(config: EngineConfig) -> socket.socket:
     connection = socket.socket(family, kind, protocol)
     try:
         connection.setblocking(False)
-        await asyncio.wait_for(loop.sock_connect(connection, address), HANDSHAKE_SECONDS)
+        async with asyncio.timeout(HANDSHAKE_SECONDS):
+            await loop.sock_connect(connection, address)
         keep_alive(connection)
     except BaseException:
         connection.close()

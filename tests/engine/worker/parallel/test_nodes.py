@@ -284,6 +284,19 @@ async def test_node_joins_again_when_node_0_is_back(monkeypatch: pytest.MonkeyPa
     assert [len(joined) for joined in rounds] == [1, 1]
 
 
+async def test_node_that_is_stopped_while_node_0_answers_ends(monkeypatch: pytest.MonkeyPatch):
+    async def accept(*_arguments: object) -> Accepted:
+        node.cancel()
+        return Accepted()
+
+    monkeypatch.setattr("glimpse.engine.worker.parallel.node._greet", accept)
+    config = node_config("here")
+    with listening(config):
+        node = asyncio.create_task(serve_node(replace(config, node_rank=1), "weights", command=FAKE_RANK))
+        await asyncio.wait([node], timeout=20)
+    assert node.cancelled()
+
+
 async def test_node_whose_rank_cannot_compute_with_the_others_ends():
     config = node_config("here")
     command = ("sh", "-c", f"exit {handshake.CANNOT_SERVE}")
