@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from pydantic import ByteSize, ConfigDict, Field
 
-FROZEN = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+FROZEN = ConfigDict(frozen=True, extra="forbid")
 """Base of all groups: the docstring under a field is its help text."""
 
 Port = Annotated[int, Field(ge=0, le=65535)]
