@@ -1,5 +1,6 @@
 """Requests for many long completions do not keep the engine from others, whoever sends them."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -7,14 +8,20 @@ import pytest
 
 from glimpse.v1 import chat_pb2_grpc
 from tests.server.requests import request, user
-from tests.server.serving import eventually, served
+from tests.server.serving import Served, eventually, served
 
 ENDLESS = {"ignore_eos": True, "max_completion_tokens": 3500}
 
 
+@pytest.fixture(scope="module")
+def server(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tiny_checkpoint, tmp_path_factory.mktemp("fair"), "--max-sequences=8") as running:
+        yield running
+
+
 @pytest.mark.parametrize("key", ["Bearer wide", "Bearer other"], ids=["same client", "other client"])
-def test_wide_requests_leave_others_their_share(tiny_checkpoint: Path, tmp_path: Path, key: str) -> None:
-    with served(tiny_checkpoint, tmp_path, "--max-sequences=8") as server, server.channel() as channel:
+def test_wide_requests_leave_others_their_share(server: Served, key: str) -> None:
+    with server.channel() as channel:
         chat = chat_pb2_grpc.ChatServiceStub(channel)
         wide = [
             chat.StreamChatCompletion(request(user(name), n=8, **ENDLESS), metadata=[("authorization", "Bearer wide")])
@@ -30,3 +37,4 @@ def test_wide_requests_leave_others_their_share(tiny_checkpoint: Path, tmp_path:
             stream.cancel()
             with pytest.raises(grpc.RpcError):
                 list(stream)
+        assert eventually(lambda: server.metric("glimpse_running_sequences") == 0, timeout_seconds=30)
