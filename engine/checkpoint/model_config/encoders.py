@@ -17,25 +17,29 @@ class WindowConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisionConfig:
-    """Vision encoder of Qwen2-VL or Qwen2.5-VL."""
+    """Vision encoder of Qwen2-VL or Qwen2.5-VL, and what Qwen3-VL's has as well."""
 
     depth: int
     embed_dim: int
     """Width inside the encoder."""
     hidden_size: int
-    """Width of its output, which is the decoder's."""
+    """Width of its outputs, which is the decoder's."""
     num_heads: int
     intermediate_size: int
     """Width inside the MLPs."""
     in_channels: int
     patch_size: int
     """Side of a patch in pixels."""
+    patch_bias: bool = False
+    """The projection of patches has a bias (Qwen3-VL)."""
     spatial_merge_size: int
     """Patches along each side of a square that is merged into one token."""
     temporal_patch_size: int
     """Frames in a patch. An image is repeated to fill it."""
     gated: bool = False
-    """True: RMSNorm and gated MLPs, as in Qwen2.5-VL. False: LayerNorm and quick-GELU, as in Qwen2-VL."""
+    """True: RMSNorm and gated MLPs, as in Qwen2.5-VL. False: LayerNorm and MLPs of two products."""
+    activation: Literal["quick_gelu", "gelu_tanh"] = "quick_gelu"
+    """Function between the products of MLPs that are not gated."""
     windows: WindowConfig | None = None
     """None: all blocks attend to the whole frame."""
     tokens_per_second: int | None = None
@@ -79,24 +83,9 @@ class VitConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Qwen3VisionConfig:
+class Qwen3VisionConfig(VisionConfig):
     """Vision encoder of Qwen3-VL."""
 
-    depth: int
-    embed_dim: int
-    """Width inside the encoder."""
-    hidden_size: int
-    """Width of its outputs, which is the decoder's."""
-    num_heads: int
-    intermediate_size: int
-    """Width inside the MLPs."""
-    in_channels: int
-    patch_size: int
-    """Side of a patch in pixels."""
-    spatial_merge_size: int
-    """Patches along each side of a square that is merged into one token."""
-    temporal_patch_size: int
-    """Frames in a patch. An image is repeated to fill it."""
     position_side: int
     """Side of the square grid of learned positions."""
     deepstack_blocks: tuple[int, ...]
@@ -311,7 +300,6 @@ class Gemma3VisionConfig:
 
 EncoderConfig: TypeAlias = (
     VisionConfig
-    | Qwen3VisionConfig
     | TiledVisionConfig
     | LlavaConfig
     | LlavaOneVisionConfig

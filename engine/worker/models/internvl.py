@@ -5,7 +5,7 @@ InternViT encodes each tile, squares of its patches become one row (pixel shuffl
 an embedding. Numerics follow transformers' `InternVLForConditionalGeneration` (models/internvl/modeling_internvl.py).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,16 +15,16 @@ from torch.nn import functional
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.checkpoint.model_config.encoders import InternVisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
-from glimpse.engine.core.plan import Encode
 from glimpse.engine.worker.layers.linear import Linear
+from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
 from glimpse.engine.worker.models.encoders.intern_vit import InternVit
-from glimpse.engine.worker.models.encoders.tiles import encode_tiles, shuffle_pixels
+from glimpse.engine.worker.models.encoders.tiles import TileEncoder, shuffle_pixels
 from glimpse.engine.worker.models.model import Model
 
 
 class InternVL(Model):
-    """The model. Parameters are uninitialized until loaded through `named_weights`."""
+    """A decoder and an encoder, with the names of tensors in InternVL3-hf's checkpoints."""
 
     renamed_prefixes: ClassVar = {
         "model.language_model.": "language_model.model.",
@@ -32,44 +32,33 @@ class InternVL(Model):
         "model.vision_tower.": "vision_tower.",
         "model.multi_modal_projector.": "multi_modal_projector.",
     }
+    decoder_prefix: ClassVar = "language_model."
 
-    def __init__(self, text: TextConfig, vision: InternVisionConfig, statistics: PixelStatistics) -> None:
-        super().__init__(text)
-        self.config = vision
-        self.vision = InternVit(vision, statistics)
-        width = vision.shuffle**2 * vision.width
+
+class InternVLEncoder(TileEncoder):
+    """InternViT, the pixel shuffle, a norm and two products."""
+
+    def __init__(self, config: InternVisionConfig, hidden_size: int, statistics: PixelStatistics) -> None:
+        super().__init__(InternVit(config, statistics), max_batch_tiles=config.max_batch_tiles)
+        self.config = config
+        width = config.shuffle**2 * config.width
         self.layer_norm = nn.LayerNorm(width)
-        self.linear_1 = Linear(width, text.hidden_size, bias=True)
-        self.linear_2 = Linear(text.hidden_size, text.hidden_size, bias=True)
+        self.linear_1 = Linear(width, hidden_size, bias=True)
+        self.linear_2 = Linear(hidden_size, hidden_size, bias=True)
 
-    def encode(self, media: Sequence[Encode]) -> list[Tensor]:
-        """Returns the encoder output of each image or video, with the rows of one tile or frame after the other.
-
-        Args:
-            media: pixels are uint8 [tiles, image_size, image_size, 3], row-major.
-        """
-        return encode_tiles(
-            media,
-            self._encode_tiles,
-            side=self.config.image_size,
-            max_batch_tiles=self.config.max_batch_tiles,
-            device=self.vision.position_embedding.device,
-        )
+    def forward(self, tiles: Tensor, ops: Ops) -> Tensor:
+        """See `TileEncoder.forward`."""
+        squares = shuffle_pixels(self.tower(tiles, ops), self.config.side, self.config.shuffle)
+        inner = functional.gelu(ops.norm_linear(squares.flatten(0, 1), self.layer_norm, self.linear_1))
+        return ops.linear_add(inner, self.linear_2, None).unflatten(0, (len(tiles), -1))
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yields all weights with their checkpoint names; see `Decoder.named_weights`."""
-        yield from ((f"language_model.{name}", tensor) for name, tensor in super().named_weights())
-        yield from ((f"vision_tower.{name}", tensor) for name, tensor in self.vision.named_weights())
+        """See `Encoder.named_weights`."""
+        yield from super().named_weights()
         for name, parameter in self.layer_norm.named_parameters():
             yield f"multi_modal_projector.layer_norm.{name}", parameter.data
         yield from self.linear_1.named_weights("multi_modal_projector.linear_1")
         yield from self.linear_2.named_weights("multi_modal_projector.linear_2")
-
-    def _encode_tiles(self, tiles: Tensor) -> Tensor:
-        """uint8 [tiles, image_size, image_size, 3] → [tiles, rows, hidden_size]"""
-        squares = shuffle_pixels(self.vision(tiles, self.ops), self.config.side, self.config.shuffle)
-        inner = functional.gelu(self.ops.norm_linear(squares.flatten(0, 1), self.layer_norm, self.linear_1))
-        return self.ops.linear_add(inner, self.linear_2, None).unflatten(0, (len(tiles), -1))
 
 
 class InternVLChat(InternVL):
@@ -124,9 +113,10 @@ def make_model(path: Path, config: ModelConfig) -> InternVL:
         CheckpointError: the preprocessor's configuration is missing or invalid.
     """
     assert isinstance(config.encoder, InternVisionConfig)
-    if config.architecture == "InternVLChatModel":
-        return InternVLChat(config.text, config.encoder, _IMAGENET)
-    return InternVL(config.text, config.encoder, read_statistics(path))
+    is_chat = config.architecture == "InternVLChatModel"
+    statistics = _IMAGENET if is_chat else read_statistics(path)
+    encoder = InternVLEncoder(config.encoder, config.text.hidden_size, statistics)
+    return (InternVLChat if is_chat else InternVL)(config.text, encoder)
 
 
 _IMAGENET = PixelStatistics(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))

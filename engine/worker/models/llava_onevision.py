@@ -12,37 +12,42 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.checkpoint.model_config.encoders import LlavaOneVisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.core.plan import Encode
+from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
-from glimpse.engine.worker.models.llava import Llava
+from glimpse.engine.worker.models.llava import Llava, LlavaEncoder
 from glimpse.media.kind import MediaKind
 
 
 class LlavaOneVision(Llava):
-    """The model. Parameters are uninitialized until loaded through `named_weights`."""
+    """A decoder and an encoder, with the names of tensors in LLaVA-OneVision's checkpoints."""
 
     renamed_prefixes: ClassVar = {**Llava.renamed_prefixes, "model.image_newline": "image_newline"}
 
-    def __init__(self, text: TextConfig, vision: LlavaOneVisionConfig, statistics: PixelStatistics) -> None:
-        super().__init__(text, vision.tower, statistics)
-        self.vision = vision
-        self.image_newline = nn.Parameter(torch.empty(text.hidden_size), requires_grad=False)
 
-    def encode(self, media: Sequence[Encode]) -> list[Tensor]:
+class LlavaOneVisionEncoder(LlavaEncoder):
+    """LLaVA's encoder, whose features are joined to those of whole images and videos."""
+
+    def __init__(self, config: LlavaOneVisionConfig, hidden_size: int, statistics: PixelStatistics) -> None:
+        super().__init__(config.tower, hidden_size, statistics)
+        self.vision = config
+        self.image_newline = nn.Parameter(torch.empty(hidden_size), requires_grad=False)
+
+    def encode(self, media: Sequence[Encode], ops: Ops) -> list[Tensor]:
         """Returns the encoder output of each image or video, [tokens, hidden_size].
 
         Args:
             media: an image is its overview and then its tiles, row by row, with the grid of `num_image_tokens` of
                 `LlavaOneVisionConfig`; a video is its frames. All have the encoder's size.
+            ops: backend.
         """
-        parts = self.encode_images(media)
+        parts = self.features(media, ops)
         return [self._joined(medium, part) for medium, part in zip(media, parts, strict=True)]
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yields all weights with their checkpoint names; see `Decoder.named_weights`."""
+        """See `Encoder.named_weights`."""
         yield from super().named_weights()
         yield "image_newline", self.image_newline.data
 
@@ -87,4 +92,5 @@ def make_model(path: Path, config: ModelConfig) -> LlavaOneVision:
         CheckpointError: the preprocessor's configuration is missing or invalid.
     """
     assert isinstance(config.encoder, LlavaOneVisionConfig)
-    return LlavaOneVision(config.text, config.encoder, read_statistics(path))
+    encoder = LlavaOneVisionEncoder(config.encoder, config.text.hidden_size, read_statistics(path))
+    return LlavaOneVision(config.text, encoder)

@@ -6,93 +6,97 @@ SigLIP encodes each slice at its own size, and a resampler makes equally many em
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.checkpoint.model_config.encoders import ResampledVisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig, read_json
 from glimpse.engine.core.plan import Encode
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics
+from glimpse.engine.worker.models.encoders.encoder import Encoder
 from glimpse.engine.worker.models.encoders.resampler import Resampler
 from glimpse.engine.worker.models.encoders.vit import VisionTransformer
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.tensors.transfer import upload_bytes
 from glimpse.media.kind import MediaKind
 
-_VISION = "vpm."
-
 
 class MiniCPMV(Model):
-    """The model. Parameters are uninitialized until loaded through `named_weights`."""
+    """A decoder and an encoder, with the names of tensors in MiniCPM-V's checkpoints."""
 
-    def __init__(self, text: TextConfig, vision: ResampledVisionConfig, statistics: PixelStatistics) -> None:
-        super().__init__(text)
-        self.config = vision
-        self.vision = VisionTransformer(vision.vit, statistics)
+    decoder_prefix: ClassVar = "llm."
+
+
+class ResampledEncoder(Encoder):
+    """SigLIP and the resampler."""
+
+    def __init__(self, config: ResampledVisionConfig, hidden_size: int, statistics: PixelStatistics) -> None:
+        super().__init__()
+        self.config = config
+        self.tower = VisionTransformer(config.vit, statistics, "vpm.")
         self.resampler = Resampler(
-            num_queries=vision.num_queries,
-            num_heads=vision.num_heads,
-            features=vision.vit.width,
-            width=text.hidden_size,
+            num_queries=config.num_queries,
+            num_heads=config.num_heads,
+            features=config.vit.width,
+            width=hidden_size,
         )
 
-    def encode(self, media: Sequence[Encode]) -> list[Tensor]:
+    def encode(self, media: Sequence[Encode], ops: Ops) -> list[Tensor]:
         """Returns the encoder output of each medium: the rows of an image's overview, then of its slices, row by row;
         or of each pack of a video's frames.
 
         Args:
             media: pixels are uint8 [patches, patch_size, patch_size, 3] of images, as in `AdaptiveSlices`, and uint8
                 [frames, height, width, 3] of videos, as in `ScaledFrames`.
+            ops: backend.
         """
         return [
-            self._encode_video(medium) if medium.kind is MediaKind.VIDEO else self._encode_image(medium)
+            self._encode_video(medium, ops) if medium.kind is MediaKind.VIDEO else self._encode_image(medium, ops)
             for medium in media
         ]
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yields all weights with their checkpoint names; see `Decoder.named_weights`."""
-        yield from ((f"llm.{name}", tensor) for name, tensor in super().named_weights())
-        yield from ((f"{_VISION}{name}", tensor) for name, tensor in self.vision.named_weights())
+        """See `Encoder.named_weights`."""
+        yield from self.tower.named_weights()
         yield from ((f"resampler.{name}", tensor) for name, tensor in self.resampler.named_weights())
 
     def is_unused(self, name: str) -> bool:
-        """Whether a checkpoint may have a tensor of this checkpoint name that the model does not compute with."""
-        own = name.removeprefix(_VISION)
-        is_position_table = name == "resampler.pos_embed"
-        return is_position_table or super().is_unused(name) or (own != name and self.vision.is_unused(own))
+        """See `Encoder.is_unused`; the resampler's positions are calculated."""
+        return name == "resampler.pos_embed" or self.tower.is_unused(name)
 
-    def _encode_image(self, medium: Encode) -> Tensor:
+    def _encode_image(self, medium: Encode, ops: Ops) -> Tensor:
         own_rows, own_columns, rows, columns, slice_rows, slice_columns = medium.grid
         side = self.config.vit.patch_size
         patches = upload_bytes(medium.data, self.resampler.query.device).view(-1, side, side, 3)
         overview, slices = patches.split([own_rows * own_columns, len(patches) - own_rows * own_columns])
-        encoded = self._encode_slices(join_patches(overview, (1, 1), (own_rows, own_columns)))
+        encoded = self._encode_slices(join_patches(overview, (1, 1), (own_rows, own_columns)), ops)
         if rows:
             images = join_patches(slices, (rows, columns), (slice_rows, slice_columns))
             batches = images.split(self.config.max_batch_slices)
-            encoded = torch.cat([encoded, *map(self._encode_slices, batches)])
+            encoded = torch.cat([encoded, *(self._encode_slices(batch, ops) for batch in batches)])
         return encoded.flatten(0, 1)
 
-    def _encode_video(self, medium: Encode) -> Tensor:
+    def _encode_video(self, medium: Encode, ops: Ops) -> Tensor:
         num_frames, rows, columns, *times = medium.grid
         side = self.config.vit.patch_size
         frames = upload_bytes(medium.data, self.resampler.query.device).view(num_frames, rows * side, columns * side, 3)
         packed, ids = (times[0], torch.tensor(times[1:], device=frames.device)) if times else (1, None)
         most = max(packed, self.config.max_batch_slices // packed * packed)  # whole packs
         encoded = [
-            self._encode_slices(batch, None if ids is None else ids[start : start + most], packed)
+            self._encode_slices(batch, ops, None if ids is None else ids[start : start + most], packed)
             for start, batch in zip(range(0, num_frames, most), frames.split(most), strict=True)
         ]
         return torch.cat(encoded).flatten(0, 1)
 
-    def _encode_slices(self, images: Tensor, times: Tensor | None = None, packed: int = 1) -> Tensor:
+    def _encode_slices(self, images: Tensor, ops: Ops, times: Tensor | None = None, packed: int = 1) -> Tensor:
         """uint8 [images, height, width, 3] → [⌈images / packed⌉, num_queries, hidden_size]"""
         vit = self.config.vit
         size = images.shape[1] // vit.patch_size, images.shape[2] // vit.patch_size
-        features = self.vision(images, self.ops, nearest_positions(*size, vit.side, images.device))
+        features = self.tower(images, ops, nearest_positions(*size, vit.side, images.device))
         return self.resampler(features, size, times, packed)
 
 
@@ -128,7 +132,7 @@ def make_model(path: Path, config: ModelConfig) -> MiniCPMV:
         CheckpointError: the preprocessor's configuration is missing or invalid.
     """
     assert isinstance(config.encoder, ResampledVisionConfig)
-    return MiniCPMV(config.text, config.encoder, _read_statistics(path))
+    return MiniCPMV(config.text, ResampledEncoder(config.encoder, config.text.hidden_size, _read_statistics(path)))
 
 
 def _read_statistics(path: Path) -> PixelStatistics:

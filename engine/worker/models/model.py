@@ -10,23 +10,28 @@ from glimpse.engine.core.plan import Encode
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.engine.worker.layers.ops import Ops, TorchOps
 from glimpse.engine.worker.models.decoder import Decoder, text_positions
+from glimpse.engine.worker.models.encoders.encoder import Encoder
 from glimpse.engine.worker.tensors.batch import Batch, SequenceLayout
 from glimpse.engine.worker.tensors.kv_cache import KVCache
 
 
 class Model(nn.Module):
-    """A model that reads text alone; subclasses add an encoder. Parameters are uninitialized until loaded."""
+    """A decoder, with an encoder unless the model reads text alone. Parameters are uninitialized until loaded through
+    `named_weights`."""
 
     renamed_prefixes: ClassVar[Mapping[str, str]] = {}
     """Prefixes of tensor names in transformers 5 → those in published checkpoints."""
+    decoder_prefix: ClassVar[str] = ""
+    """What published checkpoints put before the names of the decoder's tensors."""
 
-    def __init__(self, text: TextConfig) -> None:
+    def __init__(self, text: TextConfig, encoder: Encoder | None = None) -> None:
         super().__init__()
         self.ops: Ops = TorchOps()
         """Backend of the layers; replaced when a backend repacks the weights."""
         self.decoder_ops: Ops | None = None
         """Replaces `ops` in the decoder if this process holds only a shard of its weights."""
         self.decoder = Decoder(text)
+        self.encoder = encoder
 
     def forward(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor]) -> Tensor:
         """See `Decoder.forward`; `encoder_outputs` are those of `encode`."""
@@ -42,7 +47,7 @@ class Model(nn.Module):
         return ops.logits(hidden, self.decoder.norm, self.decoder.lm_head)
 
     def encode(self, media: Sequence[Encode]) -> list[Tensor]:
-        """Returns the encoder output of each medium, [placeholder tokens, encoder_row_width of `TextConfig`].
+        """Returns the rows of each medium; see `Encoder.encode`.
 
         Args:
             media: each with `data`.
@@ -50,9 +55,11 @@ class Model(nn.Module):
         Raises:
             ValueError: the model has no encoder. The front end refuses media for it.
         """
-        if media:
+        if not media:
+            return []
+        if self.encoder is None:
             raise ValueError("the model reads text alone")
-        return []
+        return self.encoder.encode(media, self.ops)
 
     def layout(self, num_tokens: int, spans: Sequence[MediaSpan]) -> SequenceLayout:
         """Returns the positions of a prompt's tokens: consecutive ones, also for media."""
@@ -65,7 +72,9 @@ class Model(nn.Module):
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names; see `Decoder.named_weights`."""
-        yield from self.decoder.named_weights()
+        yield from ((f"{self.decoder_prefix}{name}", tensor) for name, tensor in self.decoder.named_weights())
+        if self.encoder is not None:
+            yield from self.encoder.named_weights()
 
     def split_weight(self, name: str, tensor: Tensor, text: TextConfig) -> Iterable[tuple[str, Tensor]]:  # noqa: ARG002
         """Returns the parts of a checkpoint's tensor that `named_weights` names separately.
@@ -79,4 +88,5 @@ class Model(nn.Module):
 
     def is_unused(self, name: str) -> bool:
         """Whether a checkpoint may have a tensor of this checkpoint name that the model does not compute with."""
-        return name.endswith(("lm_head.weight", "rotary_emb.inv_freq"))
+        is_repeated = name.endswith(("lm_head.weight", "rotary_emb.inv_freq"))
+        return is_repeated or (self.encoder is not None and self.encoder.is_unused(name))

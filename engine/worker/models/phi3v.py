@@ -10,64 +10,41 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.checkpoint.model_config.encoders import HdVisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.core.plan import Encode
 from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
+from glimpse.engine.worker.models.encoders.encoder import Encoder
 from glimpse.engine.worker.models.encoders.tiles import shuffle_pixels
 from glimpse.engine.worker.models.encoders.vit import VisionTransformer
 from glimpse.engine.worker.models.text import TextModel
 from glimpse.engine.worker.tensors.transfer import upload_bytes
 
 _VISION = "model.vision_embed_tokens."
-_TOWER = f"{_VISION}img_processor.vision_model."
 
 
-class Phi3V(TextModel):
-    """The model. Parameters are uninitialized until loaded through `named_weights`."""
-
-    def __init__(self, text: TextConfig, vision: HdVisionConfig, statistics: PixelStatistics) -> None:
-        super().__init__(text)
-        self.encoder = HdEncoder(vision, text.hidden_size, statistics)
-
-    def encode(self, media: Sequence[Encode]) -> list[Tensor]:
-        """Returns the encoder output of each image, [tokens, hidden_size].
-
-        Args:
-            media: pixels are uint8 [tiles, image_size, image_size, 3], row-major, with the grid of `HdTiles`.
-        """
-        return self.encoder(media, self.ops) if media else []
-
-    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yields all weights with their checkpoint names; see `Decoder.named_weights`."""
-        yield from super().named_weights()
-        yield from self.encoder.named_weights()
-
-    def is_unused(self, name: str) -> bool:
-        """See `Model.is_unused`; `wte` repeats the embeddings of tokens."""
-        own = name.removeprefix(_TOWER)
-        repeated = name == f"{_VISION}wte.weight"
-        return repeated or super().is_unused(name) or (own != name and self.encoder.tower.is_unused(own))
-
-
-class HdEncoder(nn.Module):
+class HdEncoder(Encoder):
     """CLIP's encoder, separators between the lines of an image, and a projection of two layers."""
 
     def __init__(self, config: HdVisionConfig, hidden_size: int, statistics: PixelStatistics) -> None:
         super().__init__()
         self.config = config
         width = 4 * config.vit.width
-        self.tower = VisionTransformer(config.vit, statistics)
+        self.tower = VisionTransformer(config.vit, statistics, f"{_VISION}img_processor.vision_model.")
         self.line_end = nn.Parameter(torch.empty(width), requires_grad=False)
         self.overview_start = nn.Parameter(torch.empty(width), requires_grad=False)
         self.linear_1 = Linear(width, hidden_size, bias=True)
         self.linear_2 = Linear(hidden_size, hidden_size, bias=True)
 
-    def forward(self, media: Sequence[Encode], ops: Ops) -> list[Tensor]:
-        """Returns the tokens of each image, [tokens, hidden_size]: its lines, a separator, and the overview's lines."""
+    def encode(self, media: Sequence[Encode], ops: Ops) -> list[Tensor]:
+        """Returns the tokens of each image, [tokens, hidden_size]: its lines, a separator, and the overview's lines.
+
+        Args:
+            media: pixels are uint8 [tiles, image_size, image_size, 3], row-major, with the grid of `HdTiles`.
+            ops: backend.
+        """
         side = self.config.vit.image_size
         images = [upload_bytes(medium.data, self.line_end.device).view(-1, side, side, 3) for medium in media]
         grids = [(rows, columns) for rows, columns in (medium.grid for medium in media)]
@@ -82,12 +59,16 @@ class HdEncoder(nn.Module):
         ]
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yields all weights with their checkpoint names."""
-        yield from ((f"{_TOWER}{name}", tensor) for name, tensor in self.tower.named_weights())
+        """See `Encoder.named_weights`."""
+        yield from self.tower.named_weights()
         yield f"{_VISION}sub_GN", self.line_end.data.view(1, 1, 1, -1)
         yield f"{_VISION}glb_GN", self.overview_start.data.view(1, 1, -1)
         yield from self.linear_1.named_weights(f"{_VISION}img_projection.0")
         yield from self.linear_2.named_weights(f"{_VISION}img_projection.2")
+
+    def is_unused(self, name: str) -> bool:
+        """See `Encoder.is_unused`; `wte` repeats the embeddings of tokens."""
+        return name == f"{_VISION}wte.weight" or self.tower.is_unused(name)
 
     def _features(self, images: Tensor, ops: Ops) -> Tensor:
         """Encodes images of one tile: [images, image_size, image_size, 3] → [images, side², 4 · width]"""
@@ -123,11 +104,11 @@ def _overview(tiles: Tensor, grid: tuple[int, int]) -> Tensor:
     return resized[0].permute(1, 2, 0)
 
 
-def make_model(path: Path, config: ModelConfig) -> Phi3V:
+def make_model(path: Path, config: ModelConfig) -> TextModel:
     """Returns the checkpoint's model without its weights.
 
     Raises:
         CheckpointError: the preprocessor's configuration is missing or invalid.
     """
     assert isinstance(config.encoder, HdVisionConfig)
-    return Phi3V(config.text, config.encoder, read_statistics(path))
+    return TextModel(config.text, HdEncoder(config.encoder, config.text.hidden_size, read_statistics(path)))

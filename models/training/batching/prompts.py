@@ -14,7 +14,7 @@ import numpy.typing as npt
 from glimpse.engine.checkpoint.text.template import ChatTemplate
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.protocol.media import MediaSpan
-from glimpse.engine.worker.models.qwen2_vl import layout_prompt
+from glimpse.engine.worker.models.qwen_vl import layout_prompt
 from glimpse.media.kind import MediaKind
 from models.training.learning.pixels import SIDE
 from models.training.sample import Sample, SampleImage, SampleVideo, Turn

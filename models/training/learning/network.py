@@ -1,7 +1,7 @@
 """The trained network: Qwen2-VL's architecture over packed tokens, without a cache.
 
 Parameters have the names of published checkpoints, are float32, and are cast on use. Numerics follow
-`engine/worker/models/qwen2_vl.py`, which serves the checkpoint.
+`engine/worker/models/qwen_vl.py`, which serves the checkpoint.
 """
 
 from dataclasses import dataclass

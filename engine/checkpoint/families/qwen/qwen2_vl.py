@@ -1,6 +1,7 @@
 """Qwen2-VL (arXiv 2409.12191) and Qwen2.5-VL (arXiv 2502.13923)."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from math import isqrt
 from pathlib import Path
@@ -55,14 +56,14 @@ def _qwen2_vision(stored: Mapping[str, Any], text: Mapping[str, Any]) -> VisionC
         embed_dim=vision["embed_dim"],
         hidden_size=vision.get("hidden_size", text["hidden_size"]),
         intermediate_size=int(vision["embed_dim"] * vision["mlp_ratio"]),
-        **_shared_fields(vision),
+        **shared_fields(vision),
     )
 
 
 def _qwen2_5_vision(stored: Mapping[str, Any], text: Mapping[str, Any]) -> VisionConfig:
     vision = {**_QWEN2_5_DEFAULTS, **stored}
     require("vision_config.hidden_act", vision.get("hidden_act", "silu"), "silu")
-    shared = _shared_fields(vision)
+    shared = shared_fields(vision)
     token_side = shared["patch_size"] * shared["spatial_merge_size"]
     if (window_size := vision.get("window_size", 112)) < token_side:
         raise CheckpointError(
@@ -82,7 +83,8 @@ def _qwen2_5_vision(stored: Mapping[str, Any], text: Mapping[str, Any]) -> Visio
     )
 
 
-def _shared_fields(vision: Mapping[str, Any]) -> dict[str, Any]:
+def shared_fields(vision: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of `VisionConfig` that `vision_config` has in all families."""
     return {
         "depth": vision["depth"],
         "num_heads": vision["num_heads"],
@@ -136,7 +138,7 @@ def _mrope_time_interval(medium: "Medium", vision: VisionConfig) -> float:
 
 QWEN2_VL = FamilySpec(
     read_config=partial(_read_config, read_vision=_qwen2_vision),
-    module="qwen2_vl",
+    module="qwen_vl",
     fallback_template=QWEN2_VL_TEMPLATE,
     tool_template=QWEN2_VL_TOOL_TEMPLATE,
     slot_texts=SLOT_TEXTS,
@@ -146,15 +148,4 @@ QWEN2_VL = FamilySpec(
     largest_medium=largest_medium,
     embedding_merge_size=embedding_merge_size,
 )
-QWEN2_5_VL = FamilySpec(
-    read_config=partial(_read_config, read_vision=_qwen2_5_vision),
-    module="qwen2_vl",
-    fallback_template=QWEN2_VL_TEMPLATE,
-    tool_template=QWEN2_VL_TOOL_TEMPLATE,
-    slot_texts=SLOT_TEXTS,
-    slots_in_lines=False,
-    read_media=read_media,
-    layout=layout,
-    largest_medium=largest_medium,
-    embedding_merge_size=embedding_merge_size,
-)
+QWEN2_5_VL = replace(QWEN2_VL, read_config=partial(_read_config, read_vision=_qwen2_5_vision))

@@ -1,7 +1,6 @@
 """Qwen3-VL (arXiv 2511.21631), dense checkpoints."""
 
 from collections.abc import Mapping
-from math import isqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,10 +8,13 @@ from glimpse.engine.checkpoint.families.qwen.qwen2_vl import (
     DEFAULT_SECONDS_PER_FRAME,
     MAX_SECONDS_PER_FRAME,
     SLOT_TEXTS,
+    embedding_merge_size,
+    largest_medium,
+    shared_fields,
 )
 from glimpse.engine.checkpoint.families.reading.chatml import QWEN3_VL_TEMPLATE
 from glimpse.engine.checkpoint.families.reading.fields import require, rope_of, text_config
-from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
+from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, Piece, TokenLayout, one_run
 from glimpse.engine.checkpoint.model_config.encoders import Qwen3VisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
@@ -96,17 +98,14 @@ def _read_vision(vision: Mapping[str, Any]) -> Qwen3VisionConfig:
             f"{vision['depth']} blocks, got {list(blocks)}"
         )
     return Qwen3VisionConfig(
-        depth=vision["depth"],
         embed_dim=vision["hidden_size"],
         hidden_size=vision["out_hidden_size"],
-        num_heads=vision["num_heads"],
         intermediate_size=vision["intermediate_size"],
-        in_channels=vision.get("in_channels", 3),
-        patch_size=vision["patch_size"],
-        spatial_merge_size=vision["spatial_merge_size"],
-        temporal_patch_size=vision["temporal_patch_size"],
+        activation="gelu_tanh",
+        patch_bias=True,
         position_side=_position_side(vision["num_position_embeddings"]),
         deepstack_blocks=blocks,
+        **shared_fields(vision),
     )
 
 
@@ -126,7 +125,7 @@ def layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
     `<|vision_end|>` around the video's placeholder go, as in the release of the weights (transformers 4.57 and vLLM;
     transformers 5 leaves them where they are).
     """
-    vision = _vision(context.model)
+    vision = context.model.vision
     grid_t, grid_h, grid_w = medium.grid
     num_tokens = grid_h * grid_w // vision.spatial_merge_size**2
     if not isinstance(medium, Video):
@@ -142,25 +141,6 @@ def layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
 def read_media(path: Path, _config: ModelConfig) -> MediaProcessing:
     """Reads the processing of images and videos; see `image_processing` and `volume_video_processing`."""
     return MediaProcessing(images=image_processing(path, _IMAGES), videos=volume_video_processing(path))
-
-
-def largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
-    """Returns an image of about `num_tokens` tokens. Larger videos are rare and may not fit."""
-    vision = _vision(config)
-    side = max(1, isqrt(num_tokens)) * vision.spatial_merge_size
-    return LargestMedium(
-        kind=MediaKind.IMAGE,
-        grid=(1, side, side),
-        num_bytes=vision.in_channels * (side * vision.patch_size) ** 2,
-        num_positions=num_tokens * vision.spatial_merge_size**2,
-        width=vision.embed_dim,
-        intermediate_size=vision.intermediate_size,
-    )
-
-
-def _vision(config: ModelConfig) -> Qwen3VisionConfig:
-    assert isinstance(config.encoder, Qwen3VisionConfig)
-    return config.encoder
 
 
 def patch_seconds(video: Video, depth: int) -> list[float]:
@@ -179,13 +159,13 @@ def patch_seconds(video: Video, depth: int) -> list[float]:
 
 QWEN3_VL = FamilySpec(
     read_config=_read_config,
-    module="qwen3_vl",
+    module="qwen_vl",
     fallback_template=QWEN3_VL_TEMPLATE,
     slot_texts=SLOT_TEXTS,
     slots_in_lines=False,
     read_media=read_media,
     layout=layout,
     largest_medium=largest_medium,
-    embedding_merge_size=lambda config: _vision(config).spatial_merge_size,
+    embedding_merge_size=embedding_merge_size,
     embedding_kinds=frozenset({MediaKind.IMAGE}),  # those of videos have no times
 )

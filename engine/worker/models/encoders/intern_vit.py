@@ -50,17 +50,22 @@ class InternVit(nn.Module):
         return hidden.unflatten(0, (len(tiles), -1))[:, 1:]
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yields all weights with their checkpoint names, without a prefix; matrices of fused linears are views."""
+        """Yields all weights with their checkpoint names; matrices of fused linears are views."""
         side = self.config.patch_size
         kernel = (self.config.width, 3, side, side)
-        yield "embeddings.cls_token", self.class_embedding.data
-        yield "embeddings.position_embeddings", self.position_embedding.data
+        yield "vision_tower.embeddings.cls_token", self.class_embedding.data
+        yield "vision_tower.embeddings.position_embeddings", self.position_embedding.data
         for name, parameter in self.patch_embedding.named_parameters():
             shape = kernel if name == "weight" else (-1,)
-            yield f"embeddings.patch_embeddings.projection.{name}", parameter.data.view(shape)
+            yield f"vision_tower.embeddings.patch_embeddings.projection.{name}", parameter.data.view(shape)
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, InternVitLayer)
-            yield from ((f"encoder.layer.{index}.{name}", tensor) for name, tensor in layer.named_weights())
+            for name, tensor in layer.named_weights():
+                yield f"vision_tower.encoder.layer.{index}.{name}", tensor
+
+    def is_unused(self, _name: str) -> bool:
+        """See `VisionTransformer.is_unused`: the output depends on every tensor."""
+        return False
 
     def _embed(self, tiles: Tensor) -> Tensor:
         """uint8 [tiles, image_size, image_size, 3] → [tiles, positions, width]"""

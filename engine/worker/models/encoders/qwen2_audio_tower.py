@@ -11,30 +11,24 @@ from glimpse.engine.worker.models.encoders.whisper import WhisperEncoder
 
 
 class AudioTower(WhisperEncoder):
-    """Encodes one audio input at a time."""
+    """Whisper's encoder, with the mean of each two positions projected to the decoder's width."""
 
     def __init__(self, config: AudioConfig, hidden_size: int) -> None:
         super().__init__(config)
         self.projector = Linear(config.width, hidden_size, bias=True)
 
-    def encode(self, features: memoryview, shape: tuple[int, ...], ops: Ops) -> Tensor:
-        """Encodes an audio input.
+    def encode_audio(self, spectrum: Tensor, ops: Ops) -> Tensor:
+        """[mel bins, frames] → [frames // 4, hidden_size of the decoder]
 
-        Args:
-            features: float32, row-major, of shape `shape`.
-            shape: mel bins and frames. Two frames become one position of the encoder; an odd last frame only
-                contributes to the convolution at the last position.
-            ops: backend.
-
-        Returns:
-            [frames // 4, hidden_size of the decoder]
+        Two frames become one position of the encoder; an odd last frame only contributes to the convolution at the last
+        position.
         """
-        num_positions = shape[1] // 2
-        hidden = self(self.upload(features, shape), num_positions, num_positions, ops)
+        num_positions = spectrum.shape[1] // 2
+        hidden = self(spectrum, num_positions, num_positions, ops)
         pairs = hidden[: num_positions // 2 * 2].unflatten(0, (-1, 2))  # [tokens, 2, width]
         return self.projector(self.layer_norm(pairs.mean(dim=1)))
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yields all weights with their checkpoint names."""
-        yield from self.encoder_weights()
+        """See `Encoder.named_weights`."""
+        yield from super().named_weights()
         yield from self.projector.named_weights("multi_modal_projector.linear")

@@ -7,20 +7,23 @@ those with full attention (`glimpse.engine.worker.models.encoders.varlen_segment
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 
 import torch
 from torch import Tensor, nn
 
-from glimpse.engine.checkpoint.model_config.encoders import Qwen3VisionConfig, VisionConfig
+from glimpse.engine.checkpoint.model_config.encoders import VisionConfig
+from glimpse.engine.core.plan import Encode
 from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.mlp import GatedMLP, PlainMLP
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.ops import Norm, Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, normalize
-from glimpse.engine.worker.layers.rotary import planar_rotation
+from glimpse.engine.worker.layers.rotary import Rotation, planar_rotation
+from glimpse.engine.worker.models.encoders.encoder import Encoder
 from glimpse.engine.worker.models.encoders.varlen_segments import (
+    Grid,
     VarlenSegments,
     frame_segments,
     window_order,
@@ -28,76 +31,79 @@ from glimpse.engine.worker.models.encoders.varlen_segments import (
 )
 from glimpse.engine.worker.tensors.transfer import upload_bytes
 
-NORM_EPS = 1e-6
-
-Medium = tuple[memoryview, tuple[int, int, int]]
-"""Pixels of an image or video, and its numbers of patches in time, height and width."""
+_NORM_EPS = 1e-6
 
 
-class VisionTower(nn.Module):
+class VisionTower(Encoder):
     """Encodes all images and videos of a step in one packed batch."""
 
     def __init__(self, config: VisionConfig, statistics: PixelStatistics) -> None:
         super().__init__()
         self.config = config
         self.statistics = statistics
-        width = config.embed_dim
         patch_values = config.in_channels * config.temporal_patch_size * config.patch_size**2
         # Equivalent to the reference implementation's Conv3d, whose stride equals its kernel size, and faster.
-        self.patch_embed = Linear(patch_values, width, bias=False)
+        self.patch_embed = Linear(patch_values, config.embed_dim, bias=config.patch_bias)
         self.blocks = nn.ModuleList(_block(config) for _ in range(config.depth))
         self.merger = PatchMerger(config)
 
-    def forward(self, media: Sequence[Medium], ops: Ops) -> list[Tensor]:
+    def encode(self, media: Sequence[Encode], ops: Ops) -> list[Tensor]:
         """Encodes images and videos.
 
         Args:
-            media: at least one; pixels are uint8 [frames, grid_h · patch_size, grid_w · patch_size, 3], row-major.
+            media: at least one; pixels are uint8 [frames, grid_h · patch_size, grid_w · patch_size, 3], row-major. The
+                grid is the numbers of patches in time, height and width.
             ops: backend.
 
         Returns:
-            For each image or video [grid_t · grid_h · grid_w / spatial_merge_size², hidden_size of the decoder].
+            For each image or video [grid_t · grid_h · grid_w / spatial_merge_size², encoder_row_width of the decoder].
         """
-        return encode_packed(media, self.config.spatial_merge_size, lambda ordered: self._encode(ordered, ops))
+        order = by_frame_size([medium.grid for medium in media])
+        ordered = [media[index] for index in order]
+        hidden = torch.cat([self._embed(medium) for medium in ordered])
+        rows = self._rows(hidden, [medium.grid for medium in ordered], ops)
+        parts = rows.split([prod(medium.grid) // self.config.spatial_merge_size**2 for medium in ordered])
+        # Copies if there are several: a view would keep all outputs in memory until the last is evicted.
+        outputs = [part.clone() for part in parts] if len(parts) > 1 else list(parts)
+        return [outputs[order.index(index)] for index in range(len(media))]
 
-    def _encode(self, media: Sequence[Medium], ops: Ops) -> Tensor:
-        """Returns [tokens, hidden_size of the decoder] for media in the order of `by_frame_size`."""
-        device = self.merger.ln_q.weight.device
-        hidden = torch.cat([self._embed(cut_patches(*medium, self.config, device)) for medium in media])
-        return self.merger(self._through_blocks(hidden, [grid for _, grid in media], ops))
+    def _embed(self, medium: Encode) -> Tensor:
+        """Returns the embedded patches of a medium, [patches, width]."""
+        weight = self.merger.ln_q.weight
+        patches = cut_patches(medium.data, medium.grid, self.config, weight.device)
+        return self.patch_embed(normalize(patches, self.statistics).flatten(1).to(weight.dtype))
 
-    def _embed(self, patches: Tensor) -> Tensor:
-        """uint8 [patches, channels, values] → [patches, width]"""
-        values = normalize(patches, self.statistics).flatten(1)
-        return self.patch_embed(values.to(self.merger.ln_q.weight.dtype))
-
-    def _through_blocks(self, hidden: Tensor, grids: Sequence[tuple[int, int, int]], ops: Ops) -> Tensor:
-        """[patches, width] → [patches, width], for media in the order of `by_frame_size`."""
-        config, device = self.config, hidden.device
-        positions = torch.cat([patch_positions(grid, config.spatial_merge_size, device) for grid in grids])
-        rotation = planar_rotation(positions, head_dim=config.embed_dim // config.num_heads)
+    def _rows(self, hidden: Tensor, grids: Sequence[Grid], ops: Ops) -> Tensor:
+        """[patches, width] → [tokens, encoder_row_width of the decoder], for media in the order of `by_frame_size`."""
+        config, rotation = self.config, self._rotation(grids, hidden.device)
         frames = frame_segments(grids, rotation)
         if config.windows is None:
             for block in self.blocks:
                 hidden = block(hidden, ops, frames)
-            return hidden
-        order = window_order(grids, config.spatial_merge_size, config.windows.side).to(device)
+            return self.merger(hidden)
+        order = window_order(grids, config.spatial_merge_size, config.windows.side).to(hidden.device)
         windows, frames = window_segments(order, rotation), frames.with_order(order)
         hidden = hidden[order.patches]
         for index, block in enumerate(self.blocks):
             hidden = block(hidden, ops, frames if index in config.windows.full_attention_blocks else windows)
-        return hidden[order.inverse]
+        return self.merger(hidden[order.inverse])
+
+    def _rotation(self, grids: Sequence[Grid], device: torch.device) -> Rotation:
+        positions = torch.cat([patch_positions(grid, self.config.spatial_merge_size, device) for grid in grids])
+        return planar_rotation(positions, head_dim=self.config.embed_dim // self.config.num_heads)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yields all weights with their checkpoint names, without the prefix "visual."."""
+        """See `Encoder.named_weights`."""
         config = self.config
         side = config.patch_size
         kernel = (config.embed_dim, config.in_channels, config.temporal_patch_size, side, side)
-        yield "patch_embed.proj.weight", self.patch_embed.weight.data.view(kernel)
+        yield "visual.patch_embed.proj.weight", self.patch_embed.weight.data.view(kernel)
+        if self.patch_embed.bias is not None:
+            yield "visual.patch_embed.proj.bias", self.patch_embed.bias.data
         for index, block in enumerate(self.blocks):
             assert isinstance(block, VisionBlock)
-            yield from ((f"blocks.{index}.{name}", tensor) for name, tensor in block.named_weights())
-        yield from ((f"merger.{name}", parameter.data) for name, parameter in self.merger.named_parameters())
+            yield from ((f"visual.blocks.{index}.{name}", tensor) for name, tensor in block.named_weights())
+        yield from ((f"visual.merger.{name}", parameter.data) for name, parameter in self.merger.named_parameters())
 
 
 class VisionBlock(nn.Module):
@@ -133,12 +139,14 @@ class VisionAttention(nn.Module):
 
 
 class PatchMerger(nn.Module):
-    """Merges each square of patches into one embedding of the decoder."""
+    """Merges each square of patches into one row."""
 
-    def __init__(self, config: VisionConfig) -> None:
+    def __init__(self, config: VisionConfig, *, norms_squares: bool = False) -> None:
+        """`norms_squares`: the norm is over a merged square instead of a patch."""
         super().__init__()
         self.merged_width = config.spatial_merge_size**2 * config.embed_dim
-        self.ln_q = make_norm(config)
+        self.norm_width = self.merged_width if norms_squares else config.embed_dim
+        self.ln_q = _norm(config, self.norm_width)
         self.mlp = nn.Sequential(
             Linear(self.merged_width, self.merged_width, bias=True),
             nn.GELU(),
@@ -147,38 +155,21 @@ class PatchMerger(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """[patches, width] → [patches / num_merged, hidden_size]"""
-        return self.mlp(self.ln_q(hidden).view(-1, self.merged_width))
+        return self.mlp(self.ln_q(hidden.view(-1, self.norm_width)).view(-1, self.merged_width))
 
 
 def _block(config: VisionConfig) -> VisionBlock:
     width, inner = config.embed_dim, config.intermediate_size
     gated = GatedMLP(width, inner, bias=True) if config.gated else None
-    mlp = gated or PlainMLP(width, inner, activation="quick_gelu")
-    return VisionBlock(width, config.num_heads, norms=(make_norm(config), make_norm(config)), mlp=mlp)
+    mlp = gated or PlainMLP(width, inner, activation=config.activation)
+    return VisionBlock(width, config.num_heads, norms=(_norm(config, width), _norm(config, width)), mlp=mlp)
 
 
-def make_norm(config: VisionConfig) -> Norm:
-    """Returns the norm of the encoder's variant."""
-    return RMSNorm(config.embed_dim, eps=NORM_EPS) if config.gated else nn.LayerNorm(config.embed_dim, eps=NORM_EPS)
+def _norm(config: VisionConfig, width: int) -> Norm:
+    return (RMSNorm if config.gated else nn.LayerNorm)(width, eps=_NORM_EPS)
 
 
-def encode_packed(media: Sequence[Medium], merge: int, encode: Callable[[Sequence[Medium]], Tensor]) -> list[Tensor]:
-    """Encodes media in the order of `by_frame_size` and returns the output of each, in their own order.
-
-    Args:
-        media: at least one.
-        merge: patches per side of the square that becomes one row.
-        encode: returns the rows of all media, one after the other.
-    """
-    order = by_frame_size([grid for _, grid in media])
-    ordered = [media[index] for index in order]
-    parts = encode(ordered).split([prod(grid) // merge**2 for _, grid in ordered])
-    # Copies if there are several: a view would keep all outputs in memory until the last is evicted.
-    outputs = [part.clone() for part in parts] if len(parts) > 1 else list(parts)
-    return [outputs[order.index(index)] for index in range(len(media))]
-
-
-def by_frame_size(grids: Sequence[tuple[int, int, int]]) -> list[int]:
+def by_frame_size(grids: Sequence[Grid]) -> list[int]:
     """Returns the indices of media, ordered so that those with equally many patches per frame are consecutive."""
     groups: defaultdict[int, list[int]] = defaultdict(list)
     for index, (_, grid_h, grid_w) in enumerate(grids):
@@ -186,9 +177,7 @@ def by_frame_size(grids: Sequence[tuple[int, int, int]]) -> list[int]:
     return [index for group in groups.values() for index in group]
 
 
-def cut_patches(
-    pixels: memoryview, grid_thw: tuple[int, int, int], config: VisionConfig | Qwen3VisionConfig, device: torch.device
-) -> Tensor:
+def cut_patches(pixels: memoryview, grid_thw: Grid, config: VisionConfig, device: torch.device) -> Tensor:
     """Returns uint8 [patches, channels, temporal_patch_size · patch_size²], with patches to be merged consecutive.
 
     Patches are cut on the device, so each pixel is transferred once. The last frame is repeated to fill the last
@@ -207,7 +196,7 @@ def cut_patches(
     return patches.reshape(-1, config.in_channels, depth * side**2)
 
 
-def patch_positions(grid_thw: tuple[int, int, int], merge: int, device: torch.device) -> Tensor:
+def patch_positions(grid_thw: Grid, merge: int, device: torch.device) -> Tensor:
     """Returns int64 [patches, 2]: row and column of each patch, in the order of `cut_patches`."""
     grid_t, grid_h, grid_w = grid_thw
     sides = (torch.arange(grid_h, device=device), torch.arange(grid_w, device=device))

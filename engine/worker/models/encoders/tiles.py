@@ -1,36 +1,58 @@
-"""Encoders of square tiles of one size: images and videos of a step are encoded tile by tile."""
+"""The base of encoders of square tiles of one size: images and videos of a step are encoded tile by tile."""
 
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from glimpse.engine.core.plan import Encode
+from glimpse.engine.worker.layers.ops import Ops
+from glimpse.engine.worker.models.encoders.encoder import Encoder
+from glimpse.engine.worker.models.encoders.intern_vit import InternVit
+from glimpse.engine.worker.models.encoders.vit import VisionTransformer
 from glimpse.engine.worker.tensors.transfer import upload_bytes
 
 
-def encode_tiles(
-    media: Sequence[Encode],
-    encode: Callable[[Tensor], Tensor],
-    *,
-    side: int,
-    max_batch_tiles: int,
-    device: torch.device,
-) -> list[Tensor]:
-    """Returns the encoder output of each image or video, with the rows of one tile or frame after the other.
+class TileEncoder(Encoder):
+    """A vision transformer of tiles; subclasses add what makes rows of its features."""
 
-    Args:
-        media: at least one; pixels are uint8 [tiles, side, side, 3], row-major.
-        encode: encodes uint8 [tiles, side, side, 3] to [tiles, rows, hidden_size].
-        side: of a tile in pixels.
-        max_batch_tiles: most tiles encoded at once, which bounds the memory of hidden states.
-        device: of the encoder's weights.
-    """
-    tiles = [upload_bytes(medium.data, device).view(-1, side, side, 3) for medium in media]
-    encoded = torch.cat([encode(batch) for batch in torch.cat(tiles).split(max_batch_tiles)])
-    parts = encoded.split([len(each) for each in tiles])  # [tiles, rows of a tile, hidden_size] each
-    # Copies if there are several: a view would keep all outputs in memory until the last is evicted.
-    return [part.flatten(0, 1).clone() if len(parts) > 1 else part.flatten(0, 1) for part in parts]
+    def __init__(self, tower: VisionTransformer | InternVit, *, max_batch_tiles: int | None = None) -> None:
+        """`max_batch_tiles`: most tiles encoded at once, which bounds the memory of hidden states; None: no bound."""
+        super().__init__()
+        self.tower = tower
+        self.max_batch_tiles = max_batch_tiles
+
+    def encode(self, media: Sequence[Encode], ops: Ops) -> list[Tensor]:
+        """Returns for each image or video the rows of one tile or frame after the other.
+
+        Args:
+            media: at least one; pixels are uint8 [tiles, image_size, image_size, 3], row-major.
+            ops: backend.
+        """
+        parts = self.features(media, ops)
+        # Copies if there are several: a view would keep all outputs in memory until the last is evicted.
+        return [part.flatten(0, 1).clone() if len(parts) > 1 else part.flatten(0, 1) for part in parts]
+
+    def features(self, media: Sequence[Encode], ops: Ops) -> Sequence[Tensor]:
+        """Returns for each medium a view of the rows of its tiles, [tiles, rows of a tile, hidden_size]."""
+        side, device = self.tower.config.image_size, self.tower.position_embedding.device
+        tiles = [upload_bytes(medium.data, device).view(-1, side, side, 3) for medium in media]
+        pixels = torch.cat(tiles)
+        batches = pixels.split(self.max_batch_tiles or len(pixels))
+        return torch.cat([self(batch, ops) for batch in batches]).split([len(each) for each in tiles])
+
+    @abstractmethod
+    def forward(self, tiles: Tensor, ops: Ops) -> Tensor:
+        """uint8 [tiles, image_size, image_size, 3] → [tiles, rows of a tile, hidden_size]"""
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """See `Encoder.named_weights`."""
+        return self.tower.named_weights()
+
+    def is_unused(self, name: str) -> bool:
+        """See `Encoder.is_unused`."""
+        return self.tower.is_unused(name)
 
 
 def shuffle_pixels(features: Tensor, side: int, shuffle: int) -> Tensor:

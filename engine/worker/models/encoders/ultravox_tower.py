@@ -21,31 +21,26 @@ _EPS = 1e-6
 
 
 class UltravoxTower(WhisperEncoder):
-    """Encodes one chunk of an audio input at a time."""
+    """Whisper's encoder, for one chunk of an audio input at a time, and the projection."""
 
     def __init__(self, config: UltravoxConfig, hidden_size: int) -> None:
         super().__init__(config.audio)
         self.config = config
         self.projector = UltravoxProjector(config, hidden_size)
 
-    def encode(self, features: memoryview, shape: tuple[int, ...], ops: Ops) -> Tensor:
-        """Encodes an audio input.
-
-        Args:
-            features: float32, row-major, of shape `shape`.
-            shape: mel bins and frames.
-            ops: backend.
-
-        Returns:
-            [`UltravoxConfig.num_tokens` of the frames, hidden_size of the decoder]
-        """
-        chunks = self.upload(features, shape).split(self.config.chunk_frames, dim=1)
+    def encode_audio(self, spectrum: Tensor, ops: Ops) -> Tensor:
+        """[mel bins, frames] → [`UltravoxConfig.num_tokens` of the frames, hidden_size of the decoder]"""
+        chunks = spectrum.split(self.config.chunk_frames, dim=1)
         return torch.cat([self._encode_chunk(chunk, index > 0, ops) for index, chunk in enumerate(chunks)])
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yields all weights with their checkpoint names."""
-        yield from self.encoder_weights()
+        """See `Encoder.named_weights`."""
+        yield from super().named_weights()
         yield from self.projector.named_weights()
+
+    def is_unused(self, name: str) -> bool:
+        """See `Encoder.is_unused`. Whole Whisper checkpoints have a decoder too."""
+        return name.startswith(("audio_tower.model.", "audio_tower.proj_out."))
 
     def _encode_chunk(self, spectrum: Tensor, is_continuation: bool, ops: Ops) -> Tensor:
         """[mel bins, frames] → [tokens, hidden_size]"""

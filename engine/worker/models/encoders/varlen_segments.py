@@ -14,6 +14,9 @@ from torch import Tensor
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.rotary import Rotation
 
+Grid = tuple[int, ...]
+"""Patches of an image or video in time, height and width."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchOrder:
@@ -61,7 +64,7 @@ class VarlenSegments:
         return attended if self.order is None else attended[self.order.patches]
 
 
-def frame_segments(grids: Sequence[tuple[int, int, int]], rotation: Rotation) -> VarlenSegments:
+def frame_segments(grids: Sequence[Grid], rotation: Rotation) -> VarlenSegments:
     """Returns frames as segments. Frames of equal size must be consecutive, and `rotation` in the same order."""
     lengths = [grid_h * grid_w for grid_t, grid_h, grid_w in grids for _ in range(grid_t)]
     return VarlenSegments(groups=_groups(lengths, rotation))
@@ -74,7 +77,7 @@ def window_segments(order: PatchOrder, rotation: Rotation) -> VarlenSegments:
     )
 
 
-def window_order(grids: Sequence[tuple[int, int, int]], merge: int, side: int) -> PatchOrder:
+def window_order(grids: Sequence[Grid], merge: int, side: int) -> PatchOrder:
     """Returns the window order of patches, with windows of equal length consecutive.
 
     Args:

@@ -21,8 +21,10 @@ from glimpse.engine.worker.layers.pixels import PixelStatistics, normalize
 class VisionTransformer(nn.Module):
     """Encodes images in one batch. It has only the layers that its output needs."""
 
-    def __init__(self, config: VitConfig, statistics: PixelStatistics) -> None:
+    def __init__(self, config: VitConfig, statistics: PixelStatistics, prefix: str = "") -> None:
+        """`prefix`: what checkpoints put before the names of its tensors."""
         super().__init__()
+        self.prefix = prefix
         self.config = config
         self.statistics = statistics
         width = config.width
@@ -53,7 +55,10 @@ class VisionTransformer(nn.Module):
         return hidden.unflatten(0, (len(images), -1))
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yields all weights with their checkpoint names, without a prefix; matrices of fused linears are views."""
+        """Yields all weights with their checkpoint names; matrices of fused linears are views."""
+        yield from ((f"{self.prefix}{name}", tensor) for name, tensor in self._own_weights())
+
+    def _own_weights(self) -> Iterator[tuple[str, Tensor]]:
         side = self.config.patch_size
         kernel = (self.config.width, 3, side, side)
         yield "embeddings.patch_embedding.weight", self.patch_embedding.weight.data.view(kernel)
@@ -71,14 +76,17 @@ class VisionTransformer(nn.Module):
             yield from ((f"encoder.layers.{index}.{name}", tensor) for name, tensor in layer.named_weights())
 
     def is_unused(self, name: str) -> bool:
-        """Whether a published checkpoint may have a tensor of this name, without a prefix, on which the output does not
-        depend: later layers, a norm or a pooling head after them, or stored indices of positions."""
-        parts = name.split(".")
-        if name.startswith("encoder.layers."):
+        """Whether a checkpoint may have a tensor of this checkpoint name on which the output does not depend: later
+        layers, a norm or a pooling head after them, or stored indices of positions."""
+        if not name.startswith(self.prefix):
+            return False
+        own = name.removeprefix(self.prefix)
+        parts = own.split(".")
+        if own.startswith("encoder.layers."):
             return int(parts[2]) >= self.config.num_layers
         return (
             parts[0] == "head"
-            or name == "embeddings.position_ids"
+            or own == "embeddings.position_ids"
             or (parts[0] == "post_layernorm" and self.post_norm is None)
         )
 

@@ -4,7 +4,8 @@ Positions of padding after the audio, which the reference implementation masks, 
 them.
 """
 
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -12,14 +13,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.encoders import AudioConfig
+from glimpse.engine.core.plan import Encode
 from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.ops import Ops
+from glimpse.engine.worker.models.encoders.encoder import Encoder
 
 _PREFIX = "audio_tower."
 
 
-class WhisperEncoder(nn.Module):
-    """Convolutions, which make a position of two mel frames, and layers of attention."""
+class WhisperEncoder(Encoder):
+    """Convolutions, which make a position of two mel frames, and layers of attention. Subclasses make rows of them."""
 
     def __init__(self, config: AudioConfig) -> None:
         super().__init__()
@@ -30,9 +33,21 @@ class WhisperEncoder(nn.Module):
         self.layers = nn.ModuleList(WhisperLayer(config) for _ in range(config.num_layers))
         self.layer_norm = nn.LayerNorm(width)
 
-    def upload(self, features: memoryview, shape: tuple[int, ...]) -> Tensor:
-        """Returns features, float32 of `shape`: mel bins and frames, as a tensor like the weights."""
-        values = torch.from_numpy(np.frombuffer(features, dtype=np.float32).reshape(shape).copy())
+    def encode(self, media: Sequence[Encode], ops: Ops) -> list[Tensor]:
+        """See `Encoder.encode`.
+
+        Args:
+            media: audio inputs, with features, float32 [mel bins, frames], and grids (1, mel bins, frames).
+            ops: backend.
+        """
+        return [self.encode_audio(self._upload(medium), ops) for medium in media]
+
+    @abstractmethod
+    def encode_audio(self, spectrum: Tensor, ops: Ops) -> Tensor:
+        """Returns the rows of an audio input, [mel bins, frames], in the type of the weights."""
+
+    def _upload(self, medium: Encode) -> Tensor:
+        values = torch.from_numpy(np.frombuffer(medium.data, dtype=np.float32).reshape(medium.grid[1:]).copy())
         return values.to(self.conv1.weight.device, self.conv1.weight.dtype)
 
     def forward(self, spectrum: Tensor, num_positions: int, num_keys: int, ops: Ops) -> Tensor:
@@ -54,8 +69,8 @@ class WhisperEncoder(nn.Module):
             hidden = layer(hidden, num_keys, ops)
         return hidden
 
-    def encoder_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yields the encoder's weights with their checkpoint names; matrices of fused linears are views."""
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields Whisper's weights with their checkpoint names; matrices of fused linears are views."""
         for module in ("conv1", "conv2", "layer_norm"):
             named = self.get_submodule(module).named_parameters()
             yield from ((f"{_PREFIX}{module}.{name}", parameter.data) for name, parameter in named)

@@ -8,7 +8,7 @@ import pytest
 from glimpse.engine.checkpoint.families.registry import family_of, load_model_config
 from glimpse.engine.checkpoint.text.media_inputs import read_media
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.worker.models.minicpmv import make_model
+from glimpse.engine.worker.models.minicpmv import ResampledEncoder, make_model
 from glimpse.media.processing.frame_sampling import SegmentSampling, StrideSampling
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.sizing.adaptive_slices import AdaptiveSlices
@@ -48,7 +48,9 @@ def test_version_4_5_packs_frames(tmp_path: Path) -> None:
 
 def test_normalizes_as_the_file_says(checkpoint: Path) -> None:
     read(checkpoint)
-    statistics = make_model(checkpoint, load_model_config(checkpoint)).vision.statistics
+    encoder = make_model(checkpoint, load_model_config(checkpoint)).encoder
+    assert isinstance(encoder, ResampledEncoder)
+    statistics = encoder.tower.statistics
     assert (statistics.mean, statistics.std) == ((0.5, 0.4, 0.5), (0.5, 0.5, 0.4))
     read(checkpoint, norm_mean=[0.5])
     with pytest.raises(CheckpointError, match="expected three numbers in 'norm_mean'"):

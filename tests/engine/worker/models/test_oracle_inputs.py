@@ -13,8 +13,8 @@ from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.engine.worker.layers.pixels import normalize
 from glimpse.engine.worker.loading.load_engine import load_model
-from glimpse.engine.worker.models.encoders.qwen2_vl_vision import cut_patches
-from glimpse.engine.worker.models.qwen2_vl import Qwen2VL, layout_prompt
+from glimpse.engine.worker.models.encoders.qwen2_vl_vision import VisionTower, cut_patches
+from glimpse.engine.worker.models.qwen_vl import QwenVL, layout_prompt
 from glimpse.media.kind import MediaKind
 from tests.engine.harness import encode_of
 from tests.oracles.qwen_vl import grids, image_processor, load_oracle, token_types
@@ -75,33 +75,36 @@ def test_text_starts_after_the_last_frame_of_a_long_video():
 
 
 @pytest.fixture(scope="module")
-def model(tiny_checkpoint: Path) -> Qwen2VL:
+def model(tiny_checkpoint: Path) -> QwenVL:
     config = load_model_config(tiny_checkpoint)
     model = load_model(tiny_checkpoint, config, CPU, torch.float32, lambda stage, fraction: None)
-    assert isinstance(model, Qwen2VL)
+    assert isinstance(model, QwenVL)
     return model
 
 
+@pytest.fixture(scope="module")
+def tower(model: QwenVL) -> VisionTower:
+    assert isinstance(model.encoder, VisionTower)
+    return model.encoder
+
+
 @pytest.mark.parametrize(("height", "width"), [(28, 28), (28, 140), (196, 56), (112, 112)])
-def test_patches_match_transformers(tiny_checkpoint: Path, model: Qwen2VL, height: int, width: int):
+def test_patches_match_transformers(tiny_checkpoint: Path, tower: VisionTower, height: int, width: int):
     image = np.random.default_rng(height).integers(0, 256, (height, width, 3), dtype=np.uint8)
     expected = image_processor(tiny_checkpoint)([image], return_tensors="pt")
     grid = (1, height // 14, width // 14)
-    tower = model.visual
     patches = normalize(cut_patches(memoryview(image.tobytes()), grid, tower.config, CPU), tower.statistics)
     assert expected["image_grid_thw"].tolist() == [list(grid)]
     assert (patches.flatten(1) - expected["pixel_values"]).abs().max() <= 1e-6
 
 
 @pytest.mark.parametrize("num_frames", [3, 4])
-def test_videos_are_encoded_frame_by_frame(tiny_checkpoint: Path, model: Qwen2VL, num_frames: int):
+def test_videos_are_encoded_frame_by_frame(tiny_checkpoint: Path, model: QwenVL, tower: VisionTower, num_frames: int):
     """An odd last frame is repeated."""
     frames = np.random.default_rng(0).integers(0, 256, (num_frames, 56, 84, 3), dtype=np.uint8)
     whole = np.concatenate([frames, frames[-1:]])[:4]
     patches = [
-        normalize(
-            cut_patches(memoryview(pair.tobytes()), (1, 4, 6), model.visual.config, CPU), model.visual.statistics
-        ).flatten(1)
+        normalize(cut_patches(memoryview(pair.tobytes()), (1, 4, 6), tower.config, CPU), tower.statistics).flatten(1)
         for pair in (whole[:2], whole[2:])
     ]
     with torch.inference_mode():

@@ -1,7 +1,7 @@
 """Logits and greedy answers about videos match transformers for any division into steps and cached prefixes.
 
 These videos have no more temporal patches than their height or width in tokens: after longer ones, transformers places
-text at other positions (see `glimpse.engine.worker.models.qwen2_vl.layout_prompt`).
+text at other positions (see `glimpse.engine.worker.models.qwen_vl.layout_prompt`).
 """
 
 from pathlib import Path

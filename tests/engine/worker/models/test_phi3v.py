@@ -11,7 +11,8 @@ from safetensors.torch import load_file, save_file
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.loading.load_engine import load_model
-from glimpse.engine.worker.models.phi3v import Phi3V, make_model
+from glimpse.engine.worker.models.model import Model
+from glimpse.engine.worker.models.phi3v import make_model
 from glimpse.engine.worker.native.library import Level
 from tests.checkpoints.phi3v import CONFIG, MAX_TILES, SIDE, make_phi3v_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
@@ -26,13 +27,11 @@ NUM_TOKENS = 8
 
 
 @pytest.fixture(scope="module")
-def model(checkpoint: Path) -> Phi3V:
-    found = loaded(checkpoint)
-    assert isinstance(found, Phi3V)
-    return found
+def model(checkpoint: Path) -> Model:
+    return loaded(checkpoint)
 
 
-def loaded(path: Path) -> Any:
+def loaded(path: Path) -> Model:
     cpu, config = torch.device("cpu"), load_model_config(path)
     return load_model(path, config, cpu, torch.float32, lambda stage, fraction: None, scheme=None)
 
@@ -97,7 +96,7 @@ def test_native_kernels_agree(checkpoint: Path, harness: Harness, prompts: dict[
 
 @pytest.mark.parametrize("size", [(60, 60), (200, 61), (37, 301), (2, 1)])
 def test_images_are_encoded_as_by_the_reference_processor_and_encoder(
-    checkpoint: Path, model: Phi3V, size: tuple[int, int]
+    checkpoint: Path, model: Model, size: tuple[int, int]
 ) -> None:
     image = image_of(checkpoint, *size)
     (ours,) = model.encode([encode_of(image.pixels.data.cast("B"), image.grid)])
@@ -109,7 +108,7 @@ def test_images_are_encoded_as_by_the_reference_processor_and_encoder(
     assert (ours - expected).abs().max() <= (1e-4 if size[0] >= size[1] else 0.1)
 
 
-def test_tiles_beyond_a_batch_are_encoded_alike(checkpoint: Path, model: Phi3V) -> None:
+def test_tiles_beyond_a_batch_are_encoded_alike(checkpoint: Path, model: Model) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (20, SIDE, SIDE, 3), dtype=np.uint8)
     (whole,) = model.encode([encode_of(pixels.data.cast("B"), (4, 5))])
     assert (whole - encode(checkpoint, (pixels, (4, 5)))).abs().max() <= 1e-4
@@ -128,7 +127,7 @@ def test_tensors_have_the_names_that_were_published(checkpoint: Path) -> None:
     assert not model.is_unused(f"{tower}encoder.layers.1.mlp.fc1.weight")
 
 
-def test_embeddings_may_be_stored_twice(checkpoint: Path, tmp_path: Path, model: Phi3V) -> None:
+def test_embeddings_may_be_stored_twice(checkpoint: Path, tmp_path: Path, model: Model) -> None:
     for file in checkpoint.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     tensors = load_file(checkpoint / "model.safetensors")

@@ -12,7 +12,7 @@ from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.core.plan import Encode
 from glimpse.engine.worker.loading.load_engine import load_model
 from glimpse.engine.worker.models.encoders.qwen2_vl_vision import by_frame_size
-from glimpse.engine.worker.models.qwen2_vl import Qwen2VL
+from glimpse.engine.worker.models.qwen_vl import QwenVL
 from glimpse.engine.worker.native.backend import use_native
 from glimpse.engine.worker.native.library import Level
 from tests.checkpoints.qwen2_vl import make_checkpoint
@@ -43,13 +43,13 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixture
     params=[(None, torch.float32), *((level, dtype) for level in LEVELS for dtype in (torch.bfloat16, torch.float32))],
     ids=str,
 )
-def model(checkpoint: Path, request: pytest.FixtureRequest) -> Qwen2VL:
+def model(checkpoint: Path, request: pytest.FixtureRequest) -> QwenVL:
     level: Level | None
     dtype: torch.dtype
     level, dtype = request.param
     config = load_model_config(checkpoint)
     model = load_model(checkpoint, config, torch.device("cpu"), dtype, lambda stage, fraction: None)
-    assert isinstance(model, Qwen2VL)
+    assert isinstance(model, QwenVL)
     if level is not None:
         model.ops = use_native(model, level, dtype)
     return model
@@ -58,7 +58,7 @@ def model(checkpoint: Path, request: pytest.FixtureRequest) -> Qwen2VL:
 @settings(max_examples=20, deadline=None)
 @given(grids=grids, are_images=st.booleans())
 @torch.inference_mode()
-def test_packed_encoding_matches_separate_encoding(model: Qwen2VL, grids: list[Grid], are_images: bool):
+def test_packed_encoding_matches_separate_encoding(model: QwenVL, grids: list[Grid], are_images: bool):
     media = [random_medium(grid, seed=index, is_image=are_images) for index, grid in enumerate(grids)]
     together = model.encode(media)
     for medium, output, (grid_t, grid_h, grid_w) in zip(media, together, grids, strict=True):
@@ -69,7 +69,7 @@ def test_packed_encoding_matches_separate_encoding(model: Qwen2VL, grids: list[G
 
 
 @torch.inference_mode()
-def test_outputs_do_not_share_memory(model: Qwen2VL):
+def test_outputs_do_not_share_memory(model: QwenVL):
     outputs = model.encode([random_medium((1, 4, 4), seed=seed, is_image=True) for seed in range(3)])
     assert [len(output.untyped_storage()) for output in outputs] == [output.nbytes for output in outputs]
 

@@ -1,59 +1,49 @@
-"""Qwen2-VL (arXiv 2409.12191) and Qwen2.5-VL (arXiv 2502.13923): Qwen2's decoder with a vision encoder, and M-RoPE
-positions.
+"""Qwen2-VL (arXiv 2409.12191), Qwen2.5-VL (arXiv 2502.13923) and Qwen3-VL (arXiv 2511.21631): a Qwen decoder with a
+vision encoder, and M-RoPE positions.
 
-Numerics follow transformers' `Qwen2VLForConditionalGeneration` (models/qwen2_vl/modeling_qwen2_vl.py) and
-`Qwen2_5_VLForConditionalGeneration` (models/qwen2_5_vl/modeling_qwen2_5_vl.py).
+Numerics follow transformers' `Qwen2VLForConditionalGeneration` (models/qwen2_vl/modeling_qwen2_vl.py),
+`Qwen2_5_VLForConditionalGeneration` (models/qwen2_5_vl/modeling_qwen2_5_vl.py) and `Qwen3VLForConditionalGeneration`
+(models/qwen3_vl/modeling_qwen3_vl.py). Qwen3-VL's decoder has interleaved M-RoPE and DeepStack, and each frame of a
+video is a grid of positions of its own, after the text of its time stamp.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from torch import Tensor
 
-from glimpse.engine.checkpoint.model_config.decoder import TextConfig
-from glimpse.engine.checkpoint.model_config.encoders import VisionConfig
+from glimpse.engine.checkpoint.model_config.encoders import Qwen3VisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
-from glimpse.engine.core.plan import Encode
 from glimpse.engine.protocol.media import MediaSpan
-from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
+from glimpse.engine.worker.layers.pixels import read_statistics
 from glimpse.engine.worker.models.decoder import text_positions
 from glimpse.engine.worker.models.encoders.qwen2_vl_vision import VisionTower
+from glimpse.engine.worker.models.encoders.qwen3_vl_vision import Qwen3VisionTower
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.tensors.batch import SequenceLayout
 
 
-class Qwen2VL(Model):
-    """The model. Parameters are uninitialized until loaded through `named_weights`."""
+class QwenVL(Model):
+    """A decoder whose positions have three axes, with the tensor names of these checkpoints."""
 
     renamed_prefixes: ClassVar = {"model.language_model.": "model.", "model.visual.": "visual."}
 
-    def __init__(self, text: TextConfig, vision: VisionConfig, statistics: PixelStatistics) -> None:
-        super().__init__(text)
-        self.visual = VisionTower(vision, statistics)
-
-    def encode(self, media: Sequence[Encode]) -> list[Tensor]:
-        """Returns the encoder output of each image or video, one row per placeholder token; see `VisionTower`."""
-        return self.visual([(medium.data, medium.grid) for medium in media], self.ops)
-
     def layout(self, num_tokens: int, spans: Sequence[MediaSpan]) -> SequenceLayout:
         """Returns the positions of a prompt's tokens; see `layout_prompt`."""
-        return layout_prompt(num_tokens, spans, self.visual.config.spatial_merge_size)
-
-    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yields all weights with their checkpoint names; see `Decoder.named_weights`."""
-        yield from super().named_weights()
-        yield from ((f"visual.{name}", tensor) for name, tensor in self.visual.named_weights())
+        assert isinstance(self.encoder, VisionTower)
+        return layout_prompt(num_tokens, spans, self.encoder.config.spatial_merge_size)
 
 
-def make_model(path: Path, config: ModelConfig) -> Qwen2VL:
+def make_model(path: Path, config: ModelConfig) -> QwenVL:
     """Returns the checkpoint's model without its weights.
 
     Raises:
         CheckpointError: the preprocessor's configuration is missing or invalid.
     """
-    return Qwen2VL(config.text, config.vision, read_statistics(path))
+    vision, statistics = config.vision, read_statistics(path)
+    is_third = isinstance(vision, Qwen3VisionConfig)
+    return QwenVL(config.text, Qwen3VisionTower(vision, statistics) if is_third else VisionTower(vision, statistics))
 
 
 def layout_prompt(num_tokens: int, spans: Sequence[MediaSpan], spatial_merge_size: int) -> SequenceLayout:
