@@ -1,7 +1,7 @@
 """Parses the messages of a conversation: roles, content parts, tool calls."""
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from glimpse.engine.checkpoint.text.conversation import ROLES, ChatMessage, MediaSlot, ToolCall
 from glimpse.media.inputs import MediumInput
@@ -12,24 +12,21 @@ from glimpse.server.parse.json_text import parse_object
 from glimpse.server.parse.media import parse_audio, parse_image, parse_uuid, parse_video
 from glimpse.server.parse.tools import check_name
 from glimpse.server.request import Conversation
+from glimpse.server.served_model import ServedModel
 from glimpse.v1 import content_pb2
 
 _ROLES = {content_pb2.Role.Value(f"ROLE_{role.upper()}"): role for role in ROLES}
 
 
 def parse_conversation(
-    messages: Iterable[content_pb2.Message],
-    *,
-    max_media: Mapping[MediaKind, int],
-    model: str = "",
-    field: str = "messages",
+    messages: Iterable[content_pb2.Message], model: ServedModel, *, name: str = "", field: str = "messages"
 ) -> Conversation:
     """Parses the messages of a request.
 
     Args:
         messages: the conversation.
-        max_media: the most media of each kind that are accepted; the model does not support a kind that is missing.
-        model: its name, if the request has it.
+        model: what it is checked against.
+        name: the model's, if the request has it.
         field: the path of the messages in the request.
 
     Raises:
@@ -41,18 +38,18 @@ def parse_conversation(
     for index, message in enumerate(messages):
         path = f"{field}[{index}]"
         parsed.append(_parse_message(message, path, media))
-        call_ids.update(call.id for call in parsed[-1].tool_calls)
-        _check_tool_call_id(message, path, call_ids)
-        _check_kinds(media, max_media, model)
-        _check_counts(media, max_media, field)
+        if model.supports_tools:  # else its answers have calls as text, without ids
+            _check_ids(message, path, call_ids)
+        _check_kinds(media, model.max_media, name)
+        _check_counts(media, model.max_media, field)
     return Conversation(messages=tuple(parsed), media=media)
 
 
-def _check_kinds(media: Iterable[MediumInput], max_media: Mapping[MediaKind, int], model: str) -> None:
+def _check_kinds(media: Iterable[MediumInput], max_media: Mapping[MediaKind, int], name: str) -> None:
     for medium in media:
         if medium.kind not in max_media:
-            name = f"the model '{model}'" if model else "the model"
-            raise InvalidRequest(medium.field, f"{name} does not support {medium.kind} input", "unsupported")
+            model = f"the model '{name}'" if name else "the model"
+            raise InvalidRequest(medium.field, f"{model} does not support {medium.kind} input", "unsupported")
 
 
 def _check_counts(media: Iterable[MediumInput], max_media: Mapping[MediaKind, int], field: str) -> None:
@@ -88,8 +85,12 @@ def _parse_message(message: content_pb2.Message, path: str, media: list[MediumIn
     )
 
 
-def _check_tool_call_id(message: content_pb2.Message, path: str, call_ids: Container[str]) -> None:
-    """Checks that tool messages, and no others, refer to an earlier tool call."""
+def _check_ids(message: content_pb2.Message, path: str, call_ids: set[str]) -> None:
+    """Checks that tool calls have ids, and that tool messages, and no others, refer to an earlier one of `call_ids`."""
+    for index, call in enumerate(message.tool_calls):
+        if not call.id:
+            raise InvalidRequest(f"{path}.tool_calls[{index}].id", "expected the tool call's id", "missing_value")
+        call_ids.add(call.id)
     field = f"{path}.tool_call_id"
     if message.role != content_pb2.ROLE_TOOL:
         if message.HasField("tool_call_id"):
@@ -101,8 +102,6 @@ def _check_tool_call_id(message: content_pb2.Message, path: str, call_ids: Conta
 
 
 def _parse_call(call: content_pb2.ToolCall, path: str) -> ToolCall:
-    if not call.id:
-        raise InvalidRequest(f"{path}.id", "expected the tool call's id", "missing_value")
     if call.WhichOneof("call") != "function":
         raise InvalidRequest(f"{path}.function", "expected a function call", "missing_value")
     name = check_name(call.function.name, f"{path}.function.name")

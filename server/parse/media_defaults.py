@@ -4,26 +4,34 @@ from collections.abc import Sequence
 
 from glimpse.media.inputs import MediaDefaults
 from glimpse.media.processing.rgb import Colour
+from glimpse.media.processing.video_options import VideoOptions, check_options
 from glimpse.server.errors import InvalidRequest
+from glimpse.server.parse.media import blaming
 from glimpse.v1 import content_pb2
 
 
 def parse_defaults(io: content_pb2.MediaIoOptions, processor: content_pb2.MediaProcessorOptions) -> MediaDefaults:
-    """Raises InvalidRequest if both messages say how frames are sampled, or a colour is invalid."""
-    sampling: content_pb2.MediaProcessorOptions | content_pb2.VideoIoOptions = processor
-    if io.video.HasField("fps") or io.video.HasField("num_frames"):
-        if processor.HasField("fps") or processor.HasField("num_frames"):
-            message = "expected fps and num_frames here or in the I/O options of videos, got them in both"
-            raise InvalidRequest("media_processor_options", message, "conflicting_values")
-        sampling = io.video
+    """Raises InvalidRequest if options contradict each other or are out of range, or a colour is invalid."""
+    field = "media_processor_options"
+    own, of_videos = _parse_options(processor, field), _parse_options(io.video, "media_io_options.video")
+    if None not in (own.fps or own.num_frames, of_videos.fps or of_videos.num_frames):
+        message = "expected fps and num_frames here or in the I/O options of videos, got them in both"
+        raise InvalidRequest(field, message, "conflicting_values")
     return MediaDefaults(
-        min_pixels=processor.min_pixels if processor.HasField("min_pixels") else None,
-        max_pixels=processor.max_pixels if processor.HasField("max_pixels") else None,
-        fps=sampling.fps if sampling.HasField("fps") else None,
-        num_frames=sampling.num_frames if sampling.HasField("num_frames") else None,
+        min_pixels=own.min_pixels,
+        max_pixels=own.max_pixels,
+        fps=own.fps or of_videos.fps,
+        num_frames=own.num_frames or of_videos.num_frames,
         background=_parse_colour(io.image.rgba_background_color),
-        field="media_processor_options",
+        field=field,
     )
+
+
+def _parse_options(options: content_pb2.MediaProcessorOptions | content_pb2.VideoIoOptions, field: str) -> VideoOptions:
+    parsed = VideoOptions(**{member.name: value for member, value in options.ListFields()})
+    with blaming(field):
+        check_options(parsed, of_frames=False)
+    return parsed
 
 
 def _parse_colour(channels: Sequence[int]) -> Colour | None:

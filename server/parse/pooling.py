@@ -85,7 +85,7 @@ def _parse_conversation(
     model: ServedModel,
     field: str,
 ) -> EmbeddingInput:
-    conversation = parse_conversation(messages, max_media=model.max_media, model=request.model, field=field)
+    conversation = parse_conversation(messages, model, name=request.model, field=field)
     return EmbeddingInput(source=with_options(conversation, request, begins_answer=False), field=field)
 
 

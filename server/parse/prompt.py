@@ -1,18 +1,18 @@
 """Parses what the prompt of a conversation is built from: messages, media, tools, the template's variables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from glimpse.engine.checkpoint.text.conversation import TemplateOptions, ToolDefinition
 from glimpse.media.inputs import with_defaults
-from glimpse.media.kind import MediaKind
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.content import parse_conversation
 from glimpse.server.parse.json_text import parse_object
 from glimpse.server.parse.media import blaming
 from glimpse.server.parse.media_defaults import parse_defaults
 from glimpse.server.request import Conversation
+from glimpse.server.served_model import ServedModel
 from glimpse.v1 import chat_pb2, embedding_pb2, tokenizer_pb2
 
 _RESERVED_VARIABLES = frozenset(
@@ -23,12 +23,12 @@ _RESERVED_VARIABLES = frozenset(
 
 def parse_prompt(
     request: chat_pb2.CreateChatCompletionRequest | chat_pb2.CountTokensRequest | tokenizer_pb2.TokenizeRequest,
+    model: ServedModel,
     *,
     tools: Sequence[ToolDefinition],
-    max_media: Mapping[MediaKind, int],
 ) -> Conversation:
     """Raises InvalidRequest."""
-    conversation = parse_conversation(request.messages, max_media=max_media, model=request.model)
+    conversation = parse_conversation(request.messages, model, name=request.model)
     return with_options(conversation, request, tools=tools, begins_answer=not request.continue_final_message)
 
 

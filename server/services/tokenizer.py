@@ -76,7 +76,7 @@ class TokenizerHandlers:
                 "prompt", "'prompt': expected either 'prompt' or 'messages', got neither", "missing_value"
             )
         tools = parse_tools(chat_pb2.CountTokensRequest(tools=request.tools))
-        return parse_prompt(request, tools=tools.definitions, max_media=self.model.max_media)
+        return parse_prompt(request, self.model, tools=tools.definitions)
 
 
 def _parse_text(request: tokenizer_pb2.TokenizeRequest) -> TextPrompt:

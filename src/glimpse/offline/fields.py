@@ -1,5 +1,6 @@
 """Errors about the arguments of `LLM`, and checks that several parsers share."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
@@ -8,14 +9,17 @@ from typing import Any
 from glimpse.engine.protocol.other_names import OtherName
 from glimpse.media import errors
 from glimpse.media.errors import MediaErrorCode
-from glimpse.media.sources.source import MAX_UUID_CHARACTERS, CachedSource, DataSource, Source, parse_url_text
+
+_FLAG = re.compile(r"(?:the server's )?(?<!')--([a-z-]+)")
+"""An option in the words of the server's errors; it is an argument of `LLM`."""
 
 
 class InputError(ValueError):
     """An input that cannot be used. The message begins with the field at fault, such as `messages[0].content[1]`."""
 
     def __init__(self, field: str, message: str, code: MediaErrorCode | None = None) -> None:
-        super().__init__(f"'{field}': {message}")
+        named = _FLAG.sub(lambda flag: flag[1].replace("-", "_"), message)
+        super().__init__(f"'{field}': {named}")
         self.code = code
         """Why a medium was refused; None if the error is not about the contents of a medium."""
 
@@ -52,57 +56,3 @@ def check_name(name: str, value: object, known: Collection[str], others: Mapping
     except ValueError as error:
         raise InputError(name, str(error)) from None
     return False
-
-
-def parse_number(value: object, field: str, *, integer: bool) -> Any:
-    """Returns the value, if it is a number or None. Raises InputError."""
-    if value is None or (isinstance(value, int if integer else int | float) and not isinstance(value, bool)):
-        return value
-    raise InputError(field, f"expected {'an integer' if integer else 'a number'}, got {value!r}")
-
-
-def parse_uuid(uuid: object, field: str) -> str | None:
-    """Returns the uuid of a medium, which may be None. Raises InputError."""
-    if uuid is None or (isinstance(uuid, str) and 1 <= len(uuid) <= MAX_UUID_CHARACTERS):
-        return uuid
-    raise InputError(field, f"expected a string of 1 to {MAX_UUID_CHARACTERS} characters")
-
-
-def parse_url(url: object, field: str) -> Source:
-    """Parses a URL, a data URL or base64. Raises InputError."""
-    if not isinstance(url, str):
-        raise InputError(field, f"expected a URL, got {type(url).__name__}")
-    with blaming(field):
-        return parse_url_text(url)
-
-
-def parse_source(medium: object, field: str, uuid: str | None) -> Source | CachedSource | None:
-    """Parses a medium that is not decoded: the bytes of a file, a URL, a data URL, base64, or None with a uuid.
-
-    Args:
-        medium: what the caller passed; None: the cached medium of this uuid.
-        field: its path.
-        uuid: the caller's name for it.
-
-    Returns:
-        None for other values, which may be decoded media.
-
-    Raises:
-        InputError: a string is no URL, or there is neither a medium nor a uuid.
-    """
-    match medium:
-        case None:
-            return by_reference(uuid, field)
-        case bytes():
-            return DataSource(data=medium)
-        case str():
-            return parse_url(medium, field)
-        case _:
-            return None
-
-
-def by_reference(uuid: str | None, field: str) -> CachedSource:
-    """Returns the source of a medium that is None. Raises InputError if it has no uuid either."""
-    if uuid is None:
-        raise InputError(field, "expected a medium, or the uuid of one that was passed before; got None")
-    return CachedSource(uuid=uuid)

@@ -1,6 +1,7 @@
 """The offline API: `LLM` completes, embeds and scores prompts and conversations with an engine in this process."""
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any, Literal, Unpack, get_args
 
 from glimpse.engine.checkpoint.families.companions import resolve_companions
 from glimpse.engine.checkpoint.location import DEFAULT_MODEL, resolve_checkpoint
-from glimpse.engine.checkpoint.model_config.sampling_defaults import read_sampling_defaults
+from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults, read_sampling_defaults
 from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts
 from glimpse.engine.checkpoint.text.prompt import ToolTemplate, load_prompt_builder
 from glimpse.engine.checkpoint.text.relevance import NO_ANSWER_TOKENS, find_answer_tokens
@@ -16,15 +17,15 @@ from glimpse.engine.protocol.config import OfflineOptions
 from glimpse.engine.protocol.pooling_params import PoolingParams
 from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind
 from glimpse.engine.worker.loading.load_engine import load_core
+from glimpse.media.kind import MediaKind
 from glimpse.media.sources.policy import WEB_PORTS
 from glimpse.offline.engine_options import parse_engine_options, read_options
 from glimpse.offline.fields import InputError
-from glimpse.offline.media.media_defaults import parse_defaults
 from glimpse.offline.media.media_loading import OfflineMedia
 from glimpse.offline.media.media_policy import parse_cache_bytes, parse_rules
 from glimpse.offline.pooling_inputs import parse_input, parse_pooling
 from glimpse.offline.prompt_inputs import OfflineRequest, parse_conversations, parse_prompt
-from glimpse.offline.request_builder import RequestBuilder, fill_defaults, parse_limits
+from glimpse.offline.request_builder import RequestBuilder, parse_limits
 from glimpse.offline.run import (
     CompletionOutput,
     EmbeddingOutput,
@@ -36,7 +37,8 @@ from glimpse.offline.run import (
 )
 from glimpse.offline.sampling_inputs import SamplingParams, StructuredOutputsParams
 from glimpse.offline.scoring import best_first, parse_pairs, parse_query, score_outputs
-from glimpse.offline.tool_inputs import parse_chat_options
+from glimpse.server.request import ReasoningSupport
+from glimpse.server.served_model import ServedModel
 
 __all__ = [
     "LLM",
@@ -123,7 +125,7 @@ class LLM:
         if tool_template not in get_args(ToolTemplate):
             raise InputError("tool_template", f"expected 'auto' or 'off', got {tool_template!r}")
         own = read_options({**options, "trust_remote_code": trust_remote_code})
-        max_media = parse_limits(limit_mm_per_prompt or {})
+        limits = parse_limits(limit_mm_per_prompt or {})
         rules = parse_rules(
             allowed_local_media_path=allowed_local_media_path,
             allowed_media_domains=allowed_media_domains,
@@ -140,7 +142,19 @@ class LLM:
         config = parse_engine_options(own, path, resolve_companions(path, replaced))
         engine = load_core(config, on_progress=lambda _stage, _fraction: None)
         self._core = engine.core
-        self._model = engine.model
+        self._model = ServedModel(
+            names=(str(path),),
+            vocab_size=engine.model.text.vocab_size,
+            hidden_size=engine.model.text.hidden_size,
+            pooling=engine.model.pooling,
+            max_media={
+                kind: limits.get(kind, sys.maxsize) for kind in MediaKind if kind in engine.model.placeholder_ids
+            },
+            supports_tools=False,
+            reasoning=ReasoningSupport(),
+            sampling=SamplingDefaults(),
+            digest="",
+        )
         prompts = load_prompt_builder(path, engine.model, chat_template, tool_template=tool_template)
         self._tokenizer = prompts.tokenizer
         self._requests = RequestBuilder(
@@ -148,7 +162,6 @@ class LLM:
             prompts=prompts,
             layouts=MediaLayouts(engine.model, prompts.tokenizer),
             media=OfflineMedia(path, engine.model, rules),
-            max_media=max_media,
             accepts_embeddings=enable_mm_embeds,
             vocab_size=engine.model.text.vocab_size,
             seed=seed,
@@ -197,7 +210,7 @@ class LLM:
             EngineError: a prompt is too long (nothing has been computed), or the engine failed.
         """
         several = [prompts] if isinstance(prompts, str | Mapping) else prompts
-        requests = [parse_prompt(prompt, f"prompts[{index}]") for index, prompt in enumerate(several)]
+        requests = [parse_prompt(prompt, f"prompts[{index}]", self._model) for index, prompt in enumerate(several)]
         return self._answer(requests, sampling_params, progress=progress and bool(use_tqdm))
 
     def chat(
@@ -249,14 +262,14 @@ class LLM:
             InputError: a conversation is invalid; nothing has been computed.
             EngineError: a conversation is too long (nothing has been computed), or the engine failed.
         """
-        options = parse_chat_options(
-            tools=tools,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-            template_kwargs=chat_template_kwargs or {},
-        )
-        defaults = parse_defaults(mm_processor_kwargs, "mm_processor_kwargs")
-        requests = [fill_defaults(request, defaults) for request in parse_conversations(messages, options)]
+        options = {
+            "tools": tools,
+            "add_generation_prompt": add_generation_prompt,
+            "continue_final_message": continue_final_message,
+            "chat_template_kwargs": chat_template_kwargs,
+            "mm_processor_kwargs": mm_processor_kwargs,
+        }
+        requests = parse_conversations(messages, options, self._model)
         return self._answer(requests, sampling_params, progress=progress and bool(use_tqdm))
 
     def embed(
@@ -293,8 +306,8 @@ class LLM:
             EngineError: a prompt is too long (nothing has been computed), or the engine failed.
         """
         several = [prompts] if isinstance(prompts, str | Mapping) else prompts
-        requests = [parse_input(prompt, f"prompts[{index}]") for index, prompt in enumerate(several)]
-        hidden_size = self._model.text.hidden_size
+        requests = [parse_input(prompt, f"prompts[{index}]", self._model) for index, prompt in enumerate(several)]
+        hidden_size = self._model.hidden_size
         params = parse_pooling(
             self._model.pooling, pooling=pooling, normalize=normalize, dimensions=dimensions, hidden_size=hidden_size
         )

@@ -6,25 +6,20 @@ from dataclasses import replace
 from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
 from glimpse.offline.fields import InputError, known_fields
 from glimpse.offline.prompt_inputs import OfflineRequest, parse_conversation, parse_prompt
-from glimpse.offline.tool_inputs import parse_chat_options
+from glimpse.server.served_model import ServedModel
 
 
-def parse_input(given: object, field: str) -> OfflineRequest:
+def parse_input(given: object, field: str, model: ServedModel) -> OfflineRequest:
     """Parses a prompt as `LLM.generate` takes it, or a dict with the `messages` of a conversation.
 
     Raises:
         InputError: it is something else.
     """
     if not isinstance(given, Mapping) or "messages" not in given:
-        return parse_prompt(given, field)
+        return parse_prompt(given, field, model)
     fields = known_fields(given, field, known=("messages", "add_generation_prompt", "chat_template_kwargs"))
-    options = parse_chat_options(
-        tools=None,
-        add_generation_prompt=fields.get("add_generation_prompt", False),
-        continue_final_message=False,
-        template_kwargs=fields.get("chat_template_kwargs") or {},
-    )
-    return parse_conversation(fields["messages"], field, options)
+    options = {"add_generation_prompt": False} | {name: each for name, each in fields.items() if name != "messages"}
+    return parse_conversation(fields["messages"], f"{field}.messages", options, model, f"{field}.")
 
 
 def parse_pooling(

@@ -1,139 +1,164 @@
-"""Parses the prompts and conversations that callers of `LLM` pass, in vLLM's and OpenAI's formats.
-
-Fields that are not supported are refused by name. Independent of tokens.
-"""
+"""Makes documents of the prompts and conversations that callers of `LLM` pass, in vLLM's and OpenAI's formats."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
 
-from glimpse.engine.checkpoint.text.conversation import ROLES, ChatMessage, MediaSlot, TemplateOptions
 from glimpse.media.inputs import MediumInput
+from glimpse.offline.documents import json_text, parse
 from glimpse.offline.fields import InputError, known_fields
-from glimpse.offline.media.media_defaults import apply_kwargs
-from glimpse.offline.media.media_inputs import parse_media, parse_part
-from glimpse.offline.tool_inputs import parse_tool_calls
-
-_SPELLINGS = {"assistent": "assistant"}
-"""DashInfer-VLM's name of a role."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenIds:
-    """A prompt as token ids."""
-
-    token_ids: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Messages:
-    """A prompt as a conversation."""
-
-    messages: tuple[ChatMessage, ...]
-    options: TemplateOptions
+from glimpse.offline.media.media_defaults import check_sampling, split_kwargs
+from glimpse.offline.media.media_inputs import DocumentMedia, prompt_parts
+from glimpse.server.parse.chat import parse_chat
+from glimpse.server.parse.completion import parse_completion
+from glimpse.server.request import Conversation, PromptSource
+from glimpse.server.served_model import ServedModel
+from glimpse.v1.chat_pb2 import CreateChatCompletionRequest
+from glimpse.v1.completion_pb2 import CreateCompletionRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OfflineRequest:
     """A prompt and its media."""
 
-    prompt: str | TokenIds | Messages
-    """A string is used as the prompt without a chat template."""
+    prompt: PromptSource
     media: tuple[MediumInput, ...]
     """In prompt order."""
     field: str
     """The path of the request in error messages."""
 
 
-def parse_prompt(prompt: object, field: str) -> OfflineRequest:
+def parse_prompt(prompt: object, field: str, model: ServedModel) -> OfflineRequest:
     """Parses a string, or a dict of `prompt` or `prompt_token_ids` and optionally the prompt's media.
 
     Raises:
         InputError: it is something else.
     """
-    if isinstance(prompt, str):
-        return OfflineRequest(prompt=prompt, media=(), field=field)
     known = ("prompt", "prompt_token_ids", "multi_modal_data", "multi_modal_uuids", "mm_processor_kwargs")
-    prompt_fields = known_fields(prompt, field, known=known)
-    match prompt_fields:
+    fields = known_fields({"prompt": prompt} if isinstance(prompt, str) else prompt, field, known=known)
+    match fields:
         case {"prompt": str() as text, **rest} if "prompt_token_ids" not in rest:
-            parsed: str | TokenIds = text
+            name, value = "prompt", text
         case {"prompt_token_ids": Sequence() as token_ids, **rest} if "prompt" not in rest:
-            if not all(isinstance(token_id, int) for token_id in token_ids):
-                raise InputError(f"{field}.prompt_token_ids", "expected a list of integers")
-            parsed = TokenIds(tuple(token_ids))
+            name, value = "prompt_token_ids", token_ids
         case _:
             raise InputError(field, "expected either prompt, a string, or prompt_token_ids, a list of integers")
-    media = parse_media(
-        prompt_fields.get("multi_modal_data") or {}, prompt_fields.get("multi_modal_uuids") or {}, field
-    )
-    kwargs = prompt_fields.get("mm_processor_kwargs")
-    return OfflineRequest(prompt=parsed, media=apply_kwargs(media, kwargs, f"{field}.mm_processor_kwargs"), field=field)
+    parse_request = partial(parse_completion, model=model, streaming=False)
+    names = {"prompt[0]": f"{field}.{name}", "prompt": f"{field}.{name}"}
+    document = {"prompt": [value]}
+    parsed = parse(document, CreateCompletionRequest, parse_request, call=field, names=names).generation
+    return OfflineRequest(prompt=parsed.prompts[0], media=_parse_media(fields, field, model), field=field)
+
+
+def _parse_media(fields: Mapping[str, Any], field: str, model: ServedModel) -> tuple[MediumInput, ...]:
+    """Parses the media of a prompt as those of a message."""
+    media, kwargs_field = DocumentMedia(), f"{field}.mm_processor_kwargs"
+    parts = list(prompt_parts(fields.get("multi_modal_data") or {}, fields.get("multi_modal_uuids") or {}, field))
+    videos = [index for index, given in enumerate(parts) if given.part["type"] == "video"]
+    kwargs, rates, samples = split_kwargs(fields.get("mm_processor_kwargs") or {}, videos, kwargs_field)
+    content: list[Mapping[str, object]] = []
+    for index, given in enumerate(parts):
+        path = f"messages[0].content[{index}]"
+        media.names |= {f"{path}.fps": f"{kwargs_field}.fps", f"{path}.uuid": given.uuid_field}
+        media.names[f"{path}.{given.part['type']}.url"] = given.field
+        content.append({**media.part(given.part, path, given.field), "fps": rates.get(index)})
+        media.names[path] = given.field
+    parsed: tuple[MediumInput, ...] = ()
+    if content or kwargs:
+        document = {"messages": [{"role": "user", "content": content or ""}], "mm_processor_kwargs": kwargs}
+        names = {**media.names, "messages": field, "mm_processor_kwargs": kwargs_field}
+        parsed = media.put_back(_parse_chat(document, media, names, model).media, kwargs_field)
+    check_sampling(samples, parsed, kwargs_field)
+    return parsed
 
 
 def parse_conversations(
-    messages: Sequence[Mapping[str, object]] | Sequence[Sequence[Mapping[str, object]]], options: TemplateOptions
+    messages: Sequence[object], options: Mapping[str, object], model: ServedModel
 ) -> list[OfflineRequest]:
-    """Parses one conversation or several. Raises InputError."""
+    """Parses one conversation or several in OpenAI's format. Raises InputError.
+
+    Args:
+        messages: the conversation, or a list of conversations.
+        options: further members of the request to complete a conversation.
+        model: answers.
+    """
     if any(isinstance(message, Mapping) for message in messages):
-        return [parse_conversation(messages, "", options)]
-    return [parse_conversation(each, f"conversations[{index}]", options) for index, each in enumerate(messages)]
+        return [parse_conversation(messages, "messages", options, model)]
+    fields = (f"conversations[{index}].messages" for index in range(len(messages)))
+    return [parse_conversation(each, field, options, model) for each, field in zip(messages, fields, strict=True)]
 
 
-def parse_conversation(messages: object, field: str, options: TemplateOptions) -> OfflineRequest:
+def parse_conversation(
+    messages: object, field: str, options: Mapping[str, object], model: ServedModel, options_field: str = ""
+) -> OfflineRequest:
     """Parses messages in OpenAI's format.
 
-    `field` is empty for a single conversation, so that error messages begin with `messages[0]`.
+    Args:
+        messages: the conversation.
+        field: its path.
+        options: as in `parse_conversations`.
+        model: answers.
+        options_field: what precedes the names of the options in paths.
 
     Raises:
-        InputError: a message is something else.
+        InputError: a message or an option is something else.
     """
-    media: list[MediumInput] = []
-    messages_field = f"{field}.messages" if field else "messages"
-    if not isinstance(messages, list | tuple) or not messages:
-        raise InputError(messages_field, "expected a list of at least one message")
-    parsed = tuple(
-        _parse_message(message, f"{messages_field}[{index}]", media) for index, message in enumerate(messages)
+    media = DocumentMedia()
+    document = {"messages": _messages(messages, field, media), **options}
+    names = {**media.names, "messages": field, **{name: f"{options_field}{name}" for name in options}}
+    conversation = _parse_chat(document, media, names, model)
+    own = media.put_back(conversation.media, f"{options_field}mm_processor_kwargs")
+    return OfflineRequest(prompt=conversation, media=own, field=field)
+
+
+def _parse_chat(
+    document: Mapping[str, object], media: DocumentMedia, names: Mapping[str, str], model: ServedModel
+) -> Conversation:
+    parse_request = partial(parse_chat, model=model, streaming=False)
+    parsed = parse(
+        document, CreateChatCompletionRequest, parse_request, call="messages", names=names, replace=media.handle
     )
-    return OfflineRequest(prompt=Messages(parsed, options), media=tuple(media), field=messages_field)
+    return cast(Conversation, parsed.generation.prompts[0])
 
 
-def _parse_message(message: object, field: str, media: list[MediumInput]) -> ChatMessage:
-    if isinstance(message, Mapping):  # OpenAI's client dumps messages with members of None, as `refusal`
-        message = {name: value for name, value in message.items() if value is not None}
-    message_fields = known_fields(message, field, known=("role", "content", "name", "tool_calls", "tool_call_id"))
-    role, content = message_fields.get("role"), message_fields.get("content")
-    role = _SPELLINGS.get(role, role) if isinstance(role, str) else role
-    if role not in ROLES:
-        raise InputError(f"{field}.role", f"expected one of {', '.join(ROLES)}, got {role!r}")
-    for name in ("name", "tool_call_id"):
-        if not isinstance(message_fields.get(name), str | None):
-            raise InputError(f"{field}.{name}", f"expected a string, got {type(message_fields[name]).__name__}")
-    calls = parse_tool_calls(message_fields.get("tool_calls"), f"{field}.tool_calls")
-    if calls and role != "assistant":
-        raise InputError(f"{field}.tool_calls", f"only assistant messages can have tool calls, got role {role!r}")
-    if content is None and calls:
-        content = ()
-    return ChatMessage(
-        role=role,
-        content=_parse_content(content, f"{field}.content", media),
-        name=message_fields.get("name"),
-        tool_calls=calls,
-        tool_call_id=message_fields.get("tool_call_id"),
-    )
+def _messages(messages: object, field: str, media: DocumentMedia) -> object:
+    """Returns the messages of a document."""
+    if not isinstance(messages, list | tuple):
+        return messages
+    return [
+        _message(message, f"messages[{index}]", f"{field}[{index}]", media) if isinstance(message, Mapping) else message
+        for index, message in enumerate(cast("Sequence[Any]", messages))
+    ]
 
 
-def _parse_content(content: object, field: str, media: list[MediumInput]) -> tuple[str | MediaSlot, ...]:
-    """Returns texts and media slots; the media themselves are appended to `media`."""
-    if isinstance(content, str):
-        return (content,)
-    if not isinstance(content, list | tuple):
-        raise InputError(field, f"expected a string or a list of content parts, got {type(content).__name__}")
-    return tuple(_parse_part(part, f"{field}[{index}]", media) for index, part in enumerate(content))
+def _message(message: Mapping[str, Any], path: str, field: str, media: DocumentMedia) -> Mapping[str, object]:
+    content, calls = message.get("content"), message.get("tool_calls")
+    if isinstance(content, Mapping):
+        content = [content]
+    if isinstance(content, list | tuple):
+        content = [
+            _part(part, f"{path}.content[{index}]", f"{field}.content[{index}]", media)
+            for index, part in enumerate(content)
+        ]
+    if isinstance(calls, list | tuple):
+        calls = [_call(call, f"{field}.tool_calls[{index}]") for index, call in enumerate(calls)]
+    return {**message, "content": content, "tool_calls": calls}
 
 
-def _parse_part(part: object, field: str, media: list[MediumInput]) -> str | MediaSlot:
-    parsed = parse_part(part, field)
-    if isinstance(parsed, str):
-        return parsed
-    media.append(parsed)
-    return MediaSlot(kind=parsed.kind)
+def _part(part: object, path: str, field: str, media: DocumentMedia) -> object:
+    match part:
+        case {"type": str() as name, **members}:
+            return media.part({"type": name, **members}, path, f"{field}.{name}" if name in members else field)
+        case _:
+            return part
+
+
+def _call(call: object, field: str) -> object:
+    """Returns a tool call, whose arguments may be a dict in Python."""
+    match call:
+        case {"function": {"arguments": Mapping() as arguments, **function}, **rest}:
+            text = json_text(arguments, f"{field}.function.arguments")
+            return {**rest, "function": {**function, "arguments": text}}
+        case _:
+            return call

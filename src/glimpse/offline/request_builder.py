@@ -5,9 +5,7 @@ What the engine would refuse is refused here, before anything is computed.
 
 import itertools
 import random
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import assert_never
 
 from glimpse.engine.checkpoint.families.token_layout import TokenLayout
@@ -22,14 +20,14 @@ from glimpse.engine.errors import EngineError
 from glimpse.engine.protocol.messages import Embed, Generate, MediaInput, Sibling
 from glimpse.engine.protocol.pooling_params import PoolingParams
 from glimpse.engine.protocol.sampling_params import Grammar, SamplingParams
-from glimpse.media.inputs import EmbeddingInput, MediaDefaults
+from glimpse.media.inputs import EmbeddingInput
 from glimpse.media.kind import MediaKind, parse_limit
 from glimpse.media.medium import Medium
 from glimpse.offline.fields import InputError, known_fields
-from glimpse.offline.media.media_defaults import apply_defaults
 from glimpse.offline.media.media_loading import OfflineMedia
-from glimpse.offline.prompt_inputs import Messages, OfflineRequest, TokenIds
+from glimpse.offline.prompt_inputs import OfflineRequest
 from glimpse.offline.sampling_inputs import own_values, parse_sampling
+from glimpse.server.request import Conversation, TextPrompt, TokenPrompt
 
 
 class RequestBuilder:
@@ -42,7 +40,6 @@ class RequestBuilder:
         prompts: PromptBuilder,
         layouts: MediaLayouts,
         media: OfflineMedia,
-        max_media: Mapping[MediaKind, int],
         accepts_embeddings: bool,
         vocab_size: int,
         seed: int | None,
@@ -53,7 +50,6 @@ class RequestBuilder:
             prompts: The checkpoint's.
             layouts: The checkpoint's.
             media: Loads them.
-            max_media: The most media of each kind in a prompt; kinds that are missing have no limit.
             accepts_embeddings: In place of media.
             vocab_size: The model's.
             seed: Seed of the seeds of prompts that have none; None: their sampling is not repeatable.
@@ -64,7 +60,6 @@ class RequestBuilder:
         self._grammars = GrammarChecker(prompts.tokenizer)
         self._log = UnenforcedLog()
         self._media = media
-        self._max_media = max_media
         self._accepts_embeddings = accepts_embeddings
         self._vocab_size = vocab_size
         self._seeds = None if seed is None else random.Random(seed)  # noqa: S311 - no secret
@@ -147,11 +142,6 @@ class RequestBuilder:
         for medium in request.media:
             if isinstance(medium, EmbeddingInput) and not self._accepts_embeddings:
                 raise InputError(medium.field, "embeddings are only accepted with LLM(enable_mm_embeds=True)")
-        counts = Counter(medium.kind for medium in request.media)
-        for kind, limit in self._max_media.items():
-            if counts[kind] > limit:
-                message = f"expected at most {limit} {kind} inputs (limit_mm_per_prompt), got {counts[kind]}"
-                raise InputError(request.field, message)
 
     def _generate(self, request: OfflineRequest, media: Sequence[Medium], sampling: SamplingParams) -> Generate:
         prompt, inputs = self._prompt(request, media)
@@ -199,15 +189,6 @@ def parse_limits(limits: Mapping[str, object]) -> dict[MediaKind, int]:
     return parsed
 
 
-def fill_defaults(request: OfflineRequest, defaults: MediaDefaults) -> OfflineRequest:
-    """Returns the request, whose media have these options where they have none of their own.
-
-    Raises:
-        InputError: a default contradicts a medium's own options.
-    """
-    return replace(request, media=apply_defaults(request.media, defaults, "mm_processor_kwargs"))
-
-
 def _one_for_each(
     sampling_params: SamplingParams | Sequence[SamplingParams], num_requests: int
 ) -> Sequence[SamplingParams]:
@@ -225,13 +206,13 @@ def _build_prompt(
 ) -> Prompt:
     """`add_special_tokens`: as in `LLM.embed`, for texts that nothing follows; None: the model continues the prompt."""
     match request.prompt:
-        case str() as text if add_special_tokens is not None:
+        case TextPrompt(text=text) if add_special_tokens is not None:
             return builder.whole_text(text, media, add_special_tokens=add_special_tokens)
-        case str() as text:
+        case TextPrompt(text=text):
             return builder.text(text, media)
-        case TokenIds(token_ids=token_ids):
+        case TokenPrompt(token_ids=token_ids):
             return builder.expand(token_ids, media)
-        case Messages(messages=messages, options=options):
+        case Conversation(messages=messages, options=options):
             return builder.chat(messages, media, options)
         case _:
             assert_never(request.prompt)

@@ -3,21 +3,18 @@
 import json
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from typing import Any, TypedDict, Unpack
 
 from glimpse.dialect.openai import OPENAI
 from glimpse.dialect.options import descriptor_of
 from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.protocol import sampling_params
-from glimpse.engine.protocol.other_names import OtherName, tell
+from glimpse.engine.protocol.other_names import OtherName
 from glimpse.engine.protocol.pooling_params import PoolingParams
 from glimpse.engine.protocol.sampling_params import Grammar, ReasoningBudget
+from glimpse.offline.documents import json_text, parse
 from glimpse.offline.fields import InputError, check_name
-from glimpse.server.call.context import CallContext
-from glimpse.server.codec.codec import Codec
-from glimpse.server.codec.document import DecodeError
-from glimpse.server.codec.paths import json_path, with_sent_names
-from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.completion import parse_completion
 from glimpse.server.request import GenerationRequest, ReasoningSupport
 from glimpse.server.served_model import ServedModel
@@ -146,7 +143,6 @@ def _parse(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _CALL = "SamplingParams()"
-_CODEC = Codec(OPENAI)
 _ENGINE_VALUES = ("bad_word_token_ids", "grammar", "reasoning_budget")
 """Values that no document has."""
 _FLOATS = [field.name for field in fields(_DEFAULTS) if isinstance(getattr(_DEFAULTS, field.name), float)]
@@ -168,40 +164,25 @@ _ANY_MODEL = ServedModel(
 
 def _parse_request(values: Mapping[str, object]) -> GenerationRequest:
     """Parses the members of a completion request. Raises InputError."""
-    aliased: dict[str, str] = {}
-    try:
-        document = b"{%s}" % b",".join(_member(name, value) for name, value in values.items())
-        decoded = _CODEC.decode(document, CreateCompletionRequest)
-        aliased = decoded.aliased
-        for path in decoded.ignored:
-            tell(f"{path} changes nothing. {_FOREIGN[path]}")
-        return parse_completion(decoded.message, CallContext(), _ANY_MODEL, streaming=False).generation
-    except DecodeError as error:
-        raise InputError(error.path or _CALL, error.message.removeprefix(f"'{error.path}': ")) from None
-    except InvalidRequest as error:
-        path = with_sent_names(json_path(OPENAI, descriptor_of(CreateCompletionRequest), error.field), aliased)
-        raise InputError(path, error.message.removeprefix(f"'{error.field}': ")) from None
-
-
-def _member(name: str, value: object) -> bytes:
     # What is refused or changes nothing may be an object of Python.
-    plain = repr if name in _FOREIGN else _plain
-    try:
-        return f"{json.dumps(name)}: {json.dumps(value, allow_nan=False, default=plain)}".encode()
-    except ValueError:
-        raise InputError(name, f"expected a finite number, got {value!r}") from None
-    except TypeError:
-        raise InputError(name, f"expected a value that JSON has, got {type(value).__name__}") from None
+    foreign = {name: json.loads(json_text(values[name], name, repr)) for name in values if name in _FOREIGN}
+    parse_request = partial(parse_completion, model=_ANY_MODEL, streaming=False)
+    return parse(
+        {**values, **foreign},
+        CreateCompletionRequest,
+        parse_request,
+        call=_CALL,
+        reasons=_FOREIGN,
+        replace=_plain,
+    ).generation
 
 
 def _plain(value: object) -> object:
-    """Returns what JSON has for a value of another type."""
+    """Returns what JSON has for a value of another type, if that is one of sampling parameters."""
     match value:
         case StructuredOutputsParams():
             return asdict(value)
-        case Mapping():
-            return dict(value)
-        case Set() | Sequence():
+        case Set():
             return list(value)
         case _:
-            raise TypeError
+            return None

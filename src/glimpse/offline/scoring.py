@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from glimpse.engine.checkpoint.text.relevance import TEMPLATE_OPTIONS, relevance_messages, relevance_score
 from glimpse.offline.fields import InputError
-from glimpse.offline.prompt_inputs import Messages, OfflineRequest
+from glimpse.offline.prompt_inputs import OfflineRequest
 from glimpse.offline.run import EmbeddingOutput, RerankOutput, ScoreOutput
+from glimpse.server.request import Conversation
 
 
 def parse_pairs(queries: object, documents: object, instruction: object) -> list[OfflineRequest]:
@@ -23,7 +24,9 @@ def parse_pairs(queries: object, documents: object, instruction: object) -> list
         firsts *= len(seconds)
     return [
         OfflineRequest(
-            prompt=Messages(relevance_messages(query, document, instruction or ""), TEMPLATE_OPTIONS),
+            prompt=Conversation(
+                messages=relevance_messages(query, document, instruction or ""), media=[], options=TEMPLATE_OPTIONS
+            ),
             media=(),
             field=f"documents[{index}]",
         )

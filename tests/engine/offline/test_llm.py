@@ -1,5 +1,6 @@
 """The offline API: all forms of prompts and images, batches, and errors that name the invalid field."""
 
+import json
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -9,10 +10,17 @@ import numpy as np
 import PIL.Image
 import pytest
 
+from glimpse.dialect.options import descriptor_of
 from glimpse.engine.core.core import Core
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.messages import FinishReason, Step
 from glimpse.offline.llm import LLM, InputError, SamplingParams, StructuredOutputsParams
+from glimpse.server.call.context import CallContext
+from glimpse.server.codec.document import DecodeError
+from glimpse.server.dialects.openai import OPENAI
+from glimpse.server.errors import InvalidRequest
+from glimpse.server.parse.chat import parse_chat
+from glimpse.v1 import chat_pb2
 from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, SPECIAL_TOKENS
 from tests.engine.offline.llm_inputs import (
     IMAGE,
@@ -27,6 +35,7 @@ from tests.engine.offline.llm_inputs import (
     user,
 )
 from tests.media.videos import greys
+from tests.server.parse.served import MODEL
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
 START, END = (len(PLAIN_TOKENS) + SPECIAL_TOKENS.index(tag) for tag in ("<|im_start|>", "<|im_end|>"))
@@ -255,23 +264,32 @@ URL_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAA
     ("messages", "message"),
     [
         ([], None),
-        (["the"], r"conversations\[0\]\.messages': expected a list"),
+        (["the"], r"conversations\[0\]\.messages': expected an array, got a string"),
         ([{"role": "judge", "content": "x"}], r"messages\[0\]\.role': expected one of .*'judge'"),
         ([{"role": "user"}], r"messages\[0\]\.content"),
-        ([{"role": "user", "content": "x", "audio": {}}], r"messages\[0\]\.audio': unknown field"),
-        (user(text("x"), {"type": "smell"}), r"messages\[0\]\.content\[1\]': .*'smell'"),
+        ([{"role": "user", "content": "x", "audio": {}}], r"messages\[0\]\.audio': not supported"),
+        (user(text("x"), {"type": "smell"}), r"messages\[0\]\.content\[1\]\.type': .*'smell'"),
         (user({"type": "text"}), r"messages\[0\]\.content\[0\]\.text"),
         (user({"type": "image_pil", "image_pil": "x"}), r"content\[0\]\.image_pil': expected a PIL image, got str"),
         (
             user({"type": "image", "image": IMAGE, "detail": "fine"}),
-            r"image\.detail': expected 'auto', 'low' or 'high'",
+            r"content\[0\]\.detail': expected one of 'auto', 'low', 'high', got 'fine'",
         ),
-        (user({"type": "image", "image": IMAGE, "fps": 2}), r"content\[0\]\.fps': unknown field"),
+        (
+            user({"type": "image", "image": IMAGE, "max_pixls": 2}),
+            r"content\[0\]\.max_pixls': unknown field; did you mean 'max_pixels'",
+        ),
         (user(URL_PART | {"uuid": 5}), r"content\[0\]\.uuid': expected a string"),
-        (user(image_pil(IMAGE) | {"uuid": "x" * 1025}), r"content\[0\]\.uuid': expected a string of 1 to 1024"),
-        (user(text("x") | {"uuid": "x"}), r"content\[0\]\.uuid': unknown field"),
-        (user({"type": "image_url", "image_url": None}), r"image_url': expected a medium, or the uuid"),
-        (user({"type": "image_url", "image_url": {"url": None}}), r"image_url\.url': expected a medium, or the uuid"),
+        (user(image_pil(IMAGE) | {"uuid": "x" * 1025}), r"content\[0\]\.uuid': expected 1 to 1024 characters"),
+        (user(text("x") | {"uuid": "x"}), r"content\[0\]\.uuid': expected a medium"),
+        (
+            user({"type": "image_url", "image_url": None}),
+            r"image_url\.url': expected a URL, the bytes of a file, an upload, or the uuid",
+        ),
+        (
+            user({"type": "image_url", "image_url": {"url": None}}),
+            r"image_url\.url': expected a URL, the bytes of a file, an upload, or the uuid",
+        ),
         (
             user({"type": "image_url", "image_url": {"url": "file:///x"}}),
             r"content\[0\]\.image_url': this server does not read file: URLs",
@@ -290,6 +308,52 @@ def test_names_the_field_of_an_invalid_conversation(llm: LLM, messages: list[Any
 
 
 @pytest.mark.parametrize(
+    "document",
+    [
+        {"messages": [{"role": "judge", "content": "x"}]},
+        {"messages": [{"role": "user", "reasoning": "x", "content": "y"}]},
+        {"messages": user({"type": "image_url", "image_url": {"url": "ftp://a.b/c"}})},
+        {"messages": user({"type": "image", "image": "data:,x", "min_pixels": 9, "max_pixels": 4})},
+        {"messages": user({"type": "video", "video": ["data:,x"], "start_seconds": 1})},
+        {"messages": user(text("x")), "tools": [{"type": "function", "function": {"name": "a b"}}]},
+        {"messages": user(text("x")), "mm_processor_kwargs": {"fps": 1, "num_frames": 2}},
+        {"messages": user(text("x")), "chat_template_kwargs": {"documents": []}},
+        {"messages": user(text("x\ud800"))},
+    ],
+)
+def test_refuses_a_conversation_in_the_words_of_the_server(llm: LLM, document: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as refused:
+        llm.chat(**document)
+    assert str(refused.value) == refusal_of_the_server(document)
+
+
+def refusal_of_the_server(document: dict[str, Any]) -> str:
+    message_class, aliased = chat_pb2.CreateChatCompletionRequest, dict[str, str]()
+    try:
+        decoded = OPENAI.codec.decode(json.dumps(document).encode(), message_class)
+        aliased = decoded.aliased
+        parse_chat(decoded.message, CallContext(), MODEL, streaming=False)
+    except (DecodeError, InvalidRequest) as error:
+        return OPENAI.failure(error, descriptor_of(message_class), aliased, "").message
+    return "accepted"
+
+
+def test_accepts_the_reasoning_of_an_earlier_answer(llm: LLM) -> None:
+    answer = {"role": "assistant", "content": "the", "reasoning": "because"}
+    conversations = [[*user(text("the")), each, *user(text("end"))] for each in (answer, answer | {"reasoning": None})]
+    with_reasoning, without = llm.chat(conversations, GREEDY)
+    assert with_reasoning.outputs == without.outputs, "the template has no place for it"
+
+
+def test_members_that_change_nothing_are_told(llm: LLM, caplog: pytest.LogCaptureFixture) -> None:
+    part = image_pil(IMAGE) | {"mood": "good", "fps": 2}
+    sent, plain = llm.chat([user(part), user(image_pil(IMAGE))], GREEDY)
+    assert sent == plain
+    told = [f"conversations[0].messages[0].content[0].{name} changes nothing." for name in ("mood", "fps")]
+    assert [record.message for record in caplog.records] == told
+
+
+@pytest.mark.parametrize(
     ("prompts", "message"),
     [
         (["the", 1], r"prompts\[1\]': expected a dict, got int"),
@@ -302,10 +366,13 @@ def test_names_the_field_of_an_invalid_conversation(llm: LLM, messages: list[Any
             [{"prompt": "x", "multi_modal_uuids": {"image": 5}}],
             r"multi_modal_uuids\.image': expected a string, or a list",
         ),
-        ([{"prompt": "x", "multi_modal_data": {"image": None}}], r"data\.image\[0\]': expected a medium, or the uuid"),
+        (
+            [{"prompt": "x", "multi_modal_data": {"image": None}}],
+            r"data\.image\[0\]': expected a URL, the bytes of a file, an upload, or the uuid",
+        ),
         (
             [{"prompt": "x", "multi_modal_data": {"video": [None]}}],
-            r"data\.video\[0\]': expected a medium, or the uuid",
+            r"data\.video\[0\]': expected a URL, the bytes of a file, an upload, or the uuid",
         ),
         (
             [{"prompt": "x", "multi_modal_data": {"image": [IMAGE] * 2}, "multi_modal_uuids": {"image": "x"}}],
@@ -348,19 +415,23 @@ def test_refuses_sampling_parameters_that_do_not_fit(llm: LLM, sampling: Any, me
 
 
 @pytest.mark.parametrize(
-    ("bad", "code", "message"),
+    ("bad", "error", "code", "message"),
     [
-        ({"prompt_token_ids": [5] * 1024}, EngineErrorCode.PROMPT_TOO_LONG, r"prompts\[1\]': .*1024 tokens"),
-        ({"prompt_token_ids": [100_000]}, EngineErrorCode.INTERNAL, r"prompts\[1\]': .*100000"),
+        pytest.param([5] * 1024, EngineError, EngineErrorCode.PROMPT_TOO_LONG, r"\[1\]': .*1024 tokens", id="long"),
+        pytest.param([100_000], InputError, None, r"prompts\[1\]\.prompt_token_ids\[0\]': .*100000", id="unknown"),
     ],
 )
 def test_refuses_a_batch_with_an_invalid_prompt_before_computing(
-    tiny_checkpoint: Path, bad: dict[str, Any], code: EngineErrorCode, message: str
+    tiny_checkpoint: Path,
+    bad: list[int],
+    error: type[EngineError | InputError],
+    code: EngineErrorCode | None,
+    message: str,
 ) -> None:
     llm = load(tiny_checkpoint)
     good = {"prompt_token_ids": [7] * 100}
-    with pytest.raises(EngineError, match=message) as raised:
-        llm.generate([good, bad], GREEDY)
+    with pytest.raises(error, match=message) as raised:
+        llm.generate([good, {"prompt_token_ids": bad}], GREEDY)
     assert raised.value.code is code
     (output,) = llm.generate(good, GREEDY)
     assert output.num_cached_tokens == 0

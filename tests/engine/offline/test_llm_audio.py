@@ -101,11 +101,11 @@ REFUSED: list[Any] = [
     pytest.param(audio((SAMPLES, 1)), "expected a sampling rate from 4000 to 192000 Hz, got 1", id="slow"),
     pytest.param(audio((SAMPLES[:9], 16_000)), "expected audio of more than", id="short"),
     pytest.param(audio(b"hello"), "got an unknown format", id="not audio"),
-    pytest.param({"type": "audio_url", "audio_url": {}}, "audio_url.url': expected a medium", id="no URL"),
+    pytest.param({"type": "audio_url", "audio_url": {}}, "audio_url.url': expected a URL", id="no URL"),
+    pytest.param({"type": "audio_url", "audio_url": {"url": 5}}, "audio_url.url': expected a string", id="number"),
     pytest.param(
-        {"type": "audio_url", "audio_url": {"url": 5}}, "audio_url.url': expected a URL, got int", id="number"
+        {"type": "input_audio", "input_audio": {"format": "wav"}}, "input_audio.data': expected a URL", id="no data"
     ),
-    pytest.param({"type": "input_audio", "input_audio": {"format": "wav"}}, "expected data", id="no data"),
     pytest.param({"type": "input_audio", "input_audio": {"data": "http://a.b/c"}}, "input_audio.data", id="a URL"),
     pytest.param(image_pil(IMAGE), "does not support image input", id="an image"),
 ]

@@ -140,7 +140,7 @@ def test_the_checkpoint_says_how_to_pool(tmp_path: Path) -> None:
         pytest.param("a", {"dimensions": 0}, "^'dimensions': expected 1 to 64", id="no dimension"),
         pytest.param("a", {"pooling": "cls"}, "^'pooling': expected one of last_token, mean; got 'cls'$", id="pooling"),
         pytest.param({"text": "a"}, {}, r"^'prompts\[0\]\.text': unknown field", id="unknown field"),
-        pytest.param({"messages": "a"}, {}, r"^'prompts\[0\]\.messages': expected a list", id="messages"),
+        pytest.param({"messages": "a"}, {}, r"^'prompts\[0\]\.messages': expected an array", id="messages"),
         pytest.param(
             {"messages": user(text("a")), "tools": []}, {}, r"^'prompts\[0\]\.tools': unknown field", id="tools"
         ),

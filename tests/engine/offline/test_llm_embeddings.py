@@ -103,7 +103,7 @@ def test_embeddings_are_equivalent_to_their_audio(tmp_path: Path) -> None:
         for content in ((samples, 16_000), [embeddings])
     )
     assert by_embeddings.outputs == by_audio.outputs
-    with pytest.raises(InputError, match="image_embeds: the model does not accept embeddings of images"):
+    with pytest.raises(InputError, match="image_embeds': the model does not support image input"):
         llm.chat(user(image_embeds(good(), good_grid())), GREEDY)
 
 
@@ -193,7 +193,7 @@ def test_names_fields_that_only_other_models_support(llm: LLM) -> None:
     image = {"image_embeds": good(), "image_sizes": [(56, 56)]}
     with pytest.raises(InputError, match="image_sizes: expected none, since the model needs image_grid_thw instead"):
         llm.generate(prompt(image), GREEDY)
-    with pytest.raises(InputError, match="audio_embeds: the model does not accept embeddings of audio"):
+    with pytest.raises(InputError, match="audio_embeds': the model does not support audio input"):
         llm.chat(user({"type": "audio_embeds", "audio_embeds": good()}), GREEDY)
 
 

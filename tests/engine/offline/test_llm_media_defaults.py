@@ -97,18 +97,16 @@ def test_a_cached_image_is_only_found_with_the_same_bounds(llm: LLM) -> None:
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        (
-            {"size": {"shortest_edge": 56}},
-            r"mm_processor_kwargs\.size': unknown field, expected one of min_pixels, max_pixels, fps",
-        ),
-        ({"max_pixels": 0}, r"mm_processor_kwargs\.max_pixels': expected an integer from 1"),
+        ({"size": {"shortest_edge": 56}}, r"mm_processor_kwargs\.size': not supported. Use min_pixels and max_pixels"),
+        ({"crop": True}, r"mm_processor_kwargs\.crop': unknown field"),
+        ({"max_pixels": 0}, r"mm_processor_kwargs\.max_pixels': expected an integer of at least 1"),
         ({"max_pixels": 0.5}, r"mm_processor_kwargs\.max_pixels': expected an integer"),
         (
             {"min_pixels": 7, "max_pixels": 6},
             r"mm_processor_kwargs\.min_pixels': expected at most 'max_pixels' \(6\), got 7",
         ),
         ({"fps": 1, "num_frames": 2}, r"mm_processor_kwargs\.num_frames': expected either 'fps' or 'num_frames'"),
-        ([1], "mm_processor_kwargs': expected a dict"),
+        ([1], "mm_processor_kwargs': expected an object, got an array"),
         ({"min_pixels": 8 * SIDE * SIDE}, r"mm_processor_kwargs\.min_pixels': expected at most .*got 6272"),
     ],
 )

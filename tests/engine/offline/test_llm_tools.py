@@ -68,6 +68,20 @@ def test_shows_tool_calls_and_results_to_the_model(llm: LLM) -> None:
     assert "<tool_response>\nHere:" in prompt
 
 
+def test_a_tool_call_needs_no_id_and_its_arguments_may_be_a_dict(llm: LLM) -> None:
+    """Calls are part of the text that `LLM` returns, which has no ids."""
+    bare = {"type": "function", "function": {"name": "look", "arguments": {"at": "the"}}}
+    result = {"role": "tool", "content": "Here:"}
+    with_ids, without = (
+        shown(llm, [HI, {"role": "assistant", "tool_calls": [call]}, answer])
+        for call, answer in ((CALL, result | {"tool_call_id": "c1"}), (bare, result))
+    )
+    assert with_ids == without
+    assert shown(llm, [HI, result | {"tool_call_id": "of a call in a text"}]).endswith(
+        without[without.index("Here:") :]
+    )
+
+
 def test_continues_the_final_message(llm: LLM) -> None:
     messages = [HI, {"role": "assistant", "content": "the en"}]
     assert shown(llm, messages, add_generation_prompt=False, continue_final_message=True).endswith("the en")
@@ -111,15 +125,18 @@ def tool(**function: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tools": LOOK}, "tools': expected a list, got dict"),
-        ({"tools": [{"type": "custom", "function": {}}]}, r"tools\[0\]\.type': expected 'function'"),
-        ({"tools": [{"type": "function"}]}, r"tools\[0\]\.function': expected a dict"),
+        ({"tools": LOOK}, "tools': expected an array, got an object"),
+        (
+            {"tools": [{"type": "custom", "function": {}}]},
+            r"tools\[0\]\.type': expected one of 'function', got 'custom'",
+        ),
+        ({"tools": [{"type": "function"}]}, r"tools\[0\]\.function': required, but missing"),
         ({"tools": [tool()]}, r"tools\[0\]\.function\.name': expected the function's name"),
-        ({"tools": [tool(name="f", body="")]}, r"tools\[0\]\.function\.body': unknown field"),
+        ({"tools": [tool(name="f", parameter={})]}, r"function\.parameter': unknown field; did you mean 'parameters'"),
         ({"tools": [tool(name="f", description=1)]}, r"tools\[0\]\.function\.description"),
         ({"tools": [tool(name="f", strict="no")]}, r"tools\[0\]\.function\.strict"),
-        ({"tools": [tool(name="f", parameters=[])]}, r"tools\[0\]\.function\.parameters': expected a JSON object"),
-        ({"tools": [tool(name="f", parameters={"x": {1}})]}, r"tools\[0\]\.function\.parameters': .*not JSON"),
+        ({"tools": [tool(name="f", parameters=[])]}, r"tools\[0\]\.function\.parameters': expected a JSON Schema"),
+        ({"tools": [tool(name="f", parameters={"x": {1}})]}, "tools': expected a value that JSON has, got set"),
         ({"tools": [LOOK, LOOK]}, r"tools\[1\]\.function\.name': expected unique names, got 'look' twice"),
         ({"continue_final_message": True}, "continue_final_message': cannot be combined with add_generation_prompt"),
         ({"chat_template_kwargs": {"tools": []}}, r"chat_template_kwargs\.tools': this variable is reserved"),
@@ -134,7 +151,7 @@ def test_names_invalid_options(llm: LLM, options: dict[str, Any], message: str) 
     ("message", "refusal"),
     [
         ({"role": "user", "content": "x", "tool_calls": [CALL]}, r"tool_calls': only assistant"),
-        ({"role": "assistant", "content": None}, r"content': expected a string or a list"),
+        ({"role": "assistant", "content": None}, r"content': expected content or tool calls, got neither"),
         ({"role": "assistant", "tool_calls": [CALL | {"id": 1}]}, r"tool_calls\[0\]\.id': expected a string"),
         (
             {"role": "assistant", "tool_calls": [tool(name="f", arguments="[")]},

@@ -18,9 +18,9 @@ from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.content import parse_conversation
 from glimpse.server.parse.tools import NO_PARAMETERS, parse_tools
 from glimpse.v1 import chat_pb2, content_pb2
+from tests.server.parse.served import MODEL
 from tests.server.requests import image_part, png, text_part, user
 
-LIMITS = {MediaKind.IMAGE: 2, MediaKind.VIDEO: 1}
 SCHEMA = '{ "type": "object", "properties": {"z": {}, "a": {}} }'
 
 
@@ -167,7 +167,7 @@ def test_parses_tool_calls_and_their_results_in_order() -> None:
             result("c1", text_part("Here:"), image_part(png())),
             assistant(says="Well."),
         ],
-        max_media=LIMITS,
+        MODEL,
     )
     calls = (ToolCall(id="c1", name="look", arguments=arguments), ToolCall(id="c2", name="f", arguments="{}"))
     assert conversation.messages[1:] == (
@@ -214,5 +214,5 @@ def test_refuses_tool_results_without_a_matching_call(
     messages: list[content_pb2.Message], field: str, reason: str
 ) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        parse_conversation(messages, max_media=LIMITS)
+        parse_conversation(messages, MODEL)
     assert (refused.value.field, refused.value.reason) == (field, reason)

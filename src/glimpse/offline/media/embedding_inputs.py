@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 from glimpse.media.embeddings.tensor import Tensor, TensorType, integers, invalid, rows
 from glimpse.media.inputs import EmbeddingInput
 from glimpse.media.kind import MediaKind
-from glimpse.offline.fields import InputError, blaming, by_reference, known_fields
+from glimpse.offline.fields import InputError, blaming, known_fields
 from glimpse.offline.media.tensor_inputs import is_of_floats, tensor_of
 
 
@@ -55,18 +54,19 @@ def parse_embeddings(kind: MediaKind, value: object, field: str) -> list[Embeddi
     ]
 
 
-def parse_embedding(kind: MediaKind, value: object, field: str, uuid: str | None = None) -> EmbeddingInput:
-    """Parses the embeddings of one medium, in the same formats; None: the cached embeddings of this uuid.
+def read_embedding(kind: MediaKind, value: object, field: str) -> object:
+    """Returns the embeddings of one medium, in the same formats, and what JSON has as it is.
 
     Raises:
         InputError: it is something else, or the embeddings of several media.
     """
-    if uuid is not None and (value is None or is_reference(kind, value)):
-        return EmbeddingInput(kind=kind, source=by_reference(uuid, field), grid_thw=None, field=field, uuid=uuid)
+    given = value.values() if isinstance(value, Mapping) else [value]
+    if isinstance(value, EmbeddingInput) or all(isinstance(each, str | Mapping | None) for each in given):
+        return value
     parsed = parse_embeddings(kind, value, field)
     if len(parsed) != 1:
         raise InputError(field, f"expected the embeddings of one medium, got those of {len(parsed)}")
-    return replace(parsed[0], uuid=uuid)
+    return parsed[0]
 
 
 def is_reference(kind: MediaKind, value: object) -> bool:

@@ -1,38 +1,126 @@
-"""Parses the media that callers of `LLM` pass: in a prompt's `multi_modal_data`, or as content parts of a message."""
+"""Content parts of documents: media that callers of `LLM` pass become handles, and are put back after parsing."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+import re
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeVar, cast
+from uuid import uuid4
 
-from glimpse.media.inputs import MediumInput
+import PIL.Image
+
+from glimpse.media.embeddings.tensor_file import SerializedTensor
+from glimpse.media.inputs import AudioInput, EmbeddingInput, MediumInput
 from glimpse.media.kind import MediaKind
-from glimpse.offline.fields import InputError, known_fields, parse_uuid
-from glimpse.offline.media.audio_inputs import is_samples, parse_audio, parse_audio_url, parse_input_audio
-from glimpse.offline.media.embedding_inputs import (
-    are_embeddings,
-    is_reference,
-    parse_embedding,
-    parse_embeddings,
-)
-from glimpse.offline.media.visual_inputs import (
-    IMAGE_OPTIONS,
-    VIDEO_OPTIONS,
-    is_video,
-    parse_image,
-    parse_image_pil,
-    parse_image_url,
-    parse_video,
-    parse_video_url,
-)
+from glimpse.media.sources.decoded import AudioSamples, DecodedFrames
+from glimpse.media.sources.source import DataSource, FrameSources, UploadSource
+from glimpse.offline.fields import InputError, known_fields
+from glimpse.offline.media.audio_inputs import is_samples, read_audio
+from glimpse.offline.media.embedding_inputs import are_embeddings, is_reference, parse_embeddings, read_embedding
+from glimpse.offline.media.visual_inputs import is_video, read_image, read_pil_image, read_video
 
 _T = TypeVar("_T")
-_Parser: TypeAlias = Callable[..., MediumInput]
-"""Takes a value, its path and its uuid; for `video` also the options."""
+_PART = re.compile(r"messages\[\d+\]\.content\[\d+\]")
+_READERS: Mapping[str, Callable[[object, str], object]] = {
+    "image": read_image,
+    "image_url": read_image,
+    "image_pil": read_pil_image,
+    "image_embeds": partial(read_embedding, MediaKind.IMAGE),
+    "video": read_video,
+    "video_url": read_video,
+    "video_embeds": partial(read_embedding, MediaKind.VIDEO),
+    "audio": read_audio,
+    "audio_url": read_audio,
+    "input_audio": read_audio,
+    "audio_embeds": partial(read_embedding, MediaKind.AUDIO),
+}
+"""By type of content part, what returns the medium that a value is; a value that JSON has is returned as it is."""
 
 
-def parse_media(media: object, uuids: object, field: str) -> tuple[MediumInput, ...]:
-    """Parses the media of a prompt: images, then videos, then audio inputs. Placeholders in the prompt locate them.
+class DocumentMedia:
+    """The media of one document."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+        """Path in the document → what the caller wrote there."""
+        self._fields: dict[str, str] = {}
+        """Path of a part → that of its medium in what the caller passed."""
+        self._held: dict[str | bytes, object] = {}
+        """Handle → medium."""
+
+    def part(self, part: Mapping[str, object], path: str, field: str) -> Mapping[str, object]:
+        """Returns a content part of the document.
+
+        Args:
+            part: has a type.
+            path: that of the part in the document.
+            field: that of its medium in what the caller passed.
+
+        Raises:
+            InputError: its medium is none.
+        """
+        self._fields[path] = field
+        name = cast("str", part["type"])
+        if name not in _READERS or (part.get(name) is None and name != "image_pil"):
+            return part
+        medium = _READERS[name](part.get(name), field)
+        if isinstance(medium, DecodedFrames) and medium.seconds is not None and part.get("fps") is not None:
+            raise InputError(f"{field}.fps", "expected none, because the metadata say when the frames are; got one")
+        sent = "image" if name == "image_pil" else name
+        self.names |= {f"{path}.{sent}.upload_id": field, f"{path}.{sent}": field}
+        return {key: value for key, value in part.items() if key != name} | {"type": sent, sent: medium}
+
+    def handle(self, value: object) -> object:
+        """Returns what stands for a medium in the document; None for other values."""
+        if not isinstance(value, PIL.Image.Image | DataSource | DecodedFrames | AudioSamples | EmbeddingInput):
+            return None
+        handle = uuid4().hex
+        self._held[handle] = self._held[handle.encode()] = value
+        if isinstance(value, EmbeddingInput):
+            return b64encode(handle.encode()).decode()
+        return [{"upload_id": handle}] if isinstance(value, DecodedFrames) else {"upload_id": handle}
+
+    def put_back(self, media: Iterable[MediumInput], defaults_field: str) -> tuple[MediumInput, ...]:
+        """Returns the media of the parsed document, by the caller's paths. `defaults_field`: that of their defaults."""
+        return tuple(self._put_back(medium, defaults_field) for medium in media)
+
+    def _put_back(self, medium: MediumInput, defaults_field: str) -> MediumInput:
+        part = _PART.match(medium.field)
+        assert part is not None
+        field, source = self._fields.get(part[0], part[0]), self._source(medium.source)
+        if isinstance(source, EmbeddingInput):
+            return replace(source, field=field, uuid=medium.uuid)
+        changes: dict[str, Any] = {"source": source, "field": field}
+        if not isinstance(medium, AudioInput | EmbeddingInput):
+            is_own = medium.options_field is not None and medium.options_field.startswith(part[0])
+            changes["options_field"] = field if is_own else defaults_field
+        return replace(medium, **changes)
+
+    def _source(self, source: object) -> object:
+        match source:
+            case UploadSource(handle=handle) | SerializedTensor(data=handle):
+                return self._held.get(handle, source)
+            case FrameSources(frames=frames):
+                first, *others = map(self._source, frames)
+                return first if isinstance(first, DecodedFrames) else replace(source, frames=(first, *others))
+            case _:
+                return source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptPart:
+    """A medium of a prompt as a content part."""
+
+    part: Mapping[str, object]
+    field: str
+    """The path of the medium."""
+    uuid_field: str
+    """The path of its uuid."""
+
+
+def prompt_parts(media: object, uuids: object, field: str) -> Iterator[PromptPart]:
+    """Yields the media of a prompt: images, then videos, then audio inputs. Placeholders in the prompt locate them.
 
     Args:
         media: `multi_modal_data`: for each kind a medium, or a list of media; None stands for a cached one.
@@ -45,44 +133,27 @@ def parse_media(media: object, uuids: object, field: str) -> tuple[MediumInput, 
     kinds = tuple(MediaKind)
     values = known_fields(media, f"{field}.multi_modal_data", known=kinds)
     names = known_fields(uuids, f"{field}.multi_modal_uuids", known=kinds)
-    return tuple(
-        medium
-        for kind in MediaKind
-        for medium in _parse_kind(
-            kind,
-            values.get(kind),
-            _parse_uuids(names.get(kind), f"{field}.multi_modal_uuids.{kind}"),
-            f"{field}.multi_modal_data.{kind}",
-            is_present=kind in values,
-        )
-    )
-
-
-def _parse_uuids(uuids: object, field: str) -> Sequence[str | None]:
-    """Parses a uuid, or a list of one uuid or None for each medium. Empty if no medium has one."""
-    if uuids is None or isinstance(uuids, str):
-        return () if uuids is None else (parse_uuid(uuids, field),)
-    if not isinstance(uuids, list | tuple):
-        raise InputError(field, f"expected a string, or a list of strings and None, got {type(uuids).__name__}")
-    return [parse_uuid(uuid, f"{field}[{index}]") for index, uuid in enumerate(uuids)]
-
-
-def _parse_kind(
-    kind: MediaKind, value: object, uuids: Sequence[str | None], field: str, *, is_present: bool
-) -> Sequence[MediumInput]:
-    """Parses the media of one kind."""
-    if is_reference(kind, value):
-        return [parse_embedding(kind, value, field, uuid) for uuid in uuids or (None,)]
-    if are_embeddings(value):
-        embeddings = parse_embeddings(kind, value, field)
-        return [replace(each, uuid=uuid) for each, uuid in _paired(embeddings, uuids, field)]
-    items = _items(kind, value)
-    if not items and (uuids or (value is None and is_present)):
-        items = [None] * max(1, len(uuids))  # all of them are cached
-    return [
-        _PARSERS[kind](item, f"{field}[{index}]", uuid)
-        for index, (item, uuid) in enumerate(_paired(items, uuids, field))
-    ]
+    for kind in MediaKind:
+        path, uuids_path, own = f"{field}.multi_modal_data.{kind}", f"{field}.multi_modal_uuids.{kind}", names.get(kind)
+        if not isinstance(own, str | list | tuple | None):
+            message = f"expected a string, or a list of strings and None, got {type(own).__name__}"
+            raise InputError(uuids_path, message)
+        listed = () if own is None else (own,) if isinstance(own, str) else own
+        value, name = values.get(kind), f"{kind}_embeds"
+        if is_reference(kind, value):
+            items = [None] * max(1, len(listed))
+        elif are_embeddings(value):
+            items = parse_embeddings(kind, value, path)
+        else:
+            items, name = _items(kind, value), kind.value
+            if not items and (listed or (value is None and kind in values)):
+                items = [None] * max(1, len(listed))  # all of them are cached
+        for index, (item, uuid) in enumerate(_paired(items, listed, path)):
+            yield PromptPart(
+                part={"type": name, name: item, "uuid": uuid},
+                field=f"{path}[{index}]" if name == kind else path,
+                uuid_field=f"{uuids_path}[{index}]" if isinstance(own, list | tuple) else uuids_path,
+            )
 
 
 def _items(kind: MediaKind, value: object) -> Sequence[object]:
@@ -96,53 +167,7 @@ def _items(kind: MediaKind, value: object) -> Sequence[object]:
     return (value,) if is_one(value) else value
 
 
-def _paired(media: Sequence[_T], uuids: Sequence[str | None], field: str) -> Sequence[tuple[_T, str | None]]:
+def _paired(media: Sequence[_T], uuids: Sequence[object], field: str) -> Sequence[tuple[_T, object]]:
     if uuids and len(uuids) != len(media):
         raise InputError(field, f"expected as many media as uuids, got {len(media)} media and {len(uuids)} uuids")
     return list(zip(media, uuids or [None] * len(media), strict=True))
-
-
-_PARSERS: Mapping[MediaKind, _Parser] = {
-    MediaKind.IMAGE: parse_image,
-    MediaKind.VIDEO: parse_video,
-    MediaKind.AUDIO: parse_audio,
-}
-
-
-def parse_part(part: object, field: str) -> str | MediumInput:
-    """Parses a content part of a message: text, or a medium. Raises InputError."""
-    if not isinstance(part, Mapping) or "type" not in part:
-        raise InputError(field, "expected a content part: a dict with a type")
-    name: object = part["type"]
-    part = {key: value for key, value in part.items() if value is not None or key == name}
-    if name == "text":
-        text = known_fields(part, field, known=("type", "text")).get("text")
-        if not isinstance(text, str):
-            raise InputError(f"{field}.text", f"expected a string, got {type(text).__name__}")
-        return text
-    if not isinstance(name, str) or name not in _PART_PARSERS:
-        raise InputError(field, f"expected a type of text, {', '.join(_PART_PARSERS)}, got {name!r}")
-    option_names = _PART_OPTIONS.get(name, ())
-    part_fields = known_fields(part, field, known=("type", name, "uuid", *option_names))
-    uuid = parse_uuid(part_fields.get("uuid"), f"{field}.uuid")
-    options = {option: part_fields[option] for option in option_names if option in part_fields}
-    return _PART_PARSERS[name](part_fields.get(name), f"{field}.{name}", uuid, **options)
-
-
-_PART_PARSERS: Mapping[str, _Parser] = {
-    "image_url": parse_image_url,
-    "image": parse_image,
-    "image_pil": parse_image_pil,
-    "image_embeds": partial(parse_embedding, MediaKind.IMAGE),
-    "video_url": parse_video_url,
-    "video": parse_video,
-    "video_embeds": partial(parse_embedding, MediaKind.VIDEO),
-    "audio_url": parse_audio_url,
-    "input_audio": parse_input_audio,
-    "audio": parse_audio,
-    "audio_embeds": partial(parse_embedding, MediaKind.AUDIO),
-}
-"""By the type of the content part."""
-
-_PART_OPTIONS: Mapping[str, Sequence[str]] = {"image": IMAGE_OPTIONS, "video": VIDEO_OPTIONS}
-"""Options that stand beside the medium."""

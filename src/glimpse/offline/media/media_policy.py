@@ -17,7 +17,7 @@ from glimpse.media.sources.files import FETCH_TIMEOUTS
 from glimpse.media.sources.local import LocalFiles
 from glimpse.media.sources.policy import FetchPolicy, host_name
 from glimpse.offline.fields import InputError, known_fields
-from glimpse.offline.media.media_defaults import SAMPLING_NAMES, parse_defaults
+from glimpse.offline.media.media_defaults import parse_defaults
 
 _WHITE: Colour = (255, 255, 255)
 
@@ -115,33 +115,17 @@ def parse_cache_bytes(size: object) -> int:
 
 
 def _defaults(media_io_kwargs: Mapping[str, Any], mm_processor_kwargs: Mapping[str, Any]) -> ProcessingDefaults:
-    io = known_fields(media_io_kwargs, "media_io_kwargs", known=("image", "video"))
     max_pixels = _checkpoint_bound(mm_processor_kwargs)
     own = {name: value for name, value in mm_processor_kwargs.items() if name != "max_pixels" or max_pixels is None}
-    parsed = parse_defaults(own, "mm_processor_kwargs")
-    videos = parse_defaults(io.get("video"), "media_io_kwargs.video", known=SAMPLING_NAMES)
-    if None not in (videos.fps or videos.num_frames, parsed.fps or parsed.num_frames):
-        message = "expected fps and num_frames here or in media_io_kwargs.video, got them in both"
-        raise InputError("mm_processor_kwargs", message)
+    parsed = parse_defaults(media_io_kwargs, own)
     return ProcessingDefaults(
-        background=_background(io.get("image") or {}),
+        background=parsed.background or _WHITE,
         min_pixels=parsed.min_pixels,
         max_pixels=max_pixels or parsed.max_pixels,
-        fps=videos.fps or parsed.fps,
-        num_frames=videos.num_frames or parsed.num_frames,
+        fps=parsed.fps,
+        num_frames=parsed.num_frames,
     )
 
 
 def _checkpoint_bound(mm_processor_kwargs: Mapping[str, Any]) -> Literal["checkpoint"] | None:
     return "checkpoint" if mm_processor_kwargs.get("max_pixels") == "checkpoint" else None
-
-
-def _background(image: Mapping[str, Any]) -> Colour:
-    path = "media_io_kwargs.image"
-    colour = known_fields(image, path, known=("rgba_background_color",)).get("rgba_background_color", _WHITE)
-    match colour:
-        case (int(red), int(green), int(blue)) if 0 <= min(red, green, blue) <= max(red, green, blue) <= 255:
-            return red, green, blue
-        case _:
-            message = f"expected red, green and blue, each from 0 to 255, got {colour!r}"
-            raise InputError(f"{path}.rgba_background_color", message)

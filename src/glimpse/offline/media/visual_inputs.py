@@ -1,6 +1,6 @@
-"""Parses the images and videos that callers of `LLM` pass. Decodes nothing.
+"""Reads the images and videos that callers of `LLM` pass. Decodes nothing.
 
-An image or video that was passed before under a uuid may be None. Arrays and tensors have their channels last or first.
+Arrays and tensors have their channels last or first.
 Those of uint8, channels last, are used without a copy. Floats are from 0 to 255, as `process_vision_info` of
 qwen-vl-utils makes them, or from 0 to 1. A torch tensor is recognized by its `__array__` method.
 """
@@ -8,7 +8,7 @@ qwen-vl-utils makes them, or from 0 to 1. A torch tensor is recognized by its `_
 import math
 import reprlib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast
 
@@ -18,111 +18,63 @@ import PIL.Image
 
 from glimpse.media.containers.animation import is_animated
 from glimpse.media.containers.sniff import spelling
-from glimpse.media.inputs import ImageInput, VideoInput, is_made_of_frames
-from glimpse.media.processing.sizing.recipe import check_image_bounds
-from glimpse.media.processing.video_options import VideoOptions, check_options
 from glimpse.media.sources.decoded import DecodedFrames
-from glimpse.media.sources.source import DataSource, FrameSources, VideoSource, parse_video_text
-from glimpse.offline.fields import (
-    InputError,
-    blaming,
-    by_reference,
-    known_fields,
-    parse_number,
-    parse_source,
-    parse_url,
-)
+from glimpse.media.sources.source import DataSource
+from glimpse.offline.fields import InputError, known_fields
 
-_SPELLINGS = {"min_pixel": "min_pixels", "max_pixel": "max_pixels"}
-"""DashInfer-VLM's names of options."""
-IMAGE_OPTIONS = ("min_pixels", "max_pixels", *_SPELLINGS, "detail")
-_VIDEO_OPTIONS = tuple(field.name for field in fields(VideoOptions))
-VIDEO_OPTIONS = (*_VIDEO_OPTIONS, *_SPELLINGS)
 METADATA = ("fps", "frames_indices", "total_num_frames", "duration", "width", "height", "video_backend")
 """Metadata of frames, named as in qwen-vl-utils and transformers. `fps` and `frames_indices` say when each frame is;
 the others describe the file."""
-INTEGER_OPTIONS = ("num_frames", "max_frames", "min_pixels", "max_pixels", "total_pixels")
 
 
-def parse_image(image: object, field: str, uuid: str | None = None, **options: object) -> ImageInput:
-    """Parses a PIL image, an array, or what `parse_source` does, with some of `IMAGE_OPTIONS`. Raises InputError."""
-    source = parse_source(image, field, uuid) or _decoded_image(image, field)
-    return ImageInput(source=source, field=field, uuid=uuid, **_image_options(options, field))
+def read_image(image: object, field: str) -> object:
+    """Returns a PIL image, an array or a file's bytes as a source, and what JSON has as it is. Raises InputError."""
+    match image:
+        case None | str() | Mapping():
+            return image
+        case bytes():
+            return DataSource(data=image)
+        case PIL.Image.Image():
+            return _still(image, field)
+        case np.ndarray():
+            return PIL.Image.fromarray(_pixels(image, 3, field))
+        case _:
+            raise InputError(field, f"expected a PIL image, an array, bytes or a URL, got {type(image).__name__}")
 
 
-def parse_image_pil(image: object, field: str, uuid: str | None) -> ImageInput:
-    """Parses an `image_pil` content part. Raises InputError."""
+def read_pil_image(image: object, field: str) -> object:
+    """Does what `read_image` does, for PIL images and None alone."""
     if not isinstance(image, PIL.Image.Image | None):
         raise InputError(field, f"expected a PIL image, got {type(image).__name__}")
-    return parse_image(image, field, uuid)
+    return read_image(image, field)
 
 
-def parse_image_url(image_url: object, field: str, uuid: str | None) -> ImageInput:
-    """Parses an `image_url` content part. Raises InputError."""
-    if isinstance(image_url, str | None):
-        return parse_image(image_url, field, uuid)
-    url_fields = dict(known_fields(image_url, field, known=("url", *IMAGE_OPTIONS)))
-    url, url_field = url_fields.pop("url", None), f"{field}.url"
-    source = by_reference(uuid, url_field) if url is None else parse_url(url, url_field)
-    return ImageInput(source=source, field=field, uuid=uuid, **_image_options(url_fields, field))
+def read_video(video: object, field: str) -> object:
+    """Returns the bytes of a file or decoded frames as a source, and what JSON has as it is.
 
-
-def _image_options(options: Mapping[str, object], field: str) -> dict[str, Any]:
-    """Parses some of `IMAGE_OPTIONS`. Raises InputError."""
-    detail = options.get("detail")
-    if detail not in (None, "auto", "low", "high"):
-        raise InputError(f"{field}.detail", f"expected 'auto', 'low' or 'high', got {detail!r}")
-    bounds = {
-        _SPELLINGS.get(name, name): parse_number(value, f"{field}.{name}", integer=True)
-        for name, value in options.items()
-        if name != "detail"
-    }
-    with blaming(field):
-        check_image_bounds(bounds.get("min_pixels"), bounds.get("max_pixels"), low_detail=detail == "low")
-    return {**bounds, "low_detail": detail == "low"}
-
-
-def parse_video(video: object, field: str, uuid: str | None = None, **options: object) -> VideoInput:
-    """Parses the bytes of a file, a URL, a data URL, base64, an array [frames, height, width, 3], or a list of frames.
-
-    An array or a list may come in a pair with its metadata, as qwen-vl-utils returns it (`return_video_metadata`).
-
-    Args:
-        video: what the caller passed; None: the cached video of this uuid.
-        field: its path.
-        uuid: the caller's name for it.
-        options: those of `VideoOptions`; others are ignored.
+    Frames are an array [frames, height, width, 3], a list of images, arrays or files, or one of these in a pair with
+    its metadata, as qwen-vl-utils returns it (`return_video_metadata`).
 
     Raises:
-        InputError: it is something else, or an option is wrong.
+        InputError: it is something else.
     """
-    options = {_SPELLINGS.get(name, name): value for name, value in options.items()}
-    parsed = VideoOptions(
-        **{
-            name: parse_number(options[name], f"{field}.{name}", integer=name in INTEGER_OPTIONS)
-            for name in _VIDEO_OPTIONS
-            if name in options
-        }
-    )
-    if video is None:  # the loader checks the options, once it knows whether a file or frames are cached
-        return VideoInput(source=by_reference(uuid, field), field=field, options=parsed, uuid=uuid)
-    source = _video_source(video, field)
-    if isinstance(source, DecodedFrames) and source.seconds is not None and parsed.fps is not None:
-        raise InputError(f"{field}.fps", "expected none, because the metadata say when the frames are; got one")
-    with blaming(field):
-        check_options(parsed, of_frames=is_made_of_frames(source))
-    return VideoInput(source=source, field=field, options=parsed, uuid=uuid)
-
-
-def parse_video_url(video_url: object, field: str, uuid: str | None) -> VideoInput:
-    """Parses a `video_url` content part. Raises InputError."""
-    if isinstance(video_url, str | None):
-        return parse_video(video_url, field, uuid)
-    url_fields = known_fields(video_url, field, known=("url", *VIDEO_OPTIONS))
-    url = url_fields.get("url")
-    if not isinstance(url, str | list | tuple | None):
-        raise InputError(f"{field}.url", f"expected a URL, or a list of the frames' URLs, got {type(url).__name__}")
-    return parse_video(url, field, uuid, **url_fields)
+    match video:
+        case None | str() | Mapping():
+            return video
+        case bytes():
+            return DataSource(data=video)
+        case (frames, Mapping() as metadata) if not isinstance(frames, str | Mapping):
+            return _frames_with_metadata(frames, cast("Mapping[str, Any]", metadata), field)
+        case list() | tuple() if all(isinstance(frame, str | bytes | Mapping) for frame in video):
+            return [DataSource(data=frame) if isinstance(frame, bytes) else frame for frame in video]
+        case list() | tuple():
+            return DecodedFrames(frames=[_decoded_frame(frame, f"{field}[{i}]") for i, frame in enumerate(video)])
+        case _:
+            array = _as_array(video)
+            if array is None:
+                message = f"expected an array, a tensor, a list of frames, bytes or a URL, got {type(video).__name__}"
+                raise InputError(field, message)
+            return DecodedFrames(frames=list(_pixels(array, 4, field)))
 
 
 def is_video(value: Sequence[object]) -> bool:
@@ -134,16 +86,6 @@ def is_video(value: Sequence[object]) -> bool:
     return is_frame or (len(value) == 2 and isinstance(value[1], Mapping))
 
 
-def _decoded_image(image: object, field: str) -> PIL.Image.Image:
-    match image:
-        case PIL.Image.Image():
-            return _still(image, field)
-        case np.ndarray():
-            return PIL.Image.fromarray(_pixels(image, 3, field))
-        case _:
-            raise InputError(field, f"expected a PIL image, an array, bytes or a URL, got {type(image).__name__}")
-
-
 def _still(image: PIL.Image.Image, field: str) -> PIL.Image.Image:
     """Returns an image that is not an animation, whose frames share one object. Raises InputError."""
     if is_animated(image):
@@ -152,33 +94,14 @@ def _still(image: PIL.Image.Image, field: str) -> PIL.Image.Image:
     return image
 
 
-def _video_source(video: object, field: str) -> VideoSource | DecodedFrames:
-    match video:
-        case bytes():
-            return DataSource(data=video)
-        case str():
-            with blaming(field):
-                return parse_video_text(video)
-        case (frames, Mapping() as metadata):
-            return _frames_with_metadata(frames, cast("Mapping[str, Any]", metadata), field)
-        case list() | tuple():
-            return _frames_source(video, field)
-        case _:
-            array = _as_array(video)
-            if array is None:
-                message = f"expected an array, a tensor, a list of frames, bytes or a URL, got {type(video).__name__}"
-                raise InputError(field, message)
-            return DecodedFrames(frames=list(_pixels(array, 4, field)))
-
-
 def _frames_with_metadata(frames: object, metadata: Mapping[str, Any], field: str) -> DecodedFrames:
     """Parses decoded frames with the rate of the file that they were read from, and their indices in it."""
-    source = _video_source(frames, f"{field}[0]")
+    source = read_video(frames, f"{field}[0]")
     if not isinstance(source, DecodedFrames):
         raise InputError(f"{field}[0]", "expected decoded frames, to which the metadata belong, got a file")
     known_fields(metadata, f"{field}[1]", known=METADATA)
-    fps = parse_number(metadata.get("fps"), f"{field}[1].fps", integer=False)
-    if fps is None or not 0 < fps < math.inf:
+    fps = metadata.get("fps")
+    if not isinstance(fps, int | float) or not 0 < fps < math.inf:
         raise InputError(f"{field}[1].fps", f"expected the file's frames per second, above 0, got {fps!r}")
     indices = metadata.get("frames_indices")
     array = np.arange(len(source.frames)) if indices is None else np.asarray(indices)
@@ -192,18 +115,6 @@ def _frames_with_metadata(frames: object, metadata: Mapping[str, Any], field: st
 def _is_rising(numbers: Sequence[int]) -> bool:
     """Whether no number is less than the one before."""
     return all(first <= second for first, second in pairwise(numbers))
-
-
-def _frames_source(frames: Sequence[object], field: str) -> FrameSources | DecodedFrames:
-    """Parses a list of frames: either all of them are decoded, or none is."""
-    if all(isinstance(frame, str | bytes) for frame in frames):
-        return FrameSources(
-            frames=tuple(
-                DataSource(data=frame) if isinstance(frame, bytes) else parse_url(frame, f"{field}[{index}]")
-                for index, frame in enumerate(frames)
-            )
-        )
-    return DecodedFrames(frames=[_decoded_frame(frame, f"{field}[{index}]") for index, frame in enumerate(frames)])
 
 
 def _decoded_frame(frame: object, field: str) -> PIL.Image.Image | npt.NDArray[np.uint8]:
