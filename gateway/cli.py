@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from cyclopts.config import Env
 from cyclopts.validators import Number
 
 from glimpse.gateway.address import Address
+from glimpse.gateway.admin import AdminError
 from glimpse.gateway.config import UPSTREAM, GatewayOptions, write_config
 from glimpse.gateway.health import is_serving
 from glimpse.gateway.options import AddressFlag, Count
@@ -26,6 +26,8 @@ from glimpse.interrupts import INTERRUPTED
 from glimpse.native.open_files import OpenFilesError
 from glimpse.native.processors import num_processors
 from glimpse.standard_streams import announce
+from glimpse.stop_signals import StopSignals
+from glimpse.tasks import first
 
 _DEFAULTS = GatewayOptions()
 _ADMIN = Address(host="127.0.0.1", port=9901)
@@ -160,35 +162,31 @@ def _check(options: GatewayOptions | UpstreamTls) -> None:
 
 async def _serve(envoy: Envoy, *, end_with_parent: int | None, ready_descriptor: int | None) -> int:
     """Runs Envoy until a signal or the end of the parent process. Raises GatewayError if Envoy exits on its own."""
-    interrupted, forced = asyncio.Event(), asyncio.Event()
-    numbers = list[int]()
-
-    def on_signal(number: int) -> None:
-        numbers.append(number)
-        (forced if interrupted.is_set() else interrupted).set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
-    starting = asyncio.create_task(envoy.start())
-    await _first(starting, asyncio.create_task(interrupted.wait()))
-    # It may serve although this process has not noticed yet: then running requests are drained.
-    if not starting.done() and not await envoy.is_serving():
-        starting.cancel()
-        await asyncio.wait([starting])
-        return INTERRUPTED if numbers[0] == signal.SIGINT else 0
-    await starting
-    try:
-        if not interrupted.is_set():
-            _announce(f"Gateway on {envoy.url}", ready_descriptor)
-        ended = asyncio.create_task(envoy.wait())
-        reasons = [] if end_with_parent is None else [asyncio.create_task(_orphaned(end_with_parent))]
-        await _first(ended, asyncio.create_task(interrupted.wait()), *reasons)
-        if ended.done():
-            raise GatewayError(f"Envoy ended with status {ended.result()}: {envoy.last_words()}")
-        await _first(asyncio.create_task(envoy.drain()), asyncio.create_task(forced.wait()), ended)
-    finally:
-        await envoy.stop()
+    signals = StopSignals()
+    with signals.catching():
+        starting = asyncio.create_task(envoy.start())
+        await first(asyncio.wait([starting]), signals.stop_requested.wait())
+        # It may serve although this process has not noticed yet: then running requests are drained.
+        if not starting.done() and not await envoy.is_serving():
+            starting.cancel()
+            await asyncio.wait([starting])
+            return INTERRUPTED if signals.by_keyboard else 0
+        await starting
+        try:
+            if not signals.stop_requested.is_set():
+                _announce(f"Gateway on {envoy.url}", ready_descriptor)
+            parent = [] if end_with_parent is None else [_orphaned(end_with_parent)]
+            await first(_watch(envoy), signals.stop_requested.wait(), *parent)
+            with suppress(AdminError):  # Envoy ended meanwhile
+                await first(envoy.drain(), signals.stop_now.wait())
+        finally:
+            await envoy.stop()
     return 0
+
+
+async def _watch(envoy: Envoy) -> None:
+    """Waits until Envoy exits, and raises GatewayError."""
+    raise GatewayError(f"Envoy ended with status {await envoy.wait()}: {envoy.last_words()}")
 
 
 def _announce(line: str, descriptor: int | None) -> None:
@@ -204,8 +202,3 @@ async def _orphaned(parent: int) -> None:
     """Waits until the process has another parent, which it may have from the start. Polls: an orphan gets no notice."""
     while os.getppid() == parent:  # noqa: ASYNC110
         await asyncio.sleep(_PARENT_POLL_SECONDS)
-
-
-async def _first(*tasks: asyncio.Task[object]) -> None:
-    """Waits for the first of the tasks to end."""
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

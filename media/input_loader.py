@@ -10,7 +10,7 @@ from glimpse.media.errors import MediaError, OptionError
 from glimpse.media.inputs import AudioInput, EmbeddingInput, ImageInput, MediumInput, VideoInput, is_by_reference
 from glimpse.media.loader import MediaLoader
 from glimpse.media.medium import Medium
-from glimpse.media.tasks import run_all
+from glimpse.tasks import run_all
 
 
 class MediaInputError(Exception):

@@ -31,7 +31,7 @@ from glimpse.media.sources.source import (
     UrlSource,
 )
 from glimpse.media.sources.uploads import Uploads
-from glimpse.media.tasks import run_all
+from glimpse.tasks import run_all
 
 FETCH_TIMEOUTS = {MediaKind.IMAGE: 5.0, MediaKind.VIDEO: 30.0, MediaKind.AUDIO: 10.0}
 """Default limits on fetching, in seconds."""

@@ -9,8 +9,9 @@ from glimpse.engine.worker.loading.weight_files import checkpoint_digest
 from glimpse.engine.worker.parallel.node import serve_node
 from glimpse.server.lifecycle.logs import configure_logging
 from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
-from glimpse.server.processes.signals import StopSignals
 from glimpse.server.settings import Settings
+from glimpse.stop_signals import StopSignals
+from glimpse.tasks import first
 
 
 def run_node(settings: Settings) -> None:
@@ -28,11 +29,4 @@ async def _serve(config: EngineConfig, digest: str) -> None:
     """Raises CheckpointError."""
     signals = StopSignals()
     with signals.catching():
-        node = asyncio.create_task(serve_node(config, digest))
-        stop = asyncio.create_task(signals.stop_requested.wait())
-        await asyncio.wait([node, stop], return_when=asyncio.FIRST_COMPLETED)
-        if node.done():
-            stop.cancel()
-            node.result()
-        node.cancel()
-        await asyncio.wait([node])
+        await first(serve_node(config, digest), signals.stop_requested.wait())

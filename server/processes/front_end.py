@@ -51,9 +51,9 @@ from glimpse.server.processes.messages import (
     TakeSnapshot,
     ToFrontEnd,
 )
-from glimpse.server.processes.tasks import first
 from glimpse.server.settings import Settings
 from glimpse.server.telemetry.snapshots import MetricsSnapshot, take_snapshot
+from glimpse.tasks import first
 
 _logger = logging.getLogger(__name__)
 

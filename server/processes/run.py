@@ -13,9 +13,9 @@ from glimpse.server.lifecycle.served_checkpoint import Checkpoint
 from glimpse.server.lifecycle.server import END_SECONDS, Server
 from glimpse.server.processes.front_ends import FrontEnds
 from glimpse.server.processes.gateway_child import GatewayChild, start_gateway
-from glimpse.server.processes.signals import StopSignals
-from glimpse.server.processes.tasks import first
 from glimpse.server.settings import ListenSettings, Settings
+from glimpse.stop_signals import StopSignals
+from glimpse.tasks import first
 
 _Serving = Server | FrontEnds
 """One front end with an engine of its own, or several that share one."""

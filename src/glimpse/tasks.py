@@ -1,4 +1,4 @@
-"""Concurrent tasks that succeed or fail together."""
+"""Concurrent coroutines: all of them, or the first that ends."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -16,6 +16,17 @@ async def run_all(works: Iterable[Coroutine[Any, Any, ResultT]]) -> list[ResultT
     except BaseException:
         await _end(tasks)
         raise
+
+
+async def first(*coroutines: Coroutine[object, object, object]) -> None:
+    """Waits for the first coroutine to end, cancels the others, and raises the first one's error."""
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        await _end(tasks)
 
 
 async def _end(tasks: "list[asyncio.Task[ResultT]]") -> None:
