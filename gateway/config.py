@@ -20,7 +20,7 @@ from glimpse.gateway.address import Address
 from glimpse.gateway.authentication.filters import clusters as authentication_clusters
 from glimpse.gateway.authentication.filters import http_filters, lines, route_options
 from glimpse.gateway.local_replies import MAX_HEADERS, MAX_HEADERS_KIB, MISSING_HOST, local_reply_mappers
-from glimpse.gateway.options import DEFAULT_LIMITS, AddressFlag, Limits, PublicOptions
+from glimpse.gateway.options import DEFAULT_LIMITS, AddressFlag, GatewayLimits, PublicOptions
 from glimpse.gateway.page.path_hints import unknown_path_routes
 from glimpse.gateway.page.static_files import largest, static_files, static_routes
 from glimpse.gateway.replicas import affinity, clusters, routes
@@ -97,7 +97,7 @@ class GatewayOptions(PublicOptions):
     """How the gateway learns who is calling. By default every request reaches the server, which may check."""
     upstream_tls: UpstreamTls = NO_UPSTREAM_TLS
     """TLS to the servers."""
-    limits: Limits = DEFAULT_LIMITS
+    limits: GatewayLimits = DEFAULT_LIMITS
     """Bounds on connections and memory."""
 
     def with_public(self, text: str) -> "GatewayOptions":

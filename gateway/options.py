@@ -63,7 +63,7 @@ _NoFlag = Annotated[int, Parameter(parse=False)]
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class GatewayLimits:
     """Bounds on what all clients together may take from the gateway."""
 
     max_connections: Annotated[Count | None, Parameter(show_default=False)] = None
@@ -84,4 +84,4 @@ class Limits:
     """Between two pieces of a body whose beginning Envoy holds to find its key. The server then allows as much."""
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = GatewayLimits()

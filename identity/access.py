@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
-from glimpse.identity.api_keys import Caller, key_hash
+from glimpse.identity.api_keys import KeyOwner, key_hash
 from glimpse.identity.errors import UnauthenticatedError
 from glimpse.identity.limits import TenantLimits
 from glimpse.identity.tenant import SharedCounts, Tenant, is_tenant_name
@@ -34,7 +34,7 @@ class Access:
     def __init__(
         self,
         *,
-        keys: WatchedFile[Mapping[str, Caller]] | None = None,
+        keys: WatchedFile[Mapping[str, KeyOwner]] | None = None,
         tokens: TokenVerifier | None = None,
         is_gateway: Callable[[str], bool] | None = None,
         is_proxy: Callable[[str], bool] = lambda _: False,
@@ -158,22 +158,22 @@ class Access:
             return self._is_proxy(peer) and ADDRESS_HEADER not in values
         return method.startswith(_OPEN)
 
-    def _caller(self, values: Mapping[str, str], peer: str, connection: Mapping[str, Iterable[bytes]]) -> Caller:
+    def _caller(self, values: Mapping[str, str], peer: str, connection: Mapping[str, Iterable[bytes]]) -> KeyOwner:
         key = _credential(values)
         caller = None if self._keys is None else self._keys.value.get(key_hash(key))
         if caller is not None:
             return caller
         tenant = self._tokens.tenant(key) if key and self._tokens is not None else None
         if tenant is not None:
-            return Caller(tenant=tenant)
+            return KeyOwner(tenant=tenant)
         named = values.get(TENANT_HEADER, "")
         if is_tenant_name(named) and self._is_gateway is not None and self._is_gateway(peer):
-            return Caller(tenant=named)
+            return KeyOwner(tenant=named)
         # A gateway's certificate is not that of the client whose request it passes on.
         if self._by_certificate and not (self._is_proxy(peer) and ADDRESS_HEADER in values):
             certified = _certified_name(connection)
             if is_tenant_name(certified):
-                return Caller(tenant=certified)
+                return KeyOwner(tenant=certified)
         if not key:
             raise UnauthenticatedError(f"The request has no credential; {_HINT}.")
         raise UnauthenticatedError(f"The credential is not valid; {_HINT}.")

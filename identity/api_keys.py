@@ -22,7 +22,7 @@ _ADMIN = "admin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class KeyOwner:
     """Who a credential belongs to."""
 
     tenant: str
@@ -40,12 +40,12 @@ def key_hash(key: str) -> str:
     return f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
 
 
-def key_line(key: str, caller: Caller) -> str:
+def key_line(key: str, caller: KeyOwner) -> str:
     """Returns the line of a key, without its end."""
     return "  ".join((key_hash(key), caller.tenant, *((_ADMIN,) if caller.is_admin else ())))
 
 
-def parse_keys(text: str, name: str) -> Mapping[str, Caller]:
+def parse_keys(text: str, name: str) -> Mapping[str, KeyOwner]:
     """Returns the callers of a file's keys, by the hashes of the keys.
 
     Args:
@@ -55,7 +55,7 @@ def parse_keys(text: str, name: str) -> Mapping[str, Caller]:
     Raises:
         IdentityConfigError: a line is not a key's, or a hash occurs twice.
     """
-    callers: dict[str, Caller] = {}
+    callers: dict[str, KeyOwner] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         if not words or words[0].startswith("#"):
@@ -68,7 +68,7 @@ def parse_keys(text: str, name: str) -> Mapping[str, Caller]:
     return callers
 
 
-def _parse_caller(words: list[str], place: str) -> Caller:
+def _parse_caller(words: list[str], place: str) -> KeyOwner:
     # A key that was written down instead of its hash must not end up in a log: the words are not repeated.
     if not _HASH.fullmatch(words[0]):
         raise IdentityConfigError(
@@ -78,4 +78,4 @@ def _parse_caller(words: list[str], place: str) -> Caller:
         raise IdentityConfigError(f"{place}: expected a tenant's name after the hash, up to 128 ASCII characters")
     if words[2:] not in ([], [_ADMIN]):
         raise IdentityConfigError(f"{place}: expected nothing or '{_ADMIN}' after the tenant's name")
-    return Caller(tenant=words[1], is_admin=bool(words[2:]))
+    return KeyOwner(tenant=words[1], is_admin=bool(words[2:]))

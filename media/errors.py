@@ -58,7 +58,7 @@ def store_unavailable(advice: str) -> MediaError:
     return MediaError(MediaErrorCode.STORE_UNAVAILABLE, message)
 
 
-class OptionError(MediaError):
+class MediaOptionError(MediaError):
     """A processing option that is out of range or contradicts another one."""
 
     def __init__(self, name: str, problem: str) -> None:
@@ -73,11 +73,11 @@ class OptionError(MediaError):
 def blaming(refusal: Callable[..., Exception], field: str) -> Generator[None]:
     """Raises `refusal` of a field and a message for a MediaError in the block, with its code as the third argument.
 
-    An OptionError is about that option below `field`, and has no code.
+    A MediaOptionError is about that option below `field`, and has no code.
     """
     try:
         yield
-    except OptionError as error:
+    except MediaOptionError as error:
         raise refusal(f"{field}.{error.name}", error.problem) from error
     except MediaError as error:
         raise refusal(field, error.message, error.code) from error

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from glimpse.media.cache.request_media import RequestMedia
 from glimpse.media.embeddings.loader import EmbeddingLoader
-from glimpse.media.errors import MediaError, OptionError
+from glimpse.media.errors import MediaError, MediaOptionError
 from glimpse.media.inputs import AudioInput, EmbeddingInput, ImageInput, MediumInput, VideoInput, is_by_reference
 from glimpse.media.loader import MediaLoader
 from glimpse.media.medium import Medium
@@ -70,7 +70,7 @@ async def _load(
 
 def _field_at_fault(medium: MediumInput, error: MediaError) -> str:
     match medium:
-        case ImageInput() | VideoInput() if isinstance(error, OptionError) and medium.options_field is not None:
+        case ImageInput() | VideoInput() if isinstance(error, MediaOptionError) and medium.options_field is not None:
             return f"{medium.options_field}.{error.name}"
         case _:
             return medium.field

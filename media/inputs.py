@@ -119,7 +119,7 @@ def with_defaults(media: Iterable[MediumInput], defaults: MediaDefaults) -> tupl
     """Returns the media with the defaults filled in.
 
     Raises:
-        OptionError: a medium's own options and the defaults contradict each other.
+        MediaOptionError: a medium's own options and the defaults contradict each other.
     """
     return tuple(_with_defaults(medium, defaults) for medium in media)
 

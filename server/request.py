@@ -155,7 +155,7 @@ class CompletionRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddingInput:
+class EmbeddingPrompt:
     """An input to embed."""
 
     source: PromptSource
@@ -167,7 +167,7 @@ class EmbeddingInput:
 class EmbeddingRequest:
     """Inputs to embed, all with the same options."""
 
-    inputs: tuple[EmbeddingInput, ...]
+    inputs: tuple[EmbeddingPrompt, ...]
     """At least one."""
     pooling: PoolingParams
     as_base64: bool

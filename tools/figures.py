@@ -121,7 +121,7 @@ def figures(root: Path) -> Iterator[Figure]:
     yield Figure("floors of the import graph", longest_chain)
     yield Figure("circles of imports", len(circles), 0, ", ".join(circles))
     yield Figure(f"modules under {FEW_LINES} lines with one importer", len(small), None, ", ".join(small))
-    yield Figure("names that several public classes have", len(shared), None, ", ".join(shared))
+    yield Figure("names that several public classes have", len(shared), 10, ", ".join(shared))
     yield Figure("modules of the largest folder", size, 15, largest)
     yield Figure("lines of a function: median", median(lengths))
     yield Figure("lines of a function: 99 of 100", quantiles(lengths, n=100)[-1])

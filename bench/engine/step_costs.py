@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bench.engine.costs import decode_bytes, decode_flops, prefill_flops, vision_flops
 from bench.figures import significant, table
-from glimpse.engine.benchmark.limits import Limits
+from glimpse.engine.benchmark.limits import StepLimits
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 
 
@@ -19,11 +19,11 @@ class Work:
     flops: float
     """Operations of its matrix products."""
 
-    def seconds(self, limits: Limits) -> float:
+    def seconds(self, limits: StepLimits) -> float:
         """Returns the least time: reading and computing overlap, so the longer of the two."""
         return max(self.num_bytes / limits.read_bytes_per_second, self.flops / limits.flops_per_second)
 
-    def is_read_bound(self, limits: Limits) -> bool:
+    def is_read_bound(self, limits: StepLimits) -> bool:
         """Whether reading takes longer than computing."""
         return self.num_bytes / limits.read_bytes_per_second >= self.flops / limits.flops_per_second
 
@@ -70,11 +70,11 @@ class Measured:
     least_milliseconds: float
     work: Work
 
-    def share(self, limits: Limits) -> float:
+    def share(self, limits: StepLimits) -> float:
         """Share of the machine's rate, by the median."""
         return 1000 * self.work.seconds(limits) / self.milliseconds
 
-    def rate(self, limits: Limits) -> str:
+    def rate(self, limits: StepLimits) -> str:
         """The rate, by the median, of what the step is bound by."""
         if self.work.is_read_bound(limits):
             return f"{significant(self.work.num_bytes / self.milliseconds / 1e6)} GB/s"
@@ -89,7 +89,7 @@ class Variant:
     """Instruction set level, or the backend if it is not native."""
     weights: str
     """Type or quantization of the weights."""
-    limits: Limits
+    limits: StepLimits
     steps: Sequence[Measured]
 
 
@@ -110,7 +110,7 @@ def text_table(variant: Variant) -> str:
     return f"{variant.level}, {variant.weights} weights: limits {variant.limits}\n\n{table(header, rows)}"
 
 
-def _row(each: Measured, limits: Limits) -> list[str]:
+def _row(each: Measured, limits: StepLimits) -> list[str]:
     times = (f"{each.milliseconds:.2f}", f"{each.least_milliseconds:.2f}")
     return [each.name, *times, each.rate(limits), _percent(each, limits)]
 
@@ -127,5 +127,5 @@ def _summary_cell(variant: Variant, name: str) -> str:
     return f"{significant(found.milliseconds)} ({_percent(found, variant.limits)})" if found else "–"
 
 
-def _percent(each: Measured, limits: Limits) -> str:
+def _percent(each: Measured, limits: StepLimits) -> str:
     return f"{100 * each.share(limits):.0f} %"

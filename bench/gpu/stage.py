@@ -29,7 +29,7 @@ from bench.gpu.idle import decode_idle_share
 from bench.gpu.limits import device_limits
 from bench.gpu.peer import output_tokens_per_second
 from bench.gpu.workloads import PUBLISHED, ChatSizes, after_turns, batch_of_texts, chats, warm_up
-from glimpse.engine.benchmark.limits import Limits
+from glimpse.engine.benchmark.limits import StepLimits
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.protocol.config import ChosenQuantization, EngineConfig
@@ -283,7 +283,7 @@ STAGES: Mapping[str, Callable[[Setting], Iterator[Figure]]] = {
 
 
 def _decodes(
-    timed: TimedEngine, text_config: TextConfig, found: Limits, scale: Scale, scheme: ChosenQuantization
+    timed: TimedEngine, text_config: TextConfig, found: StepLimits, scale: Scale, scheme: ChosenQuantization
 ) -> Iterator[Figure]:
     weight_bytes = stored_bytes(text_config, quantization=scheme)
     for batch_size in scale.batches:

@@ -29,7 +29,7 @@ _MATRIX_SHAPES = ((512, 896, 4864), (2048, 896, 4864), (1024, 1024, 1024), (2048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class StepLimits:
     """Upper bounds for a step."""
 
     read_bytes_per_second: float
@@ -43,16 +43,18 @@ class Limits:
         return f"{read:.1f} GB/s read, {rate:.2f} TFLOP/s ({self.units})"
 
 
-def best(*measured: Limits) -> Limits:
+def best(*measured: StepLimits) -> StepLimits:
     """Combines several measurements of the same units on a shared machine."""
-    return Limits(
+    return StepLimits(
         read_bytes_per_second=max(each.read_bytes_per_second for each in measured),
         flops_per_second=max(each.flops_per_second for each in measured),
         units=measured[0].units,
     )
 
 
-def measure_limits(*, num_threads: int, level: Level | None = None, integers: bool = False, repeats: int = 5) -> Limits:
+def measure_limits(
+    *, num_threads: int, level: Level | None = None, integers: bool = False, repeats: int = 5
+) -> StepLimits:
     """Measures the limits; takes seconds and 1 GiB.
 
     Args:
@@ -70,7 +72,7 @@ def measure_limits(*, num_threads: int, level: Level | None = None, integers: bo
     if not levels:
         return torch_limits(num_threads, repeats)
     unit = (INTEGER_UNITS if integers else FLOAT_UNITS)[level or levels[-1]]
-    return Limits(
+    return StepLimits(
         read_bytes_per_second=read_rate(num_threads=num_threads, repeats=repeats),
         flops_per_second=unit_rate(unit, num_threads=num_threads, repeats=repeats),
         units=unit.name,
@@ -83,11 +85,11 @@ def shortest_seconds(act: Callable[[], object], repeats: int) -> float:
     return min(_seconds(act) for _ in range(repeats))
 
 
-def torch_limits(num_threads: int, repeats: int) -> Limits:
+def torch_limits(num_threads: int, repeats: int) -> StepLimits:
     """Measures what torch reads and multiplies."""
     torch.set_num_threads(num_threads)
     words = torch.ones(_READ_BYTES // 8, dtype=torch.int64)
-    return Limits(
+    return StepLimits(
         read_bytes_per_second=_READ_BYTES / shortest_seconds(words.sum, repeats),
         flops_per_second=max(_matrix_rate(*shape, repeats) for shape in _MATRIX_SHAPES),
         units="torch's bfloat16 products",

@@ -31,13 +31,13 @@ class EngineChanged(msgspec.Struct, frozen=True, kw_only=True, tag="engine_chang
     retry_after_seconds: float | None
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
+class RefusedRequests(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     """The ends of requests that the engine does not get."""
 
     events: list[TokenEvent]
 
 
-FromBroker = Step | EngineChanged | Refused
+FromBroker = Step | EngineChanged | RefusedRequests
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -150,7 +150,7 @@ class EngineBroker:
         owned = [prompt.request_id, *siblings]
         work = Work(request_ids=owned, digest=prompt.digest, flow=prompt.flow or prompt.request_id)
         if (refusal := self._supervisor.submit(body, work)) is not None:
-            channel.post(Refused(events=[error_event(request_id, refusal) for request_id in owned]))
+            channel.post(RefusedRequests(events=[error_event(request_id, refusal) for request_id in owned]))
             return
         self._owners |= dict.fromkeys(owned, channel)
 

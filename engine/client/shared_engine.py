@@ -4,7 +4,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 
-from glimpse.engine.client.broker import EngineChanged, FromBroker, Refused
+from glimpse.engine.client.broker import EngineChanged, FromBroker, RefusedRequests
 from glimpse.engine.client.engine import Engine
 from glimpse.engine.client.supervisor import EngineState
 from glimpse.engine.errors import EngineError, EngineErrorCode
@@ -75,7 +75,7 @@ class SharedEngine(Engine):
                     await self._deliver(message)
                 case EngineChanged():
                     self._change(message)
-                case Refused():
+                case RefusedRequests():
                     for event in message.events:
                         self._put(event)
         self._end(EngineState.FAILED, "the supervisor is gone")

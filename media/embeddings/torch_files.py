@@ -30,21 +30,21 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
     num_bytes: int
 
 
-class Loaded(msgspec.Struct, frozen=True, kw_only=True, tag="loaded"):
+class LoadedTensor(msgspec.Struct, frozen=True, kw_only=True, tag="loaded"):
     """A loaded tensor; its elements follow."""
 
     dtype: TensorType
     shape: tuple[int, ...]
 
 
-class LoadFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+class UnusableFile(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     """The file cannot be used."""
 
     message: str
 
 
 _FILES = Frames[File](File)
-_RESULTS = Frames[Loaded | LoadFailed](Loaded | LoadFailed, max_bytes=1 << 20)
+_RESULTS = Frames[LoadedTensor | UnusableFile](LoadedTensor | UnusableFile, max_bytes=1 << 20)
 
 
 class TorchFileLoader:
@@ -83,7 +83,7 @@ def _request(data: bytes, stdin: IO[bytes], stdout: IO[bytes]) -> Tensor:
     write_message(stdin, File(num_bytes=len(data)), data)
     result = _RESULTS.read(stdout)
     match result:
-        case Loaded(dtype=dtype, shape=shape):
+        case LoadedTensor(dtype=dtype, shape=shape):
             num_bytes = math.prod(shape) * dtype.num_bytes
             if not 0 <= num_bytes <= MAX_BYTES:
                 raise TransportError("the tensor is too large")
@@ -91,7 +91,7 @@ def _request(data: bytes, stdin: IO[bytes], stdout: IO[bytes]) -> Tensor:
             if elements is None:
                 raise EOFError
             return make_tensor(dtype, shape, elements)
-        case LoadFailed(message=message):
+        case UnusableFile(message=message):
             raise invalid(message)
         case None:
             raise EOFError

@@ -17,7 +17,7 @@ import torch
 from glimpse.frames import write_message
 from glimpse.media.embeddings.tensor import TensorType, invalid
 from glimpse.media.embeddings.tensor_file import MAX_BYTES
-from glimpse.media.embeddings.torch_files import Loaded, LoadFailed, read_file
+from glimpse.media.embeddings.torch_files import LoadedTensor, UnusableFile, read_file
 from glimpse.media.errors import MediaError
 from glimpse.media.workers.rlimits import limit_memory, limit_time, memory_in_use
 
@@ -39,17 +39,17 @@ def main() -> None:
         del data  # frees the file while waiting for the next one
 
 
-def answer(data: bytes) -> tuple[Loaded | LoadFailed, memoryview]:
+def answer(data: bytes) -> tuple[LoadedTensor | UnusableFile, memoryview]:
     """Returns the result for a file and the elements of its tensor."""
     nothing = memoryview(b"")
     try:
         loaded = _load(data)
     except MediaError as error:
-        return LoadFailed(message=error.message), nothing
+        return UnusableFile(message=error.message), nothing
     except MemoryError:
-        return LoadFailed(message="loading the tensor exceeds the loader's memory limit"), nothing
+        return UnusableFile(message="loading the tensor exceeds the loader's memory limit"), nothing
     elements = loaded.flatten().view(torch.uint8).numpy().data
-    return Loaded(dtype=_DTYPES[loaded.dtype], shape=tuple(loaded.shape)), elements
+    return LoadedTensor(dtype=_DTYPES[loaded.dtype], shape=tuple(loaded.shape)), elements
 
 
 def _load(data: bytes) -> torch.Tensor:

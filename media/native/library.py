@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 _lock = Lock()
 
 
-class Level(IntEnum):
+class ResizerLevel(IntEnum):
     """Instruction set levels, as in resize.cpp. A processor also runs lower levels."""
 
     AVX2 = 1
@@ -39,7 +39,7 @@ class Level(IntEnum):
 class Resizer:
     """The compiled resampler at an instruction set level of this machine."""
 
-    def __init__(self, path: Path, level: Level | None = None) -> None:
+    def __init__(self, path: Path, level: ResizerLevel | None = None) -> None:
         """
         Args:
             path: path of the library.
@@ -51,7 +51,7 @@ class Resizer:
         """
         library = ctypes.CDLL(str(path))
         self.path = path
-        self.level = Level(level or _machine_level(library))
+        self.level = ResizerLevel(level or _machine_level(library))
         self._resize = library.glimpse_resize
         self._resize.argtypes = [c_int, c_int, c_void_p, c_int64, c_int64, c_int64, c_void_p, c_int64, c_int64]
 

@@ -46,7 +46,7 @@ class MediaProcessing:
         """Returns a copy with an operator's defaults.
 
         Raises:
-            OptionError: an option is out of range or contradicts another, or the model decides the size in pixels.
+            MediaOptionError: an option is out of range or contradicts another, or the model decides the size in pixels.
         """
         options = VideoOptions(
             fps=defaults.fps,

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from glimpse.media.errors import OptionError
+from glimpse.media.errors import MediaOptionError
 from glimpse.media.processing.frame_sampling import MAX_FRAMES
 from glimpse.media.processing.sizing.recipe import check_pixel_bounds
 from glimpse.media.processing.sizing.smart_frames import LARGEST_TOTAL_PIXELS
@@ -40,7 +40,7 @@ def check_options(options: VideoOptions, *, of_frames: bool) -> None:
         of_frames: the video is a list of frames, not a file.
 
     Raises:
-        OptionError: the first option that cannot be honoured.
+        MediaOptionError: the first option that cannot be honoured.
     """
     _check_ranges(options)
     check_pixel_bounds(options.min_pixels, options.max_pixels)
@@ -65,20 +65,20 @@ def _check_ranges(options: VideoOptions) -> None:
         # Written so that NaN fails; infinity is refused as a time.
         if value is not None and not (least <= value <= most and value < math.inf):
             expected = "seconds, at least 0" if most == math.inf else f"an integer from {least} to {most}"
-            raise OptionError(name, f"expected {expected}, got {value:.12g}")
+            raise MediaOptionError(name, f"expected {expected}, got {value:.12g}")
     if options.fps is not None and not 0 < options.fps < math.inf:
-        raise OptionError("fps", f"expected a finite number above 0, got {options.fps:g}")
+        raise MediaOptionError("fps", f"expected a finite number above 0, got {options.fps:g}")
 
 
 def _check_frames(options: VideoOptions) -> None:
     for name in ("start_seconds", "end_seconds"):
         if getattr(options, name) is not None:
-            raise OptionError(name, "expected a video file, got a list of frames, which cannot be cut by time")
+            raise MediaOptionError(name, "expected a video file, got a list of frames, which cannot be cut by time")
 
 
 def _check_file(options: VideoOptions) -> None:
     if options.fps is not None and options.num_frames is not None:
-        raise OptionError("num_frames", "expected either 'fps' or 'num_frames', got both")
+        raise MediaOptionError("num_frames", "expected either 'fps' or 'num_frames', got both")
     if options.end_seconds is not None and (options.start_seconds or 0) > options.end_seconds:
         problem = f"expected at least 'start_seconds' ({options.start_seconds:g}), got {options.end_seconds:g}"
-        raise OptionError("end_seconds", problem)
+        raise MediaOptionError("end_seconds", problem)

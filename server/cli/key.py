@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from glimpse.identity.api_keys import Caller, key_line, new_key
+from glimpse.identity.api_keys import KeyOwner, key_line, new_key
 from glimpse.identity.tenant import is_tenant_name
 
 
@@ -31,6 +31,6 @@ def key(
     secret = sys.stdin.readline().strip() if stdin else new_key()
     if not secret:
         sys.exit("glimpse: '--stdin': expected a key on standard input, got an empty line")
-    print(key_line(secret, Caller(tenant=tenant, is_admin=admin)))
+    print(key_line(secret, KeyOwner(tenant=tenant, is_admin=admin)))
     if not stdin:
         print(f"The key of {tenant}, which is shown only now:\n{secret}", file=sys.stderr)

@@ -25,7 +25,7 @@ from glimpse.server.generation.prompts import LoadedPrompt, PromptLoader
 from glimpse.server.generation.usage import Usage
 from glimpse.server.request import (
     Conversation,
-    EmbeddingInput,
+    EmbeddingPrompt,
     EmbeddingRequest,
     PromptSource,
     TextPrompt,
@@ -45,7 +45,7 @@ _REASONS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Embeddings:
+class EmbeddedInputs:
     """The embeddings of a request's inputs."""
 
     vectors: Sequence[bytes]
@@ -66,7 +66,7 @@ class Embedder:
         """Returns what the engine reported when it became ready. Raises EngineError (UNAVAILABLE) if it is not."""
         return check_ready(self._engine)
 
-    async def embed(self, request: EmbeddingRequest, call: CallContext) -> Embeddings:
+    async def embed(self, request: EmbeddingRequest, call: CallContext) -> EmbeddedInputs:
         """Embeds all inputs. Those of a request share what the engine gives to one request.
 
         Each input is loaded in its turn: a request for thousands has few prompts in memory, and no conversation waits
@@ -85,7 +85,7 @@ class Embedder:
         call.prompt_tokens, call.completion_tokens = batch.usage.prompt_tokens, 0
         self._metrics.count_encoder_cache_hits(batch.usage.encoder_cache_hits)
         self._metrics.count_embeddings(len(events))
-        return Embeddings(vectors=[events[index].embedding for index in sorted(events)], usage=batch.usage)
+        return EmbeddedInputs(vectors=[events[index].embedding for index in sorted(events)], usage=batch.usage)
 
     async def _embedded(self, indices: Iterator[int], batch: "_Batch") -> AsyncGenerator[tuple[int, TokenEvent], None]:
         """Embeds one input after the other, as long as other streams leave any, and yields the last event of each."""
@@ -98,7 +98,7 @@ class Embedder:
             yield index, event
 
     @asynccontextmanager
-    async def _loading(self, each: EmbeddingInput, batch: "_Batch") -> AsyncGenerator[LoadedPrompt]:
+    async def _loading(self, each: EmbeddingPrompt, batch: "_Batch") -> AsyncGenerator[LoadedPrompt]:
         """Loads an input. Errors in the block are about it."""
         salt = batch.request.cache_salt
         with _blaming(each.field):

@@ -20,7 +20,7 @@ from glimpse.engine.protocol.messages import MediaInput
 from glimpse.media.cache.request_media import MediaUsage, RequestMedia
 from glimpse.media.embeddings.embeddings import EmbeddingError
 from glimpse.media.embeddings.loader import EmbeddingLoader
-from glimpse.media.errors import OptionError
+from glimpse.media.errors import MediaOptionError
 from glimpse.media.input_loader import MediaInputError, load_inputs
 from glimpse.media.inputs import EmbeddingInput, MediumInput
 from glimpse.media.loader import MediaLoader
@@ -188,7 +188,7 @@ class PromptLoader:
         except MediaInputError as failed:
             error = failed.error
             field = f"{failed.field}.{error.part}" if isinstance(error, EmbeddingError) else failed.field
-            message = error.problem if isinstance(error, OptionError) else error.message
+            message = error.problem if isinstance(error, MediaOptionError) else error.message
             raise InvalidRequest(field, message, error.code.value) from error
 
 

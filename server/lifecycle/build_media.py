@@ -14,7 +14,7 @@ from glimpse.media.cache.shared_media import SharedMedia
 from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.embeddings.loader import EmbeddingLoader
-from glimpse.media.errors import OptionError, store_unavailable
+from glimpse.media.errors import MediaOptionError, store_unavailable
 from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
 from glimpse.media.processing.media_processing import MediaProcessing, ProcessingDefaults
@@ -167,7 +167,7 @@ def _processing(settings: MediaSettings, checkpoint: Path, model: ModelConfig) -
         )
     try:
         return processing.with_defaults(_processing_defaults(settings))
-    except OptionError as error:
+    except MediaOptionError as error:
         raise CheckpointError(f"'--mm-processor-kwargs.{error.name}': {error.problem}") from error
 
 

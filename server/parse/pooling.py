@@ -9,7 +9,14 @@ from glimpse.server.parse.chat import check_bounds
 from glimpse.server.parse.content import parse_conversation
 from glimpse.server.parse.generation import check_priority, check_token_ids
 from glimpse.server.parse.prompt import with_options
-from glimpse.server.request import Conversation, EmbeddingInput, EmbeddingRequest, PromptSource, TextPrompt, TokenPrompt
+from glimpse.server.request import (
+    Conversation,
+    EmbeddingPrompt,
+    EmbeddingRequest,
+    PromptSource,
+    TextPrompt,
+    TokenPrompt,
+)
 from glimpse.server.served_model import ServedModel
 from glimpse.v1 import content_pb2, embedding_pb2
 
@@ -59,7 +66,7 @@ def check_response_size(request: EmbeddingRequest, model: ServedModel, *, is_jso
         )
 
 
-def _parse_inputs(request: embedding_pb2.CreateEmbeddingsRequest, model: ServedModel) -> Iterator[EmbeddingInput]:
+def _parse_inputs(request: embedding_pb2.CreateEmbeddingsRequest, model: ServedModel) -> Iterator[EmbeddingPrompt]:
     if request.messages:
         yield _parse_conversation(request, request.messages, model, "messages")
     for index, each in enumerate(request.inputs):
@@ -68,11 +75,11 @@ def _parse_inputs(request: embedding_pb2.CreateEmbeddingsRequest, model: ServedM
             case "text":
                 special = request.add_special_tokens if request.HasField("add_special_tokens") else True
                 text = TextPrompt(text=each.text, field=f"{path}.text", add_special_tokens=special)
-                yield EmbeddingInput(source=text, field=f"{path}.text")
+                yield EmbeddingPrompt(source=text, field=f"{path}.text")
             case "token_ids":
                 field = f"{path}.token_ids"
                 check_token_ids(each.token_ids.ids, model.vocab_size, f"{field}.ids")
-                yield EmbeddingInput(source=TokenPrompt(token_ids=tuple(each.token_ids.ids)), field=field)
+                yield EmbeddingPrompt(source=TokenPrompt(token_ids=tuple(each.token_ids.ids)), field=field)
             case "conversation":
                 yield _parse_conversation(request, each.conversation.messages, model, f"{path}.conversation.messages")
             case _:
@@ -84,9 +91,9 @@ def _parse_conversation(
     messages: Iterable[content_pb2.Message],
     model: ServedModel,
     field: str,
-) -> EmbeddingInput:
+) -> EmbeddingPrompt:
     conversation = parse_conversation(messages, model, name=request.model, field=field)
-    return EmbeddingInput(source=with_options(conversation, request, begins_answer=False), field=field)
+    return EmbeddingPrompt(source=with_options(conversation, request, begins_answer=False), field=field)
 
 
 def _check_fields_apply(request: embedding_pb2.CreateEmbeddingsRequest, sources: Sequence[PromptSource]) -> None:

@@ -13,7 +13,7 @@ from glimpse.server.call.context import CallContext
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.chat import check_bounds
 from glimpse.server.parse.generation import check_priority
-from glimpse.server.request import Conversation, EmbeddingInput, EmbeddingRequest
+from glimpse.server.request import Conversation, EmbeddingPrompt, EmbeddingRequest
 from glimpse.v1 import rerank_pb2
 
 MAX_REPEATED_CHARACTERS = 64 << 20
@@ -77,10 +77,10 @@ def _parse_pairs(
 
 def _inputs(
     queries: Iterable[str], documents: Iterable[rerank_pb2.RerankDocument], instruction: str
-) -> Iterator[EmbeddingInput]:
+) -> Iterator[EmbeddingPrompt]:
     for index, (document, query) in enumerate(zip(documents, queries, strict=False)):
         field = f"documents[{index}]"
         if not document.text:
             raise InvalidRequest(f"{field}.text", "expected a text, got none", "missing_value")
         messages = relevance_messages(query, document.text, instruction)
-        yield EmbeddingInput(source=Conversation(messages=messages, media=[], options=TEMPLATE_OPTIONS), field=field)
+        yield EmbeddingPrompt(source=Conversation(messages=messages, media=[], options=TEMPLATE_OPTIONS), field=field)

@@ -39,9 +39,9 @@ from glimpse.server.processes.messages import (
     Begin,
     CannotServe,
     EndRequests,
+    FrontEndLoad,
     Limit,
     Listening,
-    Load,
     Quit,
     Reply,
     RequestsEnded,
@@ -156,7 +156,7 @@ class _FrontEnd:
                 match message:
                     case Quit():
                         return
-                    case Load():
+                    case FrontEndLoad():
                         self._set_load_of_others(message)
                     case TakeSnapshot():
                         self._channel.post(Snapshot(metrics=self._metrics()))
@@ -181,14 +181,14 @@ class _FrontEnd:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _set_load_of_others(self, load: Load) -> None:
+    def _set_load_of_others(self, load: FrontEndLoad) -> None:
         self._observers.admission.estimator.set_others(load.waiting)
         self._observers.load.set_others(load.rpcs_per_second, load.failures_per_second)
         self._server.access.set_media_of_others(load.media_bytes)
 
-    def _load(self) -> Load:
+    def _load(self) -> FrontEndLoad:
         rpcs, failures = self._observers.load.rates
-        return Load(
+        return FrontEndLoad(
             waiting=dict(self._observers.admission.estimator.waiting_tokens),
             rpcs_per_second=rpcs,
             failures_per_second=failures,

@@ -37,9 +37,9 @@ from glimpse.server.processes.messages import (
     CannotServe,
     EndRequests,
     FromFrontEnd,
+    FrontEndLoad,
     Limit,
     Listening,
-    Load,
     Quit,
     Reply,
     RequestsEnded,
@@ -275,7 +275,7 @@ class FrontEnds:
                 slot.has_listened.set()
             case Serving():
                 slot.has_served.set()
-            case Load():
+            case FrontEndLoad():
                 self._loads.set(number, message)
             case CannotServe():
                 slot.problem = message

@@ -87,7 +87,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):
     metrics: MetricsSnapshot
 
 
-class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
+class FrontEndLoad(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
     """A front end's load; from the supervisor, the sum of those of the others. Sent when it has changed."""
 
     waiting: Mapping[str, int]
@@ -98,6 +98,6 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
     """What a tenant's namespaces begin with → memory of the media of its requests, of tenants with a limit on it."""
 
 
-ToFrontEnd = Begin | AnnounceStop | EndRequests | Quit | TakeSnapshot | Load
+ToFrontEnd = Begin | AnnounceStop | EndRequests | Quit | TakeSnapshot | FrontEndLoad
 Reply = StopAnnounced | RequestsEnded | Snapshot
-FromFrontEnd = Listening | Serving | CannotServe | Load | Reply
+FromFrontEnd = Listening | Serving | CannotServe | FrontEndLoad | Reply

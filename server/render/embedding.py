@@ -2,13 +2,13 @@
 
 import base64
 
-from glimpse.server.generation.embedder import Embeddings
+from glimpse.server.generation.embedder import EmbeddedInputs
 from glimpse.server.render.chat import CompletionHead, render_usage
 from glimpse.v1 import embedding_pb2
 
 
 def render_embeddings(
-    head: CompletionHead, embeddings: Embeddings, *, as_base64: bool
+    head: CompletionHead, embeddings: EmbeddedInputs, *, as_base64: bool
 ) -> embedding_pb2.CreateEmbeddingsResponse:
     """Renders the embeddings of a request."""
     return embedding_pb2.CreateEmbeddingsResponse(

@@ -3,13 +3,13 @@
 import struct
 
 from glimpse.engine.checkpoint.text.relevance import relevance_score
-from glimpse.server.generation.embedder import Embeddings
+from glimpse.server.generation.embedder import EmbeddedInputs
 from glimpse.server.render.chat import CompletionHead, render_usage
 from glimpse.v1 import rerank_pb2
 
 
 def render_rerank(
-    request_id: str, model: str, request: rerank_pb2.RerankRequest, logits: Embeddings
+    request_id: str, model: str, request: rerank_pb2.RerankRequest, logits: EmbeddedInputs
 ) -> rerank_pb2.RerankResponse:
     """Renders the best documents.
 
@@ -37,7 +37,7 @@ def render_rerank(
     )
 
 
-def render_scores(head: CompletionHead, logits: Embeddings) -> rerank_pb2.ScoreResponse:
+def render_scores(head: CompletionHead, logits: EmbeddedInputs) -> rerank_pb2.ScoreResponse:
     """Renders the score of each pair. `logits` are those of "yes" and of "no"."""
     return rerank_pb2.ScoreResponse(
         id=head.id,
@@ -48,5 +48,5 @@ def render_scores(head: CompletionHead, logits: Embeddings) -> rerank_pb2.ScoreR
     )
 
 
-def _scores(logits: Embeddings) -> list[float]:
+def _scores(logits: EmbeddedInputs) -> list[float]:
     return [relevance_score(*struct.unpack("<2f", vector)) for vector in logits.vectors]

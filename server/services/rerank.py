@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from glimpse.engine.checkpoint.text.relevance import AnswerTokens
 from glimpse.server.call.context import CallContext
 from glimpse.server.call.offload import run_sized
-from glimpse.server.generation.embedder import Embedder, Embeddings
+from glimpse.server.generation.embedder import EmbeddedInputs, Embedder
 from glimpse.server.parse.rerank import parse_rerank, parse_score
 from glimpse.server.render.chat import CompletionHead
 from glimpse.server.render.rerank import render_rerank, render_scores
@@ -39,7 +39,7 @@ class RerankHandlers:
         head = CompletionHead(id=f"score-{call.request_id}", created=int(time.time()), model=name)
         return render_scores(head, await self._answer_logits(parsed, call))
 
-    async def _answer_logits(self, request: EmbeddingRequest, call: CallContext) -> Embeddings:
+    async def _answer_logits(self, request: EmbeddingRequest, call: CallContext) -> EmbeddedInputs:
         """Returns the logits of "yes" and of "no" for each of the request's prompts."""
         self.embedder.check_ready()
         return await self.embedder.embed(request, call)

@@ -21,7 +21,7 @@ from bench.serving.clients import Answer
 from bench.serving.comparison import CASES, Run, comparison
 from bench.serving.interference import judge
 from bench.serving.report import by_label, latencies
-from glimpse.engine.benchmark.limits import Limits
+from glimpse.engine.benchmark.limits import StepLimits
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.checkpoint.model_config.encoders import VisionConfig
 
@@ -126,14 +126,14 @@ def test_a_decode_step_multiplies_every_weight_with_every_sequence() -> None:
 
 
 def test_a_step_takes_at_least_the_longer_of_reading_and_computing() -> None:
-    limits = Limits(read_bytes_per_second=1e9, flops_per_second=1e12, units="FMA")
+    limits = StepLimits(read_bytes_per_second=1e9, flops_per_second=1e12, units="FMA")
     reading, computing = Work(num_bytes=2e9, flops=1e12), Work(num_bytes=1e9, flops=3e12)
     assert (reading.seconds(limits), computing.seconds(limits)) == (2, 3)
     assert (reading.is_read_bound(limits), computing.is_read_bound(limits)) == (True, False)
 
 
 def test_a_summary_has_a_column_per_engine() -> None:
-    limits = Limits(read_bytes_per_second=1e9, flops_per_second=1e12, units="FMA")
+    limits = StepLimits(read_bytes_per_second=1e9, flops_per_second=1e12, units="FMA")
     step = measured("decode", [0.003, 0.004, 0.009], Work(num_bytes=1e6, flops=2e9))
     prefill = measured("prefill", [0.004], Work(num_bytes=1e6, flops=3e9))
     fast = Variant(level="avx512", weights="int8", limits=limits, steps=[step, prefill])

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from glimpse.engine.benchmark.limits import Limits, best, measure_limits
+from glimpse.engine.benchmark.limits import StepLimits, best, measure_limits
 from glimpse.engine.benchmark.units.library import (
     FLOAT_UNITS,
     INTEGER_UNITS,
@@ -61,6 +61,6 @@ def test_a_level_that_the_machine_lacks_is_refused() -> None:
 
 
 def test_the_best_of_several_measurements_counts() -> None:
-    first = Limits(read_bytes_per_second=2e9, flops_per_second=3e12, units="FMA")
-    second = Limits(read_bytes_per_second=1e9, flops_per_second=4e12, units="FMA")
-    assert best(first, second) == Limits(read_bytes_per_second=2e9, flops_per_second=4e12, units="FMA")
+    first = StepLimits(read_bytes_per_second=2e9, flops_per_second=3e12, units="FMA")
+    second = StepLimits(read_bytes_per_second=1e9, flops_per_second=4e12, units="FMA")
+    assert best(first, second) == StepLimits(read_bytes_per_second=2e9, flops_per_second=4e12, units="FMA")

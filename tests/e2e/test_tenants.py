@@ -10,7 +10,7 @@ import grpc
 import openai
 import pytest
 
-from glimpse.identity.api_keys import Caller, key_line
+from glimpse.identity.api_keys import KeyOwner, key_line
 from glimpse.v1 import model_pb2, model_pb2_grpc
 from tests.e2e.stack import Stack, eventually, start_stack
 
@@ -22,7 +22,7 @@ ASKED: Any = {"model": "nano", "messages": [{"role": "user", "content": "Hello"}
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("tenants")
     keys, limits = folder / "keys", folder / "tenants.toml"
-    keys.write_text("\n".join(key_line(f"{name}-key", Caller(tenant=name)) for name in ("acme", "brief", "capped")))
+    keys.write_text("\n".join(key_line(f"{name}-key", KeyOwner(tenant=name)) for name in ("acme", "brief", "capped")))
     limits.write_text(LIMITS)
     running = start_stack(folder, f"--api-keys={keys}", f"--tenants={limits}", "--access-log")
     yield running

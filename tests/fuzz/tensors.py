@@ -14,7 +14,7 @@ import torch
 
 from glimpse.media.embeddings.tensor import Tensor, largest_magnitude, make_tensor
 from glimpse.media.embeddings.tensor_file import check_torch_file, is_torch_file, read_safetensors
-from glimpse.media.embeddings.torch_files import Loaded
+from glimpse.media.embeddings.torch_files import LoadedTensor
 from glimpse.media.embeddings.torch_worker import answer
 from glimpse.media.errors import MediaError
 from tests.fuzz.targets import MAX_INPUT_BYTES
@@ -39,7 +39,7 @@ def _loaded(data: bytes) -> Tensor | None:
     """Returns the tensor that the front end receives for an archive, if it contains one."""
     check_torch_file(data)
     result, elements = answer(data)
-    return make_tensor(result.dtype, result.shape, elements) if isinstance(result, Loaded) else None
+    return make_tensor(result.dtype, result.shape, elements) if isinstance(result, LoadedTensor) else None
 
 
 def _entries(archive: bytes) -> dict[str, bytes]:

@@ -18,7 +18,7 @@ import pytest_asyncio
 from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.gateway.config import GatewayOptions
-from glimpse.gateway.options import Limits
+from glimpse.gateway.options import GatewayLimits
 from glimpse.gateway.replicas.affinity import BODY_BYTES, KEY_HEADER, NO_KEY, grpc_paths, rest_templates
 from glimpse.gateway.run import Envoy
 from glimpse.identity.authentication import AuthenticationOptions
@@ -82,7 +82,7 @@ async def replicas(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Re
     backends = [await start_backend() for _ in range(3)]
     upstream = tuple(backend.address for backend in backends)
     options = [("grpc.max_send_message_length", -1)]
-    limits = Limits(max_pause_seconds=1)
+    limits = GatewayLimits(max_pause_seconds=1)
     async with (
         Envoy(
             GatewayOptions(listen=ANY_PORT, upstream=upstream, limits=limits), run_dir=tmp_path_factory.mktemp("envoy")

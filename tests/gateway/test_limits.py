@@ -11,7 +11,7 @@ from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.gateway import admin
 from glimpse.gateway.config import GatewayOptions
-from glimpse.gateway.options import Limits
+from glimpse.gateway.options import GatewayLimits
 from glimpse.gateway.run import Envoy, GatewayError
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import model_pb2
@@ -47,7 +47,7 @@ async def is_served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
 
 
 async def test_closes_connections_over_the_limit(backend: Backend, tmp_path: Path) -> None:
-    limits = Limits(max_connections=3)
+    limits = GatewayLimits(max_connections=3)
     async with Envoy(
         GatewayOptions(listen=ANY_PORT, upstream=(backend.address,), limits=limits), run_dir=tmp_path
     ) as envoy:
@@ -70,7 +70,7 @@ async def test_clients_of_old_connections_connect_anew_and_no_stream_is_cut(tmp_
         yield event("last")
 
     backend.script = long
-    options = GatewayOptions(listen=ANY_PORT, upstream=(backend.address,), limits=Limits(max_connection_age=1))
+    options = GatewayOptions(listen=ANY_PORT, upstream=(backend.address,), limits=GatewayLimits(max_connection_age=1))
     async with (
         Envoy(options, run_dir=tmp_path) as envoy,
         grpc.aio.insecure_channel(str(envoy.address)) as channel,
@@ -112,7 +112,7 @@ async def _is_new_connection_served(envoy: Envoy) -> bool:
 async def test_refuses_more_connections_than_files(tmp_path: Path) -> None:
     with pytest.raises(GatewayError, match="'--max-connections': expected at most"):
         await Envoy(
-            GatewayOptions(listen=ANY_PORT, upstream=(ANY_PORT,), limits=Limits(max_connections=1 << 40)),
+            GatewayOptions(listen=ANY_PORT, upstream=(ANY_PORT,), limits=GatewayLimits(max_connections=1 << 40)),
             run_dir=tmp_path,
         ).start()
 
@@ -120,7 +120,7 @@ async def test_refuses_more_connections_than_files(tmp_path: Path) -> None:
 async def test_closes_silent_connections(backend: Backend, tmp_path: Path) -> None:
     """Those that have not said a byte much sooner. Workers have one each of two others."""
     options = GatewayOptions(
-        listen=ANY_PORT, upstream=(backend.address,), limits=Limits(max_mute_seconds=1, max_idle_seconds=1)
+        listen=ANY_PORT, upstream=(backend.address,), limits=GatewayLimits(max_mute_seconds=1, max_idle_seconds=1)
     )
     async with Envoy(options, run_dir=tmp_path, num_workers=2) as envoy:
         mute, idle, other = await connect(envoy), await connect(envoy), await connect(envoy)
@@ -180,7 +180,7 @@ async def test_ends_responses_that_are_not_read(backend: Backend, tmp_path: Path
         while True:
             yield event("x" * (MIB // 4))
 
-    options = GatewayOptions(listen=ANY_PORT, upstream=(backend.address,), limits=Limits(max_unread_seconds=1))
+    options = GatewayOptions(listen=ANY_PORT, upstream=(backend.address,), limits=GatewayLimits(max_unread_seconds=1))
     async with Envoy(options, run_dir=tmp_path) as envoy, asyncio.timeout(60):
         backend.script = whole
         async with http2(envoy.address, window=0) as client:

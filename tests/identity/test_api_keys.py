@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from glimpse.identity.access import Access
-from glimpse.identity.api_keys import Caller, key_hash, key_line, new_key, parse_keys
+from glimpse.identity.api_keys import KeyOwner, key_hash, key_line, new_key, parse_keys
 from glimpse.identity.errors import IdentityConfigError, UnauthenticatedError
 from glimpse.identity.watched_file import WatchedFile
 from glimpse.server.cli import key as command
@@ -16,7 +16,7 @@ CHAT = "/glimpse.v1.ChatService/CountTokens"
 HASH = key_hash("secret")
 
 
-def access_of(path: Path, *lines: str) -> tuple[Access, WatchedFile[Mapping[str, Caller]]]:
+def access_of(path: Path, *lines: str) -> tuple[Access, WatchedFile[Mapping[str, KeyOwner]]]:
     path.write_text("\n".join(lines))
     file = WatchedFile(path, parse_keys)
     return Access(keys=file), file
@@ -24,10 +24,15 @@ def access_of(path: Path, *lines: str) -> tuple[Access, WatchedFile[Mapping[str,
 
 def test_lines_name_callers_and_hold_no_keys():
     acme, admin = new_key(), new_key()
-    lines = [key_line(acme, Caller(tenant="acme")), "", "# ours", key_line(admin, Caller(tenant="ops", is_admin=True))]
+    lines = [
+        key_line(acme, KeyOwner(tenant="acme")),
+        "",
+        "# ours",
+        key_line(admin, KeyOwner(tenant="ops", is_admin=True)),
+    ]
     callers = parse_keys("\n".join(lines), "keys")
-    assert callers[key_hash(acme)] == Caller(tenant="acme")
-    assert callers[key_hash(admin)] == Caller(tenant="ops", is_admin=True)
+    assert callers[key_hash(acme)] == KeyOwner(tenant="acme")
+    assert callers[key_hash(admin)] == KeyOwner(tenant="ops", is_admin=True)
     assert acme not in "".join(lines)
     assert acme != admin
 
@@ -139,7 +144,7 @@ def test_command_writes_the_line_and_shows_the_key_apart(capsys: pytest.CaptureF
     command.key("acme", admin=True)
     written = capsys.readouterr()
     secret = written.err.splitlines()[-1]
-    assert written.out == key_line(secret, Caller(tenant="acme", is_admin=True)) + "\n"
+    assert written.out == key_line(secret, KeyOwner(tenant="acme", is_admin=True)) + "\n"
     assert secret not in written.out
 
 

@@ -6,12 +6,12 @@ import shutil
 
 import pytest
 
-from glimpse.media.native.library import Level, Resizer, native_resizer
+from glimpse.media.native.library import Resizer, ResizerLevel, native_resizer
 
 
 def _resizers() -> list[Resizer]:
     best = native_resizer()
-    return [] if best is None else [Resizer(best.path, level) for level in Level if level <= best.level]
+    return [] if best is None else [Resizer(best.path, level) for level in ResizerLevel if level <= best.level]
 
 
 RESIZERS = _resizers()

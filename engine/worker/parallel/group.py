@@ -20,7 +20,7 @@ import torch.distributed
 from torch import Tensor
 
 from glimpse.engine.worker.parallel.handshake import keep_alive
-from glimpse.engine.worker.parallel.messages import StoreAddress
+from glimpse.engine.worker.parallel.messages import RendezvousAddress
 
 _distributed: Any = torch.distributed  # its type stubs lack most of what is used here
 
@@ -59,7 +59,7 @@ class Group:
 
 
 def join_group(
-    rendezvous: str | StoreAddress,
+    rendezvous: str | RendezvousAddress,
     *,
     rank: int,
     num_ranks: int,
@@ -85,7 +85,7 @@ def join_group(
     make = _nccl if device.type == "cuda" else _gloo
     group = Group(make(store, rank, num_ranks, address), rank=rank, num_ranks=num_ranks, device=device)
     group.min(0)  # connects the ranks now rather than in the first step
-    if isinstance(rendezvous, StoreAddress):
+    if isinstance(rendezvous, RendezvousAddress):
         _keep_alive(address)
     return group
 
@@ -100,7 +100,7 @@ def _keep_alive(address: str) -> None:
             connection.detach()
 
 
-def _make_store(rendezvous: str | StoreAddress, num_ranks: int, store_socket: socket.socket | None) -> Any:
+def _make_store(rendezvous: str | RendezvousAddress, num_ranks: int, store_socket: socket.socket | None) -> Any:
     timeout = timedelta(seconds=JOIN_SECONDS)
     if isinstance(rendezvous, str):
         store = _distributed.FileStore(rendezvous, num_ranks)

@@ -9,7 +9,7 @@ from glimpse.engine.protocol.config import EngineConfig
 from glimpse.frames import BlockingChannel, Frames
 
 
-class StoreAddress(msgspec.Struct, frozen=True, kw_only=True):
+class RendezvousAddress(msgspec.Struct, frozen=True, kw_only=True):
     """Where rank 0's TCP store listens, at which the ranks of several nodes meet."""
 
     host: str
@@ -27,7 +27,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
 class Join(msgspec.Struct, frozen=True, kw_only=True, tag="join"):
     """All ranks have loaded: join the group."""
 
-    rendezvous: StoreAddress | str
+    rendezvous: RendezvousAddress | str
     """See `glimpse.engine.worker.parallel.group.join_group`; a string is the path of a file."""
     address: str
     """The rank's own address in the group."""

@@ -21,7 +21,7 @@ from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.config import EngineConfig
 from glimpse.engine.worker.parallel.group import Group, join_group
 from glimpse.engine.worker.parallel.handshake import Hello
-from glimpse.engine.worker.parallel.messages import Execute, Join, Load, Loaded, Refused, StoreAddress
+from glimpse.engine.worker.parallel.messages import Execute, Join, Load, Loaded, Refused, RendezvousAddress
 from glimpse.engine.worker.parallel.node_listener import NodeListener
 from glimpse.engine.worker.parallel.rank_connection import FailureHandler, RankConnection
 
@@ -79,7 +79,7 @@ class Ranks:
         if self._listener is not None:
             address = self._listener.address
             store = socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
-            rendezvous = StoreAddress(host=address, port=store.getsockname()[1])
+            rendezvous = RendezvousAddress(host=address, port=store.getsockname()[1])
         for rank in self._ranks:
             rank.send(Join(rendezvous=rendezvous, address=rank.remote_address or address))
         group = join_group(

@@ -10,7 +10,7 @@ from typing import Self
 
 import msgspec
 
-from glimpse.media.errors import OptionError
+from glimpse.media.errors import MediaOptionError
 from glimpse.media.processing.sizing.views import ImagePlan, Size, View
 
 LOW_DETAIL_MAX_PIXELS = 512 * 512
@@ -52,7 +52,7 @@ class ImageRecipe(msgspec.Struct, frozen=True, kw_only=True):
         """Returns the recipe with a request's bounds on an image's area.
 
         Raises:
-            OptionError: a bound cannot be honored. Only recipes that keep aspect ratios override this.
+            MediaOptionError: a bound cannot be honored. Only recipes that keep aspect ratios override this.
         """
         _refuse(min_pixels=min_pixels, max_pixels=max_pixels)
         return self
@@ -61,9 +61,11 @@ class ImageRecipe(msgspec.Struct, frozen=True, kw_only=True):
         """Returns the recipe for images of at most `LOW_DETAIL_MAX_PIXELS`.
 
         Raises:
-            OptionError: its images are larger. Recipes whose images are not override this.
+            MediaOptionError: its images are larger. Recipes whose images are not override this.
         """
-        raise OptionError("detail", "expected 'auto' or 'high', since the model decides the size in pixels, got 'low'")
+        raise MediaOptionError(
+            "detail", "expected 'auto' or 'high', since the model decides the size in pixels, got 'low'"
+        )
 
 
 class VideoRecipe(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +109,7 @@ class VideoRecipe(msgspec.Struct, frozen=True, kw_only=True):
         """Returns the recipe with a request's bounds on the area of a frame, and of all frames together.
 
         Raises:
-            OptionError: a bound cannot be honored. Only recipes that keep aspect ratios override this.
+            MediaOptionError: a bound cannot be honored. Only recipes that keep aspect ratios override this.
         """
         _refuse(min_pixels=min_pixels, max_pixels=max_pixels, total_pixels=total_pixels)
         return self
@@ -116,17 +118,19 @@ class VideoRecipe(msgspec.Struct, frozen=True, kw_only=True):
 def _refuse(**bounds: int | None) -> None:
     for name, value in bounds.items():
         if value is not None:
-            raise OptionError(name, f"expected none, since the model decides the size in pixels, got {value}")
+            raise MediaOptionError(name, f"expected none, since the model decides the size in pixels, got {value}")
 
 
 def check_pixel_bounds(min_pixels: int | None, max_pixels: int | None) -> None:
-    """Raises OptionError if the bounds contradict each other."""
+    """Raises MediaOptionError if the bounds contradict each other."""
     if min_pixels is not None and max_pixels is not None and min_pixels > max_pixels:
-        raise OptionError("min_pixels", f"expected at most 'max_pixels' ({max_pixels}), got {min_pixels}")
+        raise MediaOptionError("min_pixels", f"expected at most 'max_pixels' ({max_pixels}), got {min_pixels}")
 
 
 def check_image_bounds(min_pixels: int | None, max_pixels: int | None, *, low_detail: bool) -> None:
-    """Raises OptionError if the bounds contradict each other, or the detail."""
+    """Raises MediaOptionError if the bounds contradict each other, or the detail."""
     check_pixel_bounds(min_pixels, max_pixels)
     if low_detail and (min_pixels or 0) > LOW_DETAIL_MAX_PIXELS:
-        raise OptionError("min_pixels", f"expected at most {LOW_DETAIL_MAX_PIXELS} with low detail, got {min_pixels}")
+        raise MediaOptionError(
+            "min_pixels", f"expected at most {LOW_DETAIL_MAX_PIXELS} with low detail, got {min_pixels}"
+        )

@@ -4,7 +4,7 @@ import math
 
 import msgspec
 
-from glimpse.media.errors import MediaError, MediaErrorCode, OptionError
+from glimpse.media.errors import MediaError, MediaErrorCode, MediaOptionError
 from glimpse.media.processing.sizing.recipe import LOW_DETAIL_MAX_PIXELS, ImageRecipe, check_pixel_bounds
 from glimpse.media.processing.sizing.views import ImagePlan, View
 
@@ -51,7 +51,7 @@ class SmartResize(ImageRecipe, frozen=True, kw_only=True, tag="smart_resize"):
         """Returns a copy with a request's bounds. A default bound yields to a requested one that contradicts it.
 
         Raises:
-            OptionError: the requested bounds are out of range or contradict each other.
+            MediaOptionError: the requested bounds are out of range or contradict each other.
         """
         lower, upper = request_bounds(self.min_pixels, self.max_pixels, min_pixels=min_pixels, max_pixels=max_pixels)
         return msgspec.structs.replace(self, min_pixels=lower, max_pixels=upper)
@@ -112,11 +112,11 @@ def request_bounds(own_min: int, own_max: int, *, min_pixels: int | None, max_pi
         max_pixels: The request's maximum.
 
     Raises:
-        OptionError: The request's bounds are out of range or contradict each other.
+        MediaOptionError: The request's bounds are out of range or contradict each other.
     """
     for name, pixels in (("min_pixels", min_pixels), ("max_pixels", max_pixels)):
         if pixels is not None and not 1 <= pixels <= LARGEST_MAX_PIXELS:
-            raise OptionError(name, f"expected an integer from 1 to {LARGEST_MAX_PIXELS}, got {pixels}")
+            raise MediaOptionError(name, f"expected an integer from 1 to {LARGEST_MAX_PIXELS}, got {pixels}")
     check_pixel_bounds(min_pixels, max_pixels)
     lower = min(own_min, max_pixels or own_min) if min_pixels is None else min_pixels
     upper = max(own_max, min_pixels or own_max) if max_pixels is None else max_pixels

@@ -14,7 +14,7 @@ from glimpse.client import Audio, ChatOptions, Client, GlimpseError, Image, Vide
 from glimpse.server.cli.chat.answer import IncompleteError, print_answer, print_json
 from glimpse.server.cli.chat.attachments import attach, kind_of, split_arguments
 from glimpse.server.cli.chat.connection import Connection, in_words
-from glimpse.server.cli.chat.history import Conversation
+from glimpse.server.cli.chat.history import ChatHistory
 from glimpse.server.cli.usage import UsageError
 
 _Files = Annotated[tuple[str, ...], Parameter(negative="")]
@@ -71,7 +71,7 @@ def chat(
     text = _question(texts)
     named = [*((Image, name) for name in image), *((Video, name) for name in video), *((Audio, name) for name in audio)]
     named += [(kind_of(name) or Image, name) for name in media]
-    conversation = Conversation(system=system)
+    conversation = ChatHistory(system=system)
     with _explained(conversation):
         conversation.attachments += [attach(kind, name) for kind, name in named]
         with server.open() as client:
@@ -84,7 +84,7 @@ def chat(
 
 
 @contextmanager
-def _explained(conversation: Conversation) -> Generator[None]:
+def _explained(conversation: ChatHistory) -> Generator[None]:
     """Ends the process with a message where a file cannot be read or the server does not answer."""
     try:
         yield
@@ -147,7 +147,7 @@ def _read_schema(text: str) -> Mapping[str, Any]:
     return schema
 
 
-def _ask(client: Client, text: str, conversation: Conversation, options: ChatOptions) -> None:
+def _ask(client: Client, text: str, conversation: ChatHistory, options: ChatOptions) -> None:
     """Streams the answer to standard output."""
     chunks = client.stream(conversation.messages(text), **options)
     if "response_format" in options:

@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from glimpse.client import Client, GlimpseError, Tls
-from glimpse.server.cli.chat.history import Conversation
+from glimpse.server.cli.chat.history import ChatHistory
 from glimpse.server.cli.usage import UsageError
 from glimpse.server.lifecycle.addresses import address, local_host
 
@@ -80,7 +80,7 @@ _FLAGS = {
 """Flags, by the fields of requests that they set."""
 
 
-def in_words(error: GlimpseError, conversation: Conversation) -> str:
+def in_words(error: GlimpseError, conversation: ChatHistory) -> str:
     """Returns what to tell about a question that failed: its file or flag, rather than the field of its request."""
     field = error.field or ""
     text = error.message.removeprefix(f"'{field}': ")

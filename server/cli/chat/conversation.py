@@ -14,7 +14,7 @@ from glimpse.client import ChatOptions, Chunk, Client, GlimpseError
 from glimpse.server.cli.chat.answer import print_answer
 from glimpse.server.cli.chat.attachments import find_media
 from glimpse.server.cli.chat.connection import in_words
-from glimpse.server.cli.chat.history import Conversation
+from glimpse.server.cli.chat.history import ChatHistory
 from glimpse.server.cli.chat.prompt import make_prompt
 from glimpse.server.cli.chat.slash import COMMANDS, CommandError, run_command
 from glimpse.v1 import model_pb2
@@ -24,7 +24,7 @@ _ENDS = ("exit", "quit")
 """Lines that end the conversation as /exit does."""
 
 
-def converse(client: Client, options: ChatOptions, conversation: Conversation, *, keeps_history: bool) -> None:
+def converse(client: Client, options: ChatOptions, conversation: ChatHistory, *, keeps_history: bool) -> None:
     """Holds a conversation until Ctrl-D. Raises GlimpseError if the server does not answer at its beginning."""
     _show(_greeting(client.models(timeout=_CONNECT_SECONDS), options.get("model")))
     prompt = make_prompt(keeps_history=keeps_history)
@@ -44,7 +44,7 @@ def converse(client: Client, options: ChatOptions, conversation: Conversation, *
             _show(f"cannot use {error.filename}: {error.strerror}")
 
 
-def _refusal(error: GlimpseError, conversation: Conversation) -> str:
+def _refusal(error: GlimpseError, conversation: ChatHistory) -> str:
     """Returns why a question failed. A file that was refused is not part of the next question."""
     words = in_words(error, conversation)
     refused = conversation.attachment(error.field or "")
@@ -60,12 +60,12 @@ def _greeting(models: Sequence[model_pb2.Model], name: str | None) -> str:
     return f"{name or model.id} understands {', '.join(inputs)}. /help lists the commands, Ctrl-D ends."
 
 
-def _read(prompt: PromptSession[str], conversation: Conversation) -> str:
+def _read(prompt: PromptSession[str], conversation: ChatHistory) -> str:
     names = ", ".join(Path(each.name).name for each in conversation.attachments)
     return prompt.prompt(f"[{names}] > " if names else "> ")
 
 
-def _take(client: Client, options: ChatOptions, conversation: Conversation, line: str) -> None:
+def _take(client: Client, options: ChatOptions, conversation: ChatHistory, line: str) -> None:
     """Runs a command, or asks a question. A line with nothing but media is the beginning of one."""
     if line.strip() in _ENDS:
         _show("/exit and Ctrl-D end the conversation too.")
@@ -81,7 +81,7 @@ def _take(client: Client, options: ChatOptions, conversation: Conversation, line
         _answer(client, options, conversation, question)
 
 
-def _answer(client: Client, options: ChatOptions, conversation: Conversation, question: str) -> None:
+def _answer(client: Client, options: ChatOptions, conversation: ChatHistory, question: str) -> None:
     """Prints an answer and adds it to the conversation, as far as it came."""
     written: list[str] = []
     begin = time.monotonic()

@@ -24,7 +24,7 @@ class Turn:
 
 
 @dataclass(slots=True, kw_only=True)
-class Conversation:
+class ChatHistory:
     """Grows by a turn when a question is answered."""
 
     system: str | None = None

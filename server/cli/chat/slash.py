@@ -6,14 +6,14 @@ from pathlib import Path
 
 from glimpse.client import Audio, Image, Video
 from glimpse.server.cli.chat.attachments import Kind, attach
-from glimpse.server.cli.chat.history import Conversation
+from glimpse.server.cli.chat.history import ChatHistory
 
 
 class CommandError(Exception):
     """A command cannot do what it was told to."""
 
 
-_Command = Callable[[Conversation, str], str]
+_Command = Callable[[ChatHistory, str], str]
 """Takes what follows the command's name. Returns what to show. Raises CommandError, OSError, and EOFError to end."""
 
 HELP = """\
@@ -30,7 +30,7 @@ Enter sends. Alt-Enter, or \\ at the end of a line, begins another line. Up and 
 Ctrl-C ends the answer, Ctrl-D the conversation."""
 
 
-def run_command(conversation: Conversation, line: str) -> str:
+def run_command(conversation: ChatHistory, line: str) -> str:
     """Runs the command of a line that begins with a slash, and returns what to show. Raises as commands do."""
     name, _, argument = line.strip().partition(" ")
     command = COMMANDS.get(name)
@@ -42,7 +42,7 @@ def run_command(conversation: Conversation, line: str) -> str:
 
 
 def _attach(kind: Kind) -> _Command:
-    def command(conversation: Conversation, argument: str) -> str:
+    def command(conversation: ChatHistory, argument: str) -> str:
         if not argument:
             raise CommandError(f"expected a path or URL after /{kind.__name__.lower()}")
         # A path with spaces is one path if there is such a file.
@@ -54,35 +54,35 @@ def _attach(kind: Kind) -> _Command:
     return command
 
 
-def _system(conversation: Conversation, argument: str) -> str:
+def _system(conversation: ChatHistory, argument: str) -> str:
     if argument:
         conversation.system = argument
         return "The system message is set."
     return conversation.system or "There is no system message."
 
 
-def _detach(conversation: Conversation, argument: str) -> str:
+def _detach(conversation: ChatHistory, argument: str) -> str:
     if argument:
         raise CommandError(f"expected nothing after /detach, got {argument!r}")
     conversation.attachments.clear()
     return "The next question is about no files."
 
 
-def _new(conversation: Conversation, argument: str) -> str:
+def _new(conversation: ChatHistory, argument: str) -> str:
     if argument:
         raise CommandError(f"expected nothing after /new or /clear, got {argument!r}")
     conversation.clear()
     return "A new conversation."
 
 
-def _save(conversation: Conversation, argument: str) -> str:
+def _save(conversation: ChatHistory, argument: str) -> str:
     if not argument:
         raise CommandError("expected a path after /save")
     conversation.save(path := Path(argument).expanduser())
     return f"Saved to {path}."
 
 
-def _exit(_conversation: Conversation, _argument: str) -> str:
+def _exit(_conversation: ChatHistory, _argument: str) -> str:
     raise EOFError
 
 

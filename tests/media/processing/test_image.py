@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from glimpse.media.containers.still import open_image
-from glimpse.media.errors import MediaError, MediaErrorCode, OptionError
+from glimpse.media.errors import MediaError, MediaErrorCode, MediaOptionError
 from glimpse.media.processing.image import ImageProcessing, image_processing, prepare_image
 from glimpse.media.processing.sizing.fixed_size import FixedSize
 from glimpse.media.processing.sizing.smart_resize import LARGEST_MAX_PIXELS, SmartResize
@@ -272,7 +272,7 @@ def test_low_detail_asks_nothing_of_a_model_with_small_images(side: int, is_low:
     if is_low:
         assert processing.with_options(low_detail=True) == processing
     else:
-        with pytest.raises(OptionError, match="'detail': expected 'auto' or 'high'"):
+        with pytest.raises(MediaOptionError, match="'detail': expected 'auto' or 'high'"):
             processing.with_options(low_detail=True)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from glimpse.media.errors import MediaErrorCode, OptionError
+from glimpse.media.errors import MediaErrorCode, MediaOptionError
 from glimpse.media.processing.video_options import LARGEST_TOTAL_PIXELS, VideoOptions, check_options
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -33,7 +33,7 @@ NAN, INFINITY = float("nan"), float("inf")
     ],
 )
 def test_refuses_invalid_options_by_name(options: dict[str, Any], name: str) -> None:
-    with pytest.raises(OptionError, match=f"^'{name}': expected ") as caught:
+    with pytest.raises(MediaOptionError, match=f"^'{name}': expected ") as caught:
         check_options(VideoOptions(**options), of_frames=False)
     assert caught.value.name == name
     assert caught.value.code == MediaErrorCode.INVALID_PARAMETER
@@ -55,7 +55,7 @@ def test_accepts_all_other_options(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", ["start_seconds", "end_seconds"])
 def test_refuses_time_ranges_for_frame_lists(name: str) -> None:
     options: dict[str, Any] = {name: 1.0}
-    with pytest.raises(OptionError) as caught:
+    with pytest.raises(MediaOptionError) as caught:
         check_options(VideoOptions(**options), of_frames=True)
     assert caught.value.name == name
 

@@ -11,7 +11,7 @@ import pytest
 
 from glimpse.client import Chunk
 from glimpse.server.cli.chat.answer import print_answer
-from glimpse.server.cli.chat.history import Conversation, Turn
+from glimpse.server.cli.chat.history import ChatHistory, Turn
 from glimpse.server.cli.chat.slash import HELP, CommandError, run_command
 from glimpse.v1 import chat_pb2
 from tests.engine.echo_engine import NO_REPLY, reply_with
@@ -118,7 +118,7 @@ def interrupt(terminal: Terminal) -> None:
 
 
 def test_knows_the_commands_of_other_programs() -> None:
-    conversation = Conversation(turns=[Turn(question="a", attachments=(), answer="b")])
+    conversation = ChatHistory(turns=[Turn(question="a", attachments=(), answer="b")])
     assert run_command(conversation, "/?") == HELP
     assert run_command(conversation, "/clear") == "A new conversation."
     assert not conversation.turns

@@ -4,7 +4,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from glimpse.gateway.config import GatewayOptions
-from glimpse.gateway.options import Limits, PublicOptions
+from glimpse.gateway.options import GatewayLimits, PublicOptions
 from glimpse.server.cli import serve
 from glimpse.server.cli.app import app
 from glimpse.server.cli.usage import UsageError
@@ -21,7 +21,7 @@ def test_collector_of_traces_reaches_the_gateway(monkeypatch: pytest.MonkeyPatch
     command, bound, _ = app.parse_args(["up", "--otlp-endpoint=collector:4317"], exit_on_error=False, print_error=False)
     command(*bound.args, **bound.kwargs)
     text = TypeAdapter(PublicOptions).dump_json(*passed).decode()
-    options = GatewayOptions(access_log=True, limits=Limits(max_heap_bytes=1 << 30)).with_public(text)
+    options = GatewayOptions(access_log=True, limits=GatewayLimits(max_heap_bytes=1 << 30)).with_public(text)
     assert (str(options.otlp_endpoint), options.access_log) == ("collector:4317", False)
     assert options.limits.max_heap_bytes == 1 << 30
 

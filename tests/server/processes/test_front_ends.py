@@ -19,7 +19,7 @@ from grpc_health.v1 import health_pb2
 
 from glimpse.engine.client.supervisor import ENGINE_COMMAND
 from glimpse.engine.errors import CheckpointError
-from glimpse.identity.api_keys import Caller, key_line
+from glimpse.identity.api_keys import KeyOwner, key_line
 from glimpse.identity.errors import IdentityConfigError
 from glimpse.identity.tenant import Tenant
 from glimpse.media.shared.values import OVERHEAD_BYTES
@@ -28,7 +28,7 @@ from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
 from glimpse.server.media_settings import MediaSettings
 from glimpse.server.processes import front_ends as front_ends_module
 from glimpse.server.processes.front_ends import FrontEndDiedError, FrontEnds
-from glimpse.server.processes.messages import Load
+from glimpse.server.processes.messages import FrontEndLoad
 from glimpse.server.settings import AccessSettings, EngineSettings, ListenSettings, Settings
 from glimpse.v1 import (
     chat_pb2,
@@ -250,7 +250,7 @@ def test_ctrl_c_ends_all_with_status_0(tiny_checkpoint: Path, tmp_path: Path, re
 def access(tmp_path: Path) -> AccessSettings:
     """A tenant that may have one request at a time."""
     keys, limits = tmp_path / "keys", tmp_path / "limits"
-    keys.write_text(key_line(KEY[1], Caller(tenant="acme")))
+    keys.write_text(key_line(KEY[1], KeyOwner(tenant="acme")))
     limits.write_text("[default]\nmax_concurrent_requests = 1\n")
     return AccessSettings(api_keys=keys, tenants=limits)
 
@@ -318,7 +318,7 @@ async def test_media_of_a_tenant_on_other_front_ends_count_against_its_limit(
     tiny_checkpoint: Path, tmp_path: Path, access: AccessSettings
 ) -> None:
     (tmp_path / "limits").write_text('[default]\nmax_media_bytes = "1MiB"\n')
-    of_others = Load(
+    of_others = FrontEndLoad(
         waiting={}, rpcs_per_second=0, failures_per_second=0, media_bytes={Tenant("acme").namespace_prefix: 1 << 20}
     )
     async with serving(tiny_checkpoint, tmp_path, access=access) as server:

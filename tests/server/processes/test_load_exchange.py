@@ -6,11 +6,11 @@ import pytest
 
 from glimpse.server.processes import load_exchange
 from glimpse.server.processes.load_exchange import NO_LOAD, LoadExchange, send_changes
-from glimpse.server.processes.messages import Load
+from glimpse.server.processes.messages import FrontEndLoad
 
 
-def load(rate: float, **waiting: int) -> Load:
-    return Load(waiting=waiting, rpcs_per_second=rate, failures_per_second=rate / 2)
+def load(rate: float, **waiting: int) -> FrontEndLoad:
+    return FrontEndLoad(waiting=waiting, rpcs_per_second=rate, failures_per_second=rate / 2)
 
 
 def test_each_hears_the_sum_of_the_others() -> None:
@@ -29,10 +29,10 @@ def test_each_hears_the_sum_of_the_others() -> None:
 async def test_tells_changes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load_exchange, "INTERVAL_SECONDS", 0.0)
     loads = iter([NO_LOAD, load(1.0), load(1.0), load(1.0, a=1), load(1.0, a=1), NO_LOAD, NO_LOAD])
-    sent: list[Load] = []
+    sent: list[FrontEndLoad] = []
     ended = asyncio.Event()
 
-    def next_load() -> Load:
+    def next_load() -> FrontEndLoad:
         found = next(loads, None)
         if found is None:
             ended.set()

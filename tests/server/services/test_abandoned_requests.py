@@ -10,7 +10,7 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 
-from glimpse.identity.api_keys import Caller, key_line
+from glimpse.identity.api_keys import KeyOwner, key_line
 from glimpse.server.settings import AccessSettings
 from glimpse.v1 import chat_pb2_grpc, embedding_pb2, embedding_pb2_grpc
 from tests.engine.echo_engine import HELD, HELD_TOKENS, reply_with
@@ -29,7 +29,7 @@ async def server(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
     """A channel, and the port of the metrics."""
     folder = tmp_path_factory.mktemp("abandoned")
     keys, limits = folder / "keys", folder / "tenants.toml"
-    keys.write_text("\n".join(key_line(name, Caller(tenant=name)) for name in ("chat", "completions", "embeddings")))
+    keys.write_text("\n".join(key_line(name, KeyOwner(tenant=name)) for name in ("chat", "completions", "embeddings")))
     limits.write_text(f"[default]\ntokens_per_minute = {TOKENS_PER_MINUTE}\n")
     access = AccessSettings(api_keys=keys, tenants=limits)
     async with echoing(tiny_checkpoint, access=access) as (running, channel):

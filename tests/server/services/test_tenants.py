@@ -15,7 +15,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 
 from glimpse.client import Client, GlimpseError
-from glimpse.identity.api_keys import Caller, key_line
+from glimpse.identity.api_keys import KeyOwner, key_line
 from glimpse.server.services.load_reports import ORCA_METHOD
 from glimpse.server.services.reflection import V1_SERVICE_NAME
 from glimpse.v1 import (
@@ -38,13 +38,13 @@ ACME: Metadata = (("authorization", "Bearer acme-key"),)
 OTHER: Metadata = (("x-api-key", "other-key"),)
 CAPPED: Metadata = (("x-api-key", "capped-key"),)
 KEYS = {
-    "acme-key": Caller(tenant="acme"),
-    "acme-second": Caller(tenant="acme"),
-    "other-key": Caller(tenant="other"),
-    "capped-key": Caller(tenant="capped"),
-    "brief-key": Caller(tenant="brief"),
-    "busy-key": Caller(tenant="busy"),
-    "admin-key": Caller(tenant="operations", is_admin=True),
+    "acme-key": KeyOwner(tenant="acme"),
+    "acme-second": KeyOwner(tenant="acme"),
+    "other-key": KeyOwner(tenant="other"),
+    "capped-key": KeyOwner(tenant="capped"),
+    "brief-key": KeyOwner(tenant="brief"),
+    "busy-key": KeyOwner(tenant="busy"),
+    "admin-key": KeyOwner(tenant="operations", is_admin=True),
 }
 LIMITS = """
 [tenant.capped]

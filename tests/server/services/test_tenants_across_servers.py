@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from grpc_health.v1 import health_pb2
 
-from glimpse.identity.api_keys import Caller, key_line
+from glimpse.identity.api_keys import KeyOwner, key_line
 from glimpse.server.media_settings import MediaSettings
 from glimpse.server.settings import AccessSettings
 from glimpse.v1 import chat_pb2_grpc, media_pb2, media_pb2_grpc, tenant_pb2, tenant_pb2_grpc
@@ -106,7 +106,7 @@ async def clients(
 ) -> AsyncIterator[list[Client]]:
     folder = tmp_path_factory.mktemp("tenants")
     keys, limits = folder / "keys", folder / "tenants.toml"
-    keys.write_text("\n".join(key_line(f"{name}-key", Caller(tenant=name)) for name in TENANTS))
+    keys.write_text("\n".join(key_line(f"{name}-key", KeyOwner(tenant=name)) for name in TENANTS))
     limits.write_text(LIMITS)
     media, access = MediaSettings(media_store=running_redis.url), AccessSettings(api_keys=keys, tenants=limits)
     async with AsyncExitStack() as stack:

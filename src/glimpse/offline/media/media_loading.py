@@ -15,7 +15,7 @@ from glimpse.media.cache.store import MediaStore
 from glimpse.media.containers.still import load_pixels
 from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.embeddings.loader import EmbeddingLoader
-from glimpse.media.errors import MediaError, OptionError
+from glimpse.media.errors import MediaError, MediaOptionError
 from glimpse.media.input_loader import MediaInputError, load_inputs
 from glimpse.media.inputs import MediumInput
 from glimpse.media.loader import MediaLoader
@@ -60,7 +60,7 @@ class OfflineMedia:
                 return thread.submit(asyncio.run, self._load(inputs)).result()
             except MediaInputError as failed:
                 error = failed.error
-                message = error.problem if isinstance(error, OptionError) else error.message
+                message = error.problem if isinstance(error, MediaOptionError) else error.message
                 raise InputError(failed.field, message, error.code) from failed
 
     async def _load(self, inputs: Sequence[MediumInput]) -> list[Medium]:

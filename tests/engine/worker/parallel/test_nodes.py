@@ -44,7 +44,7 @@ from glimpse.engine.worker.parallel.messages import (
     Loaded,
     LoadFailed,
     Refused,
-    StoreAddress,
+    RendezvousAddress,
     channel_to_rank_zero,
 )
 from glimpse.engine.worker.parallel.node import serve_node
@@ -347,7 +347,7 @@ def test_silent_connections_delay_no_node():
 
 def test_connections_between_nodes_end_when_a_host_vanishes():
     with socket.create_server((HOST, 0)) as server:
-        store = StoreAddress(host=HOST, port=server.getsockname()[1])
+        store = RendezvousAddress(host=HOST, port=server.getsockname()[1])
         join = partial(join_group, store, num_ranks=2, device=torch.device("cpu"), address=HOST)
         with ThreadPoolExecutor(2) as threads:
             other = threads.submit(join, rank=1)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glimpse.media.errors import MediaError, OptionError
+from glimpse.media.errors import MediaError, MediaOptionError
 from glimpse.media.processing.image import ImageProcessing, prepare_image
 from glimpse.media.processing.sizing.adaptive_slices import MAX_ASPECT_RATIO, AdaptiveSlices
 from tests.media.images import scene
@@ -86,7 +86,7 @@ def test_other_shapes_do_not_fit(shape: tuple[int, ...], grid: tuple[int, ...]) 
 
 
 def test_bounds_on_the_area_are_refused() -> None:
-    with pytest.raises(OptionError, match="the model decides the size in pixels"):
+    with pytest.raises(MediaOptionError, match="the model decides the size in pixels"):
         PUBLISHED.with_bounds(min_pixels=None, max_pixels=100_000)
 
 

@@ -11,7 +11,7 @@ from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import (
     get_optimal_tiled_canvas,
 )
 
-from glimpse.media.errors import MediaError, OptionError
+from glimpse.media.errors import MediaError, MediaOptionError
 from glimpse.media.processing.image import ImageProcessing, prepare_image
 from glimpse.media.processing.sizing.aspect_tiles import AspectTiles
 from tests.media.images import scene
@@ -86,5 +86,5 @@ def test_impossible_results_of_workers_are_refused(shape: tuple[int, ...], grid:
 def test_refuses_what_has_no_pixels_and_bounds_of_requests() -> None:
     with pytest.raises(MediaError, match="at least 1×1 pixels, got 5×0"):
         PUBLISHED.plan(0, 5)
-    with pytest.raises(OptionError, match="'min_pixels': expected none, since the model decides the size"):
+    with pytest.raises(MediaOptionError, match="'min_pixels': expected none, since the model decides the size"):
         PUBLISHED.with_bounds(min_pixels=5, max_pixels=None)

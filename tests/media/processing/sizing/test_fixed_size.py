@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
-from glimpse.media.errors import MediaError, OptionError
+from glimpse.media.errors import MediaError, MediaOptionError
 from glimpse.media.processing.image import ImageProcessing, prepare_image
 from glimpse.media.processing.sizing.fixed_size import FixedSize
 from glimpse.media.processing.sizing.square_frames import SquareFrames
@@ -60,7 +60,7 @@ def test_refuses_images_without_area_or_too_elongated(size: tuple[int, int]) -> 
 @pytest.mark.parametrize("bound", ["min_pixels", "max_pixels"])
 def test_refuses_bounds_by_name(bound: str) -> None:
     bounds: dict[str, Any] = {bound: 1000}
-    with pytest.raises(OptionError, match=bound):
+    with pytest.raises(MediaOptionError, match=bound):
         ImageProcessing(sizing=FixedSize(side=SIDE)).with_options(**bounds)
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glimpse.media.errors import OptionError
+from glimpse.media.errors import MediaOptionError
 from glimpse.media.processing.sizing.recipe import ImageRecipe, VideoRecipe
 from glimpse.media.processing.sizing.smart_frames import SmartFrames
 from glimpse.media.processing.sizing.smart_resize import SmartResize
@@ -39,7 +39,7 @@ def test_recipe_of_one_size_refuses_bounds_by_name(name: str) -> None:
     bounds = {"min_pixels": None, "max_pixels": None}
     assert Square(side=4).with_bounds(**bounds) == Square(side=4)
     with pytest.raises(
-        OptionError, match=f"'{name}': expected none, since the model decides the size in pixels, got 100"
+        MediaOptionError, match=f"'{name}': expected none, since the model decides the size in pixels, got 100"
     ):
         Square(side=4).with_bounds(**bounds | {name: 100})
 
@@ -49,7 +49,7 @@ def test_recipe_of_frames_of_one_size_refuses_bounds_by_name(name: str) -> None:
     bounds = {"min_pixels": None, "max_pixels": None, "total_pixels": None}
     assert Squares(side=4).with_bounds(**bounds) == Squares(side=4)
     with pytest.raises(
-        OptionError, match=f"'{name}': expected none, since the model decides the size in pixels, got 100"
+        MediaOptionError, match=f"'{name}': expected none, since the model decides the size in pixels, got 100"
     ):
         Squares(side=4).with_bounds(**bounds | {name: 100})
 

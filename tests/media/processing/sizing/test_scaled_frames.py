@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glimpse.media.errors import MediaError, MediaErrorCode, OptionError
+from glimpse.media.errors import MediaError, MediaErrorCode, MediaOptionError
 from glimpse.media.processing.sizing.scaled_frames import ScaledFrames, temporal_id
 from glimpse.media.processing.video import VideoProcessing, make_video
 from tests.media.images import scene
@@ -65,5 +65,5 @@ def test_refuses_too_many_frames_and_bounds() -> None:
     assert caught.value.code is MediaErrorCode.TOO_LARGE
     assert not PUBLISHED.fits(257, 448, 448)
     assert not PUBLISHED.fits(1, 448, 449)
-    with pytest.raises(OptionError, match="the model decides the size in pixels"):
+    with pytest.raises(MediaOptionError, match="the model decides the size in pixels"):
         PUBLISHED.with_bounds(min_pixels=None, max_pixels=5, total_pixels=None)

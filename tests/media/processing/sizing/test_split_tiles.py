@@ -12,7 +12,7 @@ from transformers.models.smolvlm.image_processing_pil_smolvlm import (
     get_resize_output_image_size,
 )
 
-from glimpse.media.errors import MediaError, MediaErrorCode, OptionError
+from glimpse.media.errors import MediaError, MediaErrorCode, MediaOptionError
 from glimpse.media.processing.image import ImageProcessing, prepare_image
 from glimpse.media.processing.sizing.split_tiles import SplitTiles
 from glimpse.media.processing.sizing.square_frames import SquareFrames
@@ -148,5 +148,5 @@ def test_refuses_what_has_no_pixels_and_what_is_too_large() -> None:
 
 
 def test_bounds_of_requests_are_refused_by_name() -> None:
-    with pytest.raises(OptionError, match="'max_pixels': expected none, since the model decides the size"):
+    with pytest.raises(MediaOptionError, match="'max_pixels': expected none, since the model decides the size"):
         PUBLISHED.with_bounds(min_pixels=None, max_pixels=5)
