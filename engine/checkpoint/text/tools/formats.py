@@ -7,7 +7,7 @@ A call is a JSON object, an element with a parameter on each line (`is_xml`), or
 import secrets
 import string
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 
@@ -79,17 +79,8 @@ HERMES = ToolFormat(
     after="\n</tool_call>",
 )
 """Hermes; also used by Qwen models."""
-QWEN3_CODER = ToolFormat(
-    name="qwen3_coder",
-    template_markers=("<parameter=",),
-    opening="<tool_call>",
-    closing="</tool_call>",
-    before="\n",
-    between="\n</tool_call>\n<tool_call>\n",
-    after="\n</tool_call>",
-    is_xml=True,
-)
-"""Qwen3-Coder and Qwen3.5. Models may leave out the opening tag."""
+QWEN3_CODER = replace(HERMES, name="qwen3_coder", template_markers=("<parameter=",), is_xml=True)
+"""Qwen3-Coder and Qwen3.5: what surrounds calls is that of Hermes. Models may leave out the opening tag."""
 PHI4_MINI = ToolFormat(
     name="phi4_mini",
     template_markers=("<|tool_call|>", "<|tool|>"),
