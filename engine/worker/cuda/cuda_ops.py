@@ -7,7 +7,6 @@ depend on shapes only, so the step can be captured in a CUDA graph.
 from typing import Any, Protocol
 
 from torch import Tensor, nn
-from torch.nn import functional
 
 from glimpse.engine.worker.cuda.attention import paged_attention
 from glimpse.engine.worker.cuda.quantized import multiply
@@ -48,12 +47,11 @@ class TritonAttention:
         return paged_attention(query, cache, plan)
 
 
-class CudaOps:
+class CudaOps(ops.TorchOps):
     """Operations on weights of any quantization scheme; schemes without a kernel use their module's `forward`."""
 
     def __init__(self, attention: PagedAttention) -> None:
         self._attention = attention
-        self.attend = attention.attend
 
     def plan_attention(self, batch: Batch, cache: KVCache, window: int | None = None) -> Any:
         # Models with such attention use another backend: see `resolve_backend`.
@@ -92,16 +90,15 @@ class CudaOps:
             norms.normalize(qkv, num_kv_heads=cache.keys.shape[2])
         return rotate_and_store(qkv, rotation, cache, slots)
 
+    def attend(self, query: Tensor, cache: LayerCache, plan: Any) -> Tensor:
+        return self._attention.attend(query, cache, plan)
+
     def attend_segments(self, qkv: Tensor, rotation: Rotation | None, num_segments: int) -> Tensor:
         if rotation is not None:
             rotate(qkv.flatten(1, 2), rotation, num_heads=2 * qkv.shape[2])
-        query, key, value = (  # [segments, heads, patches of a segment, head_dim]
-            part.unflatten(0, (num_segments, -1)).transpose(1, 2) for part in qkv.unbind(1)
-        )
         # Segments of equal length form a batch without padding, so torch's FlashAttention computes them in one launch
         # without copies. A varlen kernel would do the same work.
-        attended = functional.scaled_dot_product_attention(query, key, value)
-        return attended.transpose(1, 2).flatten(0, 1)
+        return super().attend_segments(qkv, None, num_segments)
 
 
 def _gated(gate_up: Tensor, mlp: GatedMLP) -> Tensor:

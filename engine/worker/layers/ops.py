@@ -1,7 +1,7 @@
 """Operations of a transformer layer, each coarse enough for a backend to fuse its parts.
 
-Models call `Ops`. `TorchOps` is the reference implementation for all devices. Other backends implement the same methods
-and may store weights in another layout.
+Models call `Ops`. `TorchOps` is the reference implementation for all devices. Other backends override what they compute
+otherwise, and may store weights in another layout.
 """
 
 from typing import Any, Protocol
@@ -94,7 +94,7 @@ class TorchOps:
     def logits(self, hidden: Tensor, norm: Norm, head: nn.Module) -> Tensor:
         return head(norm(hidden)).float()
 
-    def plan_attention(self, batch: Batch, cache: KVCache, window: int | None = None) -> AttentionPlan:
+    def plan_attention(self, batch: Batch, cache: KVCache, window: int | None = None) -> Any:
         return plan_attention(
             query_lengths=batch.query_lengths,
             key_lengths=batch.key_lengths,

@@ -76,25 +76,16 @@ class Norm(ctypes.Structure):
     """A norm; types.h says what its fields are."""
 
 
-class OperationKind(IntEnum):
-    """The kind of a recorded operation, as in program.h."""
-
-    LINEAR = 0
-    MLP = 1
-    ROTATE = 2
-    ATTEND = 3
-
-
 class Operation(ctypes.Structure):
-    """A recorded operation; program.h says what its fields are."""
+    """A recorded operation; program.cpp says what its fields are."""
 
 
 class Program(ctypes.Structure):
-    """A recorded decode step; program.h says what its fields are."""
+    """A recorded decode step; program.cpp says what its fields are."""
 
 
 class DecodeInputs(ctypes.Structure):
-    """The inputs of a recorded decode step; program.h says what its fields are."""
+    """The inputs of a recorded decode step; program.cpp says what its fields are."""
 
 
 STRUCTURES = (Weight, Norm, Operation, Program, DecodeInputs)

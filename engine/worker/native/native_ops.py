@@ -1,6 +1,7 @@
-"""The native backend: implements `glimpse.engine.worker.layers.ops.Ops` with one library call per operation."""
+"""The native backend: one library call per operation of `glimpse.engine.worker.layers.ops.Ops`."""
 
 from ctypes import CDLL, byref
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,12 +30,11 @@ _ACTIVATIONS = {"quick_gelu": Activation.QUICK_GELU, "gelu_tanh": Activation.GEL
 _GATE_ACTIVATIONS = {"silu": Activation.GATED_SILU, "gelu_tanh": Activation.GATED_GELU_TANH}
 
 
-class NativeOps:
-    """Operations on bfloat16 or float32 activations and `PackedLinear`s."""
+class NativeOps(ops.TorchOps):
+    """Operations on bfloat16 or float32 activations and `PackedLinear`s; in torch where a size has no kernel."""
 
     def __init__(self, library: CDLL, level: Level) -> None:
         self._library, self._level = library, level
-        self._plain = ops.TorchOps()
         self._norms: dict[nn.Module, Norm] = {}
 
     def norm_linear(self, hidden: Tensor, norm: ops.Norm, linear: nn.Module) -> Tensor:
@@ -63,9 +63,9 @@ class NativeOps:
     def logits(self, hidden: Tensor, norm: ops.Norm, head: nn.Module) -> Tensor:
         return _packed(head).compute(hidden, self._norm(norm), None, torch.float32)
 
-    def plan_attention(self, batch: Batch, cache: KVCache, window: int | None = None) -> AttentionPlan | MaskedPlan:
+    def plan_attention(self, batch: Batch, cache: KVCache, window: int | None = None) -> Any:
         if not supports(head_dim=cache.keys.shape[-1], block_size=cache.block_size):
-            return self._plain.plan_attention(batch, cache, window)
+            return super().plan_attention(batch, cache, window)
         return plan_attention(
             query_lengths=batch.query_lengths,
             key_lengths=batch.key_lengths,
@@ -86,12 +86,12 @@ class NativeOps:
             case MaskedPlan():
                 return paged_attention(query, cache, plan, level=self._level)
             case AttentionPlan():
-                return self._plain.attend(query, cache, plan)
+                return super().attend(query, cache, plan)
 
     def attend_segments(self, qkv: Tensor, rotation: Rotation | None, num_segments: int) -> Tensor:
         num_patches, _, num_heads, head_dim = qkv.shape
         if not supports_head(head_dim):
-            return self._plain.attend_segments(qkv, rotation, num_segments)
+            return super().attend_segments(qkv, rotation, num_segments)
         if rotation is not None:
             rotate(qkv.flatten(1, 2), rotation, num_heads=2 * num_heads)
         starts = torch.arange(0, num_patches + 1, num_patches // num_segments, dtype=torch.int32)

@@ -1,6 +1,7 @@
 """Records the operations of a decode step, which the kernels then run as one program."""
 
 from ctypes import Array, pointer
+from enum import IntEnum
 from typing import Any
 
 import torch
@@ -9,11 +10,20 @@ from torch import Tensor, nn
 from glimpse.engine.worker.layers import ops
 from glimpse.engine.worker.layers.norm import HeadNorms
 from glimpse.engine.worker.layers.rotary import Rotation
-from glimpse.engine.worker.native.library import Norm, Operation, OperationKind, Weight
+from glimpse.engine.worker.native.library import Norm, Operation, Weight
 from glimpse.engine.worker.native.linear import PackedLinear
 from glimpse.engine.worker.native.native_ops import as_mlp, as_norm
 from glimpse.engine.worker.tensors.batch import Batch
 from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache
+
+
+class OperationKind(IntEnum):
+    """The kind of a recorded operation, as in program.cpp."""
+
+    LINEAR = 0
+    MLP = 1
+    ROTATE = 2
+    ATTEND = 3
 
 
 class Recorder:

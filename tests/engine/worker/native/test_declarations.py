@@ -1,4 +1,4 @@
-"""The structures and enumerations that Python passes are those of the C++ headers."""
+"""The structures and enumerations that Python passes are those of the C++ files."""
 
 import os
 import re
@@ -7,10 +7,11 @@ from enum import IntEnum
 from pathlib import Path
 
 from glimpse.engine.worker.native.compile_kernels import KERNELS
-from glimpse.engine.worker.native.library import STRUCTURES, Activation, DType, Level, OperationKind
+from glimpse.engine.worker.native.library import STRUCTURES, Activation, DType, Level
+from glimpse.engine.worker.native.recorder import OperationKind
 
 
-def test_structures_and_enumerations_are_those_of_the_headers(tmp_path: Path) -> None:
+def test_structures_and_enumerations_are_those_of_the_files(tmp_path: Path) -> None:
     checks: list[str] = []
     for structure in STRUCTURES:
         name = structure.__name__
@@ -25,7 +26,7 @@ def test_structures_and_enumerations_are_those_of_the_headers(tmp_path: Path) ->
     source = tmp_path / "checks.cpp"
     source.write_text(
         "\n".join(
-            ["#include <cstddef>", '#include "cpu.h"', '#include "program.h"', "using namespace glimpse;", *lines]
+            ["#include <cstddef>", '#include "cpu.h"', '#include "program.cpp"', "using namespace glimpse;", *lines]
         )
     )
     command = [os.environ.get("CXX") or "g++", "-std=c++17", "-fsyntax-only", f"-I{KERNELS.folder}", str(source)]
