@@ -5,7 +5,9 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, ClassVar, Protocol
+
+from pydantic import ByteSize, ConfigDict, Field
 
 from glimpse.identity.quota import Quota, quota_exceeded, too_many_requests
 from glimpse.media.cache.memory_budget import MemoryShare
@@ -14,26 +16,31 @@ _NAME = re.compile(r"[!-~]{1,128}")
 _TAG_DOMAIN, _NAMESPACE_DOMAIN = b"glimpse tenant\0", b"glimpse namespace\0"
 _TAG_CHARACTERS = 32
 
+_Positive = Annotated[int, Field(ge=1)]
+_Size = Annotated[int, ByteSize]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What a tenant may use. None: as much as the server's own limits allow."""
 
-    max_concurrent_requests: int | None = None
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    max_concurrent_requests: _Positive | None = None
     """RPCs in progress."""
-    requests_per_minute: int | None = None
+    requests_per_minute: _Positive | None = None
     """RPCs that begin."""
-    tokens_per_minute: int | None = None
+    tokens_per_minute: _Positive | None = None
     """Tokens of prompts and completions, charged when a request ends."""
-    min_priority: int | None = None
+    min_priority: Annotated[int, Field(ge=-100, le=100)] | None = None
     """The smallest `priority`, which is the most urgent one, that its requests may have."""
-    max_completions: int | None = None
+    max_completions: _Positive | None = None
     """Completions of a request: `n` times its prompts."""
-    max_completion_tokens: int | None = None
+    max_completion_tokens: _Positive | None = None
     """Tokens of a completion."""
-    max_media_bytes: int | None = None
+    max_media_bytes: _Size | None = None
     """Memory for the media of all its requests in progress: files, uploads and pixels."""
-    max_upload_bytes: int | None = None
+    max_upload_bytes: Annotated[_Size, Field(ge=1024)] | None = None
     """Bytes of the tenant's stored uploads together."""
 
 

@@ -19,7 +19,9 @@ _EXPECTED: Mapping[str, str] = {
     "bool_type": "true or false",
     "byte_size": "a size such as 512MiB",
     "byte_size_unit": "a size such as 512MiB",
+    "dataclass_type": "a JSON object",
     "dict_type": "a dict",
+    "extra_forbidden": "a known name",
     "float_parsing": "a number",
     "float_type": "a number",
     "greater_than": "more than {gt:g}",
@@ -38,6 +40,7 @@ _EXPECTED: Mapping[str, str] = {
     "string_type": "a string",
     "too_long": "at most {max_length} elements",
     "tuple_type": "a list",
+    "unexpected_keyword_argument": "a known name",
 }
 """By Pydantic's type of error, where its own message is less clear."""
 

@@ -46,7 +46,9 @@ def test_tenant_has_the_limits_of_its_section_or_the_default_ones():
     ("text", "expected"),
     [
         ("[", "'tenants': expected TOML"),
-        ("[tenant.acme]\nrequest_per_minute = 1", "'tenants', 'tenant.acme.request_per_minute'"),
+        ("[tenant.acme]\nrequest_per_minute = 1", "'tenants', 'tenant.acme.request_per_minute': expected a known name"),
+        ("[tenants]", "'tenants', 'tenants': expected a known name"),
+        ("default = 3", "'tenants', 'default': expected a JSON object, got 3"),
         ("[default]\nrequests_per_minute = 0", "expected at least 1, got 0"),
         ('[default]\nmax_media_bytes = "much"', "expected a size such as 512MiB, got 'much'"),
         ('[tenant."a b"]', "expected a tenant's name"),

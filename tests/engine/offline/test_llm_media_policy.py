@@ -139,7 +139,10 @@ def test_transparent_pixels_use_the_requested_background(tiny_checkpoint: Path) 
         ({"media_io_kwargs": {"audio": {}}}, r"media_io_kwargs\.audio': unknown field"),
         ({"media_io_kwargs": {"video": {"size": 1}}}, r"media_io_kwargs\.video\.size': unknown field"),
         ({"media_io_kwargs": {"video": {"fps": 1}}, "mm_processor_kwargs": {"num_frames": 2}}, "got them in both"),
-        ({"mm_processor_kwargs": {"max_pixels": 1 << 40}}, r"mm_processor_kwargs\.max_pixels': expected a smaller integer"),
+        (
+            {"mm_processor_kwargs": {"max_pixels": 1 << 40}},
+            r"mm_processor_kwargs\.max_pixels': expected a smaller integer",
+        ),
         ({"limit_mm_per_prompt": {"image": "2"}}, r"limit_mm_per_prompt\.image': expected an integer, at least 0"),
         ({"media_io_kwargs": {"image": {"rgba_background_color": [0, 0]}}}, "expected from 3 to 3 elements"),
         ({"media_io_kwargs": {"image": {"rgba_background_color": [0, 0, 256]}}}, "expected red, green and blue"),
