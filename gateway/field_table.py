@@ -7,9 +7,8 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -21,7 +20,8 @@ from glimpse.gateway.openapi.comments import proto_comments
 from glimpse.gateway.openapi.document import compiled_protos
 
 _SECTION = re.compile(r"(<!-- members of (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
-_HEADER = "| member | effect | meaning |\n|---|---|---|\n"
+_REFUSED = "| refused | what to do, or why |\n|---|---|\n"
+_ACCEPTED = "| accepted | effect | meaning |\n|---|---|---|\n"
 
 
 def with_tables(document: str, root: Path) -> str:
@@ -31,7 +31,7 @@ def with_tables(document: str, root: Path) -> str:
     pool = DescriptorPool()
     for file in files.file:
         pool.Add(file)
-    earlier: dict[str, str] = {}
+    earlier: dict[str, tuple[str, str]] = {}
 
     def members(match: re.Match[str]) -> str:
         return f"{match[1]}\n{_members(pool.FindMessageTypeByName(match[2]), comments, earlier)}\n{match[3]}"
@@ -39,53 +39,61 @@ def with_tables(document: str, root: Path) -> str:
     return _SECTION.sub(members, document)
 
 
-def _members(request: Descriptor, comments: Mapping[str, str], earlier: dict[str, str]) -> str:
-    """Returns the honoured members of a request as a list, and those with another effect as a table.
+def _members(request: Descriptor, comments: Mapping[str, str], earlier: dict[str, tuple[str, str]]) -> str:
+    """Returns the honoured members of a request as a list, and those with another effect in two tables.
 
     Args:
-        earlier: the rows of the tables before, by names. The request's own are added; equal ones are only named, and
+        earlier: the rows of the requests before, by names. The request's own are added; equal ones are only named, and
             those of messages as one.
     """
     members = members_of(OPENAI, request)
     rows = {_names(member): _row(member, comments) for member in members if member.effect is not Effect.HONOURED}
-    repeated = [names for names, row in rows.items() if earlier.get(_of_chat(names)) == _of_chat(row)]
-    new = "".join(row for names, row in rows.items() if names not in repeated)
+    repeated = [names for names, row in rows.items() if earlier.get(_of_chat(names)) == row]
+    tables: dict[str, dict[str, list[str]]] = {_REFUSED: {}, _ACCEPTED: {}}
+    for names, (header, cells) in rows.items():
+        if names not in repeated:
+            tables[header].setdefault(cells, []).append(names)
     earlier.update(rows)
     parts = (
         ("Honoured", [_names(member) for member in members if member.effect is Effect.HONOURED]),
-        ("The same as above", dict.fromkeys(re.sub(r"(messages\[\]\.).*", r"\1…`", names) for names in repeated)),
+        ("The same as above", dict.fromkeys(_short(names) for names in repeated)),
     )
     lists = [textwrap.fill(f"{title}: {', '.join(names)}.", 130) + "\n" for title, names in parts if names]
-    return "\n".join([*lists, *([_HEADER + new] if new else [])])
+    return "\n".join([*lists, *(_table(header, table) for header, table in tables.items() if table)])
+
+
+def _table(header: str, names: Mapping[str, Iterable[str]]) -> str:
+    """Returns a table whose rows are those of several members where all but their names is equal."""
+    return header + "".join(f"| {', '.join(several)} | {cells} |\n" for cells, several in names.items())
+
+
+def _short(names: str) -> str:
+    """Returns names without values, and those of messages as one."""
+    return re.sub(r"(messages\[\]\.).*", r"\1…`", names.partition(" (")[0])
 
 
 def _of_chat(text: str) -> str:
-    """Returns names or a row of messages within `input` as those of chat."""
+    """Returns names of messages within `input` as those of chat."""
     return text.replace("`input[].", "`")
 
 
 def _names(member: Member) -> str:
-    return ", ".join(f"`{name}`" for name in (member.path, *member.aliases))
+    """Returns a member's names, and the values that it may have if it is refused."""
+    names = ", ".join(f"`{name}`" for name in (member.path, *member.aliases))
+    values = " and ".join(f"`{json.dumps(value)}`" for value in member.accepted)
+    return f"{names} (except {values})" if member.effect is Effect.REFUSED and values else names
 
 
-def _row(member: Member, comments: Mapping[str, str]) -> str:
-    return f"| {_names(member)} | {_effect(member)} | {_meaning(member, comments)} |\n"
-
-
-def _effect(member: Member) -> str:
-    if member.effect is not Effect.REFUSED or not member.accepted:
-        return str(member.effect)
-    return f"refused, except {' and '.join(f'`{_json(value)}`' for value in member.accepted)}"
+def _row(member: Member, comments: Mapping[str, str]) -> tuple[str, str]:
+    """Returns the header of the member's table, and the cells beside its names."""
+    meaning = _meaning(member, comments)
+    return (_REFUSED, meaning) if member.effect is Effect.REFUSED else (_ACCEPTED, f"{member.effect} | {meaning}")
 
 
 def _meaning(member: Member, comments: Mapping[str, str]) -> str:
     """Returns the first sentence of its reason or comment."""
     text = member.reason or comments.get(member.fields[0].descriptor.full_name, "")
     return re.split(r"(?<=[.])\s", text, maxsplit=1)[0].replace("|", "\\|")
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value)
 
 
 def main() -> None:

@@ -62,9 +62,9 @@ def _names(argument: Argument, prefix: str | None) -> Iterable[str]:
 
 
 def _meaning(argument: Argument) -> str:
-    """Returns the flag and the first sentence of its help."""
+    """Returns the first sentence of a flag's help."""
     sentences = re.split(r"(?<=[.])\s", " ".join((argument.parameter.help or "").split()))
-    return f"`{argument.name}`: {sentences[0]}".replace("|", "\\|")
+    return sentences[0].replace("|", "\\|")
 
 
 def _tables(app: App, prefix: str, earlier: set[str]) -> str:
