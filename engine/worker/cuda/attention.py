@@ -7,6 +7,8 @@ sequences in the batch.
 # pyright: reportCallIssue=false
 # (a launch takes options in addition to the kernel's arguments)
 
+from typing import Any
+
 import torch
 import triton
 from torch import Tensor
@@ -57,39 +59,46 @@ def _tile_keys(query: Tensor) -> int:
     return 32 if query.shape[2] * query.itemsize <= 512 else 16
 
 
+def _arguments(query: Tensor, cache: LayerCache, plan: PagedPlan) -> dict[str, Any]:
+    """Returns the arguments that `attend_split` and `attend_chunks` have in common."""
+    _, num_heads, head_dim = query.shape
+    _, block_size, num_kv_heads, _ = cache.keys.shape
+    return {
+        "query": query,
+        "keys": cache.keys,
+        "values": cache.values,
+        "block_tables": plan.block_tables,
+        "query_starts": plan.query_starts,
+        "key_lengths": plan.key_lengths,
+        "table_stride": plan.block_tables.shape[1],
+        "key_strides": cache.keys.stride(),
+        "value_strides": cache.values.stride(),
+        "scale": LOG2_E * head_dim**-0.5,
+        "num_queries_per_kv": num_heads // num_kv_heads,
+        "head_dim": head_dim,
+        "tile_dims": triton.next_power_of_2(head_dim),
+        "block_size": block_size,
+        "tile_keys": _tile_keys(query),
+        "num_stages": 2,
+    }
+
+
 def _attend_decodes(query: Tensor, cache: LayerCache, plan: PagedPlan, output: Tensor) -> None:
     _, num_heads, head_dim = query.shape
     _, block_size, num_kv_heads, _ = cache.keys.shape
     num_sequences, table_width = plan.block_tables.shape
-    dims = triton.next_power_of_2(head_dim)
-    large = _has_large_tiles(query)
     partial = query.new_empty((num_sequences, num_heads, MAX_SPLITS, head_dim), dtype=torch.float32)
     weight_logs = query.new_empty((num_sequences, num_heads, MAX_SPLITS), dtype=torch.float32)
     # From the table's width, not from lengths, because a replayed graph can have any lengths that fit.
     num_splits = min(MAX_SPLITS, -(-table_width * block_size // MIN_SPLIT_KEYS))
     attend_split[(num_sequences, num_kv_heads, num_splits)](
-        query,
-        cache.keys,
-        cache.values,
-        plan.block_tables,
-        plan.query_starts,
-        plan.key_lengths,
-        partial,
-        weight_logs,
-        table_width,
-        cache.keys.stride(),
-        cache.values.stride(),
-        LOG2_E * head_dim**-0.5,
-        num_queries_per_kv=num_heads // num_kv_heads,
+        **_arguments(query, cache, plan),
+        partial=partial,
+        weight_logs=weight_logs,
         tile_rows=max(16, triton.next_power_of_2(num_heads // num_kv_heads)),
-        head_dim=head_dim,
-        tile_dims=dims,
-        block_size=block_size,
-        tile_keys=_tile_keys(query),
         max_splits=MAX_SPLITS,
         min_keys=MIN_SPLIT_KEYS,
-        num_warps=4 if large else 8,
-        num_stages=2,
+        num_warps=4 if _has_large_tiles(query) else 8,
     )
     merge_splits[(num_sequences, num_heads)](
         partial,
@@ -98,7 +107,7 @@ def _attend_decodes(query: Tensor, cache: LayerCache, plan: PagedPlan, output: T
         plan.key_lengths,
         output,
         head_dim=head_dim,
-        tile_dims=dims,
+        tile_dims=triton.next_power_of_2(head_dim),
         max_splits=MAX_SPLITS,
         min_keys=MIN_SPLIT_KEYS,
         num_warps=4,
@@ -106,34 +115,12 @@ def _attend_decodes(query: Tensor, cache: LayerCache, plan: PagedPlan, output: T
 
 
 def _attend_chunks(query: Tensor, cache: LayerCache, plan: PagedPlan, output: Tensor) -> None:
-    num_tokens, num_heads, head_dim = query.shape
-    _, block_size, num_kv_heads, _ = cache.keys.shape
-    num_sequences, table_width = plan.block_tables.shape
+    num_tokens, num_heads, _ = query.shape
+    num_sequences, num_kv_heads = len(plan.block_tables), cache.keys.shape[2]
     num_queries_per_kv = num_heads // num_kv_heads
-    dims = triton.next_power_of_2(head_dim)
-    large = _has_large_tiles(query)
-    rows = max(128 if large else 32, triton.next_power_of_2(num_queries_per_kv))
+    rows = max(128 if _has_large_tiles(query) else 32, triton.next_power_of_2(num_queries_per_kv))
     # Each sequence has at most one tile that is not full; see `sequence_of`.
     num_tiles = num_tokens // (rows // num_queries_per_kv) + num_sequences
     attend_chunks[(num_tiles, num_kv_heads)](
-        query,
-        cache.keys,
-        cache.values,
-        plan.block_tables,
-        plan.query_starts,
-        plan.key_lengths,
-        output,
-        num_sequences,
-        table_width,
-        cache.keys.stride(),
-        cache.values.stride(),
-        LOG2_E * head_dim**-0.5,
-        num_queries_per_kv=num_queries_per_kv,
-        tile_rows=rows,
-        head_dim=head_dim,
-        tile_dims=dims,
-        block_size=block_size,
-        tile_keys=_tile_keys(query),
-        num_warps=8,
-        num_stages=2,
+        **_arguments(query, cache, plan), output=output, num_sequences=num_sequences, tile_rows=rows, num_warps=8
     )

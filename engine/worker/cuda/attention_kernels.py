@@ -27,11 +27,9 @@ def attend_keys(
     last_key,  # [1 or rows]: index of the last key that a row attends to
     start,
     end,
-    table,
-    keys,
-    values,
-    key_strides,  # of block, slot and dimension
-    value_strides,
+    sequence,
+    kv_head,
+    pages,  # block_tables, table_stride, keys, values, key_strides, value_strides of the kernel
     scale,
     head_dim: tl.constexpr,
     tile_dims: tl.constexpr,
@@ -44,6 +42,10 @@ def attend_keys(
         The maximum of the scores in powers of 2, float32 [rows]; the sum of the weights, float32 [rows]; the sum of the
         weighted values, float32 [rows, tile_dims].
     """
+    block_tables, table_stride, keys, values, key_strides, value_strides = pages
+    table = block_tables + sequence * table_stride
+    keys += kv_head * key_strides[2]
+    values += kv_head * value_strides[2]
     maximum = tl.full([query.shape[0]], float("-inf"), tl.float32)
     total = tl.zeros([query.shape[0]], tl.float32)
     output = tl.zeros([query.shape[0], tile_dims], tl.float32)
@@ -54,7 +56,7 @@ def attend_keys(
         block = tl.load(table + index // block_size, mask=index < end, other=0).to(tl.int64)
         slot = index % block_size
         readable = (index < end)[:, None] & (dims < head_dim)[None, :]
-        key_offsets = (block * key_strides[0] + slot * key_strides[1])[:, None] + (dims * key_strides[2])[None, :]
+        key_offsets = (block * key_strides[0] + slot * key_strides[1])[:, None] + (dims * key_strides[3])[None, :]
         key = tl.load(keys + key_offsets, mask=readable, other=0.0)  # [tile_keys, tile_dims]
         scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
         scores = tl.where(index[None, :] > last_key[:, None], float("-inf"), scores)  # [rows, tile_keys]
@@ -62,7 +64,7 @@ def attend_keys(
         weights = tl.exp2(scores - new_maximum[:, None])
         rescale = tl.exp2(maximum - new_maximum)
         value_offsets = (block * value_strides[0] + slot * value_strides[1])[:, None]
-        value_offsets += (dims * value_strides[2])[None, :]
+        value_offsets += (dims * value_strides[3])[None, :]
         value = tl.load(values + value_offsets, mask=readable, other=0.0)
         output = output * rescale[:, None] + tl.dot(weights.to(value.dtype), value, input_precision="ieee")
         total = total * rescale + tl.sum(weights, axis=1)
@@ -113,11 +115,9 @@ def attend_split(
         tl.full([1], end - 1, tl.int32),
         start,
         end,
-        block_tables + sequence * table_stride,
-        keys + kv_head * key_strides[2],
-        values + kv_head * value_strides[2],
-        (key_strides[0], key_strides[1], key_strides[3]),
-        (value_strides[0], value_strides[1], value_strides[3]),
+        sequence,
+        kv_head,
+        (block_tables, table_stride, keys, values, key_strides, value_strides),
         scale,
         head_dim,
         tile_dims,
@@ -228,11 +228,9 @@ def attend_chunks(
         position,
         0,
         end,
-        block_tables + sequence * table_stride,
-        keys + kv_head * key_strides[2],
-        values + kv_head * value_strides[2],
-        (key_strides[0], key_strides[1], key_strides[3]),
-        (value_strides[0], value_strides[1], value_strides[3]),
+        sequence,
+        kv_head,
+        (block_tables, table_stride, keys, values, key_strides, value_strides),
         scale,
         head_dim,
         tile_dims,
