@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import aiohttp
 import grpc.aio
 import pytest
 from google.api.httpbody_pb2 import HttpBody
@@ -15,7 +17,7 @@ from glimpse.gateway.options import GatewayLimits
 from glimpse.gateway.run import Envoy, GatewayError
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import model_pb2
-from tests.gateway.backend import Backend, Context, Requests, event
+from tests.gateway.backend import Backend, Context, Requests, event, read
 from tests.gateway.conftest import ANY_PORT
 from tests.gateway.http2 import http2
 
@@ -194,6 +196,50 @@ async def test_ends_responses_that_are_not_read(backend: Backend, tmp_path: Path
         while admin.total(tmp_path / "admin.sock", ["http.glimpse.downstream_cx_active"]):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         await close(writer)
+
+
+async def test_short_of_memory_unread_responses_end_and_others_go_on(backend: Backend, tmp_path: Path) -> None:
+    """Each new one takes half a MiB, and together they would take twice the heap."""
+    ended, go_on = asyncio.Semaphore(0), asyncio.Semaphore(0)
+
+    async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
+        if await read(requests) == b"innocent":
+            while True:
+                await go_on.acquire()
+                yield event("next")
+        context.add_done_callback(lambda _: ended.release())
+        for _ in range(60):
+            yield event("x" * 5000)
+
+    backend.script = script
+    limits = Limits(max_heap_bytes=32 * MIB, max_unread_seconds=3600)
+    options = GatewayOptions(listen=ANY_PORT, upstream=backend.address, limits=limits)
+    async with (
+        Envoy(options, run_dir=tmp_path) as envoy,
+        http2(envoy.address, window=0) as client,
+        grpc.aio.insecure_channel(str(envoy.address)) as channel,
+        aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(tmp_path / "admin.sock"))) as session,
+        asyncio.timeout(120),
+    ):
+        stub = openai_pb2_grpc.OpenAIServiceStub(channel)
+        stream = stub.CreateChatCompletion(iter([HttpBody(data=b"innocent")]))
+        for _ in range(120):
+            client.request(CHAT, b"{}", JSON)
+            await ended.acquire()
+            await _until_measured(session, tmp_path / "admin.sock", limits)
+            go_on.release()
+            assert (await anext(aiter(stream))).data == b"data: next\n\n"
+            await stub.ListModels(model_pb2.ListModelsRequest())
+        assert client.resets
+
+
+async def _until_measured(session: aiohttp.ClientSession, path: Path, limits: Limits) -> None:
+    """Waits until Envoy's overload manager knows what is allocated, within a hundredth of the heap."""
+    measured, allocated = 0, 100
+    while abs(measured - allocated) > 1:
+        async with session.get("http://envoy/memory") as answer:
+            allocated = int(json.loads(await answer.read())["allocated"]) * 100 // limits.max_heap_bytes
+        measured = admin.total(path, ["overload.envoy.resource_monitors.fixed_heap.pressure"])
 
 
 async def test_slow_headers_are_408(envoy: Envoy) -> None:
