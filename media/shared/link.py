@@ -7,8 +7,8 @@ is gone or slow delays few requests.
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 import redis.asyncio as redis
@@ -97,17 +97,31 @@ class RedisLink:
         """Runs a command. Raises StoreUnavailableError, at once while Redis is unavailable."""
         if not self.is_available:
             raise StoreUnavailableError
-        try:
-            async with asyncio.timeout(self._command_seconds), self._slots:
-                return await command(self._client)
-        except _LOST as error:
-            reason = _describe(error)
-        except RedisError as error:
-            # The connection works, but not this command: no memory left, or no permission.
-            self._log_refusal(error)
-            raise StoreUnavailableError from None
+        async with self._place():
+            try:
+                async with asyncio.timeout(self._command_seconds):
+                    return await command(self._client)
+            except _LOST as error:
+                reason = _describe(error)
+            except RedisError as error:
+                # The connection works, but not this command: no memory left, or no permission.
+                self._log_refusal(error)
+                raise StoreUnavailableError from None
         self._change(is_available=False, reason=reason)
         raise StoreUnavailableError
+
+    @asynccontextmanager
+    async def _place(self) -> AsyncGenerator[None]:
+        """Holds one of the places for commands. Raises StoreUnavailableError if others hold them for too long."""
+        try:
+            async with asyncio.timeout(self._command_seconds):
+                await self._slots.acquire()
+        except TimeoutError:  # which says nothing about Redis
+            raise StoreUnavailableError from None
+        try:
+            yield
+        finally:
+            self._slots.release()
 
     def _log_refusal(self, error: RedisError) -> None:
         """Logs why commands are refused, once a minute: each request has some."""

@@ -46,12 +46,12 @@ class Replica:
 
 
 @asynccontextmanager
-async def replica(redis: RedisServer, *, command_seconds: float = 5) -> AsyncGenerator[Replica]:
+async def replica(redis: RedisServer) -> AsyncGenerator[Replica]:
     store = SharedStore(
         parse_store_url(redis.url),
         prefix="glimpse:",
         budgets={Area.MEDIA: 64 << 20, Area.UPLOADS: 8 << 20},
-        command_seconds=command_seconds,
+        command_seconds=60,
     )
     shared = SharedMedia(store, MemoryBudget())
     async with caching_loader(upload_bytes=8 << 20, shared=shared) as caching:

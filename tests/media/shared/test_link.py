@@ -4,6 +4,7 @@ import asyncio
 
 from glimpse.media.shared.address import parse_store_url
 from glimpse.media.shared.link import Client, RedisLink
+from glimpse.media.shared.values import StoreUnavailableError
 
 
 async def test_closes_at_the_moment_in_which_the_connection_is_lost() -> None:
@@ -41,3 +42,18 @@ async def test_closes_although_the_client_swallows_a_cancellation() -> None:
     await asyncio.wait_for(link.close(), 30)
     assert swallowed
     await starting
+
+
+async def test_many_commands_at_once_do_not_make_it_unavailable() -> None:
+    """Those that others keep waiting for too long fail alone."""
+
+    async def answers(_client: Client) -> None:
+        await asyncio.sleep(0.1)
+
+    changes = list[bool]()
+    link = RedisLink(parse_store_url("redis://127.0.0.1:1"), probe=answers, on_change=changes.append, command_seconds=3)
+    await link.start()
+    results = await asyncio.gather(*(link.run(answers) for _ in range(400)), return_exceptions=True)
+    assert {type(result) for result in results} == {type(None), StoreUnavailableError}
+    assert changes == [True]
+    await link.close()

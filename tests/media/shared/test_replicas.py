@@ -270,7 +270,7 @@ async def test_redis_that_lost_everything_gets_it_back_from_the_replicas(tmp_pat
 
 
 async def test_slow_redis_holds_no_request_that_carries_its_bytes(redis: RedisServer) -> None:
-    async with replica(redis, command_seconds=60) as one:
+    async with replica(redis) as one:
         source = await one.upload(PNG)
         redis.pause()
         try:

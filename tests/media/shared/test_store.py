@@ -30,7 +30,7 @@ TENANT = "0123456789abcdef" * 2
 
 @asynccontextmanager
 async def connected(redis: RedisServer, **options: Any) -> AsyncGenerator[SharedStore]:
-    options = {"prefix": "glimpse:", "budgets": BUDGETS} | options
+    options = {"prefix": "glimpse:", "budgets": BUDGETS, "command_seconds": 60} | options
     url, ca = options.pop("url", redis.url), options.pop("ca", None)
     store = SharedStore(parse_store_url(url, ca), **options)
     await store.start()
