@@ -141,6 +141,18 @@ async def test_closes_silent_connections(backend: Backend, tmp_path: Path) -> No
             await close(writer)
 
 
+async def test_idle_connections_close_where_all_are_taken(backend: Backend, tmp_path: Path) -> None:
+    limits = Limits(max_connections=4, max_idle_seconds=3600)
+    options = GatewayOptions(listen=ANY_PORT, upstream=(backend.address,), limits=limits)
+    async with Envoy(options, run_dir=tmp_path) as envoy, asyncio.timeout(60):
+        idle = [await connect(envoy) for _ in range(4)]
+        assert [await is_served(*connection) for connection in idle] == [True] * 4
+        while not await _is_new_connection_served(envoy):
+            pass
+        for _, writer in idle:
+            await close(writer)
+
+
 async def test_frames_of_one_byte_reach_the_server_in_few_messages(envoy: Envoy, backend: Backend) -> None:
     """Each would otherwise be a message, with the work of one in Envoy and in the server."""
     sizes: list[int] = []
@@ -207,13 +219,13 @@ async def test_short_of_memory_unread_responses_end_and_others_go_on(backend: Ba
             while True:
                 await go_on.acquire()
                 yield event("next")
-        context.add_done_callback(lambda _: ended.release())
+        context.add_done_callback(lambda _: ended.release())  # pyright: ignore[reportArgumentType] - the stubs are wrong
         for _ in range(60):
             yield event("x" * 5000)
 
     backend.script = script
     limits = Limits(max_heap_bytes=32 * MIB, max_unread_seconds=3600)
-    options = GatewayOptions(listen=ANY_PORT, upstream=backend.address, limits=limits)
+    options = GatewayOptions(listen=ANY_PORT, upstream=(backend.address,), limits=limits)
     async with (
         Envoy(options, run_dir=tmp_path) as envoy,
         http2(envoy.address, window=0) as client,
