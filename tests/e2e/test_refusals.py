@@ -142,11 +142,14 @@ REFUSED: list[Any] = [
         pytest.param(
             {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": sent}]}]},
             400,
-            "messages[0].content[0].input_audio",
+            f"messages[0].content[0].input_audio{member}",
             words,
             id=f"audio: {sent}",
         )
-        for sent, words in (({"data": "AAAA"}, "does not support audio input"), *((each, SOURCES) for each in NO_AUDIO))
+        for sent, member, words in (
+            ({"data": "AAAA"}, "", "does not support audio input"),
+            *((each, ".data", SOURCES) for each in NO_AUDIO),
+        )
     ),
 ]
 
