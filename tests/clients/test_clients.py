@@ -61,9 +61,9 @@ CASES = [
     *((client, ask) for client in CLIENTS for ask in ASKS),
     *((client, ask) for client in SMALL_CLIENTS for ask in ASKS if ask != "streamed_tool"),
 ]
-LACKS = {("outlines", "tool"), ("dspy", "streamed"), ("dspy", "tool")}
-"""What clients do not have, or have with prompts of their own."""
-ENDS_WITH_CALLS = ("aisuite", "instructor", "smolagents")
+LACKS = {("outlines", "tool"), ("dspy", "streamed")}
+"""What clients do not have, or have with a prompt of their own: a test of its own has it."""
+ENDS_WITH_CALLS = ("aisuite", "dspy", "instructor", "smolagents")
 """Clients that do not send the results of tool calls back, or not in their words."""
 
 
@@ -91,6 +91,14 @@ def test_every_client_works(
             assert (outcome["calls"], outcome["text"]) == (WEATHERS, "" if client in ENDS_WITH_CALLS else FORECAST)
         case _:
             assert outcome["calls"] == WEATHERS[:1]
+
+
+def test_dspy_streams_the_field_of_a_signature(echo_stack: Stack, program: Callable[[str], Program]) -> None:
+    question = reply_with(f"[[ ## answer ## ]]\n{FORECAST}\n\n[[ ## completed ## ]]")
+    task = {"max_tokens": 512, "question": question, "image": "", "forecast": ""}
+    outcome = program("dspy").ask("dspy", "streamed", task | {"url": echo_stack.openai_url, "model": "nano"})
+    assert outcome["text"] == "".join(outcome["pieces"]) == FORECAST
+    assert len(outcome["pieces"]) > 1
 
 
 @functools.cache
