@@ -22,7 +22,7 @@ ADDRESS_HEADER = "x-glimpse-client-address"
 """Set by the gateway to the address of its peer. Believed only if a trusted proxy sends it."""
 _OPEN = "/grpc.health.v1.Health/"
 _LOAD_REPORTS = "/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics"
-_KEY_HEADERS = ("authorization", "x-api-key")
+KEY_HEADERS = ("authorization", "x-api-key")
 _MOST_TENANTS = 4096
 """Tenants that are kept though they use nothing: any subject of a valid JWT is one."""
 _HINT = "send `Authorization: Bearer KEY`, or `x-api-key: KEY`"
@@ -189,7 +189,7 @@ class Identity:
 
 
 def _credential(values: Mapping[str, str]) -> str:
-    for name in _KEY_HEADERS:
+    for name in KEY_HEADERS:
         if value := values.get(name, "").strip():
             scheme, _, rest = value.partition(" ")
             return rest.strip() if scheme.lower() == "bearer" else value

@@ -1,11 +1,15 @@
-"""Makes the pixels that a recipe plans."""
+"""Makes the pixels that a recipe plans.
+
+Resizing is Pillow's, bilinear, bicubic or Lanczos: by the native kernel where it is available, else by Pillow.
+"""
 
 import numpy as np
 import numpy.typing as npt
+import PIL.Image
 from PIL.Image import Resampling
 
-from glimpse.media.pixels import RgbImage
-from glimpse.media.processing.resize import resize
+from glimpse.media.native.library import native_resizer
+from glimpse.media.pixels import RgbImage, get_pixels
 from glimpse.media.processing.sizing.views import ImagePlan, Size, View
 
 PixelArray = npt.NDArray[np.uint8]
@@ -37,6 +41,27 @@ def render_view(source: RgbImage, view: View, into: PixelArray, resampling: Resa
         tiles = whole.reshape(view.rows, height, view.columns, width, 3).swapaxes(1, 2)
         into[:] = tiles.reshape(into.shape)
     return whole
+
+
+def resize(image: RgbImage, into: PixelArray, resampling: Resampling = Resampling.BICUBIC) -> None:
+    """Resizes an image into `into`, uint8 [height, width, 3]. Both implementations give the same pixels.
+
+    Raises:
+        ValueError: The image or the target is not 8-bit RGB.
+        MemoryError: There is too little memory.
+    """
+    resizer = native_resizer()
+    if resizer is None:
+        resize_with_pillow(image, into, resampling)
+    else:
+        resizer.resize(get_pixels(image), into, resampling)
+
+
+def resize_with_pillow(image: RgbImage, into: PixelArray, resampling: Resampling = Resampling.BICUBIC) -> None:
+    """Reference implementation of `resize`."""
+    height, width, _ = into.shape
+    source = image if isinstance(image, PIL.Image.Image) else PIL.Image.fromarray(image)
+    into[:] = np.asarray(source.resize((width, height), resampling))
 
 
 def _resized(source: RgbImage, size: Size, resampling: Resampling) -> PixelArray:

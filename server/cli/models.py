@@ -11,7 +11,6 @@ from glimpse.client import GlimpseError
 from glimpse.server.cli.chat.connection import Connection
 from glimpse.v1 import model_pb2
 
-_Server = Annotated[Connection, Parameter(name="*")]
 _DEFAULTS = Connection()
 _SECONDS = 10.0
 
@@ -20,7 +19,7 @@ def models(
     *,
     families: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
-    server: _Server = _DEFAULTS,
+    server: Connection = _DEFAULTS,
 ) -> None:
     """Lists the models of a running server: names, context, inputs, and what requests may ask for.
 

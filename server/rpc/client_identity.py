@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from urllib.parse import unquote
 
-from glimpse.identity.access import ADDRESS_HEADER
+from glimpse.identity.access import ADDRESS_HEADER, KEY_HEADERS
 
-_KEY_HEADERS = ("authorization", "x-api-key")
 _PLACEHOLDERS = frozenset(("", "empty", "none", "null", "dummy", "unused", "sk-no-key-required"))
 """What clients send in place of an API key because their library demands one. Many share them."""
 _IPV6_PREFIX = 64
@@ -42,7 +41,7 @@ class ClientIdentifier:
             peer: The other end of the connection, as gRPC writes it, such as "ipv4:127.0.0.1:1234".
         """
         values = {name: value for name, value in metadata if isinstance(value, str)}
-        for header in _KEY_HEADERS:
+        for header in KEY_HEADERS:
             if (key := values.get(header, "")) and key.rpartition(" ")[2].lower() not in _PLACEHOLDERS:
                 return self._name("key", key)
         return self._name("address", self._address(values.get(ADDRESS_HEADER, ""), peer))

@@ -18,7 +18,6 @@ from glimpse.server.cli.chat.history import ChatHistory
 from glimpse.server.cli.usage import UsageError
 
 _Files = Annotated[tuple[str, ...], Parameter(negative="")]
-_Server = Annotated[Connection, Parameter(name="*")]
 _DEFAULTS = Connection()
 
 
@@ -35,7 +34,7 @@ def chat(
     max_tokens: int | None = None,
     temperature: float | None = None,
     history: bool = True,
-    server: _Server = _DEFAULTS,
+    server: Connection = _DEFAULTS,
 ) -> None:
     """Asks a running server. Without a question, holds a conversation: /help there says how.
 

@@ -15,6 +15,7 @@ _SCHEMES = {"http": 80, "grpc": 80, "https": 443, "grpcs": 443}
 """Schemes of URLs and their usual ports. Those that end in "s" mean TLS."""
 
 
+@Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
     """Flags that say where the server is."""

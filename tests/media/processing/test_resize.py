@@ -15,7 +15,7 @@ from PIL.Image import Resampling
 from glimpse.media.native import library
 from glimpse.media.native.library import Resizer, environment_for_workers
 from glimpse.media.pixels import RgbImage, get_pixels
-from glimpse.media.processing.resize import resize, resize_with_pillow
+from glimpse.media.processing.render import resize, resize_with_pillow
 from tests.media.images import scene
 from tests.media.resizing import RESIZERS, at_each_level
 
