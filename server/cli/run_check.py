@@ -115,7 +115,7 @@ def _template_sources(path: Path, config: ModelConfig, settings: ModelSettings) 
     """Returns the chat template and that of conversations with tools, once they and the tokenizer are read."""
     template = None if settings.chat_template is None else str(settings.chat_template)
     prompts = load_prompt_builder(path, config, template, tool_template=settings.tool_template)
-    return prompts.template_source, prompts.tool_template_source
+    return prompts.templates.default.source, prompts.templates.with_tools.source
 
 
 def template_origin(config: ModelConfig, settings: ModelSettings, source: str) -> str | None:

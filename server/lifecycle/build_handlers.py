@@ -119,8 +119,8 @@ def _shared(
 ) -> _Shared:
     prompts = _prompt_builder(settings.engine, checkpoint)
     tokenizer = prompts.tokenizer
-    tool_format = find_format(prompts.tool_template_source, settings.engine.tool_call_parser)
-    reasoning = find_reasoning_format(prompts.template_source, settings.engine.reasoning_parser)
+    tool_format = find_format(prompts.templates.with_tools.source, settings.engine.tool_call_parser)
+    reasoning = find_reasoning_format(prompts.templates.default.source, settings.engine.reasoning_parser)
     max_model_len = _max_model_len(settings.engine.options, checkpoint.model, engine)
     loader = PromptLoader(
         prompts=prompts,
@@ -159,7 +159,7 @@ def _shared(
 def _prompt_builder(settings: EngineSettings, checkpoint: Checkpoint) -> PromptBuilder:
     template = None if settings.chat_template is None else str(settings.chat_template)
     prompts = load_prompt_builder(checkpoint.path, checkpoint.model, template, tool_template=settings.tool_template)
-    if prompts.has_own_tool_template:
+    if prompts.templates.tools is not None:
         _logger.info(
             "the checkpoint's chat template ignores tools: conversations with tools have the one that Glimpse brings"
             " (--tool-template off refuses them)"
@@ -180,8 +180,8 @@ def _served_model(
         supports_tools=supports_tools,
         reasoning=ReasoningSupport(
             is_parsed=parses_reasoning,
-            has_effort="reasoning_effort" in prompts.template_source,
-            has_switch="enable_thinking" in prompts.template_source,
+            has_effort="reasoning_effort" in prompts.templates.default.source,
+            has_switch="enable_thinking" in prompts.templates.default.source,
         ),
         sampling=checkpoint.sampling,
         digest=checkpoint.digest,

@@ -6,16 +6,14 @@ Of media it needs only their token layouts; their content is left to `media/` an
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from glimpse.engine.checkpoint.families.registry import family_of
 from glimpse.engine.checkpoint.families.token_layout import TokenLayout
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.checkpoint.text.conversation import (
     ChatMessage,
-    MediaSlot,
     TemplateOptions,
-    ToolDefinition,
     num_characters,
 )
 from glimpse.engine.checkpoint.text.edge_texts import with_edge_texts
@@ -23,10 +21,10 @@ from glimpse.engine.checkpoint.text.slots import SlotWriter, make_slots
 from glimpse.engine.checkpoint.text.special_token_escaping import SpecialTokenEscaper, SpecialTokenPatterns
 from glimpse.engine.checkpoint.text.template import (
     ChatTemplate,
+    ChatTemplates,
     TemplateError,
-    load_chat_template,
-    load_tool_template,
-    load_video_template,
+    ToolTemplate,
+    load_chat_templates,
 )
 from glimpse.engine.checkpoint.text.template_values import (
     append_end_mark,
@@ -40,8 +38,6 @@ from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.media.kind import MediaKind
 
 DEFAULT_OPTIONS = TemplateOptions()
-
-ToolTemplate: TypeAlias = Literal["auto", "off"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +56,7 @@ class PromptBuilder:
         self,
         *,
         tokenizer: Tokenizer,
-        template: ChatTemplate,
-        video_template: ChatTemplate | None = None,
-        tool_template: ChatTemplate | None = None,
+        templates: ChatTemplates,
         placeholder_ids: Mapping[MediaKind, int],
         run_ids: Mapping[MediaKind, int] | None = None,
         slot_texts: Mapping[MediaKind, str] | None = None,
@@ -72,9 +66,7 @@ class PromptBuilder:
         """
         Args:
             tokenizer: The checkpoint's.
-            template: The checkpoint's, or the one that overrides it.
-            video_template: Template of conversations with videos, if it is another one.
-            tool_template: Template of conversations with tools or tool calls, if it is another one.
+            templates: The checkpoint's.
             placeholder_ids: The token that stands for each kind of media that the model supports in a rendered prompt.
             run_ids: The token of the runs in each kind's layouts. Default: the same.
             slot_texts: See `FamilySpec`.
@@ -82,9 +74,7 @@ class PromptBuilder:
             numbered_tags: See `FamilySpec`.
         """
         self.tokenizer = tokenizer
-        self._template = template
-        self._video_template = video_template or template
-        self._tool_template = tool_template
+        self.templates = templates
         self._placeholder_ids = placeholder_ids
         self._run_ids = run_ids or placeholder_ids
         self._placeholders = {kind: tokenizer.token_text(token_id) for kind, token_id in placeholder_ids.items()}
@@ -94,21 +84,6 @@ class PromptBuilder:
         self._tags = self._slots.tags
         tag_starts = () if self._tags is None else (self._tags.start,)
         self._patterns = SpecialTokenPatterns((*tokenizer.added_texts, *tag_starts))
-
-    @property
-    def template_source(self) -> str:
-        """Source of the chat template."""
-        return self._template.source
-
-    @property
-    def tool_template_source(self) -> str:
-        """Source of the chat template of conversations with tools."""
-        return (self._tool_template or self._template).source
-
-    @property
-    def has_own_tool_template(self) -> bool:
-        """Conversations with tools have another chat template than the checkpoint's."""
-        return self._tool_template is not None
 
     def chat(
         self,
@@ -133,8 +108,7 @@ class PromptBuilder:
             TemplateError: the template refuses the conversation, does not support a part of it, or does not render
                 exactly one placeholder for each medium.
         """
-        template = self._template_for(messages, options.tools)
-        _check_template_supports(template, messages, options.tools)
+        template = self.templates.choose(messages, options.tools)
         escaper, slots = self._patterns.new_escaper(), SlotWriter(self._slots)
         try:
             values = [
@@ -272,12 +246,6 @@ class PromptBuilder:
             for kind, placeholder_id in self._placeholder_ids.items()
         }
 
-    def _template_for(self, messages: Sequence[ChatMessage], tools: Sequence[ToolDefinition]) -> ChatTemplate:
-        if self._tool_template is not None and (tools or any(_is_about_tools(message) for message in messages)):
-            return self._tool_template
-        has_video = any(part == _VIDEO_SLOT for message in messages for part in message.content)
-        return self._video_template if has_video else self._template
-
     def _with_edge_texts(self, rendered: str, media: Sequence[TokenLayout]) -> str:
         return with_edge_texts(rendered, media, self._placeholders, self._spell)
 
@@ -313,26 +281,9 @@ class PromptBuilder:
         return token_ids
 
 
-_VIDEO_SLOT = MediaSlot(kind=MediaKind.VIDEO)
-
-
-def _is_about_tools(message: ChatMessage) -> bool:
-    return bool(message.tool_calls) or message.role == "tool"
-
-
 def _role(message: ChatMessage, template: ChatTemplate) -> str:
     unknown = message.role == "developer" and not template.supports_developer_role
     return "system" if unknown else message.role
-
-
-def _check_template_supports(
-    template: ChatTemplate, messages: Sequence[ChatMessage], tools: Sequence[ToolDefinition]
-) -> None:
-    """Raises TemplateError for parts of a conversation that the template would silently leave out."""
-    if tools and not template.supports_tools:
-        raise TemplateError("the model's chat template does not support tools")
-    if any(message.tool_calls for message in messages) and not template.supports_tool_calls:
-        raise TemplateError("the model's chat template does not support tool calls")
 
 
 def _wrapper(layout: TokenLayout, token_ids: Sequence[int], place: int, *, start: int) -> tuple[int, int]:
@@ -379,8 +330,7 @@ def load_prompt_builder(
         path: Folder of the checkpoint.
         model: The checkpoint's configuration.
         chat_template: Path of a template that overrides the checkpoint's.
-        tool_template: Whether conversations with tools have the family's template for them, if it has one and the
-            checkpoint's ignores tools. It never replaces `chat_template`.
+        tool_template: See `load_chat_templates`.
 
     Raises:
         CheckpointError: the tokenizer or the chat template is missing or cannot be read.
@@ -391,11 +341,7 @@ def load_prompt_builder(
     markers = {MediaKind(kind): tokenizer.added_id(text) for kind, text in model.placeholder_texts.items()}
     return PromptBuilder(
         tokenizer=tokenizer,
-        template=load_chat_template(path, model.architecture, chat_template),
-        video_template=None if chat_template else load_video_template(path, model.architecture),
-        tool_template=(
-            None if chat_template or tool_template == "off" else load_tool_template(path, model.architecture)
-        ),
+        templates=load_chat_templates(path, model.architecture, chat_template, tool_template=tool_template),
         placeholder_ids=run_ids | markers,
         run_ids=run_ids,
         slot_texts=family.slot_texts,

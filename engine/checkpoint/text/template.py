@@ -8,10 +8,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import jinja2
 import jinja2.ext
@@ -21,7 +22,12 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from glimpse.engine.checkpoint.families.registry import FAMILIES
 from glimpse.engine.checkpoint.model_config.model import read_json
+from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot, ToolDefinition
 from glimpse.engine.errors import CheckpointError
+from glimpse.media.kind import MediaKind
+
+ToolTemplate: TypeAlias = Literal["auto", "off"]
+"""Whether conversations with tools have the family's template for them, if the checkpoint's ignores tools."""
 
 
 class TemplateError(ValueError):
@@ -122,41 +128,74 @@ _PROBE = "probe"
 _PROBE_PART = {"type": "text", "text": _PROBE}
 
 
-def load_chat_template(path: Path, architecture: str, override: str | None) -> ChatTemplate:
-    """Loads a checkpoint's chat template from the first source that has one.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatTemplates:
+    """The chat templates of a model, of which each conversation has one."""
+
+    default: ChatTemplate
+    """The checkpoint's, or the one that overrides it."""
+    video: ChatTemplate | None = None
+    """Template of conversations with videos, if it is another one."""
+    tools: ChatTemplate | None = None
+    """Template of conversations with tools or tool calls, if it is another one."""
+
+    @property
+    def with_tools(self) -> ChatTemplate:
+        """Template of conversations with tools."""
+        return self.tools or self.default
+
+    def choose(self, messages: Sequence[ChatMessage], tools: Sequence[ToolDefinition]) -> ChatTemplate:
+        """Returns the template of a conversation.
+
+        Raises:
+            TemplateError: it would silently leave out a part of the conversation.
+        """
+        has_calls = any(message.tool_calls for message in messages)
+        if tools or has_calls or any(message.role == "tool" for message in messages):
+            found = self.with_tools
+        elif any(part == _VIDEO_SLOT for message in messages for part in message.content):
+            found = self.video or self.default
+        else:
+            found = self.default
+        if tools and not found.supports_tools:
+            raise TemplateError("the model's chat template does not support tools")
+        if has_calls and not found.supports_tool_calls:
+            raise TemplateError("the model's chat template does not support tool calls")
+        return found
+
+
+_VIDEO_SLOT = MediaSlot(kind=MediaKind.VIDEO)
+
+
+def load_chat_templates(
+    path: Path, architecture: str, override: str | None = None, *, tool_template: ToolTemplate = "auto"
+) -> ChatTemplates:
+    """Loads a checkpoint's chat template, and those of its family for what it ignores.
 
     Args:
         path: Folder of the checkpoint.
-        architecture: Selects the fallback for a checkpoint without a template.
-        override: Path of a template that takes precedence.
+        architecture: Selects the family, which has a template for checkpoints without one.
+        override: Path of a template that takes precedence over all.
+        tool_template: "off": not the family's template of conversations with tools.
 
     Raises:
         CheckpointError: there is no template, or it cannot be read.
     """
     config = read_json(path / "tokenizer_config.json", is_optional=True)
-    source = _read_override(override) if override is not None else _find_template(path, config)
-    source = source or FAMILIES[architecture].fallback_template
+    special_tokens, family = _special_tokens(config), FAMILIES[architecture]
+    found = _find_template(path, config) if override is None else _read_override(override)
+    source = found or family.fallback_template
     if source is None:
         raise CheckpointError(f"the checkpoint ({architecture}) has no chat template; pass one with --chat-template")
-    return ChatTemplate(source, _special_tokens(config))
 
+    def others(own: str | None, word: str) -> ChatTemplate | None:
+        return None if own is None or override or word in (found or "") else ChatTemplate(own, special_tokens)
 
-def load_video_template(path: Path, architecture: str) -> ChatTemplate | None:
-    """Returns the template of conversations with videos, if the family has one and the checkpoint's shows none."""
-    config = read_json(path / "tokenizer_config.json", is_optional=True)
-    source = FAMILIES[architecture].video_template
-    if source is None or "video" in (_find_template(path, config) or ""):
-        return None
-    return ChatTemplate(source, _special_tokens(config))
-
-
-def load_tool_template(path: Path, architecture: str) -> ChatTemplate | None:
-    """Returns the template of conversations with tools, if the family has one and the checkpoint's ignores them."""
-    config = read_json(path / "tokenizer_config.json", is_optional=True)
-    source = FAMILIES[architecture].tool_template
-    if source is None or "tools" in (_find_template(path, config) or ""):
-        return None
-    return ChatTemplate(source, _special_tokens(config))
+    return ChatTemplates(
+        default=ChatTemplate(source, special_tokens),
+        video=others(family.video_template, "video"),
+        tools=None if tool_template == "off" else others(family.tool_template, "tools"),
+    )
 
 
 def _find_template(path: Path, tokenizer_config: Mapping[str, Any]) -> str | None:

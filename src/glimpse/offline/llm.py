@@ -11,8 +11,9 @@ from glimpse.engine.checkpoint.families.companions import resolve_companions
 from glimpse.engine.checkpoint.location import DEFAULT_MODEL, resolve_checkpoint
 from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults, read_sampling_defaults
 from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts
-from glimpse.engine.checkpoint.text.prompt import ToolTemplate, load_prompt_builder
+from glimpse.engine.checkpoint.text.prompt import load_prompt_builder
 from glimpse.engine.checkpoint.text.relevance import NO_ANSWER_TOKENS, find_answer_tokens
+from glimpse.engine.checkpoint.text.template import ToolTemplate
 from glimpse.engine.protocol.config import OfflineOptions
 from glimpse.engine.protocol.pooling_params import PoolingParams
 from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind

@@ -11,7 +11,7 @@ from glimpse.engine.checkpoint.families.token_layout import TokenLayout
 from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot
 from glimpse.engine.checkpoint.text.prompt import Prompt, PromptBuilder
 from glimpse.engine.checkpoint.text.slots import PlaceholderError
-from glimpse.engine.checkpoint.text.template import ChatTemplate
+from glimpse.engine.checkpoint.text.template import ChatTemplate, ChatTemplates
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer, load_tokenizer
 from glimpse.media.kind import MediaKind
 from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE, make_tokenizer
@@ -36,7 +36,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 def builder(tokenizer: Tokenizer) -> PromptBuilder:
     return PromptBuilder(
         tokenizer=tokenizer,
-        template=ChatTemplate(TEMPLATE, {}),
+        templates=ChatTemplates(default=ChatTemplate(TEMPLATE, {})),
         placeholder_ids={MediaKind.VIDEO: tokenizer.added_id("<video>")},
         run_ids={MediaKind.VIDEO: tokenizer.added_id("<|image_pad|>")},
     )
@@ -101,8 +101,7 @@ def test_client_text_is_no_placeholder_of_a_medium(tokenizer: Tokenizer) -> None
 def test_conversations_with_videos_may_have_their_own_template(tokenizer: Tokenizer) -> None:
     prompts = PromptBuilder(
         tokenizer=tokenizer,
-        template=ChatTemplate(CHAT_TEMPLATE, {}),
-        video_template=ChatTemplate(TEMPLATE, {}),
+        templates=ChatTemplates(default=ChatTemplate(CHAT_TEMPLATE, {}), video=ChatTemplate(TEMPLATE, {})),
         placeholder_ids={MediaKind.VIDEO: tokenizer.added_id("<video>")},
     )
     media = [TokenLayout(kind=MediaKind.VIDEO, pieces=(1,))]

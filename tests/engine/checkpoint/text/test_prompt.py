@@ -13,7 +13,7 @@ from glimpse.engine.checkpoint.families.token_layout import TokenLayout, one_run
 from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot, TemplateOptions
 from glimpse.engine.checkpoint.text.prompt import PromptBuilder, load_prompt_builder
 from glimpse.engine.checkpoint.text.slots import PlaceholderError
-from glimpse.engine.checkpoint.text.template import ChatTemplate, TemplateError
+from glimpse.engine.checkpoint.text.template import ChatTemplate, ChatTemplates, TemplateError
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.media.kind import MediaKind
 from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE, make_tokenizer
@@ -29,7 +29,7 @@ IMAGE, VIDEO = MediaSlot(kind=MediaKind.IMAGE), MediaSlot(kind=MediaKind.VIDEO)
 def builder(source: str = QWEN2_VL_TEMPLATE) -> PromptBuilder:
     return PromptBuilder(
         tokenizer=TOKENIZER,
-        template=ChatTemplate(source, {}),
+        templates=ChatTemplates(default=ChatTemplate(source, {})),
         placeholder_ids={MediaKind.IMAGE: IMAGE_PAD, MediaKind.VIDEO: VIDEO_PAD},
     )
 

@@ -12,7 +12,7 @@ from glimpse.engine.checkpoint.families.registry import FAMILIES
 from glimpse.engine.checkpoint.families.token_layout import TokenLayout, one_run
 from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot
 from glimpse.engine.checkpoint.text.prompt import PromptBuilder
-from glimpse.engine.checkpoint.text.template import ChatTemplate, TemplateError
+from glimpse.engine.checkpoint.text.template import ChatTemplate, ChatTemplates, TemplateError
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.media.kind import MediaKind
 from tests.checkpoints.qwen2_audio import CHAT_TEMPLATE, SPECIAL_TOKENS, TOKEN_IDS
@@ -28,7 +28,7 @@ AUDIO = MediaSlot(kind=MediaKind.AUDIO)
 def builder(source: str) -> PromptBuilder:
     return PromptBuilder(
         tokenizer=Tokenizer(RAW),
-        template=ChatTemplate(source, {}),
+        templates=ChatTemplates(default=ChatTemplate(source, {})),
         placeholder_ids={MediaKind.AUDIO: TOKEN_IDS["<|AUDIO|>"]},
     )
 

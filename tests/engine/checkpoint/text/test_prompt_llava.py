@@ -63,7 +63,7 @@ def families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Family]:
 def family_without_fallback(path: Path) -> Family:
     own = load_prompt_builder(path, load_model_config(path))
     library = LibraryTokenizer.from_file(str(path / "tokenizer.json"))
-    return Family(library=library, published=own.template_source, builders=(own,))
+    return Family(library=library, published=own.templates.default.source, builders=(own,))
 
 
 def family_of(path: Path, published: str, fallback: str) -> Family:
@@ -71,7 +71,7 @@ def family_of(path: Path, published: str, fallback: str) -> Family:
     own = load_prompt_builder(path, config)
     (path / "chat_template.json").unlink()
     without = load_prompt_builder(path, config)
-    assert (own.template_source, without.template_source) == (published, fallback)
+    assert (own.templates.default.source, without.templates.default.source) == (published, fallback)
     library = LibraryTokenizer.from_file(str(path / "tokenizer.json"))
     return Family(library=library, published=published, builders=(own, without))
 

@@ -19,7 +19,7 @@ from glimpse.engine.checkpoint.text.conversation import (
 )
 from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts, media_inputs
 from glimpse.engine.checkpoint.text.prompt import PromptBuilder
-from glimpse.engine.checkpoint.text.template import ChatTemplate
+from glimpse.engine.checkpoint.text.template import ChatTemplate, ChatTemplates
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.kind import MediaKind
@@ -37,7 +37,7 @@ LOOK = ToolDefinition(name="look", description=None, parameters='{"type": "objec
 CALL = ToolCall(id="1", name="look", arguments='{"at": ["the", 1]}')
 BUILDER = PromptBuilder(
     tokenizer=TOKENIZER,
-    template=ChatTemplate(QWEN3_VL_TEMPLATE, {}),
+    templates=ChatTemplates(default=ChatTemplate(QWEN3_VL_TEMPLATE, {})),
     placeholder_ids={MediaKind.IMAGE: TOKENIZER.encode("<|image_pad|>")[0], MediaKind.VIDEO: 278},
 )
 

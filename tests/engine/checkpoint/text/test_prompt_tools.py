@@ -18,7 +18,7 @@ from glimpse.engine.checkpoint.text.conversation import (
     ToolDefinition,
 )
 from glimpse.engine.checkpoint.text.prompt import PromptBuilder
-from glimpse.engine.checkpoint.text.template import ChatTemplate, TemplateError
+from glimpse.engine.checkpoint.text.template import ChatTemplate, ChatTemplates, TemplateError
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.media.kind import MediaKind
 from tests.checkpoints.qwen2_vl import make_tokenizer
@@ -67,7 +67,7 @@ EACH_TEMPLATE = pytest.mark.parametrize(
 def builder(source: str) -> PromptBuilder:
     return PromptBuilder(
         tokenizer=TOKENIZER,
-        template=ChatTemplate(source, {}),
+        templates=ChatTemplates(default=ChatTemplate(source, {})),
         placeholder_ids={MediaKind.IMAGE: IMAGE_PAD},
     )
 

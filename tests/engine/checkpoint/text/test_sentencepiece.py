@@ -13,7 +13,7 @@ from transformers import TokenizersBackend
 from glimpse.engine.checkpoint.text.conversation import ChatMessage
 from glimpse.engine.checkpoint.text.detokenizer import Detokenizer
 from glimpse.engine.checkpoint.text.prompt import PromptBuilder
-from glimpse.engine.checkpoint.text.template import ChatTemplate
+from glimpse.engine.checkpoint.text.template import ChatTemplate, ChatTemplates
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer, load_tokenizer
 from glimpse.engine.errors import CheckpointError
 from glimpse.media.kind import MediaKind
@@ -143,7 +143,9 @@ def test_other_tokenizers_keep_what_they_have_stored(tmp_path: Path, tokenizer_c
 def test_prompts_equal_the_librarys_and_client_text_is_never_special(pair: Pair, text: str) -> None:
     tokenizer, reference = pair
     builder = PromptBuilder(
-        tokenizer=tokenizer, template=ChatTemplate(TEMPLATE, {"bos_token": "<s>"}), placeholder_ids={}
+        tokenizer=tokenizer,
+        templates=ChatTemplates(default=ChatTemplate(TEMPLATE, {"bos_token": "<s>"})),
+        placeholder_ids={},
     )
     prompt = builder.chat([ChatMessage(role="user", content=(text,))], [])
     if not any(token in text for token in SPECIAL):
@@ -161,7 +163,9 @@ def test_chats_of_models_with_media_start_with_the_tokenizers_own_token(
     messages = [ChatMessage(role="user", content=("the an",))]
     text_model, media_model = (
         PromptBuilder(
-            tokenizer=pair[0], template=ChatTemplate(template, {"bos_token": "<s>"}), placeholder_ids=placeholder_ids
+            tokenizer=pair[0],
+            templates=ChatTemplates(default=ChatTemplate(template, {"bos_token": "<s>"})),
+            placeholder_ids=placeholder_ids,
         )
         for placeholder_ids in ({}, {MediaKind.IMAGE: 2})
     )

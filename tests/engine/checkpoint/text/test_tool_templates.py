@@ -19,7 +19,7 @@ from glimpse.engine.checkpoint.text.conversation import (
     ToolDefinition,
 )
 from glimpse.engine.checkpoint.text.prompt import PromptBuilder, load_prompt_builder
-from glimpse.engine.checkpoint.text.template import ChatTemplate, TemplateError
+from glimpse.engine.checkpoint.text.template import ChatTemplate, ChatTemplates, TemplateError
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.checkpoint.text.tools import FORMATS, find_format
 from glimpse.media.kind import MediaKind
@@ -58,8 +58,9 @@ CONVERSATIONS = [
 def builder(source: str, *, with_tools: bool = False) -> PromptBuilder:
     return PromptBuilder(
         tokenizer=TOKENIZER,
-        template=ChatTemplate(source, {}),
-        tool_template=ChatTemplate(QWEN2_VL_TOOL_TEMPLATE, {}) if with_tools else None,
+        templates=ChatTemplates(
+            default=ChatTemplate(source, {}), tools=ChatTemplate(QWEN2_VL_TOOL_TEMPLATE, {}) if with_tools else None
+        ),
         placeholder_ids=PLACEHOLDERS,
     )
 
@@ -166,12 +167,12 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 def test_checkpoints_whose_template_ignores_tools_get_one_that_shows_them(checkpoint: Path, tmp_path: Path) -> None:
     model = load_model_config(checkpoint)
     prompts = load_prompt_builder(checkpoint, model)
-    assert prompts.has_own_tool_template
-    assert find_format(prompts.tool_template_source) is FORMATS["hermes"]
-    assert find_format(prompts.template_source) is None
-    assert not load_prompt_builder(checkpoint, model, tool_template="off").has_own_tool_template
+    assert prompts.templates.tools is not None
+    assert find_format(prompts.templates.with_tools.source) is FORMATS["hermes"]
+    assert find_format(prompts.templates.default.source) is None
+    assert load_prompt_builder(checkpoint, model, tool_template="off").templates.tools is None
     own = tmp_path / "own.jinja"
     own.write_text("{{ messages[0].content }}")
-    assert not load_prompt_builder(checkpoint, model, str(own)).has_own_tool_template
+    assert load_prompt_builder(checkpoint, model, str(own)).templates.tools is None
     (checkpoint / "chat_template.jinja").write_text("{{ tools }}{{ messages[0].content }}")
-    assert not load_prompt_builder(checkpoint, model).has_own_tool_template
+    assert load_prompt_builder(checkpoint, model).templates.tools is None
