@@ -142,7 +142,7 @@ async def test_closes_silent_connections(backend: Backend, tmp_path: Path) -> No
 
 
 async def test_idle_connections_close_where_all_are_taken(backend: Backend, tmp_path: Path) -> None:
-    limits = Limits(max_connections=4, max_idle_seconds=3600)
+    limits = GatewayLimits(max_connections=4, max_idle_seconds=3600)
     options = GatewayOptions(listen=ANY_PORT, upstream=(backend.address,), limits=limits)
     async with Envoy(options, run_dir=tmp_path) as envoy, asyncio.timeout(60):
         idle = [await connect(envoy) for _ in range(4)]
@@ -224,7 +224,7 @@ async def test_short_of_memory_unread_responses_end_and_others_go_on(backend: Ba
             yield event("x" * 5000)
 
     backend.script = script
-    limits = Limits(max_heap_bytes=32 * MIB, max_unread_seconds=3600)
+    limits = GatewayLimits(max_heap_bytes=32 * MIB, max_unread_seconds=3600)
     options = GatewayOptions(listen=ANY_PORT, upstream=(backend.address,), limits=limits)
     async with (
         Envoy(options, run_dir=tmp_path) as envoy,
@@ -245,7 +245,7 @@ async def test_short_of_memory_unread_responses_end_and_others_go_on(backend: Ba
         assert client.resets
 
 
-async def _until_measured(session: aiohttp.ClientSession, path: Path, limits: Limits) -> None:
+async def _until_measured(session: aiohttp.ClientSession, path: Path, limits: GatewayLimits) -> None:
     """Waits until Envoy's overload manager knows what is allocated, within a hundredth of the heap."""
     measured, allocated = 0, 100
     while abs(measured - allocated) > 1:

@@ -7,12 +7,8 @@ for a later model (models/minicpmv4_6/image_processing_pil_minicpmv4_6.py).
 
 import math
 
-from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.processing.sizing.recipe import ImageRecipe
+from glimpse.media.processing.sizing.recipe import MAX_ASPECT_RATIO, ImageRecipe, check_aspect_ratio
 from glimpse.media.processing.sizing.views import ImagePlan, Size, View
-
-MAX_ASPECT_RATIO = 200
-"""Limit of Glimpse: beyond it a slice of constant area has more and more patches."""
 
 
 class AdaptiveSlices(ImageRecipe, frozen=True, kw_only=True, tag="adaptive_slices"):
@@ -32,7 +28,7 @@ class AdaptiveSlices(ImageRecipe, frozen=True, kw_only=True, tag="adaptive_slice
         The grid is (rows, columns) of patches of the overview, (rows, columns) of slices, and (rows, columns) of
         patches of a slice; the last four are 0 for an image that is its overview alone.
         """
-        _check(height, width)
+        check_aspect_ratio(height, width)
         slices = self._slices(height, width)
         if slices is None:
             overview = self._view(self._scaled(height, width))
@@ -99,12 +95,3 @@ class AdaptiveSlices(ImageRecipe, frozen=True, kw_only=True, tag="adaptive_slice
 def _nearest(length: int, divisor: int) -> int:
     """Returns the positive multiple of `divisor` that is nearest to `length`."""
     return max(round(length / divisor) * divisor, divisor)
-
-
-def _check(height: int, width: int) -> None:
-    if min(height, width) < 1:
-        message = f"expected an image of at least 1×1 pixels, got {width}×{height}"
-        raise MediaError(MediaErrorCode.INVALID_MEDIA, message)
-    if max(height, width) > MAX_ASPECT_RATIO * min(height, width):
-        message = f"expected an aspect ratio of at most {MAX_ASPECT_RATIO}:1, got {width}×{height} pixels"
-        raise MediaError(MediaErrorCode.INVALID_MEDIA, message)

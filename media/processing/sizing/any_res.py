@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.processing.sizing.recipe import ImageRecipe
+from glimpse.media.processing.sizing.recipe import ImageRecipe, check_sides, too_elongated
 from glimpse.media.processing.sizing.views import ImagePlan, Size, View
 
 MAX_SQUARE = 8192
@@ -38,13 +37,12 @@ class AnyRes(ImageRecipe, frozen=True, kw_only=True, tag="any_res"):
     def plan(self, height: int, width: int) -> ImagePlan:
         """Returns the overview and the tiles. Their grid is rows of tiles, tiles in a row, and rows and columns of
         patches that remain without the padding; all are 0 for a single tile."""
-        if min(height, width) < 1:
-            raise _invalid_image(f"expected an image of at least 1×1 pixels, got {width}×{height}")
+        check_sides(height, width)
         if not self.is_alone:
             return ImagePlan(views=self._square(height, width), grid=(0, 0, 0, 0), is_tiled=True)
         padded = best_resolution(height, width, self.resolutions)
         if padded is None:
-            raise _invalid_image(f"the image is too elongated for the model, got {width}×{height} pixels")
+            raise too_elongated(height, width)
         rows, columns = padded[0] // self.tile, padded[1] // self.tile
         patches = _without_padding(height, width, rows * self.tile_patches, columns * self.tile_patches)
         resized = _fitted(height, width, padded)
@@ -128,7 +126,3 @@ def _without_padding(height: int, width: int, rows: int, columns: int) -> tuple[
 def _is_part(count: int, whole: int) -> bool:
     """Whether as many may remain of a whole of which as much was cut off at both sides."""
     return 0 <= count <= whole and (whole - count) % 2 == 0
-
-
-def _invalid_image(message: str) -> MediaError:
-    return MediaError(MediaErrorCode.INVALID_MEDIA, message)

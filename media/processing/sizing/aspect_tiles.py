@@ -6,8 +6,7 @@ The formulas are those of transformers (models/got_ocr2/image_processing_got_ocr
 
 from collections.abc import Iterator
 
-from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.processing.sizing.recipe import ImageRecipe
+from glimpse.media.processing.sizing.recipe import ImageRecipe, check_sides
 from glimpse.media.processing.sizing.views import ImagePlan, Size, View
 
 
@@ -24,9 +23,7 @@ class AspectTiles(ImageRecipe, frozen=True, kw_only=True, tag="aspect_tiles"):
     def plan(self, height: int, width: int) -> ImagePlan:
         """Returns an image's tiles and its overview, which comes last. The grid is (rows, columns) of tiles; an image
         that is a single tile has no overview."""
-        if min(height, width) < 1:
-            message = f"expected an image of at least 1×1 pixels, got {width}×{height}"
-            raise MediaError(MediaErrorCode.INVALID_MEDIA, message)
+        check_sides(height, width)
         rows, columns = self._best_grid(height, width)
         whole = View(resized=(rows * self.tile, columns * self.tile), rows=rows, columns=columns)
         overview = () if rows * columns == 1 else (View(resized=(self.tile, self.tile)),)

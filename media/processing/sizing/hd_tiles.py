@@ -7,8 +7,7 @@ InternLM-XComposer2-4KHD, arXiv 2404.06512, section 3.2).
 
 import math
 
-from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.processing.sizing.recipe import ImageRecipe
+from glimpse.media.processing.sizing.recipe import ImageRecipe, check_sides, too_elongated
 from glimpse.media.processing.sizing.views import ImagePlan, View
 
 MAX_TILES = 64
@@ -28,15 +27,14 @@ class HdTiles(ImageRecipe, frozen=True, kw_only=True, tag="hd_tiles"):
 
     def plan(self, height: int, width: int) -> ImagePlan:
         """Returns an image's tiles, as many as fit its aspect ratio. The grid is (rows, columns) of tiles."""
+        check_sides(height, width)
         shorter, longer = sorted((height, width))
-        if shorter < 1:
-            raise _invalid_image(f"expected an image of at least 1×1 pixels, got {width}×{height}")
         ratio = longer / shorter
         num_along = self._num_along(ratio)
         along = num_along * self.tile
         across = int(along / ratio)
         if across < 1:
-            raise _invalid_image(f"the image is too elongated for the model, got {width}×{height} pixels")
+            raise too_elongated(height, width)
         num_across = math.ceil(across / self.tile)
         padded = num_across * self.tile
         margin = (padded - across) // 2
@@ -72,7 +70,3 @@ class HdTiles(ImageRecipe, frozen=True, kw_only=True, tag="hd_tiles"):
         while (number + 1) * math.ceil((number + 1) / ratio) <= self.max_tiles:
             number += 1
         return number
-
-
-def _invalid_image(message: str) -> MediaError:
-    return MediaError(MediaErrorCode.INVALID_MEDIA, message)

@@ -10,11 +10,14 @@ from typing import Self
 
 import msgspec
 
-from glimpse.media.errors import MediaOptionError
+from glimpse.media.errors import MediaError, MediaErrorCode, MediaOptionError
 from glimpse.media.processing.sizing.views import ImagePlan, Size, View
 
 LOW_DETAIL_MAX_PIXELS = 512 * 512
 """Largest area of an image of low detail, which OpenAI documents as 512×512."""
+MAX_ASPECT_RATIO = 200
+"""Qwen2-VL's limit, and Glimpse's for models without one that resize by the shorter side or keep the area: most pixels
+would be cut off, or patches become more and more."""
 
 
 class ImageRecipe(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,6 +124,24 @@ def _refuse(**bounds: int | None) -> None:
             raise MediaOptionError(name, f"expected none, since the model decides the size in pixels, got {value}")
 
 
+def check_sides(height: int, width: int, *, of: str = "an image") -> None:
+    """Raises MediaError (INVALID_MEDIA) if a side is 0."""
+    if min(height, width) < 1:
+        raise _invalid(f"expected {of} of at least 1×1 pixels, got {width}×{height}")
+
+
+def check_aspect_ratio(height: int, width: int) -> None:
+    """Raises MediaError (INVALID_MEDIA) if a side is 0 or more than `MAX_ASPECT_RATIO` times the other."""
+    check_sides(height, width)
+    if max(height, width) > MAX_ASPECT_RATIO * min(height, width):
+        raise _invalid(f"expected an aspect ratio of at most {MAX_ASPECT_RATIO}:1, got {width}×{height} pixels")
+
+
+def too_elongated(height: int, width: int) -> MediaError:
+    """Returns the error of an image for which the model has no tiles."""
+    return _invalid(f"the image is too elongated for the model, got {width}×{height} pixels")
+
+
 def check_pixel_bounds(min_pixels: int | None, max_pixels: int | None) -> None:
     """Raises MediaOptionError if the bounds contradict each other."""
     if min_pixels is not None and max_pixels is not None and min_pixels > max_pixels:
@@ -134,3 +155,7 @@ def check_image_bounds(min_pixels: int | None, max_pixels: int | None, *, low_de
         raise MediaOptionError(
             "min_pixels", f"expected at most {LOW_DETAIL_MAX_PIXELS} with low detail, got {min_pixels}"
         )
+
+
+def _invalid(message: str) -> MediaError:
+    return MediaError(MediaErrorCode.INVALID_MEDIA, message)

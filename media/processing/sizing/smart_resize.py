@@ -4,14 +4,17 @@ import math
 
 import msgspec
 
-from glimpse.media.errors import MediaError, MediaErrorCode, MediaOptionError
-from glimpse.media.processing.sizing.recipe import LOW_DETAIL_MAX_PIXELS, ImageRecipe, check_pixel_bounds
+from glimpse.media.errors import MediaOptionError
+from glimpse.media.processing.sizing.recipe import (
+    LOW_DETAIL_MAX_PIXELS,
+    ImageRecipe,
+    check_aspect_ratio,
+    check_pixel_bounds,
+)
 from glimpse.media.processing.sizing.views import ImagePlan, View
 
 DEFAULT_MIN_PIXELS = 4 * 28 * 28
 DEFAULT_MAX_PIXELS = 1280 * 28 * 28
-MAX_ASPECT_RATIO = 200
-"""Qwen2-VL's limit."""
 LARGEST_MAX_PIXELS = 16384 * 28 * 28
 """Largest bound that a request may set: the number of tokens that Qwen2-VL supports for one image."""
 
@@ -83,10 +86,7 @@ def smart_resize(height: int, width: int, *, factor: int, min_pixels: int, max_p
     Raises:
         MediaError: INVALID_MEDIA if a side is 0 or more than 200 times the other.
     """
-    if min(height, width) < 1:
-        raise _invalid_image(f"expected an image of at least 1×1 pixels, got {width}×{height}")
-    if max(height, width) > MAX_ASPECT_RATIO * min(height, width):
-        raise _invalid_image(f"expected an aspect ratio of at most {MAX_ASPECT_RATIO}:1, got {width}×{height} pixels")
+    check_aspect_ratio(height, width)
     new_height = round(height / factor) * factor
     new_width = round(width / factor) * factor
     if new_height * new_width > max_pixels:
@@ -121,7 +121,3 @@ def request_bounds(own_min: int, own_max: int, *, min_pixels: int | None, max_pi
     lower = min(own_min, max_pixels or own_min) if min_pixels is None else min_pixels
     upper = max(own_max, min_pixels or own_max) if max_pixels is None else max_pixels
     return lower, upper
-
-
-def _invalid_image(message: str) -> MediaError:
-    return MediaError(MediaErrorCode.INVALID_MEDIA, message)

@@ -6,8 +6,7 @@ is resized several times in a row, because the models were trained on such pixel
 
 import math
 
-from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.processing.sizing.recipe import ImageRecipe
+from glimpse.media.processing.sizing.recipe import ImageRecipe, check_sides
 from glimpse.media.processing.sizing.views import ImagePlan, Size, View
 
 MAX_EDGE = 4096
@@ -29,9 +28,7 @@ class SplitTiles(ImageRecipe, frozen=True, kw_only=True, tag="split_tiles"):
 
         The grid is (rows, columns) of tiles; (0, 0) for an image that is its overview alone.
         """
-        if min(height, width) < 1:
-            message = f"expected an image of at least 1×1 pixels, got {width}×{height}"
-            raise MediaError(MediaErrorCode.INVALID_MEDIA, message)
+        check_sides(height, width)
         scaled = _bounded(*scale_longest_edge(height, width, self.longest_edge))
         rows, columns = self._num_tiles(*scaled) if self.split else (1, 1)
         overview = (self.tile, self.tile)

@@ -5,7 +5,7 @@ or without (models/llava_onevision/video_processing_llava_onevision.py).
 """
 
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.processing.sizing.recipe import VideoRecipe
+from glimpse.media.processing.sizing.recipe import VideoRecipe, check_sides
 from glimpse.media.processing.sizing.smart_frames import LARGEST_TOTAL_PIXELS
 from glimpse.media.processing.sizing.split_tiles import MAX_EDGE, scale_longest_edge
 from glimpse.media.processing.sizing.views import View
@@ -20,9 +20,7 @@ class SquareFrames(VideoRecipe, frozen=True, kw_only=True, tag="square_frames"):
     """Length in pixels to which the longer side of a frame is resized first; None: frames are resized once."""
 
     def plan(self, num_frames: int, height: int, width: int) -> View:
-        if min(height, width) < 1:
-            message = f"expected frames of at least 1×1 pixels, got {width}×{height}"
-            raise MediaError(MediaErrorCode.INVALID_MEDIA, message)
+        check_sides(height, width, of="frames")
         if num_frames * self.tile**2 > LARGEST_TOTAL_PIXELS:
             message = (
                 f"expected at most {LARGEST_TOTAL_PIXELS // self.tile**2} frames, got {num_frames}; "

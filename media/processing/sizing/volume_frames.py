@@ -4,10 +4,8 @@ import math
 
 import msgspec
 
-from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.processing.sizing.recipe import check_pixel_bounds
+from glimpse.media.processing.sizing.recipe import check_aspect_ratio, check_pixel_bounds, check_sides
 from glimpse.media.processing.sizing.smart_frames import PatchedFrames
-from glimpse.media.processing.sizing.smart_resize import MAX_ASPECT_RATIO
 from glimpse.media.processing.sizing.views import Size, View
 
 
@@ -84,13 +82,11 @@ def volume_resize(
     Raises:
         MediaError: INVALID_MEDIA if a side is 0 or more than 200 times the other.
     """
-    if min(height, width) < 1:
-        raise _invalid(f"expected frames of at least 1×1 pixels, got {width}×{height}")
+    check_sides(height, width, of="frames")
     if min(height, width) < factor:
         scale = max(factor / height, factor / width)
         height, width = int(height * scale), int(width * scale)
-    if max(height, width) > MAX_ASPECT_RATIO * min(height, width):
-        raise _invalid(f"expected an aspect ratio of at most {MAX_ASPECT_RATIO}:1, got {width}×{height} pixels")
+    check_aspect_ratio(height, width)
     rounded = (round(height / factor) * factor, round(width / factor) * factor)
     volume = round(num_frames / depth) * depth * rounded[0] * rounded[1]
     if volume > max_volume:
@@ -102,7 +98,3 @@ def volume_resize(
         height, width = (math.ceil(side * grow / factor) * factor for side in (height, width))
         return height, width
     return rounded
-
-
-def _invalid(message: str) -> MediaError:
-    return MediaError(MediaErrorCode.INVALID_MEDIA, message)

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from glimpse.media.errors import MediaError, MediaOptionError
 from glimpse.media.processing.image import ImageProcessing, prepare_image
-from glimpse.media.processing.sizing.adaptive_slices import MAX_ASPECT_RATIO, AdaptiveSlices
+from glimpse.media.processing.sizing.adaptive_slices import AdaptiveSlices
+from glimpse.media.processing.sizing.recipe import MAX_ASPECT_RATIO
 from tests.media.images import scene
 from tests.oracles.minicpmv import grid_of, slices_of
 
