@@ -1,6 +1,6 @@
 """Parses generation options into sampling parameters, with the defaults of generation.proto."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from glimpse.engine.protocol.sampling_params import (
@@ -48,10 +48,10 @@ def parse_generation(
         else _or(defaults.repetition_penalty, 1.0),
         logit_bias=_parse_logit_bias(options, vocab_size),
         seed=options.seed if options.HasField("seed") else None,
-        stop=_parse_stop(options),
+        stop=_parse_texts("stop", options.stop, MAX_STOP_CHARACTERS),
         include_stop_str_in_output=options.include_stop_str_in_output,
         skip_special_tokens=options.skip_special_tokens if options.HasField("skip_special_tokens") else True,
-        bad_words=_parse_bad_words(options),
+        bad_words=_parse_texts("bad_words", options.bad_words, MAX_BAD_WORD_CHARACTERS),
         allowed_token_ids=_parse_token_ids(options.allowed_token_ids, vocab_size, "generation.allowed_token_ids"),
         stop_token_ids=_parse_token_ids(options.stop_token_ids, vocab_size, "generation.stop_token_ids"),
         min_tokens=options.min_tokens,
@@ -103,20 +103,12 @@ def _parse_logit_bias(options: generation_pb2.GenerationOptions, vocab_size: int
     return dict(options.logit_bias)
 
 
-def _parse_stop(options: generation_pb2.GenerationOptions) -> tuple[str, ...]:
-    for index, text in enumerate(options.stop):
-        if not 0 < len(text) <= MAX_STOP_CHARACTERS:
-            message = f"expected a string of 1 to {MAX_STOP_CHARACTERS} characters, got {len(text)}"
-            raise InvalidRequest(f"generation.stop[{index}]", message)
-    return tuple(options.stop)
-
-
-def _parse_bad_words(options: generation_pb2.GenerationOptions) -> tuple[str, ...]:
-    for index, text in enumerate(options.bad_words):
-        if not 0 < len(text) <= MAX_BAD_WORD_CHARACTERS:
-            message = f"expected a string of 1 to {MAX_BAD_WORD_CHARACTERS} characters, got {len(text)}"
-            raise InvalidRequest(f"generation.bad_words[{index}]", message)
-    return tuple(options.bad_words)
+def _parse_texts(name: str, texts: Sequence[str], max_characters: int) -> tuple[str, ...]:
+    for index, text in enumerate(texts):
+        if not 0 < len(text) <= max_characters:
+            message = f"expected a string of 1 to {max_characters} characters, got {len(text)}"
+            raise InvalidRequest(f"generation.{name}[{index}]", message)
+    return tuple(texts)
 
 
 def _parse_token_ids(token_ids: Iterable[int], vocab_size: int, field: str) -> tuple[int, ...]:
