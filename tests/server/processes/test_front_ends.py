@@ -50,6 +50,9 @@ from tests.server.serving import children, eventually, health_stub, read_metric,
 NUM_FRONT_ENDS = 2
 MODULE = "glimpse.server.processes.front_end"
 KEY = ("x-api-key", "the-key")
+"""Of a tenant with limits."""
+OPEN = ("x-api-key", "another-key")
+"""Of one without."""
 PNG = png()
 STREAM = "/glimpse.v1.ChatService/StreamChatCompletion"
 
@@ -104,15 +107,15 @@ def connect(target: str) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(target, options=[("grpc.use_local_subchannel_pool", 1)])
 
 
-def ask(channel: grpc.aio.Channel, script: str) -> Any:
+def ask(channel: grpc.aio.Channel, script: str, key: tuple[str, str] = OPEN) -> Any:
     """A stream from the scripted engine, which follows the request's id."""
     chat: Any = chat_pb2_grpc.ChatServiceStub(channel)
-    return chat.StreamChatCompletion(request(), metadata=[("x-request-id", f"{script}-1"), KEY])
+    return chat.StreamChatCompletion(request(), metadata=[("x-request-id", f"{script}-1"), key])
 
 
-async def answer(target: str, script: str = "echo") -> list[Any]:
+async def answer(target: str, script: str = "echo", key: tuple[str, str] = OPEN) -> list[Any]:
     async with connect(target) as channel:
-        return [chunk async for chunk in ask(channel, script)]
+        return [chunk async for chunk in ask(channel, script, key)]
 
 
 def text_of(chunks: Sequence[Any]) -> str:
@@ -128,16 +131,10 @@ def processes() -> Sequence[int]:
     return children(os.getpid(), MODULE)
 
 
-async def test_each_serves_alone_and_all_on_the_common_port(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    async with serving(tiny_checkpoint, tmp_path) as server:
-        assert len(set(server.upstreams)) == NUM_FRONT_ENDS == len(processes())
-        for target in (*server.upstreams, f"127.0.0.1:{server.port}"):
-            assert len(await answer(target)) > 1
-            assert await health(target) == health_pb2.HealthCheckResponse.SERVING
-        scraped = await asyncio.to_thread(scrape, server.metrics_port)
-        assert f'glimpse_requests_total{{code="OK",method="{STREAM}"}} 3.0' in scraped
-        assert "glimpse_engine_ready 1.0" in scraped
-    assert not processes()
+def pid_of(server: FrontEnds, number: int) -> int:
+    process = server._slots[number].process  # pyright: ignore[reportPrivateUsage]
+    assert process is not None
+    return process._process.pid  # pyright: ignore[reportPrivateUsage]
 
 
 def scrape(port: int) -> str:
@@ -187,6 +184,7 @@ async def test_stop_at_once_ends_streams_with_a_status(tiny_checkpoint: Path, tm
             await held.read()
         assert caught.value.details() == "The server is stopping."
         await stopping
+        assert not processes()
 
 
 async def test_checkpoint_that_the_engine_cannot_serve_is_an_error(tiny_checkpoint: Path, tmp_path: Path) -> None:
@@ -246,39 +244,16 @@ def test_ctrl_c_ends_all_with_status_0(tiny_checkpoint: Path, tmp_path: Path, re
         assert not any(alive(pid) for pid in running)
 
 
-@pytest.fixture
-def access(tmp_path: Path) -> AccessSettings:
-    """A tenant that may have one request at a time."""
-    keys, limits = tmp_path / "keys", tmp_path / "limits"
-    keys.write_text(key_line(KEY[1], KeyOwner(tenant="acme")))
-    limits.write_text("[default]\nmax_concurrent_requests = 1\n")
+@pytest.fixture(scope="module")
+def access(tmp_path_factory: pytest.TempPathFactory) -> AccessSettings:
+    """A tenant that may have one request at a time and one mebibyte of media, and one that has no limits."""
+    folder = tmp_path_factory.mktemp("access")
+    keys, limits = folder / "keys", folder / "limits"
+    keys.write_text(
+        "\n".join(key_line(key, KeyOwner(tenant=name)) for name, (_, key) in (("acme", KEY), ("open", OPEN)))
+    )
+    limits.write_text('[tenant.acme]\nmax_concurrent_requests = 1\nmax_media_bytes = "1MiB"\n')
     return AccessSettings(api_keys=keys, tenants=limits)
-
-
-async def test_limits_of_a_tenant_hold_over_all_front_ends(
-    tiny_checkpoint: Path, tmp_path: Path, access: AccessSettings, redis: RedisServer
-) -> None:
-    async with serving(tiny_checkpoint, tmp_path, access=access, store=redis.url) as server:
-        await until_counted_together(server)
-        victim, here, there = processes()[0], *server.upstreams
-        async with connect(here) as channel:
-            held = ask(channel, "hold")
-            await held.read()
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await answer(there)
-            assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            os.kill(victim, signal.SIGKILL)
-            with pytest.raises(grpc.aio.AioRpcError):
-                await held.read()
-        await until(lambda: not redis.client().exists(*redis.client().keys("glimpse:running:*") or ["none"]))
-        assert len(await answer(there)) > 1
-
-
-async def until_counted_together(server: FrontEnds) -> None:
-    """Waits until all front ends reach the quota store."""
-    async with asyncio.timeout(30):
-        while not await asyncio.to_thread(read_metric, server.metrics_port, "glimpse_quota_store_available"):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
 
 
 async def test_purge_of_a_tenant_reaches_all_front_ends_and_those_that_come_later(
@@ -314,42 +289,6 @@ async def purge(target: str) -> None:
         await tenants.PurgeTenant(tenant_pb2.PurgeTenantRequest(tenant="acme"), metadata=[KEY])
 
 
-async def test_media_of_a_tenant_on_other_front_ends_count_against_its_limit(
-    tiny_checkpoint: Path, tmp_path: Path, access: AccessSettings
-) -> None:
-    (tmp_path / "limits").write_text('[default]\nmax_media_bytes = "1MiB"\n')
-    of_others = FrontEndLoad(
-        waiting={}, rpcs_per_second=0, failures_per_second=0, media_bytes={Tenant("acme").namespace_prefix: 1 << 20}
-    )
-    async with serving(tiny_checkpoint, tmp_path, access=access) as server:
-        here = server.upstreams[0]
-        assert await refusal_of_image(here) == ""
-        server._loads.set(NUM_FRONT_ENDS, of_others)  # pyright: ignore[reportPrivateUsage]
-        assert "exceed its limit, 1048576 bytes" in await eventually_refused(here, is_refused=True)
-        server._loads.remove(NUM_FRONT_ENDS)  # pyright: ignore[reportPrivateUsage]
-        await eventually_refused(here, is_refused=False)
-
-
-async def eventually_refused(target: str, *, is_refused: bool) -> str:
-    """Asks about an image until that is refused, or no longer. Returns why it is."""
-    async with asyncio.timeout(60):
-        while True:
-            if bool(refusal := await refusal_of_image(target)) == is_refused:
-                return refusal
-            await asyncio.sleep(0.05)
-
-
-async def refusal_of_image(target: str) -> str:
-    """Asks about an image. Returns why that is refused; empty if it is not."""
-    async with connect(target) as channel:
-        chat: Any = chat_pb2_grpc.ChatServiceStub(channel)
-        try:
-            await chat.CountTokens(chat_pb2.CountTokensRequest(messages=[user(image_part(png()))]), metadata=[KEY])
-        except grpc.aio.AioRpcError as error:
-            return error.details() or "refused"
-    return ""
-
-
 async def num_cached(target: str) -> int:
     """Asks the same question each time. Returns how much of it was cached."""
     async with connect(target) as channel:
@@ -359,54 +298,31 @@ async def num_cached(target: str) -> int:
     return usage.prompt_tokens_details.cached_tokens
 
 
-async def test_upload_is_known_to_all_front_ends_and_outlives_the_one_that_got_it(
-    tiny_checkpoint: Path, tmp_path: Path, redis: RedisServer
-) -> None:
-    async with serving(tiny_checkpoint, tmp_path, store=redis.url) as server:
-        here, there = server.upstreams
-        async with connect(here) as channel:
-            upload_id = await uploaded(channel, PNG)
-        scraped = await asyncio.to_thread(scrape, server.metrics_port)
-        copied = len(PNG) + OVERHEAD_BYTES
-        assert f'glimpse_media_bytes{{state="uploaded"}} {copied:.1f}' in scraped
-        os.kill(processes()[0], signal.SIGKILL)
-        image = content_pb2.ContentPart(image={"source": {"upload_id": upload_id}})
-        async with connect(there) as channel:
-            chat: Any = chat_pb2_grpc.ChatServiceStub(channel)
-            stream = chat.StreamChatCompletion(
-                request(user("What?", image)), metadata=[("x-request-id", "echo-1"), KEY]
-            )
-            assert len([chunk async for chunk in stream]) > 1
-            await until(lambda: len(processes()) == NUM_FRONT_ENDS)
-            await until_served(here)
-            async with connect(here) as again:
-                await media_stub(again).DeleteMedia(media_pb2.DeleteMediaRequest(upload_id=upload_id))
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await media_stub(channel).GetMedia(media_pb2.GetMediaRequest(upload_id=upload_id))
-            assert caught.value.code() is grpc.StatusCode.NOT_FOUND
-            async with asyncio.timeout(30):  # until all have heard of it
-                while 'state="uploaded"} 0.0' not in await asyncio.to_thread(scrape, server.metrics_port):  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)
-
-
-async def uploaded(channel: grpc.aio.Channel, data: bytes) -> str:
-    header = media_pb2.UploadMediaRequest(header={"sha256": sha256(data).digest()})
-    parts = [header, media_pb2.UploadMediaRequest(chunk=data)]
-    return (await media_stub(channel).UploadMedia(iter(parts))).media.upload_id
-
-
-def media_stub(channel: grpc.aio.Channel) -> Any:
-    return media_pb2_grpc.MediaServiceStub(channel)
-
-
 # The tests below share front ends, of which they leave as many as they find. Those above count all that run.
 on_shared_front_ends = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FrontEnds]:
-    async with serving(tiny_checkpoint, tmp_path_factory.mktemp("front-ends")) as running:
+async def server(
+    tiny_checkpoint: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    access: AccessSettings,
+    running_redis: RedisServer,
+) -> AsyncIterator[FrontEnds]:
+    folder = tmp_path_factory.mktemp("front-ends")
+    async with serving(tiny_checkpoint, folder, access=access, store=running_redis.url) as running:
         yield running
+
+
+@on_shared_front_ends
+async def test_each_serves_alone_and_all_on_the_common_port(server: FrontEnds) -> None:
+    assert len(set(server.upstreams)) == NUM_FRONT_ENDS == len(processes())
+    for target in (*server.upstreams, f"127.0.0.1:{server.port}"):
+        assert len(await answer(target)) > 1
+        assert await health(target) == health_pb2.HealthCheckResponse.SERVING
+    scraped = await asyncio.to_thread(scrape, server.metrics_port)
+    assert f'glimpse_requests_total{{code="OK",method="{STREAM}"}} 3.0' in scraped
+    assert "glimpse_engine_ready 1.0" in scraped
 
 
 @on_shared_front_ends
@@ -420,7 +336,7 @@ async def test_requests_with_the_same_id_on_two_front_ends_do_not_mix(server: Fr
 async def test_front_end_that_hangs_counts_as_it_last_answered(server: FrontEnds) -> None:
     read = lambda: read_metric(server.metrics_port, "glimpse_requests_total")  # noqa: E731
     before = await asyncio.to_thread(read)
-    os.kill(victim := processes()[0], signal.SIGSTOP)
+    os.kill(victim := pid_of(server, 0), signal.SIGSTOP)
     try:
         await answer(server.upstreams[1])
         assert await asyncio.to_thread(read) == before + 1
@@ -434,7 +350,7 @@ async def test_front_end_that_hangs_counts_as_it_last_answered(server: FrontEnds
 async def test_front_end_that_dies_is_replaced_once_and_its_requests_leave_the_engine(
     server: FrontEnds, caplog: pytest.LogCaptureFixture
 ) -> None:
-    victim, target = processes()[0], server.upstreams[0]
+    victim, target = pid_of(server, 0), server.upstreams[0]
     async with connect(target) as channel:
         held = ask(channel, "hold")
         await held.read()
@@ -471,6 +387,101 @@ async def test_engine_hears_one_name_of_a_client_from_all_front_ends(server: Fro
     """Else a client would have a share of the engine for each."""
     for target in server.upstreams:
         assert text_of(await answer(target, "who")) == PLAIN_TOKENS[0]
+
+
+@on_shared_front_ends
+async def test_limits_of_a_tenant_hold_over_all_front_ends(server: FrontEnds, running_redis: RedisServer) -> None:
+    await until_counted_together(server)
+    here, there = server.upstreams
+    async with connect(here) as channel:
+        held = ask(channel, "hold", KEY)
+        await held.read()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await answer(there, key=KEY)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        os.kill(pid_of(server, 0), signal.SIGKILL)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await held.read()
+    client = running_redis.client()
+    await until(lambda: not client.exists(*client.keys("glimpse:running:*") or ["none"]))
+    assert len(await answer(there, key=KEY)) > 1
+    await until_served(here)
+
+
+async def until_counted_together(server: FrontEnds) -> None:
+    """Waits until all front ends reach the quota store."""
+    async with asyncio.timeout(30):
+        while not await asyncio.to_thread(read_metric, server.metrics_port, "glimpse_quota_store_available"):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+@on_shared_front_ends
+async def test_media_of_a_tenant_on_other_front_ends_count_against_its_limit(server: FrontEnds) -> None:
+    of_others = FrontEndLoad(
+        waiting={}, rpcs_per_second=0, failures_per_second=0, media_bytes={Tenant("acme").namespace_prefix: 1 << 20}
+    )
+    here = server.upstreams[0]
+    assert await refusal_of_image(here) == ""
+    server._loads.set(NUM_FRONT_ENDS, of_others)  # pyright: ignore[reportPrivateUsage]
+    assert "exceed its limit, 1048576 bytes" in await eventually_refused(here, is_refused=True)
+    server._loads.remove(NUM_FRONT_ENDS)  # pyright: ignore[reportPrivateUsage]
+    await eventually_refused(here, is_refused=False)
+
+
+async def eventually_refused(target: str, *, is_refused: bool) -> str:
+    """Asks about an image until that is refused, or no longer. Returns why it is."""
+    async with asyncio.timeout(60):
+        while True:
+            if bool(refusal := await refusal_of_image(target)) == is_refused:
+                return refusal
+            await asyncio.sleep(0.05)
+
+
+async def refusal_of_image(target: str) -> str:
+    """Asks about an image. Returns why that is refused; empty if it is not."""
+    async with connect(target) as channel:
+        chat: Any = chat_pb2_grpc.ChatServiceStub(channel)
+        try:
+            await chat.CountTokens(chat_pb2.CountTokensRequest(messages=[user(image_part(png()))]), metadata=[KEY])
+        except grpc.aio.AioRpcError as error:
+            return error.details() or "refused"
+    return ""
+
+
+@on_shared_front_ends
+async def test_upload_is_known_to_all_front_ends_and_outlives_the_one_that_got_it(server: FrontEnds) -> None:
+    here, there = server.upstreams
+    async with connect(here) as channel:
+        upload_id = await uploaded(channel, PNG)
+    scraped = await asyncio.to_thread(scrape, server.metrics_port)
+    copied = len(PNG) + OVERHEAD_BYTES
+    assert f'glimpse_media_bytes{{state="uploaded"}} {copied:.1f}' in scraped
+    os.kill(pid_of(server, 0), signal.SIGKILL)
+    image = content_pb2.ContentPart(image={"source": {"upload_id": upload_id}})
+    async with connect(there) as channel:
+        chat: Any = chat_pb2_grpc.ChatServiceStub(channel)
+        stream = chat.StreamChatCompletion(request(user("What?", image)), metadata=[("x-request-id", "echo-1"), OPEN])
+        assert len([chunk async for chunk in stream]) > 1
+        await until(lambda: len(processes()) == NUM_FRONT_ENDS)
+        await until_served(here)
+        async with connect(here) as again:
+            await media_stub(again).DeleteMedia(media_pb2.DeleteMediaRequest(upload_id=upload_id), metadata=[OPEN])
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await media_stub(channel).GetMedia(media_pb2.GetMediaRequest(upload_id=upload_id), metadata=[OPEN])
+        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+        async with asyncio.timeout(30):  # until all have heard of it
+            while 'state="uploaded"} 0.0' not in await asyncio.to_thread(scrape, server.metrics_port):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+
+async def uploaded(channel: grpc.aio.Channel, data: bytes) -> str:
+    header = media_pb2.UploadMediaRequest(header={"sha256": sha256(data).digest()})
+    parts = [header, media_pb2.UploadMediaRequest(chunk=data)]
+    return (await media_stub(channel).UploadMedia(iter(parts), metadata=[OPEN])).media.upload_id
+
+
+def media_stub(channel: grpc.aio.Channel) -> Any:
+    return media_pb2_grpc.MediaServiceStub(channel)
 
 
 @on_shared_front_ends
