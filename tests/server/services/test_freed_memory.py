@@ -148,7 +148,7 @@ async def test_files_are_freed_before_the_answer_begins(
     served: tuple[Server, grpc.aio.Channel], ask: Ask, stream: bool
 ) -> None:
     server, channel = served
-    data = png() + bytes(24 << 20)
+    data = png() + bytes(8 << 20)
     assert await refused(ask(channel, data, stream=stream, metadata=[("x-request-id", "echo-first")])) == "OK"
     gc.collect()
     gc.disable()
