@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from PIL.Image import Resampling
 
 from glimpse.engine.checkpoint.families.reading.fields import require, text_config
-from glimpse.engine.checkpoint.families.reading.preprocessor import check_processor, check_square
+from glimpse.engine.checkpoint.families.reading.preprocessor import PREPROCESSOR, check_processor, check_square
 from glimpse.engine.checkpoint.families.reading.rows import only_grid
 from glimpse.engine.checkpoint.families.reading.vit import vit_config
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout
 from glimpse.engine.checkpoint.model_config.decoder import SlidingLayers, TextConfig
-from glimpse.engine.checkpoint.model_config.encoders import Gemma3VisionConfig, VitConfig
+from glimpse.engine.checkpoint.model_config.encoders import Gemma3VisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.errors import CheckpointError
 from glimpse.media.kind import MediaKind
@@ -27,7 +27,6 @@ from glimpse.media.processing.sizing.fixed_size import FixedSize
 if TYPE_CHECKING:
     from glimpse.media.medium import Medium
 
-_PREPROCESSOR = "preprocessor_config.json"
 _IMAGE = "<start_of_image>"
 """What chat templates render for an image."""
 
@@ -156,25 +155,20 @@ def _token_id(config: Mapping[str, Any], name: str, default: int) -> int:
     return config.get(f"{name}_token_id", config.get(f"{name}_token_index", default))
 
 
-def _vision(config: ModelConfig) -> Gemma3VisionConfig:
-    assert isinstance(config.encoder, Gemma3VisionConfig)
-    return config.encoder
-
-
 def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     """Reads the processing of images, which are stretched to the encoder's size."""
-    processor = read_json(path / _PREPROCESSOR)
+    processor = read_json(path / PREPROCESSOR)
     check_processor(processor, resampling=Resampling.BILINEAR)
     if processor.get("do_pan_and_scan"):
-        raise ValueError(f"{_PREPROCESSOR}: 'do_pan_and_scan': expected false, got true")
-    side = _vision(config).vit.image_size
+        raise ValueError(f"{PREPROCESSOR}: 'do_pan_and_scan': expected false, got true")
+    side = config.encoder_as(Gemma3VisionConfig).vit.image_size
     check_square(processor, "size", side)
     return MediaProcessing(images=ImageProcessing(sizing=FixedSize(side=side), resampling=Resampling.BILINEAR))
 
 
 def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
     """Returns the tokens of an image: as in transformers' processor, with an empty line before and after them."""
-    encoder = _vision(context.model)
+    encoder = context.model.encoder_as(Gemma3VisionConfig)
     return TokenLayout(
         kind=medium.kind,
         leading="\n\n",
@@ -184,22 +178,14 @@ def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
 
 
 def _embedding_grid(config: ModelConfig, _kind: MediaKind, num_rows: int) -> tuple[int, ...]:
-    return only_grid(num_rows, _vision(config).num_tokens)
+    return only_grid(num_rows, config.encoder_as(Gemma3VisionConfig).num_tokens)
 
 
 def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
     """Returns images of about `num_tokens` tokens, one under the other."""
-    encoder = _vision(config)
-    vit: VitConfig = encoder.vit
+    encoder = config.encoder_as(Gemma3VisionConfig)
     num_images = max(1, num_tokens // encoder.num_tokens)
-    return LargestMedium(
-        kind=MediaKind.IMAGE,
-        grid=(num_images, 1),
-        num_bytes=num_images * 3 * vit.image_size**2,
-        num_positions=num_images * vit.num_positions,
-        width=vit.width,
-        intermediate_size=vit.intermediate_size,
-    )
+    return LargestMedium.of_tiles(encoder.vit, num_images, grid=(num_images, 1))
 
 
 GEMMA3_TEXT = FamilySpec(read_config=_read_text_config, module="gemma3")

@@ -77,8 +77,7 @@ def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
 
 def _embedding_grid(config: ModelConfig, _kind: MediaKind, num_rows: int) -> tuple[int, ...] | None:
     """Returns the grid of an overview alone; the size of an image arranges tiles, whose text says their places."""
-    assert isinstance(config.encoder, TiledVisionConfig)
-    return (0, 0) if whole(num_rows, config.encoder.num_tile_tokens, "tile") == 1 else None
+    return (0, 0) if whole(num_rows, config.encoder_as(TiledVisionConfig).num_tile_tokens, "tile") == 1 else None
 
 
 def _image_text(rows: int, columns: int) -> str:
@@ -109,24 +108,16 @@ def _video_texts(video: Video) -> list[str]:
 
 def _pieces(text: str, context: LayoutContext) -> tuple[tuple[int, ...] | int, ...]:
     """Returns the pieces of a text in which each `<image>` stands for the placeholder tokens of a tile."""
-    assert isinstance(context.model.encoder, TiledVisionConfig)
     first, *others = (tuple(context.encode(literal)) for literal in text.split(_IMAGE))
-    run = context.model.encoder.num_tile_tokens
+    run = context.model.encoder_as(TiledVisionConfig).num_tile_tokens
     return first, *(piece for literal in others for piece in (run, literal))
 
 
 def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
     """Returns an image of about `num_tokens` tokens."""
-    assert isinstance(config.encoder, TiledVisionConfig)
-    vit, num_tiles = config.encoder.vit, max(1, num_tokens // config.encoder.num_tile_tokens)
-    return LargestMedium(
-        kind=MediaKind.IMAGE,
-        grid=(1, num_tiles),
-        num_bytes=3 * num_tiles * vit.image_size**2,
-        num_positions=min(num_tiles, config.encoder.max_batch_tiles) * vit.num_positions,
-        width=vit.width,
-        intermediate_size=vit.intermediate_size,
-    )
+    encoder = config.encoder_as(TiledVisionConfig)
+    num_tiles = max(1, num_tokens // encoder.num_tile_tokens)
+    return LargestMedium.of_tiles(encoder.vit, num_tiles, grid=(1, num_tiles), max_batch_tiles=encoder.max_batch_tiles)
 
 
 IDEFICS3 = FamilySpec(

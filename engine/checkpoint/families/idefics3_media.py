@@ -68,12 +68,12 @@ def _check_steps(document: Mapping[str, Any]) -> None:
 
 
 def _tile(document: Mapping[str, Any], config: ModelConfig) -> int:
-    assert isinstance(config.encoder, TiledVisionConfig)
+    encoder = config.encoder_as(TiledVisionConfig)
     tile = _longest_edge(document, "max_image_size", _DEFAULT_TILE)
-    if tile != config.encoder.vit.image_size:
+    if tile != encoder.vit.image_size:
         raise ValueError(
             f"preprocessor configuration: 'max_image_size': expected vision_config.image_size of config.json,"
-            f" {config.encoder.vit.image_size}, got {tile}"
+            f" {encoder.vit.image_size}, got {tile}"
         )
     return tile
 

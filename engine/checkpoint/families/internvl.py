@@ -5,7 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from glimpse.engine.checkpoint.families.reading.fields import require
-from glimpse.engine.checkpoint.families.reading.preprocessor import check_processor, check_square
+from glimpse.engine.checkpoint.families.reading.preprocessor import (
+    PREPROCESSOR,
+    check_processor,
+    check_square,
+    read_video_processor,
+)
 from glimpse.engine.checkpoint.families.reading.rows import whole
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.checkpoint.families.text import nested_decoder
@@ -26,8 +31,6 @@ from glimpse.media.processing.video import VideoProcessing
 if TYPE_CHECKING:
     from glimpse.media.medium import Medium
 
-_PREPROCESSOR = "preprocessor_config.json"
-_VIDEO_PREPROCESSOR = "video_preprocessor_config.json"
 _SHUFFLE = 2
 _VISION_DEFAULTS: Mapping[str, Any] = {
     "hidden_size": 1024,
@@ -147,15 +150,17 @@ def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
 
     `crop_to_patches` of the file has no effect, because the reference processor overrides it.
     """
-    side = _encoder(config).image_size
-    processor = read_json(path / _PREPROCESSOR)
+    side = config.encoder_as(InternVisionConfig).image_size
+    processor = read_json(path / PREPROCESSOR)
     check_processor(processor)
     check_square(processor, "size", side)
     min_tiles = positive("min_patches", processor.get("min_patches", 1))
     max_tiles = positive("max_patches", processor.get("max_patches", 12))
     if min_tiles > max_tiles:
-        raise ValueError(f"{_PREPROCESSOR}: 'min_patches': expected at most {max_tiles}, got {min_tiles}")
-    _check_videos(path, processor)
+        raise ValueError(f"{PREPROCESSOR}: 'min_patches': expected at most {max_tiles}, got {min_tiles}")
+    # It decides neither the size of frames, since the encoder reads one size alone, nor which frames are sampled, since
+    # the reference samples none by default.
+    read_video_processor(path, processor)
     return MediaProcessing(
         images=ImageProcessing(sizing=AspectTiles(tile=side, min_tiles=min_tiles, max_tiles=max_tiles)),
         videos=video_processing(side),
@@ -167,24 +172,9 @@ def video_processing(side: int) -> VideoProcessing:
     return VideoProcessing(sizing=SquareFrames(tile=side, longest_edge=None), sampling=SegmentSampling())
 
 
-def _check_videos(path: Path, images: Mapping[str, Any]) -> None:
-    """Checks the optional file about videos.
-
-    It decides neither the size of frames, since the encoder reads one size alone, nor which frames are sampled, since
-    the reference samples none by default.
-    """
-    if not (path / _VIDEO_PREPROCESSOR).exists():
-        return
-    videos = read_json(path / _VIDEO_PREPROCESSOR)
-    check_processor(videos, _VIDEO_PREPROCESSOR)
-    for name in ("image_mean", "image_std"):
-        if name in videos and videos[name] != images.get(name):
-            raise ValueError(f"{_VIDEO_PREPROCESSOR}: '{name}': expected that of {_PREPROCESSOR}, got {videos[name]!r}")
-
-
 def layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
     """Lays out the tokens of an image, all tiles in one run, or of a video, whose frames text numbers."""
-    run = _encoder(context.model).num_tile_tokens
+    run = context.model.encoder_as(InternVisionConfig).num_tile_tokens
     start, end = (tuple(context.encode(mark)) for mark in ("<img>", "</img>"))
     if medium.kind is MediaKind.IMAGE:
         rows, columns = medium.grid[:2]
@@ -197,7 +187,7 @@ def layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
 
 def embedding_grid(config: ModelConfig, kind: MediaKind, num_rows: int) -> tuple[int, ...]:
     """Returns one of the possible grids. Several arrangements of tiles have as many tokens, in one run alike."""
-    run, is_video = _encoder(config).num_tile_tokens, kind is MediaKind.VIDEO
+    run, is_video = config.encoder_as(InternVisionConfig).num_tile_tokens, kind is MediaKind.VIDEO
     count = whole(num_rows, run, "frame" if is_video else "tile")
     if is_video:
         return (count,)
@@ -208,21 +198,11 @@ def embedding_grid(config: ModelConfig, kind: MediaKind, num_rows: int) -> tuple
 
 def largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
     """Returns a video of about `num_tokens` tokens."""
-    encoder = _encoder(config)
+    encoder = config.encoder_as(InternVisionConfig)
     num_frames = max(1, num_tokens // encoder.num_tile_tokens)
-    return LargestMedium(
-        kind=MediaKind.VIDEO,
-        grid=(num_frames,),
-        num_bytes=3 * num_frames * encoder.image_size**2,
-        num_positions=min(num_frames, encoder.max_batch_tiles) * encoder.num_positions,
-        width=encoder.width,
-        intermediate_size=encoder.intermediate_size,
+    return LargestMedium.of_tiles(
+        encoder, num_frames, grid=(num_frames,), kind=MediaKind.VIDEO, max_batch_tiles=encoder.max_batch_tiles
     )
-
-
-def _encoder(config: ModelConfig) -> InternVisionConfig:
-    assert isinstance(config.encoder, InternVisionConfig)
-    return config.encoder
 
 
 INTERNVL = FamilySpec(

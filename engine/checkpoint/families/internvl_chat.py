@@ -74,8 +74,7 @@ def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
 
 def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     """Reads `config.json`: the code of the checkpoint reads no other file about images."""
-    assert isinstance(config.encoder, InternVisionConfig)
-    side, document = config.encoder.image_size, read_json(path / "config.json")
+    side, document = config.encoder_as(InternVisionConfig).image_size, read_json(path / "config.json")
     min_tiles = positive("min_dynamic_patch", document.get("min_dynamic_patch", 1))
     max_tiles = positive("max_dynamic_patch", document.get("max_dynamic_patch", 12))
     if min_tiles > max_tiles:

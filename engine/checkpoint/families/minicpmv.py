@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from glimpse.engine.checkpoint.families.reading.fields import require
+from glimpse.engine.checkpoint.families.reading.preprocessor import PREPROCESSOR
 from glimpse.engine.checkpoint.families.reading.rows import whole
 from glimpse.engine.checkpoint.families.reading.vit import vit_config
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
@@ -26,7 +27,6 @@ from glimpse.media.processing.video import VideoProcessing
 if TYPE_CHECKING:
     from glimpse.media.medium import Medium
 
-_PREPROCESSOR = "preprocessor_config.json"
 _HEAD_DIM = 128
 """Head size of the resampler's attention."""
 _VISION_DEFAULTS: Mapping[str, Any] = {
@@ -93,8 +93,8 @@ def _read_vision(config: Mapping[str, Any]) -> ResampledVisionConfig:
 
 
 def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
-    encoder = _encoder(config)
-    processor = read_json(path / _PREPROCESSOR)
+    encoder = config.encoder_as(ResampledVisionConfig)
+    processor = read_json(path / PREPROCESSOR)
     for name, expected in (
         ("patch_size", encoder.vit.patch_size),
         ("image_feature_size", encoder.num_queries),
@@ -103,10 +103,10 @@ def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
         *_MARKS.items(),
     ):
         if (value := processor.get(name, expected)) != expected:
-            raise ValueError(f"{_PREPROCESSOR}: '{name}': expected {expected!r}, got {value!r}")
+            raise ValueError(f"{PREPROCESSOR}: '{name}': expected {expected!r}, got {value!r}")
     scale = positive("scale_resolution", processor.get("scale_resolution", 448))
     if scale < encoder.vit.patch_size:
-        raise ValueError(f"{_PREPROCESSOR}: 'scale_resolution': expected at least a patch's side, got {scale}")
+        raise ValueError(f"{PREPROCESSOR}: 'scale_resolution': expected at least a patch's side, got {scale}")
     max_slices = positive("max_slice_nums", processor.get("max_slice_nums", 9))
     sizing = AdaptiveSlices(scale=scale, patch_size=encoder.vit.patch_size, max_slices=max_slices)
     return MediaProcessing(images=ImageProcessing(sizing=sizing), videos=_video_processing(encoder, scale))
@@ -132,7 +132,9 @@ def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
 def _embedding_grid(config: ModelConfig, kind: MediaKind, num_rows: int) -> tuple[int, ...] | None:
     """Returns the grid of an overview alone, or of so many frames; the size of an image arranges slices."""
     is_video = kind is MediaKind.VIDEO
-    count = whole(num_rows, _encoder(config).num_queries, "pack of frames" if is_video else "slice")
+    count = whole(
+        num_rows, config.encoder_as(ResampledVisionConfig).num_queries, "pack of frames" if is_video else "slice"
+    )
     if is_video:
         return (count, 1, 1)
     return (1, 1, 0, 0, 0, 0) if count == 1 else None
@@ -141,7 +143,7 @@ def _embedding_grid(config: ModelConfig, kind: MediaKind, num_rows: int) -> tupl
 def _image_pieces(image: "Medium", context: LayoutContext) -> list[Piece]:
     """Returns the number of an image, its overview, and its slices in lines."""
     rows, columns = list(image.grid)[2:4]
-    run = _encoder(context.model).num_queries
+    run = context.model.encoder_as(ResampledVisionConfig).num_queries
     starts = ["\n<slice>" if index and index % columns == 0 else "<slice>" for index in range(rows * columns)]
     ends = ["</image>", *["</slice>"] * len(starts)]
     pieces: list[Piece] = [tuple(context.encode(f"<image_id>{context.index}</image_id><image>"))]
@@ -152,7 +154,7 @@ def _image_pieces(image: "Medium", context: LayoutContext) -> list[Piece]:
 
 def _video_pieces(video: "Medium", context: LayoutContext) -> list[Piece]:
     """Returns the packs of a video's frames as images without numbers, in lines."""
-    encoder = _encoder(context.model)
+    encoder = context.model.encoder_as(ResampledVisionConfig)
     run, between = encoder.num_queries, tuple(context.encode("</image>\n<image>"))
     pieces: list[Piece] = [tuple(context.encode("<image>")), run]
     for _ in range(encoder.num_packs(video.grid) - 1):
@@ -162,7 +164,7 @@ def _video_pieces(video: "Medium", context: LayoutContext) -> list[Piece]:
 
 def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
     """Returns an image of about `num_tokens` tokens, whose slices have the size of those of published checkpoints."""
-    encoder = _encoder(config)
+    encoder = config.encoder_as(ResampledVisionConfig)
     side, patch = 448 // encoder.vit.patch_size, encoder.vit.patch_size
     columns = min(max(2, num_tokens // encoder.num_queries - 1), encoder.max_batch_slices)
     return LargestMedium(
@@ -173,11 +175,6 @@ def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
         width=encoder.vit.width,
         intermediate_size=encoder.vit.intermediate_size,
     )
-
-
-def _encoder(config: ModelConfig) -> ResampledVisionConfig:
-    assert isinstance(config.encoder, ResampledVisionConfig)
-    return config.encoder
 
 
 MINICPMV = FamilySpec(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from PIL.Image import Resampling
 
 from glimpse.engine.checkpoint.families.reading.fields import require
+from glimpse.engine.checkpoint.families.reading.preprocessor import PREPROCESSOR
 from glimpse.engine.checkpoint.families.reading.vit import vit_config
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.checkpoint.families.text import PHI3
@@ -23,7 +24,6 @@ from glimpse.media.processing.sizing.hd_tiles import MAX_TILES, HdTiles
 if TYPE_CHECKING:
     from glimpse.media.medium import Medium
 
-_PREPROCESSOR = "preprocessor_config.json"
 _PLACEHOLDER = "<|image|>"
 _PLACEHOLDER_ID = 32_044
 """The placeholder's id in the published vocabulary. The reference has negative ids in its place."""
@@ -80,14 +80,14 @@ def _read_vision(processor: Mapping[str, Any]) -> HdVisionConfig:
 
 
 def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
-    encoder = _encoder(config)
-    processor = read_json(path / _PREPROCESSOR)
+    encoder = config.encoder_as(HdVisionConfig)
+    processor = read_json(path / PREPROCESSOR)
     num_tokens = processor.get("num_img_tokens", encoder.side**2)
     if num_tokens != encoder.side**2:
-        raise ValueError(f"{_PREPROCESSOR}: 'num_img_tokens': expected {encoder.side**2}, got {num_tokens!r}")
+        raise ValueError(f"{PREPROCESSOR}: 'num_img_tokens': expected {encoder.side**2}, got {num_tokens!r}")
     max_tiles = positive("num_crops", processor.get("num_crops", 1))
     if max_tiles > MAX_TILES:
-        raise ValueError(f"{_PREPROCESSOR}: 'num_crops': expected at most {MAX_TILES}, got {max_tiles}")
+        raise ValueError(f"{PREPROCESSOR}: 'num_crops': expected at most {MAX_TILES}, got {max_tiles}")
     sizing = HdTiles(tile=encoder.vit.image_size, max_tiles=max_tiles)
     return MediaProcessing(images=ImageProcessing(sizing=sizing, resampling=Resampling.BILINEAR))
 
@@ -95,12 +95,12 @@ def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
 def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
     """Returns the tokens of an image."""
     rows, columns = medium.grid[:2]
-    return one_run(medium.kind, _encoder(context.model).num_tokens(rows, columns))
+    return one_run(medium.kind, context.model.encoder_as(HdVisionConfig).num_tokens(rows, columns))
 
 
 def _embedding_grid(config: ModelConfig, _kind: MediaKind, num_rows: int) -> tuple[int, ...]:
     """Returns rows and columns of tiles. Several numbers of them may have as many tokens, in one run alike."""
-    encoder = _encoder(config)
+    encoder = config.encoder_as(HdVisionConfig)
     sides = range(1, MAX_TILES + 1)
     for rows in sides:
         for columns in sides[: MAX_TILES // rows]:
@@ -112,23 +112,10 @@ def _embedding_grid(config: ModelConfig, _kind: MediaKind, num_rows: int) -> tup
 
 def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
     """Returns an image of about `num_tokens` tokens, whose tiles lie side by side."""
-    encoder = _encoder(config)
-    vit = encoder.vit
+    encoder = config.encoder_as(HdVisionConfig)
     others = encoder.num_tokens(1, 1) - encoder.side**2  # the overview and separators
     columns = max(1, min((num_tokens - others) // encoder.side**2, MAX_TILES))
-    return LargestMedium(
-        kind=MediaKind.IMAGE,
-        grid=(1, columns),
-        num_bytes=3 * columns * vit.image_size**2,
-        num_positions=min(columns, encoder.max_batch_tiles) * vit.num_positions,
-        width=vit.width,
-        intermediate_size=vit.intermediate_size,
-    )
-
-
-def _encoder(config: ModelConfig) -> HdVisionConfig:
-    assert isinstance(config.encoder, HdVisionConfig)
-    return config.encoder
+    return LargestMedium.of_tiles(encoder.vit, columns, grid=(1, columns), max_batch_tiles=encoder.max_batch_tiles)
 
 
 PHI3V = FamilySpec(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
-from glimpse.engine.checkpoint.model_config.encoders import EncoderConfig
+from glimpse.engine.checkpoint.model_config.encoders import EncoderConfig, InternVisionConfig, VitConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.media_processing import MediaProcessing
@@ -65,6 +65,26 @@ class LargestMedium:
     """Values of a hidden state."""
     intermediate_size: int
     """Width inside the encoder's MLPs."""
+
+    @classmethod
+    def of_tiles(
+        cls,
+        vit: VitConfig | InternVisionConfig,
+        num_tiles: int,
+        *,
+        grid: tuple[int, ...],
+        kind: MediaKind = MediaKind.IMAGE,
+        max_batch_tiles: int | None = None,
+    ) -> "LargestMedium":
+        """Returns the medium of so many tiles or frames, at most `max_batch_tiles` of which are encoded at once."""
+        return cls(
+            kind=kind,
+            grid=grid,
+            num_bytes=3 * num_tiles * vit.image_size**2,
+            num_positions=min(num_tiles, max_batch_tiles or num_tiles) * vit.num_positions,
+            width=vit.width,
+            intermediate_size=vit.intermediate_size,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

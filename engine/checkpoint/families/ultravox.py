@@ -59,7 +59,7 @@ def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
 
 
 def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
-    encoder, processing = _encoder(config), _audio_processing(path, config)
+    encoder, processing = config.encoder_as(UltravoxConfig), _audio_processing(path, config)
     check_processing(processing, encoder.audio)
     _check_processor(path, encoder)
     return MediaProcessing(
@@ -74,7 +74,7 @@ def _audio_processing(path: Path, config: ModelConfig) -> AudioProcessing:
     for folder in folders:
         if (folder / _PROCESSOR).exists():
             return audio_processing(folder)
-    encoder = _encoder(config)
+    encoder = config.encoder_as(UltravoxConfig)
     return AudioProcessing(
         sampling_rate=_WHISPER_RATE,
         num_mel_bins=encoder.audio.num_mel_bins,
@@ -101,7 +101,7 @@ def _check_processor(path: Path, encoder: UltravoxConfig) -> None:
 
 def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
     """Returns audio of whole chunks. They are encoded one after the other."""
-    encoder = _encoder(config)
+    encoder = config.encoder_as(UltravoxConfig)
     audio = encoder.audio
     num_chunks = max(1, min(num_tokens // encoder.num_tokens(encoder.chunk_frames), MAX_CHUNKS))
     num_frames = num_chunks * encoder.chunk_frames
@@ -115,15 +115,10 @@ def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
     )
 
 
-def _encoder(config: ModelConfig) -> UltravoxConfig:
-    assert isinstance(config.encoder, UltravoxConfig)
-    return config.encoder
-
-
 def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
     """Returns the tokens of an audio input, or one for each row of embeddings."""
     _, num_bins, size = medium.grid
-    return one_run(medium.kind, size if num_bins == 1 else _encoder(context.model).num_tokens(size))
+    return one_run(medium.kind, size if num_bins == 1 else context.model.encoder_as(UltravoxConfig).num_tokens(size))
 
 
 ULTRAVOX = FamilySpec(

@@ -7,7 +7,7 @@ checkpoint.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from glimpse.engine.checkpoint.model_config.decoder import LongRopeScaling, TextConfig
 from glimpse.engine.checkpoint.model_config.encoders import EncoderConfig, VisionConfig
@@ -15,6 +15,8 @@ from glimpse.engine.checkpoint.quantization import CheckpointQuantization, Fp8Bl
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.pooling_params import PoolingParams
 from glimpse.media.processing import preprocessor
+
+_Encoder = TypeVar("_Encoder", bound=EncoderConfig)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +70,12 @@ class ModelConfig:
 
     @property
     def vision(self) -> VisionConfig:
-        """The encoder of a model with a vision encoder."""
-        assert isinstance(self.encoder, VisionConfig)
+        """The encoder of a Qwen-VL model."""
+        return self.encoder_as(VisionConfig)
+
+    def encoder_as(self, kind: type[_Encoder]) -> _Encoder:
+        """Returns the encoder of a model whose family has encoders of this class."""
+        assert isinstance(self.encoder, kind)
         return self.encoder
 
 

@@ -78,5 +78,5 @@ def make_model(path: Path, config: ModelConfig) -> Gemma3TextModel:
     """
     if config.encoder is None:
         return Gemma3TextModel(config.text)
-    assert isinstance(config.encoder, Gemma3VisionConfig)
-    return Gemma3(config.text, Gemma3Encoder(config.encoder, config.text.hidden_size, read_statistics(path)))
+    encoder = Gemma3Encoder(config.encoder_as(Gemma3VisionConfig), config.text.hidden_size, read_statistics(path))
+    return Gemma3(config.text, encoder)

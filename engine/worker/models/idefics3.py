@@ -56,5 +56,5 @@ def make_model(path: Path, config: ModelConfig) -> Idefics3:
     Raises:
         CheckpointError: the preprocessor's configuration is missing or invalid.
     """
-    assert isinstance(config.encoder, TiledVisionConfig)
-    return Idefics3(config.text, Idefics3Encoder(config.encoder, config.text.hidden_size, read_statistics(path)))
+    encoder = Idefics3Encoder(config.encoder_as(TiledVisionConfig), config.text.hidden_size, read_statistics(path))
+    return Idefics3(config.text, encoder)

@@ -112,10 +112,9 @@ def make_model(path: Path, config: ModelConfig) -> InternVL:
     Raises:
         CheckpointError: the preprocessor's configuration is missing or invalid.
     """
-    assert isinstance(config.encoder, InternVisionConfig)
     is_chat = config.architecture == "InternVLChatModel"
     statistics = _IMAGENET if is_chat else read_statistics(path)
-    encoder = InternVLEncoder(config.encoder, config.text.hidden_size, statistics)
+    encoder = InternVLEncoder(config.encoder_as(InternVisionConfig), config.text.hidden_size, statistics)
     return (InternVLChat if is_chat else InternVL)(config.text, encoder)
 
 

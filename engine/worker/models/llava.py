@@ -65,5 +65,5 @@ def make_model(path: Path, config: ModelConfig) -> Llava:
     Raises:
         CheckpointError: the preprocessor's configuration is missing or invalid.
     """
-    assert isinstance(config.encoder, LlavaConfig)
-    return Llava(config.text, LlavaEncoder(config.encoder, config.text.hidden_size, read_statistics(path)))
+    encoder = LlavaEncoder(config.encoder_as(LlavaConfig), config.text.hidden_size, read_statistics(path))
+    return Llava(config.text, encoder)

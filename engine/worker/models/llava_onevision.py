@@ -91,6 +91,6 @@ def make_model(path: Path, config: ModelConfig) -> LlavaOneVision:
     Raises:
         CheckpointError: the preprocessor's configuration is missing or invalid.
     """
-    assert isinstance(config.encoder, LlavaOneVisionConfig)
-    encoder = LlavaOneVisionEncoder(config.encoder, config.text.hidden_size, read_statistics(path))
+    vision = config.encoder_as(LlavaOneVisionConfig)
+    encoder = LlavaOneVisionEncoder(vision, config.text.hidden_size, read_statistics(path))
     return LlavaOneVision(config.text, encoder)

@@ -131,8 +131,9 @@ def make_model(path: Path, config: ModelConfig) -> MiniCPMV:
     Raises:
         CheckpointError: the preprocessor's configuration is missing or invalid.
     """
-    assert isinstance(config.encoder, ResampledVisionConfig)
-    return MiniCPMV(config.text, ResampledEncoder(config.encoder, config.text.hidden_size, _read_statistics(path)))
+    vision = config.encoder_as(ResampledVisionConfig)
+    encoder = ResampledEncoder(vision, config.text.hidden_size, _read_statistics(path))
+    return MiniCPMV(config.text, encoder)
 
 
 def _read_statistics(path: Path) -> PixelStatistics:

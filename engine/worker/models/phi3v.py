@@ -110,5 +110,5 @@ def make_model(path: Path, config: ModelConfig) -> TextModel:
     Raises:
         CheckpointError: the preprocessor's configuration is missing or invalid.
     """
-    assert isinstance(config.encoder, HdVisionConfig)
-    return TextModel(config.text, HdEncoder(config.encoder, config.text.hidden_size, read_statistics(path)))
+    encoder = HdEncoder(config.encoder_as(HdVisionConfig), config.text.hidden_size, read_statistics(path))
+    return TextModel(config.text, encoder)

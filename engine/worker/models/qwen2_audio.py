@@ -26,5 +26,4 @@ class Qwen2Audio(Model):
 
 def make_model(_path: Path, config: ModelConfig) -> Qwen2Audio:
     """Returns the checkpoint's model without its weights."""
-    assert isinstance(config.encoder, AudioConfig)
-    return Qwen2Audio(config.text, AudioTower(config.encoder, config.text.hidden_size))
+    return Qwen2Audio(config.text, AudioTower(config.encoder_as(AudioConfig), config.text.hidden_size))

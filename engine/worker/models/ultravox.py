@@ -26,5 +26,4 @@ class Ultravox(Model):
 
 def make_model(_path: Path, config: ModelConfig) -> Ultravox:
     """Returns the checkpoint's model without its weights."""
-    assert isinstance(config.encoder, UltravoxConfig)
-    return Ultravox(config.text, UltravoxTower(config.encoder, config.text.hidden_size))
+    return Ultravox(config.text, UltravoxTower(config.encoder_as(UltravoxConfig), config.text.hidden_size))

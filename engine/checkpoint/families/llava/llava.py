@@ -89,8 +89,7 @@ def token_id(config: Mapping[str, Any], kind: str) -> int:
 
 def read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     """Reads the processing of images: of one size, which is the encoder's."""
-    encoder = config.encoder
-    assert isinstance(encoder, LlavaConfig)
+    encoder = config.encoder_as(LlavaConfig)
     processor = read_json(path / PREPROCESSOR)
     check_processor(processor)
     if processor.get("do_pad"):
@@ -116,31 +115,20 @@ def _sizing(processor: Mapping[str, Any], side: int) -> FixedSize:
 
 def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
     """Returns the tokens of an image, which are always as many."""
-    encoder = context.model.encoder
-    assert isinstance(encoder, LlavaConfig)
+    encoder = context.model.encoder_as(LlavaConfig)
     return one_run(medium.kind, encoder.num_tokens)
 
 
 def _embedding_grid(config: ModelConfig, _kind: MediaKind, num_rows: int) -> tuple[int, ...]:
-    encoder = config.encoder
-    assert isinstance(encoder, LlavaConfig)
+    encoder = config.encoder_as(LlavaConfig)
     return only_grid(num_rows, encoder.num_tokens)
 
 
 def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
     """Returns images of about `num_tokens` tokens, one under the other."""
-    encoder = config.encoder
-    assert isinstance(encoder, LlavaConfig)
-    vit = encoder.vit
+    encoder = config.encoder_as(LlavaConfig)
     num_images = max(1, num_tokens // encoder.num_tokens)
-    return LargestMedium(
-        kind=MediaKind.IMAGE,
-        grid=(num_images, 1),
-        num_bytes=num_images * 3 * vit.image_size**2,
-        num_positions=num_images * vit.num_positions,
-        width=vit.width,
-        intermediate_size=vit.intermediate_size,
-    )
+    return LargestMedium.of_tiles(encoder.vit, num_images, grid=(num_images, 1))
 
 
 LLAVA = FamilySpec(

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from glimpse.engine.checkpoint.families.llava.llava import llava_encoder, token_id
-from glimpse.engine.checkpoint.families.reading.preprocessor import PREPROCESSOR, check_processor, check_square
+from glimpse.engine.checkpoint.families.reading.preprocessor import (
+    PREPROCESSOR,
+    VIDEO_PREPROCESSOR,
+    check_processor,
+    check_square,
+    read_video_processor,
+)
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.checkpoint.families.text import nested_decoder, nested_eos_token_ids
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout, one_run
@@ -29,7 +35,6 @@ from glimpse.media.processing.video import VideoProcessing
 if TYPE_CHECKING:
     from glimpse.media.medium import Medium
 
-_VIDEO_PREPROCESSOR = "video_preprocessor_config.json"
 _SAMPLING = EndpointSampling(fps=1.0, max_frames_at_rate=32)
 """The model was trained with up to 32 frames."""
 
@@ -104,7 +109,8 @@ def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     check_square(processor, "size", sizing.tile)
     if "image_mean" not in processor:
         raise ValueError(f"{PREPROCESSOR}: missing field 'image_mean'")
-    _check_videos(path, processor, sizing.tile)
+    if videos := read_video_processor(path, processor):  # frames are sampled here in any case
+        check_square(videos, "size", sizing.tile, VIDEO_PREPROCESSOR)
     red, green, blue = (int(255 * value) for value in processor["image_mean"])
     return MediaProcessing(
         images=ImageProcessing(sizing=structs.replace(sizing, padding=(red, green, blue))),
@@ -123,7 +129,7 @@ def read_tiles(processor: Mapping[str, Any], config: ModelConfig, default: tuple
     Raises:
         ValueError: a value is not supported, or contradicts `config.json`.
     """
-    encoder = _encoder(config)
+    encoder = config.encoder_as(LlavaOneVisionConfig)
     check_processor(processor)
     resolutions = processor.get("image_grid_pinpoints", [list(each) for each in default])
     if sorted(map(tuple, resolutions)) != sorted(encoder.resolutions):
@@ -132,24 +138,12 @@ def read_tiles(processor: Mapping[str, Any], config: ModelConfig, default: tuple
     return AnyRes(tile=vit.image_size, tile_patches=vit.side, resolutions=encoder.resolutions)
 
 
-def _check_videos(path: Path, images: Mapping[str, Any], side: int) -> None:
-    """Checks the optional file about videos. Frames are sampled here in any case, which the reference leaves out."""
-    if not (path / _VIDEO_PREPROCESSOR).exists():
-        return
-    videos = read_json(path / _VIDEO_PREPROCESSOR)
-    check_processor(videos, _VIDEO_PREPROCESSOR)
-    check_square(videos, "size", side, _VIDEO_PREPROCESSOR)
-    for name in ("image_mean", "image_std"):
-        if name in videos and videos[name] != images.get(name):
-            raise ValueError(f"{_VIDEO_PREPROCESSOR}: '{name}': expected that of {PREPROCESSOR}, got {videos[name]!r}")
-
-
 def tokens_of_tiles(medium: "Medium", context: LayoutContext) -> TokenLayout:
     """Returns the tokens of an image or video; those between rows are part of the encoder output. Grids of embeddings
     have three sides."""
     if len(medium.grid) == 3:
         return one_run(medium.kind, math.prod(medium.grid))
-    encoder = _encoder(context.model)
+    encoder = context.model.encoder_as(LlavaOneVisionConfig)
     is_video = medium.kind is MediaKind.VIDEO
     count = encoder.num_video_tokens(medium.grid[0]) if is_video else encoder.num_image_tokens(medium.grid)
     return one_run(medium.kind, count)
@@ -157,7 +151,7 @@ def tokens_of_tiles(medium: "Medium", context: LayoutContext) -> TokenLayout:
 
 def embedding_grid(config: ModelConfig, kind: MediaKind, num_rows: int) -> tuple[int, ...]:
     """Returns the grid of one run: how many of its rows are tiles makes no difference in a prompt."""
-    encoder = _encoder(config)
+    encoder = config.encoder_as(LlavaOneVisionConfig)
     if kind is MediaKind.VIDEO:
         frame = encoder.video_side**2
         if num_rows % frame != 1 % frame or num_rows < 2:
@@ -170,24 +164,12 @@ def embedding_grid(config: ModelConfig, kind: MediaKind, num_rows: int) -> tuple
 
 def largest_image(config: ModelConfig, _num_tokens: int) -> LargestMedium:
     """Returns the image of the most tiles."""
-    encoder = _encoder(config)
+    encoder = config.encoder_as(LlavaOneVisionConfig)
     vit = encoder.tower.vit
     height, width = max(encoder.resolutions, key=math.prod)
     rows, columns = height // vit.image_size, width // vit.image_size
     num_tiles = rows * columns + 1
-    return LargestMedium(
-        kind=MediaKind.IMAGE,
-        grid=(rows, columns, rows * vit.side, columns * vit.side),
-        num_bytes=num_tiles * 3 * vit.image_size**2,
-        num_positions=num_tiles * vit.num_positions,
-        width=vit.width,
-        intermediate_size=vit.intermediate_size,
-    )
-
-
-def _encoder(config: ModelConfig) -> LlavaOneVisionConfig:
-    assert isinstance(config.encoder, LlavaOneVisionConfig)
-    return config.encoder
+    return LargestMedium.of_tiles(vit, num_tiles, grid=(rows, columns, rows * vit.side, columns * vit.side))
 
 
 LLAVA_ONEVISION = FamilySpec(

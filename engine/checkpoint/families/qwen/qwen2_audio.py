@@ -56,13 +56,13 @@ def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
 
 def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     processing = audio_processing(path)
-    check_processing(processing, _encoder(config))
+    check_processing(processing, config.encoder_as(AudioConfig))
     return MediaProcessing(audio=processing)
 
 
 def _largest_medium(config: ModelConfig, _num_tokens: int) -> LargestMedium:
     """Returns the longest audio."""
-    encoder = _encoder(config)
+    encoder = config.encoder_as(AudioConfig)
     num_frames = 2 * encoder.max_positions
     return LargestMedium(
         kind=MediaKind.AUDIO,
@@ -72,11 +72,6 @@ def _largest_medium(config: ModelConfig, _num_tokens: int) -> LargestMedium:
         width=encoder.width,
         intermediate_size=encoder.intermediate_size,
     )
-
-
-def _encoder(config: ModelConfig) -> AudioConfig:
-    assert isinstance(config.encoder, AudioConfig)
-    return config.encoder
 
 
 def _layout(medium: "Medium", _context: LayoutContext) -> TokenLayout:

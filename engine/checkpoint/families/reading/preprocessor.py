@@ -1,14 +1,16 @@
-"""Checks `preprocessor_config.json` of CLIP's kind, which many families have."""
+"""Checks `preprocessor_config.json` and `video_preprocessor_config.json` of CLIP's kind, which many families have."""
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from PIL.Image import Resampling
 
-from glimpse.media.processing.preprocessor import check_resampling
+from glimpse.media.processing.preprocessor import check_resampling, read_json
 
 PREPROCESSOR = "preprocessor_config.json"
+VIDEO_PREPROCESSOR = "video_preprocessor_config.json"
 
 
 def check_processor(
@@ -32,3 +34,23 @@ def check_square(processor: Mapping[str, Any], name: str, side: int, file: str =
     size = processor.get(name)
     if size not in (side, {"height": side, "width": side}):
         raise ValueError(f"{file}: '{name}': expected the encoder's {side} pixels in height and width, got {size!r}")
+
+
+def read_video_processor(path: Path, images: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Returns the optional file about videos in a checkpoint's folder.
+
+    Args:
+        path: folder of the checkpoint.
+        images: `preprocessor_config.json`.
+
+    Raises:
+        ValueError: a value is not supported, or frames are not normalized like images.
+    """
+    if not (path / VIDEO_PREPROCESSOR).exists():
+        return None
+    videos = read_json(path / VIDEO_PREPROCESSOR)
+    check_processor(videos, VIDEO_PREPROCESSOR)
+    for name in ("image_mean", "image_std"):
+        if name in videos and videos[name] != images.get(name):
+            raise ValueError(f"{VIDEO_PREPROCESSOR}: '{name}': expected that of {PREPROCESSOR}, got {videos[name]!r}")
+    return videos
