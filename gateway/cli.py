@@ -28,6 +28,7 @@ from glimpse.native.processors import num_processors
 from glimpse.standard_streams import announce
 from glimpse.stop_signals import StopSignals
 from glimpse.tasks import first
+from glimpse.usage import USAGE_STATUS, UsageError
 
 _DEFAULTS = GatewayOptions()
 _ADMIN = Address(host="127.0.0.1", port=9901)
@@ -36,8 +37,6 @@ _MAX_WORKERS = 8
 _WORKERS = max(1, min(_MAX_WORKERS, num_processors() // 4))
 
 _PARENT_POLL_SECONDS = 0.5
-_USAGE_STATUS = 2
-"""Exit status after wrong flags, as the server's."""
 
 app = App(
     name="glimpse gateway",
@@ -47,20 +46,16 @@ app = App(
 )
 
 
-class FlagError(Exception):
-    """Flags contradict each other, or name a file that cannot be used. The message is for the user."""
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command that the arguments name. None: this process's arguments."""
     try:
         app(arguments, exit_on_error=False, print_error=False)
-    except (CycloptsError, FlagError) as error:
+    except (CycloptsError, UsageError) as error:
         from glimpse.flag_errors import explain_flags  # noqa: PLC0415 - only a refusal needs it
 
         reason = explain_flags(error) if isinstance(error, CycloptsError) else error
         print(f"glimpse gateway: {reason}", file=sys.stderr)
-        sys.exit(_USAGE_STATUS)
+        sys.exit(USAGE_STATUS)
     except (GatewayError, OpenFilesError) as error:
         sys.exit(f"glimpse gateway: {error}")
 
@@ -153,11 +148,11 @@ def health(
 
 
 def _check(options: GatewayOptions | UpstreamTls) -> None:
-    """Raises FlagError where the flags cannot be used together."""
+    """Raises UsageError where the flags cannot be used together."""
     try:
         options.check()
     except (ValueError, IdentityConfigError) as error:
-        raise FlagError(str(error)) from error
+        raise UsageError(str(error)) from error
 
 
 async def _serve(envoy: Envoy, *, end_with_parent: int | None, ready_descriptor: int | None) -> int:

@@ -13,10 +13,7 @@ from cyclopts.config import Env
 
 from glimpse import __version__
 from glimpse.interrupts import INTERRUPTED, block_interrupts
-from glimpse.server.cli.usage import UsageError
-
-_USAGE_STATUS = 2
-"""Exit status after wrong flags, as most commands have it: a service manager need not try again."""
+from glimpse.usage import USAGE_STATUS, UsageError
 
 app = App(
     name="glimpse",
@@ -65,17 +62,17 @@ def run() -> None:
     """Runs the command that this process's arguments name."""
     if (name := next(iter(sys.argv[1:]), "-"))[:1] != "-" and name not in [*app]:
         print(f"glimpse: {_unknown(name)}", file=sys.stderr)
-        sys.exit(_USAGE_STATUS)
+        sys.exit(USAGE_STATUS)
     try:
         app(read_arguments(sys.argv[1:]), exit_on_error=False, print_error=False)
     except CycloptsError as error:
         from glimpse.flag_errors import explain_flags  # noqa: PLC0415 - only a refusal needs Pydantic
 
         print(f"glimpse: {explain_flags(error)}", file=sys.stderr)
-        sys.exit(_USAGE_STATUS)
+        sys.exit(USAGE_STATUS)
     except UsageError as error:
         print(f"glimpse: {error}", file=sys.stderr)
-        sys.exit(_USAGE_STATUS)
+        sys.exit(USAGE_STATUS)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except BrokenPipeError:

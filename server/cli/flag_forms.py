@@ -11,9 +11,9 @@ from typing import Any, get_origin
 from glimpse.engine.protocol.other_names import OtherName, tell
 from glimpse.engine.protocol.vllm_options import NAMES_HERE, OPPOSITES, OTHER_OPTIONS
 from glimpse.media.kind import MediaKind
-from glimpse.server.cli.usage import UsageError
 from glimpse.server.media_settings import MediaSettings
 from glimpse.server.settings import AccessSettings, EngineSettings, ListenSettings
+from glimpse.usage import UsageError
 
 _NAMES_HERE: Mapping[str, str] = {
     **NAMES_HERE,

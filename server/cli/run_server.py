@@ -16,7 +16,6 @@ from glimpse.native.open_files import OpenFilesError, allow_files
 from glimpse.native.processors import num_processors
 from glimpse.server.cli.console import LoadingProgress, ready_text, shared_console
 from glimpse.server.cli.examples import usage_text
-from glimpse.server.cli.usage import UsageError
 from glimpse.server.lifecycle.addresses import address, local_host
 from glimpse.server.lifecycle.build_server import PortError
 from glimpse.server.lifecycle.logs import configure_logging
@@ -27,6 +26,7 @@ from glimpse.server.processes.gateway_child import GatewayDiedError
 from glimpse.server.processes.run import run
 from glimpse.server.settings import Settings
 from glimpse.standard_streams import announce
+from glimpse.usage import UsageError
 
 
 def run_server(settings: Settings, *, http_port: int | None, gateway: PublicOptions) -> None:

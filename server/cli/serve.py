@@ -8,9 +8,9 @@ from pydantic import ValidationError
 
 from glimpse.engine.protocol.option_values import explain
 from glimpse.gateway.options import PublicOptions
-from glimpse.server.cli.usage import UsageError
 from glimpse.server.setting_types import Port
 from glimpse.server.settings import NameSettings, Settings
+from glimpse.usage import UsageError
 
 _Flags = Annotated[Settings, Parameter(name="*")]
 _DEFAULTS = Settings()

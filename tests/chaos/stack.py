@@ -14,6 +14,7 @@ import aiohttp
 
 from glimpse.gateway.address import Address
 from glimpse.gateway.health import is_serving
+from glimpse.usage import USAGE_STATUS
 from tests.chaos import processes
 from tests.chaos.target import HOST, Target
 from tests.e2e.stack import free_ports
@@ -23,8 +24,6 @@ GLIMPSE = (sys.executable, "-m", "glimpse")
 _START_SECONDS = 180.0
 _STOP_SECONDS = 90.0
 _RESTART_SECONDS = 0.3
-_USAGE_STATUS = 2
-"""Of a server whose flags are wrong, which no restart mends."""
 
 
 class NotServingError(Exception):
@@ -86,7 +85,7 @@ class Stack:
         """
         async with asyncio.timeout(seconds):
             while not await self.ready():
-                if self._process is not None and self._process.returncode == _USAGE_STATUS:
+                if self._process is not None and self._process.returncode == USAGE_STATUS:
                     raise NotServingError(f"wrong flags:\n{self.log_path.read_text(errors='replace')[-2000:]}")
                 await asyncio.sleep(0.05)
 
@@ -125,7 +124,7 @@ class Stack:
         while self._process is not None:
             await self._process.wait()
             await asyncio.sleep(_RESTART_SECONDS)
-            if not self.is_supervised or self._process.returncode == _USAGE_STATUS:
+            if not self.is_supervised or self._process.returncode == USAGE_STATUS:
                 return
             self.restarts += 1
             await self._spawn()

@@ -15,7 +15,7 @@ from glimpse.server.cli.chat.answer import IncompleteError, print_answer, print_
 from glimpse.server.cli.chat.attachments import attach, kind_of, split_arguments
 from glimpse.server.cli.chat.connection import Connection, in_words
 from glimpse.server.cli.chat.history import ChatHistory
-from glimpse.server.cli.usage import UsageError
+from glimpse.usage import UsageError
 
 _Files = Annotated[tuple[str, ...], Parameter(negative="")]
 _DEFAULTS = Connection()

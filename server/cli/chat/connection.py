@@ -8,8 +8,8 @@ from cyclopts import Parameter
 
 from glimpse.client import Client, GlimpseError, Tls
 from glimpse.server.cli.chat.history import ChatHistory
-from glimpse.server.cli.usage import UsageError
 from glimpse.server.lifecycle.addresses import address, local_host
+from glimpse.usage import UsageError
 
 _SCHEMES = {"http": 80, "grpc": 80, "https": 443, "grpcs": 443}
 """Schemes of URLs and their usual ports. Those that end in "s" mean TLS."""

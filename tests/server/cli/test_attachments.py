@@ -7,7 +7,7 @@ import pytest
 from glimpse.client import Audio, Image, Video
 from glimpse.server.cli.chat.attachments import find_media, split_arguments
 from glimpse.server.cli.chat.connection import parse_target
-from glimpse.server.cli.usage import UsageError
+from glimpse.usage import UsageError
 
 
 @pytest.fixture

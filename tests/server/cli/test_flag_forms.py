@@ -10,8 +10,8 @@ from glimpse.media.kind import MediaKind
 from glimpse.server.cli import app as command_line
 from glimpse.server.cli import serve as serving
 from glimpse.server.cli.flag_forms import adopt_variables, read_forms
-from glimpse.server.cli.usage import UsageError
 from glimpse.server.settings import Settings
+from glimpse.usage import UsageError
 
 
 def served(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Settings:

@@ -7,8 +7,8 @@ from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.options import GatewayLimits, PublicOptions
 from glimpse.server.cli import serve
 from glimpse.server.cli.app import app
-from glimpse.server.cli.usage import UsageError
 from glimpse.server.settings import Settings
+from glimpse.usage import UsageError
 
 
 def test_collector_of_traces_reaches_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
