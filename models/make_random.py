@@ -24,7 +24,7 @@ from glimpse.engine.checkpoint.location import DEFAULT_MODEL, UNTRAINED_MARK
 from models.family import SPECIAL_TOKENS, WORDS, common_config, tokenizer_config
 
 PROTOS = Path(__file__).resolve().parents[1] / "api" / "glimpse"
-"""Our own English text, to train the tokenizer on."""
+"""English text of this project, to train the tokenizer on."""
 
 Normal: TypeAlias = Callable[[Sequence[int]], torch.Tensor]
 """Draws a float32 tensor of a shape from the standard normal distribution."""

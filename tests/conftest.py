@@ -102,7 +102,7 @@ def checkpoint(
     tmp_path_factory: pytest.TempPathFactory,
     _made_checkpoints: dict[object, Path],
 ) -> Iterator[Path]:
-    """The one that CHECKPOINT of the file makes in a folder, the same for all files that make it; or the tiny one.
+    """The checkpoint that CHECKPOINT of the file makes in a folder, one for all files that make it; or the tiny one.
 
     No test may change it: one that needs other files copies the folder.
     """
@@ -184,6 +184,6 @@ def running_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisSer
 
 @pytest.fixture
 def redis(running_redis: RedisServer) -> RedisServer:
-    """The same, emptied."""
+    """The running Redis, emptied."""
     running_redis.client().flushall()
     return running_redis

@@ -20,7 +20,7 @@ def test_every_proof_of_compatibility_exists(proof: str) -> None:
 
 
 def test_every_behaviour_of_compatibility_has_a_proof() -> None:
-    """Its rows have ids, its paragraphs titles."""
+    """Rows of the page have ids, and paragraphs titles."""
     behaviours = re.findall(r"^\| ([A-F]\d+a?) \||^\*\*(.+?)\.\*\*", COMPATIBILITY, re.MULTILINE)
     assert sorted(row or title for row, title in behaviours) == sorted(PROOFS)
     assert [name for name, proofs in PROOFS.items() if not proofs] == []
@@ -36,7 +36,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "examples
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "node_modules" not in page.parts], ids=str)
 def test_links_lead_somewhere(page: Path) -> None:
-    """Those of docs/ are checked when the site is built."""
+    """Links of docs/ are checked when the site is built."""
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
     assert links or page.parent.name in {"node", "typescript", "go", "java", "cpp", "curl"}
     assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []

@@ -147,8 +147,8 @@ def retired_words(line: str) -> Iterator[tuple[str, str]]:
 
 
 def pronouns(name: str, line: str) -> Iterator[tuple[str, str]]:
-    """The pronoun with which a docstring of the product, or its text on an argument, begins, and what to write."""
-    if name.endswith(".py") and not name.startswith(("tests/", "models/")) and (match := _PRONOUN.match(line)):
+    """The pronoun with which a docstring, or its text on an argument, begins, and what to write."""
+    if name.endswith(".py") and (match := _PRONOUN.match(line)):
         yield match.group(1), "a noun or verb, in a docstring and for an argument"
 
 

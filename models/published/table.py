@@ -18,24 +18,24 @@ class PublishedCheckpoint:
     """A checkpoint on the Hugging Face hub."""
 
     name: str
-    """Its id, such as "Qwen/Qwen2-VL-2B-Instruct"."""
+    """The checkpoint's id, such as "Qwen/Qwen2-VL-2B-Instruct"."""
     family: str
     """The family's name, such as "Qwen2-VL"."""
     use: str
     """What it is good for."""
     tools: bool
-    """Its chat template describes tools."""
+    """The chat template describes tools."""
     reasoning: bool
-    """It can think before it answers."""
+    """The model can think before it answers."""
     licence: str
     num_parameters: int | None
     """Parameters by the hub's count of safetensors files, without a tied output head; None if not known here."""
     config: Mapping[str, Any]
-    """Its `config.json`. Where that names other checkpoints as its parts, their configurations are in it instead."""
+    """Contents of `config.json`. Where it names other checkpoints as parts, it has their configurations instead."""
     preprocessor: Mapping[str, Any]
-    """Its `preprocessor_config.json`."""
+    """Contents of `preprocessor_config.json`."""
     generation: Mapping[str, Any]
-    """Its `generation_config.json`; empty where `config.json` says the same."""
+    """Contents of `generation_config.json`; empty where `config.json` says the same."""
     special_tokens: Sequence[str]
     """Special tokens by which its configuration is read. Their ids are of no concern here."""
 

@@ -54,7 +54,7 @@ def put_weights(learner: Learner, weights: Mapping[str, Tensor]) -> None:
 
 
 def read_sizes(source: Path) -> Sizes:
-    """Those of a checkpoint."""
+    """Returns the sizes of a checkpoint's network."""
     config = load_model_config(source)
     text, vision = config.text, config.vision
     return Sizes(

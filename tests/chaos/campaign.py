@@ -51,7 +51,7 @@ class Campaign:
     restarts: int = 0
     began: float = field(default_factory=time.monotonic)
     exit_status: int | None = None
-    """Of the server, which is stopped in the end."""
+    """Exit status of the server, which is stopped in the end."""
     is_interrupted: bool = False
     leftovers: list[str] = field(default_factory=list[str])
     """Roles of processes that went on after the server was stopped; they are killed."""

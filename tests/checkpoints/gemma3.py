@@ -52,7 +52,7 @@ CHAT_TEMPLATE = """\
 {%- endfor -%}\
 {%- if add_generation_prompt -%}{{ '<start_of_turn>model\n' }}{%- endif -%}\
 """
-"""Of the published one's form: the system message belongs to the first turn."""
+"""A template of the published one's form: the system message belongs to the first turn."""
 
 PREPROCESSOR_CONFIG: Mapping[str, Any] = {
     "do_convert_rgb": None,

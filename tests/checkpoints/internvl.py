@@ -101,7 +101,7 @@ ORIGINAL_TEMPLATE = (
     "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-"""Of `InternVLChatModel`: reads texts alone."""
+"""Template of `InternVLChatModel`, which reads texts alone."""
 
 
 def make_original_checkpoint(source: Path, path: Path) -> Path:

@@ -201,7 +201,7 @@ def save_tokenizer(path: Path, added_tokens: Sequence[str] = ("<image>", "<pad>"
 
 
 NEXT_RESOLUTIONS = tuple((height * SIDE, width * SIDE) for height, width in ((1, 2), (2, 1), (2, 2), (3, 1), (1, 3)))
-"""Of LLaVA-NeXT: as the published ones, in tiles."""
+"""Resolutions of LLaVA-NeXT: the published ones, in tiles."""
 NEXT_TEMPLATE = """\
 {% for message in messages %}\
 {% if message['role'] == 'system' %}{{ '<<SYS>>\n' + message['content'][0]['text'] + '\n<</SYS>>\n\n' }}\

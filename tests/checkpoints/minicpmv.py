@@ -26,7 +26,7 @@ SCALE = 56
 """Slices have about 56² pixels: 16 patches."""
 HIDDEN_SIZE = 256
 NUM_HEADS = 2
-"""Of the resampler's attention."""
+"""Heads of the resampler's attention."""
 VISION_WIDTH = 32
 SPECIAL_TOKENS = (
     "<unk>",
@@ -48,13 +48,13 @@ CHAT_TEMPLATE = (
     "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-"""That of 2.6: for texts alone, as all published ones."""
+"""Template of 2.6, for texts alone like all published ones."""
 PLAIN_TEMPLATE = (
     "{% for message in messages %}"
     "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-"""That of 4.0, and of 4.5 without tools and reasoning."""
+"""Template of 4.0, and of 4.5 without tools and reasoning."""
 
 Version = Literal["2.6", "4.0", "4.5"]
 VERSIONS: tuple[Version, ...] = ("2.6", "4.0", "4.5")

@@ -1,4 +1,4 @@
-"""Both clients behind one interface, so that each test covers both."""
+"""The two clients behind one interface, so that each test covers both."""
 
 import asyncio
 from collections.abc import AsyncGenerator

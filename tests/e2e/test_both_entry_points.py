@@ -1,4 +1,4 @@
-"""The same request over gRPC and over REST has the same outcome, field by field.
+"""A request over gRPC and over REST has the same outcome, field by field.
 
 Requests are written twice, in the fields of each API. Responses are compared as JSON, to which the codec encodes the
 typed ones; ids, times and media usage are ignored.

@@ -17,7 +17,7 @@ from tests.media.tensors import safetensors_file, torch_file
 from tests.oracles import qwen_vl as oracle
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (112, 140, 3), dtype=np.uint8)
-"""Of a size that the model does not resize."""
+"""Pixels of a size that the model does not resize."""
 PART = "messages[0].content[0].image_embeds"
 
 

@@ -39,7 +39,7 @@ def image_tokens_of(completion: ChatCompletion) -> int:
 
 
 def ask_typed(stack: Stack, image: Image.Image, **members: Any) -> str:
-    """The same question over gRPC, past Envoy."""
+    """Asks the question of `ask` over gRPC, past Envoy."""
     request = typed_request(user(image_part(encoded(image)), "What is this?"), max_completion_tokens=16)
     request.MergeFrom(chat_pb2.CreateChatCompletionRequest(**members))
     with grpc.insecure_channel(stack.target) as channel:

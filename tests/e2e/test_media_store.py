@@ -55,7 +55,7 @@ class Replica:
         return "answered"
 
     def over_grpc(self, part: content_pb2.ContentPart, cache_salt: str = "") -> str:
-        """The same over gRPC; an error's name is its status'."""
+        """Asks over gRPC; an error's name is its status'."""
         wire = request(user("What is this?", part), max_completion_tokens=4)
         wire.cache_salt = cache_salt
         chat: Any = chat_pb2_grpc.ChatServiceStub(self.channel)

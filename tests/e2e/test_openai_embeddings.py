@@ -21,7 +21,7 @@ from tests.oracles.pooling import image_states, pooled, text_states
 
 TEXTS = ["the sea", "A circle is red, and a square is blue. " * 30, "one"]
 PIXELS = np.random.default_rng(0).integers(0, 256, (112, 140, 3), dtype=np.uint8)
-"""Of a size that the model does not resize."""
+"""Pixels of a size that the model does not resize."""
 IMAGE_TOKEN_ID = 1650
 
 

@@ -105,7 +105,7 @@ class Gateway:
 
     url: str
     log: Path
-    """Its output, the access log."""
+    """Output of the gateway, the access log."""
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ class Recorder(grpc.GenericRpcHandler):
     """A server of every method that returns what it got, or the error that its metadata asks for."""
 
     metadata: dict[str, str] = field(default_factory=dict[str, str])
-    """Of the latest call."""
+    """Metadata of the latest call."""
     num_calls: int = 0
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any] | None":

@@ -120,7 +120,7 @@ async def test_refuses_more_connections_than_files(tmp_path: Path) -> None:
 
 
 async def test_closes_silent_connections(backend: Backend, tmp_path: Path) -> None:
-    """Those that have not said a byte much sooner. Workers have one each of two others."""
+    """Connections that have not said a byte close much sooner. Workers have one each of two others."""
     options = GatewayOptions(
         listen=ANY_PORT, upstream=(backend.address,), limits=GatewayLimits(max_mute_seconds=1, max_idle_seconds=1)
     )

@@ -268,7 +268,7 @@ async def test_drain_has_a_time_limit() -> None:
 
 
 async def test_drain_asks_an_envoy_again_that_is_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its requests go on: to end it then would cut them."""
+    """Envoy's requests go on: to end it then would cut them."""
     backend = await start_backend()
     async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=(backend.address,)), run_dir=tmp_path) as envoy:
         os.kill(envoy.process_id, signal.SIGSTOP)

@@ -26,7 +26,7 @@ class Provider:
 
     @property
     def jwks(self) -> str:
-        """Its public key."""
+        """The issuer's public key."""
         public = ECAlgorithm.to_jwk(self._key.public_key(), as_dict=True)
         return json.dumps({"keys": [public | {"kid": self._kid, "use": "sig", "alg": "ES256"}]})
 

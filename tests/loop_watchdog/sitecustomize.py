@@ -16,7 +16,7 @@ from typing import Any
 MAX_SECONDS = 0.05
 """On a machine as fast as the one that `_NOMINAL_SECONDS` was measured on; more on slower and busier ones."""
 _MAX_COPY_SECONDS = 0.25
-"""The same for gRPC's own code: it copies a message of 64 MiB in one piece, beside others who use the memory."""
+"""The bound for gRPC's own code, which copies a message of 64 MiB in one piece, beside others who use the memory."""
 _COPYING = "_parse_only ("
 """The innermost Python function meanwhile: the one that waits for a message."""
 _LOOP = f"run ({asyncio.runners.__file__}:"

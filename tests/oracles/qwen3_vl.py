@@ -19,7 +19,7 @@ START, END = "<|vision_start|>", "<|vision_end|>"
 IMAGE_PAD, VIDEO_PAD = "<|image_pad|>", "<|video_pad|>"
 WRAPPED_VIDEO = f"{START}{VIDEO_PAD}{END}"
 SIDE = 32
-"""Of a token in pixels."""
+"""Side of a token in pixels."""
 
 
 def write_media(text: str, media: Sequence[tuple[np.ndarray, Sequence[float]]]) -> str:

@@ -56,13 +56,13 @@ class Findings:
     moved_from_others: int
     """Conversations of other servers that moved with its death."""
     returned: int
-    """Of the killed server's conversations, those on it again after its return."""
+    """Conversations of the killed server that are on it again after its return."""
     moved_at_return: int
     """Conversations of other servers that moved with its return."""
     cached_tokens: int
-    """Of the second turns."""
+    """Cached tokens of the second turns."""
     cached_tokens_alone: int
-    """Of the same turns on a single server."""
+    """Cached tokens of the same turns on a single server."""
 
 
 async def converse(mesh: Mesh, *, num_conversations: int, at_a_time: int) -> Findings:

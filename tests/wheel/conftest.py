@@ -21,7 +21,7 @@ class Installed:
 
     python: Path
     packages: Path
-    """Its own site-packages; those of the development environment, for the dependencies, come after them."""
+    """The environment's site-packages; those of the development environment, for the dependencies, come after them."""
     folder: Path
 
     @property

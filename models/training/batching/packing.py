@@ -54,7 +54,7 @@ class Batch:
     targets: Ints
     """[answers]: that successor, or NOTHING."""
     tasks: tuple[str, ...]
-    """Of the sequences."""
+    """Task of each sequence."""
     owners: Ints
     """[answers]: of which sequence each is."""
     choices: tuple[tuple[int, Ints], ...]

@@ -60,15 +60,15 @@ class Thing:
     diameter: float
     """The longer side of its box, in pixels."""
     cx: float
-    """Its centre from the left, in pixels."""
+    """Distance of the centre from the left, in pixels."""
     cy: float
-    """Its centre from the top, in pixels."""
+    """Distance of the centre from the top, in pixels."""
     cell: int
     """The index of its place in PLACES."""
     size: str
     """"small", "large", or "medium" where nobody should be asked."""
     lines: tuple[Line, ...]
-    """Its outline, and that of its hole, as `shapes.outline` gives them."""
+    """Outlines of the thing and of its hole, as `shapes.outline` gives them."""
     border: Rgb | None
     """The colour of a thin line around it, if there is one."""
 
@@ -88,7 +88,7 @@ class Background:
     """What is behind the things."""
 
     colour: str | None
-    """Its name, if it has a plain one."""
+    """Name of the colour, if it has a plain one."""
     top: Rgb
     """At the top, or everywhere."""
     bottom: Rgb

@@ -8,7 +8,7 @@ Point = tuple[float, float]
 Line = tuple[Point, ...]
 
 SHAPES = ("circle", "square", "triangle", "star", "rectangle", "diamond", "cross", "ring")
-"""Those that can be told apart in a dozen pixels."""
+"""Shapes that can be told apart in a dozen pixels."""
 
 ROUND = ("circle", "ring")
 """Shapes whose outlines are points of an ellipse."""

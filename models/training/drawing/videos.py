@@ -96,7 +96,7 @@ def move(rng: SampleRng, scene: Scene, direction: str, num_frames: int) -> list[
 
 
 def recolour(rng: SampleRng, thing: Thing, background: Background) -> Thing:
-    """The same thing in another colour that is clear on this background."""
+    """Returns the thing in another colour that is clear on this background."""
 
     def draw() -> Thing | None:
         colour = rng.one([colour for colour in COLOURS if colour != thing.colour])

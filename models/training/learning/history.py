@@ -68,6 +68,6 @@ def totals(lines: Sequence[Mapping[str, Any]]) -> tuple[int, dict[str, float]]:
 
 
 def _starts_a_run(line: Mapping[str, Any], previous: Mapping[str, Any]) -> bool:
-    """Both counts grow within a run; a short run after a shorter one is told by its samples."""
+    """Whether a count fell: counts grow within a run, and a short run after a shorter one is told by its samples."""
     counts_restarted = line["seconds"] < previous["seconds"] or line["samples"] < previous["samples"]
     return counts_restarted or line["machine"] != previous["machine"]

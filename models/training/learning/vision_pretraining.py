@@ -28,7 +28,7 @@ WHATS = {what: index for index, what in enumerate((*SHAPES, *string.digits, *str
 COLOUR_IDS = {colour: index for index, colour in enumerate(COLOURS, 1)}
 SIZES = {"small": 0, "medium": 1, "large": 2}
 MOST_CENTRES = 3
-"""Of a kind in one cell, as far as they are counted."""
+"""Most centres of a kind that are counted in one cell."""
 
 IGNORE = -100
 """Marks a label that is not used."""

@@ -83,7 +83,7 @@ class Task:
     """A wish that one function fulfils."""
 
     tool: dict[str, Any]
-    """That function, as the OpenAI API describes it."""
+    """The function, as the OpenAI API describes it."""
     media: tuple[SampleImage, ...]
     """What the user sends."""
     question: str

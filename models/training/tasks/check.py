@@ -87,7 +87,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Agrees:
-    """It is a yes, or a no."""
+    """The answer is a yes, or a no."""
 
     yes: bool
 
@@ -98,7 +98,7 @@ class Agrees:
 
 @dataclass(frozen=True, slots=True)
 class Denies:
-    """It says that what was asked about is not there."""
+    """The answer says that what was asked about is not there."""
 
     def right(self, answer: str) -> bool:
         """Whether there is a negation."""
@@ -107,7 +107,7 @@ class Denies:
 
 @dataclass(frozen=True, slots=True)
 class Locates:
-    """It names one place of the grid."""
+    """The answer names one place of the grid."""
 
     place: str
     """One of `scene.PLACES`."""
@@ -119,10 +119,10 @@ class Locates:
 
 @dataclass(frozen=True, slots=True)
 class LocatesEach:
-    """It names several places of the grid, each in a part of its own."""
+    """The answer names several places of the grid, each in a part of its own."""
 
     places: tuple[str, ...]
-    """Of `scene.PLACES`, in order."""
+    """Places of `scene.PLACES`, in order."""
 
     def right(self, answer: str) -> bool:
         """Whether they are those places."""
@@ -132,7 +132,7 @@ class LocatesEach:
 
 @dataclass(frozen=True, slots=True)
 class Describes:
-    """It tells of these things and no others, each with all that it is."""
+    """The answer tells of these things and no others, each with all that it is."""
 
     things: tuple[tuple[str, str, str, frozenset[str]], ...]
     """(size, colour, shape, place) of each; see `describes`."""
@@ -144,7 +144,7 @@ class Describes:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """It gives a text, without regard to capitals."""
+    """The answer gives a text, without regard to capitals."""
 
     text: str
 
@@ -157,7 +157,7 @@ class Reads:
 
 @dataclass(frozen=True, slots=True)
 class IsJson:
-    """It is a JSON value and nothing else, but for a fence of backticks."""
+    """The answer is a JSON value and nothing else, but for a fence of backticks."""
 
     document: str
     """The value, as JSON."""
@@ -170,7 +170,7 @@ class IsJson:
 
 @dataclass(frozen=True, slots=True)
 class Says:
-    """It is this text and nothing else."""
+    """The answer is this text and nothing else."""
 
     text: str
 
@@ -181,10 +181,10 @@ class Says:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """It calls one function."""
+    """The answer calls one function."""
 
     name: str
-    """Of the function."""
+    """Name of the function."""
     arguments: str
     """Arguments as JSON."""
 
@@ -208,10 +208,10 @@ class All:
 
 @dataclass(frozen=True, slots=True)
 class Concludes:
-    """Its last sentence is what matters; those before it tell what it follows from."""
+    """The answer's last sentence is what matters; those before it tell what it follows from."""
 
     check: Check
-    """Of that sentence."""
+    """Check of the last sentence."""
 
     def right(self, answer: str) -> bool:
         """Whether that is right."""
@@ -226,7 +226,7 @@ def describes(things: Sequence[Thing]) -> Check:
 
 
 def words_of(answer: str) -> list[str]:
-    """Its words in lower case and one spelling, synonyms made one, plurals of shapes made singular."""
+    """Returns an answer's words in lower case and one spelling, synonyms made one, plurals of shapes made singular."""
     words: list[str] = re.findall(r"[a-z0-9']+", answer.casefold().replace("’", "'"))
     return [_one_form(_SYNONYMS.get(word, word)) for word in words]
 

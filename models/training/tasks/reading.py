@@ -91,7 +91,7 @@ class Sign:
     text: str
     """What it says."""
     ink: Ink
-    """Its form."""
+    """Form of the text."""
     colour: str
     """One of `palette.COLOURS`."""
     rgb: Rgb
@@ -181,7 +181,7 @@ def draw_sign(rng: SampleRng, text: str) -> Sign:
 
 
 def draw_sign_image(rng: SampleRng, sign: Sign) -> SampleImage:
-    """Its pixels, and each character, as labels for the vision encoder."""
+    """Returns the sign's pixels, and each character, as labels for the vision encoder."""
     canvas = draw_ground(rng, sign.background, sign.width, sign.height)
     mask = sign.ink.mask
     cx = rng.between(mask.width / 2 + 1, sign.width - mask.width / 2 - 1)

@@ -23,7 +23,7 @@ async def _resets(arena: Arena) -> None:
 
 
 async def _grpc_resets(arena: Arena) -> None:
-    """The same with gRPC's port, where a call is open before its message has come."""
+    """Resets as above with gRPC's port, where a call is open before its message has come."""
     port = arena.target.grpc_port
     headers = http2.grpc_headers(_METHOD, port)
     await _reset(arena, port, arena.times(20), lambda connection: connection.request(headers, ends=False))

@@ -15,7 +15,7 @@ async def _logprobs(arena: Arena) -> None:
 
 
 async def _two_hogs(arena: Arena) -> None:
-    """They leave after some seconds; what matters is what others get meanwhile."""
+    """Hogs leave after some seconds; what matters is what others get meanwhile."""
     body = chat("Go on.", n=128, ignore_eos=True, max_completion_tokens=1500, temperature=1)
     async with http_session(arena.target.url) as first, http_session(arena.target.url) as second:
         sends = [rest_stream(session, body, leave_after_seconds=15) for session in (first, second)]

@@ -102,7 +102,7 @@ async def _flat_images(arena: Arena) -> None:
 
 
 def _leaving(send: Send, seconds: float) -> Send:
-    """The same request of a client that leaves after a while."""
+    """Returns a request like `send`, of a client that leaves after a while."""
 
     async def leaving(call: Any) -> None:
         try:

@@ -68,7 +68,7 @@ def calls_of(message: Any) -> tuple[Any, ...]:
 
 
 def whole(ask: Callable[[Any, Task], Coroutine[Any, Any, Outcome]]) -> Callable[[Task], Outcome]:
-    """The same in an event loop and with a client of its own."""
+    """Returns `ask` in an event loop and with a client of its own."""
 
     async def asked(task: Task) -> Outcome:
         async with AsyncOpenAI(base_url=task.url, api_key="none", max_retries=0) as client:

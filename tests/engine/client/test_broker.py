@@ -202,7 +202,7 @@ async def test_prompt_that_killed_the_engine_twice_is_refused_at_every_front_end
 
 
 async def test_request_that_is_sent_while_the_engine_restarts_ends_once(deployment: Deployment) -> None:
-    """It reaches the broker when that knows already, and its front end does not."""
+    """The request reaches the broker when that knows already, and its front end does not."""
     front_end = await deployment.add()
     os.kill(int(deployment.starts_file.read_text().split()[-1]), signal.SIGKILL)
     answers = await asyncio.gather(*(front_end.ask("echo") for _ in range(50)))

@@ -48,7 +48,7 @@ class TimedGpuRunner(TimedRunner):
     replay_seconds: float = 0.0003
     """Time of the host for a step that only decodes."""
     launch_seconds: float = LAUNCH_SECONDS
-    """The same for any other step."""
+    """Time of the host for any other step."""
     device_free_at: float = 0.0
 
     def launch(self, plan: StepPlan) -> "TimedGpuStep":

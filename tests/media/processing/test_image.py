@@ -292,7 +292,7 @@ def test_a_large_jpeg_is_nearly_the_resized_full_decode(orientation: int) -> Non
 
 
 def test_a_large_progressive_jpeg_is_refused() -> None:
-    """Its coefficients would all be in memory."""
+    """A progressive JPEG's coefficients are all in memory."""
     words = "expected a JPEG of at most 10000 pixels, or 300000000 if it is not progressive, got 120×90"
     with pytest.raises(MediaError, match=words) as caught:
         open_image(encode(scene(120, 90), "JPEG", progressive=True), max_pixels=10_000)

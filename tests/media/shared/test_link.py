@@ -45,7 +45,7 @@ async def test_closes_although_the_client_swallows_a_cancellation() -> None:
 
 
 async def test_many_commands_at_once_do_not_make_it_unavailable() -> None:
-    """Those that others keep waiting for too long fail alone."""
+    """Commands that others keep waiting for too long fail alone."""
 
     async def answers(_client: Client) -> None:
         await asyncio.sleep(0.1)

@@ -23,7 +23,7 @@ from glimpse.v1 import tokenizer_pb2, tokenizer_pb2_grpc
 
 BUDGET_BYTES = 1000
 BODY_BYTES = 600
-"""Of which the budget has room for one."""
+"""Size of bodies of which the budget has room for one."""
 TYPED = tokenizer_pb2.DESCRIPTOR.services_by_name["TokenizerService"]
 OVERLOADED = "The bodies of the requests in progress leave too little of the server's memory; try again later."
 SLOW = "expected the rest of the body at 16 KiB/s or faster, got less for 0.5 seconds"
@@ -80,7 +80,7 @@ def rest(channel: grpc.aio.Channel, parts: Any = (), client: str = "") -> Any:
 
 
 def typed(channel: grpc.aio.Channel) -> Any:
-    """The same request as a message of the same size."""
+    """Sends a typed request whose message has the same size."""
     return tokenizer_pb2_grpc.TokenizerServiceStub(channel).Detokenize(
         tokenizer_pb2.DetokenizeRequest(tokens=[1] * (BODY_BYTES - 3))
     )

@@ -68,7 +68,7 @@ def test_background_jobs_of_scripts_ignore_it() -> None:
 
 
 def test_the_gateway_ends_quietly_while_envoy_starts() -> None:
-    """It has Envoy's process once it reads its configuration."""
+    """The gateway has Envoy's process once that reads its configuration."""
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "glimpse.gateway", "run", f"--listen=127.0.0.1:{port}"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
@@ -80,7 +80,7 @@ def test_the_gateway_ends_quietly_while_envoy_starts() -> None:
 
 
 def test_a_question_ends_quietly_while_it_waits_for_its_answer() -> None:
-    """Its server takes the connection and says nothing."""
+    """The server takes the connection and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         target = f"--target=127.0.0.1:{server.getsockname()[1]}"
         server.settimeout(60)

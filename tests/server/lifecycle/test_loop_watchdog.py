@@ -21,7 +21,7 @@ ModelHandlers.list_models = list_models
 
 
 def test_a_server_that_holds_its_event_loop_is_reported(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """That others are not, each test with a server shows."""
+    """Each test with a server shows that others are not reported."""
     with pytest.raises(AssertionError, match="list_models"):
         list_models_slowly(tiny_checkpoint, tmp_path)
 

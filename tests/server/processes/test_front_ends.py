@@ -50,9 +50,9 @@ from tests.server.serving import children, eventually, health_stub, read_metric,
 NUM_FRONT_ENDS = 2
 MODULE = "glimpse.server.processes.front_end"
 KEY = ("x-api-key", "the-key")
-"""Of a tenant with limits."""
+"""Key of a tenant with limits."""
 OPEN = ("x-api-key", "another-key")
-"""Of one without."""
+"""Key of a tenant without limits."""
 PNG = png()
 STREAM = "/glimpse.v1.ChatService/StreamChatCompletion"
 

@@ -20,7 +20,7 @@ Chat = chat_pb2_grpc.ChatServiceStub
 SIDE = 28
 """Side of a square that becomes one token, in pixels."""
 LARGE = png(40 * SIDE, 40 * SIDE)
-"""Of 1600 tokens, more than the 1280 of the API's default."""
+"""Image of 1600 tokens, more than the 1280 of the API's default."""
 
 
 @pytest.fixture(scope="module")

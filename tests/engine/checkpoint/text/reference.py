@@ -1,4 +1,4 @@
-"""The same conversations in transformers: the reference for templates and prompts."""
+"""Conversations in transformers: the reference for templates and prompts."""
 
 import json
 from collections.abc import Sequence

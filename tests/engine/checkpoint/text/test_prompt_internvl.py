@@ -103,7 +103,7 @@ def test_images_of_any_size_have_the_token_ids_of_transformers(
 
 
 def test_tokenizers_may_have_a_token_for_videos(checkpoint: Path, builder: PromptBuilder, tmp_path: Path) -> None:
-    """Those of later conversions do. The model has no embedding for it."""
+    """Tokenizers of later conversions have one. The model has no embedding for it."""
     shutil.copytree(checkpoint, tmp_path, dirs_exist_ok=True)
     make_tokenizer((*SPECIAL_TOKENS, "<video>")).save(str(tmp_path / "tokenizer.json"))
     other = load_prompt_builder(tmp_path, load_model_config(tmp_path))

@@ -170,7 +170,7 @@ def changed(tmp_path: Path, checkpoint: Path, **fields: Any) -> Path:
 
 
 def test_reads_documents_of_transformers_4(tmp_path: Path, checkpoint: Path, variant: Variant) -> None:
-    """They leave out defaults, and have the fields of rotary embedding apart."""
+    """The documents leave out defaults, and have the fields of rotary embedding apart."""
     document: Any = dict(read_json(checkpoint / "config.json"))
     rope = document["text_config"].pop("rope_parameters")
     scaling = None if rope["rope_type"] == "default" else {"type": rope["rope_type"], "factor": rope["factor"]}

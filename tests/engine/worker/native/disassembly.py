@@ -16,7 +16,7 @@ class Function:
     """A compiled function."""
 
     file: str
-    """Its source file, such as "linear.cpp"; empty for functions that several files may define."""
+    """Source file, such as "linear.cpp"; empty for functions that several files may define."""
     name: str
     instructions: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     """(address, text in AT&T's syntax), in the order of addresses."""

@@ -61,7 +61,7 @@ INTEGER_PRODUCTS = {
     Level.AVX512_BF16: [r"vpdpwssd .*%zmm", r"vpdpbusd .*%zmm"],
     Level.AMX: ["tdpbssd", r"vpdpwssd .*%zmm", r"vpdpbusd .*%zmm"],
 }
-"""The same for products with weights of 8 and 4 bits."""
+"""Instructions of products with weights of 8 and 4 bits."""
 MULTIPLIES = re.compile(r"vfmadd\w+ps|vdpbf16ps|(\{vex\} )?vpdp(busd|wssd)|vpmaddubsw|vpmaddwd")
 STORES_ON_STACK = re.compile(r"^vmov\w+ %[xyz]mm\d+,-?(0x[0-9a-f]+)?\(%r[sb]p")
 BUSY_LOOP = 8

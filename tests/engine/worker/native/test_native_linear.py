@@ -82,7 +82,7 @@ def test_products_of_any_shape(
 @each_dtype
 @either_weights
 def test_products_too_wide_for_the_cache(level: Level, dtype: torch.dtype, int8: bool):
-    """These are divided along the inputs or into groups of rows."""
+    """Wide products are divided along the inputs or into groups of rows."""
     for num_rows, inputs, outputs in ((550, 3000, 70), (550, 2500, 600), (100, 900, 300), (60, 5000, 40)):
         linear = make(Linear(inputs, outputs, bias=True), 0, dtype)
         linear = quantized(linear) if int8 else linear
