@@ -50,7 +50,7 @@ def _own_fields(dialect: Dialect, rules: MessageRules) -> dict[str, tuple[FieldR
     for field in rules.fields:
         inner = (
             _own_fields(dialect, dialect.message(message_type(field.descriptor)))
-            if field.rule.flatten
+            if field.inline
             else {field.name: (field,)}
         )
         for name, fields in inner.items():
@@ -82,5 +82,5 @@ def _foreign(dialect: Dialect, rules: MessageRules, prefix: str) -> Iterator[Mem
         path = prefix + member.name
         yield Member(path=path, effect=member.effect, reason=member.reason, accepted=member.accepted)
     for field in rules.fields:
-        if field.rule.flatten:
+        if field.inline:
             yield from _foreign(dialect, dialect.message(message_type(field.descriptor)), prefix)

@@ -89,6 +89,8 @@ class FieldRules:
     """The member of this field's message that a bare string sets, and the one that errors about its absence name."""
     effect: Effect
     """What it does."""
+    inline: bool
+    """The members of its message stand in the enclosing object."""
     shortcuts: tuple[tuple[str, "FieldRules"], ...]
     """Further members of the enclosing object, and the field of this field's message that each of them sets."""
     enum: "EnumRules | None"
@@ -140,6 +142,8 @@ class OneofRules:
     """Fields in declaration order."""
     forms: tuple[ForeignForm, ...]
     """How other APIs write its fields."""
+    internal: bool
+    """The members of the chosen message stand beside the tag. The enclosing message has no other fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +213,7 @@ class Dialect:
         list_field = rule.list_field
         scalar = self.field(descriptor.fields_by_name[rule.scalar_field]) if rule.scalar_field else None
         innermost = scalar
-        if scalar is not None and scalar.rule.flatten:
+        if scalar is not None and scalar.inline:
             innermost = self.message(message_type(scalar.descriptor)).innermost_scalar_field
         return MessageRules(
             descriptor=descriptor,
@@ -229,6 +233,7 @@ class Dialect:
     def _field(self, field: FieldDescriptor) -> FieldRules:
         rule, bounds = self._fields[field.full_name], bounds_option(field)
         entry = map_entry(field) if is_map(field) else None
+        oneof = field.containing_oneof
         return FieldRules(
             descriptor=field,
             name=rule.json_name or field.name,
@@ -242,6 +247,7 @@ class Dialect:
             members_beside=self._scalars(message_type(field)) if rule.members_beside else (),
             blamed=(self._bare_string_name(message_type(field)), rule.blamed_member) if rule.blamed_member else None,
             effect=_EFFECTS[rule.effect],
+            inline=rule.flatten or (oneof is not None and self._oneofs[oneof.full_name].internal),
             shortcuts=tuple(
                 (shortcut.name, self.field(message_type(field).fields_by_name[shortcut.field]))
                 for shortcut in rule.shortcuts
@@ -281,6 +287,7 @@ class Dialect:
                 ForeignForm(tag=form.tag, members=tuple(form.members), field=fields.get(form.field), reason=form.reason)
                 for form in rule.forms
             ),
+            internal=rule.internal,
         )
 
     def _kinds(self, field: FieldDescriptor) -> frozenset[JsonKind]:

@@ -7,14 +7,14 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pool import DescriptorPool
 
+from glimpse.dialect.bindings import bindings
+from glimpse.dialect.dialects import DIALECTS
 from glimpse.dialect.fields import Member, members_of
-from glimpse.dialect.openai import OPENAI
 from glimpse.dialect.rules import Effect
 from glimpse.gateway.openapi.comments import proto_comments
 from glimpse.gateway.openapi.document import compiled_protos
@@ -32,21 +32,26 @@ def with_tables(document: str, root: Path) -> str:
     for file in files.file:
         pool.Add(file)
     earlier: dict[str, tuple[str, str]] = {}
+    dialects = {
+        binding.unary.input_type.full_name: dialect
+        for service, dialect in DIALECTS.items()
+        for binding in bindings(pool.FindServiceByName(service))
+    }
 
     def members(match: re.Match[str]) -> str:
-        return f"{match[1]}\n{_members(pool.FindMessageTypeByName(match[2]), comments, earlier)}\n{match[3]}"
+        found = members_of(dialects[match[2]], pool.FindMessageTypeByName(match[2]))
+        return f"{match[1]}\n{_members(found, comments, earlier)}\n{match[3]}"
 
     return _SECTION.sub(members, document)
 
 
-def _members(request: Descriptor, comments: Mapping[str, str], earlier: dict[str, tuple[str, str]]) -> str:
+def _members(members: Sequence[Member], comments: Mapping[str, str], earlier: dict[str, tuple[str, str]]) -> str:
     """Returns the honoured members of a request as a list, and those with another effect in two tables.
 
     Args:
         earlier: the rows of the requests before, by names. The request's own are added; equal ones are only named, and
             those of messages as one.
     """
-    members = members_of(OPENAI, request)
     rows = {_names(member): _row(member, comments) for member in members if member.effect is not Effect.HONOURED}
     repeated = [names for names, row in rows.items() if earlier.get(_of_chat(names)) == row]
     tables: dict[str, dict[str, list[str]]] = {_REFUSED: {}, _ACCEPTED: {}}

@@ -21,7 +21,7 @@ PRODUCT = ("engine", "server", "media", "gateway", "identity", "src", "dialect",
 FOLDERS = (*PRODUCT, "models", "bench", "tools")
 """Folders whose size is bounded."""
 CODE = {".py", ".cpp", ".h", ".lua", ".ts", ".tsx", ".css"}
-GENERATED = ("glimpse.v1", "glimpse.json", "glimpse.openai")
+GENERATED = ("glimpse.v1", "glimpse.json", "glimpse.anthropic", "glimpse.openai")
 FEW_LINES = 40
 
 

@@ -18,42 +18,52 @@ from google.protobuf.descriptor_pool import DescriptorPool
 
 from glimpse import __version__
 from glimpse.dialect.bindings import Binding, bindings
-from glimpse.dialect.openai import OPENAI
+from glimpse.dialect.dialects import DIALECTS
 from glimpse.dialect.options import http_option
 from glimpse.gateway.openapi.comments import proto_comments
 from glimpse.gateway.openapi.schemas import Schema, Schemas
 
 _DESCRIPTION = """\
-An OpenAI-compatible REST API. The same services are available as typed gRPC.
+An OpenAI-compatible REST API, and Anthropic's Messages. The same services are available as typed gRPC.
 
 A member that is null counts as absent. A member that resembles a known one, such as `max_token`, is refused. Other
 unknown members and those without effect are accepted, and the response header `x-glimpse-ignored-fields` lists them.
 Keywords of JSON Schemas that cannot be enforced are left out, and `x-glimpse-unenforced` lists them.
 """
 
+_ERROR_MEMBERS: Schema = {
+    "type": "object",
+    "required": ["message", "type", "param", "code"],
+    "properties": {
+        "message": {"type": "string", "description": "A description of the error for people."},
+        "type": {"type": "string", "description": "The kind of error, such as `invalid_request_error`."},
+        "param": {
+            "type": ["string", "null"],
+            "description": "The path of the member at fault, such as `messages[0].role`.",
+        },
+        "code": {
+            "type": ["string", "null"],
+            "description": "A stable code for programs, such as `invalid_value`.",
+        },
+    },
+}
 _ERROR: Schema = {
     "type": "object",
     "description": "An error.",
     "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["message", "type", "param", "code"],
-            "properties": {
-                "message": {"type": "string", "description": "A description of the error for people."},
-                "type": {"type": "string", "description": "The kind of error, such as `invalid_request_error`."},
-                "param": {
-                    "type": ["string", "null"],
-                    "description": "The path of the member at fault, such as `messages[0].role`.",
-                },
-                "code": {
-                    "type": ["string", "null"],
-                    "description": "A stable code for programs, such as `invalid_value`.",
-                },
-            },
-        }
+    "properties": {"error": _ERROR_MEMBERS},
+}
+_ERRORS: dict[str, Schema] = {
+    "Error": _ERROR,
+    "AnthropicError": {
+        "type": "object",
+        "description": "An error. What the gateway itself refuses has no `type` beside `error`.",
+        "required": ["error"],
+        "properties": {"type": {"type": "string", "const": "error"}, "error": _ERROR_MEMBERS},
     },
 }
+_ERROR_NAMES = {"glimpse.anthropic.v1.AnthropicService": "AnthropicError"}
+"""Full name of a service → the schema of its errors; others have `Error`."""
 
 SECURITY_SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "An API key, or a JWT."},
@@ -69,12 +79,18 @@ def openapi_document(files: FileDescriptorSet) -> dict[str, Any]:
     """Returns the document of an API. Descriptions are the comments in the source information of `files`."""
     found = list(_bindings(files))
     comments = proto_comments(files)
-    schemas = Schemas(OPENAI, comments, response_only=_response_only(found))
+    components: dict[str, Schema] = {}
+    schemas = {
+        service: Schemas(dialect, comments, response_only=_response_only(found), components=components)
+        for service, dialect in DIALECTS.items()
+    }
     paths: dict[str, dict[str, Any]] = {}
     for binding in found:
         verb, template = _route(binding)
         path = re.sub(r"{(\w+)=[^}]*}", r"{\1}", template)
-        paths.setdefault(path, {})[verb] = _operation(binding, path, schemas, comments)
+        paths.setdefault(path, {})[verb] = _operation(
+            binding, path, schemas[binding.facade.containing_service.full_name], comments
+        )
     return {
         "openapi": "3.1.0",
         "info": {"title": "Glimpse", "version": __version__, "description": _DESCRIPTION},
@@ -82,7 +98,7 @@ def openapi_document(files: FileDescriptorSet) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "securitySchemes": SECURITY_SCHEMES,
-            "schemas": {"Error": _ERROR, **dict(sorted(schemas.components.items()))},
+            "schemas": {**_ERRORS, **dict(sorted(components.items()))},
         },
     }
 
@@ -115,11 +131,12 @@ def _operation(binding: Binding, path: str, schemas: Schemas, comments: dict[str
         }
     else:
         operation["parameters"] = [_parameter(field, path, schemas) for field in binding.unary.input_type.fields]
+    error = _ERROR_NAMES.get(binding.facade.containing_service.full_name, "Error")
     operation["responses"] = {
         "200": {"description": "The response.", "content": _responses(binding, schemas)},
         "default": {
             "description": "An error.",
-            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+            "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{error}"}}},
         },
     }
     return operation

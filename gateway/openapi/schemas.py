@@ -39,25 +39,31 @@ SCALARS: dict[int, Schema] = {
 class Schemas:
     """The schemas of messages and enums, each created on first reference."""
 
-    def __init__(self, dialect: Dialect, comments: Mapping[str, str], *, response_only: frozenset[Descriptor]) -> None:
-        """Creates an empty set of schemas.
-
+    def __init__(
+        self,
+        dialect: Dialect,
+        comments: Mapping[str, str],
+        *,
+        response_only: frozenset[Descriptor],
+        components: dict[str, Schema],
+    ) -> None:
+        """
         Args:
             dialect: the form of the documents.
             comments: descriptions by full name.
             response_only: the messages that clients never send.
+            components: gets the schemas by name. Messages of several dialects have names of their own.
         """
-        self.components: dict[str, Schema] = {}
-        """The schemas by name."""
+        self._components = components
         self.dialect = dialect
         self._comments = comments
         self._response_only = response_only
 
     def reference(self, descriptor: Descriptor) -> Schema:
         """Returns a reference to the schema of a message."""
-        if descriptor.name not in self.components:
-            self.components[descriptor.name] = {}  # so that a message can refer to itself
-            self.components[descriptor.name] |= self._message(self.dialect.message(descriptor))
+        if descriptor.name not in self._components:
+            self._components[descriptor.name] = {}  # so that a message can refer to itself
+            self._components[descriptor.name] |= self._message(self.dialect.message(descriptor))
         return {"$ref": f"#/components/schemas/{descriptor.name}"}
 
     def field(self, field: FieldRules, *, or_null: bool = False) -> Schema:
@@ -116,8 +122,8 @@ class Schemas:
         return SCALARS[field.cpp_type]
 
     def _enum_reference(self, descriptor: EnumDescriptor) -> Schema:
-        if descriptor.name not in self.components:
-            self.components[descriptor.name] = self._enum(descriptor)
+        if descriptor.name not in self._components:
+            self._components[descriptor.name] = self._enum(descriptor)
         return {"$ref": f"#/components/schemas/{descriptor.name}"}
 
     def _enum(self, descriptor: EnumDescriptor) -> Schema:
@@ -178,7 +184,7 @@ class _Members:
                     self._add_oneof(member)
 
     def _add_field(self, field: FieldRules) -> None:
-        if field.rule.flatten:
+        if field.inline:
             # The whole message may be absent, so none of its members is required.
             self._add_members(self._schemas.dialect.message(message_type(field.descriptor)))
             return
@@ -193,6 +199,9 @@ class _Members:
 
     def _add_oneof(self, oneof: OneofRules) -> None:
         if oneof.tag is not None:
+            if oneof.internal:
+                self._choices.append([self._internal_variant(oneof.tag, field) for field in oneof.fields])
+                return
             tag_required = oneof.tag_only_with is None
             names = ((field, name) for field in oneof.fields for name in field.names)
             own = [self._variant(oneof.tag, *pair, tag_required=tag_required) for pair in names]
@@ -203,6 +212,14 @@ class _Members:
         else:
             for field in oneof.fields:
                 self._add_field(field)
+
+    def _internal_variant(self, tag: str, field: FieldRules) -> Schema:
+        """Returns the schema of the object whose members stand beside the tag."""
+        members = _Members(self._schemas, response_only=self._response_only)
+        members._add(tag, {"type": "string", "const": field.name})
+        members._required.append(tag)
+        members.add_message(self._schemas.dialect.message(message_type(field.descriptor)))
+        return members.schema()
 
     def _form_variants(self, tag: str, form: ForeignForm) -> list[Schema]:
         """Returns the schemas of the object in the form of another API."""

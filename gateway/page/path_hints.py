@@ -2,7 +2,6 @@
 
 from typing import Any
 
-_NOT_SERVED = "The {} is not served. "
 _CHAT = "Use POST /v1/chat/completions."
 _DOCUMENT = "GET /openapi.json lists the paths."
 
@@ -13,8 +12,8 @@ _HINTS = (
         "Send gRPC or grpc-web here; JSON goes to POST /glimpse/v1/…; Connect needs a gateway with --connect.",
     ),
     (r".*/chat(/completions?)?/?", _CHAT),
-    (r".*/responses?(/.*)?", _NOT_SERVED.format("Responses API") + _CHAT),
-    (r".*/messages/?", _NOT_SERVED.format("Messages API") + _CHAT),
+    (r".*/responses?(/.*)?", f"The Responses API is not served. {_CHAT}"),
+    (r".*/messages(/count_tokens)?/?", "Use POST /v1/messages."),
     (r".*/(completions?|generate(_stream)?|infer|invocations)/?", f"{_CHAT[:-1]}, or POST /v1/completions."),
     (r".*/embed(dings?)?/?", "Use POST /v1/embeddings."),
     (r".*/re-?rank(ings?)?/?", "Use POST /v1/rerank."),

@@ -41,6 +41,8 @@ class CallContext:
     """The request came as JSON, and the response becomes JSON."""
     ignored_fields: list[str] = field(default_factory=list[str])
     """Paths of the request's fields that are accepted without effect."""
+    adapted: dict[str, str] = field(default_factory=dict[str, str])
+    """Path of a field that the handlers see → the path of what it was made of, where a dialect has its own messages."""
     unenforced: Sequence[str] = ()
     """What the client asked for and no grammar ensures. The response headers list it."""
     prompt_tokens: int | None = None

@@ -106,7 +106,7 @@ class MessageWriter:
         return put
 
     def _field_putter(self, field: FieldRules) -> _Put:
-        if field.rule.flatten:
+        if field.inline:
             return self._flattened_putter(field)
         if _is_enum(field) or (field.rule.omit_empty and not field.descriptor.has_presence):
             return self._filled_putter(field)

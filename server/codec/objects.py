@@ -14,7 +14,7 @@ from glimpse.dialect.options import message_type
 from glimpse.dialect.rules import Dialect, Effect, FieldRules, ForeignMember, JsonKind, MessageRules, OneofRules
 from glimpse.server.codec.field_values import DecodeContext, Setter, field_setter
 from glimpse.server.codec.near_names import NearNames
-from glimpse.server.codec.oneofs import TagReader, Target, exclusive
+from glimpse.server.codec.oneofs import TagReader, Target, exclusive, variant_setter
 from glimpse.server.codec.scalars import decode_error, kind_of, wrong_type
 from glimpse.server.field_path import FieldPath
 
@@ -39,7 +39,7 @@ class MessageReader:
         rules = self.dialect.message(descriptor)
         if rules.union:
             return _by_kind([(field.kinds, field_setter(field, self.read)) for field in rules.fields])
-        choices: list[_Choice] = [(frozenset((JsonKind.OBJECT,)), _ObjectReader(rules, self).read)]
+        choices: list[_Choice] = [(frozenset((JsonKind.OBJECT,)), self._object_setter(rules))]
         if rules.scalar_field is not None:
             choices.append((frozenset((JsonKind.STRING,)), self._bare_string_setter(rules, rules.scalar_field)))
         if rules.list_field is not None:
@@ -47,10 +47,17 @@ class MessageReader:
             choices.append((frozenset((JsonKind.ARRAY,)), _renaming(rules.list_field.name, set_field)))
         return _by_kind(choices)
 
+    def _object_setter(self, rules: MessageRules) -> Setter:
+        match rules.members:
+            case (OneofRules(internal=True) as oneof,):
+                return variant_setter(oneof, self.read)
+            case _:
+                return _ObjectReader(rules, self).read
+
     def _bare_string_setter(self, rules: MessageRules, field: FieldRules) -> Setter:
         innermost = rules.innermost_scalar_field
         set_field = field_setter(field, self.read)
-        return _renaming(innermost.name, set_field) if field.rule.flatten and innermost is not None else set_field
+        return _renaming(innermost.name, set_field) if field.inline and innermost is not None else set_field
 
 
 def _renaming(name: str, set_field: Setter) -> Setter:
@@ -147,7 +154,7 @@ class _MemberTable:
                     self._add_oneof(member, target)
 
     def add_field(self, field: FieldRules, target: Target) -> None:
-        if field.rule.flatten:
+        if field.inline:
             self.add_message(self._reader.dialect.message(message_type(field.descriptor)), _inside(target, field))
             return
         if field.aliases:
@@ -167,7 +174,7 @@ class _MemberTable:
 
     def _add_oneof(self, oneof: OneofRules, target: Target) -> None:
         if oneof.tag is not None:
-            tag = TagReader(oneof, oneof.tag, target, self._reader.read, optional=target is not _identity)
+            tag = TagReader(oneof, target, self._reader.read, optional=target is not _identity)
             self.tags.append(tag)
             self.ignored.update(tag.names)
         else:

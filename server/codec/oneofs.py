@@ -17,31 +17,64 @@ Target: TypeAlias = Callable[[Message], Message]
 """The message of a JSON object → the message that has the field: itself, or one flattened into it."""
 
 
+class _Tag:
+    """The member that names the field that is set."""
+
+    def __init__(self, oneof: OneofRules) -> None:
+        self.name = oneof.tag or ""
+        self.forms = _forms(oneof)
+        self._near = NearNames(self.forms)
+        self._choices = ", ".join(f"'{field.name}'" for field in oneof.fields)
+
+    def form(self, chosen: Any, path: FieldPath) -> ForeignForm:
+        """Returns the form that a value of the tag chooses. Raises DecodeError."""
+        if chosen is None:
+            raise decode_error("required, but missing", path, "missing_value")
+        if type(chosen) is not str:
+            raise wrong_type(JsonKind.STRING, chosen, path)
+        if chosen not in self.forms:
+            meant = self._near.nearest(chosen)
+            hint = "" if meant is None else f"; did you mean '{meant}'?"
+            raise decode_error(f"expected one of {self._choices}, got '{truncated(chosen)}'{hint}", path)
+        return self.forms[chosen]
+
+
+def variant_setter(oneof: OneofRules, read_message: ReadMessage) -> Setter:
+    """Returns the setter of a message with an internally tagged oneof. Beside the tag, an object is the variant's."""
+    tag = _Tag(oneof)
+
+    def set_variant(message: Message, members: dict[str, Any], path: FieldPath, context: DecodeContext) -> None:
+        form = tag.form(members.get(tag.name), (path, tag.name))
+        if form.field is None:
+            raise decode_error(f"not supported. {form.reason}", (path, tag.name), "unsupported")
+        variant = getattr(message, form.field.descriptor.name)
+        variant.SetInParent()
+        beside = {name: value for name, value in members.items() if name != tag.name}
+        read_message(message_type(form.field.descriptor), variant, beside, path, context)
+
+    return set_variant
+
+
 class TagReader:
-    """Reads a tagged oneof: the value of the tag is the name of the member to read.
+    """Reads an adjacently tagged oneof: the value of the tag is the name of the member to read.
 
     An `optional` oneof may be absent together with its tag, as in flattened messages, which may be absent themselves.
     """
 
-    def __init__(
-        self, oneof: OneofRules, tag: str, target: Target, read_message: ReadMessage, *, optional: bool
-    ) -> None:
-        self._tag = tag
+    def __init__(self, oneof: OneofRules, target: Target, read_message: ReadMessage, *, optional: bool) -> None:
+        self._tag = _Tag(oneof)
         self._optional = optional
         self._tag_only_with = oneof.tag_only_with
         self._target = target
-        self._forms = _forms(oneof)
         self._setters = {field.name: field_setter(field, read_message) for field in oneof.fields}
         self._beside = {field.name: _beside_reader(field, read_message) for field in oneof.fields}
         fields = tuple(name for field in oneof.fields for name in field.names)
-        self.names = (tag, *fields)
+        self.names = (self._tag.name, *fields)
         """The names of the members that only this oneof reads."""
-        forms = self._forms.values()
+        forms = self._tag.forms.values()
         beside = (name for field in oneof.fields for each in field.members_beside for name in each.names)
         self.known = frozenset((*self.names, *(name for form in forms for name in form.members), *beside))
         """The names of all members that it may read."""
-        self._tags = NearNames(self._forms)
-        self._choices = ", ".join(f"'{field.name}'" for field in oneof.fields)
 
     def read(
         self, message: Message, members: dict[str, Any], path: FieldPath, context: DecodeContext
@@ -52,7 +85,7 @@ class TagReader:
         form = self._form(members, path)
         field, chosen = form.field, self._member(form, members, path)
         if field is None or (form.reason and members.get(chosen) is not None):
-            at = chosen if field is not None else self._tag
+            at = chosen if field is not None else self._tag.name
             raise decode_error(f"not supported. {form.reason}", (path, at), "unsupported")
         target, value = self._target(message), members.get(chosen)
         if chosen != field.name:
@@ -73,7 +106,9 @@ class TagReader:
         chosen = next(iter(present), next((name for name in form.members if name in members), form.members[0]))
         for name in (*self.names[1:], *present):
             if name != chosen and members.get(name) is not None:
-                raise decode_error(f"not allowed if '{self._tag}' is '{form.tag}'", (path, name), "conflicting_values")
+                raise decode_error(
+                    f"not allowed if '{self._tag.name}' is '{form.tag}'", (path, name), "conflicting_values"
+                )
         return chosen
 
     def _missing(self, chosen: str, members: dict[str, Any], path: FieldPath) -> DecodeError:
@@ -85,19 +120,10 @@ class TagReader:
         return decode_error("required, but missing", (path, chosen), "missing_value")
 
     def _form(self, members: dict[str, Any], path: FieldPath) -> ForeignForm:
-        chosen = members.get(self._tag)
-        tag_path = (path, self._tag)
+        chosen = members.get(self._tag.name)
         if chosen is None and self._tag_only_with is not None and members.get(self._tag_only_with) is None:
             chosen = next((name for name in self.names[1:] if name in members), None)
-        if chosen is None:
-            raise decode_error("required, but missing", tag_path, "missing_value")
-        if type(chosen) is not str:
-            raise wrong_type(JsonKind.STRING, chosen, tag_path)
-        if chosen not in self._forms:
-            meant = self._tags.nearest(chosen)
-            hint = "" if meant is None else f"; did you mean '{meant}'?"
-            raise decode_error(f"expected one of {self._choices}, got '{truncated(chosen)}'{hint}", tag_path)
-        return self._forms[chosen]
+        return self._tag.form(chosen, (path, self._tag.name))
 
 
 def _forms(oneof: OneofRules) -> dict[str, ForeignForm]:

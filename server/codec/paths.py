@@ -23,11 +23,11 @@ def json_path(dialect: Dialect, descriptor: Descriptor, proto_path: str) -> str:
         field = None if rules is None else _field(rules, name)
         _append(
             names,
-            "" if (rules and rules.union) or (field and field.rule.flatten) else (field.name if field else name),
+            "" if (rules and rules.union) or (field and field.inline) else (field.name if field else name),
             indices,
         )
         message = None if field is None else _value_type(field)
-    if field is not None and field.rule.flatten and message is not None:
+    if field is not None and field.inline and message is not None:
         # A flattened message has no name in JSON. The field that a bare string sets is the most likely one.
         scalar = dialect.message(message).scalar_field
         _append(names, scalar.name if scalar else "", "")
@@ -44,6 +44,19 @@ def with_sent_names(path: str, aliased: Mapping[str, str]) -> str:
     for own, sent in aliased.items():
         if path == own or path.startswith((f"{own}.", f"{own}[")):
             path = sent + path[len(own) :]
+    return path
+
+
+def source_path(path: str, adapted: Mapping[str, str]) -> str:
+    """Returns where a field of a request stands in the one that it was made of.
+
+    Args:
+        path: a proto path.
+        adapted: path of a field → the path of what it was made of. The longest one that leads to the field counts.
+    """
+    for end in range(len(path), 0, -1):
+        if path[:end] in adapted and path[end : end + 1] in ("", ".", "["):
+            return adapted[path[:end]] + path[end:]
     return path
 
 

@@ -5,7 +5,7 @@ request body is collected and decoded; the response is one document or a stream 
 enforce deadlines.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +25,7 @@ from glimpse.server.call.context import CallContext
 from glimpse.server.call.offload import run_sized
 from glimpse.server.codec.codec import Codec, Decoded
 from glimpse.server.codec.document import DecodeError
-from glimpse.server.codec.paths import json_path, with_sent_names
+from glimpse.server.codec.paths import json_path, source_path, with_sent_names
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.rpc.context import Rpc
 from glimpse.server.rpc.errors import abort, to_status
@@ -58,15 +58,12 @@ class RestDialect:
     error: ErrorDocument
     """A failure → its document."""
 
-    def failure(
-        self, error: Exception, request_type: Descriptor, aliased: Mapping[str, str], request_id: str
-    ) -> RpcFailure:
+    def failure(self, error: Exception, sent_path: Callable[[str], str], request_id: str) -> RpcFailure:
         """Describes an error to a client who knows JSON names only.
 
         Args:
             error: the exception.
-            request_type: the type of the typed request.
-            aliased: JSON path by a field's own name → the path that the client used, outer paths first.
+            sent_path: proto path of a field → where it stands in the client's document.
             request_id: the request's.
         """
         if isinstance(error, DecodeError):
@@ -75,7 +72,7 @@ class RestDialect:
         failure = to_status(error, request_id)
         if failure.field is None:
             return failure
-        path = self.path(request_type, failure.field, aliased)
+        path = sent_path(failure.field)
         message = failure.message.replace(f"'{failure.field}'", f"'{path}'")
         return replace(failure, field=path or None, message=message)
 
@@ -131,7 +128,7 @@ class _Endpoint:
             async with rpc.stop.guard():
                 request = await self._read(incoming, rpc.call)
                 document = await self._encode(await self._unary(request.take(), rpc.call), rpc.call)
-            await rpc.send_headers(self._ignored_fields(request, rpc.call))
+            await rpc.send_headers(request.ignored, sent_path=partial(self._sent_path, request, rpc.call))
         except Exception as error:  # `to_status` maps every exception
             await abort(rpc, self._failure(error, request, rpc.call))
         return HttpBody(content_type=_JSON, data=document)
@@ -142,7 +139,9 @@ class _Endpoint:
         try:
             async with rpc.stop.guard():
                 request = await self._read(incoming, rpc.call)
-                writer.ignored_fields = partial(self._ignored_fields, request, rpc.call)
+                writer.send_headers = partial(
+                    rpc.send_headers, request.ignored, sent_path=partial(self._sent_path, request, rpc.call)
+                )
                 if request.streaming and self._stream is not None:
                     await self._write_events(self._stream, request, writer)
                 else:
@@ -167,16 +166,14 @@ class _Endpoint:
         if self._binding.stream_end is not None:
             await writer.write(_EVENTS, self._dialect.event(self._binding.stream_end.encode()))
 
-    def _ignored_fields(self, request: "_Request", call: CallContext) -> list[str]:
-        """Returns the paths in the document of what has no effect: members, and fields that the handler found."""
-        found = (
-            self._dialect.path(self._binding.unary.input_type, path, request.aliased) for path in call.ignored_fields
-        )
-        return [*request.ignored, *found]
+    def _sent_path(self, request: "_Request | None", call: CallContext, proto_path: str) -> str:
+        """Returns where a field that the handlers see stands in the client's document."""
+        aliased = {} if request is None else request.aliased
+        path = source_path(proto_path, call.adapted)
+        return self._dialect.path(self._binding.unary.input_type, path, aliased)
 
     def _failure(self, error: Exception, request: "_Request | None", call: CallContext) -> RpcFailure:
-        aliased = {} if request is None else request.aliased
-        return self._dialect.failure(error, self._binding.unary.input_type, aliased, call.request_id)
+        return self._dialect.failure(error, partial(self._sent_path, request, call), call.request_id)
 
     async def _read(self, incoming: Any, call: CallContext) -> "_Request":
         call.is_json = True
@@ -217,12 +214,11 @@ class _ResponseWriter:
 
     def __init__(self, rpc: Rpc) -> None:
         self.rpc = rpc
-        self.ignored_fields: Callable[[], Sequence[str]] = tuple
-        """Called when the headers are sent."""
+        self.send_headers: Callable[[], Awaitable[None]] = rpc.send_headers
 
     async def write(self, content_type: str, data: bytes) -> None:
         if not self.rpc.headers_sent:
-            await self.rpc.send_headers(self.ignored_fields())
+            await self.send_headers()
         await self.rpc.write(HttpBody(content_type=content_type, data=data))
 
 

@@ -173,7 +173,7 @@ class CompletionGenerator:
                         delta.prompt_tokens = () if scores is None else scores.tokens
                     if delta.finish is not None:
                         del running[each.request_id]
-                        if delta.stopped_by_text and running:
+                        if delta.stop_string and running:
                             self._engine.cancel(each.request_id)
                     yield delta
                     if not running:

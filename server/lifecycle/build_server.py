@@ -22,6 +22,7 @@ from glimpse.media.cache.byte_count import ByteCount
 from glimpse.media.cache.fair_share import FairCapacity
 from glimpse.media.shared.values import StoreUnavailableError
 from glimpse.server.call.admission import Admission
+from glimpse.server.dialects.anthropic.dialect import ANTHROPIC
 from glimpse.server.dialects.facade import add_facade
 from glimpse.server.dialects.openai import OPENAI
 from glimpse.server.lifecycle.addresses import address
@@ -50,7 +51,7 @@ from glimpse.v1 import load_pb2
 MAX_BODY_BYTES = 64 << 20
 _MESSAGE_SLACK_BYTES = 1 << 20
 _TYPED_SERVICES = [service for file in TYPED_FILES for service in file.services_by_name.values()]
-_DIALECTS = (OPENAI,)
+_DIALECTS = (OPENAI, ANTHROPIC)
 _SERVICE_NAMES = [service.full_name for service in (*_TYPED_SERVICES, *(each.service for each in _DIALECTS))]
 _LOAD_REPORTS = load_pb2.DESCRIPTOR.services_by_name["LoadService"].methods_by_name["StreamLoadReports"]
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -59,16 +59,24 @@ class Rpc:
         counts = ((PROMPT_TOKENS_TRAILER, call.prompt_tokens), (COMPLETION_TOKENS_TRAILER, call.completion_tokens))
         return tuple((name, str(count)) for name, count in counts if count is not None)
 
-    async def send_headers(self, ignored_fields: Sequence[str] | None = None) -> None:
+    async def send_headers(
+        self, ignored: Sequence[str] = (), *, sent_path: Callable[[str], str] = lambda path: path
+    ) -> None:
         """Sends the response headers. Call it right before sending the first message.
 
-        `ignored_fields` are the call's by the names that the client used, if these differ from the paths in protos.
+        Args:
+            ignored: paths of what has no effect, beside the fields of the call.
+            sent_path: path of a field → the path by the names that the client used.
         """
         call = self.call
-        ignored = ignored_fields_header(call.ignored_fields if ignored_fields is None else ignored_fields)
         self.headers_sent = True
-        paths = [quote(path, safe="#/[]~:@!$&'()*+;=?") for path in call.unenforced[:MAX_HEADER_CHARACTERS]]
-        headers = ((REQUEST_ID_HEADER, call.request_id), *list_header(UNENFORCED_HEADER, paths), *ignored)
+        found = (sent_path(path) for path in call.ignored_fields)
+        unenforced = (path.partition("#") for path in call.unenforced[:MAX_HEADER_CHARACTERS])
+        paths = [
+            quote(sent_path(field) + mark + pointer, safe="#/[]~:@!$&'()*+;=?") for field, mark, pointer in unenforced
+        ]
+        listed = (*list_header(UNENFORCED_HEADER, paths), *ignored_fields_header([*ignored, *found]))
+        headers = ((REQUEST_ID_HEADER, call.request_id), *listed)
         await self.stop.send(self.context.send_initial_metadata, headers)
 
     async def write(self, message: Message | bytes) -> None:

@@ -39,7 +39,7 @@ class ChatHandlers:
         self, request: chat_pb2.CreateChatCompletionRequest, call: CallContext
     ) -> chat_pb2.CreateChatCompletionResponse:
         """CreateChatCompletion. Joins the deltas of a stream."""
-        head, chat = await call.parse(self._begin, request, call, streaming=False)
+        head, chat = await call.parse(self.begin, request, call, streaming=False)
         del request  # which has the media's bytes
         usage = Usage()
         async with aclosing(self.generator.generate(chat.generation, call, usage)) as stream:
@@ -50,7 +50,7 @@ class ChatHandlers:
         self, request: chat_pb2.CreateChatCompletionRequest, call: CallContext
     ) -> AsyncGenerator[chat_pb2.StreamChatCompletionResponse | TextChunk, None]:
         """StreamChatCompletion."""
-        head, chat = await call.parse(self._begin, request, call, streaming=True)
+        head, chat = await call.parse(self.begin, request, call, streaming=True)
         del request  # which has the media's bytes
         usage = Usage()
         renderer = ChunkRenderer(head, usage)
@@ -81,9 +81,10 @@ class ChatHandlers:
                 videos=render_videos(prompt.seen),
             )
 
-    def _begin(
+    def begin(
         self, request: chat_pb2.CreateChatCompletionRequest, call: CallContext, *, streaming: bool
     ) -> tuple[CompletionHead, ChatRequest]:
+        """Parses a request before its media are loaded. Raises InvalidRequest, ModelNotFoundError or EngineError."""
         name = self.model.check_name(request.model)
         chat = parse_chat(request, call, self.model, streaming=streaming)
         # Fail before loading media.

@@ -25,6 +25,8 @@ CLIENTS = {
     "LlamaIndex": (OTHER_PYTHON, "python/llama_index_client.py"),
     "LiteLLM": (OTHER_PYTHON, "python/litellm_client.py"),
     "instructor": (OTHER_PYTHON, "python/instructor_client.py"),
+    "anthropic-python": (OTHER_PYTHON, "python/anthropic_client.py"),
+    "anthropic-node": (NODE, "node/anthropic.mjs"),
     "Vercel AI SDK": (NODE, "node/ai_sdk.mjs"),
 }
 SMALL_CLIENTS = (

@@ -1,4 +1,4 @@
-"""Popular OpenAI clients × kinds of request, through Envoy to a real server."""
+"""Popular clients × kinds of request, through Envoy to a real server."""
 
 import base64
 import functools

@@ -28,8 +28,12 @@ DOCUMENT = json.loads((ROOT / "gateway" / "openapi.json").read_text())
 NUM_EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "200"))
 ALLOWED, FORBIDDEN = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
 SHARES = {
-    ("POST", "/v1/chat/completions", ALLOWED): 0.2,
-    ("POST", "/v1/chat/completions", FORBIDDEN): 0.2,
+    ("POST", "/v1/chat/completions", ALLOWED): 0.15,
+    ("POST", "/v1/chat/completions", FORBIDDEN): 0.15,
+    ("POST", "/v1/messages", ALLOWED): 0.05,
+    ("POST", "/v1/messages", FORBIDDEN): 0.05,
+    ("POST", "/v1/messages/count_tokens", ALLOWED): 0.025,
+    ("POST", "/v1/messages/count_tokens", FORBIDDEN): 0.025,
     ("POST", "/v1/completions", ALLOWED): 0.1,
     ("POST", "/v1/completions", FORBIDDEN): 0.1,
     ("POST", "/v1/embeddings", ALLOWED): 0.05,
@@ -38,8 +42,8 @@ SHARES = {
     ("POST", "/v1/rerank", FORBIDDEN): 0.025,
     ("POST", "/v1/score", ALLOWED): 0.025,
     ("POST", "/v1/score", FORBIDDEN): 0.025,
-    ("POST", "/tokenize", ALLOWED): 0.05,
-    ("POST", "/tokenize", FORBIDDEN): 0.05,
+    ("POST", "/tokenize", ALLOWED): 0.025,
+    ("POST", "/tokenize", FORBIDDEN): 0.025,
     ("POST", "/detokenize", ALLOWED): 0.05,
     ("POST", "/detokenize", FORBIDDEN): 0.05,
     ("GET", "/v1/models/{model}", ALLOWED): 0.05,  # any text may be a model's name
@@ -87,17 +91,19 @@ def test_responses_match_the_openapi_document(echo_stack: Stack, verb: str, path
 
 
 def check_events(body: str, path: str) -> None:
-    """Each event matches the schema; the last is [DONE] or an error."""
+    """Each event matches the schema; the last says that the stream is complete, or why not."""
     *events, end, rest = body.split("\n\n")
     assert rest == ""
-    assert end == "data: [DONE]" or "error" in parse_event(end)
+    assert end == ENDS[path] or "error" in parse_event(end)
     for event in events:
         VALIDATORS[path].validate(parse_event(event))
 
 
 def parse_event(event: str) -> Any:
-    assert event.startswith("data: ")
-    return json.loads(event.removeprefix("data: "))
+    lines = dict(line.split(": ", 1) for line in event.split("\n"))
+    data = json.loads(lines.pop("data"))
+    assert lines == ({"event": data["type"]} if "event" in lines else {})
+    return data
 
 
 def event_validator(path: str) -> Any:
@@ -107,4 +113,9 @@ def event_validator(path: str) -> Any:
     )
 
 
-VALIDATORS = {path: event_validator(path) for path in ("/v1/chat/completions", "/v1/completions")}
+ENDS = {
+    "/v1/chat/completions": "data: [DONE]",
+    "/v1/completions": "data: [DONE]",
+    "/v1/messages": 'event: message_stop\ndata: {"type":"message_stop"}',
+}
+VALIDATORS = {path: event_validator(path) for path in ENDS}

@@ -6,6 +6,7 @@ import pytest
 from openai.types import completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 
+from glimpse.anthropic.v1 import anthropic_pb2
 from glimpse.dialect.bindings import bindings
 from glimpse.dialect.fields import members_of
 from glimpse.dialect.openai import OPENAI
@@ -76,7 +77,11 @@ def test_every_post_request_has_a_table() -> None:
     document = (ROOT / "docs/compatibility.md").read_text()
     requests = {
         binding.unary.input_type.full_name
-        for binding in bindings(openai_pb2.DESCRIPTOR.services_by_name["OpenAIService"])
+        for facade in (
+            openai_pb2.DESCRIPTOR.services_by_name["OpenAIService"],
+            anthropic_pb2.DESCRIPTOR.services_by_name["AnthropicService"],
+        )
+        for binding in bindings(facade)
     }
     with_table = set(re.findall(r"<!-- members of (\S+) -->", document))
     assert with_table == {name for name in requests if not name.endswith(("ListModelsRequest", "GetModelRequest"))}

@@ -10,24 +10,34 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from glimpse.anthropic.v1 import anthropic_pb2
 from glimpse.dialect.options import is_required
 from glimpse.gateway.descriptors import TYPED_PATHS, descriptor_set, http_paths
 from glimpse.gateway.openapi import typed
 from glimpse.gateway.openapi.document import compiled_protos, openapi_document
-from glimpse.server.dialects.openai import OPENAI
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2, model_pb2
 from tests.paths import ROOT
+from tests.server.codec.decoding import encode
 from tests.server.codec.messages import all_types, messages
+
+
+def requires_fields(descriptor: Descriptor, enclosing: frozenset[str]) -> bool:
+    """Whether a message, or one inside, has required fields: the server checks them apart from the codec."""
+    inner = (field.message_type for field in descriptor.fields if field.message_type is not None)
+    enclosing |= {descriptor.full_name}
+    return any(map(is_required, descriptor.fields)) or any(
+        requires_fields(each, enclosing) for each in inner if each.full_name not in enclosing
+    )
+
 
 _DOCUMENT = openapi_document(compiled_protos(ROOT))
 _SCHEMAS: dict[str, Any] = _DOCUMENT["components"]["schemas"]
 _TYPES = [
     descriptor
     for descriptor in all_types(
-        chat_pb2.DESCRIPTOR, content_pb2.DESCRIPTOR, generation_pb2.DESCRIPTOR, model_pb2.DESCRIPTOR
+        *(module.DESCRIPTOR for module in (chat_pb2, content_pb2, generation_pb2, model_pb2, anthropic_pb2))
     )
-    # Random messages lack required fields, which the server checks apart from the codec.
-    if descriptor.name in _SCHEMAS and not any(map(is_required, descriptor.fields))
+    if descriptor.name in _SCHEMAS and not requires_fields(descriptor, frozenset())
 ]
 _BOUNDS = ("minimum", "maximum", "minItems", "maxItems")
 
@@ -66,6 +76,8 @@ def test_the_typed_methods_have_a_valid_document_of_their_own() -> None:
 
 def test_paths_match_the_facade() -> None:
     assert {path: list(item) for path, item in _DOCUMENT["paths"].items()} == {
+        "/v1/messages": ["post"],
+        "/v1/messages/count_tokens": ["post"],
         "/v1/chat/completions": ["post"],
         "/v1/completions": ["post"],
         "/v1/embeddings": ["post"],
@@ -76,6 +88,9 @@ def test_paths_match_the_facade() -> None:
         "/v1/models": ["get"],
         "/v1/models/{model}": ["get"],
     }
+    for path, error in (("/v1/messages", "AnthropicError"), ("/v1/chat/completions", "Error")):
+        told = _DOCUMENT["paths"][path]["post"]["responses"]["default"]["content"]["application/json"]["schema"]
+        assert told == {"$ref": f"#/components/schemas/{error}"}
     chat = _DOCUMENT["paths"]["/v1/chat/completions"]["post"]
     assert list(chat["responses"]["200"]["content"]) == ["application/json", "text/event-stream"]
     assert chat["requestBody"]["content"]["application/json"]["schema"]["allOf"][1]["properties"].keys() == {"stream"}
@@ -104,7 +119,7 @@ def test_only_descriptions_need_source_information() -> None:
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_schemas_accept_what_the_codec_writes(descriptor: Descriptor, data: st.DataObject) -> None:
-    document: Any = json.loads(OPENAI.codec.encode(data.draw(messages(descriptor))))
+    document: Any = json.loads(encode(data.draw(messages(descriptor))))
     components = {"schemas": without_bounds(_SCHEMAS)}
     reference = {"$ref": f"#/components/schemas/{descriptor.name}", "components": components}
     assert [error.message for error in Draft202012Validator(reference).iter_errors(document)] == []
@@ -124,6 +139,24 @@ def test_schemas_accept_what_the_codec_writes(descriptor: Descriptor, data: st.D
 )
 def test_schemas_accept_valid_requests(members: dict[str, Any]) -> None:
     schema("CreateChatCompletionRequest").validate({"messages": [{"role": "user", **members}]})
+
+
+@pytest.mark.parametrize(
+    ("content", "valid"),
+    [
+        ("hi", True),
+        (["hi", {"type": "text", "text": "there"}], True),
+        ([{"type": "image", "source": {"type": "url", "url": "u"}}], True),
+        ([{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}], True),
+        ([{"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "b"}]}], True),
+        ([{"type": "image"}], False),
+        ([{"type": "image", "source": {"url": "u"}}], False),
+        ([{"text": "no type"}], False),
+    ],
+)
+def test_schemas_know_the_blocks_of_messages(content: Any, valid: bool) -> None:
+    body = {"max_tokens": 1, "messages": [{"role": "user", "content": content}]}
+    assert schema("CreateMessageRequest").is_valid(body) is valid
 
 
 @pytest.mark.parametrize(

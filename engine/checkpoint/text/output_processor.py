@@ -100,8 +100,8 @@ class Delta(msgspec.Struct, kw_only=True):
     """Tokens of the completion's reasoning so far."""
     finish: FinishReason | None = None
     """Set in the completion's last delta."""
-    stopped_by_text: bool = False
-    """A stop string ended the completion. The caller must cancel the request: the engine ignores stop strings."""
+    stop_string: str = ""
+    """The stop string that ended the completion. The caller must cancel the request then: the engine knows none."""
     stats: RequestStats = NO_STATS
     """Figures of the event."""
     prompt_token_ids: Sequence[int] = ()
@@ -155,14 +155,14 @@ class OutputProcessor:
         if event.finish is not None and not self._stops.matched:
             text += self._stops.feed(self._detokenizer.finish()) + self._stops.finish()
         self._num_released += len(text)
-        stopped = self._stops.matched
+        stopped = bool(self._stops.matched)
         finish = FinishReason.STOP if stopped else event.finish
         return Delta(
             text=text,
             tokens=self._release(release_all=finish is not None and not stopped),
             token_ids=event.token_ids[:num_read] if stopped else event.token_ids,
             finish=finish,
-            stopped_by_text=stopped,
+            stop_string=self._stops.matched,
             stats=event.stats,
         )
 

@@ -20,8 +20,8 @@ class StopMatcher:
         self._include = include
         self._longest = max(map(len, stops), default=0)
         self._withheld = ""
-        self.matched = False
-        """True once a stop string was found; `feed` and `finish` return nothing from then on."""
+        self.matched = ""
+        """The stop string, once one was found; `feed` and `finish` return nothing from then on."""
 
     def feed(self, text: str) -> str:
         """Adds the next text and returns what can be released."""
@@ -30,9 +30,7 @@ class StopMatcher:
         if self.matched:
             return ""
         text = self._withheld + text
-        cut = self._cut(text)
-        self.matched = cut is not None
-        end = self._safe_length(text) if cut is None else cut
+        end, self.matched = self._cut(text) or (self._safe_length(text), "")
         self._withheld = "" if self.matched else text[end:]
         return text[:end]
 
@@ -41,11 +39,14 @@ class StopMatcher:
         withheld, self._withheld = self._withheld, ""
         return withheld
 
-    def _cut(self, text: str) -> int | None:
-        """Returns where the text ends: the start, or the end, of the stop string that is complete first."""
-        found = ((text.find(stop), len(stop)) for stop in self._stops)
-        ends = [(start + length, start) for start, length in found if start >= 0]
-        return min(ends)[0 if self._include else 1] if ends else None
+    def _cut(self, text: str) -> tuple[int, str] | None:
+        """Returns the stop string that is complete first, behind where the text ends: at its start, or its end."""
+        found = ((text.find(stop), stop) for stop in self._stops)
+        ends = [(start + len(stop), start, stop) for start, stop in found if start >= 0]
+        if not ends:
+            return None
+        end, start, stop = min(ends)
+        return (end if self._include else start), stop
 
     def _safe_length(self, text: str) -> int:
         """Returns the length of the text before the first possible beginning of a stop string."""

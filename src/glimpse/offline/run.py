@@ -170,7 +170,7 @@ def _step(core: Core, completions: dict[str, _InProgress]) -> int:
     for event in core.step().events:
         completion = completions[event.request_id]
         if completion.finish is None:
-            if _add(completion, event).stopped_by_text:
+            if _add(completion, event).stop_string:
                 core.cancel(event.request_id)
             num_finished += completion.finish is not None
     return num_finished

@@ -140,7 +140,7 @@ async def test_the_licenses_of_what_is_bundled_are_served(http: aiohttp.ClientSe
         ("POST", "/api/chat", "Use POST /v1/chat/completions."),
         ("POST", "/v1/responses", "The Responses API is not served. Use POST /v1/chat/completions."),
         ("POST", "/v1/response", "The Responses API is not served. Use POST /v1/chat/completions."),
-        ("POST", "/v1/messages", "The Messages API is not served. Use POST /v1/chat/completions."),
+        ("POST", "/api/messages", "Use POST /v1/messages."),
         ("POST", "/v1/completion", "Use POST /v1/chat/completions, or POST /v1/completions."),
         ("POST", "/api/generate", "Use POST /v1/chat/completions, or POST /v1/completions."),
         ("POST", "/v1/embedding", "Use POST /v1/embeddings."),

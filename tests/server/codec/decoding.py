@@ -1,17 +1,23 @@
 """Decodes JSON documents and reads refusals."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from google.protobuf.descriptor import Descriptor
 
 from glimpse.server.codec.document import DecodeError
 from glimpse.server.dialects.openai import OPENAI
+from glimpse.server.rpc.failure import RpcFailure
 from glimpse.v1 import chat_pb2, content_pb2
 from tests.server.codec.sample_dialect import CODEC
 
 decode, encode = CODEC.decode, CODEC.encode
-rest_failure = OPENAI.failure
+
+
+def rest_failure(error: Exception, request_type: Descriptor, aliased: Mapping[str, str], request_id: str) -> RpcFailure:
+    return OPENAI.failure(error, lambda path: OPENAI.path(request_type, path, aliased), request_id)
 
 
 def read(value: Any, message_class: Any = chat_pb2.CreateChatCompletionRequest) -> Any:

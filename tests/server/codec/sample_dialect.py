@@ -46,6 +46,24 @@ message Everything {
   Value value = 21;
   Inner inner = 22;
   bytes numbers = 23;
+  repeated Shape shapes = 24;
+}
+
+message Shape {
+  oneof shape {
+    Circle circle = 1;
+    Group group = 2;
+    Nothing dot = 3;
+  }
+}
+
+message Circle {
+  double radius = 1;
+  string schema = 2;
+}
+
+message Group {
+  repeated Shape shapes = 1;
 }
 
 message Value {
@@ -85,6 +103,14 @@ messages {
   fields { name: "inner" flatten: true }
   fields { name: "numbers" float32s: true omit_empty: true }
 }
+messages {
+  name: "sample.Shape"
+  oneofs { name: "shape" tag: "kind" internal: true forms { tag: "square" reason: "Use circle." } }
+}
+messages {
+  name: "sample.Circle"
+  fields { name: "schema" raw: true }
+}
 messages { name: "sample.Value" union: true }
 messages { name: "sample.Texts" union: true }
 messages {
@@ -97,9 +123,9 @@ enums {
 }
 """
 
-_OPENAI = resources.files("glimpse.dialect").joinpath("openai.txtpb").read_text(encoding="utf-8")
-CODEC = Codec(Dialect(_OPENAI + _RULES))
-"""OpenAI's dialect, and the sample's."""
+_RULE_FILES = (resources.files("glimpse.dialect") / f"{name}.txtpb" for name in ("openai", "anthropic"))
+CODEC = Codec(Dialect("".join(file.read_text(encoding="utf-8") for file in _RULE_FILES) + _RULES))
+"""The dialects of the API and of the sample, which describe different messages."""
 
 
 @cache

@@ -218,3 +218,41 @@ def test_shortcut_sets_a_field_of_a_message_next_to_it() -> None:
     assert inner.aliased == {"then.then.text": "then.then_text", "then.then": "then.then_text"}
     for name in ("then", "after"):
         assert refusal({name: {}, "then_text": "a"}, everything).path == "then_text"
+
+
+CIRCLE = {"kind": "circle", "radius": 2.0, "schema": {"b": 1, "a": 2}}
+
+
+def test_members_of_an_internally_tagged_message_stand_beside_the_tag() -> None:
+    everything = sample("Everything")
+    document = {"shapes": [CIRCLE, {"kind": "group", "shapes": [{"kind": "dot"}]}]}
+    message = read(document, everything).message
+    inner = {"group": {"shapes": [{"dot": {}}]}}
+    assert message == everything(shapes=[{"circle": {"radius": 2.0, "schema": '{"b": 1, "a": 2}'}}, inner])
+    written = json.loads(encode(message))
+    assert written["shapes"] == document["shapes"]
+    assert list(written["shapes"][0]) == ["kind", "radius", "schema"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "path", "code", "hint"),
+    [
+        ({"radius": 2}, "shapes[0].kind", "missing_value", "required"),
+        ({"kind": 3}, "shapes[0].kind", "invalid_type", "a string"),
+        ({"kind": "circel"}, "shapes[0].kind", "invalid_value", "did you mean 'circle'"),
+        ({"kind": "square", "size": 2}, "shapes[0].kind", "unsupported", "Use circle."),
+        ({"kind": "circle", "radius": "2"}, "shapes[0].radius", "invalid_type", "a number"),
+        ({"kind": "circle", "schemas": 2}, "shapes[0].schemas", "unsupported", "did you mean 'schema'"),
+        ({"kind": "group", "shapes": [{"kind": "box"}]}, "shapes[0].shapes[0].kind", "invalid_value", "got 'box'"),
+    ],
+)
+def test_refuses_an_internally_tagged_message_by_the_path_that_was_sent(
+    shape: Any, path: str, code: str, hint: str
+) -> None:
+    error = refusal({"shapes": [shape]}, sample("Everything"))
+    assert (error.path, error.code) == (path, code)
+    assert hint in error.message
+
+
+def test_unknown_members_of_an_internally_tagged_message_are_told() -> None:
+    assert read({"shapes": [CIRCLE | {"weight": 1}]}, sample("Everything")).ignored == ["shapes[0].weight"]

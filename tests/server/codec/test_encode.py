@@ -117,7 +117,7 @@ def test_encodes_every_kind_of_field() -> None:
         '{"object":"everything","text":"","nickname":null,"flag":false,"i32":0,"u32":0,"i64":-9223372036854775808,'
         '"u64":18446744073709551615,"f32":0.1,"f64":0.1,"data":"/wA=","colour":"dark_red","second_colour":null,'
         '"colours":["blue","dark_red"],"by_number":{"-2":"b","3":"c"},"by_flag":{"true":"yes"},"children":{},'
-        '"schema":null,"value":["t"],"label":"","kind":"radius","radius":1.5}'
+        '"schema":null,"value":["t"],"label":"","kind":"radius","radius":1.5,"shapes":[]}'
     )
 
 

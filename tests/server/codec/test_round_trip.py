@@ -9,6 +9,7 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from glimpse.anthropic.v1 import anthropic_pb2
 from glimpse.v1 import chat_pb2, content_pb2, embedding_pb2, generation_pb2, model_pb2, rerank_pb2
 from tests.server.codec.decoding import decode, encode
 from tests.server.codec.messages import all_types, messages
@@ -16,7 +17,11 @@ from tests.server.codec.sample_dialect import sample
 
 _TYPES = [
     *all_types(
-        *(module.DESCRIPTOR for module in (chat_pb2, content_pb2, embedding_pb2, generation_pb2, model_pb2, rerank_pb2))
+        *(
+            module.DESCRIPTOR
+            for module in (chat_pb2, content_pb2, embedding_pb2, generation_pb2, model_pb2, rerank_pb2)
+        ),
+        anthropic_pb2.DESCRIPTOR,
     ),
     *(sample(name).DESCRIPTOR for name in ("Everything", "Value", "Inner")),
 ]

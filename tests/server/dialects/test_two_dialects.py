@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -80,7 +81,7 @@ def test_each_writes_answers_in_its_own_form() -> None:
 def test_each_tells_errors_and_events_in_its_own_form() -> None:
     error = InvalidRequest("messages[0].content[0].text", "too long")
     failures = [
-        (dialect, dialect.failure(error, descriptor_of(REQUEST), {}, "id"), path)
+        (dialect, dialect.failure(error, partial(dialect.path, descriptor_of(REQUEST), aliased={}), "id"), path)
         for dialect, path in ((OPENAI, "messages[0].content[0].text"), (TERSE, "input[0].content[0]"))
     ]
     for _, failure, path in failures:

@@ -9,6 +9,7 @@ import grpc
 import pytest
 from google.api.httpbody_pb2 import HttpBody
 
+from glimpse.anthropic.v1 import anthropic_pb2_grpc
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, generation_pb2, model_pb2, model_pb2_grpc
 from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE
@@ -73,6 +74,33 @@ def test_openai_s_api_has_the_same_answer(channel: grpc.Channel) -> None:
         "accepted_prediction_tokens": 0,
         "rejected_prediction_tokens": 0,
     }
+
+
+def test_messages_have_the_same_thinking(channel: grpc.Channel) -> None:
+    wire = request(user("the other one"), max_completion_tokens=60)
+    wire.thinking_token_budget = BUDGET
+    typed = Chat(channel).CreateChatCompletion(wire).choices[0].message
+    asked: dict[str, Any] = {
+        "messages": [{"role": "user", "content": "the other one"}],
+        "max_tokens": 60,
+        "temperature": 0,
+        "thinking": {"type": "enabled", "budget_tokens": BUDGET},
+    }
+    stub: Any = anthropic_pb2_grpc.AnthropicServiceStub(channel)
+
+    def content(body: Any) -> Any:
+        (answer,) = stub.CreateMessage(
+            iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())])
+        )
+        return json.loads(answer.data)["content"]
+
+    thought = {"type": "thinking", "thinking": typed.reasoning, "signature": ""}
+    assert content(asked) == [thought, {"type": "text", "text": typed.content}]
+    asked["thinking"] |= {"display": "omitted"}
+    assert content(asked) == [{"type": "text", "text": typed.content}]
+    again = {"role": "assistant", "content": [thought, {"type": "text", "text": "a"}]}
+    asked["messages"] += [again, {"role": "user", "content": "b"}]
+    assert content(asked)
 
 
 def test_a_budget_of_nothing_ends_the_reasoning_at_once(channel: grpc.Channel) -> None:

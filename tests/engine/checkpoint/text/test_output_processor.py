@@ -65,7 +65,8 @@ def test_deltas_join_to_the_text_up_to_the_first_stop_string(
         out += delta.text
         assert expected.startswith(out)
     assert out == expected
-    assert deltas[-1].stopped_by_text == stopped
+    assert bool(deltas[-1].stop_string) == stopped
+    assert not stopped or out.endswith(deltas[-1].stop_string) or not include
     assert deltas[-1].finish is (FinishReason.STOP if stopped else finish)
     assert all(delta.finish is None for delta in deltas[:-1])
 
@@ -81,9 +82,10 @@ def test_ten_thousand_streamed_completions_equal_the_whole_ones() -> None:
         (whole,) = deltas_of(OutputProcessor(TOKENIZER, stop=stops), events_of(token_ids, [], FinishReason.LENGTH))
         pieces = deltas_of(OutputProcessor(TOKENIZER, stop=stops), events_of(token_ids, cuts, FinishReason.LENGTH))
         assert "".join(piece.text for piece in pieces) == whole.text
-        assert (pieces[-1].finish, pieces[-1].stopped_by_text) == (whole.finish, whole.stopped_by_text)
+        assert (pieces[-1].finish, pieces[-1].stop_string) == (whole.finish, whole.stop_string)
         assert sum(len(piece.token_ids) for piece in pieces) == len(whole.token_ids)
-        num_stopped += whole.stopped_by_text
+        assert not whole.stop_string or whole.stop_string in stops
+        num_stopped += bool(whole.stop_string)
     assert 1_000 < num_stopped < 9_000
 
 
@@ -125,7 +127,7 @@ def test_logprobs_are_those_of_the_tokens_in_the_text(
     assert [token.token_id for token in tokens] == token_ids[: len(tokens)]
     assert [token.logprob for token in tokens] == [-index for index in range(len(tokens))]
     assert [token.top[0].token_id for token in tokens] == token_ids[: len(tokens)]
-    if deltas[-1].stopped_by_text:
+    if deltas[-1].stop_string:
         shown = b"".join(token.bytes for token in tokens if token.token_id not in TOKENIZER.special_ids)
         text = "".join(delta.text for delta in deltas)
         assert shown.decode(errors="replace").startswith(text)
@@ -155,7 +157,7 @@ def test_log_probabilities_include_those_of_a_stop_string_in_the_text() -> None:
 def test_leaves_an_ordinary_stop_token_out_of_the_text() -> None:
     token_ids = TOKENIZER.encode("the end.")
     (delta,) = deltas_of(OutputProcessor(TOKENIZER), events_of(token_ids, [], FinishReason.STOP))
-    assert (delta.text, len(delta.token_ids), delta.stopped_by_text) == ("the end", len(token_ids), False)
+    assert (delta.text, len(delta.token_ids), delta.stop_string) == ("the end", len(token_ids), "")
 
 
 def test_withholds_tokens_together_with_their_text() -> None:

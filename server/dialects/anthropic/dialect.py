@@ -1,0 +1,51 @@
+"""Anthropic's dialect over REST: its service, its rules, its events and its errors."""
+
+from typing import Any
+
+import grpc
+
+from glimpse.anthropic.v1 import anthropic_pb2
+from glimpse.dialect.anthropic import ANTHROPIC as RULES
+from glimpse.server.codec.codec import Codec
+from glimpse.server.dialects.facade import RestDialect
+from glimpse.server.rpc.failure import RpcFailure
+
+_ERROR_TYPES = {
+    grpc.StatusCode.INVALID_ARGUMENT: "invalid_request_error",
+    grpc.StatusCode.FAILED_PRECONDITION: "invalid_request_error",
+    grpc.StatusCode.NOT_FOUND: "not_found_error",
+    grpc.StatusCode.UNAUTHENTICATED: "authentication_error",
+    grpc.StatusCode.PERMISSION_DENIED: "permission_error",
+    grpc.StatusCode.RESOURCE_EXHAUSTED: "rate_limit_error",
+    grpc.StatusCode.DEADLINE_EXCEEDED: "timeout_error",
+    grpc.StatusCode.UNAVAILABLE: "overloaded_error",
+}
+_TYPES_BY_REASON = {
+    "request_too_large": "request_too_large",
+    # Reasons whose status alone would blame the client.
+    "out_of_memory": "api_error",
+    "suspected_prompt": "api_error",
+}
+_BEFORE_TYPE = len(b'{"type":"')
+
+
+def _event(document: bytes) -> bytes:
+    # Each document begins with its type, which names the event.
+    name = document[_BEFORE_TYPE : document.index(b'"', _BEFORE_TYPE)]
+    return b"event: " + name + b"\ndata: " + document + b"\n\n"
+
+
+def _error(failure: RpcFailure) -> dict[str, Any]:
+    kind = _TYPES_BY_REASON.get(failure.reason) or _ERROR_TYPES.get(failure.code, "api_error")
+    return {
+        "type": "error",
+        "error": {"type": kind, "message": failure.message, "param": failure.field, "code": failure.reason},
+    }
+
+
+ANTHROPIC = RestDialect(
+    service=anthropic_pb2.DESCRIPTOR.services_by_name["AnthropicService"],
+    codec=Codec(RULES),
+    event=_event,
+    error=_error,
+)

@@ -1,0 +1,72 @@
+"""The methods behind Anthropic's Messages API: conversations are parsed and answered as ChatService's are."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from glimpse.anthropic.v1 import anthropic_pb2
+from glimpse.server.call.context import CallContext
+from glimpse.server.call.offload import run_sized
+from glimpse.server.dialects.anthropic.request import to_chat, to_count
+from glimpse.server.dialects.anthropic.response import EventRenderer, render_message
+from glimpse.server.generation.usage import Usage
+from glimpse.server.parse.chat import check_bounds
+from glimpse.server.render.chat import rendering_size
+from glimpse.server.request import ChatRequest
+from glimpse.server.rpc.text_chunks import TextChunk
+from glimpse.server.services.chat import ChatHandlers
+from glimpse.v1 import chat_pb2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesHandlers:
+    """Methods of MessagesService."""
+
+    chat: ChatHandlers
+
+    async def create(
+        self, request: anthropic_pb2.CreateMessageRequest, call: CallContext
+    ) -> anthropic_pb2.CreateMessageResponse:
+        """CreateMessage."""
+        message, chat = await call.parse(self._begin, request, call, streaming=False)
+        del request  # which has the media's bytes
+        usage = Usage()
+        async with aclosing(self.chat.generator.generate(chat.generation, call, usage)) as stream:
+            deltas = [delta async for delta in stream]
+        await run_sized(call.client, rendering_size(deltas), render_message, message, deltas, usage)
+        return message
+
+    async def stream(
+        self, request: anthropic_pb2.CreateMessageRequest, call: CallContext
+    ) -> AsyncGenerator[anthropic_pb2.StreamMessageResponse | TextChunk, None]:
+        """StreamMessage."""
+        message, chat = await call.parse(self._begin, request, call, streaming=True)
+        del request  # which has the media's bytes
+        usage = Usage()
+        renderer = EventRenderer(message, usage)
+        async with aclosing(self.chat.generator.generate(chat.generation, call, usage)) as deltas:
+            async for delta in deltas:
+                for event in renderer.render(delta):
+                    yield event
+
+    async def count_tokens(
+        self, request: anthropic_pb2.CountMessageTokensRequest, call: CallContext
+    ) -> anthropic_pb2.CountMessageTokensResponse:
+        """CountMessageTokens."""
+        count = await call.parse(self._begin_count, request, call)
+        del request  # which has the media's bytes
+        counted = await self.chat.count_tokens(count, call)
+        return anthropic_pb2.CountMessageTokensResponse(input_tokens=counted.prompt_tokens)
+
+    def _begin(
+        self, request: anthropic_pb2.CreateMessageRequest, call: CallContext, *, streaming: bool
+    ) -> tuple[anthropic_pb2.CreateMessageResponse, ChatRequest]:
+        check_bounds(request)
+        head, chat = self.chat.begin(to_chat(request, call.adapted), call, streaming=streaming)
+        return anthropic_pb2.CreateMessageResponse(id=f"msg_{call.request_id}", model=head.model), chat
+
+    def _begin_count(
+        self, request: anthropic_pb2.CountMessageTokensRequest, call: CallContext
+    ) -> chat_pb2.CountTokensRequest:
+        check_bounds(request)
+        return to_count(request, call.adapted)

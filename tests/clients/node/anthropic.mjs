@@ -1,0 +1,55 @@
+// Anthropic's client: its plain functions, its streaming helper.
+import Anthropic from "@anthropic-ai/sdk";
+import { z } from "zod";
+import { drive, Shapes, WEATHER, Weather } from "./driver.mjs";
+
+const messages = ({ url }) =>
+  new Anthropic({ baseURL: url.replace(/\/v1$/, ""), apiKey: "none", maxRetries: 0 }).messages;
+const tools = [{ ...WEATHER, input_schema: z.toJSONSchema(Weather) }];
+
+function request({ model, max_tokens, question, image }) {
+  const source = { type: "base64", media_type: "image/png", data: image.split(",")[1] };
+  const content = image ? [{ type: "image", source }, { type: "text", text: question }] : question;
+  return { model, messages: [{ role: "user", content }], temperature: 0, max_tokens };
+}
+
+const textOf = ({ content }) => content.map((block) => block.text ?? "").join("");
+const usesOf = ({ content }) => content.filter((block) => block.type === "tool_use");
+const callsOf = (message) => usesOf(message).map(({ name, input }) => ({ name, arguments: input }));
+
+async function plain(task) {
+  return { text: textOf(await messages(task).create(request(task))) };
+}
+
+async function streamed(task) {
+  const pieces = [];
+  for await (const event of await messages(task).create({ ...request(task), stream: true })) {
+    pieces.push(event.delta?.text ?? "");
+  }
+  return { pieces };
+}
+
+async function tool(task) {
+  const asked = { ...request(task), tools };
+  const message = await messages(task).create(asked);
+  const results = usesOf(message).map(({ id }) => ({ type: "tool_result", tool_use_id: id, content: task.forecast }));
+  const conversation = [
+    ...asked.messages,
+    { role: "assistant", content: message.content },
+    { role: "user", content: results },
+  ];
+  return { text: textOf(await messages(task).create({ ...asked, messages: conversation })), calls: callsOf(message) };
+}
+
+async function streamedTool(task) {
+  return { calls: callsOf(await messages(task).stream({ ...request(task), tools }).finalMessage()) };
+}
+
+async function schema(task) {
+  // Not by `parse`, which takes the bounds of numbers out of the schema.
+  const format = { type: "json_schema", schema: z.toJSONSchema(Shapes) };
+  const message = await messages(task).create({ ...request(task), output_config: { format } });
+  return { value: Shapes.parse(JSON.parse(textOf(message))) };
+}
+
+await drive({ plain, streamed, image: plain, tool, streamed_tool: streamedTool, schema });

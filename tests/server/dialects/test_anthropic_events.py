@@ -1,0 +1,127 @@
+"""Events of the Messages API: however a completion is cut, they join to its message, in the order that SDKs rely on."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glimpse.anthropic.v1 import anthropic_pb2
+from glimpse.engine.checkpoint.text.output_processor import Delta, ToolCallDelta
+from glimpse.engine.protocol.messages import FinishReason
+from glimpse.server.dialects.anthropic.dialect import ANTHROPIC
+from glimpse.server.dialects.anthropic.response import EventRenderer, render_message
+from glimpse.server.generation.usage import Usage
+from glimpse.server.rpc.text_chunks import JsonChunks
+
+FINISHES = (FinishReason.STOP, FinishReason.LENGTH, FinishReason.TOOL_CALLS)
+PIECES = st.one_of(
+    st.text(min_size=1, max_size=4).map(lambda text: Delta(text=text)),
+    st.text(min_size=1, max_size=4).map(lambda text: Delta(reasoning=text)),
+    st.just(Delta()),
+)
+
+
+def calls(draw: st.DrawFn) -> list[Delta]:
+    """Calls of tools, each begun by its name and continued by pieces of its arguments."""
+    found: list[Delta] = []
+    for index in range(draw(st.integers(0, 3))):
+        text = json.dumps({"x": draw(st.text(max_size=5))})
+        cut = draw(st.integers(0, len(text)))
+        begun = ToolCallDelta(index=index, id=f"call-{index}", name="look", arguments=text[:cut])
+        more = ToolCallDelta(index=index, id=None, name=None, arguments=text[cut:])
+        found += [Delta(tool_calls=(begun,)), Delta(tool_calls=(more,))]
+    return found
+
+
+@st.composite
+def completions(draw: st.DrawFn) -> list[Delta]:
+    deltas = [*draw(st.lists(PIECES, max_size=8)), *calls(draw)]
+    end = Delta(finish=draw(st.sampled_from(FINISHES)), stop_string=draw(st.sampled_from(["", "END"])))
+    return [*deltas, end]
+
+
+def message(deltas: Sequence[Delta]) -> Any:
+    rendered = anthropic_pb2.CreateMessageResponse(id="msg_1", model="m")
+    render_message(rendered, deltas, Usage(prompt_tokens=3, completion_tokens=2))
+    return json.loads(ANTHROPIC.codec.encode(rendered))
+
+
+def events(deltas: Sequence[Delta]) -> list[Any]:
+    """The documents of a stream, after a look at the names of its events."""
+    head = anthropic_pb2.CreateMessageResponse(id="msg_1", model="m")
+    renderer = EventRenderer(head, Usage(prompt_tokens=3, completion_tokens=2))
+    documents = JsonChunks(ANTHROPIC.codec.encode)
+    found: list[Any] = []
+    for event in (event for delta in deltas for event in renderer.render(delta)):
+        name, data, *_ = ANTHROPIC.event(documents.encode(event)).split(b"\n")
+        found.append(json.loads(data.removeprefix(b"data: ")))
+        assert name == b"event: " + found[-1]["type"].encode()
+    return found
+
+
+def joined(found: Sequence[Any]) -> Any:
+    """The message that a client puts together, as the SDKs do."""
+    start, *rest, end, stop = found
+    assert (start["type"], end["type"], stop["type"]) == ("message_start", "message_delta", "message_stop")
+    assert start["message"]["stop_reason"] is None
+    whole = start["message"]
+    open_index = None
+    for event in rest:
+        match event["type"]:
+            case "content_block_start":
+                assert open_index is None
+                open_index = event["index"]
+                assert open_index == len(whole["content"])
+                whole["content"].append(event["content_block"] | {"pieces": []})
+            case "content_block_delta":
+                assert event["index"] == open_index
+                (text,) = (value for name, value in event["delta"].items() if name != "type")
+                whole["content"][-1]["pieces"].append(text)
+            case "content_block_stop":
+                assert event["index"] == open_index
+                open_index = None
+            case other:
+                raise AssertionError(other)
+    assert open_index is None
+    return whole | end["delta"] | {"usage": end["usage"], "content": [_closed(block) for block in whole["content"]]}
+
+
+def _closed(block: Any) -> Any:
+    text = "".join(block.pop("pieces"))
+    match block["type"]:
+        case "tool_use":
+            return block | {"input": json.loads(text or "{}")}
+        case "thinking":
+            return block | {"thinking": text}
+        case _:
+            return block | {"text": text}
+
+
+@given(deltas=completions())
+def test_events_join_to_the_message(deltas: list[Delta]) -> None:
+    assert joined(events(deltas)) == message(deltas)
+
+
+@given(deltas=completions())
+def test_nothing_of_a_completion_is_lost(deltas: list[Delta]) -> None:
+    content = message(deltas)["content"]
+    assert "".join(block.get("text", "") for block in content) == "".join(delta.text for delta in deltas)
+    assert "".join(block.get("thinking", "") for block in content) == "".join(delta.reasoning for delta in deltas)
+    begun = [call.id for delta in deltas for call in delta.tool_calls if call.id]
+    assert [block["id"] for block in content if block["type"] == "tool_use"] == begun
+
+
+def test_a_call_that_the_completion_ends_in_is_left_out() -> None:
+    begun = ToolCallDelta(index=0, id="a", name="look", arguments='{"x": ')
+    found = message([Delta(text="Look: "), Delta(tool_calls=(begun,)), Delta(finish=FinishReason.LENGTH)])
+    assert found["content"] == [{"type": "text", "text": "Look: "}]
+    assert found["stop_reason"] == "max_tokens"
+
+
+def test_the_stop_sequence_is_told() -> None:
+    found = message([Delta(text="a"), Delta(finish=FinishReason.STOP, stop_string="END")])
+    assert (found["stop_reason"], found["stop_sequence"]) == ("stop_sequence", "END")
+    assert (found["type"], found["role"]) == ("message", "assistant")
+    assert found["usage"]["input_tokens"] == 3
