@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.protocol.messages import Ready
@@ -24,13 +24,13 @@ class ServedModel:
     """Default of requests for embeddings that do not set it."""
     max_media: Mapping[MediaKind, int]
     """Kinds of media that the model supports, with the most per request."""
-    supports_tools: bool
+    supports_tools: bool = False
     """The chat template supports tools, and their calls can be parsed."""
-    reasoning: ReasoningSupport
-    sampling: SamplingDefaults
+    reasoning: ReasoningSupport = field(default_factory=ReasoningSupport)
+    sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
     """Defaults of requests that do not set them."""
 
-    digest: str
+    digest: str = ""
     """Fingerprint of the version of Glimpse and of the model's configuration."""
 
     def fingerprint(self, ready: Ready) -> str:

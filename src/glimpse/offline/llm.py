@@ -5,14 +5,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal, Unpack, get_args
+from typing import Any, Literal, Unpack, cast, get_args
 
 from glimpse.engine.checkpoint.families.companions import resolve_companions
 from glimpse.engine.checkpoint.location import DEFAULT_MODEL, resolve_checkpoint
-from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults, read_sampling_defaults
+from glimpse.engine.checkpoint.model_config.sampling_defaults import read_sampling_defaults
 from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts
 from glimpse.engine.checkpoint.text.prompt import load_prompt_builder
-from glimpse.engine.checkpoint.text.relevance import NO_ANSWER_TOKENS, find_answer_tokens
+from glimpse.engine.checkpoint.text.relevance import find_answer_tokens
 from glimpse.engine.checkpoint.text.template import ToolTemplate
 from glimpse.engine.protocol.config import OfflineOptions
 from glimpse.engine.protocol.pooling_params import PoolingParams
@@ -37,8 +37,7 @@ from glimpse.offline.run import (
     run_embeddings,
 )
 from glimpse.offline.sampling_inputs import SamplingParams, StructuredOutputsParams
-from glimpse.offline.scoring import best_first, parse_pairs, parse_query, score_outputs
-from glimpse.server.request import ReasoningSupport
+from glimpse.offline.scoring import best_first, parse_pairs, score_outputs
 from glimpse.server.served_model import ServedModel
 
 __all__ = [
@@ -151,10 +150,6 @@ class LLM:
             max_media={
                 kind: limits.get(kind, sys.maxsize) for kind in MediaKind if kind in engine.model.placeholder_ids
             },
-            supports_tools=False,
-            reasoning=ReasoningSupport(),
-            sampling=SamplingDefaults(),
-            digest="",
         )
         prompts = load_prompt_builder(path, engine.model, chat_template, tool_template=tool_template)
         self._tokenizer = prompts.tokenizer
@@ -164,7 +159,7 @@ class LLM:
             layouts=MediaLayouts(engine.model, prompts.tokenizer),
             media=OfflineMedia(path, engine.model, rules),
             accepts_embeddings=enable_mm_embeds,
-            vocab_size=engine.model.text.vocab_size,
+            model=self._model,
             seed=seed,
         )
 
@@ -210,8 +205,7 @@ class LLM:
             InputError: a prompt is invalid; nothing has been computed.
             EngineError: a prompt is too long (nothing has been computed), or the engine failed.
         """
-        several = [prompts] if isinstance(prompts, str | Mapping) else prompts
-        requests = [parse_prompt(prompt, f"prompts[{index}]", self._model) for index, prompt in enumerate(several)]
+        requests = [parse_prompt(prompt, field, self._model) for field, prompt in _several(prompts)]
         return self._answer(requests, sampling_params, progress=progress and bool(use_tqdm))
 
     def chat(
@@ -306,14 +300,13 @@ class LLM:
             InputError: a prompt or an option is invalid; nothing has been computed.
             EngineError: a prompt is too long (nothing has been computed), or the engine failed.
         """
-        several = [prompts] if isinstance(prompts, str | Mapping) else prompts
-        requests = [parse_input(prompt, f"prompts[{index}]", self._model) for index, prompt in enumerate(several)]
-        hidden_size = self._model.hidden_size
-        params = parse_pooling(
-            self._model.pooling, pooling=pooling, normalize=normalize, dimensions=dimensions, hidden_size=hidden_size
-        )
-        shown = progress and bool(use_tqdm)
-        return self._embed(requests, params, add_special_tokens=add_special_tokens, progress=shown)
+        options = {"dimensions": dimensions, "normalize": normalize, "pooling": pooling}
+        params = parse_pooling({**options, "add_special_tokens": add_special_tokens}, self._model)
+        requests = [
+            parse_input(prompt, field, self._model, add_special_tokens=add_special_tokens)
+            for field, prompt in _several(prompts)
+        ]
+        return self._embed(requests, params, progress=progress and bool(use_tqdm))
 
     def score(
         self,
@@ -328,7 +321,7 @@ class LLM:
 
         Args:
             queries: One for all documents, or one for each.
-            documents: One or several.
+            documents: One or several, at most 2048.
             instruction: What the documents are to be good for. Default: "Given a web search query, retrieve relevant
                 passages that answer the query".
             progress: Show a progress bar on standard error if there are several documents.
@@ -341,12 +334,8 @@ class LLM:
             InputError: an argument is invalid, or the model has no single tokens for "yes" and "no".
             EngineError: a query and its document are too long (nothing has been computed), or the engine failed.
         """
-        tokens = find_answer_tokens(self._tokenizer)
-        if tokens is None:
-            raise InputError("queries", NO_ANSWER_TOKENS)
-        pairs = parse_pairs(queries, documents, instruction)
-        shown = progress and bool(use_tqdm)
-        return score_outputs(self._embed(pairs, tokens.pooling, add_special_tokens=True, progress=shown))
+        pairs = {"queries": queries, "documents": documents, "instruction": instruction}
+        return self._score(pairs, progress=progress and bool(use_tqdm))
 
     def rerank(
         self,
@@ -362,7 +351,7 @@ class LLM:
 
         Args:
             query: The query.
-            documents: At least one.
+            documents: At least one, at most 2048.
             top_n: The largest number of outputs. Default: all documents.
             instruction: See `score`.
             progress: See `score`.
@@ -372,11 +361,9 @@ class LLM:
             InputError: as in `score`.
             EngineError: as in `score`.
         """
-        if top_n is not None and top_n < 1:
-            raise InputError("top_n", f"expected at least 1, got {top_n}")
         several = [documents] if isinstance(documents, str) else documents
-        scores = self.score(parse_query(query), several, instruction=instruction, progress=progress and bool(use_tqdm))
-        return best_first(several, scores, top_n)
+        pairs = {"query": query, "documents": several, "top_n": top_n, "instruction": instruction}
+        return best_first(several, self._score(pairs, progress=progress and bool(use_tqdm)), top_n)
 
     def _answer(
         self,
@@ -390,10 +377,21 @@ class LLM:
         return run_batch(self._core, generates, self._tokenizer, progress=progress and len(generates) > 1)
 
     def _embed(
-        self, requests: Sequence[OfflineRequest], pooling: PoolingParams, *, add_special_tokens: bool, progress: bool
+        self, requests: Sequence[OfflineRequest], pooling: PoolingParams, *, progress: bool
     ) -> list[EmbeddingOutput]:
-        embeds = self._requests.embeds(requests, pooling, add_special_tokens=add_special_tokens)
+        embeds = self._requests.embeds(requests, pooling)
         return run_embeddings(self._core, embeds, progress=progress and len(embeds) > 1)
+
+    def _score(self, pairs: Mapping[str, object], *, progress: bool) -> list[ScoreOutput]:
+        parsed = parse_pairs(pairs, find_answer_tokens(self._tokenizer))
+        requests = [OfflineRequest(prompt=each.source, media=(), field=each.field) for each in parsed.inputs]
+        return score_outputs(self._embed(requests, parsed.pooling, progress=progress))
+
+
+def _several(prompts: object) -> list[tuple[str, object]]:
+    """Returns one prompt or several with their fields."""
+    several = [prompts] if isinstance(prompts, str | Mapping) else cast("Sequence[object]", prompts)
+    return [(f"prompts[{index}]", prompt) for index, prompt in enumerate(several)]
 
 
 def _default_sampling(generation_config: str | os.PathLike[str], checkpoint: Path) -> SamplingParams:

@@ -6,6 +6,7 @@ What the engine would refuse is refused here, before anything is computed.
 import itertools
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import assert_never
 
 from glimpse.engine.checkpoint.families.token_layout import TokenLayout
@@ -26,8 +27,9 @@ from glimpse.media.medium import Medium
 from glimpse.offline.fields import InputError, known_fields
 from glimpse.offline.media.media_loading import OfflineMedia
 from glimpse.offline.prompt_inputs import OfflineRequest
-from glimpse.offline.sampling_inputs import own_values, parse_sampling
-from glimpse.server.request import Conversation, TextPrompt, TokenPrompt
+from glimpse.offline.sampling_inputs import parse_sampling
+from glimpse.server.request import Conversation, PromptSource, TextPrompt, TokenPrompt
+from glimpse.server.served_model import ServedModel
 
 
 class RequestBuilder:
@@ -41,7 +43,7 @@ class RequestBuilder:
         layouts: MediaLayouts,
         media: OfflineMedia,
         accepts_embeddings: bool,
-        vocab_size: int,
+        model: ServedModel,
         seed: int | None,
     ) -> None:
         """
@@ -51,7 +53,7 @@ class RequestBuilder:
             layouts: The checkpoint's.
             media: Loads them.
             accepts_embeddings: In place of media.
-            vocab_size: The model's.
+            model: What sampling parameters are checked against.
             seed: Seed of the seeds of prompts that have none; None: their sampling is not repeatable.
         """
         self._core = core
@@ -61,7 +63,7 @@ class RequestBuilder:
         self._log = UnenforcedLog()
         self._media = media
         self._accepts_embeddings = accepts_embeddings
-        self._vocab_size = vocab_size
+        self._model = model
         self._seeds = None if seed is None else random.Random(seed)  # noqa: S311 - no secret
         self._request_ids = (str(number) for number in itertools.count())
 
@@ -74,19 +76,15 @@ class RequestBuilder:
             InputError: a request is invalid.
             EngineError: a prompt is too long.
         """
-        samplings = _one_for_each(sampling_params, len(requests))
+        samplings = self._one_for_each(sampling_params, len(requests))
         grammars = self._enforced_grammars(samplings)
-        for sampling in samplings:
-            self._check_token_ids(sampling)
         return [
             self._generate(request, media, self._engine_params(sampling, grammars))
             for (request, media), sampling in zip(self._with_media(requests), samplings, strict=True)
         ]
 
-    def embeds(
-        self, requests: Sequence[OfflineRequest], pooling: PoolingParams, *, add_special_tokens: bool
-    ) -> list[Embed]:
-        """Returns requests for embeddings. `add_special_tokens`: as in `LLM.embed`.
+    def embeds(self, requests: Sequence[OfflineRequest], pooling: PoolingParams) -> list[Embed]:
+        """Returns requests for embeddings.
 
         Raises:
             InputError: a request is invalid.
@@ -94,7 +92,7 @@ class RequestBuilder:
         """
         embeds: list[Embed] = []
         for request, media in self._with_media(requests):
-            prompt, inputs = self._prompt(request, media, add_special_tokens=add_special_tokens)
+            prompt, inputs = self._prompt(request, media)
             request_id = next(self._request_ids)
             embed = Embed(request_id=request_id, token_ids=prompt.token_ids, media=inputs, pooling=pooling)
             self._check(embed, request)
@@ -108,6 +106,18 @@ class RequestBuilder:
         media = iter(self._media.load([medium for request in requests for medium in request.media]))
         return [(request, list(itertools.islice(media, len(request.media)))) for request in requests]
 
+    def _one_for_each(
+        self, sampling_params: SamplingParams | Sequence[SamplingParams], num_requests: int
+    ) -> Sequence[SamplingParams]:
+        if not isinstance(sampling_params, list | tuple):
+            return [parse_sampling(sampling_params, "sampling_params", self._model)] * num_requests
+        if len(sampling_params) != num_requests:
+            message = f"expected one for each of {num_requests} prompts, got {len(sampling_params)}"
+            raise InputError("sampling_params", message)
+        return [
+            parse_sampling(each, f"sampling_params[{index}]", self._model) for index, each in enumerate(sampling_params)
+        ]
+
     def _engine_params(
         self, sampling: SamplingParams, grammars: Mapping[Grammar | None, Grammar | None]
     ) -> SamplingParams:
@@ -115,16 +125,7 @@ class RequestBuilder:
         if seed is None and self._seeds is not None:
             seed = self._seeds.getrandbits(62)
         words = self._prompts.tokenizer.spell_words(sampling.bad_words)
-        values = own_values(sampling)
-        values |= {"bad_word_token_ids": words, "seed": seed, "grammar": grammars[sampling.grammar]}
-        return SamplingParams(**values)
-
-    def _check_token_ids(self, sampling: SamplingParams) -> None:
-        for name in ("allowed_token_ids", "stop_token_ids", "logit_bias"):
-            for token_id in getattr(sampling, name):
-                if not 0 <= token_id < self._vocab_size:
-                    message = f"expected token ids from 0 to {self._vocab_size - 1}, got {token_id}"
-                    raise InputError(f"sampling_params.{name}", message)
+        return replace(sampling, bad_word_token_ids=words, seed=seed, grammar=grammars[sampling.grammar])
 
     def _enforced_grammars(self, samplings: Sequence[SamplingParams]) -> dict[Grammar | None, Grammar | None]:
         """Returns what can be enforced of each grammar, and logs the rest."""
@@ -156,13 +157,11 @@ class RequestBuilder:
         self._check(generate, request)
         return generate
 
-    def _prompt(
-        self, request: OfflineRequest, media: Sequence[Medium], *, add_special_tokens: bool | None = None
-    ) -> tuple[Prompt, list[MediaInput]]:
+    def _prompt(self, request: OfflineRequest, media: Sequence[Medium]) -> tuple[Prompt, list[MediaInput]]:
         """Builds a prompt and the engine's inputs of its media."""
         try:
             layouts = self._layouts.of(media)
-            prompt = _build_prompt(self._prompts, request, layouts, add_special_tokens=add_special_tokens)
+            prompt = _build_prompt(self._prompts, request.prompt, layouts)
             return prompt, media_inputs(media, layouts, prompt)
         except PlaceholderError as error:
             field = request.field if error.missing is None else request.media[error.missing].field
@@ -189,30 +188,15 @@ def parse_limits(limits: Mapping[str, object]) -> dict[MediaKind, int]:
     return parsed
 
 
-def _one_for_each(
-    sampling_params: SamplingParams | Sequence[SamplingParams], num_requests: int
-) -> Sequence[SamplingParams]:
-    if not isinstance(sampling_params, list | tuple):
-        return [parse_sampling(sampling_params, "sampling_params")] * num_requests
-    if len(sampling_params) != num_requests:
-        raise InputError(
-            "sampling_params", f"expected one for each of {num_requests} prompts, got {len(sampling_params)}"
-        )
-    return [parse_sampling(each, f"sampling_params[{index}]") for index, each in enumerate(sampling_params)]
-
-
-def _build_prompt(
-    builder: PromptBuilder, request: OfflineRequest, media: Sequence[TokenLayout], *, add_special_tokens: bool | None
-) -> Prompt:
-    """`add_special_tokens`: as in `LLM.embed`, for texts that nothing follows; None: the model continues the prompt."""
-    match request.prompt:
-        case TextPrompt(text=text) if add_special_tokens is not None:
-            return builder.whole_text(text, media, add_special_tokens=add_special_tokens)
-        case TextPrompt(text=text):
+def _build_prompt(builder: PromptBuilder, source: PromptSource, media: Sequence[TokenLayout]) -> Prompt:
+    match source:
+        case TextPrompt(text=text, add_special_tokens=None):
             return builder.text(text, media)
+        case TextPrompt(text=text, add_special_tokens=special):
+            return builder.whole_text(text, media, add_special_tokens=bool(special))
         case TokenPrompt(token_ids=token_ids):
             return builder.expand(token_ids, media)
         case Conversation(messages=messages, options=options):
             return builder.chat(messages, media, options)
         case _:
-            assert_never(request.prompt)
+            assert_never(source)

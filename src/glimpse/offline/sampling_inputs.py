@@ -8,7 +8,6 @@ from typing import Any, TypedDict, Unpack
 
 from glimpse.dialect.openai import OPENAI
 from glimpse.dialect.options import descriptor_of
-from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.protocol import sampling_params
 from glimpse.engine.protocol.other_names import OtherName
 from glimpse.engine.protocol.pooling_params import PoolingParams
@@ -16,7 +15,7 @@ from glimpse.engine.protocol.sampling_params import Grammar, ReasoningBudget
 from glimpse.offline.documents import json_text, parse
 from glimpse.offline.fields import InputError, check_name
 from glimpse.server.parse.completion import parse_completion
-from glimpse.server.request import GenerationRequest, ReasoningSupport
+from glimpse.server.request import GenerationRequest
 from glimpse.server.served_model import ServedModel
 from glimpse.v1.completion_pb2 import CreateCompletionRequest
 from glimpse.v1.generation_pb2 import GenerationOptions
@@ -97,6 +96,8 @@ class SamplingParams(sampling_params.SamplingParams):
             object.__setattr__(self, name, value)
 
 
+_ANY_MODEL = ServedModel(names=("",), vocab_size=2**31, hidden_size=1, pooling=PoolingParams(), max_media={})
+"""Parameters are checked against the model itself when they are used."""
 _DEFAULTS = sampling_params.SamplingParams()
 _OTHER_NAMES: Mapping[str, OtherName] = {
     "max_completion_tokens": OtherName("write max_tokens"),
@@ -108,15 +109,11 @@ _FOREIGN = {member.name: member.reason for member in OPENAI.message(descriptor_o
 _NAMES = {*(field.name for field in fields(_DEFAULTS)), "structured_outputs", *_FOREIGN}
 
 
-def parse_sampling(sampling: object, field: str) -> SamplingParams:
-    """Returns sampling parameters that have been checked. Raises InputError."""
-    match sampling:
-        case SamplingParams():
-            return sampling
-        case sampling_params.SamplingParams():
-            return SamplingParams(**own_values(sampling))
-        case _:
-            raise InputError(field, f"expected SamplingParams, got {type(sampling).__name__}")
+def parse_sampling(sampling: object, field: str, model: ServedModel) -> sampling_params.SamplingParams:
+    """Returns sampling parameters that have been checked against the model. Raises InputError."""
+    if not isinstance(sampling, sampling_params.SamplingParams):
+        raise InputError(field, f"expected SamplingParams, got {type(sampling).__name__}")
+    return sampling_params.SamplingParams(**_parse(own_values(sampling), model, field))
 
 
 def own_values(sampling: sampling_params.SamplingParams) -> dict[str, Any]:
@@ -124,14 +121,14 @@ def own_values(sampling: sampling_params.SamplingParams) -> dict[str, Any]:
     return {field.name: getattr(sampling, field.name) for field in fields(sampling)}
 
 
-def _parse(given: Mapping[str, Any]) -> dict[str, Any]:
+def _parse(given: Mapping[str, Any], model: ServedModel = _ANY_MODEL, field: str = "") -> dict[str, Any]:
     """Returns all values, by the engine's names and in its forms, as the server parses them in a completion request."""
     values = {name: value for name, value in given.items() if check_name(name, value, _NAMES, _OTHER_NAMES, _CALL)}
     engine_values = {name: values.pop(name) for name in _ENGINE_VALUES if name in values}
     for name, (written, meant) in _FORMS.items():
         if name in values and values[name] == written:
             values[name] = meant
-    request = _parse_request({"prompt": "", "max_tokens": _DEFAULTS.max_tokens, **values})
+    request = _parse_request({"prompt": "", "max_tokens": _DEFAULTS.max_tokens, **values}, model, field)
     parsed = own_values(request.sampling) | {"n": request.num_completions} | engine_values
     if request.constraint is not None:
         if parsed["grammar"] is not None:
@@ -148,30 +145,18 @@ _ENGINE_VALUES = ("bad_word_token_ids", "grammar", "reasoning_budget")
 _FLOATS = [field.name for field in fields(_DEFAULTS) if isinstance(getattr(_DEFAULTS, field.name), float)]
 _FORMS: Mapping[str, tuple[object, object]] = {"max_tokens": (None, UNLIMITED), "seed": (-1, None)}
 """By name, a value and what it means."""
-_ANY_MODEL = ServedModel(
-    names=("",),
-    vocab_size=2**31,
-    hidden_size=1,
-    pooling=PoolingParams(),
-    max_media={},
-    supports_tools=False,
-    reasoning=ReasoningSupport(),
-    sampling=SamplingDefaults(),
-    digest="",
-)
-"""Token ids are checked against the model's vocabulary when there is a model."""
 
 
-def _parse_request(values: Mapping[str, object]) -> GenerationRequest:
+def _parse_request(values: Mapping[str, object], model: ServedModel, field: str) -> GenerationRequest:
     """Parses the members of a completion request. Raises InputError."""
     # What is refused or changes nothing may be an object of Python.
     foreign = {name: json.loads(json_text(values[name], name, repr)) for name in values if name in _FOREIGN}
-    parse_request = partial(parse_completion, model=_ANY_MODEL, streaming=False)
     return parse(
         {**values, **foreign},
         CreateCompletionRequest,
-        parse_request,
+        partial(parse_completion, model=model, streaming=False),
         call=_CALL,
+        names={name: f"{field}.{name}" for name in values} if field else {},
         reasons=_FOREIGN,
         replace=_plain,
     ).generation

@@ -403,9 +403,9 @@ def test_names_the_field_of_an_invalid_prompt(llm: LLM, prompts: list[Any], mess
         ({"temperature": 0}, "'sampling_params': expected SamplingParams, got dict"),
         ([SamplingParams(), SamplingParams()], "expected one for each of 1 prompts, got 2"),
         ([], "expected one for each of 1 prompts, got 0"),
-        (SamplingParams(stop_token_ids=[1 << 20]), r"'sampling_params\.stop_token_ids': expected token ids from 0 to"),
-        (SamplingParams(allowed_token_ids=[1 << 20]), r"allowed_token_ids': .*, got 1048576"),
-        (SamplingParams(logit_bias={1 << 20: 1}), r"logit_bias': .*, got 1048576"),
+        (SamplingParams(stop_token_ids=[1 << 20]), r"'sampling_params\.stop_token_ids\[0\]': expected a token id"),
+        (SamplingParams(allowed_token_ids=[1 << 20]), r"allowed_token_ids\[0\]': .*, got 1048576"),
+        (SamplingParams(logit_bias={1 << 20: 1}), r"logit_bias\[1048576\]': .*, got 1048576"),
         (SamplingParams(structured_outputs={"regex": "("}), r"'sampling_params\.grammar'"),
     ],
 )

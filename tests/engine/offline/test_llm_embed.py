@@ -136,9 +136,11 @@ def test_the_checkpoint_says_how_to_pool(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("prompt", "options", "message"),
     [
-        pytest.param("a", {"dimensions": 65}, r"^'dimensions': expected 1 to 64, .*got 65$", id="dimensions"),
-        pytest.param("a", {"dimensions": 0}, "^'dimensions': expected 1 to 64", id="no dimension"),
-        pytest.param("a", {"pooling": "cls"}, "^'pooling': expected one of last_token, mean; got 'cls'$", id="pooling"),
+        pytest.param("a", {"dimensions": 65}, r"^'dimensions': expected at most 64, .*got 65$", id="dimensions"),
+        pytest.param("a", {"dimensions": 0}, "^'dimensions': expected an integer of at least 1", id="no dimension"),
+        pytest.param(
+            "a", {"pooling": "cls"}, "^'pooling': expected one of 'last_token', 'mean', got 'cls'$", id="pooling"
+        ),
         pytest.param({"text": "a"}, {}, r"^'prompts\[0\]\.text': unknown field", id="unknown field"),
         pytest.param({"messages": "a"}, {}, r"^'prompts\[0\]\.messages': expected an array", id="messages"),
         pytest.param(

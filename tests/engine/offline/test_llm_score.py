@@ -57,10 +57,13 @@ def test_reranking_returns_the_best_documents_first(llm: LLM) -> None:
     ("queries", "documents", "options", "message"),
     [
         pytest.param(["a", "b"], ["a", "b", "c"], {}, "^'queries': expected 1, or 3 .* got 2$", id="numbers"),
-        pytest.param("a", [], {}, "^'documents': expected a text, or a list of texts$", id="no document"),
-        pytest.param("a", ["b", 3], {}, r"^'documents\[1\]': expected a text, got 3$", id="a number"),
-        pytest.param("", "a", {}, r"^'queries\[0\]': expected a text, got ''$", id="no query"),
-        pytest.param("a", "b", {"instruction": 3}, "^'instruction': expected a text, got int$", id="instruction"),
+        pytest.param("a", [], {}, "^'documents': required, but missing$", id="no document"),
+        pytest.param("a", ["b"] * 2049, {}, "^'documents': expected from 1 to 2048 elements, got 2049$", id="many"),
+        pytest.param("a", ["b", 3], {}, r"^'documents\[1\]': expected a string or an object", id="a number"),
+        pytest.param("", "a", {}, r"^'queries\[0\]': expected a text, got none$", id="no query"),
+        pytest.param(
+            "a", "b", {"instruction": 3}, "^'instruction': expected a string, got an integer$", id="instruction"
+        ),
     ],
 )
 def test_errors_name_the_argument(
@@ -71,9 +74,9 @@ def test_errors_name_the_argument(
 
 
 def test_errors_of_reranking_name_the_argument(llm: LLM) -> None:
-    with pytest.raises(InputError, match=r"^'top_n': expected at least 1, got 0$"):
+    with pytest.raises(InputError, match=r"^'top_n': expected an integer of at least 1, got 0$"):
         llm.rerank("a", ["b"], top_n=0)
-    with pytest.raises(InputError, match=r"^'query': expected a text, got ''$"):
+    with pytest.raises(InputError, match=r"^'query': required, but missing$"):
         llm.rerank("", ["b"])
     with pytest.raises(EngineError, match=r"^'documents\[1\]': the prompt has"):
         llm.rerank("a", ["b", "the " * 600])

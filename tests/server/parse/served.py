@@ -1,9 +1,7 @@
 """A served model to check requests against."""
 
-from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
 from glimpse.media.kind import MediaKind
-from glimpse.server.request import ReasoningSupport
 from glimpse.server.served_model import ServedModel
 
 MODEL = ServedModel(
@@ -13,7 +11,4 @@ MODEL = ServedModel(
     pooling=PoolingParams(mode=PoolingMode.MEAN, normalize=False),
     max_media={MediaKind.IMAGE: 2, MediaKind.VIDEO: 1},
     supports_tools=True,
-    reasoning=ReasoningSupport(),
-    sampling=SamplingDefaults(),
-    digest="",
 )
