@@ -8,7 +8,8 @@ import pytest
 
 from tests.client.harness import opened
 from tests.e2e.media_host import HOST, MediaHost
-from tests.server.serving import Served, served
+from tests.e2e.stack import Served
+from tests.server.serving import served
 
 
 @pytest.fixture(scope="session")

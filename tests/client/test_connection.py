@@ -20,10 +20,11 @@ from glimpse.gateway.run import Envoy
 from glimpse.gateway.tls import ListenerTls
 from glimpse.v1 import model_pb2
 from tests.client.harness import opened
+from tests.e2e.stack import eventually, read_metric
 from tests.gateway.backend import start_backend
 from tests.gateway.conftest import ANY_PORT
 from tests.paths import ROOT
-from tests.server.serving import eventually, read_metric, scripted
+from tests.server.serving import scripted
 
 CERTIFICATES = ROOT / "tests" / "gateway" / "certificates"
 

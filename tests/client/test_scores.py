@@ -11,7 +11,8 @@ from glimpse.client.requests import rerank_request
 from glimpse.v1 import rerank_pb2
 from tests.checkpoints.text import make_reranker_checkpoint
 from tests.client.harness import opened
-from tests.server.serving import Served, served
+from tests.e2e.stack import Served
+from tests.server.serving import served
 
 DOCUMENTS = ["the sea is red", "an inn", "one thing is on the other"]
 

@@ -13,15 +13,20 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import grpc
+import grpc.aio
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from glimpse.server.media_settings import MediaSettings
 from glimpse.server.settings import EngineSettings, ListenSettings, Settings
 from tests import loop_watchdog
+from tests.engine.client.scripted import scripted_command
 from tests.paths import ROOT
 
 TOOL_TEMPLATE = ROOT / "models" / "training" / "chat_template.jinja"
@@ -32,21 +37,58 @@ THINKING_SWITCH = (
 )
 """The end of a template in the style of Qwen3: it ends the reasoning in the prompt."""
 
-SCRIPTED_ENGINE = ROOT / "tests" / "engine" / "scripted_engine.py"
+OPTIONS = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 
 GLIMPSE = Path(sys.executable).with_name("glimpse")
 """The command's script in the development environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stack:
-    """A server and its gateway, running."""
+class Served:
+    """A running server."""
 
     process: subprocess.Popen[bytes]
-    http_port: int
-    grpc_port: int
+    port: int
     metrics_port: int
     log: Path
+
+    @property
+    def target(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def channel(self) -> grpc.Channel:
+        return grpc.insecure_channel(self.target, options=OPTIONS)
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric's samples over its labels."""
+        return read_metric(self.metrics_port, name)
+
+    def is_serving(self) -> bool:
+        with self.channel() as channel:
+            try:
+                health = health_stub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
+            except grpc.RpcError:
+                return False
+            return health.status == health_pb2.HealthCheckResponse.SERVING
+
+    def kill_engine(self) -> None:
+        """Kills the engine, a child of the server that is older than its spare."""
+        engine, *_ = children(self.process.pid, "glimpse.engine.worker.process")
+        os.kill(engine, signal.SIGKILL)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """Stops the server and returns its exit status. Fails if the server held its event loop for too long."""
+        self.process.send_signal(how)
+        status = self.process.wait(timeout=60)
+        loop_watchdog.check(self.log)
+        return status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack(Served):
+    """A running server and its gateway."""
+
+    http_port: int
 
     @property
     def url(self) -> str:
@@ -56,9 +98,8 @@ class Stack:
     def openai_url(self) -> str:
         return f"{self.url}/v1"
 
-    @property
-    def target(self) -> str:
-        return f"127.0.0.1:{self.grpc_port}"
+    def is_serving(self) -> bool:
+        return self.health() == 200
 
     def health(self) -> int:
         """The HTTP status of /health; 0 without a connection."""
@@ -70,27 +111,12 @@ class Stack:
         except OSError:
             return 0
 
-    def metric(self, name: str) -> float:
-        """The sum of a metric's samples over its labels."""
-        return read_metric(self.metrics_port, name)
-
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """Posts a JSON body and returns the JSON response."""
         headers = {"content-type": "application/json"}
         request = urllib.request.Request(f"{self.url}{path}", json.dumps(body).encode(), headers)
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)
-
-    def engine_pid(self) -> int:
-        """The process id of the engine, a child of `glimpse up`."""
-        return children(self.process.pid, "glimpse.engine.worker.process")[0]
-
-    def stop(self) -> int:
-        """Stops the server and returns its exit status. Fails if the server held its event loop for too long."""
-        self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(timeout=60)
-        loop_watchdog.check(self.log)
-        return status
 
 
 def start_stack(
@@ -111,8 +137,8 @@ def start_stack(
         working_directory: where it runs.
         spare_engine: keep a second engine process; its imports would take seconds from the tests.
     """
-    ports = http_port, grpc_port, metrics_port = free_ports(3)
-    flags = [f"--http-port={http_port}", f"--port={grpc_port}", f"--metrics-port={metrics_port}"]
+    ports = http_port, port, metrics_port = free_ports(3)
+    flags = [f"--http-port={http_port}", f"--port={port}", f"--metrics-port={metrics_port}"]
     flags += ["--drain-delay=0", "--spare-engine" if spare_engine else "--no-spare-engine"]
     return _start(folder, [str(glimpse), "up", *flags, *options], ports, environment, working_directory)
 
@@ -121,14 +147,7 @@ def start_echo_stack(folder: Path, media: MediaSettings | None = None) -> Stack:
     """Starts the same server with `tests.engine.echo_engine` and a chat template with tools and reasoning."""
     template = folder / "chat_template.jinja"
     template.write_text(TOOL_TEMPLATE.read_text() + THINKING_SWITCH)
-    ports = http_port, grpc_port, metrics_port = free_ports(3)
-    settings = Settings(
-        engine=EngineSettings(chat_template=template, spare_engine=False),
-        media=media or MediaSettings(),
-        listen=ListenSettings(port=grpc_port, metrics_port=metrics_port, drain_delay=0),
-    )
-    command = [sys.executable, "-m", "tests.e2e.echo_glimpse", str(http_port), settings.model_dump_json()]
-    return _start(folder, command, ports)
+    return _start_with_engine(folder, EngineSettings(chat_template=template, spare_engine=False), media)
 
 
 def start_scripted_stack(
@@ -142,14 +161,21 @@ def start_scripted_stack(
         media: settings of media.
         drain_timeout: time that running requests get when it stops.
     """
-    ports = http_port, grpc_port, metrics_port = free_ports(3)
+    script = scripted_command(folder, *scripts)[1:]
+    return _start_with_engine(folder, EngineSettings(spare_engine=False), media, *script, drain_timeout=drain_timeout)
+
+
+def _start_with_engine(
+    folder: Path, engine: EngineSettings, media: MediaSettings | None, *program: str, **listen: Any
+) -> Stack:
+    """Starts the server with an engine of the tests: a Python program and its arguments, by default the echo engine."""
+    ports = http_port, port, metrics_port = free_ports(3)
     settings = Settings(
-        engine=EngineSettings(spare_engine=False),
+        engine=engine,
         media=media or MediaSettings(),
-        listen=ListenSettings(port=grpc_port, metrics_port=metrics_port, drain_delay=0, drain_timeout=drain_timeout),
+        listen=ListenSettings(port=port, metrics_port=metrics_port, drain_delay=0, **listen),
     )
-    engine = [str(SCRIPTED_ENGINE), str(folder / "starts"), *scripts]
-    command = [sys.executable, "-m", "tests.e2e.echo_glimpse", str(http_port), settings.model_dump_json(), *engine]
+    command = [sys.executable, "-m", "tests.e2e.echo_glimpse", str(http_port), settings.model_dump_json(), *program]
     return _start(folder, command, ports)
 
 
@@ -160,18 +186,43 @@ def _start(
     environment: Mapping[str, str] | None = None,
     working_directory: Path = ROOT,
 ) -> Stack:
-    http_port, grpc_port, metrics_port = ports
+    http_port, port, metrics_port = ports
+    make = partial(Stack, http_port=http_port, port=port, metrics_port=metrics_port, log=folder / "glimpse.log")
+    return start(make, command, environment, working_directory)
+
+
+ServedT = TypeVar("ServedT", bound=Served)
+
+
+def start(
+    make: partial[ServedT],
+    command: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    working_directory: Path = ROOT,
+) -> ServedT:
+    """Starts a server and waits until it serves.
+
+    Args:
+        make: returns the server, for its process.
+        command: of the process.
+        environment: variables in addition to those of the tests.
+        working_directory: where it runs.
+    """
     variables = loop_watchdog.watched({**os.environ, **(environment or {})})
-    log_path = folder / "glimpse.log"
-    with log_path.open("wb") as log:
+    with make.keywords["log"].open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=working_directory, env=variables)
-    stack = Stack(process=process, http_port=http_port, grpc_port=grpc_port, metrics_port=metrics_port, log=log_path)
-    if not eventually(lambda: stack.health() == 200 or process.poll() is not None, timeout_seconds=120, pause=0.1):
+    server = make(process=process)
+    if not eventually(lambda: server.is_serving() or process.poll() is not None, timeout_seconds=120, pause=0.1):
         process.kill()
         process.wait()
     if process.poll() is not None:
-        pytest.fail(f"the server did not come up:\n{(folder / 'glimpse.log').read_text()}")
-    return stack
+        pytest.fail(f"the server did not come up:\n{server.log.read_text()}")
+    return server
+
+
+def health_stub(channel: grpc.Channel | grpc.aio.Channel) -> Any:
+    """The health library's stub, which is untyped."""
+    return health_pb2_grpc.HealthStub(channel)
 
 
 def free_ports(count: int) -> list[int]:

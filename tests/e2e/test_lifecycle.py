@@ -78,7 +78,7 @@ def test_engine_crash_ends_requests_and_restarts_it(own_stack: Stack) -> None:
         chat = chat_pb2_grpc.ChatServiceStub(channel)
         typed = chat.StreamChatCompletion(typed_request())
         next(typed)
-        os.kill(stack.engine_pid(), signal.SIGKILL)
+        stack.kill_engine()
         with pytest.raises(grpc.RpcError) as caught:
             for _ in typed:
                 pass

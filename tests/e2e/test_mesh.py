@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, generation_pb2
-from tests.e2e.stack import eventually, free_ports
+from tests.e2e.stack import children, eventually, free_ports
 from tests.paths import ROOT
 from tests.rehearsal.conversations import converse
 from tests.rehearsal.mesh import Mesh, running_mesh
@@ -121,14 +121,8 @@ def test_mesh_serves_shows_its_load_and_ends_with_ctrl_c(tmp_path: Path) -> None
             log_path.read_text()
         )
     finally:
-        children = _children(process.pid)
+        started = children(process.pid, "")
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=90) == 0
-    assert len(children) >= 2
-    assert not [pid for pid in children if Path(f"/proc/{pid}/stat").exists()]
-
-
-def _children(pid: int) -> list[int]:
-    listing = subprocess.run(["ps", "-eo", "pid,ppid"], capture_output=True, text=True, check=True).stdout
-    rows = [line.split() for line in listing.splitlines()[1:]]
-    return [int(child) for child, parent in rows if int(parent) == pid]
+    assert len(started) >= 2
+    assert not [pid for pid in started if Path(f"/proc/{pid}/stat").exists()]

@@ -17,10 +17,9 @@ from google.api.httpbody_pb2 import HttpBody
 from glimpse.gateway.address import Address
 from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.run import Envoy, GatewayError
-from tests.e2e.stack import free_ports
+from tests.e2e.stack import children, free_ports
 from tests.gateway.backend import Context, Requests, event, start_backend
 from tests.gateway.conftest import ANY_PORT
-from tests.server.serving import children
 
 CHAT = "/v1/chat/completions"
 

@@ -18,9 +18,9 @@ from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.health import is_serving
 from glimpse.gateway.run import Envoy
 from glimpse.gateway.tls import ListenerTls, UpstreamTls
+from tests.e2e.stack import eventually
 from tests.gateway.backend import start_backend
 from tests.gateway.conftest import ANY_PORT
-from tests.server.serving import eventually
 
 FILES = Path(__file__).with_name("certificates")
 GATEWAY = ListenerTls(tls_certificate=FILES / "gateway.pem", tls_key=FILES / "gateway.key")

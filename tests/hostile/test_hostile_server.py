@@ -11,6 +11,7 @@ import grpc
 import pytest
 
 from glimpse.v1 import chat_pb2_grpc, content_pb2
+from tests.e2e.stack import Served
 from tests.hostile.images import hostile_images
 from tests.hostile.server import add_handlers
 from tests.hostile.urls import hostile_urls
@@ -18,7 +19,7 @@ from tests.hostile.videos import hostile_videos
 from tests.hostile.zone import HOST
 from tests.media.web import Web, serve
 from tests.server.requests import image_part, png, request, user, video_part
-from tests.server.serving import Served, served
+from tests.server.serving import served
 
 BUDGET_BYTES = 3 << 29
 """1.5 GiB for the front end and its workers. Eight concurrent worst-case requests take 0.6 GiB."""

@@ -7,7 +7,8 @@ import grpc
 import pytest
 
 from glimpse.v1 import chat_pb2_grpc
-from tests.server.serving import Served, served
+from tests.e2e.stack import Served
+from tests.server.serving import served
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from glimpse.media.embeddings.tensor_file import MAX_BYTES, SerializedTensor, is
 from glimpse.media.embeddings.torch_files import LIMITS, TorchFileLoader
 from glimpse.media.errors import MediaError
 from glimpse.media.kind import MediaKind
+from tests.e2e.stack import children
 from tests.media.loaders import request_media
 from tests.media.tensors import (
     COMMANDED,
@@ -33,7 +34,6 @@ from tests.media.tensors import (
     wrong_embeddings,
     wrong_grids,
 )
-from tests.server.serving import children
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

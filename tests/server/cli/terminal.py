@@ -9,7 +9,8 @@ import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
-from tests.server.serving import ROOT, eventually
+from tests.e2e.stack import eventually
+from tests.paths import ROOT
 
 _OPENING_ITS_TERMINAL = ("/bin/sh", "-c", 'exec "$@" <"$0"')
 """Runs a command in a session whose terminal is the one that $0 names: the first one that the session's leader opens.

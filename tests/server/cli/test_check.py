@@ -20,9 +20,9 @@ from glimpse.server.cli.check_text import ModelCheck, check_text
 from glimpse.server.cli.run_check import template_origin
 from glimpse.server.settings import ModelSettings
 from tests.checkpoints.ultravox import make_ultravox_checkpoint, split_ultravox_checkpoint
+from tests.paths import ROOT
 from tests.server.cli.hub import serve_hub
 from tests.server.cli.test_main import TORCH, loaded
-from tests.server.serving import ROOT
 
 GIB = 1 << 30
 

@@ -14,10 +14,11 @@ from glimpse.server.cli.chat.answer import print_answer
 from glimpse.server.cli.chat.history import ChatHistory, Turn
 from glimpse.server.cli.chat.slash import HELP, CommandError, run_command
 from glimpse.v1 import chat_pb2
+from tests.e2e.stack import eventually
 from tests.engine.echo_engine import NO_REPLY, reply_with
 from tests.server.cli.terminal import Terminal, glimpse
 from tests.server.requests import png
-from tests.server.serving import echoing, eventually
+from tests.server.serving import echoing
 
 SLOW_ENGINE = "import sys, tests.engine.echo_engine as echo; echo.STEP_SECONDS = 0.05; sys.exit(echo.main())"
 SLOW_ANSWER = " ".join(f"word{number}" for number in range(80))

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from glimpse.interrupts import INTERRUPTED
-from tests.e2e.stack import free_ports
-from tests.server.serving import ROOT, children
+from tests.e2e.stack import children, free_ports
+from tests.paths import ROOT
 
 AT_IMPORT = """
 import os, signal, sys

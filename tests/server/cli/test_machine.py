@@ -24,7 +24,8 @@ from glimpse.server.cli.machine.findings import Finding, Verdict, findings_text
 from glimpse.server.cli.machine.run_bench import noise_png
 from glimpse.server.cli.machine.run_doctor import engine_findings
 from glimpse.server.cli.machine.served import serving
-from tests.server.serving import ROOT, Served
+from tests.e2e.stack import Served
+from tests.paths import ROOT
 
 REPORT = BenchReport(
     processors=4,

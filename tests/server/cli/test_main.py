@@ -19,9 +19,9 @@ from glimpse.engine.protocol.messages import Ready
 from glimpse.server.cli.console import ready_text
 from glimpse.server.cli.examples import usage_text
 from glimpse.v1 import chat_pb2, embedding_pb2
-from tests.e2e.stack import eventually, free_ports
+from tests.e2e.stack import Served, children, eventually, free_ports
+from tests.paths import ROOT
 from tests.server.requests import png
-from tests.server.serving import ROOT, Served, children
 
 READY = Ready(device="cpu", dtype="float32", max_model_len=4096, num_blocks=1, block_size=1, load_seconds=1.25)
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.e2e.stack import Stack, start_stack
-from tests.server.serving import OPTIONS
+from tests.e2e.stack import OPTIONS, Stack, start_stack
 
 FLAGS = ("--served-model-name=model", "--dtype=float32", "--enable-mm-embeds")
 

@@ -21,10 +21,11 @@ from glimpse.server.lifecycle.connections import (
     MIN_PING_INTERVAL_SECONDS,
 )
 from glimpse.v1 import chat_pb2_grpc, model_pb2, model_pb2_grpc
+from tests.e2e.stack import eventually, read_metric
 from tests.gateway.conftest import ANY_PORT
 from tests.server.http2 import ACK, END_STREAM, GOAWAY, HEADERS, PING, WINDOW_UPDATE, connected
 from tests.server.requests import request
-from tests.server.serving import eventually, read_metric, scripted
+from tests.server.serving import scripted
 
 OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
 NUM_PINGS = 4

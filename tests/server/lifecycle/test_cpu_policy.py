@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from glimpse.engine.protocol.cpu_policy import MAX_FEW_PROCESSORS
-from tests.server.serving import Served, children, eventually, served
+from tests.e2e.stack import Served, children, eventually
+from tests.server.serving import served
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the classes are Linux'")
 

@@ -10,8 +10,9 @@ import pytest
 
 from glimpse.gateway.address import Address
 from glimpse.v1 import model_pb2, model_pb2_grpc
+from tests.e2e.stack import Served, eventually
 from tests.gateway.http2 import http2
-from tests.server.serving import Served, eventually, served
+from tests.server.serving import served
 
 LIST_MODELS = "/glimpse.v1.ModelService/ListModels"
 

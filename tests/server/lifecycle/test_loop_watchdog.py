@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from glimpse.v1 import model_pb2, model_pb2_grpc
-from tests.server.serving import eventually, served
+from tests.e2e.stack import eventually
+from tests.server.serving import served
 
 SPIN = """
 import time

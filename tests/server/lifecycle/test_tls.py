@@ -15,9 +15,10 @@ from glimpse.identity.authentication import AuthenticationOptions
 from glimpse.server.lifecycle.tls import TlsError, TlsFiles, server_credentials
 from glimpse.server.settings import AccessSettings
 from glimpse.v1 import chat_pb2_grpc
+from tests.e2e.stack import eventually
 from tests.paths import ROOT
 from tests.server.requests import request
-from tests.server.serving import eventually, scripted
+from tests.server.serving import scripted
 
 FILES = ROOT / "tests" / "gateway" / "certificates"
 CA = FILES / "ca.pem"

@@ -39,13 +39,13 @@ from glimpse.v1 import (
     tenant_pb2,
     tenant_pb2_grpc,
 )
-from tests.e2e.stack import free_ports
+from tests.e2e.stack import children, eventually, free_ports, health_stub, read_metric
 from tests.engine.client.scripted import scripted_command
 from tests.engine.processes import alive, until
 from tests.media.shared.redis_server import RedisServer
 from tests.server.requests import image_part, png, request, user
 from tests.server.services.test_streaming import PLAIN_TOKENS
-from tests.server.serving import children, eventually, health_stub, read_metric, served
+from tests.server.serving import served
 
 NUM_FRONT_ENDS = 2
 MODULE = "glimpse.server.processes.front_end"

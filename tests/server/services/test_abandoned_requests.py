@@ -13,9 +13,10 @@ import pytest_asyncio
 from glimpse.identity.api_keys import KeyOwner, key_line
 from glimpse.server.settings import AccessSettings
 from glimpse.v1 import chat_pb2_grpc, embedding_pb2, embedding_pb2_grpc
+from tests.e2e.stack import read_metric
 from tests.engine.echo_engine import HELD, HELD_TOKENS, reply_with
 from tests.server.requests import request, user
-from tests.server.serving import echoing, read_metric
+from tests.server.serving import echoing
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -19,8 +19,8 @@ from glimpse.v1 import (
     model_pb2,
     model_pb2_grpc,
 )
+from tests.e2e.stack import Served, health_stub
 from tests.server.requests import image_part, png, request, text_part, user
-from tests.server.serving import Served, health_stub
 
 Chat = chat_pb2_grpc.ChatServiceStub
 TOOL = chat_pb2.Tool(function=chat_pb2.FunctionDefinition(name="look"))

@@ -22,10 +22,10 @@ from glimpse.v1 import (
     tokenizer_pb2,
     tokenizer_pb2_grpc,
 )
+from tests.e2e.stack import Served, eventually
 from tests.oracles.pooling import image_states, pooled, text_states
 from tests.server.requests import image_part, request, user
 from tests.server.services.error_details import details
-from tests.server.serving import Served, eventually
 
 Request = embedding_pb2.CreateEmbeddingsRequest
 Input = embedding_pb2.EmbeddingInput

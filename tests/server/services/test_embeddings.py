@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2
+from tests.e2e.stack import Served, children
 from tests.media.images import encode
 from tests.media.tensors import (
     COMMANDED,
@@ -27,7 +28,7 @@ from tests.media.tensors import (
 from tests.oracles import qwen_vl as oracle
 from tests.server.requests import image_part, request, user
 from tests.server.services.error_details import details
-from tests.server.serving import Served, children, served
+from tests.server.serving import served
 
 Chat = chat_pb2_grpc.ChatServiceStub
 PIXELS = np.random.default_rng(0).integers(0, 256, (56, 84, 3), dtype=np.uint8)

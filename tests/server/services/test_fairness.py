@@ -7,8 +7,9 @@ import grpc
 import pytest
 
 from glimpse.v1 import chat_pb2_grpc
+from tests.e2e.stack import Served, eventually
 from tests.server.requests import request, user
-from tests.server.serving import Served, eventually, served
+from tests.server.serving import served
 
 ENDLESS = {"ignore_eos": True, "max_completion_tokens": 3500}
 

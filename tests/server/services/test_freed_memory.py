@@ -17,10 +17,11 @@ from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.server.lifecycle.server import Server
+from tests.e2e.stack import read_metric
 from tests.garbage import no_cycles
 from tests.media.images import encode, png_header, scene
 from tests.server.requests import image_part, png, request, user
-from tests.server.serving import read_metric, scripted
+from tests.server.serving import scripted
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -13,9 +13,10 @@ from google.api.httpbody_pb2 import HttpBody
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2_grpc
 from tests.checkpoints.qwen2_vl import PLAIN_TOKENS
+from tests.e2e.stack import eventually, read_metric
 from tests.engine.scripted_engine import FLOOD_TOKENS
 from tests.server.requests import request
-from tests.server.serving import eventually, read_metric, scripted
+from tests.server.serving import scripted
 
 SECOND_TOKEN = PLAIN_TOKENS[1]
 

@@ -17,9 +17,10 @@ from glimpse.identity.api_keys import KeyOwner, key_line
 from glimpse.server.media_settings import MediaSettings
 from glimpse.server.settings import AccessSettings
 from glimpse.v1 import chat_pb2_grpc, media_pb2, media_pb2_grpc, tenant_pb2, tenant_pb2_grpc
+from tests.e2e.stack import health_stub, read_metric
 from tests.media.shared.redis_server import RedisServer
 from tests.server.requests import request, user
-from tests.server.serving import echoing, health_stub, read_metric
+from tests.server.serving import echoing
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

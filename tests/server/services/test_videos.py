@@ -10,12 +10,12 @@ import PIL.Image
 import pytest
 
 from glimpse.v1 import chat_pb2, chat_pb2_grpc
+from tests.e2e.stack import Served, children
 from tests.media.images import encode
 from tests.media.videos import greys, video
 from tests.server.requests import image_part, png, request, user, video_part
 from tests.server.services.error_details import details
 from tests.server.services.video_requests import PNGS, SMALL, VIDEO, about_a_video, about_frames
-from tests.server.serving import Served, children
 
 Chat = chat_pb2_grpc.ChatServiceStub
 

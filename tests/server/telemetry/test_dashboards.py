@@ -12,9 +12,9 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from glimpse.v1 import chat_pb2_grpc
+from tests.e2e.stack import Served
 from tests.paths import ROOT
 from tests.server.requests import image_part, png, request, user
-from tests.server.serving import Served
 
 MONITORING = ROOT / "gateway" / "k8s" / "components" / "monitoring"
 TARGET_LABELS = {"pod"}

@@ -14,8 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from glimpse.server.lifecycle.server import Server
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.v1 import chat_pb2_grpc, embedding_pb2, embedding_pb2_grpc
+from tests.e2e.stack import Served
 from tests.server.requests import image_part, png, request, user
-from tests.server.serving import Served, scripted
+from tests.server.serving import scripted
 
 STAGES = ("queue", "prefill", "decode", "completion")
 
