@@ -24,9 +24,11 @@ from models.published.table import PublishedCheckpoint, load_table
 
 _GIB = 1 << 30
 _SECTION = re.compile(r"(<!-- (families|checkpoints) -->\n).*?(<!-- end -->)", re.DOTALL)
-_FAMILIES = "| family | good for | inputs | tools | reasoning | sizes | architecture |\n|---|---|---|---|---|---|---|\n"
+_FAMILIES = (
+    "| family | good for | inputs | tools | reasoning | billions | architecture |\n|---|---|---|---|---|---|---|\n"
+)
 _CHECKPOINTS = """\
-| checkpoint | parameters | memory, GiB | int8 | int4 | context | KV cache of 1,000 tokens, MiB | licence to check |
+| checkpoint | billions | memory, GiB | int8 | int4 | context | KV cache of 1,000 tokens, MiB | licence to check |
 |---|---|---|---|---|---|---|---|
 """
 
@@ -120,7 +122,7 @@ def _checkpoint(row: Row) -> str:
 
 
 def _billions(number: int) -> str:
-    return f"{number / 1e9:.2g} B" if number >= 1e9 else f"{number / 1e6:.0f} M"
+    return f"{number / 1e9:.2g}"
 
 
 def main() -> None:
