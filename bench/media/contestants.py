@@ -26,6 +26,7 @@ import torch
 
 from bench.serving.processes import cpu_seconds, family
 from glimpse.engine.checkpoint.model_config.encoders import VisionConfig
+from glimpse.engine.protocol.pooling_params import PoolingParams
 from glimpse.engine.worker.layers.pixels import PixelStatistics, normalize
 from glimpse.engine.worker.models.encoders.qwen2_vl_vision import cut_patches
 from glimpse.media.containers.still import open_image
@@ -39,6 +40,7 @@ from glimpse.media.processing.sizing.smart_resize import DEFAULT_MAX_PIXELS, DEF
 from glimpse.media.processing.video_options import VideoOptions
 from glimpse.server.dialects.openai import OPENAI
 from glimpse.server.parse.content import parse_conversation
+from glimpse.server.served_model import ServedModel
 from glimpse.v1 import chat_pb2, content_pb2
 
 IMAGES = ImageProcessing(sizing=SmartResize())
@@ -164,8 +166,13 @@ def requests_about(image: bytes) -> tuple[bytes, bytes]:
     return json.dumps({"messages": [{"role": "user", "content": parts}]}).encode(), request.SerializeToString()
 
 
+_MODEL = ServedModel(
+    names=("",), vocab_size=1, hidden_size=1, pooling=PoolingParams(), max_media=dict.fromkeys(MediaKind, 16)
+)
+
+
 def _parsed(request: Any) -> object:
-    return parse_conversation(request.messages, max_media=dict.fromkeys(MediaKind, 16))
+    return parse_conversation(request.messages, _MODEL)
 
 
 def _is_video(data: bytes) -> bool:

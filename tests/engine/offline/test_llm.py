@@ -35,6 +35,7 @@ from tests.engine.offline.llm_inputs import (
     user,
 )
 from tests.media.videos import greys
+from tests.server.codec.decoding import rest_failure
 from tests.server.parse.served import MODEL
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
@@ -334,7 +335,7 @@ def refusal_of_the_server(document: dict[str, Any]) -> str:
         aliased = decoded.aliased
         parse_chat(decoded.message, CallContext(), MODEL, streaming=False)
     except (DecodeError, InvalidRequest) as error:
-        return OPENAI.failure(error, descriptor_of(message_class), aliased, "").message
+        return rest_failure(error, descriptor_of(message_class), aliased, "").message
     return "accepted"
 
 
