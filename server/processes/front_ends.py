@@ -49,7 +49,7 @@ from glimpse.server.processes.messages import (
     TakeSnapshot,
     ToFrontEnd,
 )
-from glimpse.server.processes.ports import ReservedPort
+from glimpse.server.processes.ports import reserved_port
 from glimpse.server.settings import Settings
 from glimpse.server.telemetry.merged_metrics import MergedMetrics
 from glimpse.server.telemetry.metrics import Metrics
@@ -80,7 +80,7 @@ class FrontEndDiedError(Exception):
 class _Slot:
     """Slot of a front end and of those that replace it."""
 
-    own_port: ReservedPort | None = None
+    own_port: int | None = None
     process: FrontEndProcess | None = None
     problem: CannotServe | None = None
     """Why the process ends, if it said so."""
@@ -131,7 +131,8 @@ class FrontEnds:
         )
         listen = settings.listen
         with ExitStack() as stack:
-            self._port = _reserve(stack, listen.host, listen.port)
+            self.port = _reserve(stack, listen.host, listen.port)
+            """Port that all front ends listen on."""
             self._slots = [_Slot() for _ in range(listen.front_ends)]
             if has_gateway:
                 for slot in self._slots:
@@ -148,14 +149,9 @@ class FrontEnds:
         self._loading = asyncio.create_task(self._broker.start())
 
     @property
-    def port(self) -> int:
-        """The port that all front ends listen on."""
-        return self._port.port
-
-    @property
     def upstreams(self) -> Sequence[str]:
         """HOST:PORT of each front end alone, for the gateway on this machine."""
-        return [address(_LOOPBACK, slot.own_port.port) for slot in self._slots if slot.own_port is not None]
+        return [address(_LOOPBACK, slot.own_port) for slot in self._slots if slot.own_port is not None]
 
     @property
     def metrics_port(self) -> int:
@@ -263,7 +259,7 @@ class FrontEnds:
             folders=checkpoint.folders,
             names=checkpoint.names,
             port=self.port,
-            own_port=None if slot.own_port is None else slot.own_port.port,
+            own_port=slot.own_port,
             client_salt=self._salt,
             server=self._server,
         )
@@ -304,11 +300,9 @@ async def _all(waits: Iterable[Coroutine[Any, Any, object]]) -> None:
     await asyncio.gather(*waits)
 
 
-def _reserve(stack: ExitStack, host: str, port: int) -> ReservedPort:
-    """Reserves a port until the stack is closed. Raises PortError."""
+def _reserve(stack: ExitStack, host: str, port: int) -> int:
+    """Reserves a port until the stack is closed, and returns its number. Raises PortError."""
     try:
-        reserved = ReservedPort.reserve(host, port)
+        return stack.enter_context(reserved_port(host, port))
     except OSError as error:
         raise PortError(host, port, "--port") from error
-    stack.callback(reserved.close)
-    return reserved

@@ -5,37 +5,29 @@ being restarted.
 """
 
 import socket
-from collections.abc import Sequence
-from contextlib import ExitStack
-from typing import Self
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
 
 
-class ReservedPort:
-    """A port of one host, kept until `close`."""
+@contextmanager
+def reserved_port(host: str, port: int) -> Generator[int]:
+    """Keeps a port of one host for the block, which gets its number; 0 takes a free one.
 
-    def __init__(self, port: int, sockets: ExitStack) -> None:
-        self.port = port
-        self._sockets = sockets
-
-    @classmethod
-    def reserve(cls, host: str, port: int) -> Self:
-        """Reserves a port; 0 takes a free one. Raises OSError if it is taken or not permitted."""
-        addresses = _addresses(host)
-        _check_free(addresses, port)
-        with ExitStack() as sockets:
-            for family, name in addresses:
-                held = sockets.enter_context(socket.socket(family))
-                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-                held.bind((name, port))
-                # It was for connections that are still closing. Left on, the next check would find the port free.
-                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
-                port = held.getsockname()[1]
-            return cls(port, sockets.pop_all())
-
-    def close(self) -> None:
-        """Gives the port up. Idempotent."""
-        self._sockets.close()
+    Raises:
+        OSError: it is taken or not permitted.
+    """
+    addresses = _addresses(host)
+    _check_free(addresses, port)
+    with ExitStack() as sockets:
+        for family, name in addresses:
+            held = sockets.enter_context(socket.socket(family))
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            held.bind((name, port))
+            # It was for connections that are still closing. Left on, the next check would find the port free.
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+            port = held.getsockname()[1]
+        yield port
 
 
 def _addresses(host: str) -> Sequence[tuple[socket.AddressFamily, str]]:

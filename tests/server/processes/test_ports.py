@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from glimpse.server.processes.ports import ReservedPort
+from glimpse.server.processes.ports import reserved_port
 
 
 def listener(port: int) -> socket.socket:
@@ -17,31 +17,35 @@ def listener(port: int) -> socket.socket:
 
 
 def test_front_ends_listen_on_a_reserved_port() -> None:
-    reserved = ReservedPort.reserve("127.0.0.1", 0)
-    with listener(reserved.port) as first, listener(reserved.port) as second:
-        assert first.getsockname() == second.getsockname() == ("127.0.0.1", reserved.port)
-        with socket.create_connection(("127.0.0.1", reserved.port), timeout=5):
+    with reserved_port("127.0.0.1", 0) as port, listener(port) as first, listener(port) as second:
+        assert first.getsockname() == second.getsockname() == ("127.0.0.1", port)
+        with socket.create_connection(("127.0.0.1", port), timeout=5):
             pass
-    reserved.close()
 
 
 def test_nobody_else_gets_a_reserved_port() -> None:
-    reserved = ReservedPort.reserve("127.0.0.1", 0)
-    with socket.socket() as other, pytest.raises(OSError, match="in use"):
-        other.bind(("127.0.0.1", reserved.port))
-    with pytest.raises(OSError, match="in use"):
-        ReservedPort.reserve("127.0.0.1", reserved.port)
-    reserved.close()
-    ReservedPort.reserve("127.0.0.1", reserved.port).close()
+    with reserved_port("127.0.0.1", 0) as port:
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        with pytest.raises(OSError, match="in use"), reserved_port("127.0.0.1", port):
+            pass
+    with reserved_port("127.0.0.1", port) as again:
+        assert again == port
 
 
 def test_port_of_another_program_is_refused_even_if_that_would_share_it() -> None:
-    with listener(0) as other, pytest.raises(OSError, match="in use"):
-        ReservedPort.reserve("127.0.0.1", other.getsockname()[1])
+    with (
+        listener(0) as other,
+        pytest.raises(OSError, match="in use"),
+        reserved_port("127.0.0.1", other.getsockname()[1]),
+    ):
+        pass
 
 
 def test_a_name_reserves_all_its_addresses() -> None:
-    reserved = ReservedPort.reserve("localhost", 0)
-    with socket.socket() as other, pytest.raises(OSError, match="in use"):
-        other.bind(("127.0.0.1", reserved.port))
-    reserved.close()
+    with (
+        reserved_port("localhost", 0) as port,
+        socket.socket() as other,
+        pytest.raises(OSError, match="in use"),
+    ):
+        other.bind(("127.0.0.1", port))
