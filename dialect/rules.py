@@ -113,6 +113,12 @@ class FieldRules:
         """Whether the field is a list: a JSON array."""
         return self.descriptor.is_repeated and not self.is_map
 
+    @property
+    def has_no_fields(self) -> bool:
+        """Whether the field is a message without fields of its own."""
+        message = self.descriptor.message_type
+        return message is not None and not message.fields
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignForm:

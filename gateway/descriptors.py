@@ -33,7 +33,7 @@ _ROOTS: tuple[FileDescriptor, ...] = (
     struct_pb2.DESCRIPTOR,
 )
 
-_VERBS = ("get", "put", "post", "delete", "patch")
+VERBS = ("get", "put", "post", "delete", "patch")
 
 
 def descriptor_set() -> FileDescriptorSet:
@@ -118,7 +118,7 @@ def bindings(method: MethodDescriptor) -> Iterator[tuple[str, str]]:
     rule = http_option(method)
     for binding in (rule, *rule.additional_bindings):
         pattern = binding.WhichOneof("pattern")
-        if pattern in _VERBS:
+        if pattern in VERBS:
             yield pattern.upper(), getattr(binding, pattern)
         elif pattern == "custom":
             yield binding.custom.kind, binding.custom.path

@@ -8,7 +8,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from glimpse import __version__
 from glimpse.dialect.bindings import Binding, bindings
 from glimpse.dialect.dialects import DIALECTS
 from glimpse.dialect.options import http_option
+from glimpse.gateway.descriptors import VERBS
 from glimpse.gateway.openapi.comments import proto_comments
 from glimpse.gateway.openapi.schemas import Schema, Schemas
 
@@ -72,8 +73,6 @@ SECURITY_SCHEMES = {
 }
 """Ways to say who is calling. Which of them a server takes, if any, is its operator's choice."""
 
-_VERBS = ("get", "put", "post", "delete", "patch")
-
 
 def openapi_document(files: FileDescriptorSet) -> dict[str, Any]:
     """Returns the document of an API. Descriptions are the comments in the source information of `files`."""
@@ -115,7 +114,7 @@ def _bindings(files: FileDescriptorSet) -> Iterator[Binding]:
 def _route(binding: Binding) -> tuple[str, str]:
     rule = http_option(binding.facade)
     verb = rule.WhichOneof("pattern")
-    if verb not in _VERBS:
+    if verb not in VERBS:
         raise ValueError(f"{binding.facade.full_name} has no HTTP verb and path")
     return verb, getattr(rule, verb)
 
@@ -205,11 +204,11 @@ def compiled_protos(root: Path) -> FileDescriptorSet:
     return FileDescriptorSet.FromString(subprocess.run(command, check=True, capture_output=True).stdout)
 
 
-def main() -> None:
-    """Writes the document to standard output."""
-    document = openapi_document(compiled_protos(Path(__file__).resolve().parents[2]))
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+def write(document: Callable[[FileDescriptorSet], dict[str, Any]]) -> None:
+    """Writes the document of this repository's protos to standard output."""
+    files = compiled_protos(Path(__file__).resolve().parents[2])
+    sys.stdout.write(json.dumps(document(files), indent=2, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    write(openapi_document)

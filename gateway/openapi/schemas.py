@@ -247,7 +247,7 @@ class _Members:
         """Returns the schema of the object if the tag is `name`."""
         properties: dict[str, Schema] = {tag: {"type": "string", "const": name}}
         required = [tag] if tag_required else []
-        if not _has_no_fields(field):
+        if not field.has_no_fields:
             is_message = field.descriptor.message_type is not None
             properties[name] = self._schemas.field(field, or_null=is_message and not self._response_only)
             required.append(name)
@@ -261,11 +261,6 @@ def _foreign(member: ForeignMember) -> Schema:
     return {"enum": [None, *member.accepted], "description": f"Not supported. {member.reason}"}
 
 
-def _has_no_fields(field: FieldRules) -> bool:
-    message = field.descriptor.message_type
-    return message is not None and not message.fields
-
-
 def _is_always_written(field: FieldRules) -> bool:
     is_enum = field.descriptor.enum_type is not None and not field.is_list
     return field.rule.nullable or not (field.descriptor.has_presence or field.rule.omit_empty or is_enum)
@@ -273,10 +268,11 @@ def _is_always_written(field: FieldRules) -> bool:
 
 def _bounds(field: FieldRules, smallest: str, largest: str) -> Schema:
     bounds = {smallest: field.min, largest: field.max}
-    return {name: _number(value) for name, value in bounds.items() if value is not None}
+    return {name: number(value) for name, value in bounds.items() if value is not None}
 
 
-def _number(value: float) -> float:
+def number(value: float) -> float:
+    """Returns a bound as JSON writes it, whole numbers without a fraction."""
     return int(value) if value.is_integer() else value
 
 

@@ -3,11 +3,8 @@
 Paths come from `google.api.http`, schemas are those of protobuf's JSON, and descriptions are the protos' comments.
 """
 
-import json
 import re
-import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, MethodDescriptor
@@ -18,8 +15,8 @@ from glimpse import __version__
 from glimpse.dialect.options import bounds_option, enum_type, http_option, is_map, is_required, map_entry, message_type
 from glimpse.gateway import descriptors
 from glimpse.gateway.openapi.comments import proto_comments
-from glimpse.gateway.openapi.document import SECURITY_SCHEMES, compiled_protos
-from glimpse.gateway.openapi.schemas import SCALARS, Schema
+from glimpse.gateway.openapi.document import SECURITY_SCHEMES, write
+from glimpse.gateway.openapi.schemas import SCALARS, Schema, number
 
 _DESCRIPTION = """\
 The methods of the typed gRPC API as JSON, in protobuf's form: names in lowerCamelCase (those of the protos are accepted
@@ -167,18 +164,8 @@ def _streamed(schema: Schema, is_stream: bool) -> dict[str, Any]:
 
 def _limits(bounds: Any, smallest: str, largest: str) -> Schema:
     found = ((smallest, "min"), (largest, "max"))
-    return {name: _number(getattr(bounds, bound)) for name, bound in found if bounds.HasField(bound)}
-
-
-def _number(value: float) -> float:
-    return int(value) if value.is_integer() else value
-
-
-def main() -> None:
-    """Writes the document to standard output."""
-    document = openapi_document(compiled_protos(Path(__file__).resolve().parents[2]))
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    return {name: number(getattr(bounds, bound)) for name, bound in found if bounds.HasField(bound)}
 
 
 if __name__ == "__main__":
-    main()
+    write(openapi_document)

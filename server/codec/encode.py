@@ -92,7 +92,7 @@ class MessageWriter:
         put_field = self._oneof_putter(oneof)
         name = oneof.descriptor.name
         tags = {field.descriptor.name: field.name for field in oneof.fields}
-        bare = {field.descriptor.name for field in oneof.fields if _has_no_fields(field)}
+        bare = {field.descriptor.name for field in oneof.fields if field.has_no_fields}
         only_with = oneof.tag_only_with
 
         def put(message: Message, members: dict[str, Any]) -> None:
@@ -193,11 +193,6 @@ class MessageWriter:
         write = self._element_writer(value)
         # Sorted, because the order of a map differs from run to run.
         return lambda entries: {write_key(key): write(entries[key]) for key in sorted(entries)}
-
-
-def _has_no_fields(field: FieldRules) -> bool:
-    message = field.descriptor.message_type
-    return message is not None and not message.fields
 
 
 def _is_enum(field: FieldRules) -> bool:
