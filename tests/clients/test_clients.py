@@ -2,6 +2,7 @@
 
 import base64
 import functools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -65,6 +66,9 @@ LACKS = {("outlines", "tool"), ("dspy", "streamed")}
 """What clients do not have, or have with a prompt of their own: a test of its own has it."""
 ENDS_WITH_CALLS = ("aisuite", "dspy", "instructor", "smolagents")
 """Clients that do not send the results of tool calls back, or not in their words."""
+INTEGRATIONS = "docs/integrations/index.md"
+NOT_INSTALLED = "from agents import"
+"""A program with it is only compiled: the client is in no environment of the tests."""
 
 
 @pytest.mark.parametrize(("client", "ask"), [case for case in CASES if case not in LACKS])
@@ -109,3 +113,14 @@ def reference(stack: Stack, ask: Ask) -> str:
     messages = [{"role": "user", "content": [image, text] if ask.image else [text]}]
     answer = stack.post("/v1/chat/completions", {"messages": messages, "temperature": 0, "max_tokens": ask.max_tokens})
     return answer["choices"][0]["message"]["content"]
+
+
+def test_programs_of_the_integrations_print_something(stack: Stack, program: Callable[[str], Program]) -> None:
+    """Programs of docs/integrations/ as they are written, in the clients' process, which has imported the same."""
+    text = (ROOT / INTEGRATIONS).read_text().replace("http://127.0.0.1:8080", stack.url)
+    written = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    for number, each in enumerate(written):
+        compile(each, f"{INTEGRATIONS}:{number}", "exec")
+        if NOT_INSTALLED not in each:
+            unused = {"url": "", "model": "", "max_tokens": 0, "image": "", "forecast": ""}
+            assert program("programs").ask("programs", "run", {"question": each, **unused})["text"].strip()

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import instructor
-from driver import Call, Outcome, Shapes, Task, drive
+from driver import Call, Outcome, Shapes, Task
 from instructor import Mode
 from instructor.processing.multimodal import Image
 from openai import OpenAI
@@ -64,5 +64,11 @@ def call_of(asked: weather) -> Call:
     return Call(name="weather", arguments=asked.model_dump())
 
 
-if __name__ == "__main__":
-    drive(plain=plain, streamed=streamed, image=plain, tool=tool, streamed_tool=streamed_tool, schema=schema)
+ASKS = {
+    "plain": plain,
+    "streamed": streamed,
+    "image": plain,
+    "tool": tool,
+    "streamed_tool": streamed_tool,
+    "schema": schema,
+}

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from driver import WEATHER, WEATHER_DESCRIPTION, Call, Outcome, Shapes, Task, drive, openai_message
+from driver import WEATHER, WEATHER_DESCRIPTION, Call, Outcome, Shapes, Task, openai_message
 from langchain_core.messages import AIMessageChunk, HumanMessage, ToolMessage
 from langchain_core.tools import tool as make_tool
 from langchain_openai import ChatOpenAI
@@ -57,5 +57,11 @@ def calls_of(calls: list[Any]) -> tuple[Call, ...]:
     return tuple(Call(name=call["name"], arguments=call["args"]) for call in calls)
 
 
-if __name__ == "__main__":
-    drive(plain=plain, streamed=streamed, image=plain, tool=tool, streamed_tool=streamed_tool, schema=schema)
+ASKS = {
+    "plain": plain,
+    "streamed": streamed,
+    "image": plain,
+    "tool": tool,
+    "streamed_tool": streamed_tool,
+    "schema": schema,
+}

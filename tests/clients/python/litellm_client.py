@@ -3,7 +3,7 @@
 from typing import Any
 
 import litellm
-from driver import Call, Outcome, Shapes, Task, call_of, drive, openai_message, openai_tool
+from driver import Call, Outcome, Shapes, Task, call_of, openai_message, openai_tool
 
 
 def create(task: Task, messages: list[Any], **options: Any) -> Any:
@@ -55,5 +55,11 @@ def calls_of(calls: list[Any]) -> tuple[Call, ...]:
     return tuple(call_of(call.function.name, call.function.arguments) for call in calls)
 
 
-if __name__ == "__main__":
-    drive(plain=plain, streamed=streamed, image=plain, tool=tool, streamed_tool=streamed_tool, schema=schema)
+ASKS = {
+    "plain": plain,
+    "streamed": streamed,
+    "image": plain,
+    "tool": tool,
+    "streamed_tool": streamed_tool,
+    "schema": schema,
+}

@@ -5,4 +5,4 @@ from importlib import import_module
 from driver import drive_clients
 
 if __name__ == "__main__":
-    drive_clients(lambda client: import_module(f"{client.replace('-', '_')}_client").ASKS)
+    drive_clients(lambda client: import_module(f"{client.lower().replace('-', '_')}_client").ASKS)

@@ -3,7 +3,7 @@
 import base64
 from typing import Any
 
-from driver import WEATHER, WEATHER_DESCRIPTION, Call, Outcome, Shapes, Task, drive
+from driver import WEATHER, WEATHER_DESCRIPTION, Call, Outcome, Shapes, Task
 from llama_index.core.llms import ChatMessage, ChatResponse, ImageBlock, MessageRole, TextBlock
 from llama_index.core.prompts import RichPromptTemplate
 from llama_index.core.tools import FunctionTool
@@ -74,5 +74,11 @@ def calls_of(asking: OpenAILike, response: ChatResponse) -> tuple[Call, ...]:
     return tuple(Call(name=selection.tool_name, arguments=selection.tool_kwargs) for selection in selections)
 
 
-if __name__ == "__main__":
-    drive(plain=plain, streamed=streamed, image=plain, tool=tool, streamed_tool=streamed_tool, schema=schema)
+ASKS = {
+    "plain": plain,
+    "streamed": streamed,
+    "image": plain,
+    "tool": tool,
+    "streamed_tool": streamed_tool,
+    "schema": schema,
+}
