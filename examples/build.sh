@@ -30,7 +30,7 @@ java)
     mkdir -p "$out/src" "$out/classes"
     protoc --java_out="$out/src" "${api[@]}" "${google[@]}"
     protoc --plugin=protoc-gen-grpc="$(command -v grpc_java_plugin)" --grpc_out="$out/src" "$service"
-    javac -nowarn -cp "$jars" -d "$out/classes" "$here/java/Ask.java" $(find "$out/src" -name '*.java')
+    javac -J-XX:TieredStopAtLevel=1 -nowarn -cp "$jars" -d "$out/classes" "$here/java/Ask.java" $(find "$out/src" -name '*.java')
     printf '#!/bin/sh\nexec java -XX:TieredStopAtLevel=1 -cp "%s" Ask "$@"\n' "$out/classes:$jars" >"$out/ask"
     chmod +x "$out/ask"
     ;;
