@@ -44,7 +44,7 @@ settings.register_profile("glimpse", deadline=None, derandomize="CI" in os.envir
 settings.load_profile("glimpse")
 
 
-_LONGEST_FIRST = ("page", "e2e", "models", "clients", "server")
+_LONGEST_FIRST = ("page", "e2e", "models", "clients", "wheel", "server")
 """Folders whose files take longest: begun last, one of them would run alone at the end."""
 
 ASYNC_TEST_SECONDS = 150.0
