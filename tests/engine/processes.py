@@ -8,8 +8,8 @@ DEADLINE_SECONDS = 20.0
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Waits until the condition is true. Raises TimeoutError after `DEADLINE_SECONDS`."""
-    async with asyncio.timeout(DEADLINE_SECONDS):
+    """Waits until the condition is true. Raises TimeoutError after three times `DEADLINE_SECONDS`."""
+    async with asyncio.timeout(3 * DEADLINE_SECONDS):
         while not condition():  # noqa: ASYNC110  # what is waited for happens in another process
             await asyncio.sleep(0.005)
 

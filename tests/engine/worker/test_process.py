@@ -45,6 +45,7 @@ from glimpse.engine.protocol.transport import FROM_ENGINE
 from glimpse.frames import AsyncChannel
 from glimpse.media.kind import MediaKind
 from tests.chaos.processes import resident_bytes
+from tests.engine.processes import until
 
 PAUSABLE_ENGINE = Path(__file__).with_name("pausable_engine.py")
 DEADLINE_SECONDS = 20.0
@@ -302,12 +303,6 @@ async def serving(
         yield client
     finally:
         await client.stop()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(3 * DEADLINE_SECONDS):
-        while not condition():  # noqa: ASYNC110  # what is waited for happens in another process
-            await asyncio.sleep(0.005)
 
 
 def greedy(request_id: str, max_tokens: int = 12) -> Generate:
