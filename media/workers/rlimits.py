@@ -2,14 +2,23 @@
 
 import math
 import resource
+from contextlib import suppress
 from pathlib import Path
+
+_FIRST_TO_KILL = "1000"
+"""Linux' largest `oom_score_adj`."""
 
 
 def limit_memory(num_bytes: int) -> None:
-    """Limits this process's address space permanently and disables core dumps."""
+    """Limits this process's address space permanently and disables core dumps.
+
+    Where memory is short all the same, the kernel kills this process, which costs a request, and not the engine.
+    """
     most = _allowed(resource.RLIMIT_AS, num_bytes)
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with suppress(OSError):  # no Linux, or /proc is read-only
+        Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_KILL)
 
 
 def memory_in_use() -> int:

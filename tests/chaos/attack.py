@@ -43,12 +43,21 @@ class Arena:
         return max(1, round(count * self.scale))
 
     async def ask(
-        self, send: Send, *, is_sse: bool = False, num_choices: int = 1, tolerates: frozenset[str] = _ANY_REASON
+        self,
+        send: Send,
+        *,
+        is_sse: bool = False,
+        num_choices: int = 1,
+        tolerates: frozenset[str] = _ANY_REASON,
+        expected: str | None = None,
     ) -> Call:
-        """Sends a request of the attack's own, which must have an ending too, perhaps an error that it tolerates."""
+        """Sends a request of the attack's own, which must have an ending too, perhaps an error that it tolerates.
+
+        Another text than the `expected` one is a fault.
+        """
         transcript = Transcript(needs_done=is_sse, num_choices=num_choices)
         call = await record(send, transcript, seconds=self.hang_seconds)
-        verdict = transcript.verdict()
+        verdict = transcript.verdict(expected)
         self.counts[DISCONNECTS if verdict.outcome is Outcome.LEFT else verdict.code or verdict.outcome.value] += 1
         self.endings.append(
             Ending(
@@ -77,6 +86,8 @@ class Inside(Arena):
     stack: Stack
     serve_args: Sequence[str]
     """Flags of the servers that the attack starts itself."""
+    compares: bool = True
+    """Whether another text is a fault."""
     recoveries: list[float] = field(default_factory=list[float])
     """Seconds from each kill to the first right answer."""
 

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tests.chaos.calls import Call, record
@@ -11,6 +11,11 @@ from tests.chaos.ledger import Ending, Ledger
 from tests.chaos.questions import Clients, Question, connect, questions
 from tests.chaos.target import Target
 from tests.chaos.transcript import Outcome, Transcript
+
+
+def api_key(who: str) -> str:
+    """The API key of a bystander, which tells the server that it is a client of its own."""
+    return f"chaos-{who}"
 
 
 class UnsteadyAnswersError(Exception):
@@ -35,6 +40,8 @@ class Bystanders:
     rng: random.Random
     hang_seconds: float
     pause_seconds: float
+    key_of: Callable[[str], str] = api_key
+    """Returns the API key of the client that asks a question."""
     compares: bool = True
     """Whether another text is a fault: where the numerics depend on the batch, it is not."""
     first_tokens: list[FirstToken] = field(default_factory=list[FirstToken])
@@ -47,7 +54,7 @@ class Bystanders:
         Raises:
             UnsteadyAnswersError: the answers differ, or one is no answer.
         """
-        async with connect(self.target) as clients:
+        async with connect(self.target, key=self.key_of("learner")) as clients:
             for question in questions():
                 texts = [await self._answer(clients, question) for _ in range(2)]
                 if self.compares and texts[0] != texts[1]:
@@ -65,7 +72,7 @@ class Bystanders:
         self._stopping.set()
 
     async def _go_on(self, question: Question) -> None:
-        async with connect(self.target, key=f"chaos-{question.name}") as clients:
+        async with connect(self.target, key=self.key_of(question.name)) as clients:
             while not self._stopping.is_set():
                 call = await self._ask(clients, question)
                 self._enter(question, call)

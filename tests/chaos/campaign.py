@@ -176,6 +176,7 @@ class Campaign:
             hang_seconds=self.options.hang_seconds,
             stack=stack,
             serve_args=self.options.serve_args,
+            compares=self.options.compares,
         )
         failure = ""
         try:

@@ -153,7 +153,9 @@ def grpc_health(address: Address) -> Ready:
 
 
 @asynccontextmanager
-async def supervised_stack(serve_args: Sequence[str], log_path: Path) -> AsyncGenerator[Stack]:
+async def supervised_stack(
+    serve_args: Sequence[str], log_path: Path, environment: Mapping[str, str] | None = None
+) -> AsyncGenerator[Stack]:
     """`glimpse up` on free ports, serving."""
     http_port, grpc_port, metrics_port, media_port = free_ports(4)
     target = Target(http_port=http_port, grpc_port=grpc_port, metrics_port=metrics_port, media_port=media_port)
@@ -162,7 +164,13 @@ async def supervised_stack(serve_args: Sequence[str], log_path: Path) -> AsyncGe
         *(f"--allowed-media-networks={HOST}", f"--allowed-media-ports={media_port}"),
     )
     command = (*GLIMPSE, "up", *flags, *serve_args)
-    stack = Stack(target=target, command=command, log_path=log_path, ready=http_health(target))
+    stack = Stack(
+        target=target,
+        command=command,
+        log_path=log_path,
+        ready=http_health(target),
+        environment=environment or {},
+    )
     try:
         await stack.start()
         yield stack

@@ -12,6 +12,7 @@ import pytest
 
 from glimpse.identity.api_keys import KeyOwner, key_line
 from glimpse.v1 import model_pb2, model_pb2_grpc
+from tests.e2e.images import data_url, tiles
 from tests.e2e.stack import Stack, eventually, start_stack
 
 LIMITS = "[tenant.brief]\ntokens_per_minute = 10\n[tenant.capped]\nmin_priority = 0\n"
@@ -65,6 +66,24 @@ def test_access_log_of_the_gateway_is_on_standard_output(stack: Stack) -> None:
     line = f"prompt_tokens={tokens.prompt_tokens} completion_tokens={tokens.completion_tokens} "
     assert eventually(lambda: "POST /v1/chat/completions 200 " in stack.log.read_text(), timeout_seconds=30)
     assert line in stack.log.read_text()
+
+
+def test_what_another_tenant_has_sent_costs_what_nobody_s_costs(stack: Stack) -> None:
+    """Otherwise the time of an answer would tell what others have sent."""
+
+    def work(key: str, seed: int) -> list[float]:
+        """What the server does for a question about an image."""
+        names = ("media_decode_seconds_count", "encoded_media_total", "encoder_cache_hits_total", "cached_tokens_total")
+        before = [stack.metric(f"glimpse_{name}") for name in names]
+        image = {"type": "image_url", "image_url": {"url": data_url(tiles(seed=seed))}}
+        usage = ask(stack, key, messages=[{"role": "user", "content": [image, {"type": "text", "text": "And?"}]}]).usage
+        assert eventually(lambda: not stack.metric("glimpse_requests_running"), timeout_seconds=30)
+        done = [stack.metric(f"glimpse_{name}") - was for name, was in zip(names, before, strict=True)]
+        return [*done, usage.prompt_tokens_details.cached_tokens]
+
+    work("capped-key", 81)  # what both have in common, such as the beginning of a prompt
+    new, again, others = work("acme-key", 82), work("acme-key", 82), work("capped-key", 82)
+    assert others == new != again
 
 
 def test_limit_is_named_as_the_client_wrote_it(stack: Stack) -> None:

@@ -1,12 +1,24 @@
 """All attacks, by name."""
 
 from tests.chaos.attack import ClientAttack, ProcessAttack
-from tests.chaos.attacks import bodies, floods, headers, hogs, hostile, kills, restarts, shares, slow, streams
+from tests.chaos.attacks import (
+    bodies,
+    floods,
+    headers,
+    hogs,
+    hostile,
+    kills,
+    restarts,
+    shares,
+    slow,
+    streams,
+    surroundings,
+)
 
 Attack = ClientAttack | ProcessAttack
 
 ATTACKS: dict[str, Attack] = {
     attack.name: attack
-    for module in (kills, streams, floods, slow, bodies, shares, hogs, hostile, headers, restarts)
+    for module in (kills, streams, floods, slow, bodies, shares, hogs, hostile, headers, restarts, surroundings)
     for attack in module.ATTACKS
 }

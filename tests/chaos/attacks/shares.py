@@ -87,7 +87,7 @@ def _hostile_media(
     return run
 
 
-async def _flat_images(arena: Arena) -> None:
+async def ask_about_flat_images(arena: Arena) -> None:
     """Small files that are large images: each takes a decoder a second."""
     file = io.BytesIO()
     PIL.Image.new("RGB", (8000, 8000)).save(file, "PNG")
@@ -238,7 +238,7 @@ def _attacks() -> Iterator[ClientAttack]:
     yield ClientAttack(
         name="dripping-media", summary="40 requests with 4 URLs of a byte a second", run=_hostile_media(_drips, 40, 4)
     )
-    yield ClientAttack(name="flat-images", summary="160 PNGs of 64 million pixels in 190 KB", run=_flat_images)
+    yield ClientAttack(name="flat-images", summary="160 PNGs of 64 million pixels in 190 KB", run=ask_about_flat_images)
     yield ClientAttack(name="large-tools", summary="8 requests with 128 tools of 900 patterns", run=_large_tools)
     yield ClientAttack(name="many-grammars", summary="150 schemas of 250 patterns at once", run=_many_grammars)
     yield ClientAttack(name="prompt-logprobs", summary="log-probabilities of 7,900 tokens", run=_prompt_logprobs)

@@ -38,6 +38,7 @@ OPTIONS = VideoOptions(num_frames=6, start_seconds=0.2)
 PNG = encode(scene(300, 200), "PNG")
 PNGS = [encode(PIL.Image.fromarray(frame), "PNG") for frame in greys(6)]
 WAV = audio_file(noise(1, 8_000), 16_000)
+OOM_SCORE = Path("/proc/self/oom_score_adj")
 MAX_PIXELS = 1_000_000
 """Pixels of an image."""
 NEVER_ENDS = "import time; time.sleep(600)"
@@ -219,6 +220,22 @@ async def test_crashed_worker_fails_one_request(tmp_path: Path) -> None:
     assert (error.code, died.exists()) == (MediaErrorCode.INVALID_MEDIA, True)
     assert error.message == "the image cannot be decoded: it crashed the decoder"
     assert await image(decoders)
+    await decoders.close()
+
+
+@pytest.mark.skipif(not OOM_SCORE.exists(), reason="needs Linux")
+async def test_worker_is_what_linux_kills_first(tmp_path: Path) -> None:
+    score = tmp_path / "score"
+    notes_its_score = (
+        "import pathlib; from glimpse.media.decoding import worker\n"
+        f"decode, score = worker.decode, pathlib.Path({str(OOM_SCORE)!r})\n"
+        "def note(*job):\n"
+        f"    pathlib.Path({str(score)!r}).write_text(score.read_text()); return decode(*job)\n"
+        "worker.decode = note; worker.main()"
+    )
+    decoders = make_decoders(notes_its_score)
+    assert await image(decoders)
+    assert score.read_text() == "1000\n"
     await decoders.close()
 
 
