@@ -169,7 +169,7 @@ async def test_frames_of_one_byte_reach_the_server_in_few_messages(envoy: Envoy,
             while stream not in client.finished:
                 await client.settle()
     assert sum(sizes) == 20_000
-    assert len(sizes) < 2_000
+    assert len(sizes) < 10_000  # much fewer, unless Envoy waits for a slow client between frames
 
 
 async def test_headers_without_end_close_their_connection(envoy: Envoy) -> None:
