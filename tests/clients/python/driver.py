@@ -59,7 +59,7 @@ class Shapes(BaseModel):
 
 WEATHER = "weather"
 WEATHER_DESCRIPTION = "The weather of a city in the next days."
-WEATHER_PARAMETERS = {
+WEATHER_PARAMETERS: dict[str, Any] = {
     "type": "object",
     "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
     "required": ["city", "days"],

@@ -51,7 +51,7 @@ def schema(task: Task) -> Outcome:
 
 def streamed(task: Task) -> Outcome:
     answer = dspy.streaming.StreamListener(signature_field_name="answer")
-    ask = dspy.streamify(dspy.Predict("question -> answer"), stream_listeners=[answer], async_streaming=False)
+    ask: Any = dspy.streamify(dspy.Predict("question -> answer"), stream_listeners=[answer], async_streaming=False)
     with dspy.context(lm=model(task), adapter=dspy.ChatAdapter()):
         received = list(ask(question=task.question))
     pieces = (each.chunk for each in received if isinstance(each, dspy.streaming.StreamResponse))
