@@ -53,7 +53,7 @@ def test_response_formats_and_structured_outputs_tell_what_is_not_enforced(
     form = {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA, "strict": strict}}
     asked: list[tuple[dict[str, Any], str]] = [
         ({"response_format": form}, "response_format.json_schema.schema"),
-        ({"guided_json": SCHEMA}, "structured_outputs.json"),
+        ({"guided_json": SCHEMA}, "guided_json"),
     ]
     for members, field in asked:
         answer = chat(stack, "Hello", stream=stream, max_tokens=60, temperature=0, **members)
