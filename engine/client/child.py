@@ -66,7 +66,8 @@ class EngineChild:
     async def end(self, *, grace_seconds: float) -> int:
         """Waits for the process to exit, kills it after `grace_seconds`, and returns its exit status (-9 if killed)."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.process.wait(), grace_seconds)
+            async with asyncio.timeout(grace_seconds):
+                await self.process.wait()
         if self.process.returncode is None:
             self.was_ended_by_us = True
             self.process.kill()

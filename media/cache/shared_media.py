@@ -79,7 +79,8 @@ class SharedMedia:
     async def close(self) -> None:
         """Writes what is being written, for a moment, and ends the connections. Idempotent."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self.written(), _CLOSE_SECONDS)
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self.written()
         await self.store.close()
 
     async def find_named(self, namespace: str, kind: str, uuid: str) -> NamedRecord | None:

@@ -84,9 +84,11 @@ class Server:
         # Closes the port. Its grace is longer than what follows: gRPC cuts calls without a word.
         closing = asyncio.create_task(self._grpc_server.stop(grace_seconds + 2 * END_SECONDS))
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._open_rpcs.wait_until_idle(), grace_seconds)
+            async with asyncio.timeout(grace_seconds):
+                await self._open_rpcs.wait_until_idle()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._open_rpcs.end_all(), END_SECONDS)
+            async with asyncio.timeout(END_SECONDS):
+                await self._open_rpcs.end_all()
         await self._grpc_server.stop(_FLUSH_SECONDS)  # the shorter of two graces applies
         await closing
 

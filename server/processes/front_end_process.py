@@ -96,7 +96,8 @@ class FrontEndProcess:
         """Ends the process, with force after `grace_seconds`. `wait` must be running, or follow."""
         self.send(Quit())
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), grace_seconds)
+            async with asyncio.timeout(grace_seconds):
+                await self._process.wait()
         self.kill()
         await self._process.wait()
 

@@ -219,7 +219,8 @@ class FrontEnds:
                 backoff.reset()
             _logger.warning("front end %d: %s; another starts in %g s", number, error, backoff.seconds)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), backoff.take())
+                async with asyncio.timeout(backoff.take()):
+                    await self._stopping.wait()
 
     async def _run(self, number: int, slot: _Slot) -> Exception:
         """Runs a front end until it ends. Returns why it did."""
