@@ -47,7 +47,7 @@ def to_chat(
     _add_format(request.output_config, chat, adapted)
     _add_thinking(request.thinking, chat, adapted)
     choice = request.tool_choice
-    if request.tools and _calls_one_at_most(choice):
+    if request.tools and any(each.disable_parallel_tool_use for each in (choice.auto, choice.any, choice.tool)):
         chat.parallel_tool_calls = False
     return chat
 
@@ -210,14 +210,6 @@ def _add_tools(request: Request, chat: ChatRequest, adapted: dict[str, str]) -> 
         adapted["tool_choice.named_tool.function.name"] = "tool_choice.tool.name"
     elif kind is not None:
         chat.tool_choice.mode = _CHOICES[kind]
-
-
-def _calls_one_at_most(choice: anthropic_pb2.InputToolChoice) -> bool:
-    return any(
-        (choice.auto, choice.any, choice.tool)[index].disable_parallel_tool_use
-        for index, kind in enumerate(("auto", "any", "tool"))
-        if choice.HasField(kind)
-    )
 
 
 def _add_effort(request: Request, chat: ChatRequest, adapted: dict[str, str]) -> None:
