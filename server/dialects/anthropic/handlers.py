@@ -1,8 +1,11 @@
 """The methods behind Anthropic's Messages API: conversations are parsed and answered as ChatService's are."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import TypeVar
+
+from google.protobuf.message import Message
 
 from glimpse.anthropic.v1 import anthropic_pb2
 from glimpse.server.call.context import CallContext
@@ -16,6 +19,9 @@ from glimpse.server.request import ChatRequest
 from glimpse.server.rpc.text_chunks import TextChunk
 from glimpse.server.services.chat import ChatHandlers
 from glimpse.v1 import chat_pb2
+
+_Request = TypeVar("_Request", bound=Message)
+_ChatRequest = TypeVar("_ChatRequest", bound=Message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +67,21 @@ class MessagesHandlers:
     def _begin(
         self, request: anthropic_pb2.CreateMessageRequest, call: CallContext, *, streaming: bool
     ) -> tuple[anthropic_pb2.CreateMessageResponse, ChatRequest]:
-        check_bounds(request)
-        head, chat = self.chat.begin(to_chat(request, call.adapted), call, streaming=streaming)
+        head, chat = self.chat.begin(_adapt(to_chat, request, call), call, streaming=streaming)
         return anthropic_pb2.CreateMessageResponse(id=f"msg_{call.request_id}", model=head.model), chat
 
     def _begin_count(
         self, request: anthropic_pb2.CountMessageTokensRequest, call: CallContext
     ) -> chat_pb2.CountTokensRequest:
-        check_bounds(request)
-        return to_count(request, call.adapted)
+        return _adapt(to_count, request, call)
+
+
+def _adapt(
+    adapt: Callable[[_Request, dict[str, str]], _ChatRequest], request: _Request, call: CallContext
+) -> _ChatRequest:
+    """Returns a request of ChatService. The call learns its paths at the end: errors until then name what was sent."""
+    check_bounds(request)
+    adapted: dict[str, str] = {}
+    chat = adapt(request, adapted)
+    call.adapted |= adapted
+    return chat

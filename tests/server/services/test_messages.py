@@ -207,6 +207,22 @@ def test_refusals_name_what_was_sent(channel: grpc.Channel, members: Any, field:
     assert words in call.details()
 
 
+def test_refusals_name_what_was_sent_where_messages_are_counted_otherwise(channel: grpc.Channel) -> None:
+    """The system's text is a message of the prompt, and so is each result of a tool."""
+    result = {"type": "tool_result", "tool_use_id": "a"}
+    nested = result | {"content": [result]}
+    for members, field in (
+        ({"messages": [one("assistant", result)]}, "messages[0].content[0]"),
+        ({"messages": [one("user", nested)]}, "messages[0].content[0].content[0]"),
+        ({"messages": [one("user", text("a"), nested)]}, "messages[0].content[1].content[0]"),
+        ({"messages": [one("user", text("a")), one("user", result)]}, "messages[1].content[0].tool_use_id"),
+    ):
+        with pytest.raises(grpc.RpcError) as caught:
+            post(channel, system="b", **members)
+        call: Any = caught.value
+        assert call.details().startswith(f"'{field}': ")
+
+
 def test_what_cannot_be_enforced_is_told(channel: grpc.Channel) -> None:
     """The unenforced part of a schema is told by the name that was sent."""
     schema = {"type": "object", "properties": {"a": {"type": "string", "format": "no-such"}}}
