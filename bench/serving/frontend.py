@@ -2,9 +2,9 @@
 
     python -m bench.serving.frontend [--front-ends 1] [--streams 16] [--step-ms 30] [--seconds 10]
 
-Starts the server with `bench.serving.paced_engine` and Envoy, runs the streams over REST and then over gRPC, and prints
-the CPU time of the front end and of Envoy: microseconds per token, and the share of a core. With several front ends it
-prints their sum, and the supervisor's time.
+Starts the server with `tests.engine.scripted_engine` and Envoy, runs the streams over REST and then over gRPC, and
+prints the CPU time of the front end and of Envoy: microseconds per token, and the share of a core. With several front
+ends it prints their sum, and the supervisor's time.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from glimpse.server.settings import EngineSettings, ListenSettings, Settings
 
 _START_SECONDS = 30.0
 _KINDS = ("supervisor", "front end", "Envoy")
-_MARKS = {"processes.front_end": "front end", "paced_engine": "engine", "envoy": "Envoy"}
+_MARKS = {"processes.front_end": "front end", "scripted_engine": "engine", "envoy": "Envoy"}
 """Part of a command line → what the process is."""
 
 
@@ -54,7 +54,7 @@ async def serve(checkpoint: Path, step_ms: float, num_front_ends: int, port: int
         engine=EngineSettings(model=str(checkpoint)),
         listen=ListenSettings(port=port, metrics_port=0, front_ends=num_front_ends, log_level="warning"),
     )
-    command = [sys.executable, "-m", "bench.serving.paced_engine", f"--step-ms={step_ms}"]
+    command = [sys.executable, "-m", "tests.engine.scripted_engine", "counts", f"--step-ms={step_ms}"]
     await run_server(
         settings,
         find_checkpoint(settings.engine),

@@ -1,7 +1,6 @@
 """The load generator against a real server and gateway whose engine computes nothing."""
 
 import os
-import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
 from glimpse.server.processes.gateway_child import start_gateway
 from glimpse.server.settings import EngineSettings, ListenSettings, Settings
 from tests.e2e.stack import free_ports
+from tests.engine.client.scripted import scripted_command
 
 STEP_MS = 25
 
@@ -28,9 +28,11 @@ async def protocols() -> AsyncGenerator[dict[str, str]]:
     """The addresses of a running server, by protocol."""
     (http_port,) = free_ports(1)
     settings = Settings(engine=EngineSettings(), listen=ListenSettings(port=0, metrics_port=0))
-    command = [sys.executable, "-m", "bench.serving.paced_engine", f"--step-ms={STEP_MS}"]
     server = await start_server(
-        settings, find_checkpoint(settings.engine), on_loading=lambda _: None, engine_command=command
+        settings,
+        find_checkpoint(settings.engine),
+        on_loading=lambda _: None,
+        engine_command=scripted_command("counts", step_ms=STEP_MS),
     )
     gateway = await start_gateway(
         listen=f"127.0.0.1:{http_port}", upstreams=[f"127.0.0.1:{server.port}"], drain_seconds=1

@@ -12,7 +12,7 @@ import pytest
 
 from tests.clients.programs import CLIENTS, SMALL_CLIENTS, Program
 from tests.e2e.stack import ROOT, Stack
-from tests.engine.echo_engine import reply_with
+from tests.engine.replies import reply_with
 
 IMAGE = f"data:image/png;base64,{base64.b64encode((ROOT / 'examples/image.png').read_bytes()).decode()}"
 QUESTION = "What is in this image?"

@@ -1,4 +1,4 @@
-"""The server and Envoy as processes: `glimpse up` as a user starts it, or with the echo engine."""
+"""The server and Envoy as processes: `glimpse up` as a user starts it, or with a scripted engine."""
 
 import itertools
 import json
@@ -144,10 +144,11 @@ def start_stack(
 
 
 def start_echo_stack(folder: Path, media: MediaSettings | None = None) -> Stack:
-    """Starts the same server with `tests.engine.echo_engine` and a chat template with tools and reasoning."""
+    """Starts the same server with an engine that says what prompts say. Its chat template has tools and reasoning."""
     template = folder / "chat_template.jinja"
     template.write_text(TOOL_TEMPLATE.read_text() + THINKING_SWITCH)
-    return _start_with_engine(folder, EngineSettings(chat_template=template, spare_engine=False), media)
+    engine = EngineSettings(chat_template=template, spare_engine=False)
+    return _start_with_engine(folder, engine, media, scripted_command("replies", step_ms=0.5))
 
 
 def start_scripted_stack(
@@ -161,22 +162,22 @@ def start_scripted_stack(
         media: settings of media.
         drain_timeout: time that running requests get when it stops.
     """
-    script = scripted_command(folder, *scripts)[1:]
-    return _start_with_engine(folder, EngineSettings(spare_engine=False), media, *script, drain_timeout=drain_timeout)
+    command = scripted_command(*scripts, starts=folder / "starts")
+    return _start_with_engine(folder, EngineSettings(spare_engine=False), media, command, drain_timeout=drain_timeout)
 
 
 def _start_with_engine(
-    folder: Path, engine: EngineSettings, media: MediaSettings | None, *program: str, **listen: Any
+    folder: Path, engine: EngineSettings, media: MediaSettings | None, engine_command: list[str], **listen: Any
 ) -> Stack:
-    """Starts the server with an engine of the tests: a Python program and its arguments, by default the echo engine."""
+    """Starts the server with the command of an engine."""
     ports = http_port, port, metrics_port = free_ports(3)
     settings = Settings(
         engine=engine,
         media=media or MediaSettings(),
         listen=ListenSettings(port=port, metrics_port=metrics_port, drain_delay=0, **listen),
     )
-    command = [sys.executable, "-m", "tests.e2e.echo_glimpse", str(http_port), settings.model_dump_json(), *program]
-    return _start(folder, command, ports)
+    command = [sys.executable, "-m", "tests.e2e.scripted_glimpse", str(http_port), settings.model_dump_json()]
+    return _start(folder, [*command, *engine_command], ports)
 
 
 def _start(

@@ -29,7 +29,7 @@ from glimpse.v1 import (
 from tests.e2e.images import data_url, encoded, tiles
 from tests.e2e.requests import CHAT, COMPLETIONS, Answer, ask
 from tests.e2e.stack import Stack
-from tests.engine.echo_engine import reply_with
+from tests.engine.replies import reply_with
 
 VARYING = ("id", "created", "media_usage")
 """Fields that differ between identical requests: the second finds the media in the cache."""

@@ -8,7 +8,7 @@ from openai import OpenAI
 
 from tests.e2e.requests import COMPLETIONS, ask
 from tests.e2e.stack import Stack
-from tests.engine.echo_engine import reply_with
+from tests.engine.replies import reply_with
 
 
 def texts(stack: Stack, **members: Any) -> list[str]:

@@ -19,7 +19,7 @@ from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
 from glimpse.v1 import chat_pb2, completion_pb2, embedding_pb2, rerank_pb2, tokenizer_pb2
 from tests.e2e.requests import CHAT, COMPLETIONS, EMBEDDINGS, IGNORED_FIELDS, RERANK, SCORE, Answer, ask, chat
 from tests.e2e.stack import Stack
-from tests.engine.echo_engine import reply_with
+from tests.engine.replies import reply_with
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.stack import Stack, start_echo_stack
-from tests.engine.echo_engine import reply_with
+from tests.engine.replies import reply_with
 
 NUM_ANSWERS = 100
 WORDS = (

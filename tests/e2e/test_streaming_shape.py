@@ -1,4 +1,4 @@
-"""Streams have the format that OpenAI's clients expect, through Envoy, from the echo engine."""
+"""Streams have the format that OpenAI's clients expect, through Envoy, from the scripted engine."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.requests import CHAT, COMPLETIONS, IGNORED_FIELDS, Answer, ask, chat
 from tests.e2e.stack import Stack
-from tests.engine.echo_engine import reply_with
+from tests.engine.replies import reply_with
 
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.requests import chat
 from tests.e2e.stack import Stack
-from tests.engine.echo_engine import reply_with
+from tests.engine.replies import reply_with
 
 SCHEMAS: dict[str, dict[str, Any]] = {
     "weather": {

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -47,7 +47,7 @@ def scripted(
 ) -> AbstractAsyncContextManager[tuple[Server, grpc.aio.Channel]]:
     """A server in this event loop with a scripted engine, one script per start; it may not be ready yet."""
     engine = EngineSettings(model=str(checkpoint), spare_engine=False)
-    return _in_this_loop(engine, scripted_command(folder, *scripts), **listen)
+    return _in_this_loop(engine, scripted_command(*scripts, starts=folder / "starts"), **listen)
 
 
 @asynccontextmanager
@@ -56,12 +56,13 @@ async def echoing(
     *,
     media: MediaSettings | None = None,
     access: AccessSettings | None = None,
-    program: Sequence[str] = ("-m", "tests.engine.echo_engine"),
+    step_ms: float = 0.5,
     **settings: Any,
 ) -> AsyncGenerator[tuple[Server, grpc.aio.Channel]]:
-    """A server in this event loop with the echo engine; it is ready. `settings` are those of the engine."""
+    """A server in this event loop, ready, with an engine that says what prompts say. `settings` are the engine's."""
     engine = EngineSettings(model=str(checkpoint), spare_engine=False, **settings)
-    async with _in_this_loop(engine, [sys.executable, *program], media, access, drain_delay=0) as (server, channel):
+    command = scripted_command("replies", step_ms=step_ms)
+    async with _in_this_loop(engine, command, media, access, drain_delay=0) as (server, channel):
         async with asyncio.timeout(20):
             watch = health_stub(channel).Watch(health_pb2.HealthCheckRequest())
             async for health in watch:

@@ -9,9 +9,6 @@ from glimpse.engine.client.engine_client import EngineClient
 from glimpse.engine.client.supervisor import EngineState
 from glimpse.engine.protocol.config import EngineConfig
 from glimpse.engine.protocol.messages import Loading, StepStats
-from tests.paths import ROOT
-
-SCRIPTED_ENGINE = ROOT / "tests" / "engine" / "scripted_engine.py"
 
 
 class Engine:
@@ -31,7 +28,7 @@ class Engine:
         self.starts_file = folder / "starts"
         self.client = EngineClient(
             EngineConfig(model_path="script"),
-            command=scripted_command(folder, *scripts),
+            command=scripted_command(*scripts, starts=self.starts_file),
             on_state=lambda state, _reason: self.states.append(state),
             on_loading=self.loading.append,
             on_stats=on_stats or self.stats.append,
@@ -45,6 +42,7 @@ class Engine:
         return [int(line) for line in self.starts_file.read_text().split()]
 
 
-def scripted_command(folder: Path, *scripts: str) -> list[str]:
-    """Returns the command of an engine that follows the scripts and writes its process ids to `starts` there."""
-    return [sys.executable, str(SCRIPTED_ENGINE), str(folder / "starts"), *scripts]
+def scripted_command(*scripts: str, starts: Path | None = None, step_ms: float = 0.0) -> list[str]:
+    """Returns the command of an engine that follows the scripts and writes its process ids to the file `starts`."""
+    options = [f"--step-ms={step_ms}", *([f"--starts={starts}"] if starts else [])]
+    return [sys.executable, "-m", "tests.engine.scripted_engine", *scripts, *options]

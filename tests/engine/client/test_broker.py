@@ -35,7 +35,7 @@ class Deployment:
         self.stats: list[StepStats] = []
         self.broker = EngineBroker(
             EngineConfig(model_path="script"),
-            command=scripted_command(folder, script),
+            command=scripted_command(script, starts=folder / "starts"),
             on_state=lambda state, _: self.states.append(state),
             on_loading=lambda _: None,
             on_stats=self.stats.append,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.stack import Served
-from tests.engine.echo_engine import reply_with
+from tests.engine.replies import reply_with
 from tests.paths import ROOT
 from tests.server.requests import png
 from tests.server.serving import echoing

@@ -15,17 +15,16 @@ from glimpse.server.cli.chat.history import ChatHistory, Turn
 from glimpse.server.cli.chat.slash import HELP, CommandError, run_command
 from glimpse.v1 import chat_pb2
 from tests.e2e.stack import eventually
-from tests.engine.echo_engine import NO_REPLY, reply_with
+from tests.engine.replies import NO_REPLY, reply_with
 from tests.server.cli.terminal import Terminal, glimpse
 from tests.server.requests import png
 from tests.server.serving import echoing
 
-SLOW_ENGINE = "import sys, tests.engine.echo_engine as echo; echo.STEP_SECONDS = 0.05; sys.exit(echo.main())"
 SLOW_ANSWER = " ".join(f"word{number}" for number in range(80))
 
 
 def converse(terminal: Terminal, folder: Path) -> None:
-    """What a person types; the echo engine answers with the last text in ⟦⟧ of the whole prompt."""
+    """What a person types; the engine answers with the last text in ⟦⟧ of the whole prompt."""
     image = folder / "two words.png"
     image.write_bytes(png())
     terminal.shows("understands text, image")
@@ -171,7 +170,7 @@ def test_lines_of_an_answer_are_broken_between_words(size: int, monkeypatch: pyt
 
 
 async def test_ctrl_c_ends_the_answer_and_keeps_its_beginning(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    async with echoing(tiny_checkpoint, program=["-c", SLOW_ENGINE]) as (server, _):
+    async with echoing(tiny_checkpoint, step_ms=50) as (server, _):
         environment = {"XDG_STATE_HOME": "/dev/null"}  # nowhere to keep the history, which is no reason to end
         arguments = f"--target=http://127.0.0.1:{server.port}", f"--system={reply_with(SLOW_ANSWER)}"
         with glimpse("chat", *arguments, environment=environment) as terminal:

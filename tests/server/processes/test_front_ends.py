@@ -87,7 +87,7 @@ def front_ends(
         find_checkpoint(settings.engine),
         has_gateway=has_gateway,
         on_loading=lambda _: None,
-        engine_command=engine_command or scripted_command(folder, script),
+        engine_command=engine_command or scripted_command(script, starts=folder / "starts"),
     )
 
 

@@ -14,7 +14,8 @@ from glimpse.identity.api_keys import KeyOwner, key_line
 from glimpse.server.settings import AccessSettings
 from glimpse.v1 import chat_pb2_grpc, embedding_pb2, embedding_pb2_grpc
 from tests.e2e.stack import read_metric
-from tests.engine.echo_engine import HELD, HELD_TOKENS, reply_with
+from tests.engine.replies import HELD, reply_with
+from tests.engine.scripted_engine import HELD_TOKENS
 from tests.server.requests import request, user
 from tests.server.serving import echoing
 

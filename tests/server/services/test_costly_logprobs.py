@@ -14,7 +14,7 @@ import pytest_asyncio
 from glimpse.server.generation import generator
 from glimpse.server.generation.completion_parser import CompletionParser
 from glimpse.v1 import chat_pb2_grpc
-from tests.engine.echo_engine import reply_with
+from tests.engine.replies import reply_with
 from tests.server.requests import request, user
 from tests.server.serving import echoing
 

@@ -15,7 +15,7 @@ from glimpse.engine.checkpoint.grammar.matcher import GrammarCompiler
 from glimpse.engine.protocol.sampling_params import Grammar
 from glimpse.server.lifecycle.server import Server
 from glimpse.v1 import chat_pb2, chat_pb2_grpc
-from tests.engine.echo_engine import reply_with
+from tests.engine.replies import reply_with
 from tests.server.requests import request, user
 from tests.server.serving import echoing
 

@@ -13,7 +13,7 @@ from glimpse.engine.checkpoint.text.tools import FORMATS, ToolFormat
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.server.dialects.openai import OPENAI
 from glimpse.v1 import chat_pb2, chat_pb2_grpc
-from tests.engine.echo_engine import reply_with
+from tests.engine.replies import reply_with
 from tests.server.requests import user
 from tests.server.serving import echoing
 

@@ -1,7 +1,4 @@
-"""`glimpse up` with an engine of the tests: `python -m tests.e2e.echo_glimpse PORT SETTINGS [ENGINE ARGUMENTS…]`.
-
-The engine is a Python program and its arguments; by default the echo engine.
-"""
+"""`glimpse up` with an engine of the tests: `python -m tests.e2e.scripted_glimpse PORT SETTINGS COMMAND…`."""
 
 import asyncio
 import sys
@@ -10,8 +7,6 @@ from glimpse.server.lifecycle.logs import configure_logging
 from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
 from glimpse.server.processes.run import run
 from glimpse.server.settings import Settings
-
-ECHO_ENGINE = ("-m", "tests.engine.echo_engine")
 
 
 async def main() -> None:
@@ -24,7 +19,7 @@ async def main() -> None:
         http_port=http_port,
         on_loading=lambda _: None,
         on_ready=lambda *_: None,
-        engine_command=(sys.executable, *(sys.argv[3:] or ECHO_ENGINE)),
+        engine_command=sys.argv[3:],
     )
 
 
