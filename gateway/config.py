@@ -25,15 +25,9 @@ from glimpse.gateway.page.path_hints import unknown_path_routes
 from glimpse.gateway.page.static_files import largest, static_files, static_routes
 from glimpse.gateway.replicas import affinity, clusters, routes
 from glimpse.gateway.telemetry import Telemetry
-from glimpse.gateway.tls import (
-    NO_UPSTREAM_TLS,
-    PLAIN_TEXT,
-    ListenerTls,
-    UpstreamTls,
-    listener_socket,
-    upstream_socket,
-)
+from glimpse.gateway.tls import NO_UPSTREAM_TLS, UpstreamTls, listener_socket, upstream_socket
 from glimpse.identity.authentication import NO_AUTHENTICATION, AuthenticationOptions
+from glimpse.identity.tls import PLAIN_TEXT, ListenerTls
 from glimpse.identity.tokens import build_verifier
 from glimpse.native.open_files import MAX_CONNECTIONS
 

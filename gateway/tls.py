@@ -1,10 +1,9 @@
-"""TLS of the gateway, to clients and to servers: flags, and what Envoy's configuration says of them.
+"""TLS of the gateway, to clients and to servers: flags for the latter, and what Envoy's configuration says of both.
 
 Envoy gets certificates as secrets in files of their own, because it reads only those again when they change.
 """
 
 import json
-import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,34 +12,10 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from glimpse.gateway.address import is_ip
+from glimpse.identity.errors import IdentityConfigError
+from glimpse.identity.tls import ListenerTls, check_authorities, check_pair
 
 _TYPES = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3"
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListenerTls:
-    """TLS to clients. Plain text without `tls_certificate`."""
-
-    tls_certificate: Path | None = None
-    """PEM file of the gateway's certificate. Turns TLS on. Default: plain text."""
-    tls_key: Path | None = None
-    """PEM file of the certificate's private key."""
-    tls_client_ca: Path | None = None
-    """PEM file of the CA that signs client certificates, which are then required (mutual TLS)."""
-
-    def check(self) -> None:
-        """Raises ValueError where a flag is missing or a file cannot be used; the message is for the user."""
-        pair = {"--tls-certificate": self.tls_certificate, "--tls-key": self.tls_key}
-        _check_files({**pair, "--tls-client-ca": self.tls_client_ca})
-        if None in pair.values() and any(pair.values()):
-            raise ValueError("'--tls-certificate' and '--tls-key': expected both or none, got one")
-        if self.tls_certificate is None and self.tls_client_ca is not None:
-            raise ValueError("'--tls-client-ca': expected together with --tls-certificate and --tls-key")
-        _check_pair(pair)
-
-
-PLAIN_TEXT = ListenerTls()
 
 
 @Parameter(name="*")
@@ -58,41 +33,18 @@ class UpstreamTls:
     """Name that the servers' certificates have. Default: the host of --upstream."""
 
     def check(self) -> None:
-        """Raises ValueError where a flag is missing or a file cannot be used; the message is for the user."""
+        """Raises IdentityConfigError where a flag is missing or a file cannot be used; the message is for the user."""
         files = {"--upstream-certificate": self.upstream_certificate, "--upstream-key": self.upstream_key}
         flags = {**files, "--upstream-server-name": self.upstream_server_name}
         if self.upstream_ca is None:
             if (flag := next((flag for flag, value in flags.items() if value is not None), None)) is not None:
-                raise ValueError(f"'{flag}': expected together with --upstream-ca")
+                raise IdentityConfigError(f"'{flag}': expected together with --upstream-ca")
             return
-        if None in files.values() and any(files.values()):
-            raise ValueError("'--upstream-certificate' and '--upstream-key': expected both or none, got one")
-        _check_files({"--upstream-ca": self.upstream_ca, **files})
-        _check_pair(files)
+        check_authorities("--upstream-ca", self.upstream_ca)
+        check_pair(files)
 
 
 NO_UPSTREAM_TLS = UpstreamTls()
-
-
-def _check_files(files: Mapping[str, Path | None]) -> None:
-    for flag, path in files.items():
-        if path is not None and not path.is_file():
-            raise ValueError(f"'{flag}': expected a file, got '{path}', which does not exist")
-
-
-def _check_pair(files: Mapping[str, Path | None]) -> None:
-    """Raises ValueError if the second flag's file does not have the key of the first one's certificate."""
-    (flag, certificate), (key_flag, key) = files.items()
-    if certificate is None or key is None:
-        return
-    try:
-        # An empty password: OpenSSL would ask on the terminal for that of an encrypted key.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
-    except OSError as error:
-        raise ValueError(
-            f"'{flag}' and '{key_flag}': expected PEM files of a certificate and its unencrypted private key, "
-            f"got '{certificate}' and '{key}': {getattr(error, 'reason', None) or error.strerror}"
-        ) from error
 
 
 def listener_socket(tls: ListenerTls, folder: Path) -> dict[str, Any] | None:

@@ -32,4 +32,4 @@ class QuotaExceededError(AccessError):
 
 
 class IdentityConfigError(Exception):
-    """A file that says who may call cannot be used. The message is for the operator."""
+    """A file that says who may call, or a certificate, cannot be used. The message is for the operator."""

@@ -15,15 +15,14 @@ from pydantic import (
     BaseModel,
     ByteSize,
     Field,
-    FilePath,
     IPvAnyNetwork,
-    ValidationInfo,
     field_validator,
 )
 
 from glimpse.engine.protocol.config import EngineConfig, EngineOptions
 from glimpse.engine.protocol.option_values import read_units
 from glimpse.identity.authentication import NO_AUTHENTICATION, AuthenticationOptions
+from glimpse.identity.tls import PLAIN_TEXT, ListenerTls
 from glimpse.server.media_settings import MediaSettings
 from glimpse.server.setting_types import FROZEN, Names, Port, Size
 
@@ -51,12 +50,8 @@ class ListenSettings(BaseModel):
     front_ends: Annotated[int, Field(ge=1, le=64)] = 1
     """Processes that serve gRPC on this port and share the engine; one is enough for some 10,000 tokens/s.
     More than one: only on Linux, and with --media-store, where they share uploads, quotas and purges."""
-    tls_certificate: FilePath | None = None
-    """PEM file of the gRPC port's certificate. Turns TLS on; read again when it changes. Default: plain text."""
-    tls_key: Annotated[FilePath | None, Field(validate_default=True)] = None
-    """PEM file of the certificate's private key."""
-    tls_client_ca: FilePath | None = None
-    """PEM file of the CA that signs client certificates, which are then required (mutual TLS)."""
+    tls: Annotated[ListenerTls, Parameter(name="*")] = PLAIN_TEXT
+    """TLS of the gRPC port."""
     metrics_host: str = "127.0.0.1"
     """Address of the Prometheus endpoint, /metrics."""
     metrics_port: Port = 9090
@@ -89,16 +84,6 @@ class ListenSettings(BaseModel):
         if number > 1 and sys.platform != "linux":  # elsewhere the kernel does not spread connections over a port
             raise ValueError(f"expected 1 on this system, got {number}; several front ends need Linux")
         return number
-
-    @field_validator("tls_key", "tls_client_ca")
-    @classmethod
-    def _check_tls(cls, path: Path | None, values: ValidationInfo) -> Path | None:
-        certificate = values.data.get("tls_certificate")
-        if values.field_name == "tls_key" and path is None and certificate is not None:
-            raise ValueError("expected the private key of --tls-certificate, got none")
-        if path is not None and certificate is None:
-            raise ValueError("expected together with --tls-certificate")
-        return path
 
 
 class NameSettings(BaseModel):

@@ -20,7 +20,6 @@ from glimpse.server.lifecycle.addresses import address, local_host
 from glimpse.server.lifecycle.build_server import PortError
 from glimpse.server.lifecycle.logs import configure_logging
 from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
-from glimpse.server.lifecycle.tls import TlsError
 from glimpse.server.processes.front_ends import FrontEndDiedError
 from glimpse.server.processes.gateway_child import GatewayDiedError
 from glimpse.server.processes.run import run
@@ -41,7 +40,7 @@ def run_server(settings: Settings, *, http_port: int | None, gateway: PublicOpti
     """
     try:
         is_interrupted = _serve(settings, http_port, gateway)
-    except (IdentityConfigError, TlsError) as error:
+    except IdentityConfigError as error:
         raise UsageError(str(error)) from error
     except (CheckpointError, EngineError, PortError, GatewayDiedError, FrontEndDiedError, OpenFilesError) as error:
         sys.exit(f"glimpse: {error}")
@@ -79,8 +78,8 @@ def _serve(settings: Settings, http_port: int | None, gateway: PublicOptions) ->
             target=target,
             reads_images="image" in checkpoint.model.placeholder_ids,
             only_embeds=checkpoint.model.is_embedding_model,
-            uses_tls=settings.listen.tls_certificate is not None,
-            needs_certificate=settings.listen.tls_client_ca is not None,
+            uses_tls=settings.listen.tls.tls_certificate is not None,
+            needs_certificate=settings.listen.tls.tls_client_ca is not None,
             needs_key=settings.access.api_keys is not None or settings.access.authentication.jwt_jwks is not None,
         )
         announce("\n\n".join([*parts, usage]))

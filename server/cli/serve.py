@@ -44,7 +44,7 @@ def up(
         Port of the gateway: REST, SSE, grpc-web and gRPC; 0 takes a free one.
     """
     settings = _with_model(settings, model)
-    if settings.listen.tls_certificate is not None:
+    if settings.listen.tls.tls_certificate is not None:
         raise UsageError(_NO_TLS)
     for flag, port in (("--port", settings.listen.port), ("--metrics-port", settings.listen.metrics_port)):
         if http_port == port != 0:

@@ -33,7 +33,7 @@ from glimpse.server.lifecycle.connections import connection_options
 from glimpse.server.lifecycle.observers import Observers
 from glimpse.server.lifecycle.served_checkpoint import Checkpoint
 from glimpse.server.lifecycle.server import Server
-from glimpse.server.lifecycle.tls import server_credentials, tls_files
+from glimpse.server.lifecycle.tls import server_credentials
 from glimpse.server.lifecycle.watches import return_memory, watch_loop_delay
 from glimpse.server.rpc.client_identity import ClientIdentifier
 from glimpse.server.rpc.interceptors import RpcInterceptor
@@ -158,7 +158,7 @@ async def start_front_end(
     access = build_access(
         settings.access,
         clients,
-        has_client_ca=settings.listen.tls_client_ca is not None,
+        has_client_ca=settings.listen.tls.tls_client_ca is not None,
         shared=quotas,
     )
     interceptor = RpcInterceptor(
@@ -259,10 +259,10 @@ def _add_services(server: grpc.aio.Server, handlers: Mapping[str, Handler]) -> N
 
 
 def _listen(server: grpc.aio.Server, settings: ListenSettings) -> int:
-    listen, files = address(settings.host, settings.port), tls_files(settings)
+    listen, credentials = address(settings.host, settings.port), server_credentials(settings.tls)
     try:
-        if files is None:
+        if credentials is None:
             return server.add_insecure_port(listen)
-        return server.add_secure_port(listen, server_credentials(files))
+        return server.add_secure_port(listen, credentials)
     except RuntimeError as error:
         raise PortError(settings.host, settings.port, "--port") from error

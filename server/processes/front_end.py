@@ -32,7 +32,6 @@ from glimpse.server.lifecycle.logs import configure_logging
 from glimpse.server.lifecycle.observers import Observers
 from glimpse.server.lifecycle.served_checkpoint import load_checkpoint
 from glimpse.server.lifecycle.server import Server
-from glimpse.server.lifecycle.tls import TlsError
 from glimpse.server.processes.load_exchange import send_changes
 from glimpse.server.processes.messages import (
     AnnounceStop,
@@ -82,7 +81,7 @@ async def _run(engine: socket.socket, control: socket.socket, counts_descriptor:
         return 1  # the supervisor is gone
     try:
         front_end = await _start(begin, channel, engine, counts_descriptor)
-    except (CheckpointError, IdentityConfigError, PortError, StoreUnavailableError, TlsError) as error:
+    except (CheckpointError, IdentityConfigError, PortError, StoreUnavailableError) as error:
         channel.post(CannotServe(kind=type(error).__name__, message=str(error)))
         while not isinstance(await channel.receive(), Quit | None):
             pass

@@ -27,7 +27,6 @@ from glimpse.media.cache.byte_count import SharedByteCounts
 from glimpse.server.lifecycle.addresses import address
 from glimpse.server.lifecycle.build_server import PortError, serve_metrics
 from glimpse.server.lifecycle.served_checkpoint import Checkpoint
-from glimpse.server.lifecycle.tls import TlsError
 from glimpse.server.lifecycle.watches import watch_loop_delay
 from glimpse.server.processes.front_end_process import FrontEndProcess
 from glimpse.server.processes.load_exchange import LoadExchange, send_changes
@@ -67,7 +66,7 @@ _ANSWER_SECONDS = 10.0
 _SCRAPE_SECONDS = 2.0
 """A front end that does not return its metrics within this time counts as it last answered."""
 _LOOPBACK = "127.0.0.1"
-_CONFIG_ERRORS = {each.__name__: each for each in (CheckpointError, IdentityConfigError, TlsError)}
+_CONFIG_ERRORS = {each.__name__: each for each in (CheckpointError, IdentityConfigError)}
 
 _logger = logging.getLogger(__name__)
 

@@ -47,9 +47,8 @@ async def run(
     Raises:
         CheckpointError: the checkpoint cannot be served.
         EngineError: the engine died while it loaded.
-        IdentityConfigError: a file that says who may call cannot be used.
+        IdentityConfigError: a file that says who may call, a certificate or its key cannot be used.
         PortError: a port cannot be listened on.
-        TlsError: the certificate, its key or the CA of clients cannot be used.
         GatewayDiedError: the gateway ended by itself.
     """
     signals = StopSignals()

@@ -17,7 +17,7 @@ from glimpse import Client
 from glimpse.client import GlimpseError, Tls
 from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.run import Envoy
-from glimpse.gateway.tls import ListenerTls
+from glimpse.identity.tls import ListenerTls
 from glimpse.v1 import model_pb2
 from tests.client.harness import opened
 from tests.e2e.stack import eventually, read_metric

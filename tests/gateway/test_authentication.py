@@ -14,9 +14,9 @@ import pytest_asyncio
 
 from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.run import Envoy
-from glimpse.gateway.tls import ListenerTls
 from glimpse.identity.authentication import AuthenticationOptions
 from glimpse.identity.errors import IdentityConfigError
+from glimpse.identity.tls import ListenerTls
 from glimpse.v1 import chat_pb2, chat_pb2_grpc
 from tests.gateway.backend import Backend
 from tests.gateway.conftest import ANY_PORT

@@ -12,7 +12,8 @@ import pytest
 
 from glimpse.client import AsyncClient, GlimpseError, Tls
 from glimpse.identity.authentication import AuthenticationOptions
-from glimpse.server.lifecycle.tls import TlsError, TlsFiles, server_credentials
+from glimpse.identity.errors import IdentityConfigError
+from glimpse.identity.tls import ListenerTls
 from glimpse.server.settings import AccessSettings
 from glimpse.v1 import chat_pb2_grpc
 from tests.e2e.stack import eventually
@@ -40,9 +41,10 @@ async def reaches(port: int, tls: Tls | None) -> bool:
 
 @pytest.mark.parametrize("mutual", [False, True])
 async def test_serves_those_who_may_connect(tiny_checkpoint: Path, tmp_path: Path, *, mutual: bool) -> None:
-    files: dict[str, Any] = {"tls_certificate": FILES / "gateway.pem", "tls_key": FILES / "gateway.key"}
-    files |= {"tls_client_ca": CA} if mutual else {}
-    async with scripted(tiny_checkpoint, tmp_path, "ready", **files) as (server, _):
+    tls = ListenerTls(
+        tls_certificate=FILES / "gateway.pem", tls_key=FILES / "gateway.key", tls_client_ca=CA if mutual else None
+    )
+    async with scripted(tiny_checkpoint, tmp_path, "ready", tls=tls) as (server, _):
         assert await reaches(server.port, TRUSTED)
         assert await reaches(server.port, ANONYMOUS) == (not mutual)
         assert not await reaches(server.port, None)
@@ -52,12 +54,12 @@ async def test_serves_those_who_may_connect(tiny_checkpoint: Path, tmp_path: Pat
 
 
 async def test_certificate_names_the_tenant(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    files: dict[str, Any] = {"tls_certificate": FILES / "gateway.pem", "tls_key": FILES / "gateway.key"}
+    tls = ListenerTls(
+        tls_certificate=FILES / "gateway.pem", tls_key=FILES / "gateway.key", tls_client_ca=FILES / "tenants-ca.pem"
+    )
     access = AccessSettings(authentication=AuthenticationOptions(tenant_from_certificate=True))
     tenant = Tls(ca=CA, certificate=FILES / "tenant.pem", key=FILES / "tenant.key")
-    async with scripted(
-        tiny_checkpoint, tmp_path, "ready", access=access, tls_client_ca=FILES / "tenants-ca.pem", **files
-    ) as (server, _):
+    async with scripted(tiny_checkpoint, tmp_path, "ready", access=access, tls=tls) as (server, _):
         await server.ready()
         async with AsyncClient(f"127.0.0.1:{server.port}", tls=tenant, max_retries=0) as client:
             assert await client.models(timeout=30)  # without a key
@@ -78,8 +80,8 @@ async def test_follows_its_files_and_keeps_open_calls(tiny_checkpoint: Path, tmp
                 new.replace(path)
 
     replace("gateway", "pem", "key")
-    files = {"tls_certificate": certificate, "tls_key": key}
-    async with scripted(tiny_checkpoint, tmp_path, "ready", **files) as (server, _):
+    tls = ListenerTls(tls_certificate=certificate, tls_key=key)
+    async with scripted(tiny_checkpoint, tmp_path, "ready", tls=tls) as (server, _):
         await server.ready()
         credentials = grpc.ssl_channel_credentials(CA.read_bytes())
         async with grpc.aio.secure_channel(f"127.0.0.1:{server.port}", credentials) as channel:
@@ -97,35 +99,8 @@ async def test_follows_its_files_and_keeps_open_calls(tiny_checkpoint: Path, tmp
             call.cancel()
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        (
-            {"certificate": FILES / "gateway.key"},
-            "'--tls-certificate': expected a PEM file with certificates, got '.*key'",
-        ),
-        ({"key": FILES / "client.key"}, "'--tls-key': .* private key of .*gateway.pem, got .*: key values mismatch"),
-        ({"key": FILES / "none.key"}, "'--tls-key': .*No such file"),
-        ({"client_ca": FILES / "gateway.key"}, "'--tls-client-ca': expected a PEM file with certificates"),
-        ({"client_ca": FILES}, "'--tls-client-ca': .*Is a directory"),
-    ],
-)
-def test_refuses_files_that_cannot_be_used(changed: dict[str, Path], message: str) -> None:
-    files: dict[str, Any] = {"certificate": FILES / "gateway.pem", "key": FILES / "gateway.key", "client_ca": None}
-    with pytest.raises(TlsError, match=message):
-        server_credentials(TlsFiles(**files | changed))
-
-
-def test_refuses_an_encrypted_key_without_asking_for_its_password(tmp_path: Path) -> None:
-    (tmp_path / "key").write_text(ENCRYPTED_KEY)
-    with pytest.raises(TlsError, match="unencrypted private key"):
-        server_credentials(TlsFiles(certificate=FILES / "gateway.pem", key=tmp_path / "key", client_ca=None))
-
-
-ENCRYPTED_KEY = """-----BEGIN ENCRYPTED PRIVATE KEY-----
-MIGbMFcGCSqGSIb3DQEFDTBKMCkGCSqGSIb3DQEFDDAcBAhGAwG7EGFODQICCAAw
-DAYIKoZIhvcNAgkFADAdBglghkgBZQMEASoEEEC1F7XAQqBTQZHHU52uVd8EQPXZ
-xEO4aXeXSnbEboCjw7ziUQ4ZU0/jxOPNAm0WrWwSsJkY5mhN8qbM4ETmQDLDx6nY
-GCPAtFetLUzaCwOZQ+8=
------END ENCRYPTED PRIVATE KEY-----
-"""
+async def test_refuses_files_that_cannot_be_used(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    tls = ListenerTls(tls_certificate=FILES / "gateway.pem", tls_key=FILES / "client.key")
+    with pytest.raises(IdentityConfigError, match="key values mismatch"):
+        async with scripted(tiny_checkpoint, tmp_path, "ready", tls=tls):
+            pass
