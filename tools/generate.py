@@ -1,4 +1,4 @@
-"""Generates the Python code in api/gen and the OpenAPI documents from the protos, and tables in the documentation.
+"""Generates the Python code in api/gen and the OpenAPI documents from the protos, the client, and tables in docs/.
 
 With --check nothing is written; the command lists the files that are out of date and fails if there are any.
 """
@@ -16,8 +16,9 @@ CODE = Path("api/gen")
 DOCUMENTS = {
     Path("gateway/openapi.json"): "glimpse.gateway.openapi.document",
     Path("gateway/openapi_typed.json"): "glimpse.gateway.openapi.typed",
+    Path("src/glimpse/client/client.py"): "tools.sync_client",
 }
-"""OpenAPI documents, and the modules that write them."""
+"""OpenAPI documents and code, and the modules that write them."""
 TABLES = {
     Path("docs/compatibility.md"): "glimpse.gateway.field_table",
     Path("docs/environment.md"): "tools.environment",
@@ -54,7 +55,7 @@ def generate(target: Path) -> None:
 
 
 def write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
 
 

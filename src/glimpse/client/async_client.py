@@ -55,7 +55,7 @@ _ResponseT = TypeVar("_ResponseT")
 
 
 class AsyncClient:
-    """A connection to a server. The methods are those of `Client`; they raise GlimpseError."""
+    """A connection to a server, in a running event loop. Its methods raise GlimpseError."""
 
     def __init__(
         self,
@@ -68,7 +68,23 @@ class AsyncClient:
         max_retries: int = 2,
         wait_until_ready: WaitUntilReady = True,
     ) -> None:
-        """Connects when the first call is made. Takes the arguments of `Client`, in a running event loop."""
+        """Connects when the first call is made.
+
+        Args:
+            target: HOST:PORT of the server or of its gateway, or another gRPC target, such as "dns:///NAME:PORT".
+            credentials: gRPC's own, where `tls` does not suffice.
+            tls: for TLS: `Tls()`, `Tls(ca="ca.pem")`, or with a certificate of the client's. Default: plain text.
+            api_key: an API key, or a JWT. Default: none.
+            timeout: the deadline in seconds of calls that give none. Default: no deadline.
+            max_retries: how often a call is retried while the server is unavailable, 0 to 4. A stream is retried only
+                before its first chunk.
+            wait_until_ready: whether calls wait, within their deadline, while the server says that its model is still
+                loading. A function is called with each such answer, which names the stage.
+
+        Raises:
+            ValueError: the target is a URL, `max_retries` is out of range, or `tls` is incomplete.
+            OSError: a file of `tls` cannot be read.
+        """
         self._channel = open_channel(
             grpc.aio.insecure_channel, grpc.aio.secure_channel, target, credentials, tls, max_retries
         )

@@ -1,4 +1,4 @@
-"""The synchronous client."""
+"""The synchronous client. Generated from async_client.py by tools/generate.py."""
 
 import time
 from collections.abc import Callable, Generator, Sequence
