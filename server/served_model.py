@@ -26,6 +26,8 @@ class ServedModel:
     """Kinds of media that the model supports, with the most per request."""
     supports_tools: bool = False
     """The chat template supports tools, and their calls can be parsed."""
+    gives_call_ids: bool = True
+    """Tool calls of answers have ids, so that results refer to them. Those of `LLM` are text."""
     reasoning: ReasoningSupport = field(default_factory=ReasoningSupport)
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
     """Defaults of requests that do not set them."""

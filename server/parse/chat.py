@@ -3,6 +3,8 @@
 Fields that are defined but not supported are refused, never ignored.
 """
 
+from collections.abc import Collection
+
 from google.protobuf.message import Message
 
 from glimpse.engine.checkpoint.text.conversation import ToolMode
@@ -88,10 +90,14 @@ def parse_count(request: chat_pb2.CountTokensRequest, call: CallContext, model: 
     return with_effort(prompt, request.reasoning_effort, model.reasoning, call)
 
 
-def check_bounds(request: Message) -> None:
-    """Raises InvalidRequest for the first required field that is missing, or field that is out of its bounds."""
+def check_bounds(request: Message, *, unbounded: Collection[str] = ()) -> None:
+    """Raises InvalidRequest for the first required field that is missing, or field that is out of its bounds.
+
+    `unbounded`: lists that may be longer.
+    """
     for violation in violations(request):
-        raise InvalidRequest(violation.field, violation.message, violation.code)
+        if violation.field not in unbounded or violation.code == "missing_value":
+            raise InvalidRequest(violation.field, violation.message, violation.code)
 
 
 def check_stream_options(request: Message, *, streaming: bool) -> None:

@@ -38,7 +38,7 @@ def parse_conversation(
     for index, message in enumerate(messages):
         path = f"{field}[{index}]"
         parsed.append(_parse_message(message, path, media))
-        if model.supports_tools:  # else its answers have calls as text, without ids
+        if model.gives_call_ids:
             _check_ids(message, path, call_ids)
         _check_kinds(media, model.max_media, name)
         _check_counts(media, model.max_media, field)

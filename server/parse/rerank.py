@@ -1,6 +1,6 @@
 """Parses requests of RerankService: a prompt for each pair of a query and a document, answered with "yes" or "no"."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import repeat
 
 from glimpse.engine.checkpoint.text.relevance import (
@@ -20,16 +20,28 @@ MAX_REPEATED_CHARACTERS = 64 << 20
 """Characters of a text in the prompt of each document, over all: prompts are far longer than the request."""
 
 
-def parse_rerank(request: rerank_pb2.RerankRequest, call: CallContext, tokens: AnswerTokens | None) -> EmbeddingRequest:
-    """Parses a request into one for the logits of the answers to each document. Raises InvalidRequest."""
-    check_bounds(request)
-    _check_repeated(request.query, "query", request)
+def parse_rerank(
+    request: rerank_pb2.RerankRequest,
+    call: CallContext,
+    tokens: AnswerTokens | None,
+    *,
+    unbounded: Collection[str] = (),
+) -> EmbeddingRequest:
+    """Parses a request into one for the logits of the answers to each document. Raises InvalidRequest.
+
+    `unbounded`: lists that may be longer than those of a server's requests.
+    """
+    check_bounds(request, unbounded=unbounded)
+    if not unbounded:
+        _check_repeated(request, query=request.query, instruction=request.instruction)
     return _parse_pairs(request, call, repeat(request.query), _checked(tokens, "query"))
 
 
-def parse_score(request: rerank_pb2.ScoreRequest, call: CallContext, tokens: AnswerTokens | None) -> EmbeddingRequest:
-    """Parses a request into one for the logits of the answers to each pair. Raises InvalidRequest."""
-    check_bounds(request)
+def parse_score(
+    request: rerank_pb2.ScoreRequest, call: CallContext, tokens: AnswerTokens | None, *, unbounded: Collection[str] = ()
+) -> EmbeddingRequest:
+    """Parses a request into one for the logits of the answers to each pair, as `parse_rerank`."""
+    check_bounds(request, unbounded=unbounded)
     num_queries, num_documents = len(request.queries), len(request.documents)
     if num_queries not in (1, num_documents):
         message = f"expected 1, or {num_documents} as there are documents, got {num_queries}"
@@ -37,18 +49,20 @@ def parse_score(request: rerank_pb2.ScoreRequest, call: CallContext, tokens: Ans
     for index, query in enumerate(request.queries):
         if not query:
             raise InvalidRequest(f"queries[{index}]", "expected a text, got none", "missing_value")
-    if num_queries == num_documents:
-        return _parse_pairs(request, call, request.queries, _checked(tokens, "queries"))
-    _check_repeated(request.queries[0], "queries[0]", request)
-    return _parse_pairs(request, call, repeat(request.queries[0]), _checked(tokens, "queries"))
+    repeated = {} if num_queries == num_documents else {"queries[0]": request.queries[0]}
+    if not unbounded:
+        _check_repeated(request, **repeated, instruction=request.instruction)
+    queries = repeat(request.queries[0]) if repeated else request.queries
+    return _parse_pairs(request, call, queries, _checked(tokens, "queries"))
 
 
-def _check_repeated(text: str, field: str, request: rerank_pb2.RerankRequest | rerank_pb2.ScoreRequest) -> None:
-    """Checks a text that stands in the prompt of each document."""
+def _check_repeated(request: rerank_pb2.RerankRequest | rerank_pb2.ScoreRequest, **texts: str) -> None:
+    """Checks texts that stand in the prompt of each document, by their fields."""
     most = MAX_REPEATED_CHARACTERS // len(request.documents)
-    if len(text) > most:
-        message = f"expected at most {most} characters for {len(request.documents)} documents, got {len(text)}"
-        raise InvalidRequest(field, message)
+    for field, text in texts.items():
+        if len(text) > most:
+            message = f"expected at most {most} characters for {len(request.documents)} documents, got {len(text)}"
+            raise InvalidRequest(field, message)
 
 
 def _checked(tokens: AnswerTokens | None, field: str) -> AnswerTokens:
@@ -64,7 +78,6 @@ def _parse_pairs(
     tokens: AnswerTokens,
 ) -> EmbeddingRequest:
     """`queries`: one for each document, or more."""
-    _check_repeated(request.instruction, "instruction", request)
     check_priority(request.priority, call.tenant.limits)
     return EmbeddingRequest(
         inputs=tuple(_inputs(queries, request.documents, request.instruction)),

@@ -150,6 +150,7 @@ class LLM:
             max_media={
                 kind: limits.get(kind, sys.maxsize) for kind in MediaKind if kind in engine.model.placeholder_ids
             },
+            gives_call_ids=False,
         )
         prompts = load_prompt_builder(path, engine.model, chat_template, tool_template=tool_template)
         self._tokenizer = prompts.tokenizer
@@ -321,7 +322,7 @@ class LLM:
 
         Args:
             queries: One for all documents, or one for each.
-            documents: One or several, at most 2048.
+            documents: One or several.
             instruction: What the documents are to be good for. Default: "Given a web search query, retrieve relevant
                 passages that answer the query".
             progress: Show a progress bar on standard error if there are several documents.
@@ -351,7 +352,7 @@ class LLM:
 
         Args:
             query: The query.
-            documents: At least one, at most 2048.
+            documents: At least one.
             top_n: The largest number of outputs. Default: all documents.
             instruction: See `score`.
             progress: See `score`.

@@ -10,12 +10,17 @@ from glimpse.server.parse.rerank import parse_rerank, parse_score
 from glimpse.server.request import EmbeddingRequest
 from glimpse.v1.rerank_pb2 import RerankRequest, ScoreRequest
 
+_UNBOUNDED = ("queries", "documents")
+"""Lists whose bounds protect a server from its clients."""
+
 
 def parse_pairs(document: Mapping[str, object], tokens: AnswerTokens | None) -> EmbeddingRequest:
     """Parses a request to score or, if it has one `query`, to rerank. Raises InputError."""
     if "query" in document:
-        return parse(document, RerankRequest, partial(parse_rerank, tokens=tokens), call="LLM.rerank()")
-    return parse(document, ScoreRequest, partial(parse_score, tokens=tokens), call="LLM.score()")
+        rerank = partial(parse_rerank, tokens=tokens, unbounded=_UNBOUNDED)
+        return parse(document, RerankRequest, rerank, call="LLM.rerank()")
+    score = partial(parse_score, tokens=tokens, unbounded=_UNBOUNDED)
+    return parse(document, ScoreRequest, score, call="LLM.score()")
 
 
 def score_outputs(outputs: Sequence[EmbeddingOutput]) -> list[ScoreOutput]:

@@ -1,5 +1,6 @@
 """Tools, their choice, calls and results: what they mean, and which are refused under which field."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -210,9 +211,10 @@ def other(role: content_pb2.Role, **members: Any) -> content_pb2.Message:
         ),
     ],
 )
+@pytest.mark.parametrize("supports_tools", [True, False])
 def test_refuses_tool_results_without_a_matching_call(
-    messages: list[content_pb2.Message], field: str, reason: str
+    messages: list[content_pb2.Message], field: str, reason: str, *, supports_tools: bool
 ) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        parse_conversation(messages, MODEL)
+        parse_conversation(messages, replace(MODEL, supports_tools=supports_tools))
     assert (refused.value.field, refused.value.reason) == (field, reason)
