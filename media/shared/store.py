@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from glimpse.media.shared.address import StoreAddress
-from glimpse.media.shared.announcements import Announcements
 from glimpse.media.shared.keys import Area, StoreKeys
 from glimpse.media.shared.link import COMMAND_SECONDS, PROBE_SECONDS, Client, RedisLink
 from glimpse.media.shared.script import Script
@@ -25,6 +24,8 @@ from glimpse.media.shared.values import CHUNK_BYTES, OVERHEAD_BYTES, Header, Out
 
 ResultT = TypeVar("ResultT")
 
+_OVERLAP_MICROSECONDS = 60_000_000
+"""A replica that takes a failed Redis' place may lack what was announced last, and announce at those times again."""
 _STAGED_MILLISECONDS = 60_000
 """Lifetime of the chunks of a value that is being written."""
 _REMOVAL_MILLISECONDS = 3_600_000
@@ -304,3 +305,32 @@ class SharedStore:
 def _join(chunks: Sequence[bytes]) -> tuple[bytes, bytes]:
     data = b"".join(chunks)
     return data, hashlib.sha256(data).digest()
+
+
+class Announcements:
+    """The announcements of one sorted set that this replica has not read yet."""
+
+    def __init__(self, key: str) -> None:
+        """`key`: the set's."""
+        self._key = key
+        self.last = 0
+        """The store's time of the latest that was read."""
+        self._from = 0
+        """What is announced at this time or later may be unread."""
+        self._read: dict[bytes, float] = {}
+        """Announcements read last, with their times."""
+
+    async def read_new(self, client: Client) -> dict[str, int]:
+        """Returns what was announced since the last time, each announcement once, with its time."""
+        found: Any = await client.zrangebyscore(self._key, self._from, "+inf", withscores=True)
+        new = {announcement: time for announcement, time in found if self._read.get(announcement) != time}
+        self.last = max([self.last, *map(int, new.values())])
+        self._from = self.last
+        if new:
+            recent = self.last - _OVERLAP_MICROSECONDS
+            self._read = {each: time for each, time in (self._read | new).items() if time >= recent}
+        return {announcement.decode(): int(time) for announcement, time in new.items()}
+
+    def rewind(self) -> None:
+        """Looks for unread announcements of the last minute: Redis was away and may have lost what it had last."""
+        self._from = self.last - _OVERLAP_MICROSECONDS

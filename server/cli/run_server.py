@@ -16,8 +16,7 @@ from glimpse.native.open_files import OpenFilesError, allow_files
 from glimpse.native.processors import num_processors
 from glimpse.server.cli.console import LoadingProgress, ready_text, shared_console
 from glimpse.server.cli.examples import usage_text
-from glimpse.server.lifecycle.addresses import address, local_host
-from glimpse.server.lifecycle.build_server import PortError
+from glimpse.server.lifecycle.addresses import PortError, address, local_host
 from glimpse.server.lifecycle.logs import configure_logging
 from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
 from glimpse.server.processes.front_ends import FrontEndDiedError

@@ -21,8 +21,8 @@ from glimpse.server.errors import DeadlineExceededError, InvalidRequest
 from glimpse.server.generation.abandoned_prompts import charge_always
 from glimpse.server.generation.engine_failures import check_end, check_ready
 from glimpse.server.generation.merge_streams import merge_streams
-from glimpse.server.generation.prompts import LoadedPrompt, PromptLoader
-from glimpse.server.generation.usage import Usage
+from glimpse.server.generation.prompts import PromptLoader
+from glimpse.server.generation.usage import LoadedPrompt, Usage
 from glimpse.server.request import (
     Conversation,
     EmbeddingPrompt,

@@ -29,8 +29,8 @@ from glimpse.server.generation.completion_parser import (
 from glimpse.server.generation.constraints import ConstraintBuilder, OutputConstraints
 from glimpse.server.generation.engine_failures import check_end, check_ready
 from glimpse.server.generation.merge_streams import merge_streams
-from glimpse.server.generation.prompts import LoadedPrompt, PromptLoader
-from glimpse.server.generation.usage import Usage
+from glimpse.server.generation.prompts import PromptLoader
+from glimpse.server.generation.usage import LoadedPrompt, Usage
 from glimpse.server.request import GenerationRequest
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.stages import RequestTimer

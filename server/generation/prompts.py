@@ -6,7 +6,6 @@ Independent of protobuf and of how prompts are completed.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import assert_never
 
@@ -29,6 +28,7 @@ from glimpse.server.call.context import CallContext
 from glimpse.server.call.offload import run
 from glimpse.server.errors import DeadlineExceededError, InvalidRequest
 from glimpse.server.generation.medium_usage import PromptMedium, medium_shape
+from glimpse.server.generation.usage import LoadedPrompt
 from glimpse.server.request import Conversation, PromptSource, TextPrompt, TokenPrompt
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.stages import record_media_stages
@@ -37,18 +37,6 @@ _MAX_INLINE_CHARACTERS = 1024
 """The longest text that becomes a prompt in the event loop; that takes 0.4 ms."""
 _MESSAGE_CHARACTERS = 32
 """About as many characters take as long as what a template writes for each message."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedPrompt:
-    """A prompt that is ready for the engine."""
-
-    token_ids: list[int]
-    media: list[MediaInput]
-    media_usage: MediaUsage | None = None
-    """How its media were loaded; None if it has none."""
-    seen: tuple[PromptMedium, ...] = ()
-    """Media without their content, in prompt order."""
 
 
 class PromptLoader:

@@ -7,11 +7,22 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from glimpse.engine.checkpoint.text.output_processor import Delta
-from glimpse.engine.protocol.messages import NO_STATS, RequestStats
+from glimpse.engine.protocol.messages import NO_STATS, MediaInput, RequestStats
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.kind import MediaKind
 from glimpse.server.generation.medium_usage import CacheTier, PromptMedium, cache_tier, media_tokens
-from glimpse.server.generation.prompts import LoadedPrompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedPrompt:
+    """A prompt that is ready for the engine."""
+
+    token_ids: list[int]
+    media: list[MediaInput]
+    media_usage: MediaUsage | None = None
+    """How its media were loaded; None if it has none."""
+    seen: tuple[PromptMedium, ...] = ()
+    """Media without their content, in prompt order."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Addresses as gRPC and URLs write them."""
+"""Addresses as gRPC and URLs write them, and ports that are taken."""
 
 
 def local_host(host: str) -> str:
@@ -15,3 +15,11 @@ def local_host(host: str) -> str:
 def address(host: str, port: int) -> str:
     """Returns HOST:PORT, as gRPC and URLs write it."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class PortError(Exception):
+    """The server cannot listen on a port."""
+
+    def __init__(self, host: str, port: int, flag: str) -> None:
+        where = address(host, port)
+        super().__init__(f"cannot listen on {where}: the port is taken or not permitted; choose another with {flag}")

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import grpc.aio
-from prometheus_client.registry import Collector
 
 from glimpse.dialect.typed_api import TYPED_FILES
 from glimpse.engine.client.engine import Engine
@@ -25,12 +24,12 @@ from glimpse.server.call.admission import Admission
 from glimpse.server.dialects.anthropic.dialect import ANTHROPIC
 from glimpse.server.dialects.facade import add_facade
 from glimpse.server.dialects.openai import OPENAI
-from glimpse.server.lifecycle.addresses import address
+from glimpse.server.lifecycle.addresses import PortError, address
 from glimpse.server.lifecycle.build_access import build_access, build_quotas
 from glimpse.server.lifecycle.build_handlers import build_handlers
 from glimpse.server.lifecycle.build_media import MediaComponents, build_media
 from glimpse.server.lifecycle.connections import connection_options
-from glimpse.server.lifecycle.observers import Observers
+from glimpse.server.lifecycle.observers import Observers, serve_metrics
 from glimpse.server.lifecycle.served_checkpoint import Checkpoint
 from glimpse.server.lifecycle.server import Server
 from glimpse.server.lifecycle.tls import server_credentials
@@ -38,14 +37,12 @@ from glimpse.server.lifecycle.watches import return_memory, watch_loop_delay
 from glimpse.server.rpc.client_identity import ClientIdentifier
 from glimpse.server.rpc.interceptors import RpcInterceptor
 from glimpse.server.rpc.load_meter import LoadMeter
-from glimpse.server.rpc.typed_handlers import Handler, add_method_alias, add_typed_services
+from glimpse.server.rpc.typed_handlers import Handler, add_method_alias, add_reflection, add_typed_services
 from glimpse.server.services.health import HEALTH_SERVICE, MEDIA_STORE, QUOTA_STORE, Health
 from glimpse.server.services.load_reports import ORCA_METHOD
-from glimpse.server.services.reflection import add_reflection
 from glimpse.server.settings import EngineSettings, ListenSettings, Settings
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.metrics_server import MetricsServer
-from glimpse.server.telemetry.vllm_names import named_registry
 from glimpse.v1 import load_pb2
 
 MAX_BODY_BYTES = 64 << 20
@@ -70,14 +67,6 @@ _GRPC_OPTIONS = (
     ("grpc.server.max_pending_requests", 100_000),
     ("grpc.server.max_pending_requests_hard_limit", 100_000),
 )
-
-
-class PortError(Exception):
-    """The server cannot listen on a port."""
-
-    def __init__(self, host: str, port: int, flag: str) -> None:
-        where = address(host, port)
-        super().__init__(f"cannot listen on {where}: the port is taken or not permitted; choose another with {flag}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,22 +203,6 @@ def make_observers(settings: EngineSettings, model_name: str) -> Observers:
         admission=Admission(max_queue_seconds=settings.max_queue_seconds),
         health=Health(_SERVICE_NAMES),
     )
-
-
-def serve_metrics(metrics: Metrics, listen: ListenSettings, *, merged: Collector | None = None) -> MetricsServer:
-    """Starts the Prometheus endpoint. Raises PortError.
-
-    Args:
-        metrics: Metrics of this process.
-        listen: Says where and under which names.
-        merged: The families of `metrics` summed over all processes. Default: this process is the only one.
-    """
-    own = merged or metrics.registry
-    registry = named_registry(own, listen.metrics_names, model_name=metrics.model_name, ready=lambda: metrics.ready)
-    try:
-        return MetricsServer(registry, listen.metrics_host, listen.metrics_port)
-    except OSError as error:
-        raise PortError(listen.metrics_host, listen.metrics_port, "--metrics-port") from error
 
 
 async def _purge(prefix: str, access: Access, media: MediaComponents) -> bool:

@@ -2,12 +2,18 @@
 
 from dataclasses import dataclass
 
+from prometheus_client.registry import Collector
+
 from glimpse.engine.client.supervisor import EngineState
 from glimpse.engine.protocol.messages import Ready, StepStats
 from glimpse.server.call.admission import Admission
+from glimpse.server.lifecycle.addresses import PortError
 from glimpse.server.rpc.load_meter import LoadMeter
 from glimpse.server.services.health import Health
+from glimpse.server.settings import ListenSettings
 from glimpse.server.telemetry.metrics import Metrics
+from glimpse.server.telemetry.metrics_server import MetricsServer
+from glimpse.server.telemetry.vllm_names import named_registry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,3 +38,19 @@ class Observers:
         self.metrics.engine_stepped(stats)
         self.load.engine_stepped(stats)
         self.admission.engine_stepped(stats)
+
+
+def serve_metrics(metrics: Metrics, listen: ListenSettings, *, merged: Collector | None = None) -> MetricsServer:
+    """Starts the Prometheus endpoint. Raises PortError.
+
+    Args:
+        metrics: Metrics of this process.
+        listen: Says where and under which names.
+        merged: The families of `metrics` summed over all processes. Default: this process is the only one.
+    """
+    own = merged or metrics.registry
+    registry = named_registry(own, listen.metrics_names, model_name=metrics.model_name, ready=lambda: metrics.ready)
+    try:
+        return MetricsServer(registry, listen.metrics_host, listen.metrics_port)
+    except OSError as error:
+        raise PortError(listen.metrics_host, listen.metrics_port, "--metrics-port") from error

@@ -27,7 +27,8 @@ from glimpse.identity.errors import IdentityConfigError
 from glimpse.log_writer import end_at_once
 from glimpse.media.cache.byte_count import SharedByteCounts
 from glimpse.media.shared.values import StoreUnavailableError
-from glimpse.server.lifecycle.build_server import FrontEndGroup, PortError, make_observers, start_front_end
+from glimpse.server.lifecycle.addresses import PortError
+from glimpse.server.lifecycle.build_server import FrontEndGroup, make_observers, start_front_end
 from glimpse.server.lifecycle.logs import configure_logging
 from glimpse.server.lifecycle.observers import Observers
 from glimpse.server.lifecycle.served_checkpoint import load_checkpoint

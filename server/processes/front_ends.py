@@ -24,8 +24,8 @@ from glimpse.engine.protocol.messages import Loading, Ready
 from glimpse.frames import TransportError
 from glimpse.identity.errors import IdentityConfigError
 from glimpse.media.cache.byte_count import SharedByteCounts
-from glimpse.server.lifecycle.addresses import address
-from glimpse.server.lifecycle.build_server import PortError, serve_metrics
+from glimpse.server.lifecycle.addresses import PortError, address
+from glimpse.server.lifecycle.observers import serve_metrics
 from glimpse.server.lifecycle.served_checkpoint import Checkpoint
 from glimpse.server.lifecycle.watches import watch_loop_delay
 from glimpse.server.processes.front_end_process import FrontEndProcess

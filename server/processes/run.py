@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from glimpse.engine.client.supervisor import ENGINE_COMMAND
 from glimpse.engine.protocol.messages import Loading, Ready
 from glimpse.gateway.options import PublicOptions
-from glimpse.server.lifecycle.addresses import address, local_host
-from glimpse.server.lifecycle.build_server import PortError, start_server
+from glimpse.server.lifecycle.addresses import PortError, address, local_host
+from glimpse.server.lifecycle.build_server import start_server
 from glimpse.server.lifecycle.served_checkpoint import Checkpoint
 from glimpse.server.lifecycle.server import END_SECONDS, Server
 from glimpse.server.processes.front_ends import FrontEnds

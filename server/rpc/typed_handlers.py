@@ -13,6 +13,9 @@ import grpc.aio
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
+from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha.reflection import SERVICE_NAME
+from grpc_reflection.v1alpha.reflection import aio as reflection_aio
 
 from glimpse.dialect.options import http_option
 from glimpse.server.call.context import CallContext
@@ -32,6 +35,7 @@ from glimpse.server.rpc.json_messages import (
 from glimpse.server.rpc.request_size import parse_message
 from glimpse.server.rpc.text_chunks import TextChunk
 
+V1_SERVICE_NAME = "grpc.reflection.v1.ServerReflection"
 UnaryHandler = Callable[[Any, CallContext], Awaitable[Message]]
 """Takes the request, which it alone holds; for client-streaming methods an asynchronous iterator of requests."""
 StreamHandler = Callable[[Any, CallContext], AsyncGenerator[Message | TextChunk, None]]
@@ -170,3 +174,15 @@ async def _write(responses: AsyncGenerator[Message | TextChunk, None], rpc: Rpc)
         if not rpc.headers_sent:
             await rpc.send_headers()
         await rpc.write(await _encoded_chunk(response, rpc))
+
+
+def add_reflection(server: grpc.aio.Server, service_names: Iterable[str]) -> None:
+    """Makes these services, and reflection itself, discoverable."""
+    servicer = reflection_aio.ReflectionServicer([*service_names, SERVICE_NAME])
+    method = grpc.stream_stream_rpc_method_handler(
+        servicer.ServerReflectionInfo,
+        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    for name in (SERVICE_NAME, V1_SERVICE_NAME):
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, {"ServerReflectionInfo": method}),))

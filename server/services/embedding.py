@@ -1,14 +1,14 @@
 """EmbeddingService: parses requests, embeds their inputs and renders responses."""
 
+import base64
 import time
 from dataclasses import dataclass
 
 from glimpse.server.call.context import CallContext
 from glimpse.server.call.offload import run_sized
-from glimpse.server.generation.embedder import Embedder
+from glimpse.server.generation.embedder import EmbeddedInputs, Embedder
 from glimpse.server.parse.pooling import check_response_size, parse_embedding_request
-from glimpse.server.render.chat import CompletionHead
-from glimpse.server.render.embedding import render_embeddings
+from glimpse.server.render.chat import CompletionHead, render_usage
 from glimpse.server.served_model import ServedModel
 from glimpse.v1 import embedding_pb2
 
@@ -33,3 +33,21 @@ class EmbeddingHandlers:
         embeddings = await self.embedder.embed(parsed, call)
         num_bytes = sum(map(len, embeddings.vectors))
         return await run_sized(call.client, num_bytes, render_embeddings, head, embeddings, as_base64=parsed.as_base64)
+
+
+def render_embeddings(
+    head: CompletionHead, embeddings: EmbeddedInputs, *, as_base64: bool
+) -> embedding_pb2.CreateEmbeddingsResponse:
+    """Renders the embeddings of a request."""
+    return embedding_pb2.CreateEmbeddingsResponse(
+        id=head.id,
+        created=head.created,
+        model=head.model,
+        data=[
+            embedding_pb2.Embedding(index=index, base64=base64.b64encode(vector).decode())
+            if as_base64
+            else embedding_pb2.Embedding(index=index, values=vector)
+            for index, vector in enumerate(embeddings.vectors)
+        ],
+        usage=render_usage(embeddings.usage),
+    )

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from glimpse.engine.checkpoint.text.detokenizer import Detokenizer
 from glimpse.engine.checkpoint.text.stop_strings import StopMatcher
-from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
+from glimpse.engine.checkpoint.text.tokenizer import Detokenizer, Tokenizer
 from glimpse.engine.protocol.messages import NO_STATS, FinishReason, RequestStats, TokenEvent, TokenLogprobs
 
 

@@ -341,7 +341,7 @@ def load_prompt_builder(
     markers = {MediaKind(kind): tokenizer.added_id(text) for kind, text in model.placeholder_texts.items()}
     return PromptBuilder(
         tokenizer=tokenizer,
-        templates=load_chat_templates(path, model.architecture, chat_template, tool_template=tool_template),
+        templates=load_chat_templates(path, family, chat_template, tool_template=tool_template),
         placeholder_ids=run_ids | markers,
         run_ids=run_ids,
         slot_texts=family.slot_texts,

@@ -20,7 +20,7 @@ import jinja2.nodes
 import jinja2.parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from glimpse.engine.checkpoint.families.registry import FAMILIES
+from glimpse.engine.checkpoint.families.spec import FamilySpec
 from glimpse.engine.checkpoint.model_config.model import read_json
 from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot, ToolDefinition
 from glimpse.engine.errors import CheckpointError
@@ -168,13 +168,13 @@ _VIDEO_SLOT = MediaSlot(kind=MediaKind.VIDEO)
 
 
 def load_chat_templates(
-    path: Path, architecture: str, override: str | None = None, *, tool_template: ToolTemplate = "auto"
+    path: Path, family: FamilySpec, override: str | None = None, *, tool_template: ToolTemplate = "auto"
 ) -> ChatTemplates:
     """Loads a checkpoint's chat template, and those of its family for what it ignores.
 
     Args:
         path: Folder of the checkpoint.
-        architecture: Selects the family, which has a template for checkpoints without one.
+        family: The checkpoint's, which has a template for those without one.
         override: Path of a template that takes precedence over all.
         tool_template: "off": not the family's template of conversations with tools.
 
@@ -182,11 +182,11 @@ def load_chat_templates(
         CheckpointError: there is no template, or it cannot be read.
     """
     config = read_json(path / "tokenizer_config.json", is_optional=True)
-    special_tokens, family = _special_tokens(config), FAMILIES[architecture]
+    special_tokens = _special_tokens(config)
     found = _find_template(path, config) if override is None else _read_override(override)
     source = found or family.fallback_template
     if source is None:
-        raise CheckpointError(f"the checkpoint ({architecture}) has no chat template; pass one with --chat-template")
+        raise CheckpointError("the checkpoint has no chat template; pass one with --chat-template")
 
     def others(own: str | None, word: str) -> ChatTemplate | None:
         return None if own is None or override or word in (found or "") else ChatTemplate(own, special_tokens)

@@ -3,8 +3,9 @@
 The only module that uses the tokenizers library.
 """
 
+import codecs
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -237,3 +238,26 @@ def load_tokenizer(path: Path, *, markers: Iterable[str] = ()) -> Tokenizer:
             " SentencePiece makes it; other kinds of tokenizers are not supported"
         )
     return Tokenizer(tokenizer, spelling=spelling, removes_first_space=removes_first_space(fields))
+
+
+class Detokenizer:
+    """Decodes one completion. Its texts joined equal `Tokenizer.decode` of all tokens."""
+
+    def __init__(self, tokenizer: Tokenizer, *, hidden_ids: Collection[int] | None = None) -> None:
+        """
+        Args:
+            tokenizer: The checkpoint's.
+            hidden_ids: Tokens to skip. Default: the special tokens.
+        """
+        self._tokenizer = tokenizer
+        self._hidden_ids = tokenizer.special_ids if hidden_ids is None else hidden_ids
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, token_ids: Sequence[int]) -> str:
+        """Returns the text that these tokens complete; bytes that are not UTF-8 become U+FFFD."""
+        hidden, bytes_of = self._hidden_ids, self._tokenizer.token_bytes
+        return self._decoder.decode(b"".join([bytes_of(each) for each in token_ids if each not in hidden]))
+
+    def finish(self) -> str:
+        """Returns what is left at the end: U+FFFD for an incomplete character."""
+        return self._decoder.decode(b"", final=True)

@@ -4,11 +4,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import torch
 
-from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.checkpoint.families.registry import family_of, load_model_config
 from glimpse.engine.checkpoint.grammar.matcher import Vocabulary
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
@@ -38,7 +39,6 @@ from glimpse.engine.worker.loading.resolve import Computing, assign_device, reso
 from glimpse.engine.worker.loading.weight_conversion import make_converter
 from glimpse.engine.worker.loading.weight_files import checkpoint_digest, read_headers
 from glimpse.engine.worker.loading.weights import load_weights
-from glimpse.engine.worker.models.families import make_model
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.native.backend import use_native
 from glimpse.engine.worker.parallel.distributed_runner import ParallelRunner
@@ -338,3 +338,13 @@ def _max_draft_tokens(config: EngineConfig, *, async_scheduling: bool) -> int:
     """`auto` does not give up launching steps ahead for draft tokens that may be rejected."""
     proposes = config.speculative == "ngram" or (config.speculative == "auto" and not async_scheduling)
     return MAX_DRAFT_TOKENS if proposes else 0
+
+
+def make_model(path: Path, config: ModelConfig) -> Model:
+    """Returns the checkpoint's model without its weights.
+
+    Raises:
+        CheckpointError: the preprocessor's configuration is missing or invalid.
+    """
+    module = import_module(f"glimpse.engine.worker.models.{family_of(config).module}")
+    return module.make_model(path, config)

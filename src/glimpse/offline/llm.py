@@ -24,8 +24,7 @@ from glimpse.offline.engine_options import parse_engine_options, read_options
 from glimpse.offline.fields import InputError
 from glimpse.offline.media.media_loading import OfflineMedia
 from glimpse.offline.media.media_policy import parse_cache_bytes, parse_rules
-from glimpse.offline.pooling_inputs import parse_input, parse_pooling
-from glimpse.offline.prompt_inputs import OfflineRequest, parse_conversations, parse_prompt
+from glimpse.offline.prompt_inputs import OfflineRequest, parse_conversations, parse_input, parse_pooling, parse_prompt
 from glimpse.offline.request_builder import RequestBuilder, parse_limits
 from glimpse.offline.run import (
     CompletionOutput,

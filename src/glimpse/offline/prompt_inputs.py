@@ -1,10 +1,11 @@
 """Makes documents of the prompts and conversations that callers of `LLM` pass, in vLLM's and OpenAI's formats."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
+from glimpse.engine.protocol.pooling_params import PoolingParams
 from glimpse.media.inputs import MediumInput
 from glimpse.offline.documents import json_text, parse
 from glimpse.offline.fields import InputError, known_fields
@@ -12,10 +13,12 @@ from glimpse.offline.media.media_defaults import check_sampling, split_kwargs
 from glimpse.offline.media.media_inputs import DocumentMedia, prompt_parts
 from glimpse.server.parse.chat import parse_chat
 from glimpse.server.parse.completion import parse_completion
-from glimpse.server.request import Conversation, PromptSource
+from glimpse.server.parse.pooling import parse_embedding_request
+from glimpse.server.request import Conversation, PromptSource, TextPrompt
 from glimpse.server.served_model import ServedModel
 from glimpse.v1.chat_pb2 import CreateChatCompletionRequest
 from glimpse.v1.completion_pb2 import CreateCompletionRequest
+from glimpse.v1.embedding_pb2 import CreateEmbeddingsRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -162,3 +165,25 @@ def _call(call: object, field: str) -> object:
             return {**rest, "function": {**function, "arguments": text}}
         case _:
             return call
+
+
+def parse_input(given: object, field: str, model: ServedModel, *, add_special_tokens: bool) -> OfflineRequest:
+    """Parses a prompt as `LLM.generate` takes it, or a dict with the `messages` of a conversation.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if isinstance(given, Mapping) and "messages" in given:
+        fields = known_fields(given, field, known=("messages", "add_generation_prompt", "chat_template_kwargs"))
+        options = {"add_generation_prompt": False, **fields}
+        return parse_conversation(options.pop("messages"), f"{field}.messages", options, model, f"{field}.")
+    request = parse_prompt(given, field, model)
+    if not isinstance(request.prompt, TextPrompt):
+        return request
+    return replace(request, prompt=replace(request.prompt, add_special_tokens=add_special_tokens))
+
+
+def parse_pooling(options: Mapping[str, object], model: ServedModel) -> PoolingParams:
+    """Parses the members of a request for embeddings that stand beside its input. Raises InputError."""
+    parse_request = partial(parse_embedding_request, model=model)
+    return parse({"input": "", **options}, CreateEmbeddingsRequest, parse_request, call="LLM.embed()").pooling

@@ -13,10 +13,9 @@ import pytest
 from redis.asyncio import Redis as AsyncRedis
 
 from glimpse.media.shared.address import parse_store_url
-from glimpse.media.shared.announcements import Announcements
 from glimpse.media.shared.keys import Area
 from glimpse.media.shared.link import StoreUnavailableError
-from glimpse.media.shared.store import CHUNK_BYTES, OVERHEAD_BYTES, Header, Outcome, SharedStore
+from glimpse.media.shared.store import CHUNK_BYTES, OVERHEAD_BYTES, Announcements, Header, Outcome, SharedStore
 from tests.media.shared.redis_server import RedisServer
 from tests.media.shared.replicas import until
 from tests.paths import ROOT

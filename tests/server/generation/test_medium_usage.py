@@ -10,8 +10,7 @@ from glimpse.engine.protocol.messages import RequestStats
 from glimpse.media.cache.request_media import MediaUsage, MediumOrigin
 from glimpse.media.kind import MediaKind
 from glimpse.server.generation.medium_usage import CacheTier, MediumShape, PromptMedium
-from glimpse.server.generation.prompts import LoadedPrompt
-from glimpse.server.generation.usage import Usage
+from glimpse.server.generation.usage import LoadedPrompt, Usage
 
 NEW = MediumOrigin()
 FETCHED = MediumOrigin(num_fetched=1)

@@ -23,7 +23,7 @@ from glimpse.identity.api_keys import KeyOwner, key_line
 from glimpse.identity.errors import IdentityConfigError
 from glimpse.identity.tenant import Tenant
 from glimpse.media.shared.values import OVERHEAD_BYTES
-from glimpse.server.lifecycle.build_server import PortError
+from glimpse.server.lifecycle.addresses import PortError
 from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
 from glimpse.server.media_settings import MediaSettings
 from glimpse.server.processes import front_ends as front_ends_module

@@ -11,8 +11,7 @@ from glimpse.media.cache.request_media import MediaUsage, MediumOrigin
 from glimpse.media.kind import MediaKind
 from glimpse.server.dialects.openai import OPENAI
 from glimpse.server.generation.medium_usage import MediumShape, PromptMedium
-from glimpse.server.generation.prompts import LoadedPrompt
-from glimpse.server.generation.usage import Usage
+from glimpse.server.generation.usage import LoadedPrompt, Usage
 from glimpse.server.render.chat import ChunkRenderer, CompletionHead, render_response
 from glimpse.server.request import ChatRequest
 from glimpse.server.rpc.text_chunks import TextChunk

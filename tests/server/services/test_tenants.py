@@ -16,8 +16,8 @@ from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 
 from glimpse.client import Client, GlimpseError
 from glimpse.identity.api_keys import KeyOwner, key_line
+from glimpse.server.rpc.typed_handlers import V1_SERVICE_NAME
 from glimpse.server.services.load_reports import ORCA_METHOD
-from glimpse.server.services.reflection import V1_SERVICE_NAME
 from glimpse.v1 import (
     chat_pb2,
     chat_pb2_grpc,

@@ -11,10 +11,9 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from transformers import TokenizersBackend
 
 from glimpse.engine.checkpoint.text.conversation import ChatMessage
-from glimpse.engine.checkpoint.text.detokenizer import Detokenizer
 from glimpse.engine.checkpoint.text.prompt import PromptBuilder
 from glimpse.engine.checkpoint.text.template import ChatTemplate, ChatTemplates
-from glimpse.engine.checkpoint.text.tokenizer import Tokenizer, load_tokenizer
+from glimpse.engine.checkpoint.text.tokenizer import Detokenizer, Tokenizer, load_tokenizer
 from glimpse.engine.errors import CheckpointError
 from glimpse.media.kind import MediaKind
 from tests.checkpoints.qwen2_vl import write_json

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from glimpse.engine.checkpoint.families.qwen.qwen2_vl import QWEN2_VL
 from glimpse.engine.checkpoint.families.reading.chatml import QWEN2_VL_TEMPLATE, QWEN3_VL_TEMPLATE
+from glimpse.engine.checkpoint.families.text import LLAMA
 from glimpse.engine.checkpoint.text.template import ChatTemplate, TemplateError, load_chat_templates
 from glimpse.engine.errors import CheckpointError
 from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE, make_tokenizer
@@ -155,32 +157,32 @@ def test_loads_the_template_from_the_first_source_that_has_one(
     tmp_path: Path, files: Mapping[str, Any], rendered: str
 ) -> None:
     write_checkpoint(tmp_path, files)
-    template = load_chat_templates(tmp_path, "LlamaForCausalLM", None).default
+    template = load_chat_templates(tmp_path, LLAMA, None).default
     assert template.render([], add_generation_prompt=True) == rendered
 
 
 def test_override_takes_precedence(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, {"chat_template.jinja": "the checkpoint's", "mine.jinja": "mine"})
-    template = load_chat_templates(tmp_path, "LlamaForCausalLM", str(tmp_path / "mine.jinja")).default
+    template = load_chat_templates(tmp_path, LLAMA, str(tmp_path / "mine.jinja")).default
     assert template.render([], add_generation_prompt=True) == "mine"
 
 
 def test_falls_back_to_the_architectures_template(tmp_path: Path) -> None:
-    template = load_chat_templates(tmp_path, "Qwen2VLForConditionalGeneration", None).default
+    template = load_chat_templates(tmp_path, QWEN2_VL, None).default
     assert "<|im_start|>" in template.render([{"role": "user", "content": "Hi"}], add_generation_prompt=True)
 
 
 def test_missing_template_error_names_the_flag(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="--chat-template"):
-        load_chat_templates(tmp_path, "LlamaForCausalLM", None)
+        load_chat_templates(tmp_path, LLAMA, None)
 
 
 def test_unreadable_override_is_a_checkpoint_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="--chat-template 'nowhere' cannot be read"):
-        load_chat_templates(tmp_path, "Qwen2VLForConditionalGeneration", "nowhere")
+        load_chat_templates(tmp_path, QWEN2_VL, "nowhere")
 
 
 def test_names_an_invalid_json_file(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, {"tokenizer_config.json": "{"})
     with pytest.raises(CheckpointError, match=r"tokenizer_config\.json is not JSON"):
-        load_chat_templates(tmp_path, "LlamaForCausalLM", None)
+        load_chat_templates(tmp_path, LLAMA, None)

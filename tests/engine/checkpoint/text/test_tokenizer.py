@@ -12,8 +12,7 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glimpse.engine.checkpoint.text.detokenizer import Detokenizer
-from glimpse.engine.checkpoint.text.tokenizer import Tokenizer, load_tokenizer
+from glimpse.engine.checkpoint.text.tokenizer import Detokenizer, Tokenizer, load_tokenizer
 from glimpse.engine.errors import CheckpointError
 from tests.checkpoints.qwen2_vl import make_tokenizer
 

@@ -13,8 +13,8 @@ from glimpse.engine.checkpoint.model_config.encoders import InternVisionConfig
 from glimpse.engine.checkpoint.model_config.model import read_json
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.media import MediaSpan
+from glimpse.engine.worker.loading.load_engine import make_model
 from glimpse.engine.worker.loading.weights import checkpoint_name
-from glimpse.engine.worker.models.families import make_model
 from glimpse.engine.worker.native.library import Level
 from glimpse.media.kind import MediaKind
 from tests.checkpoints.internvl import (
