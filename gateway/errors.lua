@@ -1,5 +1,5 @@
 -- Sends the error document of the server, which is the last detail of the google.rpc.Status that the transcoder writes as
--- JSON, and gives OpenAI's form to statuses without one. Other responses pass unchanged; streams are not read.
+-- JSON, and gives the dialect's form to statuses without one. Other responses pass unchanged; streams are not read.
 
 -- What precedes the document. Text of clients has its quotes escaped.
 local DOCUMENT = '{"@type":"type.googleapis.com/google.protobuf.Struct","value":'
@@ -26,12 +26,32 @@ local CODES = {
 
 -- The transcoder's for CANCELLED. The client is still there: the server cancelled the call, because it stops.
 local CANCELLED = 499
-local STOPPED = '{"error":{"message":"The model server is not available.","type":"server_error","param":null,"code":"unavailable"}}'
+local STOPPED = "The model server is not available."
 
--- The same for typed methods, whose errors are google.rpc.Status.
-local STOPPED_STATUS = '{"code":14,"message":"The model server is not available.","details":[]}'
+-- By the form of errors: the `type` of statuses, with those of all others below 500 and from there on; and the document.
+local TYPES = {
+  openai = {
+    [401] = "authentication_error", [403] = "permission_error", [429] = "rate_limit_error", [504] = "timeout_error",
+    client = "invalid_request_error", server = "server_error",
+  },
+  anthropic = {
+    [401] = "authentication_error", [403] = "permission_error", [404] = "not_found_error", [413] = "request_too_large",
+    [429] = "rate_limit_error", [503] = "overloaded_error", [504] = "timeout_error",
+    client = "invalid_request_error", server = "api_error",
+  },
+}
+local DOCUMENTS = {
+  openai = '{"error":{"message":"%s","type":"%s","param":null,"code":"%s"}}',
+  anthropic = '{"type":"error","error":{"message":"%s","type":"%s","param":null,"code":"%s"}}',
+  -- google.rpc.Status, of typed methods.
+  typed = '{"code":14,"message":"%s","details":[]}',
+}
 
-local TYPES = { [401] = "authentication_error", [403] = "permission_error", [429] = "rate_limit_error", [504] = "timeout_error" }
+local function document(form, message, status, code)
+  local types = TYPES[form] or {}
+  local kind = types[status] or (status < 500 and types.client or types.server)
+  return string.format(DOCUMENTS[form], message, kind, code)
+end
 
 -- Returns the string that begins with the quote at `start`, without quotes, and the position after it.
 local function read_string(json, start)
@@ -45,15 +65,14 @@ local function read_string(json, start)
 end
 
 -- Returns the document of the server, or the words of a status that has none: of the gRPC library, or of Envoy.
-local function openai_error(json, status, grpc_status)
+local function error_document(form, json, status, grpc_status)
   local _, document_at = json:find(DOCUMENT, 1, true)
   if document_at then return json:sub(document_at + 1, -#STATUS_END - 1) end
   local code, after_code = json:match('^{"code":(%d+)()')
   local message_at = json:match('^,"message":()', after_code)
   local reason = CODES[tonumber(code or grpc_status)] or "internal_error"
   local message = message_at and read_string(json, message_at) or reason
-  local kind = TYPES[status] or (status < 500 and "invalid_request_error" or "server_error")
-  return string.format('{"error":{"message":"%s","type":"%s","param":null,"code":"%s"}}', message, kind, reason)
+  return document(form, message, status, reason)
 end
 
 local UNAUTHENTICATED = 401
@@ -62,8 +81,8 @@ local function remove_grpc(headers)
   for _, name in ipairs(GRPC_HEADERS) do headers:remove(name) end
 end
 
--- Of typed methods as JSON (requests.lua).
-local TYPED = "glimpse.typed"
+-- The form of errors, if it is not OpenAI's (requests.lua).
+local ERROR = "glimpse.error"
 
 -- Of requests in Connect's protocol: how their messages are encoded (requests.lua).
 local CONNECT = "glimpse.connect"
@@ -111,7 +130,7 @@ end
 function envoy_on_response(handle)
   local headers = handle:headers()
   local metadata = handle:streamInfo():dynamicMetadata()
-  local connect, is_typed = metadata:get(CONNECT), metadata:get(TYPED) ~= nil
+  local connect, form = metadata:get(CONNECT), (metadata:get(ERROR) or {}).form or "openai"
   if connect then return prepare_connect(handle, connect.codec) end
   if (headers:get("content-type") or ""):find("^application/grpc") and headers:get(":status") == "200" then return end
   local grpc_status = headers:get("grpc-status")
@@ -126,7 +145,7 @@ function envoy_on_response(handle)
   -- Waits for the whole body and the trailers. Objects obtained from the handle before are invalid afterwards.
   local body = handle:body(true)
   local json = body:getBytes(0, body:length())
-  -- Envoy's own errors already have OpenAI's format.
+  -- Envoy's own errors already have their form.
   if json:find('^{"error":') then return end
   local trailers = handle:trailers()
   headers = handle:headers()
@@ -135,8 +154,8 @@ function envoy_on_response(handle)
   local retry_after = trailers and trailers:get(RETRY_AFTER)
   if retry_after then headers:replace(RETRY_AFTER, retry_after) end
   if trailers then remove_grpc(trailers) end
-  local error = is_typed and json or openai_error(json, status, grpc_status)
-  if status == CANCELLED then error = is_typed and STOPPED_STATUS or STOPPED end
+  local error = form == "typed" and json or error_document(form, json, status, grpc_status)
+  if status == CANCELLED then error = document(form, STOPPED, 503, "unavailable") end
   headers:replace(":status", tostring(status == CANCELLED and 503 or status))
   headers:replace("content-type", "application/json")
   if status == UNAUTHENTICATED then headers:replace("www-authenticate", "Bearer") end

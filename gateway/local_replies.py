@@ -1,6 +1,6 @@
-"""Errors of Envoy's own in the forms of the server's: OpenAI's, and google.rpc.Status for typed methods."""
+"""Errors of Envoy's own in the server's forms: OpenAI's, Anthropic's, and google.rpc.Status for typed methods."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ MAX_HEADERS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LocalReply:
-    """The OpenAI error that replaces an error of Envoy's own."""
+    """The error that replaces an error of Envoy's own."""
 
     status: int
     """The HTTP status."""
@@ -90,6 +90,9 @@ _LOCAL_REPLIES = (
 
 _SERVER_ERROR = 500
 
+_ANTHROPIC_TYPES = {404: "not_found_error", 413: "request_too_large", 503: "overloaded_error"}
+"""HTTP status → Anthropic's `type`, where it is another than OpenAI's."""
+
 _GRPC_CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
@@ -119,23 +122,23 @@ def _mappers(reply: _LocalReply) -> Iterator[dict[str, Any]]:
         header = {"name": name, "string_match": {"contains": text, "ignore_case": True}}
         matches = _all_of(matches, {"header_filter": {"header": header}})
     replacement = {} if reply.replacement is None else {"status_code": reply.replacement}
-    yield {"filter": _all_of(matches, _IS_TYPED), "body_format_override": _status_body(reply), **replacement}
-    yield {"filter": matches, "body_format_override": _json_body(reply), **replacement}
+    for prefixes, body in _BODIES.items():
+        yield {"filter": _all_of(matches, _is_below(prefixes)), "body_format_override": body(reply), **replacement}
+    yield {"filter": matches, "body_format_override": _openai_body(reply), **replacement}
 
 
 def _all_of(*filters: dict[str, Any]) -> dict[str, Any]:
     return {"and_filter": {"filters": filters}}
 
 
-_IS_TYPED = {
-    "or_filter": {
-        "filters": [
-            {"header_filter": {"header": {"name": name, "string_match": {"prefix": descriptors.TYPED_PATHS}}}}
-            for name in (":path", "x-envoy-original-path")
-        ]
-    }
-}
-"""Whether a request is for a typed method as JSON, before the transcoder or after it."""
+def _is_below(prefixes: Sequence[str]) -> dict[str, Any]:
+    """Returns the filter of requests whose path begins so, before the transcoder or after it."""
+    filters = [
+        {"header_filter": {"header": {"name": name, "string_match": {"prefix": prefix}}}}
+        for name in (":path", "x-envoy-original-path")
+        for prefix in prefixes
+    ]
+    return {"or_filter": {"filters": filters}}
 
 
 def _status_body(reply: _LocalReply) -> dict[str, Any]:
@@ -150,12 +153,27 @@ def _status_body(reply: _LocalReply) -> dict[str, Any]:
     return {"json_format": {"code": code.value[0], "message": reply.message, "details": [info]}}
 
 
-def _json_body(reply: _LocalReply) -> dict[str, Any]:
-    error = {"message": reply.message, "type": reply.type, "param": None, "code": reply.code}
-    return {"json_format": {"error": error}}
+def _openai_body(reply: _LocalReply) -> dict[str, Any]:
+    return {"json_format": {"error": _error(reply, reply.type)}}
 
 
-MISSING_HOST = _json_body(
+def _anthropic_body(reply: _LocalReply) -> dict[str, Any]:
+    status = reply.replacement or reply.status
+    kind = _ANTHROPIC_TYPES.get(status, "api_error" if status == _SERVER_ERROR else reply.type)
+    return {"json_format": {"type": "error", "error": _error(reply, kind)}}
+
+
+def _error(reply: _LocalReply, kind: str) -> dict[str, Any]:
+    return {"message": reply.message, "type": kind, "param": None, "code": reply.code}
+
+
+_BODIES: dict[tuple[str, ...], Callable[[_LocalReply], dict[str, Any]]] = {
+    (descriptors.TYPED_PATHS,): _status_body,
+    ("/messages", "/v1/messages"): _anthropic_body,
+}
+"""What paths begin with → how their errors look. Others have OpenAI's form. requests.lua has the same paths."""
+
+MISSING_HOST = _openai_body(
     _LocalReply(status=400, code="missing_host", message="'Host': expected the server's host name, got no such header")
 )
 """Body of the response to a request without a host name."""

@@ -68,12 +68,17 @@ local function complete_connect(handle, headers)
   handle:streamInfo():dynamicMetadata():set("glimpse.connect", "codec", codec)
 end
 
--- Requests of typed methods as JSON. The same header says so (server/rpc/json_messages.py), and errors.lua leaves their errors
--- as the transcoder writes them.
-local function mark_typed(handle, headers)
-  if not headers:get(":path"):find("^/glimpse/v1/") then return end
-  headers:replace("x-glimpse-codec", "http")
-  handle:streamInfo():dynamicMetadata():set("glimpse.typed", "json", true)
+-- Tells errors.lua whose errors have another form than OpenAI's. Requests of typed methods as JSON have the same header too
+-- (server/rpc/json_messages.py).
+local function mark_form(handle, headers)
+  local path, form = headers:get(":path"), nil
+  if path:find("^/glimpse/v1/") then
+    form = "typed"
+    headers:replace("x-glimpse-codec", "http")
+  elseif path:find("^/messages") or path:find("^/v1/messages") then
+    form = "anthropic"
+  end
+  if form then handle:streamInfo():dynamicMetadata():set("glimpse.error", "form", form) end
 end
 
 -- Headers of REST requests that the server or its gRPC library could only misread.
@@ -93,7 +98,7 @@ local function check(handle)
   choose_request_id(headers)
   remove_other_than_ascii(headers)
   complete_connect(handle, headers)
-  mark_typed(handle, headers)
+  mark_form(handle, headers)
   local authority = headers:get(":authority") or ""
   local host, origin = host_of(authority), headers:get("origin")
   if checks:get("hosts") and not contains(checks:get("hosts"), host) then

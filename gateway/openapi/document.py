@@ -58,8 +58,8 @@ _ERRORS: dict[str, Schema] = {
     "Error": _ERROR,
     "AnthropicError": {
         "type": "object",
-        "description": "An error. What the gateway itself refuses has no `type` beside `error`.",
-        "required": ["error"],
+        "description": "An error.",
+        "required": ["type", "error"],
         "properties": {"type": {"type": "string", "const": "error"}, "error": _ERROR_MEMBERS},
     },
 }

@@ -132,12 +132,15 @@ local function first_media_in_json(json, content)
   end
 end
 
--- In OpenAI's JSON, and in protobuf's.
+-- In the JSON of REST, and in protobuf's.
 local SYSTEM_ROLES = { system = true, developer = true, ROLE_SYSTEM = true, ROLE_DEVELOPER = true }
 
-local function json_beginning(json, messages, number)
-  local num_read = 0
-  for message in elements(json, messages) do
+-- Anthropic's and the Responses API's documents have the system text beside the messages, and the latter's may be a text.
+local function json_beginning(json, found)
+  local number, num_read = digest(0, found.salt or ""), 0
+  if found.system then number = digest(number, digested(json, found.system)) end
+  if json:sub(found.messages, found.messages) == '"' then return digest(number, digested(json, found.messages)) end
+  for message in elements(json, found.messages) do
     local role, content
     for name, value in members(json, message) do
       if name == "role" then role = read_string(json, value) end
@@ -155,7 +158,8 @@ end
 
 local function find_members(json, found)
   for name, value in members(json, past_space(json, 1)) do
-    if name == "messages" then found.messages = value end
+    if name == "messages" or name == "input" then found.messages = value end
+    if name == "system" or name == "instructions" then found.system = value end
     if name == "cache_salt" or name == "cacheSalt" then found.salt = read_string(json, value) end
     if name == "prompt_cache_key" or name == "promptCacheKey" then found.key = read_string(json, value) end
   end
@@ -167,7 +171,7 @@ local function json_key(json)
   pcall(find_members, json, found)
   if found.key and found.key ~= "" then return key_or_digest(found.key) end
   steps = MAX_STEPS
-  local number = found.messages and json_beginning(json, found.messages, digest(0, found.salt or ""))
+  local number = found.messages and json_beginning(json, found)
   return number and string.format("json-%.0f", number)
 end
 

@@ -31,6 +31,8 @@ CLIENTS = {
     "anthropic-node": (NODE, "node/anthropic.mjs"),
     "Vercel AI SDK": (NODE, "node/ai_sdk.mjs"),
 }
+CODING_AGENT = (OTHER_PYTHON, "python/coding_agent_client.py")
+"""A program whose requests a test of its own has."""
 SMALL_CLIENTS = (
     "agno",
     "aisuite",

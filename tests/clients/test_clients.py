@@ -98,11 +98,23 @@ def test_every_client_works(
 
 
 def test_dspy_streams_the_field_of_a_signature(echo_stack: Stack, program: Callable[[str], Program]) -> None:
-    question = reply_with(f"[[ ## answer ## ]]\n{FORECAST}\n\n[[ ## completed ## ]]")
-    task = {"max_tokens": 512, "question": question, "image": "", "forecast": ""}
+    # Longer than what a busy machine merges into one chunk.
+    answer = " ".join([FORECAST] * 40)
+    question = reply_with(f"[[ ## answer ## ]]\n{answer}\n\n[[ ## completed ## ]]")
+    task = {"max_tokens": 2048, "question": question, "image": "", "forecast": ""}
     outcome = program("dspy").ask("dspy", "streamed", task | {"url": echo_stack.openai_url, "model": "nano"})
-    assert outcome["text"] == "".join(outcome["pieces"]) == FORECAST
+    assert outcome["text"] == "".join(outcome["pieces"]) == answer
     assert len(outcome["pieces"]) > 1
+
+
+def test_a_coding_agent_calls_a_tool_and_gets_an_image_back(
+    echo_stack: Stack, program: Callable[[str], Program]
+) -> None:
+    """A long system text, 20 tools, `cache_control`, betas, thinking, and a result of a tool with an image."""
+    task = {"max_tokens": 0, "question": f"How will it be? {reply_with(CALLS[0])}", "image": IMAGE}
+    task |= {"forecast": reply_with(FORECAST), "url": echo_stack.openai_url, "model": "nano"}
+    outcome = program("coding agent").ask("coding agent", "tool", task)
+    assert (outcome["calls"], outcome["text"]) == (WEATHERS[:1], FORECAST)
 
 
 @functools.cache

@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from glimpse.anthropic.v1 import anthropic_pb2_grpc
 from glimpse.gateway.address import Address
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, model_pb2
@@ -42,13 +43,13 @@ class Backend:
     server: grpc.aio.Server
     address: Address
     script: Script = echo
-    """Handles CreateChatCompletion; set by each test."""
+    """Handles CreateChatCompletion and CreateMessage; set by each test."""
     metadata: dict[str, str] = field(default_factory=dict[str, str])
     """Metadata of the latest call."""
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a call was cancelled."""
     num_calls: int = 0
-    """Calls of OpenAIService, and streams of ChatService."""
+    """Calls of the facades, and streams of ChatService."""
     serving: bool = True
     """Whether the health service reports SERVING."""
 
@@ -80,6 +81,16 @@ class _OpenAI(openai_pb2_grpc.OpenAIServiceServicer):
 
     def _note(self, context: Context) -> None:
         self.backend.note(context)
+
+
+class _Anthropic(anthropic_pb2_grpc.AnthropicServiceServicer):
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+
+    async def CreateMessage(self, request_iterator: Requests, context: Context) -> AsyncIterator[HttpBody]:  # noqa: N802
+        self.backend.note(context)
+        async for answer in self.backend.script(request_iterator, context):
+            yield answer
 
 
 class _Chat(chat_pb2_grpc.ChatServiceServicer):
@@ -128,6 +139,7 @@ async def start_backend(
     port = server.add_insecure_port(listen) if credentials is None else server.add_secure_port(listen, credentials)
     backend = Backend(server=server, address=Address(host="127.0.0.1", port=port))
     openai_pb2_grpc.add_OpenAIServiceServicer_to_server(_OpenAI(backend), server)
+    anthropic_pb2_grpc.add_AnthropicServiceServicer_to_server(_Anthropic(backend), server)
     chat_pb2_grpc.add_ChatServiceServicer_to_server(_Chat(backend), server)
     health_pb2_grpc.add_HealthServicer_to_server(_Health(backend), server)
     await server.start()

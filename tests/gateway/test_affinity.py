@@ -29,7 +29,7 @@ from tests.identity.tokens import AUDIENCE, ISSUER, Provider
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-CHAT = "/v1/chat/completions"
+CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
 KEYS = [f"conversation-{number}" for number in range(60)]
 LARGE = 3 * BODY_BYTES
 
@@ -42,10 +42,10 @@ class Replicas:
     http: aiohttp.ClientSession
     channel: grpc.aio.Channel
 
-    async def rest(self, body: Any, **headers: str) -> tuple[int, str]:
+    async def rest(self, body: Any, path: str = CHAT, **headers: str) -> tuple[int, str]:
         """Asks over REST. Returns which server was asked, and with which key."""
         return await self._asked(
-            self._post(CHAT, body if isinstance(body, bytes) else json.dumps(body).encode(), headers)
+            self._post(path, body if isinstance(body, bytes) else json.dumps(body).encode(), headers)
         )
 
     async def grpc(self, *messages: Any, metadata: Sequence[tuple[str, str]] = (), **fields: Any) -> tuple[int, str]:
@@ -167,6 +167,25 @@ async def test_turns_of_a_conversation_share_a_key_and_other_conversations_have_
         keys.add(first[1])
         keys.add((await replicas.rest({"messages": beginning, "cache_salt": "other"}))[1])
     assert len(keys) == 2 * len(BEGINNINGS)
+
+
+MESSAGE_BEGINNINGS: list[dict[str, Any]] = [
+    {"messages": [user("Hi")]},
+    {"messages": [user("Hi")], "system": "Be brief."},
+    {"messages": [user("Hi")], "system": [{"type": "text", "text": "Be brief."}]},
+    {"messages": [user([{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}])]},
+]
+
+
+async def test_turns_of_messages_share_a_key_and_other_conversations_have_others(replicas: Replicas) -> None:
+    keys = set[str]()
+    for beginning in MESSAGE_BEGINNINGS:
+        first = await replicas.rest({"max_tokens": 9} | beginning, MESSAGES)
+        more = [*beginning["messages"], {"role": "assistant", "content": "Well."}, user("Go on.")]
+        assert await replicas.rest(beginning | {"messages": more, "max_tokens": 8}, MESSAGES) == first
+        keys.add(first[1])
+    assert len(keys) == len(MESSAGE_BEGINNINGS)
+    assert NO_KEY not in keys
 
 
 async def test_conversations_of_very_many_messages_share_a_key(replicas: Replicas) -> None:
@@ -416,6 +435,7 @@ async def test_methods_with_keys_come_from_the_protos() -> None:
     ]
     assert rest_templates() == {
         *(CHAT, "/v1/completions", "/chat/completions", "/completions"),
+        *(MESSAGES, f"{MESSAGES}/count_tokens", "/messages", "/messages/count_tokens"),
         *(f"/glimpse/v1/{path}" for path in ("chatCompletions", "chatCompletions:stream")),
         *(f"/glimpse/v1/{path}" for path in ("completions", "completions:stream")),
     }

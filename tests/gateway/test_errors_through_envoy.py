@@ -1,4 +1,4 @@
-"""Every error of REST is an OpenAI error object with the matching status."""
+"""Every error of REST has its dialect's form, OpenAI's or Anthropic's, and the matching status."""
 
 import asyncio
 import http.client
@@ -26,7 +26,7 @@ from tests.gateway.conftest import ANY_PORT
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-CHAT = "/v1/chat/completions"
+CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
 UNAVAILABLE = {
     "error": {
         "message": "The model server is not available.",
@@ -48,6 +48,10 @@ def failing(code: grpc.StatusCode, message: str, **details: Any) -> Script:
 
 def error(message: str, kind: str, code: str, param: str | None = None) -> dict[str, Any]:
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def anthropic_error(message: str, kind: str, code: str) -> dict[str, Any]:
+    return {"type": "error", **error(message, kind, code)}
 
 
 TOO_BIG = error("too big", "invalid_request_error", "too_large")
@@ -108,6 +112,45 @@ async def test_a_status_without_a_document_becomes_an_openai_error(
         assert answer.status == status
         assert answer.headers["content-type"] == "application/json"
         assert await answer.json() == error("what went wrong", kind, code.name.lower())
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind", "reason"),
+    [
+        (grpc.StatusCode.INVALID_ARGUMENT, 400, "invalid_request_error", None),
+        (grpc.StatusCode.UNAUTHENTICATED, 401, "authentication_error", None),
+        (grpc.StatusCode.NOT_FOUND, 404, "not_found_error", None),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, 429, "rate_limit_error", None),
+        (grpc.StatusCode.INTERNAL, 500, "api_error", None),
+        (grpc.StatusCode.UNAVAILABLE, 503, "overloaded_error", None),
+        (grpc.StatusCode.CANCELLED, 503, "overloaded_error", "unavailable"),
+    ],
+)
+async def test_a_status_without_a_document_becomes_an_anthropic_error(
+    http: aiohttp.ClientSession, backend: Backend, code: grpc.StatusCode, status: int, kind: str, reason: str | None
+) -> None:
+    backend.script = failing(code, "The model server is not available.")
+    async with http.post(MESSAGES, data=b"{}") as answer:
+        assert (answer.status, await answer.json()) == (
+            status,
+            anthropic_error("The model server is not available.", kind, reason or code.name.lower()),
+        )
+
+
+@pytest.mark.parametrize("prefix", ["", "/v1"])
+async def test_what_envoy_refuses_has_anthropic_s_form_below_its_paths(
+    http: aiohttp.ClientSession, backend: Backend, prefix: str
+) -> None:
+    path = f"{prefix}/messages"
+    async with http.get(path) as answer:
+        assert answer.status == 405
+        assert await answer.json() == anthropic_error(
+            f"GET is not allowed on {path}", "invalid_request_error", "method_not_allowed"
+        )
+    async with http.post(f"{path}/nope") as answer:
+        document = await answer.json()
+        assert (answer.status, document["type"], document["error"]["type"]) == (404, "error", "not_found_error")
+    assert backend.num_calls == 0
 
 
 @pytest.mark.parametrize(
@@ -228,6 +271,9 @@ async def test_upstream_that_is_no_server_is_unavailable(tmp_path: Path) -> None
         async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=(upstream,)), run_dir=tmp_path) as envoy:
             async with aiohttp.ClientSession(envoy.url) as session, session.post(CHAT, data=b"{}") as answer:
                 assert (answer.status, await answer.json()) == (503, UNAVAILABLE)
+            async with aiohttp.ClientSession(envoy.url) as session, session.post(MESSAGES, data=b"{}") as answer:
+                expected = anthropic_error("The model server is not available.", "overloaded_error", "unavailable")
+                assert (answer.status, await answer.json()) == (503, expected)
             async with grpc.aio.insecure_channel(str(envoy.address)) as channel:
                 with pytest.raises(grpc.aio.AioRpcError) as caught:
                     await model_pb2_grpc.ModelServiceStub(channel).ListModels(model_pb2.ListModelsRequest())
