@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
 from glimpse.dialect.options import binding_option
+from glimpse.json.v1 import annotations_pb2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,13 +16,17 @@ class Binding:
     facade: MethodDescriptor
     """The method whose bodies are JSON."""
     unary: MethodDescriptor
-    """The typed method that it stands for."""
+    """The typed method that it stands for. It is unary, unless the body is a form or the response a file."""
     stream: MethodDescriptor | None
     """The typed method that streams the response."""
     stream_member: str | None
     """The boolean member of the JSON request that selects `stream`."""
     stream_end: str | None
     """The data of the event that ends a stream."""
+    form: annotations_pb2.FileForm | None
+    """What the members of its body are, if that is a form."""
+    content: str | None
+    """The field of the responses of `unary` whose bytes are the body, if that is a file."""
 
 
 def bindings(service: ServiceDescriptor) -> Iterator[Binding]:
@@ -36,4 +41,6 @@ def bindings(service: ServiceDescriptor) -> Iterator[Binding]:
                 stream=pool.FindMethodByName(rule.stream) if rule.stream else None,
                 stream_member=rule.stream_member or None,
                 stream_end=rule.stream_end or None,
+                form=rule.form if rule.HasField("form") else None,
+                content=rule.content or None,
             )

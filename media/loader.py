@@ -96,7 +96,7 @@ class MediaLoader:
         self._decoders = decoders
         self._store = store or MediaStore(max_bytes=0)
         self._memory_budget = memory_budget or MemoryBudget()
-        self._files = FileLoader(
+        self.files = FileLoader(
             fetcher=fetcher,
             local=local,
             store=self._store,
@@ -108,6 +108,7 @@ class MediaLoader:
             },
             max_fetches=max_fetches,
         )
+        """Loads the files of media."""
 
     @contextmanager
     def batch(
@@ -214,13 +215,13 @@ class MediaLoader:
                 return await self._prepare_video(source, options, uuid, batch)
             case FrameSources(frames=frames):
                 job = self._frames_job(len(frames), options)
-                files = await self._files.load_frames(frames, job.frame_indices, uuid, batch)
+                files = await self.files.load_frames(frames, job.frame_indices, uuid, batch)
                 return cast(Video, await self._decode(job, files, batch))
             case CachedSource():
-                named = await self._files.named(source, MediaKind.VIDEO, batch)
+                named = await self.files.named(source, MediaKind.VIDEO, batch)
                 if named.num_frames is not None:
                     job = self._frames_job(named.num_frames, options)
-                    files = await self._files.load_cached(named, job.frame_indices, MediaKind.VIDEO, batch)
+                    files = await self.files.load_cached(named, job.frame_indices, MediaKind.VIDEO, batch)
                     return cast(Video, await self._decode(job, files, batch))
             case _:
                 pass
@@ -240,7 +241,7 @@ class MediaLoader:
     async def _load_file(
         self, source: Source | CachedSource, job: Job, kind: MediaKind, uuid: str | None, batch: RequestMedia
     ) -> DecodedMedia:
-        return await self._decode(job, await self._files.load(source, kind, uuid, batch), batch)
+        return await self._decode(job, await self.files.load(source, kind, uuid, batch), batch)
 
     async def _decode(self, job: Job, files: SourceFiles, batch: RequestMedia) -> DecodedMedia:
         """Returns decoded media, cached or decoded now. Releases the files and reserves the media instead."""
@@ -251,7 +252,7 @@ class MediaLoader:
             decode = partial(self._decoders.decode, job, files.data or (), client=batch.client)
             result = await self._store.decode(batch.namespace, key, decode, _num_bytes)
         batch.count_decoding(is_cache_hit=result.is_cache_hit)
-        self._files.cache(files, batch)
+        self.files.cache(files, batch)
         batch.reservation.release(files.num_bytes)
         batch.reservation.reserve_shared(result.value, _num_bytes(result.value))
         return result.value

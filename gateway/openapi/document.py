@@ -19,10 +19,11 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from glimpse import __version__
 from glimpse.dialect.bindings import Binding, bindings
 from glimpse.dialect.dialects import DIALECTS
-from glimpse.dialect.options import http_option
+from glimpse.dialect.options import http_option, message_type
 from glimpse.gateway.descriptors import VERBS
 from glimpse.gateway.openapi.comments import proto_comments
 from glimpse.gateway.openapi.schemas import Schema, Schemas
+from glimpse.json.v1 import annotations_pb2
 
 _DESCRIPTION = """\
 An OpenAI-compatible REST API, and Anthropic's Messages. The same services are available as typed gRPC.
@@ -31,6 +32,8 @@ A member that is null counts as absent. A member that resembles a known one, suc
 unknown members and those without effect are accepted, and the response header `x-glimpse-ignored-fields` lists them.
 Keywords of JSON Schemas that cannot be enforced are left out, and `x-glimpse-unenforced` lists them.
 """
+
+_FILE = "application/octet-stream"
 
 _ERROR_MEMBERS: Schema = {
     "type": "object",
@@ -124,10 +127,7 @@ def _operation(binding: Binding, path: str, schemas: Schemas, comments: dict[str
     if comment := comments.get(binding.facade.full_name):
         operation["description"] = comment
     if http_option(binding.facade).body:
-        operation["requestBody"] = {
-            "required": True,
-            "content": {"application/json": {"schema": _body(binding, schemas)}},
-        }
+        operation["requestBody"] = {"required": True, "content": _body(binding, schemas)}
     else:
         operation["parameters"] = [_parameter(field, path, schemas) for field in binding.unary.input_type.fields]
     error = _ERROR_NAMES.get(binding.facade.containing_service.full_name, "Error")
@@ -141,16 +141,25 @@ def _operation(binding: Binding, path: str, schemas: Schemas, comments: dict[str
     return operation
 
 
-def _body(binding: Binding, schemas: Schemas) -> Schema:
+def _body(binding: Binding, schemas: Schemas) -> dict[str, Any]:
+    if binding.form is not None:
+        return {"multipart/form-data": {"schema": _form(binding.form, binding.unary.input_type, schemas)}}
     request = schemas.reference(binding.unary.input_type)
     if binding.stream_member is None:
-        return request
+        return {"application/json": {"schema": request}}
     stream = {
         "type": ["boolean", "null"],
         "default": False,
         "description": "Whether the response is a stream of server-sent events.",
     }
-    return {"allOf": [request, {"type": "object", "properties": {binding.stream_member: stream}}]}
+    schema = {"allOf": [request, {"type": "object", "properties": {binding.stream_member: stream}}]}
+    return {"application/json": {"schema": schema}}
+
+
+def _form(form: annotations_pb2.FileForm, request: Descriptor, schemas: Schemas) -> Schema:
+    header = schemas.reference(message_type(request.fields_by_name[form.header]))
+    file = {"description": "The file.", "contentMediaType": _FILE}
+    return {"allOf": [header, {"type": "object", "properties": {form.file: file}, "required": [form.file]}]}
 
 
 def _parameter(field: FieldDescriptor, path: str, schemas: Schemas) -> dict[str, Any]:
@@ -162,6 +171,8 @@ def _parameter(field: FieldDescriptor, path: str, schemas: Schemas) -> dict[str,
 
 
 def _responses(binding: Binding, schemas: Schemas) -> dict[str, Any]:
+    if binding.content is not None:
+        return {_FILE: {"schema": {"description": "The file.", "contentMediaType": _FILE}}}
     responses: dict[str, Any] = {"application/json": {"schema": schemas.reference(binding.unary.output_type)}}
     if binding.stream is not None:
         chunk = schemas.reference(binding.stream.output_type)

@@ -14,6 +14,7 @@ _HINTS = (
     (r".*/chat(/completions?)?/?", _CHAT),
     (r".*/responses?(/.*)?", f"The Responses API is not served. {_CHAT}"),
     (r".*/messages(/count_tokens)?/?", "Use POST /v1/messages."),
+    (r".*/files(/.*)?", "Use /v1/files."),
     (r".*/(completions?|generate(_stream)?|infer|invocations)/?", f"{_CHAT[:-1]}, or POST /v1/completions."),
     (r".*/embed(dings?)?/?", "Use POST /v1/embeddings."),
     (r".*/re-?rank(ings?)?/?", "Use POST /v1/rerank."),
@@ -27,7 +28,7 @@ _HINTS = (
     (r".*/(openapi|swagger)(\.json|\.yaml)?/?", "Use GET /openapi.json."),
     (r"(/api|/openai)?(/v\d+\w*)?/?", f"It is a base URL for clients. {_DOCUMENT}"),
     (
-        r".*/(audio|images|files|uploads|batches|assistants|threads|fine_tuning|moderations|realtime)(/.*)?",
+        r".*/(audio|images|uploads|batches|assistants|threads|fine_tuning|moderations|realtime)(/.*)?",
         f"This part of OpenAI's API is not served. {_DOCUMENT}",
     ),
 )

@@ -74,6 +74,11 @@ class FairLru(Generic[KeyT, ValueT]):
         """Returns the keys of all entries, expired ones too; of each owner the least recently used first."""
         return [key for each in self._by_owner.values() for key in each.list_keys()]
 
+    def list_newest(self, owner: Hashable, most: int) -> list[tuple[KeyT, ValueT]]:
+        """Returns an owner's entries as `Lru.list_newest` does."""
+        own = self._by_owner.get(owner)
+        return [] if own is None else own.list_newest(most)
+
     def get(self, key: KeyT) -> ValueT | None:
         """Returns the value and marks it as recently used; None if it is missing or expired."""
         with self._counting(self._owner(key)) as own:

@@ -5,6 +5,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Generic, TypeVar
 
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -39,6 +40,12 @@ class Lru(Generic[KeyT, ValueT]):
     def list_keys(self) -> list[KeyT]:
         """Returns the keys of all entries, expired ones too, the least recently used first."""
         return list(self._entries)
+
+    def list_newest(self, most: int) -> list[tuple[KeyT, ValueT]]:
+        """Returns the entries that have not expired, of the `most` that were used last, the last used one first."""
+        now = self._clock()
+        newest = ((key, self._entries[key]) for key in islice(reversed(self._entries), most))
+        return [(key, entry.value) for key, entry in newest if entry.expires_at > now]
 
     def get(self, key: KeyT) -> ValueT | None:
         """Returns the value and marks it as recently used; None if it is missing or expired."""

@@ -4,6 +4,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.kind import MediaKind
 
 
 class ImageFormat(StrEnum):
@@ -91,6 +92,7 @@ _FORMATS: tuple[tuple[_Pattern, str, _Format], ...] = (
     (((0, b"\x00\x00\x01\xba"),), "an MPEG video", None),
     (((0, b"FLV\x01"),), "a Flash video", None),
 )
+_KINDS = ((ImageFormat, MediaKind.IMAGE), (VideoFormat, MediaKind.VIDEO), (AudioFormat, MediaKind.AUDIO))
 _ADVICE = {
     "a PDF document": "send its pages as images",
     "an SVG drawing": "render it to PNG",
@@ -117,6 +119,11 @@ def spelling(pillow_format: str | None) -> str:
 def find_format(data: bytes) -> ImageFormat | VideoFormat | AudioFormat | None:
     """Returns the format of a file; None if it is not supported."""
     return _lookup(data)[1]
+
+
+def find_kind(data: bytes) -> MediaKind | None:
+    """Returns what kind of medium a file is; None if it is of no supported format."""
+    return next((kind for formats, kind in _KINDS if isinstance(find_format(data), formats)), None)
 
 
 def sniff_image(data: bytes) -> ImageFormat:

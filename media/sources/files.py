@@ -106,6 +106,10 @@ class FileLoader:
         self._limits = limits
         self._fetch_places = FairPlaces(max_fetches)
 
+    async def upload_kind(self, namespace: str, handle: str) -> MediaKind | None:
+        """Returns what kind of medium an upload is; None: of none. Raises MediaError: NOT_CACHED, STORE_UNAVAILABLE."""
+        return (await self._uploads.known(namespace, handle)).kind
+
     async def load(
         self, source: Source | CachedSource, kind: MediaKind, uuid: str | None, batch: RequestMedia
     ) -> SourceFiles:

@@ -7,17 +7,21 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from glimpse.media.cache.fair_lru import FairLru
 from glimpse.media.cache.media_file import MediaFile, file_digest
 from glimpse.media.cache.memory_budget import MemoryBudget, MemoryReservation, MemoryShare
 from glimpse.media.cache.single_flight import SingleFlight
+from glimpse.media.containers.sniff import find_kind
 from glimpse.media.errors import MediaError, MediaErrorCode, store_unavailable, too_large
+from glimpse.media.kind import MediaKind
 from glimpse.media.shared.keys import Area, tenant_of
 from glimpse.media.shared.values import OVERHEAD_BYTES, Header, StoreUnavailableError
 from glimpse.media.sources.source import DEFAULT_MAX_VIDEO_BYTES
@@ -25,9 +29,19 @@ from glimpse.media.sources.source import DEFAULT_MAX_VIDEO_BYTES
 if TYPE_CHECKING:
     from glimpse.media.shared.store import SharedStore
 
+MAX_LISTED = 10_000
+"""Uploads of a tenant that are looked through for a list: those used last."""
+
 _HANDLE_BYTES = 24
 _ANNOUNCEMENT = "upload "
 """Begins what other processes are told of a removed upload; its handle follows."""
+
+
+class FileDetails(msgspec.Struct, frozen=True, array_like=True):
+    """What an upload's owner calls it."""
+
+    filename: str = ""
+    purpose: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +55,20 @@ class Upload:
     num_bytes: int
     expires: float
     """Seconds since 1970-01-01 UTC. Later uploads may evict it sooner."""
+    created: float = 0.0
+    """Seconds since 1970-01-01 UTC."""
+    kind: MediaKind | None = None
+    """By its first bytes; None: it is no file of a medium."""
+    details: FileDetails
+
+
+class _Note(msgspec.Struct, frozen=True, array_like=True):
+    """What the shared store has of an upload beside its header."""
+
+    handle: str
+    created: float
+    kind: MediaKind | None
+    details: FileDetails
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +133,7 @@ class Uploads:
     def receive(
         self,
         *,
-        digest: bytes,
-        num_bytes: int | None,
+        num_bytes: int | None = None,
         client: str = "",
         share: MemoryShare | None = None,
         max_tenant_bytes: int | None = None,
@@ -114,7 +141,6 @@ class Uploads:
         """Begins an upload.
 
         Args:
-            digest: SHA-256 of the file.
             num_bytes: Size of the file, if known.
             client: Whose it is.
             share: Where its bytes count while they arrive, beside what the client holds.
@@ -129,10 +155,16 @@ class Uploads:
         if num_bytes is not None and num_bytes > max_bytes:
             raise too_large(max_bytes, "an upload")
         with self._in_flight.reservation(share, client=client) as reservation:
-            yield IncomingUpload(digest, num_bytes, max_bytes=max_bytes, reservation=reservation)
+            yield IncomingUpload(max_bytes=max_bytes, reservation=reservation)
 
     async def store(
-        self, namespace: str, file: MediaFile, *, ttl_seconds: float | None, max_tenant_bytes: int | None = None
+        self,
+        namespace: str,
+        file: MediaFile,
+        *,
+        ttl_seconds: float | None,
+        max_tenant_bytes: int | None = None,
+        details: FileDetails = FileDetails(),  # noqa: B008 - immutable
     ) -> Upload:
         """Stores a file for `ttl_seconds`, or for the server's limit if that is shorter or None is given.
 
@@ -144,8 +176,16 @@ class Uploads:
         """
         self._uploads.drop_expired()
         seconds = min(self._ttl_seconds, ttl_seconds or self._ttl_seconds)
-        handle = f"upload-{secrets.token_urlsafe(_HANDLE_BYTES)}"
-        upload = Upload(handle=handle, digest=file.digest, num_bytes=len(file.data), expires=self._clock() + seconds)
+        created = self._clock()
+        upload = Upload(
+            handle=f"file-{secrets.token_urlsafe(_HANDLE_BYTES)}",
+            digest=file.digest,
+            num_bytes=len(file.data),
+            expires=created + seconds,
+            created=created,
+            kind=find_kind(file.data),
+            details=details,
+        )
         if self._shared is not None:
             with _unavailable("try again, or send the file itself"):
                 header = await self._share(self._shared, namespace, upload, file, max_tenant_bytes)
@@ -169,7 +209,54 @@ class Uploads:
         if header is None:
             self._uploads.drop((namespace, handle))
             return None
-        return Upload(handle=handle, digest=header.digest, num_bytes=header.num_bytes, expires=header.expires)
+        return _described(header)
+
+    async def known(self, namespace: str, handle: str) -> Upload:
+        """Returns the upload that a request refers to. Raises MediaError: NOT_CACHED or STORE_UNAVAILABLE."""
+        upload = await self.find(namespace, handle)
+        if upload is None:
+            raise self._not_found()
+        return upload
+
+    async def list_all(self, namespace: str) -> list[Upload]:
+        """Returns the uploads of a namespace, the latest first, of the `MAX_LISTED` that its tenant used last.
+
+        Raises:
+            MediaError: STORE_UNAVAILABLE.
+        """
+        if self._shared is None:
+            found: Iterable[Upload] = (
+                stored.upload
+                for key, stored in self._uploads.list_newest(tenant_of(namespace), MAX_LISTED)
+                if key[0] == namespace
+            )
+        else:
+            with _unavailable("try again"):
+                headers = await self._shared.list_newest(Area.UPLOADS, namespace, MAX_LISTED)
+            # A tenant's values are of all its namespaces. What is of this one has the key that its handle gives here.
+            described = ((key, _described(header)) for key, header in headers.items())
+            shared = self._shared
+            found = (
+                upload for key, upload in described if upload and key == self._key(shared, namespace, upload.handle)
+            )
+        return sorted(found, key=lambda upload: (-upload.created, upload.handle))
+
+    @asynccontextmanager
+    async def opened(
+        self, namespace: str, handle: str, *, seconds: float, client: str = "", share: MemoryShare | None = None
+    ) -> AsyncGenerator[tuple[Upload, MediaFile] | None]:
+        """Returns an upload and its file, whose memory counts until the block ends; None if there is no such upload.
+
+        Raises:
+            MediaError: TOO_LARGE, OVERLOADED or STORE_UNAVAILABLE.
+        """
+        upload = await self.find(namespace, handle)
+        if upload is None:
+            yield None
+            return
+        with self._in_flight.reservation(share, client=client) as reservation:
+            reservation.reserve(max(upload.num_bytes, 0))
+            yield upload, await self.file(namespace, handle, max_bytes=upload.num_bytes, seconds=seconds)
 
     async def remove(self, namespace: str, handle: str) -> bool:
         """Removes an upload. Returns whether it existed. Raises MediaError (STORE_UNAVAILABLE)."""
@@ -193,9 +280,7 @@ class Uploads:
         Raises:
             MediaError: NOT_CACHED, TOO_LARGE or STORE_UNAVAILABLE.
         """
-        upload = await self.find(namespace, handle)
-        if upload is None:
-            raise self._not_found()
+        upload = await self.known(namespace, handle)
         if upload.num_bytes > max_bytes:
             raise too_large(max_bytes)
         local = self._uploads.get((namespace, handle))
@@ -234,12 +319,14 @@ class Uploads:
     ) -> Header | None:
         """Puts an upload into the shared store; None if it is too large. Raises StoreUnavailableError."""
         key, seconds = self._key(shared, namespace, upload.handle), upload.expires - self._clock()
+        note = _Note(handle=upload.handle, created=upload.created, kind=upload.kind, details=upload.details)
         return await shared.put(
             Area.UPLOADS,
             key,
             file.data,
             digest=file.digest,
             seconds=seconds,
+            note=msgspec.msgpack.encode(note),
             max_tenant_bytes=max_tenant_bytes,
         )
 
@@ -289,35 +376,55 @@ class Uploads:
 class IncomingUpload:
     """An upload in progress."""
 
-    def __init__(self, digest: bytes, num_bytes: int | None, *, max_bytes: int, reservation: MemoryReservation) -> None:
-        self._digest = digest
-        self._num_bytes = num_bytes
+    def __init__(self, *, max_bytes: int, reservation: MemoryReservation) -> None:
         self._max_bytes = max_bytes
         self._reservation = reservation
         self._data = bytearray()
 
     def append(self, chunk: bytes) -> None:
-        """Adds a chunk. Raises MediaError: TOO_LARGE, UPLOAD_MISMATCH or OVERLOADED."""
-        num_bytes = len(self._data) + len(chunk)
-        if self._num_bytes is not None and num_bytes > self._num_bytes:
-            raise _mismatch(f"expected {self._num_bytes} bytes as announced, got more")
-        if num_bytes > self._max_bytes:
+        """Adds a chunk. Raises MediaError: TOO_LARGE or OVERLOADED."""
+        if len(self._data) + len(chunk) > self._max_bytes:
             raise too_large(self._max_bytes, "an upload")
         self._reservation.reserve(len(chunk))
         self._data += chunk
 
-    async def finish(self) -> MediaFile:
-        """Returns the file. Raises MediaError (UPLOAD_MISMATCH) unless it matches what was announced."""
-        if self._num_bytes is not None and len(self._data) != self._num_bytes:
-            raise _mismatch(f"expected {self._num_bytes} bytes as announced, got {len(self._data)}")
+    async def finish(self, *, digest: bytes | None = None, num_bytes: int | None = None) -> MediaFile:
+        """Returns the file.
+
+        Args:
+            digest: SHA-256 of the file, if its sender knows it.
+            num_bytes: Size of the file, if its sender knows it.
+
+        Raises:
+            MediaError: UPLOAD_MISMATCH if it differs from these; OVERLOADED.
+        """
+        if num_bytes is not None and len(self._data) != num_bytes:
+            raise _mismatch(f"expected {num_bytes} bytes as announced, got {len(self._data)}")
         if not self._data:
             raise _mismatch("expected at least 1 byte, got none")
         self._reservation.reserve(len(self._data))  # two copies exist for a moment
         data = bytes(self._data)
-        digest = await file_digest(data)
-        if digest != self._digest:
+        found = await file_digest(data)
+        if digest is not None and found != digest:
             raise _mismatch("the SHA-256 of the upload differs from the announced one")
-        return MediaFile(digest=digest, data=data)
+        return MediaFile(digest=found, data=data)
+
+
+def _described(header: Header) -> Upload | None:
+    """Returns the upload that a value of the shared store is; None if it does not say."""
+    try:
+        note = msgspec.msgpack.decode(header.note, type=_Note)
+    except msgspec.MsgspecError:
+        return None
+    return Upload(
+        handle=note.handle,
+        digest=header.digest,
+        num_bytes=header.num_bytes,
+        expires=header.expires,
+        created=note.created,
+        kind=note.kind,
+        details=note.details,
+    )
 
 
 @contextmanager

@@ -1,11 +1,11 @@
 """Serves a REST API in a dialect: JSON in and out, with the typed handlers behind it.
 
 Generic over dialects and endpoints: each endpoint is a method of the dialect's service, bound to typed methods. A
-request body is collected and decoded; the response is one document or a stream of server-sent events. The handlers
-enforce deadlines.
+request body is collected and decoded, or read as a form while it arrives; the response is one document, a stream of
+server-sent events, or a file. The handlers enforce deadlines.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,11 +21,13 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from glimpse.dialect.bindings import Binding, bindings
+from glimpse.media.errors import MediaError
 from glimpse.server.call.context import CallContext
 from glimpse.server.call.offload import run_sized
 from glimpse.server.codec.codec import Codec, Decoded
 from glimpse.server.codec.document import DecodeError
 from glimpse.server.codec.paths import json_path, source_path, with_sent_names
+from glimpse.server.dialects.forms import FormRequests
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.rpc.context import Rpc
 from glimpse.server.rpc.errors import abort, to_status
@@ -43,6 +45,9 @@ from glimpse.server.rpc.typed_handlers import (
 
 _JSON = "application/json"
 _EVENTS = "text/event-stream"
+_FILE = "application/octet-stream"
+_FILE_HEADERS = (("content-disposition", "attachment"), ("x-content-type-options", "nosniff"))
+"""Clients chose the bytes of files: no browser may take them for a page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +122,7 @@ class _Endpoint:
         self._dialect = dialect
         self._codec = dialect.codec
         self._binding = binding
-        self._unary = cast(UnaryHandler, handlers[binding.unary.full_name])
+        self._handler = handlers[binding.unary.full_name]
         self._stream = None if binding.stream is None else cast(StreamHandler, handlers[binding.stream.full_name])
         self._max_body_bytes = max_body_bytes
 
@@ -127,7 +132,7 @@ class _Endpoint:
         try:
             async with rpc.stop.guard():
                 request = await self._read(incoming, rpc.call)
-                document = await self._encode(await self._unary(request.take(), rpc.call), rpc.call)
+                document = await self._encode(await self._answer(request, rpc.call), rpc.call)
             await rpc.send_headers(request.ignored, sent_path=partial(self._sent_path, request, rpc.call))
         except Exception as error:  # `to_status` maps every exception
             await abort(rpc, self._failure(error, request, rpc.call))
@@ -142,17 +147,36 @@ class _Endpoint:
                 writer.send_headers = partial(
                     rpc.send_headers, request.ignored, sent_path=partial(self._sent_path, request, rpc.call)
                 )
-                if request.streaming and self._stream is not None:
+                if self._binding.content is not None:
+                    await self._write_file(self._binding.content, request, writer)
+                elif request.streaming and self._stream is not None:
                     await self._write_events(self._stream, request, writer)
                 else:
-                    await writer.write(_JSON, await self._encode(await self._unary(request.take(), rpc.call), rpc.call))
+                    await writer.write(_JSON, await self._encode(await self._answer(request, rpc.call), rpc.call))
         except Exception as error:  # `to_status` maps every exception
             failure = self._failure(error, request, rpc.call)
-            if rpc.headers_sent and rpc.stop.can_write:
+            if rpc.headers_sent and rpc.stop.can_write and self._binding.content is None:
                 # HTTP/1.1 loses a status that follows a body, so that the client needs the error as an event too.
                 event = self._dialect.event(msgspec.json.encode(self._dialect.error(failure)))
                 await rpc.context.write(HttpBody(content_type=_EVENTS, data=event))
             await abort(rpc, failure)
+
+    async def _answer(self, request: "_Request", call: CallContext) -> Message:
+        try:
+            return await cast(UnaryHandler, self._handler)(request.take(), call)
+        except (InvalidRequest, MediaError, DecodeError):
+            if request.form is not None:
+                await request.form.drain(2 * self._max_body_bytes)
+            raise
+
+    async def _write_file(self, field: str, request: "_Request", writer: "_ResponseWriter") -> None:
+        """Writes the bytes of a field of the responses as the body."""
+        writer.send_headers = partial(writer.send_headers, more=_FILE_HEADERS)
+        handler = cast(StreamHandler, self._handler)
+        async with aclosing(cast("AsyncGenerator[Message, None]", handler(request.take(), writer.rpc.call))) as parts:
+            async for part in parts:
+                if data := getattr(part, field):
+                    await writer.write(_FILE, data)
 
     async def _write_events(self, stream: StreamHandler, request: "_Request", writer: "_ResponseWriter") -> None:
         documents, call = JsonChunks(self._codec.encode), writer.rpc.call
@@ -179,11 +203,16 @@ class _Endpoint:
         call.is_json = True
         method = self._binding.facade
         if not method.client_streaming:
-            return _Request(Decoded(message=_from_url(method, incoming), ignored=[], streaming=False))
+            return _Request(_from_url(method, incoming))
+        if self._binding.form is not None:
+            await call.ticket.begin()
+            form = FormRequests(self._binding.form, self._binding.unary.input_type, self._codec, incoming, call)
+            return _Request(form.requests(), ignored=form.ignored, aliased=form.aliased, form=form)
         pieces = await collect(incoming, call.body, max_bytes=self._max_body_bytes)
         await call.ticket.begin()
         request_class = GetMessageClass(self._binding.unary.input_type)
-        return _Request(await call.parse(self._decode, pieces, request_class))
+        found = await call.parse(self._decode, pieces, request_class)
+        return _Request(found.message, ignored=found.ignored, streaming=found.streaming, aliased=found.aliased)
 
     def _decode(self, pieces: list[bytes], request_class: type[Message]) -> Decoded[Message]:
         body = b"".join(pieces)
@@ -198,14 +227,24 @@ class _Endpoint:
 class _Request:
     """A decoded request. Its message is taken, so that it is freed once it is parsed: it has the media's bytes."""
 
-    def __init__(self, decoded: Decoded[Message]) -> None:
-        self.ignored = decoded.ignored
-        self.streaming = decoded.streaming
-        self.aliased = decoded.aliased
-        self._message = [decoded.message]
+    def __init__(
+        self,
+        message: Message | AsyncGenerator[Message],
+        *,
+        ignored: Sequence[str] = (),
+        streaming: bool = False,
+        aliased: Mapping[str, str] | None = None,
+        form: FormRequests | None = None,
+    ) -> None:
+        """`message`: of a form, its messages, made while they are taken. The rest: see `Decoded`."""
+        self.ignored = ignored
+        self.streaming = streaming
+        self.aliased = {} if aliased is None else aliased
+        self.form = form
+        self._message = [message]
 
-    def take(self) -> Message:
-        """Returns the message and forgets it."""
+    def take(self) -> Message | AsyncGenerator[Message]:
+        """Returns the message, or the messages of a form, and forgets it."""
         return self._message.pop()
 
 
@@ -214,7 +253,7 @@ class _ResponseWriter:
 
     def __init__(self, rpc: Rpc) -> None:
         self.rpc = rpc
-        self.send_headers: Callable[[], Awaitable[None]] = rpc.send_headers
+        self.send_headers: Callable[..., Awaitable[None]] = rpc.send_headers
 
     async def write(self, content_type: str, data: bytes) -> None:
         if not self.rpc.headers_sent:

@@ -59,7 +59,7 @@ class Embedder:
 
     def __init__(self, *, engine: Engine, loader: PromptLoader, metrics: Metrics) -> None:
         self._engine = engine
-        self._loader = loader
+        self.loader = loader
         self._metrics = metrics
 
     def check_ready(self) -> Ready:
@@ -102,7 +102,7 @@ class Embedder:
         """Loads an input. Errors in the block are about it."""
         salt = batch.request.cache_salt
         with _blaming(each.field):
-            async with self._loader.load(each.source, batch.call, cache_salt=salt, keeps_body=True) as prompt:
+            async with self.loader.load(each.source, batch.call, cache_salt=salt, keeps_body=True) as prompt:
                 yield prompt
 
     async def _run(self, prompt: LoadedPrompt, batch: "_Batch") -> TokenEvent:

@@ -22,6 +22,7 @@ from glimpse.media.embeddings.loader import EmbeddingLoader
 from glimpse.media.errors import MediaOptionError
 from glimpse.media.input_loader import MediaInputError, load_inputs
 from glimpse.media.inputs import EmbeddingInput, MediumInput
+from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
 from glimpse.media.medium import Medium
 from glimpse.server.call.context import CallContext
@@ -70,6 +71,10 @@ class PromptLoader:
         self._accepts_embeddings = accepts_embeddings
         self._max_model_len = max_model_len
         self._metrics = metrics
+
+    async def upload_kind(self, upload_id: str, cache_salt: str) -> MediaKind | None:
+        """Returns what kind of medium an upload is; None: of none. Raises MediaError."""
+        return await self._media.files.upload_kind(cache_salt, upload_id)
 
     @asynccontextmanager
     async def load(

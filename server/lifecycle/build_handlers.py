@@ -74,6 +74,8 @@ def build_handlers(
         "glimpse.v1.LoadService.StreamLoadReports": LoadHandlers(load).stream_load_reports,
         "glimpse.v1.MediaService.UploadMedia": uploads.upload,
         "glimpse.v1.MediaService.GetMedia": uploads.get_media,
+        "glimpse.v1.MediaService.ListMedia": uploads.list_media,
+        "glimpse.v1.MediaService.DownloadMedia": uploads.download,
         "glimpse.v1.MediaService.DeleteMedia": uploads.delete_media,
         "glimpse.v1.TenantService.PurgeTenant": TenantHandlers(access, purge).purge,
     }

@@ -9,7 +9,7 @@ from glimpse.media.kind import MediaKind
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.embeddings import parse_embeddings
 from glimpse.server.parse.json_text import parse_object
-from glimpse.server.parse.media import parse_audio, parse_image, parse_uuid, parse_video
+from glimpse.server.parse.media import parse_audio, parse_file, parse_image, parse_uuid, parse_video
 from glimpse.server.parse.tools import check_name
 from glimpse.server.request import Conversation
 from glimpse.server.served_model import ServedModel
@@ -137,6 +137,8 @@ def _parse_part(part: content_pb2.ContentPart, path: str) -> str | MediumInput:
             return parse_video(part.video, path, uuid)
         case "audio":
             return parse_audio(part.audio, path, uuid)
+        case "file":
+            return parse_file(part.file, path, uuid)
         case "image_embeddings":
             return parse_embeddings(MediaKind.IMAGE, part.image_embeddings, path, uuid)
         case "video_embeddings":

@@ -3,7 +3,10 @@
 from functools import partial
 
 from glimpse.media import errors
+from glimpse.media.containers.sniff import find_kind
+from glimpse.media.errors import MediaErrorCode
 from glimpse.media.inputs import AudioInput, ImageInput, VideoInput, is_made_of_frames
+from glimpse.media.kind import MediaKind
 from glimpse.media.processing.sizing.recipe import check_image_bounds
 from glimpse.media.processing.video_options import VideoOptions, check_options
 from glimpse.media.sources.source import (
@@ -75,6 +78,35 @@ def parse_audio(audio: content_pb2.AudioPart, path: str, uuid: str | None) -> Au
     """Parses an audio input; `path` is that of the content part. Raises InvalidRequest."""
     source, field = _parse_source_or_uuid(audio.source, f"{path}.audio.source", uuid, path)
     return AudioInput(source=source, field=field, uuid=uuid)
+
+
+def parse_file(file: content_pb2.FilePart, path: str, uuid: str | None) -> ImageInput | VideoInput | AudioInput:
+    """Parses an image, a video or audio that is told by its first bytes; `path` is that of the content part.
+
+    Uploads have become parts of their own kinds before.
+
+    Raises:
+        InvalidRequest: its kind is unknown.
+    """
+    field, options_field = f"{path}.file.source", f"{path}.file"
+    source = _parse_source(file.source, field)
+    if not isinstance(source, DataSource):
+        message = (
+            "expected an upload, the bytes of a file or a data URL; send what is elsewhere as an image, video or audio"
+        )
+        raise InvalidRequest(field, message, "unsupported")
+    match find_kind(source.data):
+        case MediaKind.IMAGE:
+            return ImageInput(source=source, field=field, options_field=options_field, uuid=uuid)
+        case MediaKind.VIDEO:
+            return VideoInput(
+                source=source, options=VideoOptions(), field=field, options_field=options_field, uuid=uuid
+            )
+        case MediaKind.AUDIO:
+            return AudioInput(source=source, field=field, uuid=uuid)
+        case _:
+            message = "expected an image, a video or audio, got a file of another format"
+            raise InvalidRequest(field, message, MediaErrorCode.UNSUPPORTED_FORMAT)
 
 
 def _parse_options(video: content_pb2.VideoPart) -> VideoOptions:

@@ -60,13 +60,18 @@ class Rpc:
         return tuple((name, str(count)) for name, count in counts if count is not None)
 
     async def send_headers(
-        self, ignored: Sequence[str] = (), *, sent_path: Callable[[str], str] = lambda path: path
+        self,
+        ignored: Sequence[str] = (),
+        *,
+        sent_path: Callable[[str], str] = lambda path: path,
+        more: Sequence[tuple[str, str]] = (),
     ) -> None:
         """Sends the response headers. Call it right before sending the first message.
 
         Args:
             ignored: paths of what has no effect, beside the fields of the call.
             sent_path: path of a field → the path by the names that the client used.
+            more: headers of this response alone.
         """
         call = self.call
         self.headers_sent = True
@@ -76,7 +81,7 @@ class Rpc:
             quote(sent_path(field) + mark + pointer, safe="#/[]~:@!$&'()*+;=?") for field, mark, pointer in unenforced
         ]
         listed = (*list_header(UNENFORCED_HEADER, paths), *ignored_fields_header([*ignored, *found]))
-        headers = ((REQUEST_ID_HEADER, call.request_id), *listed)
+        headers = ((REQUEST_ID_HEADER, call.request_id), *listed, *more)
         await self.stop.send(self.context.send_initial_metadata, headers)
 
     async def write(self, message: Message | bytes) -> None:

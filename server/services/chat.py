@@ -24,6 +24,7 @@ from glimpse.server.render.chat import (
 from glimpse.server.request import ChatRequest
 from glimpse.server.rpc.text_chunks import TextChunk
 from glimpse.server.served_model import ServedModel
+from glimpse.server.services.file_parts import set_kinds
 from glimpse.v1 import chat_pb2
 
 
@@ -39,6 +40,7 @@ class ChatHandlers:
         self, request: chat_pb2.CreateChatCompletionRequest, call: CallContext
     ) -> chat_pb2.CreateChatCompletionResponse:
         """CreateChatCompletion. Joins the deltas of a stream."""
+        await self._set_kinds(request, call)
         head, chat = await call.parse(self.begin, request, call, streaming=False)
         del request  # which has the media's bytes
         usage = Usage()
@@ -50,6 +52,7 @@ class ChatHandlers:
         self, request: chat_pb2.CreateChatCompletionRequest, call: CallContext
     ) -> AsyncGenerator[chat_pb2.StreamChatCompletionResponse | TextChunk, None]:
         """StreamChatCompletion."""
+        await self._set_kinds(request, call)
         head, chat = await call.parse(self.begin, request, call, streaming=True)
         del request  # which has the media's bytes
         usage = Usage()
@@ -70,6 +73,7 @@ class ChatHandlers:
         """CountTokens."""
         self.model.check_name(request.model)
         max_model_len = self.generator.check_ready().max_model_len
+        await self._set_kinds(request, call)
         conversation = await call.parse(parse_count, request, call, self.model)
         cache_salt = call.tenant.namespace(request.cache_salt)
         del request  # which has the media's bytes
@@ -80,6 +84,11 @@ class ChatHandlers:
                 max_model_len=max_model_len,
                 videos=render_videos(prompt.seen),
             )
+
+    async def _set_kinds(
+        self, request: chat_pb2.CreateChatCompletionRequest | chat_pb2.CountTokensRequest, call: CallContext
+    ) -> None:
+        await set_kinds(request.messages, call, self.loader, cache_salt=request.cache_salt)
 
     def begin(
         self, request: chat_pb2.CreateChatCompletionRequest, call: CallContext, *, streaming: bool

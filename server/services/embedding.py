@@ -10,6 +10,7 @@ from glimpse.server.generation.embedder import EmbeddedInputs, Embedder
 from glimpse.server.parse.pooling import check_response_size, parse_embedding_request
 from glimpse.server.render.chat import CompletionHead, render_usage
 from glimpse.server.served_model import ServedModel
+from glimpse.server.services.file_parts import set_kinds
 from glimpse.v1 import embedding_pb2
 
 
@@ -25,6 +26,7 @@ class EmbeddingHandlers:
     ) -> embedding_pb2.CreateEmbeddingsResponse:
         """CreateEmbeddings."""
         name = self.model.check_name(request.model)
+        await self._set_kinds(request, call)
         parsed = await call.parse(parse_embedding_request, request, call, self.model)
         del request  # which has the media's bytes
         check_response_size(parsed, self.model, is_json=call.is_json)
@@ -33,6 +35,15 @@ class EmbeddingHandlers:
         embeddings = await self.embedder.embed(parsed, call)
         num_bytes = sum(map(len, embeddings.vectors))
         return await run_sized(call.client, num_bytes, render_embeddings, head, embeddings, as_base64=parsed.as_base64)
+
+    async def _set_kinds(self, request: embedding_pb2.CreateEmbeddingsRequest, call: CallContext) -> None:
+        conversations = {
+            f"inputs[{index}].conversation.messages": each.conversation.messages
+            for index, each in enumerate(request.inputs)
+            if each.HasField("conversation")
+        }
+        for field, messages in ({"messages": request.messages} | conversations).items():
+            await set_kinds(messages, call, self.embedder.loader, cache_salt=request.cache_salt, field=field)
 
 
 def render_embeddings(

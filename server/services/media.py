@@ -1,8 +1,9 @@
-"""MediaService: uploads of media files that later requests refer to."""
+"""MediaService: files that later requests refer to."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
-from glimpse.media.sources.uploads import Upload, Uploads
+from glimpse.media.cache.media_file import MediaFile
+from glimpse.media.sources.uploads import FileDetails, Upload, Uploads
 from glimpse.server.call.context import CallContext
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.chat import check_bounds
@@ -11,7 +12,17 @@ from glimpse.v1 import media_pb2
 
 Messages = AsyncIterator[media_pb2.UploadMediaRequest]
 
+PURPOSES = ("assistants", "batch", "evals", "fine-tune", "user_data", "vision")
+"""What files may be for, as OpenAI's are."""
+
 _DIGEST_BYTES = 32
+_FILENAME_BYTES = 255
+"""The longest name of a file, as in most file systems."""
+_CHUNK_BYTES = 1 << 20
+_READ_SECONDS = 30.0
+"""Limit on reading a file from the shared store."""
+_MAX_LISTED = 1000
+"""Files of a list whose request sets no limit."""
 
 
 class MediaHandlers:
@@ -23,24 +34,38 @@ class MediaHandlers:
     async def upload(self, messages: Messages, call: CallContext) -> media_pb2.UploadMediaResponse:
         """UploadMedia."""
         self._check_enabled()
-        body = PacedBody(messages, lambda message: len(message.chunk))
-        header = _header(await body.next())
-        num_bytes = header.size_bytes if header.HasField("size_bytes") else None
-        tenant = call.tenant
-        most = tenant.limits.max_upload_bytes
-        with self._uploads.receive(
-            digest=header.sha256, num_bytes=num_bytes, client=call.client, share=tenant.media, max_tenant_bytes=most
-        ) as incoming:
-            while (message := await body.next()) is not None:
-                if message.WhichOneof("part") != "chunk":
-                    raise InvalidRequest("part", "expected 'chunk' after the header")
-                incoming.append(message.chunk)
-            file = await incoming.finish()
-        ttl_seconds = header.ttl_seconds if header.HasField("ttl_seconds") else None
+        header, file = await self._receive(PacedBody(messages, lambda message: len(message.chunk)), call)
         upload = await self._uploads.store(
-            call.tenant.namespace(header.cache_salt), file, ttl_seconds=ttl_seconds, max_tenant_bytes=most
+            call.tenant.namespace(header.cache_salt),
+            file,
+            ttl_seconds=header.ttl_seconds if header.HasField("ttl_seconds") else None,
+            max_tenant_bytes=call.tenant.limits.max_upload_bytes,
+            details=FileDetails(header.filename, header.purpose or "user_data"),
         )
         return media_pb2.UploadMediaResponse(media=_render(upload))
+
+    async def _receive(
+        self, body: PacedBody[media_pb2.UploadMediaRequest], call: CallContext
+    ) -> tuple[media_pb2.UploadHeader, MediaFile]:
+        """Returns the header, which comes first or last, and the file."""
+        first = await body.next()
+        header = _header(first) if first is not None and first.WhichOneof("part") == "header" else None
+        with self._uploads.receive(
+            num_bytes=None if header is None else _size(header),
+            client=call.client,
+            share=call.tenant.media,
+            max_tenant_bytes=call.tenant.limits.max_upload_bytes,
+        ) as incoming:
+            message = first if header is None else await body.next()
+            while message is not None and message.WhichOneof("part") == "chunk":
+                incoming.append(message.chunk)
+                message = await body.next()
+            if header is None:
+                header = _header(message)
+                message = await body.next()
+            if message is not None:
+                raise InvalidRequest("part", "expected 'chunk' after the header, or nothing")
+            return header, await incoming.finish(digest=header.sha256 or None, num_bytes=_size(header))
 
     async def get_media(self, request: media_pb2.GetMediaRequest, call: CallContext) -> media_pb2.GetMediaResponse:
         """GetMedia."""
@@ -50,6 +75,42 @@ class MediaHandlers:
             raise _not_found()
         return media_pb2.GetMediaResponse(media=_render(upload))
 
+    async def list_media(self, request: media_pb2.ListMediaRequest, call: CallContext) -> media_pb2.ListMediaResponse:
+        """ListMedia."""
+        check_bounds(request)
+        _check_purpose(request.purpose, "purpose")
+        if request.order not in ("", "asc", "desc"):
+            raise InvalidRequest("order", f"expected 'asc' or 'desc', got '{request.order[:64]}'")
+        uploads = await self._uploads.list_all(call.tenant.namespace(request.cache_salt))
+        if request.order == "asc":
+            uploads.reverse()
+        if request.after:
+            uploads = _after(uploads, request.after)
+        listed = [each for each in uploads if request.purpose in ("", each.details.purpose)]
+        limit = request.limit if request.HasField("limit") else _MAX_LISTED
+        page = [_render(upload) for upload in listed[:limit]]
+        ends = {"first_id": page[0].upload_id, "last_id": page[-1].upload_id} if page else {}
+        return media_pb2.ListMediaResponse(media=page, has_more=len(listed) > limit, **ends)
+
+    async def download(
+        self, request: media_pb2.DownloadMediaRequest, call: CallContext
+    ) -> AsyncGenerator[media_pb2.DownloadMediaResponse, None]:
+        """DownloadMedia."""
+        check_bounds(request)
+        async with self._uploads.opened(
+            call.tenant.namespace(request.cache_salt),
+            request.upload_id,
+            seconds=_READ_SECONDS,
+            client=call.client,
+            share=call.tenant.media,
+        ) as opened:
+            if opened is None:
+                raise _not_found()
+            upload, file = opened
+            yield media_pb2.DownloadMediaResponse(media=_render(upload))
+            for start in range(0, len(file.data), _CHUNK_BYTES):
+                yield media_pb2.DownloadMediaResponse(chunk=file.data[start : start + _CHUNK_BYTES])
+
     async def delete_media(
         self, request: media_pb2.DeleteMediaRequest, call: CallContext
     ) -> media_pb2.DeleteMediaResponse:
@@ -57,7 +118,7 @@ class MediaHandlers:
         check_bounds(request)
         if not await self._uploads.remove(call.tenant.namespace(request.cache_salt), request.upload_id):
             raise _not_found()
-        return media_pb2.DeleteMediaResponse()
+        return media_pb2.DeleteMediaResponse(upload_id=request.upload_id, deleted=True)
 
     def _check_enabled(self) -> None:
         if not self._uploads.is_enabled:
@@ -65,15 +126,37 @@ class MediaHandlers:
             raise InvalidRequest("part", message, "unsupported")
 
 
-def _header(first: media_pb2.UploadMediaRequest | None) -> media_pb2.UploadHeader:
-    """Returns the header, which the first message has. Raises InvalidRequest."""
-    if first is None or first.WhichOneof("part") != "header":
-        raise InvalidRequest("header", "expected in the first message of an upload", "missing_value")
-    check_bounds(first)
-    if len(first.header.sha256) != _DIGEST_BYTES:
-        message = f"expected {_DIGEST_BYTES} bytes, got {len(first.header.sha256)}"
-        raise InvalidRequest("header.sha256", message)
-    return first.header
+def _header(message: media_pb2.UploadMediaRequest | None) -> media_pb2.UploadHeader:
+    """Returns the header of an upload. Raises InvalidRequest."""
+    if message is None or message.WhichOneof("part") != "header":
+        raise InvalidRequest("header", "expected in the first message of an upload or in the last", "missing_value")
+    check_bounds(message)
+    header = message.header
+    if len(header.sha256) not in (0, _DIGEST_BYTES):
+        raise InvalidRequest("header.sha256", f"expected {_DIGEST_BYTES} bytes, got {len(header.sha256)}")
+    if (num_bytes := len(header.filename.encode())) > _FILENAME_BYTES:
+        raise InvalidRequest("header.filename", f"expected at most {_FILENAME_BYTES} bytes, got {num_bytes}")
+    if not header.filename.isprintable():
+        raise InvalidRequest("header.filename", "expected text without control characters")
+    _check_purpose(header.purpose, "header.purpose")
+    return header
+
+
+def _size(header: media_pb2.UploadHeader) -> int | None:
+    return header.size_bytes if header.HasField("size_bytes") else None
+
+
+def _check_purpose(purpose: str, field: str) -> None:
+    if purpose and purpose not in PURPOSES:
+        raise InvalidRequest(field, f"expected one of {', '.join(PURPOSES)}, got '{purpose[:64]}'")
+
+
+def _after(uploads: list[Upload], handle: str) -> list[Upload]:
+    """Returns the uploads that follow one in a list. Raises InvalidRequest."""
+    for index, upload in enumerate(uploads):
+        if upload.handle == handle:
+            return uploads[index + 1 :]
+    raise InvalidRequest("after", "expected the id of a file of the list; it may have expired", "upload_not_found")
 
 
 def _not_found() -> InvalidRequest:
@@ -86,4 +169,7 @@ def _render(upload: Upload) -> media_pb2.Media:
         size_bytes=upload.num_bytes,
         sha256=upload.digest,
         expires_at=int(upload.expires),
+        created_at=int(upload.created),
+        filename=upload.details.filename,
+        purpose=upload.details.purpose,
     )

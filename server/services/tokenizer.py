@@ -14,6 +14,7 @@ from glimpse.server.parse.prompt import parse_prompt
 from glimpse.server.parse.tools import parse_tools
 from glimpse.server.request import PromptSource, TextPrompt
 from glimpse.server.served_model import ServedModel
+from glimpse.server.services.file_parts import set_kinds
 from glimpse.v1 import chat_pb2, tokenizer_pb2
 
 _TOKEN_BYTES = 8
@@ -37,6 +38,7 @@ class TokenizerHandlers:
     ) -> tokenizer_pb2.TokenizeResponse:
         """Tokenize."""
         self.model.check_name(request.model)
+        await set_kinds(request.messages, call, self.loader, cache_salt=request.cache_salt)
         source = await call.parse(self._parse, request)
         max_model_len = self.generator.check_ready().max_model_len
         cache_salt = call.tenant.namespace(request.cache_salt)

@@ -97,6 +97,14 @@ def test_every_client_works(
             assert outcome["calls"] == WEATHERS[:1]
 
 
+@pytest.mark.parametrize("client", ["openai-python", "openai-python 2", "openai-node"])
+def test_a_file_is_kept_and_asked_about(client: str, stack: Stack, program: Callable[[str], Program]) -> None:
+    sent = ASKS["image"]
+    task = {"max_tokens": sent.max_tokens, "question": sent.question, "image": sent.image, "forecast": ""}
+    outcome = program(client).ask(client, "files", task | {"url": stack.openai_url, "model": "nano"})
+    assert outcome["text"] == reference(stack, sent)
+
+
 def test_dspy_streams_the_field_of_a_signature(echo_stack: Stack, program: Callable[[str], Program]) -> None:
     # Longer than what a busy machine merges into one chunk.
     answer = " ".join([FORECAST] * 40)

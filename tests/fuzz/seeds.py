@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from tests.fuzz.targets import MAX_INPUT_BYTES
+from tests.hostile.forms import file, form, hostile_forms, text
 from tests.hostile.images import hostile_images
 from tests.hostile.urls import hostile_urls
 from tests.hostile.videos import hostile_videos
@@ -69,6 +70,11 @@ def _all_formats() -> list[bytes]:
     return [*dict.fromkeys(headers), b"", np.random.default_rng(0).bytes(64)]
 
 
+def _forms() -> list[bytes]:
+    whole = form(text("purpose", "vision"), file(b"\r\n--a\r"), text("expires_after[seconds]", "60"))
+    return [whole, *(hostile.body for hostile in hostile_forms().values())]
+
+
 _SEEDS: Mapping[str, Callable[[], list[bytes]]] = {
     "source": _texts,
     "sniff": _all_formats,
@@ -78,4 +84,5 @@ _SEEDS: Mapping[str, Callable[[], list[bytes]]] = {
     "prepared video": _videos,
     "animation": _animations,
     "audio": _audio,
+    "form": _forms,
 }

@@ -1,6 +1,6 @@
 """Fuzz targets: functions that parse untrusted bytes. Any exception that a target raises is a bug.
 
-Invalid input raises MediaError, which is the only exception caught here. Targets for tensors are in
+Invalid input raises MediaError, or InvalidRequest for forms: no other exception is caught. Targets for tensors are in
 `tests.fuzz.tensors`.
 """
 
@@ -23,6 +23,9 @@ from glimpse.media.processing.video import VideoProcessing
 from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.policy import FetchPolicy, check_url
 from glimpse.media.sources.source import UrlSource, parse_url_text, parse_video_text
+from glimpse.server.errors import InvalidRequest
+from glimpse.server.rpc.form_parser import FormParser
+from tests.hostile.forms import FORM
 
 MAX_INPUT_BYTES = 1 << 14
 
@@ -106,6 +109,18 @@ def fuzz_audio(data: bytes) -> None:
             raise ContractViolationError
 
 
+def fuzz_form(data: bytes) -> None:
+    """Parses forms in two pieces."""
+    parser, num_bytes = FormParser(FORM), 0
+    with suppress(InvalidRequest):
+        for piece in (data[: len(data) // 2], data[len(data) // 2 :]):
+            for event in parser.feed(piece):
+                num_bytes += len(event if isinstance(event, bytes) else event.name)
+        parser.close()
+    if num_bytes > len(data):
+        raise ContractViolationError(num_bytes)
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "source": fuzz_source,
     "sniff": fuzz_sniff,
@@ -115,4 +130,5 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "prepared video": fuzz_prepared_video,
     "animation": fuzz_animation,
     "audio": fuzz_audio,
+    "form": fuzz_form,
 }

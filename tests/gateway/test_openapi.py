@@ -87,7 +87,15 @@ def test_paths_match_the_facade() -> None:
         "/detokenize": ["post"],
         "/v1/models": ["get"],
         "/v1/models/{model}": ["get"],
+        "/v1/files": ["post", "get"],
+        "/v1/files/{upload_id}": ["get", "delete"],
+        "/v1/files/{upload_id}/content": ["get"],
     }
+    form = _DOCUMENT["paths"]["/v1/files"]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]
+    assert form["allOf"][1]["required"] == ["file"]
+    assert "expires_after[seconds]" in _SCHEMAS["UploadHeader"]["properties"]
+    content = _DOCUMENT["paths"]["/v1/files/{upload_id}/content"]["get"]["responses"]["200"]["content"]
+    assert list(content) == ["application/octet-stream"]
     for path, error in (("/v1/messages", "AnthropicError"), ("/v1/chat/completions", "Error")):
         told = _DOCUMENT["paths"][path]["post"]["responses"]["default"]["content"]["application/json"]["schema"]
         assert told == {"$ref": f"#/components/schemas/{error}"}

@@ -39,20 +39,23 @@ def _operation(title: str, operation: Mapping[str, Any]) -> Iterator[str]:
         rows += [row(f"`{each['name']}`", each["in"], cell(each.get("description", ""))) for each in parameters]
         yield "\n".join(rows)
     if body := operation.get("requestBody"):
-        yield f"Body: {_body(body['content']['application/json']['schema'])}"
+        yield f"Body: {_body(body['content'])}"
     content = operation["responses"]["200"]["content"]
-    yield f"Response: {_type(content['application/json']['schema'])}"
+    yield f"Response: {_type(content['application/json']['schema']) if 'application/json' in content else 'the file'}"
     if stream := content.get("text/event-stream"):
         events = stream["schema"]
         yield f"Stream: events of {_type(events['contentSchema'])}. {events['description']}"
 
 
-def _body(schema: _Schema) -> str:
-    """The body's schema, with the member that asks for a stream where there is one."""
+def _body(content: Mapping[str, Any]) -> str:
+    """The body's schema, with the member that asks for a stream where there is one, or with that of a form's file."""
+    ((kind, media),) = content.items()
+    schema = media["schema"]
     if "allOf" not in schema:
         return _type(schema)
-    request, stream = schema["allOf"]
-    return f"{_type(request)}, and {', '.join(f'`{name}`' for name in stream['properties'])} for a stream"
+    request, added = schema["allOf"]
+    names = ", ".join(f"`{name}`" for name in added["properties"])
+    return f"{_type(request)}, and {names}" + (" for a stream" if kind == "application/json" else f", as {kind}")
 
 
 def _schema(name: str, schema: _Schema) -> Iterator[str]:

@@ -1,5 +1,6 @@
 // openai-node: its plain functions, its streaming helper, its parsing helper, and its helper that runs tools.
-import OpenAI from "openai";
+import { deepStrictEqual as deepEqual } from "node:assert";
+import OpenAI, { toFile } from "openai";
 import { zodFunction, zodResponseFormat } from "openai/helpers/zod";
 import { drive, Shapes, WEATHER, Weather } from "./driver.mjs";
 
@@ -47,4 +48,20 @@ async function schema(task) {
   return { value: completion.choices[0].message.parsed };
 }
 
-await drive({ plain, streamed, image: plain, tool, streamed_tool: streamedTool, schema });
+// Uploads the image, asks about it by its id, and deletes it.
+async function files(task) {
+  const client = new OpenAI({ baseURL: task.url, apiKey: "none", maxRetries: 0 });
+  const data = Buffer.from(task.image.split(",")[1], "base64");
+  const created = await client.files.create({ file: await toFile(data, "image.png"), purpose: "vision" });
+  deepEqual(await client.files.retrieve(created.id), created);
+  const ids = [];
+  for await (const each of client.files.list({ purpose: "vision", limit: 1 })) ids.push(each.id);
+  deepEqual(ids.includes(created.id), true);
+  deepEqual(Buffer.from(await (await client.files.content(created.id)).arrayBuffer()), data);
+  const content = [{ type: "file", file: { file_id: created.id } }, { type: "text", text: task.question }];
+  const completion = await completions(task).create({ ...request(task), messages: [{ role: "user", content }] });
+  deepEqual((await client.files.delete(created.id)).deleted, true);
+  return { text: completion.choices[0].message.content };
+}
+
+await drive({ plain, streamed, image: plain, tool, streamed_tool: streamedTool, schema, files });

@@ -1,5 +1,6 @@
 """openai-python's synchronous client, in two major versions."""
 
+import base64
 from typing import Any
 
 from driver import Call, Outcome, Shapes, Task, call_of, drive, openai_message, openai_tool
@@ -57,5 +58,23 @@ def schema(task: Task) -> Outcome:
     return Outcome(value=parsed.model_dump())
 
 
+def files(task: Task) -> Outcome:
+    """Uploads the image, asks about it by its id, and deletes it."""
+    data = base64.b64decode(task.image.partition(",")[2])
+    with OpenAI(base_url=task.url, api_key="none", max_retries=0) as client:
+        created = client.files.create(file=("image.png", data), purpose="vision")
+        assert client.files.retrieve(created.id) == created
+        assert created.id in [each.id for each in client.files.list(purpose="vision")]
+        assert client.files.content(created.id).read() == data
+        part = {"type": "file", "file": {"file_id": created.id}}
+        text = {"type": "text", "text": task.question}
+        answer = create(task, [{"role": "user", "content": [part, text]}]).choices[0].message.content
+        assert client.files.delete(created.id).deleted
+        assert created.id not in [each.id for each in client.files.list()]
+    return Outcome(text=answer)
+
+
 if __name__ == "__main__":
-    drive(plain=plain, streamed=streamed, image=plain, tool=tool, streamed_tool=streamed_tool, schema=schema)
+    drive(
+        plain=plain, streamed=streamed, image=plain, tool=tool, streamed_tool=streamed_tool, schema=schema, files=files
+    )

@@ -12,6 +12,7 @@ import pytest
 from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.kind import MediaKind
 from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.shared.keys import Area
 from glimpse.media.shared.store import CHUNK_BYTES
@@ -286,3 +287,29 @@ async def test_slow_redis_holds_no_request_that_carries_its_bytes(redis: RedisSe
             redis.resume()
         image, _ = await waiting
     assert image.pixels.size
+
+
+async def test_each_replica_lists_all_uploads_of_a_namespace(one: Replica, other: Replica) -> None:
+    tenant = f"{'a' * 32}."
+    first = await one.upload(PNG, tenant)
+    one.caching.clock.now += 1
+    second = await one.upload(OTHER_PNG, tenant)
+    await other.upload(PNG, f"{tenant}salt")
+    await other.upload(PNG, f"{'b' * 32}.")
+    for each in (one, other):
+        assert [upload.handle for upload in await each.caching.uploads.list_all(tenant)] == [
+            second.handle,
+            first.handle,
+        ]
+    assert (await other.caching.uploads.known(tenant, first.handle)).kind is MediaKind.IMAGE
+    await other.caching.uploads.remove(tenant, second.handle)
+    assert [upload.handle for upload in await one.caching.uploads.list_all(tenant)] == [first.handle]
+
+
+async def test_lists_more_uploads_than_redis_returns_at_once(
+    one: Replica, other: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("glimpse.media.shared.store._LISTED_AT_ONCE", 2)
+    monkeypatch.setattr("glimpse.media.sources.uploads.MAX_LISTED", 5)
+    handles = [(await one.upload(PNG)).handle for _ in range(6)]
+    assert {upload.handle for upload in await other.caching.uploads.list_all("")} == set(handles[1:])

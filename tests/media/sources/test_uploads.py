@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from glimpse.media.cache.media_file import MediaFile
 from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.sources.uploads import Uploads
+from glimpse.media.kind import MediaKind
+from glimpse.media.sources.uploads import FileDetails, Uploads
 from tests.media.caching import Clock
 
 DATA = b"example image"
@@ -33,10 +34,10 @@ async def receive(
     uploads: Uploads, chunks: Sequence[bytes], *, digest: bytes | None = None, num_bytes: int | None = None
 ) -> MediaFile:
     digest = sha256(b"".join(chunks)).digest() if digest is None else digest
-    with uploads.receive(digest=digest, num_bytes=num_bytes) as incoming:
+    with uploads.receive(num_bytes=num_bytes) as incoming:
         for chunk in chunks:
             incoming.append(chunk)
-        return await incoming.finish()
+        return await incoming.finish(digest=digest, num_bytes=num_bytes)
 
 
 async def stored(uploads: Uploads, data: bytes, namespace: str = "", *, most: int | None = None) -> str:
@@ -78,8 +79,8 @@ async def test_incoming_uploads_share_the_memory_budget_and_release_it() -> None
     memory_budget = MemoryBudget(max_bytes=6000)
     uploads = make_uploads(memory_budget=memory_budget)
     with (
-        uploads.receive(digest=b"", num_bytes=None) as first,
-        uploads.receive(digest=b"", num_bytes=None) as second,
+        uploads.receive() as first,
+        uploads.receive() as second,
     ):
         first.append(b"x" * 4000)
         with pytest.raises(MediaError) as caught:
@@ -108,7 +109,7 @@ async def test_handles_are_unique() -> None:
     uploads = make_uploads()
     handles = {await stored(uploads, DATA) for _ in range(100)}
     assert len(handles) == 100
-    assert {len(handle) for handle in handles} == {len("upload-") + 32}
+    assert {len(handle) for handle in handles} == {len("file-") + 32}
 
 
 async def test_upload_can_only_be_removed_in_its_namespace() -> None:
@@ -173,9 +174,65 @@ async def test_file_over_the_limit_of_its_tenant_is_refused(num_bytes: int | Non
     uploads = make_uploads()
     with (
         pytest.raises(MediaError) as caught,
-        uploads.receive(digest=bytes(32), num_bytes=num_bytes, max_tenant_bytes=1512) as incoming,
+        uploads.receive(num_bytes=num_bytes, max_tenant_bytes=1512) as incoming,
     ):
         incoming.append(bytes(1001))
     assert caught.value.code is MediaErrorCode.TOO_LARGE
     assert "1000 bytes" in caught.value.message
     assert await stored(uploads, bytes(1000), ACME, most=1512)
+
+
+async def test_lists_what_a_namespace_has_the_latest_first() -> None:
+    clock = Clock()
+    uploads = Uploads(max_bytes=10_000, ttl_seconds=60, memory_budget=MemoryBudget(), clock=clock)
+    file = MediaFile(digest=sha256(DATA).digest(), data=DATA)
+    listed: list[str] = []
+    for details, ttl_seconds in (
+        (FileDetails("a", "vision"), 60),
+        (FileDetails("b", "batch"), 5),
+        (FileDetails("c", "vision"), 60),
+    ):
+        clock.now += 1
+        listed.insert(0, (await uploads.store(ACME, file, ttl_seconds=ttl_seconds, details=details)).handle)
+    await stored(uploads, DATA, OTHER)
+    await stored(uploads, DATA, f"{'a' * 32}.another salt")
+    await content(uploads, ACME, listed[2])  # use changes no order
+    assert [upload.handle for upload in await uploads.list_all(ACME)] == listed
+    clock.now += 5
+    left = await uploads.list_all(ACME)
+    assert [(upload.details.filename, upload.details.purpose) for upload in left] == [("c", "vision"), ("a", "vision")]
+    assert await uploads.list_all("") == []
+
+
+async def test_list_has_no_more_than_the_uploads_used_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glimpse.media.sources.uploads.MAX_LISTED", 2)
+    uploads = make_uploads()
+    handles = [await stored(uploads, DATA) for _ in range(4)]
+    await content(uploads, "", handles[0])
+    assert {upload.handle for upload in await uploads.list_all("")} == {handles[0], handles[3]}
+
+
+async def test_a_file_that_is_read_out_counts_as_memory_until_the_end() -> None:
+    memory_budget = MemoryBudget()
+    uploads = make_uploads(memory_budget=memory_budget)
+    handle = await stored(uploads, DATA, ACME)
+    async with uploads.opened(ACME, handle, seconds=30) as opened:
+        assert opened is not None
+        upload, file = opened
+        assert (upload.handle, file.data, memory_budget.num_bytes) == (handle, DATA, len(DATA))
+    async with uploads.opened(OTHER, handle, seconds=30) as opened:
+        assert (opened, memory_budget.num_bytes) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (b"\x89PNG\r\n\x1a\n", MediaKind.IMAGE),
+        (b"\x00\x00\x00\x18ftypisom", MediaKind.VIDEO),
+        (b"fLaC", MediaKind.AUDIO),
+        (b"{}", None),
+    ],
+)
+async def test_knows_the_kind_of_each_upload(data: bytes, kind: MediaKind | None) -> None:
+    uploads = make_uploads()
+    assert (await uploads.known("", await stored(uploads, data))).kind is kind

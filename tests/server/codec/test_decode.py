@@ -220,7 +220,7 @@ def test_refuses_a_wrong_type_by_path(value: Any, path: str, message: str) -> No
         ({"logit_bias": {"2147483648": 1}}, 'logit_bias["2147483648"]', "expected a smaller integer, got 2147483648"),
         (part(type="hologram"), "messages[0].content[0].type",
             "expected one of 'text', 'image_url', 'video_url', 'input_audio', 'image_embeds', 'video_embeds', "
-            "'audio_embeds', got 'hologram'"),
+            "'audio_embeds', 'file', got 'hologram'"),
         (part(type="imageUrl", imageUrl={"url": "u"}), "messages[0].content[0].type",
             "got 'imageUrl'; did you mean 'image_url'?"),
         (part(type="inputAudio", input_audio={}), "messages[0].content[0].type", "did you mean 'input_audio'?"),
@@ -263,9 +263,9 @@ def test_names_the_missing_member_of_a_tagged_object(value: Any, path: str) -> N
             "not allowed if 'type' is 'text'"),
         (part(type="audio_url", audio_url={}, input_audio={}), "messages[0].content[0].input_audio", "'audio_url'"),
         (part(type="image_url", image_url={"url": "a", "data": ""}), "messages[0].content[0].image_url.data",
-            "send only one of 'data', 'upload_id', 'url'"),
+            "send only one of 'data', 'file_data', 'file_id', 'upload_id', 'url'"),
         (part(type="video_url", video_url={"url": ["a"], "data": ""}), "messages[0].content[0].video_url.data",
-            "send only one of 'data', 'upload_id', 'url'"),
+            "send only one of 'data', 'file_data', 'file_id', 'upload_id', 'url'"),
     ],
 )  # fmt: skip
 def test_refuses_conflicting_members(value: Any, path: str, explanation: str) -> None:

@@ -43,6 +43,9 @@ PART = "messages[0].content[0]"
             {"type": "video_url", "video_url": {"url": "u", "num_frames": 4}}),
         ({"type": "audio", "audio": "u"}, {"type": "audio_url", "audio_url": "u"}),
         ({"type": "audio", "audio_url": "u"}, {"type": "audio_url", "audio_url": "u"}),
+        ({"type": "file", "file": {"file_data": "u", "filename": "a.png"}},
+            {"type": "file", "file": {"url": "u", "filename": "a.png"}}),
+        ({"type": "image_url", "image_url": {"file_id": "f"}}, {"type": "image_url", "image_url": {"upload_id": "f"}}),
     ],
 )  # fmt: skip
 def test_a_part_of_another_api_is_read(form: dict[str, Any], same: dict[str, Any]) -> None:
@@ -53,7 +56,6 @@ def test_a_part_of_another_api_is_read(form: dict[str, Any], same: dict[str, Any
     ("form", "path", "code", "explanation"),
     [
         ({"type": "image_pil", "image_pil": "x"}, "image_pil", "unsupported", "Objects of PIL exist in Python only"),
-        ({"type": "file", "file": {"file_data": DATA}}, "type", "unsupported", "Send each page as an image_url"),
         ({"type": "input_file", "file_id": "x"}, "type", "unsupported", "Send each page as an image_url"),
         ({"type": "image"}, "image", "missing_value", "required, but missing"),
         ({"type": "image", "image": "a", "url": "b"}, "url", "conflicting_values", "not allowed if 'type' is 'image'"),

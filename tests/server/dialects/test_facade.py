@@ -23,7 +23,9 @@ from glimpse.server.rpc.interceptors import RpcInterceptor
 from glimpse.server.rpc.load_meter import LoadMeter
 from glimpse.server.telemetry.ignored_fields import IGNORED_FIELDS_HEADER
 from glimpse.server.telemetry.metrics import Metrics
-from glimpse.v1 import chat_pb2, model_pb2
+from glimpse.v1 import chat_pb2, media_pb2, model_pb2
+from tests.hostile import forms
+from tests.hostile.forms import FORM, file, form
 
 MAX_BODY_BYTES = 1000
 
@@ -71,6 +73,19 @@ class Script:
             raise ModelNotFoundError(request.model, ("m",))
         return model_pb2.GetModelResponse(model=model_pb2.Model(id="m"))
 
+    async def upload(self, messages: Any, call: CallContext) -> media_pb2.UploadMediaResponse:
+        async for message in messages:
+            self.requests.append(message)
+            if message.chunk == b"bad":
+                raise InvalidRequest("header.purpose", "expected another one")
+        return media_pb2.UploadMediaResponse(media=media_pb2.Media(upload_id="u"))
+
+    async def download(self, request: Any, call: CallContext) -> AsyncGenerator[media_pb2.DownloadMediaResponse, None]:
+        self.requests.append(request)
+        yield media_pb2.DownloadMediaResponse(media=media_pb2.Media(upload_id="u"))
+        for text in self._texts():
+            yield media_pb2.DownloadMediaResponse(chunk=text.encode())
+
     def _texts(self) -> Iterable[str]:
         for text in self.texts:
             if isinstance(text, Exception):
@@ -93,10 +108,13 @@ async def channel(script: Script) -> AsyncIterator[grpc.aio.Channel]:
         "glimpse.v1.ChatService.StreamChatCompletion": script.stream,
         "glimpse.v1.ModelService.ListModels": script.list_models,
         "glimpse.v1.ModelService.GetModel": script.get_model,
+        "glimpse.v1.MediaService.UploadMedia": script.upload,
+        "glimpse.v1.MediaService.DownloadMedia": script.download,
     }
     # The facade binds these too; the tests do not call them.
     methods = ["CompletionService.CreateCompletion", "EmbeddingService.CreateEmbeddings"]
     methods += ["RerankService.Rerank", "RerankService.Score"]
+    methods += [f"MediaService.{name}Media" for name in ("Get", "List", "Delete")]
     for method in (*methods, "TokenizerService.Tokenize", "TokenizerService.Detokenize"):
         handlers[f"glimpse.v1.{method}"] = script.create
     handlers["glimpse.v1.CompletionService.StreamCompletion"] = script.stream
@@ -309,3 +327,73 @@ async def test_disconnect_closes_the_typed_stream(stub: Any, script: Script) -> 
     call.cancel()
     await asyncio.wait_for(script.closed.wait(), 5)
     assert script.closed.is_set()
+
+
+def send_form(stub: Any, body: bytes, part_bytes: int = 1000) -> Any:
+    parts = [HttpBody(data=body[start : start + part_bytes]) for start in range(0, len(body), part_bytes)]
+    parts[0].content_type = FORM
+    return stub.CreateFile(iter(parts))
+
+
+@pytest.mark.parametrize("part_bytes", [1, 7, 1000])
+@pytest.mark.parametrize("file_is_first", [True, False])
+async def test_a_form_is_the_pieces_of_its_file_and_then_a_header(
+    stub: Any, script: Script, part_bytes: int, file_is_first: bool
+) -> None:
+    texts = (
+        forms.text("purpose", "vision")
+        + forms.text("expires_after[seconds]", "60")
+        + forms.text("expires_after[anchor]", "created_at")
+    )
+    sent = [file(b"x" * 2500), texts] if file_is_first else [texts, file(b"x" * 2500)]
+    call = send_form(stub, form(*sent, forms.text("other", "a")), part_bytes)
+    assert json.loads((await call).data)["id"] == "u"
+    assert dict(await call.initial_metadata())[IGNORED_FIELDS_HEADER] == "other"
+    *pieces, last = script.requests
+    assert b"".join(piece.chunk for piece in pieces) == b"x" * 2500
+    assert last.header == media_pb2.UploadHeader(filename="a.png", purpose="vision", ttl_seconds=60)
+
+
+async def test_a_name_in_a_form_replaces_that_of_its_file(stub: Any, script: Script) -> None:
+    await send_form(stub, form(file(), forms.text("filename", "b.png")))
+    assert script.requests[-1].header.filename == "b.png"
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "code"),
+    [
+        (form(file(b"bad"), forms.text("later", "a" * 900)), "purpose", "invalid_value"),
+        (form(forms.text("purpose", "vision")), "file", "missing_value"),
+        (form(file(), forms.text("expires_after[seconds]", "soon")), "expires_after[seconds]", "invalid_type"),
+        (form(file(), forms.text("expires_after[seconds]", "-1")), "expires_after[seconds]", "invalid_value"),
+        (form(file(), forms.text("purpos", "vision")), "purpos", "unsupported"),
+        (b"{}", None, "invalid_form"),
+    ],
+)
+async def test_refuses_a_form_by_the_names_of_its_members(stub: Any, body: bytes, param: str | None, code: str) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await send_form(stub, body, 100)
+    assert (document(caught.value)["param"], document(caught.value)["code"]) == (param, code)
+
+
+async def test_a_file_is_sent_as_it_is(stub: Any, script: Script) -> None:
+    call = stub.GetFileContent(media_pb2.DownloadMediaRequest(upload_id="u"))
+    bodies = [body async for body in call]
+    assert [(body.content_type, body.data) for body in bodies] == [
+        ("application/octet-stream", b"Hello"),
+        ("application/octet-stream", b" there"),
+    ]
+    headers = dict(await call.initial_metadata())
+    assert (headers["content-disposition"], headers["x-content-type-options"]) == ("attachment", "nosniff")
+
+
+@pytest.mark.parametrize("texts", [[], ["Hello"]])
+async def test_a_file_that_fails_ends_with_a_status(stub: Any, script: Script, texts: list[str | Exception]) -> None:
+    script.texts = [*texts, InvalidRequest("upload_id", "gone", "upload_not_found")]
+    received = stub.GetFileContent(media_pb2.DownloadMediaRequest(upload_id="u"))
+    bodies = aiter(received)
+    assert [(await anext(bodies)).data for _ in texts] == [str(text).encode() for text in texts]
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await anext(bodies)
+    error = caught.value
+    assert (error.code(), document(error)["param"]) == (grpc.StatusCode.NOT_FOUND, "file_id")

@@ -165,13 +165,17 @@ def test_uploads_and_uuids_of_others_do_not_exist(channel: grpc.Channel, chat: A
     by_uuid = asked(content_pb2.ContentPart(uuid="logo", image={}))
     find = media_pb2.GetMediaRequest(upload_id=upload_id)
     delete = media_pb2.DeleteMediaRequest(upload_id=upload_id)
+    download = media_pb2.DownloadMediaRequest(upload_id=upload_id)
     refused = [
         outcome(lambda: chat.CreateChatCompletion(by_upload, metadata=OTHER)),
         outcome(lambda: chat.CreateChatCompletion(by_uuid, metadata=OTHER)),
         outcome(lambda: media.GetMedia(find, metadata=OTHER)),
         outcome(lambda: media.DeleteMedia(delete, metadata=OTHER)),
+        outcome(lambda: list(media.DownloadMedia(download, metadata=OTHER))),
     ]
-    assert refused == [grpc.StatusCode.FAILED_PRECONDITION] * 2 + [grpc.StatusCode.NOT_FOUND] * 2
+    assert refused == [grpc.StatusCode.FAILED_PRECONDITION] * 2 + [grpc.StatusCode.NOT_FOUND] * 3
+    listed = [media.ListMedia(media_pb2.ListMediaRequest(), metadata=metadata).media for metadata in (ACME, OTHER)]
+    assert [upload_id in [each.upload_id for each in uploads] for uploads in listed] == [True, False]
     for wire in (by_upload, by_uuid):
         assert chat.CreateChatCompletion(wire, metadata=ACME).usage.prompt_tokens
     assert media.GetMedia(find, metadata=ACME).media.size_bytes == len(PNG)

@@ -91,6 +91,14 @@ def test_upload_metadata_matches_the_file(media: Media) -> None:
     assert brief.upload_id != upload.upload_id
 
 
+def test_header_may_come_last_and_without_a_hash(media: Media) -> None:
+    header, *chunks = parts(PNG, filename="a.png", purpose="vision")
+    upload = media.UploadMedia(iter([*chunks, header])).media
+    assert (upload.sha256, upload.filename, upload.purpose) == (sha256(PNG).digest(), "a.png", "vision")
+    nameless = media.UploadMedia(iter([media_pb2.UploadMediaRequest(header={}), *chunks])).media
+    assert (nameless.sha256, nameless.filename, nameless.purpose) == (upload.sha256, "", "user_data")
+
+
 def test_uploaded_image_equals_an_inline_image(chat: Chat, media: Media) -> None:
     sent = chat.CreateChatCompletion(about(image_part(PNG)))
     through_upload = chat.CreateChatCompletion(about(image_of(uploaded(media, PNG))))
@@ -132,7 +140,10 @@ WRONG: list[Any] = [
     # messages, reason, field
     pytest.param([], "MISSING_VALUE", "header", id="nothing"),
     pytest.param([CHUNK], "MISSING_VALUE", "header", id="no header"),
-    pytest.param([media_pb2.UploadMediaRequest(header={})], "MISSING_VALUE", "header.sha256", id="no hash"),
+    pytest.param([CHUNK, HEADER, CHUNK], "INVALID_VALUE", "part", id="a header between chunks"),
+    pytest.param(list(parts(PNG, filename="é" * 128)), "INVALID_VALUE", "header.filename", id="a long name"),
+    pytest.param(list(parts(PNG, filename="a\n")), "INVALID_VALUE", "header.filename", id="a name of two lines"),
+    pytest.param(list(parts(PNG, purpose="visoin")), "INVALID_VALUE", "header.purpose", id="another purpose"),
     pytest.param(
         [media_pb2.UploadMediaRequest(header={"sha256": b"x"})], "INVALID_VALUE", "header.sha256", id="a short hash"
     ),

@@ -65,7 +65,7 @@ class Message(_message.Message):
     def __init__(self, role: _Optional[_Union[Role, str]] = ..., content: _Optional[_Iterable[_Union[ContentPart, _Mapping]]] = ..., name: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCall, _Mapping]]] = ..., tool_call_id: _Optional[str] = ..., reasoning: _Optional[str] = ...) -> None: ...
 
 class ContentPart(_message.Message):
-    __slots__ = ("text", "image", "video", "audio", "image_embeddings", "video_embeddings", "audio_embeddings", "uuid")
+    __slots__ = ("text", "image", "video", "audio", "image_embeddings", "video_embeddings", "audio_embeddings", "file", "uuid")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     IMAGE_FIELD_NUMBER: _ClassVar[int]
     VIDEO_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +73,7 @@ class ContentPart(_message.Message):
     IMAGE_EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
     VIDEO_EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
     AUDIO_EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
     UUID_FIELD_NUMBER: _ClassVar[int]
     text: str
     image: ImagePart
@@ -81,8 +82,9 @@ class ContentPart(_message.Message):
     image_embeddings: ImageEmbeddings
     video_embeddings: VideoEmbeddings
     audio_embeddings: AudioEmbeddings
+    file: FilePart
     uuid: str
-    def __init__(self, text: _Optional[str] = ..., image: _Optional[_Union[ImagePart, _Mapping]] = ..., video: _Optional[_Union[VideoPart, _Mapping]] = ..., audio: _Optional[_Union[AudioPart, _Mapping]] = ..., image_embeddings: _Optional[_Union[ImageEmbeddings, _Mapping]] = ..., video_embeddings: _Optional[_Union[VideoEmbeddings, _Mapping]] = ..., audio_embeddings: _Optional[_Union[AudioEmbeddings, _Mapping]] = ..., uuid: _Optional[str] = ...) -> None: ...
+    def __init__(self, text: _Optional[str] = ..., image: _Optional[_Union[ImagePart, _Mapping]] = ..., video: _Optional[_Union[VideoPart, _Mapping]] = ..., audio: _Optional[_Union[AudioPart, _Mapping]] = ..., image_embeddings: _Optional[_Union[ImageEmbeddings, _Mapping]] = ..., video_embeddings: _Optional[_Union[VideoEmbeddings, _Mapping]] = ..., audio_embeddings: _Optional[_Union[AudioEmbeddings, _Mapping]] = ..., file: _Optional[_Union[FilePart, _Mapping]] = ..., uuid: _Optional[str] = ...) -> None: ...
 
 class MediaSource(_message.Message):
     __slots__ = ("url", "data", "upload_id")
@@ -191,6 +193,14 @@ class AudioPart(_message.Message):
     source: MediaSource
     format: str
     def __init__(self, source: _Optional[_Union[MediaSource, _Mapping]] = ..., format: _Optional[str] = ...) -> None: ...
+
+class FilePart(_message.Message):
+    __slots__ = ("source", "filename")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    FILENAME_FIELD_NUMBER: _ClassVar[int]
+    source: MediaSource
+    filename: str
+    def __init__(self, source: _Optional[_Union[MediaSource, _Mapping]] = ..., filename: _Optional[str] = ...) -> None: ...
 
 class Tensor(_message.Message):
     __slots__ = ("type", "shape", "data")

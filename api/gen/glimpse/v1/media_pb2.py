@@ -27,7 +27,7 @@ from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16glimpse/v1/media.proto\x12\nglimpse.v1\x1a!glimpse/json/v1/annotations.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\"h\n\x12UploadMediaRequest\x12\x32\n\x06header\x18\x01 \x01(\x0b\x32\x18.glimpse.v1.UploadHeaderH\x00R\x06header\x12\x16\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00R\x05\x63hunkB\x06\n\x04part\"\xd7\x01\n\x0cUploadHeader\x12\x1c\n\x06sha256\x18\x01 \x01(\x0c\x42\x04\xe2\x41\x01\x02R\x06sha256\x12\"\n\nsize_bytes\x18\x02 \x01(\x04H\x00R\tsizeBytes\x88\x01\x01\x12\"\n\ncache_salt\x18\x03 \x01(\tH\x01R\tcacheSalt\x88\x01\x01\x12\x33\n\x0bttl_seconds\x18\x04 \x01(\rB\r\xca\x9a%\t\t\x00\x00\x00\x00\x00\x00\xf0?H\x02R\nttlSeconds\x88\x01\x01\x42\r\n\x0b_size_bytesB\r\n\x0b_cache_saltB\x0e\n\x0c_ttl_seconds\">\n\x13UploadMediaResponse\x12\'\n\x05media\x18\x01 \x01(\x0b\x32\x11.glimpse.v1.MediaR\x05media\"g\n\x0fGetMediaRequest\x12!\n\tupload_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02R\x08uploadId\x12\"\n\ncache_salt\x18\x02 \x01(\tH\x00R\tcacheSalt\x88\x01\x01\x42\r\n\x0b_cache_salt\";\n\x10GetMediaResponse\x12\'\n\x05media\x18\x01 \x01(\x0b\x32\x11.glimpse.v1.MediaR\x05media\"j\n\x12\x44\x65leteMediaRequest\x12!\n\tupload_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02R\x08uploadId\x12\"\n\ncache_salt\x18\x02 \x01(\tH\x00R\tcacheSalt\x88\x01\x01\x42\r\n\x0b_cache_salt\"\x15\n\x13\x44\x65leteMediaResponse\"z\n\x05Media\x12\x1b\n\tupload_id\x18\x01 \x01(\tR\x08uploadId\x12\x1d\n\nsize_bytes\x18\x02 \x01(\x04R\tsizeBytes\x12\x16\n\x06sha256\x18\x03 \x01(\x0cR\x06sha256\x12\x1d\n\nexpires_at\x18\x04 \x01(\x03R\texpiresAt2\xe3\x02\n\x0cMediaService\x12n\n\x0bUploadMedia\x12\x1e.glimpse.v1.UploadMediaRequest\x1a\x1f.glimpse.v1.UploadMediaResponse\"\x1c\x82\xd3\xe4\x93\x02\x16\"\x11/glimpse/v1/media:\x01*(\x01\x12l\n\x08GetMedia\x12\x1b.glimpse.v1.GetMediaRequest\x1a\x1c.glimpse.v1.GetMediaResponse\"%\x82\xd3\xe4\x93\x02\x1f\x12\x1d/glimpse/v1/media/{upload_id}\x12u\n\x0b\x44\x65leteMedia\x12\x1e.glimpse.v1.DeleteMediaRequest\x1a\x1f.glimpse.v1.DeleteMediaResponse\"%\x82\xd3\xe4\x93\x02\x1f*\x1d/glimpse/v1/media/{upload_id}B=\n\nglimpse.v1B\nMediaProtoP\x01Z\x14glimpse/v1;glimpsev1\xaa\x02\nGlimpse.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16glimpse/v1/media.proto\x12\nglimpse.v1\x1a!glimpse/json/v1/annotations.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\"h\n\x12UploadMediaRequest\x12\x32\n\x06header\x18\x01 \x01(\x0b\x32\x18.glimpse.v1.UploadHeaderH\x00R\x06header\x12\x16\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00R\x05\x63hunkB\x06\n\x04part\"\xaa\x02\n\x0cUploadHeader\x12\x16\n\x06sha256\x18\x01 \x01(\x0cR\x06sha256\x12\"\n\nsize_bytes\x18\x02 \x01(\x04H\x00R\tsizeBytes\x88\x01\x01\x12\"\n\ncache_salt\x18\x03 \x01(\tH\x01R\tcacheSalt\x88\x01\x01\x12\x33\n\x0bttl_seconds\x18\x04 \x01(\rB\r\xca\x9a%\t\t\x00\x00\x00\x00\x00\x00\xf0?H\x02R\nttlSeconds\x88\x01\x01\x12\x1f\n\x08\x66ilename\x18\x05 \x01(\tH\x03R\x08\x66ilename\x88\x01\x01\x12\x1d\n\x07purpose\x18\x06 \x01(\tH\x04R\x07purpose\x88\x01\x01\x42\r\n\x0b_size_bytesB\r\n\x0b_cache_saltB\x0e\n\x0c_ttl_secondsB\x0b\n\t_filenameB\n\n\x08_purpose\">\n\x13UploadMediaResponse\x12\'\n\x05media\x18\x01 \x01(\x0b\x32\x11.glimpse.v1.MediaR\x05media\"g\n\x0fGetMediaRequest\x12!\n\tupload_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02R\x08uploadId\x12\"\n\ncache_salt\x18\x02 \x01(\tH\x00R\tcacheSalt\x88\x01\x01\x42\r\n\x0b_cache_salt\";\n\x10GetMediaResponse\x12\'\n\x05media\x18\x01 \x01(\x0b\x32\x11.glimpse.v1.MediaR\x05media\"\xf7\x01\n\x10ListMediaRequest\x12\"\n\ncache_salt\x18\x01 \x01(\tH\x00R\tcacheSalt\x88\x01\x01\x12\x1d\n\x07purpose\x18\x02 \x01(\tH\x01R\x07purpose\x88\x01\x01\x12\x31\n\x05limit\x18\x03 \x01(\rB\x16\xca\x9a%\x12\t\x00\x00\x00\x00\x00\x00\xf0?\x11\x00\x00\x00\x00\x00\x88\xc3@H\x02R\x05limit\x88\x01\x01\x12\x19\n\x05\x61\x66ter\x18\x04 \x01(\tH\x03R\x05\x61\x66ter\x88\x01\x01\x12\x19\n\x05order\x18\x05 \x01(\tH\x04R\x05order\x88\x01\x01\x42\r\n\x0b_cache_saltB\n\n\x08_purposeB\x08\n\x06_limitB\x08\n\x06_afterB\x08\n\x06_order\"\xae\x01\n\x11ListMediaResponse\x12\'\n\x05media\x18\x01 \x03(\x0b\x32\x11.glimpse.v1.MediaR\x05media\x12\x1e\n\x08\x66irst_id\x18\x02 \x01(\tH\x00R\x07\x66irstId\x88\x01\x01\x12\x1c\n\x07last_id\x18\x03 \x01(\tH\x01R\x06lastId\x88\x01\x01\x12\x19\n\x08has_more\x18\x04 \x01(\x08R\x07hasMoreB\x0b\n\t_first_idB\n\n\x08_last_id\"l\n\x14\x44ownloadMediaRequest\x12!\n\tupload_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02R\x08uploadId\x12\"\n\ncache_salt\x18\x02 \x01(\tH\x00R\tcacheSalt\x88\x01\x01\x42\r\n\x0b_cache_salt\"b\n\x15\x44ownloadMediaResponse\x12)\n\x05media\x18\x01 \x01(\x0b\x32\x11.glimpse.v1.MediaH\x00R\x05media\x12\x16\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00R\x05\x63hunkB\x06\n\x04part\"j\n\x12\x44\x65leteMediaRequest\x12!\n\tupload_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02R\x08uploadId\x12\"\n\ncache_salt\x18\x02 \x01(\tH\x00R\tcacheSalt\x88\x01\x01\x42\r\n\x0b_cache_salt\"L\n\x13\x44\x65leteMediaResponse\x12\x1b\n\tupload_id\x18\x01 \x01(\tR\x08uploadId\x12\x18\n\x07\x64\x65leted\x18\x02 \x01(\x08R\x07\x64\x65leted\"\xcf\x01\n\x05Media\x12\x1b\n\tupload_id\x18\x01 \x01(\tR\x08uploadId\x12\x1d\n\nsize_bytes\x18\x02 \x01(\x04R\tsizeBytes\x12\x16\n\x06sha256\x18\x03 \x01(\x0cR\x06sha256\x12\x1d\n\nexpires_at\x18\x04 \x01(\x03R\texpiresAt\x12\x1d\n\ncreated_at\x18\x05 \x01(\x03R\tcreatedAt\x12\x1a\n\x08\x66ilename\x18\x06 \x01(\tR\x08\x66ilename\x12\x18\n\x07purpose\x18\x07 \x01(\tR\x07purpose2\xd0\x04\n\x0cMediaService\x12n\n\x0bUploadMedia\x12\x1e.glimpse.v1.UploadMediaRequest\x1a\x1f.glimpse.v1.UploadMediaResponse\"\x1c\x82\xd3\xe4\x93\x02\x16\"\x11/glimpse/v1/media:\x01*(\x01\x12l\n\x08GetMedia\x12\x1b.glimpse.v1.GetMediaRequest\x1a\x1c.glimpse.v1.GetMediaResponse\"%\x82\xd3\xe4\x93\x02\x1f\x12\x1d/glimpse/v1/media/{upload_id}\x12\x63\n\tListMedia\x12\x1c.glimpse.v1.ListMediaRequest\x1a\x1d.glimpse.v1.ListMediaResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/glimpse/v1/media\x12\x85\x01\n\rDownloadMedia\x12 .glimpse.v1.DownloadMediaRequest\x1a!.glimpse.v1.DownloadMediaResponse\"-\x82\xd3\xe4\x93\x02\'\x12%/glimpse/v1/media/{upload_id}/content0\x01\x12u\n\x0b\x44\x65leteMedia\x12\x1e.glimpse.v1.DeleteMediaRequest\x1a\x1f.glimpse.v1.DeleteMediaResponse\"%\x82\xd3\xe4\x93\x02\x1f*\x1d/glimpse/v1/media/{upload_id}B=\n\nglimpse.v1B\nMediaProtoP\x01Z\x14glimpse/v1;glimpsev1\xaa\x02\nGlimpse.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,36 +35,50 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'glimpse.v1.media_pb2', _glo
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\nglimpse.v1B\nMediaProtoP\001Z\024glimpse/v1;glimpsev1\252\002\nGlimpse.V1'
-  _globals['_UPLOADHEADER'].fields_by_name['sha256']._loaded_options = None
-  _globals['_UPLOADHEADER'].fields_by_name['sha256']._serialized_options = b'\342A\001\002'
   _globals['_UPLOADHEADER'].fields_by_name['ttl_seconds']._loaded_options = None
   _globals['_UPLOADHEADER'].fields_by_name['ttl_seconds']._serialized_options = b'\312\232%\t\t\000\000\000\000\000\000\360?'
   _globals['_GETMEDIAREQUEST'].fields_by_name['upload_id']._loaded_options = None
   _globals['_GETMEDIAREQUEST'].fields_by_name['upload_id']._serialized_options = b'\342A\001\002'
+  _globals['_LISTMEDIAREQUEST'].fields_by_name['limit']._loaded_options = None
+  _globals['_LISTMEDIAREQUEST'].fields_by_name['limit']._serialized_options = b'\312\232%\022\t\000\000\000\000\000\000\360?\021\000\000\000\000\000\210\303@'
+  _globals['_DOWNLOADMEDIAREQUEST'].fields_by_name['upload_id']._loaded_options = None
+  _globals['_DOWNLOADMEDIAREQUEST'].fields_by_name['upload_id']._serialized_options = b'\342A\001\002'
   _globals['_DELETEMEDIAREQUEST'].fields_by_name['upload_id']._loaded_options = None
   _globals['_DELETEMEDIAREQUEST'].fields_by_name['upload_id']._serialized_options = b'\342A\001\002'
   _globals['_MEDIASERVICE'].methods_by_name['UploadMedia']._loaded_options = None
   _globals['_MEDIASERVICE'].methods_by_name['UploadMedia']._serialized_options = b'\202\323\344\223\002\026\"\021/glimpse/v1/media:\001*'
   _globals['_MEDIASERVICE'].methods_by_name['GetMedia']._loaded_options = None
   _globals['_MEDIASERVICE'].methods_by_name['GetMedia']._serialized_options = b'\202\323\344\223\002\037\022\035/glimpse/v1/media/{upload_id}'
+  _globals['_MEDIASERVICE'].methods_by_name['ListMedia']._loaded_options = None
+  _globals['_MEDIASERVICE'].methods_by_name['ListMedia']._serialized_options = b'\202\323\344\223\002\023\022\021/glimpse/v1/media'
+  _globals['_MEDIASERVICE'].methods_by_name['DownloadMedia']._loaded_options = None
+  _globals['_MEDIASERVICE'].methods_by_name['DownloadMedia']._serialized_options = b'\202\323\344\223\002\'\022%/glimpse/v1/media/{upload_id}/content'
   _globals['_MEDIASERVICE'].methods_by_name['DeleteMedia']._loaded_options = None
   _globals['_MEDIASERVICE'].methods_by_name['DeleteMedia']._serialized_options = b'\202\323\344\223\002\037*\035/glimpse/v1/media/{upload_id}'
   _globals['_UPLOADMEDIAREQUEST']._serialized_start=136
   _globals['_UPLOADMEDIAREQUEST']._serialized_end=240
   _globals['_UPLOADHEADER']._serialized_start=243
-  _globals['_UPLOADHEADER']._serialized_end=458
-  _globals['_UPLOADMEDIARESPONSE']._serialized_start=460
-  _globals['_UPLOADMEDIARESPONSE']._serialized_end=522
-  _globals['_GETMEDIAREQUEST']._serialized_start=524
-  _globals['_GETMEDIAREQUEST']._serialized_end=627
-  _globals['_GETMEDIARESPONSE']._serialized_start=629
-  _globals['_GETMEDIARESPONSE']._serialized_end=688
-  _globals['_DELETEMEDIAREQUEST']._serialized_start=690
-  _globals['_DELETEMEDIAREQUEST']._serialized_end=796
-  _globals['_DELETEMEDIARESPONSE']._serialized_start=798
-  _globals['_DELETEMEDIARESPONSE']._serialized_end=819
-  _globals['_MEDIA']._serialized_start=821
-  _globals['_MEDIA']._serialized_end=943
-  _globals['_MEDIASERVICE']._serialized_start=946
-  _globals['_MEDIASERVICE']._serialized_end=1301
+  _globals['_UPLOADHEADER']._serialized_end=541
+  _globals['_UPLOADMEDIARESPONSE']._serialized_start=543
+  _globals['_UPLOADMEDIARESPONSE']._serialized_end=605
+  _globals['_GETMEDIAREQUEST']._serialized_start=607
+  _globals['_GETMEDIAREQUEST']._serialized_end=710
+  _globals['_GETMEDIARESPONSE']._serialized_start=712
+  _globals['_GETMEDIARESPONSE']._serialized_end=771
+  _globals['_LISTMEDIAREQUEST']._serialized_start=774
+  _globals['_LISTMEDIAREQUEST']._serialized_end=1021
+  _globals['_LISTMEDIARESPONSE']._serialized_start=1024
+  _globals['_LISTMEDIARESPONSE']._serialized_end=1198
+  _globals['_DOWNLOADMEDIAREQUEST']._serialized_start=1200
+  _globals['_DOWNLOADMEDIAREQUEST']._serialized_end=1308
+  _globals['_DOWNLOADMEDIARESPONSE']._serialized_start=1310
+  _globals['_DOWNLOADMEDIARESPONSE']._serialized_end=1408
+  _globals['_DELETEMEDIAREQUEST']._serialized_start=1410
+  _globals['_DELETEMEDIAREQUEST']._serialized_end=1516
+  _globals['_DELETEMEDIARESPONSE']._serialized_start=1518
+  _globals['_DELETEMEDIARESPONSE']._serialized_end=1594
+  _globals['_MEDIA']._serialized_start=1597
+  _globals['_MEDIA']._serialized_end=1804
+  _globals['_MEDIASERVICE']._serialized_start=1807
+  _globals['_MEDIASERVICE']._serialized_end=2399
 # @@protoc_insertion_point(module_scope)

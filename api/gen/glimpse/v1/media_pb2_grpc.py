@@ -26,11 +26,11 @@ if _version_not_supported:
 
 
 class MediaServiceStub:
-    """Uploads media files ahead of the requests that use them, as raw bytes in chunks.
+    """Keeps files for the requests that use them. OpenAI's REST API has the same files under `/v1/files`.
 
-    A request refers to an upload by `MediaSource.upload_id`, as an image, a video, a frame of a video, or audio. Errors
-    are those of ChatService. An unknown or expired `upload_id` is NOT_FOUND here, and fails a request that uses it with
-    the code `media_not_cached`.
+    A request refers to an upload by `MediaSource.upload_id`, as an image, a video, a frame of a video, audio, or a file of
+    any of these kinds. Errors are those of ChatService. An unknown or expired `upload_id` is NOT_FOUND here, and fails a
+    request that uses it with the code `media_not_cached`.
 
     Servers that share a media store (`--media-store`) share uploads. While the store cannot be reached, methods end with
     UNAVAILABLE and the code `media_store_unavailable`.
@@ -52,6 +52,16 @@ class MediaServiceStub:
                 request_serializer=glimpse_dot_v1_dot_media__pb2.GetMediaRequest.SerializeToString,
                 response_deserializer=glimpse_dot_v1_dot_media__pb2.GetMediaResponse.FromString,
                 _registered_method=True)
+        self.ListMedia = channel.unary_unary(
+                '/glimpse.v1.MediaService/ListMedia',
+                request_serializer=glimpse_dot_v1_dot_media__pb2.ListMediaRequest.SerializeToString,
+                response_deserializer=glimpse_dot_v1_dot_media__pb2.ListMediaResponse.FromString,
+                _registered_method=True)
+        self.DownloadMedia = channel.unary_stream(
+                '/glimpse.v1.MediaService/DownloadMedia',
+                request_serializer=glimpse_dot_v1_dot_media__pb2.DownloadMediaRequest.SerializeToString,
+                response_deserializer=glimpse_dot_v1_dot_media__pb2.DownloadMediaResponse.FromString,
+                _registered_method=True)
         self.DeleteMedia = channel.unary_unary(
                 '/glimpse.v1.MediaService/DeleteMedia',
                 request_serializer=glimpse_dot_v1_dot_media__pb2.DeleteMediaRequest.SerializeToString,
@@ -60,18 +70,19 @@ class MediaServiceStub:
 
 
 class MediaServiceServicer:
-    """Uploads media files ahead of the requests that use them, as raw bytes in chunks.
+    """Keeps files for the requests that use them. OpenAI's REST API has the same files under `/v1/files`.
 
-    A request refers to an upload by `MediaSource.upload_id`, as an image, a video, a frame of a video, or audio. Errors
-    are those of ChatService. An unknown or expired `upload_id` is NOT_FOUND here, and fails a request that uses it with
-    the code `media_not_cached`.
+    A request refers to an upload by `MediaSource.upload_id`, as an image, a video, a frame of a video, audio, or a file of
+    any of these kinds. Errors are those of ChatService. An unknown or expired `upload_id` is NOT_FOUND here, and fails a
+    request that uses it with the code `media_not_cached`.
 
     Servers that share a media store (`--media-store`) share uploads. While the store cannot be reached, methods end with
     UNAVAILABLE and the code `media_store_unavailable`.
     """
 
     def UploadMedia(self, request_iterator, context):
-        """Uploads a file. The first message is the header, and the others are the chunks of the file, in order.
+        """Uploads a file. The first message is the header, and the others are the chunks of the file, in order. The header may
+        also come last.
 
         The server keeps the file only if it is complete and matches the header.
         """
@@ -81,6 +92,20 @@ class MediaServiceServicer:
 
     def GetMedia(self, request, context):
         """Returns an upload.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListMedia(self, request, context):
+        """Lists the uploads that were stored under a salt, of those that the caller's tenant used last, at most 10000.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DownloadMedia(self, request, context):
+        """Returns the bytes of an upload in chunks, after the upload itself.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -106,6 +131,16 @@ def add_MediaServiceServicer_to_server(servicer, server):
                     request_deserializer=glimpse_dot_v1_dot_media__pb2.GetMediaRequest.FromString,
                     response_serializer=glimpse_dot_v1_dot_media__pb2.GetMediaResponse.SerializeToString,
             ),
+            'ListMedia': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListMedia,
+                    request_deserializer=glimpse_dot_v1_dot_media__pb2.ListMediaRequest.FromString,
+                    response_serializer=glimpse_dot_v1_dot_media__pb2.ListMediaResponse.SerializeToString,
+            ),
+            'DownloadMedia': grpc.unary_stream_rpc_method_handler(
+                    servicer.DownloadMedia,
+                    request_deserializer=glimpse_dot_v1_dot_media__pb2.DownloadMediaRequest.FromString,
+                    response_serializer=glimpse_dot_v1_dot_media__pb2.DownloadMediaResponse.SerializeToString,
+            ),
             'DeleteMedia': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteMedia,
                     request_deserializer=glimpse_dot_v1_dot_media__pb2.DeleteMediaRequest.FromString,
@@ -120,11 +155,11 @@ def add_MediaServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class MediaService:
-    """Uploads media files ahead of the requests that use them, as raw bytes in chunks.
+    """Keeps files for the requests that use them. OpenAI's REST API has the same files under `/v1/files`.
 
-    A request refers to an upload by `MediaSource.upload_id`, as an image, a video, a frame of a video, or audio. Errors
-    are those of ChatService. An unknown or expired `upload_id` is NOT_FOUND here, and fails a request that uses it with
-    the code `media_not_cached`.
+    A request refers to an upload by `MediaSource.upload_id`, as an image, a video, a frame of a video, audio, or a file of
+    any of these kinds. Errors are those of ChatService. An unknown or expired `upload_id` is NOT_FOUND here, and fails a
+    request that uses it with the code `media_not_cached`.
 
     Servers that share a media store (`--media-store`) share uploads. While the store cannot be reached, methods end with
     UNAVAILABLE and the code `media_store_unavailable`.
@@ -174,6 +209,60 @@ class MediaService:
             '/glimpse.v1.MediaService/GetMedia',
             glimpse_dot_v1_dot_media__pb2.GetMediaRequest.SerializeToString,
             glimpse_dot_v1_dot_media__pb2.GetMediaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListMedia(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/glimpse.v1.MediaService/ListMedia',
+            glimpse_dot_v1_dot_media__pb2.ListMediaRequest.SerializeToString,
+            glimpse_dot_v1_dot_media__pb2.ListMediaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DownloadMedia(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/glimpse.v1.MediaService/DownloadMedia',
+            glimpse_dot_v1_dot_media__pb2.DownloadMediaRequest.SerializeToString,
+            glimpse_dot_v1_dot_media__pb2.DownloadMediaResponse.FromString,
             options,
             channel_credentials,
             insecure,
