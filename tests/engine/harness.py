@@ -5,9 +5,10 @@ It runs on the CPU, or with GLIMPSE_TEST_DEVICE=cuda on a GPU with its kernels.
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,6 +46,68 @@ class Prompt:
     spans: tuple[MediaSpan, ...] = ()
     images: tuple[np.ndarray, ...] = ()
     """uint8, one for each span: images are [height, width, 3], videos [frames, height, width, 3]."""
+    sources: tuple[Any, ...] = ()
+    """What the reference reads in place of `images`, where that is something else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedMedium:
+    """A medium and its tokens in a prompt."""
+
+    token_ids: Sequence[int]
+    kind: MediaKind
+    grid: tuple[int, ...]
+    content: np.ndarray
+    key: bytes = b""
+    """Default: a hash of the content."""
+    runs: tuple[tuple[int, int], ...] = ()
+    source: Any = None
+    """See `Prompt.sources`."""
+
+
+def prompt_with(
+    seed: int,
+    parts: Iterable[Any],
+    place: Callable[[np.random.Generator, Any], PlacedMedium],
+    *,
+    text_ids: tuple[int, int] = (0, 256),
+) -> Prompt:
+    """Returns a prompt of random text and media.
+
+    Args:
+        seed: of everything that is random.
+        parts: a number, not below 0, stands for that many text tokens; anything else for a medium.
+        place: returns the medium of a part.
+        text_ids: the range of the text tokens.
+    """
+    random = np.random.default_rng(seed)
+    token_ids: list[int] = []
+    spans: list[MediaSpan] = []
+    media: list[PlacedMedium] = []
+    for part in parts:
+        if isinstance(part, int) and part >= 0:
+            token_ids += random.integers(*text_ids, part).tolist()
+            continue
+        medium = place(random, part)
+        key = medium.key or hashlib.sha256(medium.content.tobytes()).digest()
+        spans.append(
+            MediaSpan(
+                kind=medium.kind,
+                start=len(token_ids),
+                num_tokens=len(medium.token_ids),
+                key=key,
+                grid=medium.grid,
+                runs=medium.runs,
+            )
+        )
+        media.append(medium)
+        token_ids += medium.token_ids
+    return Prompt(
+        token_ids=tuple(token_ids),
+        spans=tuple(spans),
+        images=tuple(medium.content for medium in media),
+        sources=tuple(medium.source for medium in media),
+    )
 
 
 def request_of(request_id: str, prompt: Prompt, sampling: SamplingParams) -> Generate:
@@ -212,37 +275,21 @@ def make_prompt(seed: int, *parts: int | tuple[int, int] | tuple[int, int, int])
     A number stands for that many text tokens, a pair for an image of that height and width, and a triple for a video of
     that many frames, height and width.
     """
-    random = np.random.default_rng(seed)
-    token_ids: list[int] = []
-    spans: list[MediaSpan] = []
-    images: list[np.ndarray] = []
-    for part in parts:
-        if isinstance(part, int):
-            token_ids += random.integers(0, 256, part).tolist()
-            continue
+
+    def place(random: np.random.Generator, part: tuple[int, ...]) -> PlacedMedium:
         image = random.integers(0, 256, (*part, 3), dtype=np.uint8)
-        span = _make_span(image, start=len(token_ids))
-        spans.append(span)
-        images.append(image)
-        token_ids += [PLACEHOLDER_IDS[span.kind]] * span.num_tokens
-    return Prompt(token_ids=tuple(token_ids), spans=tuple(spans), images=tuple(images))
+        *frames, height, width = part
+        grid = (-(-sum(frames) // 2) or 1, height // 14, width // 14)
+        kind = MediaKind.VIDEO if frames else MediaKind.IMAGE
+        token_ids = [PLACEHOLDER_IDS[kind]] * (grid[0] * grid[1] * grid[2] // 4)
+        return PlacedMedium(token_ids=token_ids, kind=kind, grid=grid, content=image)
+
+    return prompt_with(seed, parts, place)
 
 
 def encode_of(content: memoryview, grid: tuple[int, ...], kind: MediaKind = MediaKind.IMAGE) -> Encode:
     """Returns a medium for a model's encoder, without a key."""
     return Encode(key=b"", kind=kind, grid=grid, content=content)
-
-
-def _make_span(image: np.ndarray, *, start: int) -> MediaSpan:
-    *frames, height, width, _ = image.shape
-    grid = (-(-sum(frames) // 2) or 1, height // 14, width // 14)
-    return MediaSpan(
-        kind=MediaKind.VIDEO if frames else MediaKind.IMAGE,
-        start=start,
-        num_tokens=grid[0] * grid[1] * grid[2] // 4,
-        key=hashlib.sha256(image.tobytes()).digest(),
-        grid=grid,
-    )
 
 
 def _start(sequence: ScriptedSequence) -> SequenceStart:

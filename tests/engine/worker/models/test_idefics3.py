@@ -13,9 +13,10 @@ from glimpse.engine.protocol.config import Quantization
 from glimpse.engine.worker.native.library import Level
 from tests.checkpoints.idefics3 import Family, make_idefics3_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
-from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
+from tests.engine.harness import Harness, Prompt, ScriptedSequence
 from tests.engine.idefics3_prompts import NUM_TILE_TOKENS, tiled_prompt
 from tests.engine.levels import assert_stays_near_float32, at_each_level, needs_kernels
+from tests.engine.worker.models.steps import Steps, assert_same
 from tests.oracles.idefics3 import greedy_answer
 
 NUM_TOKENS = 10
@@ -31,50 +32,24 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory, family: Family) -> Path
     return make_idefics3_checkpoint(tmp_path_factory.mktemp("models") / family, family)
 
 
-def prompts_of(family: Family) -> list[Prompt]:
-    return [
-        tiled_prompt(1, family, 23),
-        tiled_prompt(2, family, 5, (1,), 9),
-        tiled_prompt(3, family, 3, (3,), 2, (7,), 6),
-        tiled_prompt(4, family, (2,), 1),
-        tiled_prompt(5, family, 2, (19,), 2),  # more than are encoded at once
-    ]
+@pytest.fixture(scope="module")
+def prompts(family: Family) -> dict[str, Prompt]:
+    parts = {"text": (23,), "image": (5, (1,), 9), "images": (3, (3,), 2, (7,), 6), "first": ((2,), 1)}
+    parts |= {"many tiles": (2, (19,), 2)}  # more than are encoded at once
+    return {name: tiled_prompt(seed, family, *each) for seed, (name, each) in enumerate(parts.items(), 1)}
 
 
-def assert_agrees(sequence: ScriptedSequence, prompt: Prompt, path: Path) -> None:
-    expected = greedy_answer(path, prompt.token_ids, prompt.images, len(sequence.answer))
-    assert sequence.answer == expected.token_ids
-    assert (torch.stack(sequence.logits) - expected.logits).abs().max() <= 1e-4
+def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
+    prompt = sequence.prompt
+    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.images, len(sequence.answer)))
 
 
-def test_alone(harness: Harness, checkpoint: Path, family: Family) -> None:
-    for prompt in prompts_of(family):
-        assert_agrees(harness.answer(harness.begin(prompt), NUM_TOKENS), prompt, checkpoint)
-
-
-@pytest.mark.parametrize("size", [1, 5, 13])
-def test_chunked_within_tiles(harness: Harness, checkpoint: Path, family: Family, size: int) -> None:
-    prompt = prompts_of(family)[2]
-    num_chunks = (len(prompt.token_ids) - 1) // size
-    assert_agrees(harness.answer(harness.begin(prompt), NUM_TOKENS, chunks=[size] * num_chunks), prompt, checkpoint)
-
-
-def test_batched_with_others(harness: Harness, checkpoint: Path, family: Family) -> None:
-    prompts = prompts_of(family)
-    sequences = [harness.begin(prompt) for prompt in prompts]
-    harness.step(*((sequence, len(sequence.prompt.token_ids)) for sequence in sequences))
-    for _ in range(NUM_TOKENS - 1):
-        harness.step(*((sequence, 1) for sequence in sequences))
-    for sequence, prompt in zip(sequences, prompts, strict=True):
-        assert_agrees(sequence, prompt, checkpoint)
-
-
-def test_cached_prefix_may_end_within_an_image(harness: Harness, checkpoint: Path, family: Family) -> None:
-    prompt = prompts_of(family)[2]
-    first = harness.answer(harness.begin(prompt), 1)
-    for num_blocks in (1, 2, 5):
-        second = harness.begin(prompt, cached=first, num_cached=num_blocks * BLOCK_SIZE)
-        assert_agrees(harness.answer(second, NUM_TOKENS), prompt, checkpoint)
+class TestSteps(Steps):
+    agrees = staticmethod(assert_agrees)
+    names = ("text", "image", "images", "first", "many tiles")
+    divided, cached = "images", ("images",)
+    blocks = (1, 2, 5)
+    num_tokens = NUM_TOKENS
 
 
 @needs_kernels
@@ -83,16 +58,16 @@ def test_cached_prefix_may_end_within_an_image(harness: Harness, checkpoint: Pat
     [(torch.float32, "none", 1e-5), (torch.bfloat16, "none", 0.25), (torch.bfloat16, "int8", 0.25)],
 )
 def test_native_kernels_stay_near_float32(
-    checkpoint: Path, family: Family, dtype: torch.dtype, quantization: Quantization, tolerance: float
+    checkpoint: Path, prompts: dict[str, Prompt], dtype: torch.dtype, quantization: Quantization, tolerance: float
 ) -> None:
-    assert_stays_near_float32(checkpoint, prompts_of(family), dtype, quantization=quantization, tolerance=tolerance)
+    assert_stays_near_float32(checkpoint, prompts.values(), dtype, quantization=quantization, tolerance=tolerance)
 
 
 @needs_kernels
 @at_each_level
-def test_native_kernels_agree(checkpoint: Path, family: Family, level: Level) -> None:
+def test_native_kernels_agree(checkpoint: Path, prompts: dict[str, Prompt], level: Level) -> None:
     native, reference = Harness(checkpoint, level=level), Harness(checkpoint)
-    prompt = prompts_of(family)[2]
+    prompt = prompts["images"]
     logits = [torch.stack(each.answer(each.begin(prompt), 3).logits) for each in (native, reference)]
     assert (logits[0] - logits[1]).abs().max() <= 1e-4
 

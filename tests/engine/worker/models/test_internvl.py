@@ -12,7 +12,6 @@ from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.encoders import InternVisionConfig
 from glimpse.engine.checkpoint.model_config.model import read_json
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.protocol.media import MediaSpan
 from glimpse.engine.worker.loading.load_engine import make_model
 from glimpse.engine.worker.loading.weights import checkpoint_name
 from glimpse.engine.worker.native.library import Level
@@ -26,8 +25,9 @@ from tests.checkpoints.internvl import (
     make_original_checkpoint,
 )
 from tests.checkpoints.qwen2_vl import write_json
-from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
+from tests.engine.harness import Harness, PlacedMedium, ScriptedSequence, prompt_with
 from tests.engine.levels import at_each_level, needs_kernels
+from tests.engine.worker.models.steps import Steps, assert_same
 from tests.oracles.internvl import greedy_answer, load_oracle
 
 NUM_TOKENS = 8
@@ -43,84 +43,45 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory, variant: Variant) -> Pa
     return make_internvl_checkpoint(tmp_path_factory.mktemp("models") / variant, variant)
 
 
-def prompt_of(seed: int, *parts: int | tuple[int, ...]) -> Prompt:
-    """Returns a prompt of media and random text: an integer is a number of text tokens, (n,) an image of n tiles, and
-    (n, 1) a video of n frames, which are a run of placeholder tokens each."""
-    random = np.random.default_rng(seed)
-    token_ids: list[int] = []
-    spans: list[MediaSpan] = []
-    media: list[np.ndarray] = []
-    for part in parts:
-        if isinstance(part, int):
-            token_ids += random.integers(0, 256, part).tolist()
-            continue
-        run = NUM_TILE_TOKENS if len(part) == 2 else NUM_TILE_TOKENS * part[0]
-        num_runs = part[0] if len(part) == 2 else 1
-        run_ids = [TOKEN_IDS["<img>"], *[TOKEN_IDS["<IMG_CONTEXT>"]] * run, TOKEN_IDS["</img>"]]
-        spans.append(
-            MediaSpan(
-                kind=MediaKind.VIDEO if len(part) == 2 else MediaKind.IMAGE,
-                start=len(token_ids),
-                num_tokens=num_runs * len(run_ids),
-                runs=tuple((index * len(run_ids) + 1, run) for index in range(num_runs)),
-                key=random.bytes(32),
-                grid=part,
-            )
-        )
-        media.append(random.integers(0, 256, (part[0], SIDE, SIDE, 3), dtype=np.uint8))
-        token_ids += run_ids * num_runs
-    return Prompt(token_ids=tuple(token_ids), spans=tuple(spans), images=tuple(media))
+def place(random: np.random.Generator, part: tuple[int, ...]) -> PlacedMedium:
+    """Returns an image of n tiles for (n,), and for (n, 1) a video of n frames, which are a run of tokens each."""
+    is_video = len(part) == 2
+    run, num_runs = (NUM_TILE_TOKENS, part[0]) if is_video else (NUM_TILE_TOKENS * part[0], 1)
+    run_ids = [TOKEN_IDS["<img>"], *[TOKEN_IDS["<IMG_CONTEXT>"]] * run, TOKEN_IDS["</img>"]]
+    return PlacedMedium(
+        token_ids=run_ids * num_runs,
+        kind=MediaKind.VIDEO if is_video else MediaKind.IMAGE,
+        grid=part,
+        content=random.integers(0, 256, (part[0], SIDE, SIDE, 3), dtype=np.uint8),
+        runs=tuple((index * len(run_ids) + 1, run) for index in range(num_runs)),
+    )
 
 
-PROMPTS = [
-    prompt_of(1, 23),
-    prompt_of(2, 5, (1,), 9),
-    prompt_of(3, 3, (3,), 2, (7,), 6),
-    prompt_of(4, (2,), 4, (3, 1), 1),
-    prompt_of(5, 2, (19,), 2),  # more than are encoded at once
-]
+PROMPTS = {
+    "text": prompt_with(1, (23,), place),
+    "image": prompt_with(2, (5, (1,), 9), place),
+    "images": prompt_with(3, (3, (3,), 2, (7,), 6), place),
+    "video": prompt_with(4, ((2,), 4, (3, 1), 1), place),
+    "many tiles": prompt_with(5, (2, (19,), 2), place),  # more than are encoded at once
+}
 
 
-def assert_agrees(sequence: ScriptedSequence, prompt: Prompt, path: Path) -> None:
-    expected = greedy_answer(path, prompt.token_ids, prompt.images, len(sequence.answer))
-    assert sequence.answer == expected.token_ids
-    assert (torch.stack(sequence.logits) - expected.logits).abs().max() <= 1e-4
+def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
+    prompt = sequence.prompt
+    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.images, len(sequence.answer)))
 
 
-@pytest.mark.parametrize("prompt", PROMPTS, ids=["text", "image", "images", "video", "many tiles"])
-def test_alone(harness: Harness, checkpoint: Path, prompt: Prompt) -> None:
-    assert_agrees(harness.answer(harness.begin(prompt), NUM_TOKENS), prompt, checkpoint)
-
-
-@pytest.mark.parametrize("size", [1, 5, 13])
-def test_chunked_within_tiles(harness: Harness, checkpoint: Path, size: int) -> None:
-    prompt = PROMPTS[3]
-    num_chunks = (len(prompt.token_ids) - 1) // size
-    assert_agrees(harness.answer(harness.begin(prompt), NUM_TOKENS, chunks=[size] * num_chunks), prompt, checkpoint)
-
-
-def test_batched_with_others(harness: Harness, checkpoint: Path) -> None:
-    sequences = [harness.begin(prompt) for prompt in PROMPTS]
-    harness.step(*((sequence, len(sequence.prompt.token_ids)) for sequence in sequences))
-    for _ in range(NUM_TOKENS - 1):
-        harness.step(*((sequence, 1) for sequence in sequences))
-    for sequence, prompt in zip(sequences, PROMPTS, strict=True):
-        assert_agrees(sequence, prompt, checkpoint)
-
-
-def test_cached_prefix_may_end_within_media(harness: Harness, checkpoint: Path) -> None:
-    for prompt in PROMPTS[2:4]:
-        first = harness.answer(harness.begin(prompt), 1)
-        for num_blocks in (1, 2, 3):
-            second = harness.begin(prompt, cached=first, num_cached=num_blocks * BLOCK_SIZE)
-            assert_agrees(harness.answer(second, NUM_TOKENS), prompt, checkpoint)
+class TestSteps(Steps):
+    agrees = staticmethod(assert_agrees)
+    divided, cached = "video", ("images", "video")
+    blocks = (1, 2, 3)
 
 
 @needs_kernels
 @at_each_level
 def test_native_kernels_agree(checkpoint: Path, level: Level) -> None:
     native, reference = Harness(checkpoint, level=level), Harness(checkpoint)
-    logits = [torch.stack(each.answer(each.begin(PROMPTS[3]), 3).logits) for each in (native, reference)]
+    logits = [torch.stack(each.answer(each.begin(PROMPTS["video"]), 3).logits) for each in (native, reference)]
     assert (logits[0] - logits[1]).abs().max() <= 1e-4
 
 
@@ -138,8 +99,8 @@ def test_the_original_layout_is_the_same_model(tmp_path: Path, checkpoint: Path)
     assert "vision_model.encoder.layers.0.attn.qkv.weight" in names
     assert not any("vision_tower" in name or "multi_modal" in name for name in names)
     harness = Harness(path)
-    for prompt in PROMPTS[:4]:
-        assert_agrees(harness.answer(harness.begin(prompt), NUM_TOKENS), prompt, checkpoint)
+    for name in ("text", "image", "images", "video"):
+        assert_agrees(harness.answer(harness.begin(PROMPTS[name]), NUM_TOKENS), checkpoint)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import Quantization
 from tests.checkpoints.llava import DECODERS, Names, make_llava_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
-from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
+from tests.engine.harness import Harness, Prompt, ScriptedSequence
 from tests.engine.levels import assert_stays_near_float32, needs_kernels
 from tests.engine.llava_prompts import IMAGE, prompt_of
+from tests.engine.worker.models.steps import Steps, assert_same
 from tests.oracles.llava import greedy_answer
 
 CHECKPOINT = make_llava_checkpoint
@@ -28,36 +29,13 @@ PROMPTS = {"text": TEXT, "one": ONE_IMAGE, "two": TWO_IMAGES, "first": IMAGE_FIR
 
 
 def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
-    expected = greedy_answer(path, sequence.prompt.token_ids, sequence.prompt.images, len(sequence.answer))
-    assert sequence.answer == expected.token_ids
-    assert (torch.stack(sequence.logits) - expected.logits).abs().max() <= 1e-4
+    prompt = sequence.prompt
+    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.images, len(sequence.answer)))
 
 
-@pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS.keys())
-def test_alone(harness: Harness, checkpoint: Path, prompt: Prompt) -> None:
-    assert_agrees(harness.answer(harness.begin(prompt), NUM_TOKENS), checkpoint)
-
-
-@pytest.mark.parametrize("size", [1, 5, 13])
-def test_chunked_within_images(harness: Harness, checkpoint: Path, size: int) -> None:
-    num_chunks = (len(TWO_IMAGES.token_ids) - 1) // size
-    assert_agrees(harness.answer(harness.begin(TWO_IMAGES), NUM_TOKENS, chunks=[size] * num_chunks), checkpoint)
-
-
-def test_batched_with_others(harness: Harness, checkpoint: Path) -> None:
-    sequences = [harness.begin(prompt) for prompt in PROMPTS.values()]
-    harness.step(*((sequence, len(sequence.prompt.token_ids)) for sequence in sequences))
-    for _ in range(NUM_TOKENS - 1):
-        harness.step(*((sequence, 1) for sequence in sequences))
-    for sequence in sequences:
-        assert_agrees(sequence, checkpoint)
-
-
-@pytest.mark.parametrize("num_blocks", [1, 2])
-def test_cached_prefix_that_ends_within_an_image(harness: Harness, checkpoint: Path, num_blocks: int) -> None:
-    first = harness.answer(harness.begin(ONE_IMAGE), 2)
-    second = harness.begin(ONE_IMAGE, cached=first, num_cached=num_blocks * BLOCK_SIZE)
-    assert_agrees(harness.answer(second, NUM_TOKENS), checkpoint)
+class TestSteps(Steps):
+    agrees = staticmethod(assert_agrees)
+    divided, cached = "two", ("one",)
 
 
 def test_answers_depend_on_the_image(harness: Harness) -> None:

@@ -22,10 +22,11 @@ from glimpse.media.processing.sizing.scaled_frames import ScaledFrames, temporal
 from glimpse.media.processing.video import make_video
 from tests.checkpoints.minicpmv import NUM_QUERIES, TOKEN_IDS, Version, make_minicpmv_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
-from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, encode_of
+from tests.engine.harness import Harness, PlacedMedium, Prompt, ScriptedSequence, encode_of, prompt_with
 from tests.engine.levels import at_each_level, needs_kernels
+from tests.engine.worker.models.steps import Steps, assert_same
 from tests.media.images import scene
-from tests.oracles.minicpmv import Frames, Slices, encode, greedy_answer, load_oracle, slices_of
+from tests.oracles.minicpmv import Frames, encode, greedy_answer, load_oracle, slices_of
 from tests.oracles.minicpmv_vectors import images, load_vectors
 
 CHECKPOINT = make_minicpmv_checkpoint
@@ -51,30 +52,21 @@ def image_of(checkpoint: Path, width: int, height: int) -> Image:
 def prompt_of(checkpoint: Path, seed: int, *parts: int | tuple[int, int]) -> Prompt:
     """Returns a prompt of images and random text: an integer is a number of text tokens, a pair an image's size. A mark
     stands before and after the placeholder tokens of each slice."""
-    random = np.random.default_rng(seed)
-    token_ids: list[int] = []
-    spans: list[MediaSpan] = []
-    media: list[np.ndarray] = []
-    for part in parts:
-        if isinstance(part, int):
-            token_ids += random.integers(0, 256, part).tolist()
-            continue
-        image, run = image_of(checkpoint, *part), [*[TOKEN_IDS["<unk>"]] * NUM_QUERIES, TOKEN_IDS["</slice>"]]
-        run_ids = [TOKEN_IDS["<slice>"], *run]
-        runs = tuple((index * len(run_ids) + 1, NUM_QUERIES) for index in range(SIZES[part]))
-        spans.append(
-            MediaSpan(
-                kind=MediaKind.IMAGE,
-                start=len(token_ids),
-                num_tokens=SIZES[part] * len(run_ids),
-                runs=runs,
-                key=image.key,
-                grid=image.grid,
-            )
+
+    def place(_: np.random.Generator, part: tuple[int, int]) -> PlacedMedium:
+        image = image_of(checkpoint, *part)
+        run = [TOKEN_IDS["<slice>"], *[TOKEN_IDS["<unk>"]] * NUM_QUERIES, TOKEN_IDS["</slice>"]]
+        return PlacedMedium(
+            token_ids=run * SIZES[part],
+            kind=MediaKind.IMAGE,
+            grid=image.grid,
+            content=image.pixels,
+            key=image.key,
+            runs=tuple((index * len(run) + 1, NUM_QUERIES) for index in range(SIZES[part])),
+            source=slices_of(scene(*part)),
         )
-        media.append(image.pixels)
-        token_ids += run_ids * SIZES[part]
-    return Prompt(token_ids=tuple(token_ids), spans=tuple(spans), images=tuple(media))
+
+    return prompt_with(seed, parts, place)
 
 
 PARTS: dict[str, tuple[int | tuple[int, int], ...]] = {
@@ -90,16 +82,16 @@ def prompts(checkpoint: Path) -> dict[str, Prompt]:
     return {name: prompt_of(checkpoint, seed, *parts) for seed, (name, parts) in enumerate(PARTS.items())}
 
 
-def assert_agrees(sequence: ScriptedSequence, name: str, path: Path) -> None:
-    media: list[Slices] = [slices_of(scene(*part)) for part in PARTS[name] if not isinstance(part, int)]
-    expected = greedy_answer(path, sequence.prompt.token_ids, media, len(sequence.answer))
-    assert sequence.answer == expected.token_ids
-    assert (torch.stack(sequence.logits) - expected.logits).abs().max() <= 1e-4
+def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
+    prompt = sequence.prompt
+    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.sources, len(sequence.answer)))
 
 
-@pytest.mark.parametrize("name", PARTS)
-def test_alone(harness: Harness, checkpoint: Path, prompts: dict[str, Prompt], name: str) -> None:
-    assert_agrees(harness.answer(harness.begin(prompts[name]), NUM_TOKENS), name, checkpoint)
+class TestSteps(Steps):
+    agrees = staticmethod(assert_agrees)
+    names = tuple(PARTS)
+    divided, cached = "images", ("most slices",)
+    blocks = (1, 2, 3)
 
 
 @pytest.mark.parametrize("version", ["4.0", "4.5"])
@@ -108,9 +100,9 @@ def test_other_versions(tmp_path: Path, version: Version) -> None:
     harness = Harness(path)
     for seed, name in enumerate(PARTS):
         prompt = prompt_of(path, seed, *PARTS[name])
-        assert_agrees(harness.answer(harness.begin(prompt), NUM_TOKENS), name, path)
+        assert_agrees(harness.answer(harness.begin(prompt), NUM_TOKENS), path)
         chunked = harness.answer(harness.begin(prompt), NUM_TOKENS, chunks=[7, 9])
-        assert_agrees(chunked, name, path)
+        assert_agrees(chunked, path)
 
 
 def video_prompt(path: Path, seed: int, num_frames: int, *, seconds: float | None = None) -> tuple[Prompt, Frames]:
@@ -139,9 +131,7 @@ def video_prompt(path: Path, seed: int, num_frames: int, *, seconds: float | Non
 
 def assert_video_agrees(harness: Harness, path: Path, prompt: Prompt, frames: Frames, **options: Any) -> None:
     sequence = harness.answer(harness.begin(prompt), NUM_TOKENS, **options)
-    expected = greedy_answer(path, prompt.token_ids, [frames], NUM_TOKENS)
-    assert sequence.answer == expected.token_ids
-    assert (torch.stack(sequence.logits) - expected.logits).abs().max() <= 1e-4
+    assert_same(sequence, greedy_answer(path, prompt.token_ids, [frames], NUM_TOKENS))
 
 
 @pytest.mark.parametrize("num_frames", [1, 4, 20])
@@ -165,31 +155,6 @@ def test_videos_with_times_and_packs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [len(pack) for pack in frames.packs] == [*[3] * 7, 2]
     assert_video_agrees(harness, path, prompt, frames)
     assert_video_agrees(harness, path, prompt, frames, chunks=[9, 3])
-
-
-@pytest.mark.parametrize("size", [1, 5, 13])
-def test_chunked_within_slices(harness: Harness, checkpoint: Path, prompts: dict[str, Prompt], size: int) -> None:
-    prompt = prompts["images"]
-    num_chunks = (len(prompt.token_ids) - 1) // size
-    answered = harness.answer(harness.begin(prompt), NUM_TOKENS, chunks=[size] * num_chunks)
-    assert_agrees(answered, "images", checkpoint)
-
-
-def test_batched_with_others(harness: Harness, checkpoint: Path, prompts: dict[str, Prompt]) -> None:
-    sequences = {name: harness.begin(prompt) for name, prompt in prompts.items()}
-    harness.step(*((sequence, len(sequence.prompt.token_ids)) for sequence in sequences.values()))
-    for _ in range(NUM_TOKENS - 1):
-        harness.step(*((sequence, 1) for sequence in sequences.values()))
-    for name, sequence in sequences.items():
-        assert_agrees(sequence, name, checkpoint)
-
-
-def test_cached_prefix_may_end_within_an_image(harness: Harness, checkpoint: Path, prompts: dict[str, Prompt]) -> None:
-    prompt = prompts["most slices"]
-    first = harness.answer(harness.begin(prompt), 1)
-    for num_blocks in (1, 2, 3):
-        second = harness.begin(prompt, cached=first, num_cached=num_blocks * BLOCK_SIZE)
-        assert_agrees(harness.answer(second, NUM_TOKENS), "most slices", checkpoint)
 
 
 @needs_kernels

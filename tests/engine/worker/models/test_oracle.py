@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tests.checkpoints.qwen2_vl import make_checkpoint
-from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, make_prompt
+from tests.engine.harness import Harness, Prompt, ScriptedSequence, make_prompt
+from tests.engine.worker.models.steps import Steps, assert_same
 from tests.oracles.qwen_vl import greedy_answer
 
 NUM_TOKENS = 12
@@ -20,16 +21,16 @@ PROMPTS = {"text": TEXT, "one image": ONE_IMAGE, "several images": SEVERAL_IMAGE
 
 
 def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
-    expected = greedy_answer(
-        path, sequence.prompt.token_ids, sequence.prompt.spans, sequence.prompt.images, len(sequence.answer)
-    )
-    assert sequence.answer == expected.token_ids
-    assert (torch.stack(sequence.logits) - expected.logits).abs().max() <= 1e-4
+    prompt = sequence.prompt
+    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.spans, prompt.images, len(sequence.answer)))
 
 
-@pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS.keys())
-def test_alone(harness: Harness, tiny_checkpoint: Path, prompt: Prompt):
-    assert_agrees(harness.answer(harness.begin(prompt), NUM_TOKENS), tiny_checkpoint)
+class TestSteps(Steps):
+    agrees = staticmethod(assert_agrees)
+    divided, cached = "several images", ("several images",)
+    sizes = (1, 2, 5, 8, 13)
+    blocks = (1, 2, 3, 4)
+    num_tokens = NUM_TOKENS
 
 
 def test_answers_depend_on_the_image(harness: Harness):
@@ -50,16 +51,7 @@ def test_stored_layouts(tmp_path: Path, nested_layout: bool, tied: bool):
     assert_agrees(harness.answer(harness.begin(ONE_IMAGE), NUM_TOKENS), path)
 
 
-def test_batched_with_others(harness: Harness, tiny_checkpoint: Path):
-    sequences = [harness.begin(prompt) for prompt in PROMPTS.values()]
-    harness.step(*((sequence, len(sequence.prompt.token_ids)) for sequence in sequences))
-    for _ in range(NUM_TOKENS - 1):
-        harness.step(*((sequence, 1) for sequence in sequences))
-    for sequence in sequences:
-        assert_agrees(sequence, tiny_checkpoint)
-
-
-def test_prefill_batched_with_decodes(harness: Harness, tiny_checkpoint: Path):
+def test_prefill_batched_with_decodes(harness: Harness, checkpoint: Path):
     early, late = harness.begin(TEXT), harness.begin(SEVERAL_IMAGES)
     harness.answer(early, 2)
     num_chunks = 0
@@ -68,36 +60,22 @@ def test_prefill_batched_with_decodes(harness: Harness, tiny_checkpoint: Path):
         harness.step((late, min(7, left)), (early, 1))
         num_chunks += 1
     assert num_chunks > 4
-    assert_agrees(early, tiny_checkpoint)
-    assert_agrees(late, tiny_checkpoint)
+    assert_agrees(early, checkpoint)
+    assert_agrees(late, checkpoint)
 
 
-@pytest.mark.parametrize("size", [1, 2, 5, 8, 13])
-def test_chunked_within_spans(harness: Harness, tiny_checkpoint: Path, size: int):
-    num_chunks = (len(SEVERAL_IMAGES.token_ids) - 1) // size
-    sequence = harness.answer(harness.begin(SEVERAL_IMAGES), NUM_TOKENS, chunks=[size] * num_chunks)
-    assert_agrees(sequence, tiny_checkpoint)
-
-
-@pytest.mark.parametrize("num_blocks", [1, 2, 3, 4])
-def test_cached_prefix(harness: Harness, tiny_checkpoint: Path, num_blocks: int):
-    first = harness.answer(harness.begin(SEVERAL_IMAGES), 2)
-    second = harness.begin(SEVERAL_IMAGES, cached=first, num_cached=num_blocks * BLOCK_SIZE)
-    assert_agrees(harness.answer(second, NUM_TOKENS), tiny_checkpoint)
-
-
-def test_recomputed_after_preemption(harness: Harness, tiny_checkpoint: Path):
+def test_recomputed_after_preemption(harness: Harness, checkpoint: Path):
     sequence = harness.answer(harness.begin(ONE_IMAGE), 6)
     sequence.num_computed = 0
     num_tokens = len(sequence.token_ids)
     harness.step((sequence, num_tokens - 3))
     harness.step((sequence, 3))
     harness.step((sequence, 1))
-    assert_agrees(sequence, tiny_checkpoint)
+    assert_agrees(sequence, checkpoint)
 
 
-def test_bfloat16_stays_near_float32(tiny_checkpoint: Path):
-    exact, rounded = (Harness(tiny_checkpoint, dtype) for dtype in (torch.float32, torch.bfloat16))
+def test_bfloat16_stays_near_float32(checkpoint: Path):
+    exact, rounded = (Harness(checkpoint, dtype) for dtype in (torch.float32, torch.bfloat16))
     for prompt in PROMPTS.values():
         expected = exact.answer(exact.begin(prompt), 1).logits[0]
         difference = rounded.answer(rounded.begin(prompt), 1).logits[0] - expected

@@ -16,9 +16,10 @@ from glimpse.engine.worker.models.phi3v import make_model
 from glimpse.engine.worker.native.library import Level
 from tests.checkpoints.phi3v import CONFIG, MAX_TILES, SIDE, make_phi3v_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
-from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, encode_of
+from tests.engine.harness import Harness, Prompt, ScriptedSequence, encode_of
 from tests.engine.levels import at_each_level, needs_kernels
 from tests.engine.phi3v_prompts import image_of, prompt_of
+from tests.engine.worker.models.steps import Steps, assert_same
 from tests.media.images import scene
 from tests.oracles.phi3v import encode, greedy_answer, load_oracle, tiles_of
 
@@ -50,40 +51,15 @@ def prompts(checkpoint: Path) -> dict[str, Prompt]:
 
 
 def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
-    spans, images = sequence.prompt.spans, sequence.prompt.images
-    tiles = [(pixels, (span.grid[0], span.grid[1])) for span, pixels in zip(spans, images, strict=True)]
-    expected = greedy_answer(path, sequence.prompt.token_ids, tiles, len(sequence.answer))
-    assert sequence.answer == expected.token_ids
-    assert (torch.stack(sequence.logits) - expected.logits).abs().max() <= 1e-4
+    prompt = sequence.prompt
+    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.sources, len(sequence.answer)))
 
 
-@pytest.mark.parametrize("name", PARTS)
-def test_alone(harness: Harness, checkpoint: Path, prompts: dict[str, Prompt], name: str) -> None:
-    assert_agrees(harness.answer(harness.begin(prompts[name]), NUM_TOKENS), checkpoint)
-
-
-@pytest.mark.parametrize("size", [1, 5, 13])
-def test_chunked_within_images(harness: Harness, checkpoint: Path, prompts: dict[str, Prompt], size: int) -> None:
-    prompt = prompts["wide and tall"]
-    num_chunks = (len(prompt.token_ids) - 1) // size
-    assert_agrees(harness.answer(harness.begin(prompt), NUM_TOKENS, chunks=[size] * num_chunks), checkpoint)
-
-
-def test_batched_with_others(harness: Harness, checkpoint: Path, prompts: dict[str, Prompt]) -> None:
-    sequences = [harness.begin(prompt) for prompt in prompts.values()]
-    harness.step(*((sequence, len(sequence.prompt.token_ids)) for sequence in sequences))
-    for _ in range(NUM_TOKENS - 1):
-        harness.step(*((sequence, 1) for sequence in sequences))
-    for sequence in sequences:
-        assert_agrees(sequence, checkpoint)
-
-
-def test_cached_prefix_may_end_within_an_image(harness: Harness, checkpoint: Path, prompts: dict[str, Prompt]) -> None:
-    prompt = prompts["wide and tall"]
-    first = harness.answer(harness.begin(prompt), 1)
-    for num_blocks in (1, 2, 4):
-        second = harness.begin(prompt, cached=first, num_cached=num_blocks * BLOCK_SIZE)
-        assert_agrees(harness.answer(second, NUM_TOKENS), checkpoint)
+class TestSteps(Steps):
+    agrees = staticmethod(assert_agrees)
+    names = tuple(PARTS)
+    divided, cached = "wide and tall", ("wide and tall",)
+    blocks = (1, 2, 4)
 
 
 @needs_kernels

@@ -25,6 +25,7 @@ from glimpse.offline.llm import LLM
 from tests.checkpoints.qwen2_vl import make_checkpoint, write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, encode_of, make_prompt
 from tests.engine.levels import at_each_level, needs_kernels
+from tests.engine.worker.models.steps import assert_same
 from tests.oracles.qwen_vl import embeddings, greedy_answer, grids, load_oracle, token_types
 
 CHECKPOINT = partial(make_checkpoint, family="qwen2_5_vl")
@@ -54,9 +55,7 @@ PROMPTS = {
 
 def assert_agrees(harness: Harness, path: Path, prompt: Prompt, **options: list[int]) -> None:
     sequence = harness.answer(harness.begin(prompt), NUM_TOKENS, **options)
-    expected = greedy_answer(path, prompt.token_ids, prompt.spans, prompt.images, NUM_TOKENS)
-    assert sequence.answer == expected.token_ids
-    assert (torch.stack(sequence.logits) - expected.logits).abs().max() <= 1e-4
+    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.spans, prompt.images, NUM_TOKENS))
 
 
 @pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS.keys())

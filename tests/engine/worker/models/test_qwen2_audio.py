@@ -1,6 +1,5 @@
 """Qwen2-Audio: logits and greedy answers match transformers for any division into steps and cached prefixes."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +11,14 @@ from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.text.media_inputs import read_media
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import Quantization
-from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import audio_from_samples
 from glimpse.media.processing.media_processing import MediaProcessing
 from tests.checkpoints.qwen2_audio import PREPROCESSOR_CONFIG, TOKEN_IDS, make_audio_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
-from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
+from tests.engine.harness import Harness, PlacedMedium, Prompt, ScriptedSequence, prompt_with
 from tests.engine.levels import assert_stays_near_float32, needs_kernels
+from tests.engine.worker.models.steps import Steps, assert_same
 from tests.media.audio import PROCESSING, noise, tone
 from tests.oracles.qwen2_audio import greedy_answer
 
@@ -28,49 +27,29 @@ NUM_TOKENS = 12
 Samples = npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AudioPrompt:
-    """A prompt with its audio inputs."""
-
-    prompt: Prompt
-    audio_inputs: tuple[Samples, ...]
-
-
-def audio_prompt_of(seed: int, *parts: int | Samples) -> AudioPrompt:
-    """Returns a prompt of audio inputs and random text; an integer is a number of text tokens."""
-    random = np.random.default_rng(seed)
-    token_ids: list[int] = []
-    spans: list[MediaSpan] = []
-    features: list[np.ndarray] = []
-    for part in parts:
-        if isinstance(part, int):
-            token_ids += random.integers(0, 256, part).tolist()
-            continue
-        audio_input = audio_from_samples(part, PROCESSING)
-        span = MediaSpan(
-            kind=MediaKind.AUDIO,
-            start=len(token_ids),
-            num_tokens=audio_input.grid[2] // 4,
-            key=audio_input.key,
-            grid=(1, *audio_input.features.shape),
-        )
-        spans.append(span)
-        features.append(audio_input.features)
-        token_ids += [TOKEN_IDS["<|AUDIO|>"]] * span.num_tokens
-    return AudioPrompt(
-        prompt=Prompt(token_ids=tuple(token_ids), spans=tuple(spans), images=tuple(features)),
-        audio_inputs=tuple(part for part in parts if not isinstance(part, int)),
+def place(_: np.random.Generator, samples: Samples) -> PlacedMedium:
+    audio = audio_from_samples(samples, PROCESSING)
+    return PlacedMedium(
+        token_ids=[TOKEN_IDS["<|AUDIO|>"]] * (audio.grid[2] // 4),
+        kind=MediaKind.AUDIO,
+        grid=(1, *audio.features.shape),
+        content=audio.features,
+        key=audio.key,
+        source=samples,
     )
 
 
-TEXT = audio_prompt_of(1, 23)
-ONE_AUDIO = audio_prompt_of(2, 5, noise(1, 11_000), 9)
-TWO_AUDIOS = audio_prompt_of(3, 3, noise(2, 4_001), 2, tone(440, 16_000, 0.3), 6)
-AUDIO_FIRST = audio_prompt_of(4, noise(3, 2_000), 1)
-LENGTHS = audio_prompt_of(
-    5, 2, noise(4, 640), 1, noise(5, 800), 1, noise(6, 960), 1, noise(7, 1_120), 1, noise(8, 1_281), 3
-)
-LONG = audio_prompt_of(6, 2, noise(9, 479_700), 3)
+def prompt_of(seed: int, *parts: int | Samples) -> Prompt:
+    """Returns a prompt of audio inputs and random text; an integer is a number of text tokens."""
+    return prompt_with(seed, parts, place)
+
+
+TEXT = prompt_of(1, 23)
+ONE_AUDIO = prompt_of(2, 5, noise(1, 11_000), 9)
+TWO_AUDIOS = prompt_of(3, 3, noise(2, 4_001), 2, tone(440, 16_000, 0.3), 6)
+AUDIO_FIRST = prompt_of(4, noise(3, 2_000), 1)
+LENGTHS = prompt_of(5, 2, noise(4, 640), 1, noise(5, 800), 1, noise(6, 960), 1, noise(7, 1_120), 1, noise(8, 1_281), 3)
+LONG = prompt_of(6, 2, noise(9, 479_700), 3)
 PROMPTS = {
     "text": TEXT,
     "one": ONE_AUDIO,
@@ -80,63 +59,40 @@ PROMPTS = {
 }
 
 
-def assert_agrees(sequence: ScriptedSequence, audio_prompt: AudioPrompt, path: Path) -> None:
-    expected = greedy_answer(path, audio_prompt.prompt.token_ids, audio_prompt.audio_inputs, len(sequence.answer))
-    assert sequence.answer == expected.token_ids
-    assert (torch.stack(sequence.logits) - expected.logits).abs().max() <= 1e-4
+def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
+    prompt = sequence.prompt
+    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.sources, len(sequence.answer)))
 
 
-@pytest.mark.parametrize("audio_prompt", PROMPTS.values(), ids=PROMPTS.keys())
-def test_alone(harness: Harness, checkpoint: Path, audio_prompt: AudioPrompt) -> None:
-    assert_agrees(harness.answer(harness.begin(audio_prompt.prompt), NUM_TOKENS), audio_prompt, checkpoint)
+class TestSteps(Steps):
+    agrees = staticmethod(assert_agrees)
+    divided, cached = "two", ("one",)
+    num_tokens = NUM_TOKENS
 
 
 def test_half_a_minute(harness: Harness, checkpoint: Path) -> None:
-    assert LONG.prompt.spans[0].num_tokens == 750
-    assert_agrees(harness.answer(harness.begin(LONG.prompt), 3), LONG, checkpoint)
-
-
-@pytest.mark.parametrize("size", [1, 5, 13])
-def test_chunked_within_audio(harness: Harness, checkpoint: Path, size: int) -> None:
-    num_chunks = (len(TWO_AUDIOS.prompt.token_ids) - 1) // size
-    sequence = harness.answer(harness.begin(TWO_AUDIOS.prompt), NUM_TOKENS, chunks=[size] * num_chunks)
-    assert_agrees(sequence, TWO_AUDIOS, checkpoint)
-
-
-def test_batched_with_others(harness: Harness, checkpoint: Path) -> None:
-    sequences = [harness.begin(audio_prompt.prompt) for audio_prompt in PROMPTS.values()]
-    harness.step(*((sequence, len(sequence.prompt.token_ids)) for sequence in sequences))
-    for _ in range(NUM_TOKENS - 1):
-        harness.step(*((sequence, 1) for sequence in sequences))
-    for sequence, audio_prompt in zip(sequences, PROMPTS.values(), strict=True):
-        assert_agrees(sequence, audio_prompt, checkpoint)
-
-
-@pytest.mark.parametrize("num_blocks", [1, 2])
-def test_cached_prefix_that_ends_within_audio(harness: Harness, checkpoint: Path, num_blocks: int) -> None:
-    first = harness.answer(harness.begin(ONE_AUDIO.prompt), 2)
-    second = harness.begin(ONE_AUDIO.prompt, cached=first, num_cached=num_blocks * BLOCK_SIZE)
-    assert_agrees(harness.answer(second, NUM_TOKENS), ONE_AUDIO, checkpoint)
+    assert LONG.spans[0].num_tokens == 750
+    assert_agrees(harness.answer(harness.begin(LONG), 3), checkpoint)
 
 
 def test_answers_depend_on_the_audio(harness: Harness) -> None:
     audio_inputs = [noise(1, 8_000), tone(200, 16_000, 0.5), tone(3_000, 16_000, 0.5), np.zeros(8_000, np.float32)]
-    audio_prompt = [audio_prompt_of(7, 3, audio_input, 20) for audio_input in audio_inputs]
-    assert len({tuple(harness.answer(harness.begin(each.prompt), 4).answer) for each in audio_prompt}) == 4
+    prompts = [prompt_of(7, 3, audio_input, 20) for audio_input in audio_inputs]
+    assert len({tuple(harness.answer(harness.begin(prompt), 4).answer) for prompt in prompts}) == 4
 
 
 @pytest.mark.parametrize("nested_names", [False, True])
 def test_stored_layouts(tmp_path: Path, nested_names: bool) -> None:
     path = make_audio_checkpoint(tmp_path, seed=7, hidden=128, layers=3, nested_names=nested_names)
     harness = Harness(path)
-    assert_agrees(harness.answer(harness.begin(ONE_AUDIO.prompt), NUM_TOKENS), ONE_AUDIO, path)
+    assert_agrees(harness.answer(harness.begin(ONE_AUDIO), NUM_TOKENS), path)
 
 
 def test_bfloat16_stays_near_float32(checkpoint: Path) -> None:
     exact, rounded = (Harness(checkpoint, dtype) for dtype in (torch.float32, torch.bfloat16))
-    for audio_prompt in PROMPTS.values():
-        expected = exact.answer(exact.begin(audio_prompt.prompt), 1).logits[0]
-        difference = rounded.answer(rounded.begin(audio_prompt.prompt), 1).logits[0] - expected
+    for prompt in PROMPTS.values():
+        expected = exact.answer(exact.begin(prompt), 1).logits[0]
+        difference = rounded.answer(rounded.begin(prompt), 1).logits[0] - expected
         assert difference.square().mean().sqrt() < 0.1 * expected.std()
 
 
@@ -150,7 +106,7 @@ def test_native_kernels_stay_near_float32(
 ) -> None:
     assert_stays_near_float32(
         checkpoint,
-        [audio.prompt for audio in PROMPTS.values()],
+        PROMPTS.values(),
         dtype,
         quantization=quantization,
         tolerance=tolerance,

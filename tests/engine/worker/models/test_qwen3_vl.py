@@ -22,9 +22,10 @@ from glimpse.media.kind import MediaKind
 from tests.checkpoints.quantized import WeightFormat, quantize_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
-from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, encode_of
+from tests.engine.harness import BLOCK_SIZE, Harness, ScriptedSequence, encode_of
 from tests.engine.levels import at_each_level, needs_kernels
 from tests.engine.qwen3_vl_prompts import make_qwen3_prompt
+from tests.engine.worker.models.steps import Steps, assert_same
 from tests.oracles.qwen_vl import greedy_answer, grids, load_oracle, token_types
 
 CHECKPOINT = make_qwen3_vl_checkpoint
@@ -41,37 +42,13 @@ PROMPTS = {
 
 def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
     prompt = sequence.prompt
-    expected = greedy_answer(path, prompt.token_ids, prompt.spans, prompt.images, len(sequence.answer))
-    assert sequence.answer == expected.token_ids
-    assert (torch.stack(sequence.logits) - expected.logits).abs().max() <= 1e-4
+    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.spans, prompt.images, len(sequence.answer)))
 
 
-@pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS.keys())
-def test_answers_match_transformers(harness: Harness, checkpoint: Path, prompt: Prompt) -> None:
-    assert_agrees(harness.answer(harness.begin(prompt), NUM_TOKENS), checkpoint)
-
-
-@pytest.mark.parametrize("size", [1, 5, 13])
-def test_chunks_may_end_anywhere(harness: Harness, checkpoint: Path, size: int) -> None:
-    prompt = PROMPTS["all"]
-    chunks = [size] * ((len(prompt.token_ids) - 1) // size)
-    assert_agrees(harness.answer(harness.begin(prompt), 2, chunks=chunks), checkpoint)
-
-
-def test_batched_with_others(harness: Harness, checkpoint: Path) -> None:
-    sequences = [harness.begin(prompt) for prompt in PROMPTS.values()]
-    harness.step(*((sequence, len(sequence.prompt.token_ids)) for sequence in sequences))
-    for _ in range(NUM_TOKENS - 1):
-        harness.step(*((sequence, 1) for sequence in sequences))
-    for sequence in sequences:
-        assert_agrees(sequence, checkpoint)
-
-
-@pytest.mark.parametrize("num_blocks", [1, 2, 3])
-def test_cached_prefix_that_ends_within_a_video(harness: Harness, checkpoint: Path, num_blocks: int) -> None:
-    first = harness.answer(harness.begin(PROMPTS["video"]), 2)
-    again = harness.begin(PROMPTS["video"], cached=first, num_cached=num_blocks * BLOCK_SIZE)
-    assert_agrees(harness.answer(again, 2), checkpoint)
+class TestSteps(Steps):
+    agrees = staticmethod(assert_agrees)
+    divided, cached = "all", ("video",)
+    blocks = (1, 2, 3)
 
 
 @pytest.mark.parametrize("flat_names", [False, True])

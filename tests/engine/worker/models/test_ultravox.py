@@ -1,7 +1,6 @@
 """Ultravox: logits and greedy answers match the reference for any division into steps and cached prefixes."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,14 @@ from glimpse.engine.checkpoint.families.token_layout import LayoutContext
 from glimpse.engine.checkpoint.families.ultravox import MAX_CHUNKS
 from glimpse.engine.checkpoint.text.media_inputs import read_media
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.errors import MediaError
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import AudioProcessing, audio_from_samples
 from tests.checkpoints.qwen2_vl import write_json
 from tests.checkpoints.ultravox import AUDIO_TOKEN_ID, make_ultravox_checkpoint
-from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
+from tests.engine.harness import Harness, PlacedMedium, Prompt, ScriptedSequence, prompt_with
 from tests.engine.levels import assert_stays_near_float32, needs_kernels
+from tests.engine.worker.models.steps import Steps, assert_same
 from tests.media.audio import noise, tone
 from tests.oracles.ultravox import audio_rows, features, greedy_answer
 
@@ -39,36 +38,22 @@ PROCESSING = AudioProcessing(
 Samples = npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AudioPrompt:
-    """A prompt with its audio inputs."""
-
-    prompt: Prompt
-    audio_inputs: tuple[Samples, ...]
-
-
-def prompt_of(seed: int, *parts: int | Samples) -> AudioPrompt:
-    """Returns a prompt of audio inputs and random text; an integer is a number of text tokens."""
-    random = np.random.default_rng(seed)
-    token_ids: list[int] = []
-    spans: list[MediaSpan] = []
-    contents: list[np.ndarray] = []
-    for part in parts:
-        if isinstance(part, int):
-            token_ids += random.integers(0, 256, part).tolist()
-            continue
-        audio = audio_from_samples(part, PROCESSING)
-        chunks, rest = divmod(audio.grid[2], 200)
-        num_tokens = 13 * chunks + -(-rest // 16)
-        spans.append(
-            MediaSpan(kind=MediaKind.AUDIO, start=len(token_ids), num_tokens=num_tokens, key=audio.key, grid=audio.grid)
-        )
-        contents.append(audio.features)
-        token_ids += [AUDIO_TOKEN_ID] * num_tokens
-    return AudioPrompt(
-        prompt=Prompt(token_ids=tuple(token_ids), spans=tuple(spans), images=tuple(contents)),
-        audio_inputs=tuple(part for part in parts if not isinstance(part, int)),
+def place(_: np.random.Generator, samples: Samples) -> PlacedMedium:
+    audio = audio_from_samples(samples, PROCESSING)
+    chunks, rest = divmod(audio.grid[2], 200)
+    return PlacedMedium(
+        token_ids=[AUDIO_TOKEN_ID] * (13 * chunks + -(-rest // 16)),
+        kind=MediaKind.AUDIO,
+        grid=audio.grid,
+        content=audio.features,
+        key=audio.key,
+        source=samples,
     )
+
+
+def prompt_of(seed: int, *parts: int | Samples) -> Prompt:
+    """Returns a prompt of audio inputs and random text; an integer is a number of text tokens."""
+    return prompt_with(seed, parts, place)
 
 
 PROMPTS = {
@@ -81,40 +66,19 @@ PROMPTS = {
     "three chunks": prompt_of(7, 2, noise(7, 80_500), 3),
     "the last token beyond the chunk": prompt_of(8, noise(8, 63_700), 2),
 }
-TWO, THREE_CHUNKS = PROMPTS["two"], PROMPTS["three chunks"]
+TWO = PROMPTS["two"]
 
 
-def assert_agrees(sequence: ScriptedSequence, audio_prompt: AudioPrompt, path: Path) -> None:
-    expected = greedy_answer(path, audio_prompt.prompt.token_ids, audio_prompt.audio_inputs, len(sequence.answer))
-    assert sequence.answer == expected.token_ids
-    assert (torch.stack(sequence.logits) - expected.logits).abs().max() <= 1e-4
+def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
+    prompt = sequence.prompt
+    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.sources, len(sequence.answer)))
 
 
-@pytest.mark.parametrize("audio_prompt", PROMPTS.values(), ids=PROMPTS.keys())
-def test_alone(harness: Harness, checkpoint: Path, audio_prompt: AudioPrompt) -> None:
-    assert_agrees(harness.answer(harness.begin(audio_prompt.prompt), NUM_TOKENS), audio_prompt, checkpoint)
-
-
-@pytest.mark.parametrize("size", [1, 13])
-def test_chunked_within_audio(harness: Harness, checkpoint: Path, size: int) -> None:
-    num_chunks = (len(TWO.prompt.token_ids) - 1) // size
-    sequence = harness.answer(harness.begin(TWO.prompt), NUM_TOKENS, chunks=[size] * num_chunks)
-    assert_agrees(sequence, TWO, checkpoint)
-
-
-def test_batched_with_others(harness: Harness, checkpoint: Path) -> None:
-    sequences = [harness.begin(audio_prompt.prompt) for audio_prompt in PROMPTS.values()]
-    harness.step(*((sequence, len(sequence.prompt.token_ids)) for sequence in sequences))
-    for _ in range(NUM_TOKENS - 1):
-        harness.step(*((sequence, 1) for sequence in sequences))
-    for sequence, audio_prompt in zip(sequences, PROMPTS.values(), strict=True):
-        assert_agrees(sequence, audio_prompt, checkpoint)
-
-
-def test_cached_prefix_that_ends_within_audio(harness: Harness, checkpoint: Path) -> None:
-    first = harness.answer(harness.begin(THREE_CHUNKS.prompt), 2)
-    second = harness.begin(THREE_CHUNKS.prompt, cached=first, num_cached=BLOCK_SIZE)
-    assert_agrees(harness.answer(second, NUM_TOKENS), THREE_CHUNKS, checkpoint)
+class TestSteps(Steps):
+    agrees = staticmethod(assert_agrees)
+    divided, cached = "two", ("three chunks",)
+    sizes = (1, 13)
+    blocks = (1,)
 
 
 @pytest.mark.parametrize(("norm_mid", "own_names"), [(False, False), (True, True)])
@@ -124,20 +88,20 @@ def test_stored_layouts(tmp_path: Path, norm_mid: bool, own_names: bool) -> None
         tmp_path / "stored", seed=7, norm_mid=norm_mid, whisper_names=own_names, llama_names=own_names
     )
     harness = Harness(path)
-    assert_agrees(harness.answer(harness.begin(TWO.prompt), NUM_TOKENS), TWO, plain)
+    assert_agrees(harness.answer(harness.begin(TWO), NUM_TOKENS), plain)
 
 
 @needs_kernels
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.1)])
 def test_native_kernels_stay_near_float32(checkpoint: Path, dtype: torch.dtype, tolerance: float) -> None:
-    assert_stays_near_float32(checkpoint, [audio.prompt for audio in PROMPTS.values()], dtype, tolerance=tolerance)
+    assert_stays_near_float32(checkpoint, PROMPTS.values(), dtype, tolerance=tolerance)
 
 
 def test_answers_depend_on_every_chunk(harness: Harness) -> None:
     inputs = [noise(1, 90_000) for _ in range(4)]
     for index, samples in enumerate(inputs[1:]):
         samples[32_000 * index : 32_000 * index + 8_000] = 0
-    logits = [harness.answer(harness.begin(prompt_of(9, samples, 5).prompt), 1).logits[0] for samples in inputs]
+    logits = [harness.answer(harness.begin(prompt_of(9, samples, 5)), 1).logits[0] for samples in inputs]
     assert all((each - logits[0]).abs().max() > 1e-3 for each in logits[1:])
 
 

@@ -1,0 +1,60 @@
+"""What every model must do: answer as its reference for any division into steps, batches and cached prefixes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+
+from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
+from tests.oracles.qwen_vl import Answer
+
+
+def assert_same(sequence: ScriptedSequence, expected: Answer) -> None:
+    """Fails if a sequence has other tokens or, beyond rounding, other logits than the reference."""
+    assert sequence.answer == expected.token_ids
+    assert (torch.stack(sequence.logits) - expected.logits).abs().max() <= 1e-4
+
+
+class Steps:
+    """Tests of the prompts of a file, which derives `TestSteps`. The prompts are its `PROMPTS` or its fixture."""
+
+    agrees: ClassVar[Callable[[ScriptedSequence, Path], None]]
+    """Fails if a sequence is not what the reference answers."""
+    names: ClassVar[Sequence[str]] = ()
+    """Names of the prompts. Default: those in `PROMPTS`."""
+    divided: ClassVar[str]
+    """Name of the prompt that is computed in chunks."""
+    sizes: ClassVar[Sequence[int | Sequence[int]]] = (1, 5, 13)
+    """Sizes of the chunks in tokens: one for all, or one for each."""
+    cached: ClassVar[Sequence[str]]
+    """Names of the prompts that are answered again from the first blocks of their prefixes."""
+    blocks: ClassVar[Sequence[int]] = (1, 2)
+    """Numbers of these blocks, the last of which end within a medium."""
+    num_tokens: ClassVar[int] = 8
+
+    def test_alone(self, harness: Harness, checkpoint: Path, prompts: Mapping[str, Prompt], name: str) -> None:
+        type(self).agrees(harness.answer(harness.begin(prompts[name]), self.num_tokens), checkpoint)
+
+    def test_in_chunks(
+        self, harness: Harness, checkpoint: Path, prompts: Mapping[str, Prompt], size: int | Sequence[int]
+    ) -> None:
+        sequence = harness.begin(prompts[self.divided])
+        chunks = [size] * ((len(sequence.prompt.token_ids) - 1) // size) if isinstance(size, int) else size
+        type(self).agrees(harness.answer(sequence, self.num_tokens, chunks=chunks), checkpoint)
+
+    def test_batched_with_others(self, harness: Harness, checkpoint: Path, prompts: Mapping[str, Prompt]) -> None:
+        sequences = [harness.begin(prompt) for prompt in prompts.values()]
+        harness.step(*((sequence, len(sequence.prompt.token_ids)) for sequence in sequences))
+        for _ in range(self.num_tokens - 1):
+            harness.step(*((sequence, 1) for sequence in sequences))
+        for sequence in sequences:
+            type(self).agrees(sequence, checkpoint)
+
+    def test_cached_prefix(
+        self, harness: Harness, checkpoint: Path, prompts: Mapping[str, Prompt], num_blocks: int
+    ) -> None:
+        for prompt in map(prompts.__getitem__, self.cached):
+            first = harness.answer(harness.begin(prompt), 2)
+            second = harness.begin(prompt, cached=first, num_cached=num_blocks * BLOCK_SIZE)
+            type(self).agrees(harness.answer(second, self.num_tokens), checkpoint)
