@@ -11,7 +11,7 @@ from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImagePr
 from transformers.models.gemma3.modeling_gemma3 import Gemma3ForConditionalGeneration
 
 from tests.checkpoints.gemma3 import TOKEN_IDS
-from tests.oracles.qwen_vl import Answer
+from tests.oracles.answers import Answer, generate
 
 
 @cache
@@ -31,14 +31,10 @@ def greedy_answer(path: Path, prompt: Sequence[int], images: Sequence[np.ndarray
     """Continues a prompt with images, uint8 [height, width, 3]."""
     token_ids = torch.tensor([list(prompt)])
     media = {"pixel_values": image_processor(path)(list(images), return_tensors="pt").pixel_values} if images else {}
-    output = load_oracle(path).generate(
-        token_ids,
+    return generate(
+        load_oracle(path),
+        prompt,
+        num_tokens,
         token_type_ids=(token_ids == TOKEN_IDS["<image_soft_token>"]).long(),
         **media,
-        max_new_tokens=num_tokens,
-        do_sample=False,
-        eos_token_id=None,
-        return_dict_in_generate=True,
-        output_logits=True,
     )
-    return Answer(token_ids=output.sequences[0, len(prompt) :].tolist(), logits=torch.cat(output.logits).float())

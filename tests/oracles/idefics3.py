@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,11 @@ import numpy.typing as npt
 import PIL.Image
 import torch
 from tokenizers import Tokenizer
-from transformers import AutoModelForImageTextToText, TokenizersBackend
+from transformers import TokenizersBackend
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
 
-from tests.oracles.qwen_vl import Answer
-
-
-@cache
-def load_oracle(path: Path) -> Any:
-    """Returns the reference model in float32."""
-    return AutoModelForImageTextToText.from_pretrained(path, dtype=torch.float32, attn_implementation="sdpa").eval()
+from tests.oracles.answers import Answer, generate, load_oracle
 
 
 @torch.inference_mode()
@@ -32,18 +25,7 @@ def greedy_answer(path: Path, prompt: Sequence[int], tiles: Sequence[npt.NDArray
         # Normalized with a mean and deviation of one half, as all published checkpoints are.
         values = torch.from_numpy(np.concatenate(list(tiles))).permute(0, 3, 1, 2).float() / 127.5 - 1
         media["pixel_values"] = values[None]
-    input_ids = torch.tensor([list(prompt)])
-    output = load_oracle(path).generate(
-        input_ids,
-        **media,
-        attention_mask=torch.ones_like(input_ids),
-        max_new_tokens=num_tokens,
-        do_sample=False,
-        eos_token_id=None,
-        return_dict_in_generate=True,
-        output_logits=True,
-    )
-    return Answer(token_ids=output.sequences[0, len(prompt) :].tolist(), logits=torch.cat(output.logits).float())
+    return generate(load_oracle(path), prompt, num_tokens, **media)
 
 
 def tiles_of(path: Path, image: PIL.Image.Image, *, split: bool = True) -> npt.NDArray[np.uint8]:

@@ -12,12 +12,12 @@ import numpy.typing as npt
 import PIL.Image
 import torch
 from tokenizers import Tokenizer
-from transformers import AutoModelForImageTextToText, TokenizersBackend
+from transformers import TokenizersBackend
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 from transformers.models.internvl.processing_internvl import InternVLProcessor
 
 from tests.checkpoints.internvl import MEAN, NUM_TILE_TOKENS, STD
-from tests.oracles.qwen_vl import Answer
+from tests.oracles.answers import Answer, generate, load_oracle
 
 
 class _WithoutVideos(InternVLProcessor):
@@ -28,12 +28,6 @@ class _WithoutVideos(InternVLProcessor):
             super().check_argument_for_proper_class(argument_name, argument)
 
 
-@cache
-def load_oracle(path: Path) -> Any:
-    """Returns the reference model in float32."""
-    return AutoModelForImageTextToText.from_pretrained(path, dtype=torch.float32, attn_implementation="sdpa").eval()
-
-
 @torch.inference_mode()
 def greedy_answer(path: Path, prompt: Sequence[int], tiles: Sequence[npt.NDArray[np.uint8]], num_tokens: int) -> Answer:
     """Continues a prompt with placeholders for the tiles of images or videos, uint8 [tiles, side, side, 3] each."""
@@ -41,18 +35,7 @@ def greedy_answer(path: Path, prompt: Sequence[int], tiles: Sequence[npt.NDArray
     if tiles:
         values = torch.from_numpy(np.concatenate(list(tiles))).float() / 255
         media["pixel_values"] = ((values - torch.tensor(MEAN)) / torch.tensor(STD)).permute(0, 3, 1, 2)
-    input_ids = torch.tensor([list(prompt)])
-    output = load_oracle(path).generate(
-        input_ids,
-        **media,
-        attention_mask=torch.ones_like(input_ids),
-        max_new_tokens=num_tokens,
-        do_sample=False,
-        eos_token_id=None,
-        return_dict_in_generate=True,
-        output_logits=True,
-    )
-    return Answer(token_ids=output.sequences[0, len(prompt) :].tolist(), logits=torch.cat(output.logits).float())
+    return generate(load_oracle(path), prompt, num_tokens, **media)
 
 
 def tiles_of(path: Path, image: PIL.Image.Image) -> npt.NDArray[np.uint8]:

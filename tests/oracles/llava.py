@@ -7,18 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoModelForImageTextToText
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.llava_next.image_processing_pil_llava_next import LlavaNextImageProcessorPil
 from transformers.models.llava_onevision.image_processing_pil_llava_onevision import LlavaOnevisionImageProcessorPil
 
-from tests.oracles.qwen_vl import Answer
-
-
-@cache
-def load_oracle(path: Path) -> Any:
-    """Returns the reference model in float32."""
-    return AutoModelForImageTextToText.from_pretrained(path, dtype=torch.float32, attn_implementation="sdpa").eval()
+from tests.oracles.answers import Answer, generate, load_oracle
 
 
 @cache
@@ -31,21 +24,7 @@ def image_processor(path: Path) -> Any:
 def greedy_answer(path: Path, prompt: Sequence[int], images: Sequence[np.ndarray], num_tokens: int) -> Answer:
     """Continues a prompt with images, uint8 [height, width, 3]."""
     media = image_processor(path)(list(images), return_tensors="pt") if images else {}
-    return generate(path, prompt, media, num_tokens)
-
-
-def generate(path: Path, prompt: Sequence[int], media: Any, num_tokens: int) -> Answer:
-    """Continues a prompt with what a reference processor makes of its media."""
-    output = load_oracle(path).generate(
-        torch.tensor([list(prompt)]),
-        **media,
-        max_new_tokens=num_tokens,
-        do_sample=False,
-        eos_token_id=None,
-        return_dict_in_generate=True,
-        output_logits=True,
-    )
-    return Answer(token_ids=output.sequences[0, len(prompt) :].tolist(), logits=torch.cat(output.logits).float())
+    return generate(load_oracle(path), prompt, num_tokens, **media)
 
 
 @cache
@@ -106,7 +85,7 @@ def onevision_answer(
         media |= tile_processor(path)(batch, return_tensors="pt")
     if frames is not None:
         media["pixel_values_videos"] = normalized_frames(path, frames)
-    return generate(path, prompt, media, num_tokens)
+    return generate(load_oracle(path), prompt, num_tokens, **media)
 
 
 @cache
@@ -131,4 +110,4 @@ def next_pixels(path: Path, images: Sequence[np.ndarray]) -> list[np.ndarray]:
 def next_answer(path: Path, prompt: Sequence[int], images: Sequence[np.ndarray], num_tokens: int) -> Answer:
     """Continues a prompt with images, uint8 [height, width, 3]."""
     media = next_processor(path)(list(images), return_tensors="pt") if images else {}
-    return generate(path, prompt, media, num_tokens)
+    return generate(load_oracle(path), prompt, num_tokens, **media)

@@ -29,7 +29,7 @@ from tests.checkpoints.minicpmv import (
     make_decoder,
     normalized,
 )
-from tests.oracles.qwen_vl import Answer
+from tests.oracles.answers import Answer, generate
 
 Slices = Sequence[np.ndarray]
 """The overview of an image, then its slices, uint8 [height, width, 3] each."""
@@ -167,16 +167,7 @@ def greedy_answer(path: Path, prompt: Sequence[int], media: Sequence[Slices | Fr
     if media:
         places = torch.tensor(tokens) == _unk(path)
         embedded[0, places] = torch.cat([encode(path, each) for each in media])
-    output = decoder.generate(
-        inputs_embeds=embedded,
-        attention_mask=torch.ones(1, len(tokens), dtype=torch.long),
-        max_new_tokens=num_tokens,
-        do_sample=False,
-        eos_token_id=None,
-        return_dict_in_generate=True,
-        output_logits=True,
-    )
-    return Answer(token_ids=output.sequences[0].tolist(), logits=torch.cat(output.logits).float())
+    return generate(decoder, tokens, num_tokens, inputs_embeds=embedded)
 
 
 def slices_of(image: PIL.Image.Image, *, scale: int = SCALE, most: int = 9) -> Slices:

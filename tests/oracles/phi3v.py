@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import CLIPVisionConfig, CLIPVisionModel, Phi3Config, Phi3ForCausalLM, TokenizersBackend
 
-from tests.oracles.qwen_vl import Answer
+from tests.oracles.answers import Answer
 
 Tiles = tuple[np.ndarray, tuple[int, int]]
 """uint8 [tiles, side, side, 3], and their rows and columns."""

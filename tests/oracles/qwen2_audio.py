@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from transformers import Qwen2AudioForConditionalGeneration, WhisperFeatureExtractor
 
-from tests.oracles.qwen_vl import Answer
+from tests.oracles.answers import Answer, generate
 
 
 @cache
@@ -30,18 +30,7 @@ def greedy_answer(
         extractor = WhisperFeatureExtractor.from_pretrained(path)
         features = extractor(list(audio_inputs), sampling_rate=16_000, return_attention_mask=True, return_tensors="pt")
         media = {"input_features": features.input_features, "feature_attention_mask": features.attention_mask}
-    input_ids = torch.tensor([list(prompt)])
-    output = load_oracle(path).generate(
-        input_ids,
-        **media,
-        attention_mask=torch.ones_like(input_ids),
-        max_new_tokens=num_tokens,
-        do_sample=False,
-        eos_token_id=None,
-        return_dict_in_generate=True,
-        output_logits=True,
-    )
-    return Answer(token_ids=output.sequences[0, len(prompt) :].tolist(), logits=torch.cat(output.logits).float())
+    return generate(load_oracle(path), prompt, num_tokens, **media)
 
 
 def embeddings(path: Path, prompt: Sequence[int], audio: npt.NDArray[np.float32], placeholder_id: int) -> torch.Tensor:

@@ -4,36 +4,19 @@ The engine never imports this.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoModelForImageTextToText
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.kind import MediaKind
+from tests.oracles.answers import Answer, generate, load_oracle
 
 TOKEN_TYPES = {MediaKind.IMAGE: 1, MediaKind.VIDEO: 2}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """A greedy answer of the reference model."""
-
-    token_ids: list[int]
-    logits: Tensor
-    """float32 [answer tokens, vocab_size]"""
-
-
-@cache
-def load_oracle(path: Path) -> Any:
-    """Returns the reference model in float32."""
-    return AutoModelForImageTextToText.from_pretrained(path, dtype=torch.float32, attn_implementation="sdpa").eval()
 
 
 def image_processor(path: Path) -> Any:
@@ -99,16 +82,7 @@ def greedy_answer(
         media["pixel_values_videos"] = torch.cat([video_patches(path, video) for video in videos])
         media["video_grid_thw"] = grids(spans, MediaKind.VIDEO)
         media |= seconds_per_grid(path, spans)
-    output = load_oracle(path).generate(
-        torch.tensor([list(prompt)]),
-        **media,
-        max_new_tokens=num_tokens,
-        do_sample=False,
-        eos_token_id=None,
-        return_dict_in_generate=True,
-        output_logits=True,
-    )
-    return Answer(token_ids=output.sequences[0, len(prompt) :].tolist(), logits=torch.cat(output.logits).float())
+    return generate(load_oracle(path), prompt, num_tokens, **media)
 
 
 @torch.inference_mode()

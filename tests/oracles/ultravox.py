@@ -20,7 +20,7 @@ from transformers.models.whisper.configuration_whisper import WhisperConfig
 from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 from tests.checkpoints.ultravox import AUDIO_TOKEN_ID, CHUNK_SECONDS, STACK, llama, whisper_encoder
-from tests.oracles.qwen_vl import Answer
+from tests.oracles.answers import Answer, generate
 
 FRAMES = 100 * CHUNK_SECONDS
 Samples = npt.NDArray[np.float32]
@@ -133,14 +133,4 @@ def greedy_answer(path: Path, prompt: Sequence[int], audio_inputs: Sequence[Samp
     embedded = decoder.get_input_embeddings()(input_ids)
     if audio_inputs:
         embedded[input_ids == AUDIO_TOKEN_ID] = torch.cat([audio_rows(path, each) for each in audio_inputs])
-    output = decoder.generate(
-        inputs_embeds=embedded,
-        attention_mask=torch.ones_like(input_ids),
-        max_new_tokens=num_tokens,
-        do_sample=False,
-        eos_token_id=None,
-        pad_token_id=0,
-        return_dict_in_generate=True,
-        output_logits=True,
-    )
-    return Answer(token_ids=output.sequences[0].tolist(), logits=torch.cat(output.logits).float())
+    return generate(decoder, prompt, num_tokens, inputs_embeds=embedded, pad_token_id=0)

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
-from tests.oracles.qwen_vl import Answer
+from tests.oracles.answers import Answer
 
 
 def assert_same(sequence: ScriptedSequence, expected: Answer) -> None:

@@ -15,6 +15,8 @@ from tests.checkpoints.qwen2_vl import write_json
 from tests.checkpoints.text import FAMILIES, LONG_ROPE, make_text_checkpoint
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, make_prompt
 from tests.engine.levels import assert_stays_near_float32, needs_kernels
+from tests.engine.worker.models.steps import assert_same
+from tests.oracles.answers import generate
 
 LONG = {
     "type": "longrope",
@@ -31,20 +33,9 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     return make_text_checkpoint(tmp_path_factory.mktemp("text"), request.param)
 
 
-@torch.inference_mode()
 def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
-    prompt = list(sequence.prompt.token_ids)
     oracle = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-    output = oracle.generate(
-        torch.tensor([prompt]),
-        max_new_tokens=len(sequence.answer),
-        do_sample=False,
-        eos_token_id=None,
-        return_dict_in_generate=True,
-        output_logits=True,
-    )
-    assert sequence.answer == output.sequences[0, len(prompt) :].tolist()
-    assert (torch.stack(sequence.logits) - torch.cat(output.logits)).abs().max() <= 1e-4
+    assert_same(sequence, generate(oracle, sequence.prompt.token_ids, len(sequence.answer)))
 
 
 @pytest.mark.parametrize("prompt", PROMPTS, ids=["short", "long"])
