@@ -5,20 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from glimpse.engine.checkpoint.families.registry import load_model_config
-from glimpse.engine.checkpoint.text.media_inputs import read_media
 from glimpse.media.kind import MediaKind
-from glimpse.media.processing.image import Image, prepare_image
 from tests.checkpoints.phi3v import PLACEHOLDER_ID, SIDE
 from tests.engine.harness import PlacedMedium, Prompt, prompt_with
-from tests.media.images import scene
+from tests.engine.prepared_media import image_of
 from tests.oracles.phi3v import num_tokens
-
-
-def image_of(checkpoint: Path, width: int, height: int) -> Image:
-    processing = read_media(checkpoint, load_model_config(checkpoint)).images
-    assert processing is not None
-    return prepare_image(scene(width, height), processing)
 
 
 def prompt_of(checkpoint: Path, seed: int, *parts: int | tuple[int, int]) -> Prompt:

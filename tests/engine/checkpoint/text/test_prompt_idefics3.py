@@ -1,6 +1,7 @@
 """Prompts of SmolVLM and Idefics3: the token ids of transformers, for images and videos too."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,18 +11,16 @@ import pytest
 from transformers import TokenizersBackend
 from transformers.models.smolvlm import processing_smolvlm
 
-from glimpse.engine.checkpoint.families.registry import FAMILIES, load_model_config
-from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot, TemplateOptions
-from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts, media_inputs, read_media
-from glimpse.engine.checkpoint.text.prompt import Prompt, PromptBuilder, load_prompt_builder
+from glimpse.engine.checkpoint.families.registry import FAMILIES
+from glimpse.engine.checkpoint.text.conversation import ChatMessage, TemplateOptions
+from glimpse.engine.checkpoint.text.prompt import PromptBuilder
 from glimpse.engine.checkpoint.text.template import ChatTemplate
-from glimpse.media.medium import Medium
-from glimpse.media.processing.image import Image, prepare_image
 from glimpse.media.processing.video import Video, make_video
 from tests.checkpoints.idefics3 import SPECIAL_TOKENS, TOKEN_IDS, make_idefics3_checkpoint
 from tests.checkpoints.qwen2_vl import make_tokenizer
 from tests.engine.checkpoint.text.conversations import IMAGE, IMAGE_CONVERSATIONS, VIDEO, assistant, system, user
 from tests.engine.checkpoint.text.reference import reference_messages
+from tests.engine.prepared_media import image_of, prompt_with_media, slots, video_processing
 from tests.media.images import scene
 from tests.oracles.idefics3 import prompt_ids
 
@@ -42,35 +41,7 @@ VIDEO_CONVERSATIONS = {
 }
 
 
-@pytest.fixture(scope="module")
-def builder(checkpoint: Path) -> PromptBuilder:
-    return load_prompt_builder(checkpoint, load_model_config(checkpoint))
-
-
-def slots(messages: Sequence[ChatMessage]) -> list[MediaSlot]:
-    return [part for message in messages for part in message.content if isinstance(part, MediaSlot)]
-
-
-def image_of(checkpoint: Path, size: tuple[int, int]) -> Image:
-    processing = read_media(checkpoint, load_model_config(checkpoint)).images
-    assert processing is not None
-    return prepare_image(scene(*size), processing)
-
-
-def prompt_of(
-    checkpoint: Path, builder: PromptBuilder, messages: Sequence[ChatMessage], media: Sequence[Medium]
-) -> Prompt:
-    """Returns the prompt; the runs of its spans hold exactly the placeholder tokens."""
-    layouts = MediaLayouts(load_model_config(checkpoint), builder.tokenizer).of(media)
-    prompt = builder.chat(messages, layouts)
-    rows = [
-        token
-        for medium in media_inputs(media, layouts, prompt)
-        for _, first, count in medium.span.rows_between(0, len(prompt.token_ids))
-        for token in range(first, first + count)
-    ]
-    assert rows == [index for index, token_id in enumerate(prompt.token_ids) if token_id == TOKEN_IDS["<image>"]]
-    return prompt
+prompt_of = partial(prompt_with_media, placeholder_id=TOKEN_IDS["<image>"])
 
 
 @pytest.mark.parametrize("messages", CONVERSATIONS.values(), ids=CONVERSATIONS.keys())
@@ -78,7 +49,7 @@ def test_prompts_have_the_token_ids_of_transformers(
     checkpoint: Path, builder: PromptBuilder, messages: list[ChatMessage]
 ) -> None:
     sizes = list(SIZES.values())[: len(slots(messages))]
-    prompt = prompt_of(checkpoint, builder, messages, [image_of(checkpoint, size) for size in sizes])
+    prompt = prompt_of(checkpoint, builder, messages, [image_of(checkpoint, *size) for size in sizes])
     assert prompt.token_ids == prompt_ids(checkpoint, reference_messages(messages), [scene(*size) for size in sizes])
 
 
@@ -87,13 +58,12 @@ def test_images_of_any_size_have_the_token_ids_of_transformers(
     checkpoint: Path, builder: PromptBuilder, size: tuple[int, int]
 ) -> None:
     messages = [user("What is in ", IMAGE, "?")]
-    prompt = prompt_of(checkpoint, builder, messages, [image_of(checkpoint, size)])
+    prompt = prompt_of(checkpoint, builder, messages, [image_of(checkpoint, *size)])
     assert prompt.token_ids == prompt_ids(checkpoint, reference_messages(messages), [scene(*size)])
 
 
 def video_of(checkpoint: Path, seconds: Sequence[float], duration: float | None) -> Video:
-    processing = read_media(checkpoint, load_model_config(checkpoint)).videos
-    assert processing is not None
+    processing = video_processing(checkpoint)
     frames = [np.asarray(scene(40, 30))] * len(seconds)
     return make_video(frames, len(frames), processing, frame_seconds=tuple(seconds), fps=1.0, duration_seconds=duration)
 
@@ -105,7 +75,7 @@ def test_prompts_with_videos_have_the_token_ids_of_transformers(
     monkeypatch.setattr(processing_smolvlm, "num2words", {1: "one", 3: "three"}.__getitem__)
     videos = [video_of(checkpoint, (0.0, 59.99, 61.0), 62.5), video_of(checkpoint, (3600.0,), None)]
     waiting = iter(videos)
-    media = [next(waiting) if slot == VIDEO else image_of(checkpoint, (9, 9)) for slot in slots(messages)]
+    media = [next(waiting) if slot == VIDEO else image_of(checkpoint, 9, 9) for slot in slots(messages)]
     text = reference_template_text(messages)
     for video in videos:
         text = text.replace("<video>", reference_video_text(video), 1)
@@ -132,7 +102,7 @@ def test_files_with_impossible_times_have_a_prompt(checkpoint: Path, builder: Pr
 
 
 def image_text(checkpoint: Path) -> str:
-    rows, columns = image_of(checkpoint, (9, 9)).grid
+    rows, columns = image_of(checkpoint, 9, 9).grid
     return processing_smolvlm.get_image_prompt_string(
         rows, columns, NUM_TILE_TOKENS, "<fake_token_around_image>", "<image>", "<global-img>"
     )

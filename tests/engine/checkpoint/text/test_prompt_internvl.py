@@ -1,25 +1,22 @@
 """Prompts of InternVL: the token ids of transformers, for images and videos too."""
 
 import shutil
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from glimpse.engine.checkpoint.families.internvl import TEMPLATE
 from glimpse.engine.checkpoint.families.registry import load_model_config
-from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot
-from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts, media_inputs, read_media
-from glimpse.engine.checkpoint.text.prompt import Prompt, PromptBuilder, load_prompt_builder
+from glimpse.engine.checkpoint.text.conversation import ChatMessage
+from glimpse.engine.checkpoint.text.prompt import PromptBuilder, load_prompt_builder
 from glimpse.engine.checkpoint.text.template import ChatTemplate, TemplateError
-from glimpse.media.medium import Medium
-from glimpse.media.processing.image import Image, prepare_image
 from glimpse.media.processing.video import Video, make_video
 from tests.checkpoints.internvl import CHAT_TEMPLATE, SPECIAL_TOKENS, TOKEN_IDS, make_internvl_checkpoint
 from tests.checkpoints.qwen2_vl import make_tokenizer
 from tests.engine.checkpoint.text.conversations import IMAGE, IMAGE_CONVERSATIONS, VIDEO, assistant, system, user
 from tests.engine.checkpoint.text.reference import reference_messages
+from tests.engine.prepared_media import image_of, prompt_with_media, slots, video_processing
 from tests.media.images import scene
 from tests.oracles.internvl import prompt_ids
 
@@ -39,41 +36,12 @@ CONVERSATIONS = {
 }
 
 
-@pytest.fixture(scope="module")
-def builder(checkpoint: Path) -> PromptBuilder:
-    return load_prompt_builder(checkpoint, load_model_config(checkpoint))
-
-
-def slots(messages: Sequence[ChatMessage]) -> list[MediaSlot]:
-    return [part for message in messages for part in message.content if isinstance(part, MediaSlot)]
-
-
-def image_of(checkpoint: Path, size: tuple[int, int]) -> Image:
-    processing = read_media(checkpoint, load_model_config(checkpoint)).images
-    assert processing is not None
-    return prepare_image(scene(*size), processing)
-
-
 def video_of(checkpoint: Path, num_frames: int) -> Video:
-    processing = read_media(checkpoint, load_model_config(checkpoint)).videos
-    assert processing is not None
+    processing = video_processing(checkpoint)
     return make_video([scene(40, 30)] * num_frames, num_frames, processing, frame_seconds=(), fps=None)
 
 
-def prompt_of(
-    checkpoint: Path, builder: PromptBuilder, messages: Sequence[ChatMessage], media: Sequence[Medium]
-) -> Prompt:
-    """Returns the prompt; the runs of its spans hold exactly the placeholder tokens."""
-    layouts = MediaLayouts(load_model_config(checkpoint), builder.tokenizer).of(media)
-    prompt = builder.chat(messages, layouts)
-    rows = [
-        token
-        for medium in media_inputs(media, layouts, prompt)
-        for _, first, count in medium.span.rows_between(0, len(prompt.token_ids))
-        for token in range(first, first + count)
-    ]
-    assert rows == np.flatnonzero(np.array(prompt.token_ids) == TOKEN_IDS["<IMG_CONTEXT>"]).tolist()
-    return prompt
+prompt_of = partial(prompt_with_media, placeholder_id=TOKEN_IDS["<IMG_CONTEXT>"])
 
 
 @pytest.mark.parametrize("messages", CONVERSATIONS.values(), ids=CONVERSATIONS.keys())
@@ -85,7 +53,7 @@ def test_prompts_have_the_token_ids_of_transformers(
     counts = FRAMES[: found.count(VIDEO)]
     waiting = iter(sizes), iter(counts)
     media = [
-        image_of(checkpoint, next(waiting[0])) if slot == IMAGE else video_of(checkpoint, next(waiting[1]))
+        image_of(checkpoint, *next(waiting[0])) if slot == IMAGE else video_of(checkpoint, next(waiting[1]))
         for slot in found
     ]
     images = [scene(*size) for size in sizes]
@@ -98,7 +66,7 @@ def test_images_of_any_size_have_the_token_ids_of_transformers(
     checkpoint: Path, builder: PromptBuilder, size: tuple[int, int]
 ) -> None:
     messages = [user("What is in ", IMAGE, "?")]
-    prompt = prompt_of(checkpoint, builder, messages, [image_of(checkpoint, size)])
+    prompt = prompt_of(checkpoint, builder, messages, [image_of(checkpoint, *size)])
     assert prompt.token_ids == prompt_ids(checkpoint, reference_messages(messages), [scene(*size)])
 
 

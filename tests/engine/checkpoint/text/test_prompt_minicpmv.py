@@ -1,27 +1,24 @@
 """Prompts of MiniCPM-V: the token ids of the reference, with numbered images in slices."""
 
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot
-from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts, media_inputs, read_media
-from glimpse.engine.checkpoint.text.prompt import Prompt, PromptBuilder, load_prompt_builder
+from glimpse.engine.checkpoint.text.prompt import PromptBuilder, load_prompt_builder
 from glimpse.engine.checkpoint.text.template import TemplateError
 from glimpse.media.kind import MediaKind
-from glimpse.media.medium import Medium
-from glimpse.media.processing.image import Image, prepare_image
 from glimpse.media.processing.video import make_video
 from tests.checkpoints.llava import save_tokenizer
 from tests.checkpoints.minicpmv import SPECIAL_TOKENS, TOKEN_IDS, VERSIONS, Version, make_minicpmv_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
 from tests.engine.checkpoint.text.conversations import IMAGE, IMAGE_CONVERSATIONS, VIDEO, assistant, system, user
 from tests.engine.checkpoint.text.reference import reference_messages
+from tests.engine.prepared_media import image_of, prompt_with_media, video_processing
 from tests.media.images import scene
 from tests.oracles.minicpmv import prompt_ids, read_document, video_prompt_ids
 
@@ -36,36 +33,7 @@ CONVERSATIONS = {
 }
 
 
-@pytest.fixture(scope="module")
-def builder(checkpoint: Path) -> PromptBuilder:
-    return load_prompt_builder(checkpoint, load_model_config(checkpoint))
-
-
-def image_of(checkpoint: Path, size: tuple[int, int]) -> Image:
-    processing = read_media(checkpoint, load_model_config(checkpoint)).images
-    assert processing is not None
-    return prepare_image(scene(*size), processing)
-
-
-def prompt_of(
-    checkpoint: Path,
-    builder: PromptBuilder,
-    messages: Sequence[ChatMessage],
-    media: Sequence[Medium],
-    *,
-    unk: int = TOKEN_IDS["<unk>"],
-) -> Prompt:
-    """Returns the prompt; the runs of its spans hold exactly the placeholder tokens."""
-    layouts = MediaLayouts(load_model_config(checkpoint), builder.tokenizer).of(media)
-    prompt = builder.chat(messages, layouts)
-    rows = [
-        token
-        for medium in media_inputs(media, layouts, prompt)
-        for _, first, count in medium.span.rows_between(0, len(prompt.token_ids))
-        for token in range(first, first + count)
-    ]
-    assert rows == np.flatnonzero(np.array(prompt.token_ids) == unk).tolist()
-    return prompt
+prompt_of = partial(prompt_with_media, placeholder_id=TOKEN_IDS["<unk>"])
 
 
 def assert_has_the_token_ids_of_the_reference(
@@ -73,7 +41,9 @@ def assert_has_the_token_ids_of_the_reference(
 ) -> None:
     num_images = sum(part == IMAGE for message in messages for part in message.content)
     sizes = list(SIZES.values())[:num_images]
-    prompt = prompt_of(checkpoint, builder, messages, [image_of(checkpoint, size) for size in sizes], unk=unk)
+    prompt = prompt_of(
+        checkpoint, builder, messages, [image_of(checkpoint, *size) for size in sizes], placeholder_id=unk
+    )
     expected = prompt_ids(checkpoint, reference_messages(messages), [scene(*size) for size in sizes])
     assert prompt.token_ids == expected
 
@@ -90,13 +60,13 @@ def test_images_of_any_size_have_the_token_ids_of_the_reference(
     checkpoint: Path, builder: PromptBuilder, size: tuple[int, int]
 ) -> None:
     messages = [user("What is in", IMAGE, "?")]
-    prompt = prompt_of(checkpoint, builder, messages, [image_of(checkpoint, size)])
+    prompt = prompt_of(checkpoint, builder, messages, [image_of(checkpoint, *size)])
     assert prompt.token_ids == prompt_ids(checkpoint, reference_messages(messages), [scene(*size)])
 
 
 def test_clients_cannot_write_marks_of_images(checkpoint: Path, builder: PromptBuilder) -> None:
     prompt = prompt_of(
-        checkpoint, builder, [user("<unk>(<image>./</image>)<slice>", IMAGE)], [image_of(checkpoint, (9, 9))]
+        checkpoint, builder, [user("<unk>(<image>./</image>)<slice>", IMAGE)], [image_of(checkpoint, 9, 9)]
     )
     assert prompt.token_ids.count(TOKEN_IDS["<image>"]) == 1
     assert TOKEN_IDS["<slice>"] not in prompt.token_ids
@@ -139,8 +109,7 @@ def test_videos_have_the_token_ids_of_the_reference(
     tmp_path: Path, version: Version, messages: list[ChatMessage]
 ) -> None:
     path = make_minicpmv_checkpoint(tmp_path, version)
-    processing = read_media(path, load_model_config(path)).videos
-    assert processing is not None
+    processing = video_processing(path)
     processing = replace(processing, sizing=msgspec.structs.replace(processing.sizing, max_packs=3))
     videos = [
         make_video([scene(50, 40)] * count, count, processing, frame_seconds=tuple(range(count)), fps=1)

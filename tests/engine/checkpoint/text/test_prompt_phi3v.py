@@ -8,14 +8,14 @@ import pytest
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.families.token_layout import one_run
 from glimpse.engine.checkpoint.text.conversation import ChatMessage
-from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts, read_media
+from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts
 from glimpse.engine.checkpoint.text.prompt import Prompt, PromptBuilder, load_prompt_builder
 from glimpse.engine.checkpoint.text.template import TemplateError
 from glimpse.media.kind import MediaKind
-from glimpse.media.processing.image import Image, prepare_image
 from tests.checkpoints.phi3v import MAX_TILES, PLACEHOLDER_ID, SIDE, make_phi3v_checkpoint
 from tests.engine.checkpoint.text.conversations import IMAGE, IMAGE_CONVERSATIONS, assistant, user
 from tests.engine.checkpoint.text.reference import reference_messages
+from tests.engine.prepared_media import image_of
 from tests.media.images import scene
 from tests.oracles.phi3v import Tiles, prompt_ids, tagged_ids, tiles_of
 
@@ -30,17 +30,6 @@ CONVERSATIONS = {
 }
 
 
-@pytest.fixture(scope="module")
-def builder(checkpoint: Path) -> PromptBuilder:
-    return load_prompt_builder(checkpoint, load_model_config(checkpoint))
-
-
-def images_of(checkpoint: Path, sizes: Sequence[tuple[int, int]]) -> list[Image]:
-    processing = read_media(checkpoint, load_model_config(checkpoint)).images
-    assert processing is not None
-    return [prepare_image(scene(*size), processing) for size in sizes]
-
-
 def tiles(sizes: Sequence[tuple[int, int]]) -> list[Tiles]:
     return [tiles_of(scene(*size), side=SIDE, most=MAX_TILES) for size in sizes]
 
@@ -50,7 +39,9 @@ def test_prompts_have_the_token_ids_of_the_reference(
     checkpoint: Path, builder: PromptBuilder, messages: list[ChatMessage]
 ) -> None:
     sizes = SIZES[: sum(part == IMAGE for message in messages for part in message.content)]
-    layouts = MediaLayouts(load_model_config(checkpoint), builder.tokenizer).of(images_of(checkpoint, sizes))
+    layouts = MediaLayouts(load_model_config(checkpoint), builder.tokenizer).of(
+        [image_of(checkpoint, *size) for size in sizes]
+    )
     prompt = builder.chat(messages, layouts)
     assert prompt.token_ids == prompt_ids(checkpoint, reference_messages(messages), tiles(sizes), side=SIDE)
     starts = [index for index in range(len(prompt.token_ids)) if is_first(prompt, index)]
@@ -74,7 +65,9 @@ def test_each_text_between_images_starts_as_a_text(builder: PromptBuilder) -> No
 )
 def test_raw_texts_have_numbered_tags(checkpoint: Path, builder: PromptBuilder, text: str) -> None:
     sizes = SIZES[:2]
-    layouts = MediaLayouts(load_model_config(checkpoint), builder.tokenizer).of(images_of(checkpoint, sizes))
+    layouts = MediaLayouts(load_model_config(checkpoint), builder.tokenizer).of(
+        [image_of(checkpoint, *size) for size in sizes]
+    )
     expected = tagged_ids(checkpoint, text, tiles(sizes), side=SIDE)
     assert builder.text(text, layouts).token_ids == expected
     assert builder.whole_text(text, layouts).token_ids == expected

@@ -23,11 +23,6 @@ REFERENCE = reference_tokenizer(RAW, bos_token=SPECIAL_TOKENS[0])
 AUDIO = MediaSlot(kind=MediaKind.AUDIO)
 
 
-@pytest.fixture(scope="module")
-def builder(checkpoint: Path) -> PromptBuilder:
-    return load_prompt_builder(checkpoint, load_model_config(checkpoint))
-
-
 def audios(messages: list[ChatMessage], num_tokens: int) -> list[TokenLayout]:
     slots = [part for message in messages for part in message.content if isinstance(part, MediaSlot)]
     return [one_run(slot.kind, num_tokens) for slot in slots]

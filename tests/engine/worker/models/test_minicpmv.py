@@ -17,13 +17,13 @@ from glimpse.engine.worker.models.encoders.resampler import position_waves
 from glimpse.engine.worker.models.minicpmv import MiniCPMV, join_patches, make_model, nearest_positions
 from glimpse.engine.worker.native.library import Level
 from glimpse.media.kind import MediaKind
-from glimpse.media.processing.image import Image, prepare_image
 from glimpse.media.processing.sizing.scaled_frames import ScaledFrames, temporal_id
 from glimpse.media.processing.video import make_video
 from tests.checkpoints.minicpmv import NUM_QUERIES, TOKEN_IDS, Version, make_minicpmv_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
 from tests.engine.harness import Harness, PlacedMedium, Prompt, ScriptedSequence, encode_of, prompt_with
 from tests.engine.levels import at_each_level, needs_kernels
+from tests.engine.prepared_media import image_of
 from tests.engine.worker.models.steps import Steps, assert_same
 from tests.media.images import scene
 from tests.oracles.minicpmv import Frames, encode, greedy_answer, load_oracle, slices_of
@@ -41,12 +41,6 @@ def model(checkpoint: Path) -> MiniCPMV:
     found = load_model(checkpoint, config, cpu, torch.float32, lambda stage, fraction: None, scheme=None)
     assert isinstance(found, MiniCPMV)
     return found
-
-
-def image_of(checkpoint: Path, width: int, height: int) -> Image:
-    processing = read_media(checkpoint, load_model_config(checkpoint)).images
-    assert processing is not None
-    return prepare_image(scene(width, height), processing)
 
 
 def prompt_of(checkpoint: Path, seed: int, *parts: int | tuple[int, int]) -> Prompt:

@@ -18,7 +18,8 @@ from tests.checkpoints.phi3v import CONFIG, MAX_TILES, SIDE, make_phi3v_checkpoi
 from tests.checkpoints.qwen2_vl import write_json
 from tests.engine.harness import Harness, Prompt, ScriptedSequence, encode_of
 from tests.engine.levels import at_each_level, needs_kernels
-from tests.engine.phi3v_prompts import image_of, prompt_of
+from tests.engine.phi3v_prompts import prompt_of
+from tests.engine.prepared_media import image_of
 from tests.engine.worker.models.steps import Steps, assert_same
 from tests.media.images import scene
 from tests.oracles.phi3v import encode, greedy_answer, load_oracle, tiles_of
