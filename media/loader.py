@@ -29,6 +29,7 @@ from glimpse.media.processing.audio_samples import audio_from_array
 from glimpse.media.processing.image import Image, prepare_image
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.rgb import Colour
+from glimpse.media.processing.sizing.placement import ImagePlacement
 from glimpse.media.processing.sizing.views import Size
 from glimpse.media.processing.video import Video, VideoProcessing
 from glimpse.media.processing.video_options import VideoOptions, check_options
@@ -298,10 +299,14 @@ def _key(job: Job, digests: Sequence[bytes], batch: RequestMedia) -> bytes:
 
 
 def _digest(media: DecodedMedia) -> bytes:
-    """The content key; for a video also of its times, which equal frames may have different ones of."""
-    if not isinstance(media, Video) or not media.frame_seconds:
-        return media.key
-    return sha256(media.key + np.array(media.frame_seconds).tobytes()).digest()
+    """The content key; also of what equal pixels may have different ones of: sizes before resizing, times of frames."""
+    match media:
+        case Image(placement=ImagePlacement(source=source)):
+            return sha256(media.key + repr(source).encode()).digest()
+        case Video(frame_seconds=seconds) if seconds:
+            return sha256(media.key + np.array(seconds).tobytes()).digest()
+        case _:
+            return media.key
 
 
 def _num_bytes(media: DecodedMedia) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from glimpse.engine.checkpoint.families.grounding import Form
 from glimpse.engine.checkpoint.text.conversation import (
     ChatMessage,
     NamedTool,
@@ -122,6 +123,8 @@ class GenerationRequest:
     """None: completions are not searched for reasoning."""
     return_token_ids: bool = False
     """The response has the token ids of the prompts and of the completions."""
+    grounding: tuple[Form, ...] = ()
+    """Forms of the boxes and points that completions are searched for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from glimpse.engine.checkpoint.families.grounding import Form
 from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.protocol.messages import Ready
 from glimpse.engine.protocol.pooling_params import PoolingParams
@@ -29,6 +30,8 @@ class ServedModel:
     gives_call_ids: bool = True
     """Tool calls of answers have ids, so that results refer to them. Those of `LLM` are text."""
     reasoning: ReasoningSupport = field(default_factory=ReasoningSupport)
+    grounding: tuple[Form, ...] = ()
+    """Forms of boxes and points in its answers; empty if it is not known to write any."""
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
     """Defaults of requests that do not set them."""
 

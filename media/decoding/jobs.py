@@ -12,6 +12,7 @@ from glimpse.frames import Frames, write_message
 from glimpse.media.errors import MediaErrorCode
 from glimpse.media.processing.audio import Audio, AudioProcessing
 from glimpse.media.processing.image import Image, ImageProcessing
+from glimpse.media.processing.sizing.placement import ImageSource
 from glimpse.media.processing.video import Video, VideoProcessing
 from glimpse.media.processing.video_options import VideoOptions
 
@@ -54,8 +55,8 @@ class Decoded(msgspec.Struct, frozen=True, kw_only=True, tag="decoded"):
     """Result of a successful job; the elements follow."""
 
     shape: tuple[int, ...]
-    grid: tuple[int, ...] = ()
-    """For images, as in `glimpse.media.processing.image.Image`."""
+    source: ImageSource | None = None
+    """For images: the file."""
     frame_seconds: tuple[float, ...] = ()
     """For videos, as in `glimpse.media.processing.video.Video`."""
     fps: float | None = None

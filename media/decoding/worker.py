@@ -61,8 +61,8 @@ def decode(job: Job, files: list[bytes], max_decoded_pixels: int) -> tuple[Decod
     match job:
         case ImageJob():
             image = open_image(files[0], max_pixels=max_decoded_pixels)
-            pixels, grid = image_pixels(image, job.processing, max_decoded_pixels=max_decoded_pixels)
-            return Decoded(shape=pixels.shape, grid=grid), pixels.data.cast("B")
+            pixels, placement = image_pixels(image, job.processing, max_decoded_pixels=max_decoded_pixels)
+            return Decoded(shape=pixels.shape, source=placement.source), pixels.data.cast("B")
         case VideoJob():
             return _decoded_video(video_from_file(files[0], job.processing, job.options))
         case FramesJob():

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from glimpse.frames import TransportError, fill
+from glimpse.media.containers.still import MAX_JPEG_PIXELS
 from glimpse.media.decoding.jobs import (
     RESULTS,
     AudioJob,
@@ -29,7 +30,8 @@ from glimpse.media.decoding.worker_pool import WORKER_COMMAND, WorkerLimits, Wor
 from glimpse.media.errors import MediaError
 from glimpse.media.native.library import environment_for_workers
 from glimpse.media.processing.audio import audio_from_samples
-from glimpse.media.processing.image import image_from_pixels
+from glimpse.media.processing.image import ImageProcessing, image_from_pixels
+from glimpse.media.processing.sizing.placement import ImagePlacement
 from glimpse.media.processing.sizing.smart_resize import LARGEST_MAX_PIXELS
 from glimpse.media.processing.video import video_from_pixels
 
@@ -114,11 +116,14 @@ def _request(
 def _read_media(job: Job, decoded: Decoded, stdout: IO[bytes]) -> DecodedMedia:
     """Reads the elements of a result. Raises TransportError if its shape does not fit the job, or EOFError."""
     match job, decoded.shape:
-        case ImageJob(processing=processing), shape if processing.sizing.fits(shape, decoded.grid):
+        case ImageJob(processing=processing), _:
+            placement = _place(decoded, processing)
             pixels = _read_pixels(decoded, stdout, max_bytes=_MAX_IMAGE_BYTES)
-            return image_from_pixels(pixels, decoded.grid, processing)
+            return image_from_pixels(pixels, placement, processing)
         case ((VideoJob(processing=processing) | FramesJob(processing=processing)), (num_frames, height, width, 3)) if (
-            len(decoded.frame_seconds) in (0, num_frames) and processing.sizing.fits(num_frames, height, width)
+            len(decoded.frame_seconds) in (0, num_frames)
+            and all(map(math.isfinite, decoded.frame_seconds))
+            and processing.sizing.fits(num_frames, height, width)
         ):
             pixels = _read_pixels(decoded, stdout)
             return video_from_pixels(
@@ -134,6 +139,20 @@ def _read_media(job: Job, decoded: Decoded, stdout: IO[bytes]) -> DecodedMedia:
             return audio_from_samples(samples, processing)
         case _:
             raise TransportError("the shape does not fit the job")
+
+
+def _place(decoded: Decoded, processing: ImageProcessing) -> ImagePlacement:
+    """Returns what becomes of the image that the worker read. Raises TransportError if it made something else."""
+    source = decoded.source
+    if source is None or min(source.width, source.height) < 1 or source.width * source.height > MAX_JPEG_PIXELS:
+        raise TransportError("the worker read no image")
+    try:
+        placement = processing.place(source)
+    except MediaError as error:
+        raise TransportError("the worker made pixels of an image that the model cannot read") from error
+    if placement.plan.shape != decoded.shape:
+        raise TransportError("the shape does not fit the job")
+    return placement
 
 
 def _read_pixels(decoded: Decoded, stream: IO[bytes], *, max_bytes: int | None = None) -> npt.NDArray[np.uint8]:

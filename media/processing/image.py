@@ -18,12 +18,13 @@ from glimpse.media.key import content_key
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.preprocessor import check_resampling, positive, read_json
 from glimpse.media.processing.render import render
-from glimpse.media.processing.rgb import Colour, is_sideways, upright_rgb
+from glimpse.media.processing.rgb import Colour, orientation_of, upright_rgb
 from glimpse.media.processing.sizing.adaptive_slices import AdaptiveSlices
 from glimpse.media.processing.sizing.any_res import AnyRes
 from glimpse.media.processing.sizing.aspect_tiles import AspectTiles
 from glimpse.media.processing.sizing.fixed_size import FixedSize
 from glimpse.media.processing.sizing.hd_tiles import HdTiles
+from glimpse.media.processing.sizing.placement import SIDEWAYS, ImagePlacement, ImageSource
 from glimpse.media.processing.sizing.smart_resize import LARGEST_MAX_PIXELS, SmartResize
 from glimpse.media.processing.sizing.split_tiles import SplitTiles
 from glimpse.media.processing.sizing.views import ImagePlan, Size
@@ -71,6 +72,10 @@ class ImageProcessing:
         sizing = sizing if is_alone else sizing.among_others()
         return replace(self, sizing=sizing, background=background or self.background)
 
+    def place(self, source: ImageSource) -> ImagePlacement:
+        """Returns what becomes of an image file. Raises MediaError: the model cannot read images of this size."""
+        return ImagePlacement(source=source, plan=self.sizing.plan(*source.upright))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Image:
@@ -83,6 +88,8 @@ class Image:
     """Grid of the recipe. Qwen's: patches in time, height and width, before merging."""
     key: bytes
     """Content key: SHA-256 of the pixels and of the recipe's parameters for the encoder."""
+    placement: ImagePlacement
+    """Where the pixels are in the image file."""
 
 
 def image_processing(path: Path, default: SmartResize = _QWEN2_VL) -> ImageProcessing:
@@ -134,8 +141,8 @@ def prepare_image(
 
 def image_pixels(
     image: PIL.Image.Image, processing: ImageProcessing, *, max_decoded_pixels: int | None = None
-) -> tuple[npt.NDArray[np.uint8], tuple[int, ...]]:
-    """Returns the pixels of an image, upright and resized, and their grid; both as in `Image`.
+) -> tuple[npt.NDArray[np.uint8], ImagePlacement]:
+    """Returns the pixels of an image, upright and resized as in `Image`, and where they come from.
 
     Args:
         image: Any image.
@@ -145,21 +152,18 @@ def image_pixels(
     Raises:
         MediaError: Like `prepare_image`.
     """
-    own_size, enough = image.size, None
+    (width, height), enough = image.size, None
     if processing.fast_jpeg:
-        height, width = _largest(_plan(own_size, is_sideways(image), processing))
-        enough = (height, width) if is_sideways(image) else (width, height)
+        orientation = orientation_of(image)
+        plan = processing.place(ImageSource(width=width, height=height, orientation=orientation)).plan
+        upright_height, upright_width = _largest(plan)
+        is_sideways = orientation in SIDEWAYS
+        enough = (upright_height, upright_width) if is_sideways else (upright_width, upright_height)
     load_pixels(image, max_pixels=max_decoded_pixels, enough=enough)
-    plan = _plan(own_size, is_sideways(image), processing)
-    pixels = render(upright_rgb(image, processing.background), plan, processing.resampling)
+    placement = processing.place(ImageSource(width=width, height=height, orientation=orientation_of(image)))
+    pixels = render(upright_rgb(image, processing.background), placement.plan, processing.resampling)
     pixels.flags.writeable = False
-    return pixels, plan.grid
-
-
-def _plan(own_size: tuple[int, int], is_sideways: bool, processing: ImageProcessing) -> ImagePlan:
-    """Returns what becomes of an image of (width, height) before its EXIF orientation is applied."""
-    width, height = reversed(own_size) if is_sideways else own_size
-    return processing.sizing.plan(height, width)
+    return pixels, placement
 
 
 def _largest(plan: ImagePlan) -> Size:
@@ -168,7 +172,8 @@ def _largest(plan: ImagePlan) -> Size:
     return max(height for height, _ in sizes), max(width for _, width in sizes)
 
 
-def image_from_pixels(pixels: npt.NDArray[np.uint8], grid: tuple[int, ...], processing: ImageProcessing) -> Image:
-    """Adds the content key to the pixels and the grid of `image_pixels`."""
+def image_from_pixels(pixels: npt.NDArray[np.uint8], placement: ImagePlacement, processing: ImageProcessing) -> Image:
+    """Adds the content key to the pixels and the placement of `image_pixels`."""
+    grid = placement.plan.grid
     key = content_key("image", pixels, *processing.sizing.key_parameters(grid))
-    return Image(pixels=pixels, grid=grid, key=key)
+    return Image(pixels=pixels, grid=grid, key=key, placement=placement)

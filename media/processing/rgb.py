@@ -22,13 +22,16 @@ _TURNS = {
 
 _SIXTEEN_BIT_GREYS = frozenset({"I;16", "I;16B", "I;16L"})
 _PALETTED = frozenset({"P", "PA"})
-_SIDEWAYS = frozenset({Transpose.TRANSPOSE, Transpose.ROTATE_270, Transpose.TRANSVERSE, Transpose.ROTATE_90})
 _CONVERTIBLE = frozenset({"1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr"})
 
 
-def is_sideways(image: PIL.Image.Image) -> bool:
-    """Returns whether making the image upright swaps width and height. Some formats report it only once loaded."""
-    return _turn(image) in _SIDEWAYS
+def orientation_of(image: PIL.Image.Image) -> int:
+    """Returns the EXIF orientation, 1 to 8; 1 without a valid one. Some formats report it only once loaded."""
+    try:
+        orientation = image.getexif().get(int(Base.Orientation), 1)
+    except Exception:  # Pillow raises any exception for corrupt EXIF, which alone is no reason to refuse an image
+        return 1
+    return orientation if orientation in _TURNS else 1
 
 
 def upright_rgb(image: PIL.Image.Image, background: Colour) -> PIL.Image.Image:
@@ -40,16 +43,9 @@ def upright_rgb(image: PIL.Image.Image, background: Colour) -> PIL.Image.Image:
         MediaError: UNSUPPORTED_FORMAT for modes without a defined conversion to colors (floats, 32-bit integers);
             INVALID_MEDIA if the palette is missing.
     """
-    turn = _turn(image)
+    turn = _TURNS.get(orientation_of(image))
     rgb = _to_rgb(image, background)
     return rgb if turn is None else rgb.transpose(turn)
-
-
-def _turn(image: PIL.Image.Image) -> Transpose | None:
-    try:
-        return _TURNS.get(image.getexif().get(int(Base.Orientation), 1))
-    except Exception:  # Pillow raises any exception for corrupt EXIF, which alone is no reason to refuse an image
-        return None
 
 
 def _to_rgb(image: PIL.Image.Image, background: Colour) -> PIL.Image.Image:

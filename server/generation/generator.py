@@ -18,6 +18,7 @@ from glimpse.engine.client.engine import Engine
 from glimpse.engine.client.suspects import prompt_digest
 from glimpse.engine.protocol.messages import FinishReason, Generate, Ready, Sibling, TokenEvent
 from glimpse.engine.protocol.sampling_params import GrammarKind, ReasoningBudget, ReasoningTags, SamplingParams
+from glimpse.media.processing.sizing.placement import ImagePlacement
 from glimpse.server.call.context import CallContext
 from glimpse.server.call.offload import builds, next_turn, run_sized
 from glimpse.server.errors import DeadlineExceededError, InvalidRequest
@@ -28,6 +29,7 @@ from glimpse.server.generation.completion_parser import (
 )
 from glimpse.server.generation.constraints import ConstraintBuilder, OutputConstraints
 from glimpse.server.generation.engine_failures import check_end, check_ready
+from glimpse.server.generation.grounding import GroundingReader, placements
 from glimpse.server.generation.merge_streams import merge_streams
 from glimpse.server.generation.prompts import PromptLoader
 from glimpse.server.generation.usage import LoadedPrompt, Usage
@@ -149,7 +151,15 @@ class CompletionGenerator:
         generate = self._engine_request(request, prompt, sampling, call, flow)
         ids = [generate.request_id, *(sibling.request_id for sibling in generate.siblings)]
         indices = itertools.count(prompt_index * request.num_completions)
-        running = {each: (next(indices), self._new_parser(request, constraints, reasoning)) for each in ids}
+        images = placements(prompt.seen) if request.grounding else ()
+        running = {
+            each: (
+                next(indices),
+                self._new_parser(request, constraints, reasoning),
+                self._new_grounding_reader(request, reasoning, images),
+            )
+            for each in ids
+        }
         begun = set[int]()
         scores = None
         if sampling.prompt_logprobs is not None:
@@ -164,14 +174,17 @@ class CompletionGenerator:
                         check_end(self._engine, each)
                     if each.logprobs:
                         await next_turn(call.client)
-                    index, parser = running[each.request_id]
+                    index, parser, grounding = running[each.request_id]
                     delta = parser.feed(each)
+                    if grounding is not None:
+                        grounding.feed(each, delta)
                     delta.index = index
                     if index not in begun:
                         begun.add(index)
                         delta.prompt_token_ids = prompt.token_ids if request.return_token_ids else ()
                         delta.prompt_tokens = () if scores is None else scores.tokens
                     if delta.finish is not None:
+                        delta.groundings = () if grounding is None else await grounding.find(call.client)
                         del running[each.request_id]
                         if delta.stop_string and running:
                             self._engine.cancel(each.request_id)
@@ -198,6 +211,20 @@ class CompletionGenerator:
         if request.sampling.skip_special_tokens:
             visible = frozenset(token_id for _, token_id in reasoning.special_ids) if reasoning else frozenset[int]()
             hidden = self._tokenizer.special_ids - constraints.visible_special_ids - visible
+        return self._parser(request, reasoning, hidden)
+
+    def _new_grounding_reader(
+        self, request: GenerationRequest, reasoning: ReasoningTags | None, images: Sequence[ImagePlacement]
+    ) -> GroundingReader | None:
+        """Returns None if the request does not ask for boxes and points, or has no images."""
+        if not images:
+            return None
+        return GroundingReader(self._parser(request, reasoning, frozenset()), request.grounding, images)
+
+    def _parser(
+        self, request: GenerationRequest, reasoning: ReasoningTags | None, hidden: frozenset[int]
+    ) -> CompletionParser:
+        """Returns a parser whose text has all tokens but the hidden ones."""
         processor = OutputProcessor(
             self._tokenizer,
             stop=request.sampling.stop,

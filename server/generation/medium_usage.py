@@ -14,6 +14,7 @@ from glimpse.media.loader import MediaLoader
 from glimpse.media.medium import Medium
 from glimpse.media.processing.audio import Audio
 from glimpse.media.processing.image import Image
+from glimpse.media.processing.sizing.placement import ImagePlacement
 from glimpse.media.processing.video import Video
 
 
@@ -40,6 +41,8 @@ class MediumShape:
     height: int | None = None
     num_tiles: int | None = None
     """Tiles of an image, its overview included."""
+    placement: ImagePlacement | None = None
+    """Where the pixels of an image are in its file."""
     num_frames: int | None = None
     """Frames of a video, as the model sees it."""
     fps: float | None = None
@@ -66,7 +69,7 @@ def medium_shape(medium: Medium, loader: MediaLoader) -> MediumShape:
     match medium:
         case Image():
             num_tiles, (height, width) = loader.tiles(medium)
-            return MediumShape(width=width, height=height, num_tiles=num_tiles)
+            return MediumShape(width=width, height=height, num_tiles=num_tiles, placement=medium.placement)
         case Video():
             num_frames, height, width, _ = medium.pixels.shape
             return MediumShape(

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
+from glimpse.engine.checkpoint.families.registry import family_of
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.checkpoint.text.grammar_check import GrammarChecker
 from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts
@@ -190,6 +191,7 @@ def _served_model(
             has_effort="reasoning_effort" in prompts.templates.default.source,
             has_switch="enable_thinking" in prompts.templates.default.source,
         ),
+        grounding=family_of(checkpoint.model).grounding,
         sampling=checkpoint.sampling,
         digest=checkpoint.digest,
     )

@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from google.protobuf.message import Message
 
+from glimpse.engine.checkpoint.families.grounding import Form
 from glimpse.engine.checkpoint.text.conversation import ToolMode
 from glimpse.engine.protocol.sampling_params import GrammarKind
 from glimpse.server.call.context import CallContext
@@ -73,6 +74,7 @@ def parse_chat(
             cache_salt=call.tenant.namespace(request.cache_salt),
             reasoning=parse_reasoning(request, model.reasoning),
             return_token_ids=request.generation.return_token_ids,
+            grounding=_parse_grounding(request, model),
         ),
         include_usage=request.stream_options.include_usage,
         continuous_usage=reports_continuously(request.stream_options, call),
@@ -111,6 +113,13 @@ def reports_continuously(options: chat_pb2.StreamOptions, call: CallContext) -> 
     if options.continuous_usage_stats and not options.include_usage:
         call.ignored_fields.append("stream_options.continuous_usage_stats")
     return options.continuous_usage_stats and options.include_usage
+
+
+def _parse_grounding(request: chat_pb2.CreateChatCompletionRequest, model: ServedModel) -> tuple[Form, ...]:
+    if request.grounding and not model.grounding:
+        message = "expected false, since models of this family are not known to write boxes or points"
+        raise InvalidRequest("grounding", message, "unsupported")
+    return model.grounding if request.grounding else ()
 
 
 def _parse_constraint(request: chat_pb2.CreateChatCompletionRequest, tools: Tools | None) -> Constraint | None:

@@ -7,10 +7,12 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from glimpse.engine.checkpoint.text.grounding import Grounding
 from glimpse.engine.checkpoint.text.output_processor import Delta, TokenText, TopToken
 from glimpse.engine.protocol.messages import FinishReason
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.kind import MediaKind
+from glimpse.media.processing.sizing.placement import Point
 from glimpse.server.generation.medium_usage import CacheTier, PromptMedium
 from glimpse.server.generation.usage import Usage
 from glimpse.server.request import ChatRequest
@@ -74,6 +76,7 @@ def render_response(
         system_fingerprint=head.system_fingerprint,
         prompt_token_ids=by_index[0][0].prompt_token_ids,
         prompt_logprobs=render_prompt_logprobs(by_index[0]),
+        images=render_images(usage.media) if request.generation.grounding else (),
     )
 
 
@@ -81,7 +84,8 @@ def rendering_size(deltas: Sequence[Delta]) -> int:
     """Estimates the bytes of a response; rendering takes time in proportion."""
     num_alternatives = sum(len(token.top) for delta in deltas for token in (*delta.tokens, *delta.prompt_tokens))
     num_prompt_tokens = max((len(delta.prompt_token_ids) for delta in deltas), default=0)
-    return _DELTA_BYTES * (len(deltas) + num_alternatives) + _TOKEN_ID_BYTES * num_prompt_tokens
+    num_groundings = sum(len(delta.groundings) for delta in deltas)
+    return _DELTA_BYTES * (len(deltas) + num_alternatives + num_groundings) + _TOKEN_ID_BYTES * num_prompt_tokens
 
 
 def _render_choice(index: int, deltas: Sequence[Delta], *, logprobs: bool) -> chat_pb2.Choice:
@@ -99,6 +103,7 @@ def _render_choice(index: int, deltas: Sequence[Delta], *, logprobs: bool) -> ch
         logprobs=generation_pb2.Logprobs() if logprobs else None,
         finish_reason=render_finish_reason(deltas[-1].finish),
         token_ids=(token_id for delta in deltas for token_id in delta.token_ids),
+        groundings=map(_render_grounding, deltas[-1].groundings),
     )
     for delta in deltas:
         _add_logprobs(choice, delta.tokens)
@@ -118,10 +123,11 @@ def _join_tool_calls(deltas: Iterable[Delta]) -> list[content_pb2.ToolCall]:
 class ChunkRenderer:
     """Renders the messages of one stream, in which the deltas of several completions may be interleaved."""
 
-    def __init__(self, head: CompletionHead, usage: Usage) -> None:
-        """`usage` is of the request and grows with the deltas."""
+    def __init__(self, head: CompletionHead, usage: Usage, *, with_images: bool = False) -> None:
+        """`usage` is of the request and grows with the deltas. `with_images`: the first message tells of the images."""
         self._head = head
         self._usage = usage
+        self._with_images = with_images
         self._begun: set[int] = set()
         self._templates: dict[int, TextTemplate] = {}
         """Completion index → its messages that have only content."""
@@ -130,7 +136,7 @@ class ChunkRenderer:
         """Yields the messages of a delta; none for an empty one.
 
         A completion's first message carries the role, the sampled video frames and the prompt's token ids, its last
-        only the finish reason.
+        only the finish reason, and the boxes and points.
         """
         first = delta.index not in self._begun
         has_more = first or delta.reasoning or delta.tool_calls or delta.tokens or delta.token_ids
@@ -147,10 +153,14 @@ class ChunkRenderer:
             if first:
                 chunk.prompt_token_ids.extend(delta.prompt_token_ids)
                 chunk.prompt_logprobs.extend(render_prompt_logprobs([delta]))
+                chunk.images.extend(render_images(self._usage.media) if self._with_images else ())
             yield chunk
         if delta.finish is not None:
             end = chat_pb2.ChunkChoice(
-                index=delta.index, delta=chat_pb2.Delta(), finish_reason=render_finish_reason(delta.finish)
+                index=delta.index,
+                delta=chat_pb2.Delta(),
+                finish_reason=render_finish_reason(delta.finish),
+                groundings=map(_render_grounding, delta.groundings),
             )
             yield self._chunk(end)
 
@@ -223,6 +233,46 @@ def render_videos(media: Iterable[PromptMedium]) -> list[content_pb2.SampledVide
         for shape in (medium.shape for medium in media)
         if shape.num_frames is not None
     ]
+
+
+def render_images(media: Iterable[PromptMedium]) -> list[generation_pb2.SeenImage]:
+    """Renders how the model saw the images among media."""
+    return [
+        generation_pb2.SeenImage(
+            width=placement.source.width,
+            height=placement.source.height,
+            orientation=placement.source.orientation,
+            seen=_render_box(*placement.seen),
+            seen_width=placement.shown[1],
+            seen_height=placement.shown[0],
+            num_tiles=medium.shape.num_tiles,
+            first_token=medium.span.start,
+            tokens=medium.span.num_tokens,
+        )
+        for medium in media
+        if (placement := medium.shape.placement) is not None
+    ]
+
+
+def _render_grounding(grounding: Grounding) -> generation_pb2.Grounding:
+    rendered = generation_pb2.Grounding(label=grounding.label, image_index=grounding.image_index)
+    match grounding.corners:
+        case ((x, y),):
+            rendered.point.CopyFrom(generation_pb2.Point(x=_rounded(x), y=_rounded(y)))
+        case corners:
+            rendered.box.CopyFrom(_render_box(*corners))
+    return rendered
+
+
+def _render_box(upper_left: Point, lower_right: Point) -> generation_pb2.BoundingBox:
+    (left, top), (right, bottom) = upper_left, lower_right
+    return generation_pb2.BoundingBox(
+        left=_rounded(left), top=_rounded(top), right=_rounded(right), bottom=_rounded(bottom)
+    )
+
+
+def _rounded(pixels: float) -> float:
+    return round(pixels, 3)
 
 
 def with_usage(chunk: Message | TextChunk, usage: Usage) -> Any:

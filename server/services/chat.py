@@ -56,11 +56,11 @@ class ChatHandlers:
         head, chat = await call.parse(self.begin, request, call, streaming=True)
         del request  # which has the media's bytes
         usage = Usage()
-        renderer = ChunkRenderer(head, usage)
+        renderer = ChunkRenderer(head, usage, with_images=bool(chat.generation.grounding))
         async with aclosing(self.generator.generate(chat.generation, call, usage)) as deltas:
             async for delta in deltas:
                 chunks: Iterable[chat_pb2.StreamChatCompletionResponse | TextChunk] = renderer.render(delta)
-                if delta.prompt_tokens:
+                if delta.prompt_tokens or delta.groundings:
                     chunks = await run_sized(call.client, rendering_size([delta]), list, chunks)
                 for chunk in chunks:
                     yield with_usage(chunk, usage) if chat.continuous_usage else chunk

@@ -30,6 +30,7 @@ class ModelHandlers:
             max_images=model.max_media.get(MediaKind.IMAGE, 0),
             max_videos=model.max_media.get(MediaKind.VIDEO, 0),
             max_audios=model.max_media.get(MediaKind.AUDIO, 0),
+            grounding=bool(model.grounding),
         )
         self._modalities = [model_pb2.MODALITY_TEXT, *(MODALITIES[kind] for kind in model.max_media)]
 

@@ -116,8 +116,7 @@ def test_draws_boxes_on_the_image(page: Page) -> None:
     box = page.locator("svg rect")
     expect(box).to_have_count(1)
     shape = [float(box.get_attribute(name) or "nan") for name in ("x", "y", "width", "height")]
-    assert shape == pytest.approx([3, 4, 30, 38])
-    # The list has its corners in pixels of the image.
+    assert shape == pytest.approx([10.08, 10.08, 100.8, 95.76])
     expect(page.locator(".boxes li")).to_have_text("red circle 10, 10 to 111, 106")
 
 

@@ -1,6 +1,7 @@
 """Gemma 3: the decoder alone, and with images."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from PIL.Image import Resampling
 
+from glimpse.engine.checkpoint.families.grounding import JsonForm, TextForm
 from glimpse.engine.checkpoint.families.reading.fields import require, text_config
 from glimpse.engine.checkpoint.families.reading.preprocessor import PREPROCESSOR, check_processor, check_square
 from glimpse.engine.checkpoint.families.reading.rows import only_grid
@@ -189,6 +191,12 @@ def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
 
 
 GEMMA3_TEXT = FamilySpec(read_config=_read_text_config, module="gemma3")
+_GROUNDING = (
+    JsonForm(box="box_2d", point="point", scale=1000, y_first=True),
+    TextForm(pattern=re.compile(r"(?P<box>(?:<loc\d{4}>){4})[ \t]*(?P<label>[^<;\n]*)"), scale=1024, y_first=True),
+)
+"""Google documents the first for Gemini alone, and says that Gemma 3 probably follows it (google/gemma-3-4b-it,
+discussion 38). The second is PaliGemma's (arXiv 2407.07726, section 3), which checkpoints tuned for detection write."""
 GEMMA3 = FamilySpec(
     read_config=_read_config,
     module="gemma3",
@@ -197,4 +205,5 @@ GEMMA3 = FamilySpec(
     layout=_layout,
     largest_medium=_largest_medium,
     embedding_grid=_embedding_grid,
+    grounding=_GROUNDING,
 )

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from glimpse.engine.checkpoint.families.grounding import TAGGED_BOXES, TextForm
 from glimpse.engine.checkpoint.families.reading.fields import require
 from glimpse.engine.checkpoint.families.reading.preprocessor import (
     PREPROCESSOR,
@@ -205,6 +206,8 @@ def largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
     )
 
 
+GROUNDING = (TextForm(pattern=TAGGED_BOXES, scale=1000),)
+"""Lists of [x1, y1, x2, y2] in thousandths of the whole image (internvl.readthedocs.io, Chat Data Format)."""
 INTERNVL = FamilySpec(
     read_config=_read_config,
     module="internvl",
@@ -213,4 +216,5 @@ INTERNVL = FamilySpec(
     layout=layout,
     largest_medium=largest_medium,
     embedding_grid=embedding_grid,
+    grounding=GROUNDING,
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from glimpse.engine.checkpoint.families.internvl import (
+    GROUNDING,
     embedding_grid,
     largest_medium,
     layout,
@@ -92,4 +93,5 @@ INTERNVL_CHAT = FamilySpec(
     layout=layout,
     largest_medium=largest_medium,
     embedding_grid=embedding_grid,
+    grounding=GROUNDING,
 )

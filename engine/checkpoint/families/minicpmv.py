@@ -1,10 +1,12 @@
 """MiniCPM-V 2.6 (arXiv 2408.01800), 4.0 and 4.5 (arXiv 2509.18154), as published: `MiniCPMV` with their `version`."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from glimpse.engine.checkpoint.families.grounding import TAGGED_BOXES, TextForm
 from glimpse.engine.checkpoint.families.reading.fields import require
 from glimpse.engine.checkpoint.families.reading.preprocessor import PREPROCESSOR
 from glimpse.engine.checkpoint.families.reading.rows import whole
@@ -177,6 +179,11 @@ def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
     )
 
 
+_GROUNDING = (
+    TextForm(pattern=TAGGED_BOXES, scale=1000),
+    TextForm(pattern=re.compile(r"(?:<ref>(?P<label>[^<]*)</ref>\s*)?<point>(?P<point>[^<]*)</point>"), scale=1000),
+)
+"""x1 y1 x2 y2, or x y, in thousandths of the whole image (the authors, OpenBMB/MiniCPM-V issues 185 and 982)."""
 MINICPMV = FamilySpec(
     read_config=_read_config,
     module="minicpmv",
@@ -184,4 +191,5 @@ MINICPMV = FamilySpec(
     layout=_layout,
     largest_medium=_largest_medium,
     embedding_grid=_embedding_grid,
+    grounding=_GROUNDING,
 )

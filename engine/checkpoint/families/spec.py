@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from glimpse.engine.checkpoint.families.grounding import Form
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.checkpoint.model_config.encoders import EncoderConfig, InternVisionConfig, VitConfig
@@ -151,6 +152,8 @@ class FamilySpec:
     Raises:
         ValueError: no medium has so many rows; says how many are expected.
     """
+    grounding: tuple[Form, ...] = ()
+    """Forms of boxes and points in its answers; empty if it is not known to write any."""
     embedding_kinds: frozenset[MediaKind] | None = None
     """Kinds of media that embeddings may replace, if they are not all that the model supports."""
 

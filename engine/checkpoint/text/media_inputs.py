@@ -24,6 +24,7 @@ from glimpse.media.medium import Medium
 from glimpse.media.processing.audio import Audio
 from glimpse.media.processing.image import Image
 from glimpse.media.processing.media_processing import MediaProcessing
+from glimpse.media.processing.sizing.placement import ImagePlacement, ImageSource
 from glimpse.media.processing.video import Video
 
 
@@ -48,8 +49,10 @@ def _grids_of_size(
     context = LayoutContext(model=model, encode=lambda _text: [])
     found: dict[int, tuple[int, ...]] = {}
     for sizing in (processing.images.sizing, processing.images.sizing.among_others()):
-        grid = sizing.plan(height, width).grid
-        layout = family_of(model).layout(Image(pixels=_NO_PIXELS, grid=grid, key=b""), context)
+        source = ImageSource(width=width, height=height)
+        placement = ImagePlacement(source=source, plan=sizing.plan(height, width))
+        grid = placement.plan.grid
+        layout = family_of(model).layout(Image(pixels=_NO_PIXELS, grid=grid, key=b"", placement=placement), context)
         found[sum(length for _, length in layout.runs)] = grid
     return found
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from glimpse.engine.checkpoint.text.grounding import Grounding
 from glimpse.engine.checkpoint.text.stop_strings import StopMatcher
 from glimpse.engine.checkpoint.text.tokenizer import Detokenizer, Tokenizer
 from glimpse.engine.protocol.messages import NO_STATS, FinishReason, RequestStats, TokenEvent, TokenLogprobs
@@ -105,6 +106,8 @@ class Delta(msgspec.Struct, kw_only=True):
     """Figures of the event."""
     prompt_token_ids: Sequence[int] = ()
     """The completion's prompt, in its first delta; empty unless the request asks for it."""
+    groundings: tuple[Grounding, ...] = ()
+    """The boxes and points in the completion's text, in its last delta; empty unless the request asks for them."""
     prompt_tokens: tuple[TokenText, ...] = ()
     """All tokens of the completion's prompt with log-probabilities, in its first delta; empty unless the request asks
     for them."""

@@ -17,12 +17,14 @@ export interface Conversation {
 
 interface Options {
   model: string;
+  // Answers can carry boxes and points.
+  grounds: boolean;
   settings: Settings;
   // The request was refused for want of a valid key.
   onUnauthenticated: () => void;
 }
 
-export function useConversation({ model, settings, onUnauthenticated }: Options): Conversation {
+export function useConversation({ model, grounds, settings, onUnauthenticated }: Options): Conversation {
   const [turns, setTurns] = useState<Turn[]>([]);
   const running = useRef<AbortController | null>(null);
   const last = turns.at(-1);
@@ -41,7 +43,7 @@ export function useConversation({ model, settings, onUnauthenticated }: Options)
     const start = performance.now();
     try {
       const body = requestBody(model, history, settings, (media) => media.dataUrl);
-      const options = { stream: true, stream_options: { include_usage: true } };
+      const options = { stream: true, stream_options: { include_usage: true }, ...(grounds ? { grounding: true } : {}) };
       for await (const chunk of streamChat({ ...body, ...options }, abort.signal)) {
         show(withChunk(turn, chunk, performance.now() - start));
       }
@@ -83,6 +85,8 @@ function emptyAnswer(): AssistantTurn {
     error: null,
     usage: null,
     videos: [],
+    images: [],
+    groundings: [],
     firstMs: null,
     lastMs: null,
   };
@@ -92,6 +96,7 @@ function withChunk(turn: AssistantTurn, chunk: Chunk, elapsed: number): Partial<
   const change: Partial<AssistantTurn> = {};
   if (chunk.usage) change.usage = chunk.usage;
   if (chunk.videos?.length) change.videos = chunk.videos;
+  if (chunk.images?.length) change.images = chunk.images;
   const choice = chunk.choices[0];
   if (!choice) return change;
   const { content, reasoning, tool_calls: calls } = choice.delta;
@@ -99,6 +104,7 @@ function withChunk(turn: AssistantTurn, chunk: Chunk, elapsed: number): Partial<
   if (reasoning) change.reasoning = turn.reasoning + reasoning;
   if (calls?.length) change.toolCalls = calls.reduce(withCall, turn.toolCalls);
   if (choice.logprobs?.content?.length) change.tokens = [...turn.tokens, ...choice.logprobs.content];
+  if (choice.groundings?.length) change.groundings = choice.groundings;
   if (choice.finish_reason) change.finishReason = choice.finish_reason;
   if (content || reasoning || calls?.length) {
     change.firstMs = turn.firstMs ?? elapsed;

@@ -1,72 +1,66 @@
-// An image with the boxes of an answer drawn on it.
-import { useState } from "preact/hooks";
-import { findBoxes, type Box, type Scale } from "./boxes";
-import type { Media, MediumUsage } from "./types";
+// An image with the boxes and points of an answer drawn on it.
+import type { Grounding, Media, SeenImage } from "./types";
 
-interface BoxesProps {
-  text: string;
+interface Props {
+  found: Grounding[];
   image: Media;
-  model: string;
-  // The image as the model saw it; undefined before the answer's end.
-  seenAs: MediumUsage | undefined;
+  seen: SeenImage | undefined;
 }
 
-const SCALES: [Scale, string][] = [
-  ["auto", "detected"],
-  ["thousand", "0 to 1000"],
-  ["fraction", "0 to 1"],
-  ["pixel", "pixels of the resized image"],
-];
-
-export function Boxes({ text, image, model, seenAs }: BoxesProps) {
-  const [scale, setScale] = useState<Scale>("auto");
-  // Boxes in pixels are those of a whole image.
-  const { width = 0, height = 0 } = seenAs?.num_tiles === 1 ? seenAs : image;
-  const seen = { model, width, height };
-  const boxes = findBoxes(text, seen, scale);
-  if (!boxes.length && !findBoxes(text, seen, "thousand").length) return null;
+export function Groundings({ found, image, seen }: Props) {
+  if (!found.length || !seen) return null;
+  const isTurned = seen.orientation >= 5;
+  const [width, height] = isTurned ? [seen.height, seen.width] : [seen.width, seen.height];
   return (
     <figure class="boxes">
       <div class="canvas">
-        <img src={image.objectUrl} alt={`${image.name} with ${boxes.length} marked objects`} />
-        <svg viewBox="0 0 100 100" preserveAspectRatio="none" aria-hidden="true">
-          {boxes.map((box, index) => (
-            <rect
-              key={index}
-              class={`box color${index % 6}`}
-              x={100 * box.x1}
-              y={100 * box.y1}
-              width={100 * (box.x2 - box.x1)}
-              height={100 * (box.y2 - box.y1)}
-              vector-effect="non-scaling-stroke"
-            />
-          ))}
+        <img src={image.objectUrl} alt={`${image.name} with ${found.length} marked objects`} />
+        <svg viewBox={`0 0 ${width} ${height}`} preserveAspectRatio="none" aria-hidden="true">
+          <g transform={turn(seen)}>
+            {found.map((each, index) => (
+              <Mark key={index} place={each} name={`box color${index % 6}`} radius={Math.max(width, height) / 80} />
+            ))}
+          </g>
         </svg>
       </div>
       <figcaption>
         <ol>
-          {boxes.map((box, index) => (
+          {found.map((each, index) => (
             <li key={index} class={`color${index % 6}`}>
-              {box.label || "object"} <span class="faint">{corners(box, image)}</span>
+              {each.label || "object"} <span class="faint">{describe(each)}</span>
             </li>
           ))}
         </ol>
-        <label>
-          Units of the boxes{" "}
-          <select aria-label="Units of the boxes" value={scale} onChange={({ currentTarget }) => setScale(currentTarget.value as Scale)}>
-            {SCALES.map(([value, name]) => (
-              <option key={value} value={value}>
-                {name}
-              </option>
-            ))}
-          </select>
-        </label>
       </figcaption>
     </figure>
   );
 }
 
-function corners({ x1, y1, x2, y2 }: Box, { width, height }: Media): string {
-  const [left, top, right, bottom] = [x1 * width, y1 * height, x2 * width, y2 * height].map(Math.round);
+function Mark({ place: { box, point }, name, radius }: { place: Grounding; name: string; radius: number }) {
+  if (point) return <circle class={name} cx={point.x} cy={point.y} r={radius} vector-effect="non-scaling-stroke" />;
+  if (!box) return null;
+  const [width, height] = [box.right - box.left, box.bottom - box.top];
+  return <rect class={name} x={box.left} y={box.top} width={width} height={height} vector-effect="non-scaling-stroke" />;
+}
+
+// How browsers turn the pixels of a file, by its EXIF orientation.
+function turn({ orientation, width, height }: SeenImage): string | undefined {
+  const matrices: Record<number, number[]> = {
+    2: [-1, 0, 0, 1, width, 0],
+    3: [-1, 0, 0, -1, width, height],
+    4: [1, 0, 0, -1, 0, height],
+    5: [0, 1, 1, 0, 0, 0],
+    6: [0, 1, -1, 0, height, 0],
+    7: [0, -1, -1, 0, height, width],
+    8: [0, -1, 1, 0, 0, width],
+  };
+  const matrix = matrices[orientation];
+  return matrix && `matrix(${matrix.join(" ")})`;
+}
+
+function describe({ box, point }: Grounding): string {
+  if (point) return [point.x, point.y].map(Math.round).join(", ");
+  if (!box) return "";
+  const [left, top, right, bottom] = [box.left, box.top, box.right, box.bottom].map(Math.round);
   return `${left}, ${top} to ${right}, ${bottom}`;
 }

@@ -1,6 +1,6 @@
 // Turns of the conversation, as they are shown.
 import { useState } from "preact/hooks";
-import { Boxes } from "./figure";
+import { Groundings } from "./figure";
 import { describe, describeSeen } from "./media";
 import type { AssistantTurn, Media, MediumUsage, TokenLogprob, ToolCall, ToolTurn, UserTurn } from "./types";
 
@@ -43,7 +43,6 @@ interface AssistantProps {
   turn: AssistantTurn;
   // The media of the conversation up to this answer.
   media: Media[];
-  model: string;
   isLast: boolean;
   onRetry: () => void;
   onToolResults: (results: string[]) => void;
@@ -51,10 +50,7 @@ interface AssistantProps {
 
 export function AssistantMessage(props: AssistantProps) {
   const { turn, media, isLast, onRetry, onToolResults } = props;
-  // Boxes are drawn on the last image.
-  const place = media.map(({ kind }) => kind).lastIndexOf("image");
-  const image = media[place];
-  const seen = turn.usage?.media_usage?.media ?? [];
+  const images = media.filter(({ kind }) => kind === "image");
   const isWaiting = turn.isRunning && !turn.text && !turn.reasoning && !turn.toolCalls.length;
   return (
     <article class="turn assistant" aria-label="Model" aria-busy={turn.isRunning}>
@@ -69,7 +65,9 @@ export function AssistantMessage(props: AssistantProps) {
       {turn.toolCalls.length > 0 && (
         <ToolCalls calls={turn.toolCalls} isOpen={isLast && !turn.isRunning} onResults={onToolResults} />
       )}
-      {image && !turn.isRunning && <Boxes text={turn.text} image={image} model={props.model} seenAs={seen[place]} />}
+      {images.map((image, index) => (
+        <Groundings key={image.id} found={turn.groundings.filter((each) => each.image_index === index)} image={image} seen={turn.images[index]} />
+      ))}
       {turn.error && (
         <div class="error" role="alert">
           <p>{turn.error}</p>

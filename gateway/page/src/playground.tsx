@@ -38,6 +38,7 @@ function Playground() {
   const model = models.find(({ id }) => id === chosen) ?? models[0];
   const conversation = useConversation({
     model: model?.id ?? "",
+    grounds: model?.capabilities.grounding === true,
     settings,
     onUnauthenticated: () => setRefused(true),
   });
@@ -64,7 +65,7 @@ function Playground() {
               <button onClick={load}>Try again</button>
             </div>
           )}
-          <Turns conversation={conversation} model={model?.id ?? ""} />
+          <Turns conversation={conversation} />
           <Composer
             kinds={KINDS.filter((kind) => model?.input_modalities.includes(kind))}
             isRunning={conversation.isRunning}
@@ -82,7 +83,7 @@ function Playground() {
   );
 }
 
-function Turns({ conversation, model }: { conversation: ReturnType<typeof useConversation>; model: string }) {
+function Turns({ conversation }: { conversation: ReturnType<typeof useConversation> }) {
   const { turns, isRunning, retry, answerTools } = conversation;
   const end = useRef<HTMLDivElement>(null);
   useEffect(() => end.current?.scrollIntoView({ block: "nearest" }), [turns]);
@@ -99,7 +100,6 @@ function Turns({ conversation, model }: { conversation: ReturnType<typeof useCon
               key={turn.id}
               turn={turn}
               media={mediaOf(turns.slice(0, index))}
-              model={model}
               isLast={index === turns.length - 1}
               onRetry={retry}
               onToolResults={answerTools}

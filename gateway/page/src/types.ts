@@ -59,6 +59,21 @@ export interface SampledVideo {
   frame_seconds?: number[];
 }
 
+// One image of the conversation as the model saw it. Pixels are those of the file, before it is turned.
+export interface SeenImage {
+  width: number;
+  height: number;
+  orientation: number;
+}
+
+// A box or a point in pixels of an image.
+export interface Grounding {
+  label: string;
+  image_index: number;
+  box?: { left: number; top: number; right: number; bottom: number };
+  point?: { x: number; y: number };
+}
+
 export interface UserTurn {
   role: "user";
   id: number;
@@ -78,6 +93,8 @@ export interface AssistantTurn {
   error: string | null;
   usage: Usage | null;
   videos: SampledVideo[];
+  images: SeenImage[];
+  groundings: Grounding[];
   // Milliseconds from the request to the first and to the last token; null before.
   firstMs: number | null;
   lastMs: number | null;
@@ -115,6 +132,7 @@ export interface Model {
     structured_outputs?: boolean;
     logprobs?: boolean;
     reasoning?: boolean;
+    grounding?: boolean;
     max_choices?: number;
     max_images?: number;
     max_videos?: number;
@@ -127,9 +145,11 @@ export interface Chunk {
     delta: { content?: string | null; reasoning?: string | null; tool_calls?: ToolCallDelta[] };
     logprobs?: { content?: TokenLogprob[] | null } | null;
     finish_reason: string | null;
+    groundings?: Grounding[];
   }[];
   usage?: Usage | null;
   videos?: SampledVideo[];
+  images?: SeenImage[];
 }
 
 export interface ToolCallDelta {

@@ -7,7 +7,7 @@ for a later model (models/minicpmv4_6/image_processing_pil_minicpmv4_6.py).
 
 import math
 
-from glimpse.media.processing.sizing.recipe import MAX_ASPECT_RATIO, ImageRecipe, check_aspect_ratio
+from glimpse.media.processing.sizing.recipe import ImageRecipe, check_aspect_ratio
 from glimpse.media.processing.sizing.views import ImagePlan, Size, View
 
 
@@ -41,27 +41,12 @@ class AdaptiveSlices(ImageRecipe, frozen=True, kw_only=True, tag="adaptive_slice
         grid = (overview.rows, overview.columns, rows, columns, whole.rows // rows, whole.columns // columns)
         return ImagePlan(views=(overview, whole), grid=grid, is_tiled=True)
 
-    def fits(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> bool:
-        if len(grid) != 6 or shape[1:] != (self.patch_size, self.patch_size, 3):
-            return False
-        own_rows, own_columns, rows, columns, slice_rows, slice_columns = grid
-        has_slices = min(grid) >= 1 and 2 <= rows * columns <= self.max_slices
-        is_alone = grid[2:] == (0, 0, 0, 0) and min(own_rows, own_columns) >= 1
-        num_patches = own_rows * own_columns + rows * columns * slice_rows * slice_columns
-        return (has_slices or is_alone) and shape[0] == num_patches and self._is_bounded(grid)
-
     def tiles(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> tuple[int, Size]:  # noqa: ARG002 - the grid says it
         own_rows, own_columns, rows, columns, slice_rows, slice_columns = grid
         num_rows, num_columns = max(
             (own_rows, own_columns), (slice_rows, slice_columns), key=lambda size: size[0] * size[1]
         )
         return 1 + rows * columns, (num_rows * self.patch_size, num_columns * self.patch_size)
-
-    def _is_bounded(self, grid: tuple[int, ...]) -> bool:
-        """Whether overview and slices are no larger than an image can make them, with some slack for roundings."""
-        side = self.scale / self.patch_size
-        most = max(2.25 * side**2, side * math.sqrt(2 * MAX_ASPECT_RATIO) + 1)
-        return grid[0] * grid[1] <= most and grid[4] * grid[5] <= most
 
     def _slices(self, height: int, width: int) -> Size | None:
         """Returns rows and columns of slices, whose aspect ratio is closest to the image's; None for no slices.

@@ -60,21 +60,6 @@ class AnyRes(ImageRecipe, frozen=True, kw_only=True, tag="any_res"):
     def among_others(self) -> "AnyRes":
         return self if self.tiles_several else msgspec.structs.replace(self, is_alone=False)
 
-    def fits(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> bool:
-        if not self.is_alone:
-            return shape == (1, self.tile, self.tile, 3) and grid == (0, 0, 0, 0)
-        match grid:
-            case (rows, columns, patch_rows, patch_columns):
-                side = self.tile_patches
-                return (
-                    (rows * self.tile, columns * self.tile) in self.resolutions
-                    and _is_part(patch_rows, rows * side)
-                    and _is_part(patch_columns, columns * side)
-                    and shape == (rows * columns + 1, self.tile, self.tile, 3)
-                )
-            case _:
-                return False
-
     def _square(self, height: int, width: int) -> tuple[View, ...]:
         """Returns the views of an image that is padded to a square, and resized to a tile."""
         side, tile = max(height, width), self.tile
@@ -121,8 +106,3 @@ def _without_padding(height: int, width: int, rows: int, columns: int) -> tuple[
         return rows - (rows - kept) // 2 * 2, columns
     kept = int(round(width * (rows / height), 7))
     return rows, columns - (columns - kept) // 2 * 2
-
-
-def _is_part(count: int, whole: int) -> bool:
-    """Whether as many may remain of a whole of which as much was cut off at both sides."""
-    return 0 <= count <= whole and (whole - count) % 2 == 0

@@ -29,9 +29,6 @@ class AspectTiles(ImageRecipe, frozen=True, kw_only=True, tag="aspect_tiles"):
         overview = () if rows * columns == 1 else (View(resized=(self.tile, self.tile)),)
         return ImagePlan(views=(whole, *overview), grid=(rows, columns), is_tiled=True)
 
-    def fits(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> bool:
-        return grid in self._grids() and shape == (num_tiles(*grid), self.tile, self.tile, 3)
-
     def _best_grid(self, height: int, width: int) -> Size:
         """Returns rows and columns. Of those with equal ratios, more tiles are better up to twice the image's area."""
         best, least = (1, 1), float("inf")

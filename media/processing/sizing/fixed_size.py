@@ -20,9 +20,6 @@ class FixedSize(ImageRecipe, frozen=True, kw_only=True, tag="fixed_size"):
         """Returns a single tile; its grid is (1, 1)."""
         return ImagePlan(views=(self._view(height, width),), grid=(1, 1))
 
-    def fits(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> bool:
-        return shape == (self.side, self.side, 3) and grid == (1, 1)
-
     def low_detail(self) -> "FixedSize":
         return super().low_detail() if self.side**2 > LOW_DETAIL_MAX_PIXELS else self
 

@@ -58,12 +58,6 @@ class HdTiles(ImageRecipe, frozen=True, kw_only=True, tag="hd_tiles"):
             )
         return ImagePlan(views=(view,), grid=(view.rows, view.columns), is_tiled=True)
 
-    def fits(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> bool:
-        if len(grid) != 2 or min(grid) < 1:
-            return False
-        num_tiles = grid[0] * grid[1]
-        return num_tiles <= self.max_tiles and shape == (num_tiles, self.tile, self.tile, 3)
-
     def _num_along(self, ratio: float) -> int:
         """Returns the most tiles along the longer side with which all tiles are not too many."""
         number = 1

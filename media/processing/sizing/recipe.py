@@ -31,11 +31,7 @@ class ImageRecipe(msgspec.Struct, frozen=True, kw_only=True):
             MediaError: INVALID_MEDIA: the model cannot read images of this size.
         """
 
-    @abstractmethod
-    def fits(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> bool:
-        """Whether some image becomes pixels of this shape with this grid. Decoding workers are not trusted."""
-
-    def tiles(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> tuple[int, Size]:  # noqa: ARG002 - as for `fits`
+    def tiles(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> tuple[int, Size]:  # noqa: ARG002 - for recipes that override it
         """Returns the number of tiles of an image with pixels of this shape and this grid, and the size of the largest.
 
         Default: tiles have one size, and pixels are [tiles, height, width, 3] or [height, width, 3].

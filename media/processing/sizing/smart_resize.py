@@ -39,14 +39,6 @@ class SmartResize(ImageRecipe, frozen=True, kw_only=True, tag="smart_resize"):
         size = smart_resize(height, width, factor=factor, min_pixels=self.min_pixels, max_pixels=self.max_pixels)
         return ImagePlan(views=(View(resized=size),), grid=self._grid(*size))
 
-    def fits(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> bool:
-        side = self.patch_size * self.merge_size
-        match shape:
-            case (height, width, 3):
-                return height % side == width % side == 0 and grid == self._grid(height, width)
-            case _:
-                return False
-
     def key_parameters(self, grid: tuple[int, ...]) -> tuple[int, ...]:  # noqa: ARG002 - it follows from the shape
         return (self.patch_size, self.merge_size, self.temporal_patch_size)
 

@@ -37,14 +37,6 @@ class SplitTiles(ImageRecipe, frozen=True, kw_only=True, tag="split_tiles"):
         whole = View(resized=(rows * self.tile, columns * self.tile), through=scaled, rows=rows, columns=columns)
         return ImagePlan(views=(whole, View(resized=overview, source=0)), grid=(rows, columns), is_tiled=True)
 
-    def fits(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> bool:
-        if len(grid) != 2:
-            return False
-        rows, columns = grid
-        most = math.ceil(min(self.longest_edge, MAX_EDGE) / self.tile)
-        is_split = self.split and 1 <= min(grid) <= max(grid) <= most and rows * columns > 1
-        return (is_split or grid == (0, 0)) and shape == (rows * columns + 1, self.tile, self.tile, 3)
-
     def _num_tiles(self, height: int, width: int) -> tuple[int, int]:
         """Returns rows and columns: those of the longer side cover it, the others follow from the aspect ratio."""
         aspect = width / height

@@ -60,3 +60,8 @@ class ImagePlan:
     @property
     def num_tiles(self) -> int:
         return sum(view.num_tiles for view in self.views)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the pixels."""
+        return (self.num_tiles, *self.tile, 3) if self.is_tiled else (*self.tile, 3)

@@ -146,6 +146,8 @@ class ChatOptions(GenerationOptions, CountOptions, total=False):
     """The caller's notes, which the response repeats."""
     service_tier: chat_pb2.ServiceTier | Literal["auto", "default"]
     safety_identifier: str
+    grounding: bool
+    """Whether answers carry the boxes and points in their texts, in pixels of the image that was sent."""
 
 
 class CompletionOptions(GenerationOptions, total=False):

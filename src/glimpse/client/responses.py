@@ -36,6 +36,11 @@ class Completion:
         return self.response.choices[0].message.tool_calls
 
     @property
+    def groundings(self) -> Sequence[generation_pb2.Grounding]:
+        """The boxes and points in the text, in pixels of the image that was sent; with the option `grounding`."""
+        return self.response.choices[0].groundings
+
+    @property
     def usage(self) -> generation_pb2.Usage:
         """The numbers of tokens."""
         return self.response.usage
@@ -91,6 +96,11 @@ class Chunk:
         """ "stop", "length" or "tool_calls" in a choice's last chunk; None before it."""
         ended = [choice for choice in self.response.choices[:1] if choice.HasField("finish_reason")]
         return _finish_reason(ended[0].finish_reason) if ended else None
+
+    @property
+    def groundings(self) -> Sequence[generation_pb2.Grounding]:
+        """The boxes and points in the whole text, in a choice's last chunk; with the option `grounding`."""
+        return [each for choice in self.response.choices[:1] for each in choice.groundings]
 
     @property
     def usage(self) -> generation_pb2.Usage | None:

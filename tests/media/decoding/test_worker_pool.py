@@ -1,6 +1,7 @@
 """Decoding in worker processes: same media and errors as in-process, and a crash fails one request only."""
 
 import asyncio
+import math
 import os
 import signal
 import sys
@@ -9,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import PIL.Image
 import pytest
@@ -289,41 +291,56 @@ async def test_invalid_worker_output_is_refused(code: str) -> None:
     await decoders.close()
 
 
+UPRIGHT = {"width": 112, "height": 56, "orientation": 1}
+"""Becomes 56×112 pixels."""
+
+
 @pytest.mark.parametrize(
-    "shape",
-    ["[]", "[28]", "[28,28]", "[28,28,4]", "[28,27,3]", "[-28,-28,3]", "[0,28,3]", "[280000,28,3]", "[1,28,28,3]"],
+    ("shape", "source"),
+    [
+        *((shape, UPRIGHT) for shape in ([], [56], [56, 112], [56, 112, 4], [56, 111, 3], [112, 56, 3])),
+        *((shape, UPRIGHT) for shape in ([-56, -112, 3], [0, 112, 3], [1, 56, 112, 3], [560000, 112, 3])),
+        *(([56, 112, 3], UPRIGHT | {"width": width}) for width in (0, -112, 1 << 60, 56 * 300, 224)),
+        ([56, 112, 3], UPRIGHT | {"orientation": 6}),
+        ([56, 112, 3], None),
+    ],
 )
-async def test_impossible_image_shapes_are_refused(shape: str) -> None:
-    decoders = make_decoders(replying(f'{{"type":"decoded","shape":{shape}}}'))
+async def test_impossible_images_are_refused(shape: list[int], source: dict[str, int] | None) -> None:
+    decoders = make_decoders(replying({"type": "decoded", "shape": shape, "source": source}))
     assert (await image_refusal(decoders)).code == MediaErrorCode.INVALID_MEDIA
+    await decoders.close()
+
+
+async def test_a_possible_image_is_taken_from_any_worker() -> None:
+    """The worker whose impossible images are refused speaks the protocol."""
+    decoders = make_decoders(replying({"type": "decoded", "shape": [56, 112, 3], "source": UPRIGHT}))
+    assert (await image(decoders)).pixels.shape == (56, 112, 3)
     await decoders.close()
 
 
 @pytest.mark.parametrize(
     ("shape", "frame_seconds"),
-    [("[768,9999,9999,3]", "[]"), ("[4,28,28]", "[]"), ("[4,28,28,1]", "[]"), ("[-4,-28,28,3]", "[]"),
-     ("[4,28,28,3]", "[0,1]"), ("[4,28,28,3]", "[0,1,2,NaN]")],
+    [([768, 9999, 9999, 3], []), ([4, 28, 28], []), ([4, 28, 28, 1], []), ([-4, -28, 28, 3], []),
+     ([4, 28, 28, 3], [0, 1]), ([4, 28, 28, 3], [0, 1, 2, math.nan])],
 )  # fmt: skip
-async def test_impossible_video_results_are_refused(shape: str, frame_seconds: str) -> None:
-    decoders = make_decoders(
-        replying(f'{{"type":"decoded","shape":{shape},"frame_seconds":{frame_seconds},"fps":null}}')
-    )
+async def test_impossible_video_results_are_refused(shape: list[int], frame_seconds: list[Any]) -> None:
+    decoders = make_decoders(replying({"type": "decoded", "shape": shape, "frame_seconds": frame_seconds, "fps": None}))
     assert (await video_refusal(decoders)).code == MediaErrorCode.INVALID_MEDIA
     await decoders.close()
 
 
-@pytest.mark.parametrize("shape", ["[480001]", "[1,2]", "[]", "[-1]"])
-async def test_impossible_audio_shapes_are_refused(shape: str) -> None:
-    decoders = make_decoders(replying(f'{{"type":"decoded","shape":{shape}}}'))
+@pytest.mark.parametrize("shape", [[480001], [1, 2], [], [-1]])
+async def test_impossible_audio_shapes_are_refused(shape: list[int]) -> None:
+    decoders = make_decoders(replying({"type": "decoded", "shape": shape}))
     with pytest.raises(MediaError, match="crashed the decoder"):
         await decoders.decode(AudioJob(processing=AUDIO_PROCESSING), [WAV])
     await decoders.close()
 
 
-def replying(text: str) -> str:
+def replying(header: dict[str, Any]) -> str:
     """Returns the code of a worker that replies with this header and 1 MiB of zeros."""
     return (
-        f"import sys; text = {text.encode()!r}\n"
+        f"import sys; text = {msgspec.msgpack.encode(header)!r}\n"
         "sys.stdout.buffer.write(len(text).to_bytes(4, 'little') + text + bytes(1 << 20))"
     )
 

@@ -242,3 +242,57 @@ class PromptTokensDetails(_message.Message):
     video_tokens: int
     audio_tokens: int
     def __init__(self, cached_tokens: _Optional[int] = ..., image_tokens: _Optional[int] = ..., video_tokens: _Optional[int] = ..., audio_tokens: _Optional[int] = ...) -> None: ...
+
+class SeenImage(_message.Message):
+    __slots__ = ("width", "height", "orientation", "seen", "seen_width", "seen_height", "num_tiles", "first_token", "tokens")
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    ORIENTATION_FIELD_NUMBER: _ClassVar[int]
+    SEEN_FIELD_NUMBER: _ClassVar[int]
+    SEEN_WIDTH_FIELD_NUMBER: _ClassVar[int]
+    SEEN_HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    NUM_TILES_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    width: int
+    height: int
+    orientation: int
+    seen: BoundingBox
+    seen_width: int
+    seen_height: int
+    num_tiles: int
+    first_token: int
+    tokens: int
+    def __init__(self, width: _Optional[int] = ..., height: _Optional[int] = ..., orientation: _Optional[int] = ..., seen: _Optional[_Union[BoundingBox, _Mapping]] = ..., seen_width: _Optional[int] = ..., seen_height: _Optional[int] = ..., num_tiles: _Optional[int] = ..., first_token: _Optional[int] = ..., tokens: _Optional[int] = ...) -> None: ...
+
+class Grounding(_message.Message):
+    __slots__ = ("label", "image_index", "box", "point")
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    BOX_FIELD_NUMBER: _ClassVar[int]
+    POINT_FIELD_NUMBER: _ClassVar[int]
+    label: str
+    image_index: int
+    box: BoundingBox
+    point: Point
+    def __init__(self, label: _Optional[str] = ..., image_index: _Optional[int] = ..., box: _Optional[_Union[BoundingBox, _Mapping]] = ..., point: _Optional[_Union[Point, _Mapping]] = ...) -> None: ...
+
+class BoundingBox(_message.Message):
+    __slots__ = ("left", "top", "right", "bottom")
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
+    RIGHT_FIELD_NUMBER: _ClassVar[int]
+    BOTTOM_FIELD_NUMBER: _ClassVar[int]
+    left: float
+    top: float
+    right: float
+    bottom: float
+    def __init__(self, left: _Optional[float] = ..., top: _Optional[float] = ..., right: _Optional[float] = ..., bottom: _Optional[float] = ...) -> None: ...
+
+class Point(_message.Message):
+    __slots__ = ("x", "y")
+    X_FIELD_NUMBER: _ClassVar[int]
+    Y_FIELD_NUMBER: _ClassVar[int]
+    x: float
+    y: float
+    def __init__(self, x: _Optional[float] = ..., y: _Optional[float] = ...) -> None: ...

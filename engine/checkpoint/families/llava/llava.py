@@ -1,9 +1,11 @@
 """LLaVA-1.5 (arXiv 2310.03744)."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from glimpse.engine.checkpoint.families.grounding import TextForm
 from glimpse.engine.checkpoint.families.reading.fields import require
 from glimpse.engine.checkpoint.families.reading.preprocessor import PREPROCESSOR, check_processor, check_square
 from glimpse.engine.checkpoint.families.reading.rows import only_grid
@@ -131,6 +133,8 @@ def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
     return LargestMedium.of_tiles(encoder.vit, num_images, grid=(num_images, 1))
 
 
+_GROUNDING = (TextForm(pattern=re.compile(r"\[(?P<box>\s*[01]\.\d{1,4}(?:\s*,\s*[01]\.\d{1,4}){3}\s*)\]"), scale=1),)
+"""Fractions of the square that the encoder gets, as in the training data (haotian-liu/LLaVA issue 606)."""
 LLAVA = FamilySpec(
     read_config=_read_config,
     module="llava",
@@ -139,4 +143,5 @@ LLAVA = FamilySpec(
     layout=_layout,
     largest_medium=_largest_medium,
     embedding_grid=_embedding_grid,
+    grounding=_GROUNDING,
 )

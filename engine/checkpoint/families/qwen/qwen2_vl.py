@@ -1,5 +1,6 @@
 """Qwen2-VL (arXiv 2409.12191) and Qwen2.5-VL (arXiv 2502.13923)."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -7,6 +8,7 @@ from math import isqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from glimpse.engine.checkpoint.families.grounding import JsonForm, TextForm
 from glimpse.engine.checkpoint.families.reading.chatml import QWEN2_VL_TEMPLATE, QWEN2_VL_TOOL_TEMPLATE
 from glimpse.engine.checkpoint.families.reading.fields import require, text_config
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
@@ -136,6 +138,20 @@ def _mrope_time_interval(medium: "Medium", vision: VisionConfig) -> float:
     return vision.tokens_per_second * vision.temporal_patch_size * seconds
 
 
+JSON_BOXES = JsonForm(box="bbox_2d", point="point_2d", scale=1000)
+_QWEN2_GROUNDING = (
+    TextForm(
+        pattern=re.compile(
+            r"(?:<\|object_ref_start\|>(?P<label>[^<]*)<\|object_ref_end\|>\s*)?"
+            r"(?P<box>(?:<\|box_start\|>[^<]*<\|box_end\|>)+)"
+        ),
+        scale=1000,
+    ),
+    JSON_BOXES,
+)
+"""Section 2.2 of the paper: thousandths of the image, between special tokens. In JSON they are the same numbers."""
+_QWEN2_5_GROUNDING = (replace(JSON_BOXES, scale=None),)
+"""Pixels after resizing, as the authors prepare boxes for training (qwen-vl-finetune/tools/process_bbox.ipynb)."""
 QWEN2_VL = FamilySpec(
     read_config=partial(_read_config, read_vision=_qwen2_vision),
     module="qwen_vl",
@@ -147,5 +163,8 @@ QWEN2_VL = FamilySpec(
     layout=layout,
     largest_medium=largest_medium,
     embedding_merge_size=embedding_merge_size,
+    grounding=_QWEN2_GROUNDING,
 )
-QWEN2_5_VL = replace(QWEN2_VL, read_config=partial(_read_config, read_vision=_qwen2_5_vision))
+QWEN2_5_VL = replace(
+    QWEN2_VL, read_config=partial(_read_config, read_vision=_qwen2_5_vision), grounding=_QWEN2_5_GROUNDING
+)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from glimpse.engine.checkpoint.families.qwen.qwen2_vl import (
     DEFAULT_SECONDS_PER_FRAME,
+    JSON_BOXES,
     MAX_SECONDS_PER_FRAME,
     SLOT_TEXTS,
     embedding_merge_size,
@@ -167,5 +168,6 @@ QWEN3_VL = FamilySpec(
     layout=layout,
     largest_medium=largest_medium,
     embedding_merge_size=embedding_merge_size,
+    grounding=(JSON_BOXES,),  # thousandths again (cookbooks/2d_grounding.ipynb and spatial_understanding.ipynb)
     embedding_kinds=frozenset({MediaKind.IMAGE}),  # those of videos have no times
 )

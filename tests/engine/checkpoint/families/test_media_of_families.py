@@ -16,6 +16,7 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.medium import Medium
 from glimpse.media.processing.image import image_from_pixels
 from glimpse.media.processing.media_processing import MediaProcessing
+from glimpse.media.processing.sizing.placement import ImageSource
 from glimpse.media.processing.video import video_from_pixels
 from tests.checkpoints.qwen2_audio import make_audio_checkpoint
 from tests.checkpoints.qwen2_vl import make_checkpoint
@@ -38,7 +39,9 @@ def test_qwen2_vl_has_a_token_for_each_square_of_patches(tmp_path: Path) -> None
     assert processing.images is not None
     assert processing.videos is not None
     assert processing.audio is None
-    image = image_from_pixels(np.zeros((56, 84, 3), np.uint8), (1, 4, 6), processing.images)
+    image = image_from_pixels(
+        np.zeros((56, 84, 3), np.uint8), processing.images.place(ImageSource(width=84, height=56)), processing.images
+    )
     assert layout(image, config) == TokenLayout(kind=MediaKind.IMAGE, pieces=(6,))
     video = video_from_pixels(np.zeros((3, 56, 84, 3), np.uint8), processing.videos, frame_seconds=(), fps=None)
     assert layout(video, config) == TokenLayout(kind=MediaKind.VIDEO, pieces=(12,))

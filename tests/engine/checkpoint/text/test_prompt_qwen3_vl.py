@@ -24,6 +24,8 @@ from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import Image
+from glimpse.media.processing.sizing.placement import ImagePlacement, ImageSource
+from glimpse.media.processing.sizing.smart_resize import SmartResize
 from glimpse.media.processing.video import Video
 from tests.checkpoints.qwen2_vl import make_tokenizer
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
@@ -49,7 +51,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> ModelConfig:
 
 def image(height: int, width: int) -> Image:
     pixels = np.zeros((height, width, 3), np.uint8)
-    return Image(pixels=pixels, grid=(1, height // 16, width // 16), key=bytes(32))
+    placement = ImagePlacement(
+        source=ImageSource(width=width, height=height), plan=SmartResize(patch_size=16).plan(height, width)
+    )
+    return Image(pixels=pixels, grid=(1, height // 16, width // 16), key=bytes(32), placement=placement)
 
 
 def video(num_frames: int, height: int, width: int, seconds: Sequence[float] = ()) -> Video:

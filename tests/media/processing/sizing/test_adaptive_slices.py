@@ -27,7 +27,6 @@ def test_arrangements_match_the_reference(height: int, width: int, scale: int, m
         return
     plan = sizing.plan(height, width)
     assert plan.grid[2:4] == grid_of(PIL.Image.new("1", (width, height)), scale=scale, most=most)
-    assert sizing.fits((plan.num_tiles, *plan.tile, 3), plan.grid)
     assert plan.tile == (14, 14)
 
 
@@ -67,23 +66,6 @@ def test_pixels_equal_the_references(width: int, height: int, most: int) -> None
 def joined(patches: np.ndarray, rows: int, columns: int) -> np.ndarray:
     """Returns the image of these patches, row by row."""
     return patches.reshape(rows, columns, 14, 14, 3).swapaxes(1, 2).reshape(rows * 14, columns * 14, 3)
-
-
-@pytest.mark.parametrize(
-    ("shape", "grid"),
-    [
-        ((16, 14, 14, 3), (4, 4, 0, 0, 0)),
-        ((16, 14, 7, 3), (4, 4, 0, 0, 0, 0)),
-        ((17, 14, 14, 3), (4, 4, 0, 0, 0, 0)),
-        ((32, 14, 14, 3), (4, 4, 1, 1, 4, 4)),
-        ((16, 14, 14, 3), (4, 4, 2, 0, 0, 4)),
-        ((16 + 10 * 16, 14, 14, 3), (4, 4, 2, 5, 4, 4)),
-        ((2000 * 2000, 14, 14, 3), (2000, 2000, 0, 0, 0, 0)),
-        ((0, 14, 14, 3), (0, 0, 0, 0, 0, 0)),
-    ],
-)
-def test_other_shapes_do_not_fit(shape: tuple[int, ...], grid: tuple[int, ...]) -> None:
-    assert not PUBLISHED.fits(shape, grid)
 
 
 def test_bounds_on_the_area_are_refused() -> None:

@@ -60,7 +60,6 @@ def test_sizes_are_those_of_the_reference(size: tuple[int, int]) -> None:
     rows, columns = best[0] // 384, best[1] // 384
     patches = unpad_image(torch.empty(1, 27 * rows, 27 * columns), size)
     assert plan.grid == (rows, columns, *patches.shape[1:])
-    assert SIZING.fits((plan.num_tiles, 384, 384, 3), plan.grid)
 
 
 def made_by(image: np.ndarray, *, is_alone: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -68,7 +67,6 @@ def made_by(image: np.ndarray, *, is_alone: bool) -> tuple[np.ndarray, np.ndarra
     sizing = AnyRes(tile=47, tile_patches=3, resolutions=SMALL, padding=(122, 116, 104))
     processing = ImageProcessing(sizing=sizing).with_options(is_alone=is_alone)
     ours = prepare_image(PIL.Image.fromarray(image), processing)
-    assert processing.sizing.fits(ours.pixels.shape, ours.grid)
     reference: Any = LlavaOnevisionImageProcessorPil(
         size={"height": 47, "width": 47},
         image_grid_pinpoints=[list(each) for each in SMALL],
@@ -96,7 +94,6 @@ def test_pixels_among_others_are_those_of_llava_next(size: tuple[int, int]) -> N
     sizing = AnyRes(tile=47, tile_patches=3, resolutions=SMALL, tiles_several=True)
     processing = ImageProcessing(sizing=sizing).with_options(is_alone=False)
     ours = prepare_image(PIL.Image.fromarray(image), processing)
-    assert processing.sizing.fits(ours.pixels.shape, ours.grid)
     reference: Any = LlavaNextImageProcessorPil(
         size={"shortest_edge": 47},
         crop_size={"height": 47, "width": 47},
@@ -139,19 +136,3 @@ def test_as_many_tokens_as_in_the_reference(size: tuple[int, int]) -> None:
 def test_refuses_images_without_area_or_too_elongated(size: tuple[int, int]) -> None:
     with pytest.raises(MediaError):
         SIZING.plan(*size)
-
-
-@pytest.mark.parametrize(
-    ("shape", "grid"),
-    [
-        ((3, 384, 384, 3), (1, 2, 27)),
-        ((4, 384, 384, 3), (1, 2, 27, 54)),
-        ((3, 384, 383, 3), (1, 2, 27, 54)),
-        ((3, 384, 384, 3), (1, 2, 26, 54)),
-        ((3, 384, 384, 3), (1, 2, 27, 56)),
-        ((8, 384, 384, 3), (1, 7, 27, 189)),
-    ],
-)
-def test_other_pixels_do_not_fit(shape: tuple[int, ...], grid: tuple[int, ...]) -> None:
-    assert not SIZING.fits(shape, grid)
-    assert not SIZING.among_others().fits(shape, grid)

@@ -29,7 +29,6 @@ def test_arrangements_match_the_reference(height: int, width: int, tile: int, co
     plan = sizing.plan(height, width)
     columns, rows = get_optimal_tiled_canvas((height, width), (tile, tile), least, most)
     assert plan.grid == (rows, columns)
-    assert sizing.fits((plan.num_tiles, *plan.tile, 3), plan.grid)
 
 
 @pytest.mark.parametrize(
@@ -59,28 +58,6 @@ def test_pixels_equal_the_references(width: int, height: int, most: int) -> None
     theirs = np.stack([np.asarray(value) for value in values]).transpose(0, 2, 3, 1)
     ours = prepare_image(image, ImageProcessing(sizing=AspectTiles(tile=44, max_tiles=most)))
     np.testing.assert_array_equal(ours.pixels, theirs)
-
-
-@pytest.mark.parametrize(("num_tiles", "grid"), [(13, (4, 3)), (1, (1, 1)), (3, (2, 1)), (13, (12, 1))])
-def test_possible_results_of_workers_are_accepted(num_tiles: int, grid: tuple[int, ...]) -> None:
-    assert PUBLISHED.fits((num_tiles, 448, 448, 3), grid)
-
-
-@pytest.mark.parametrize(
-    ("shape", "grid"),
-    [
-        ((12, 448, 448, 3), (4, 3)),
-        ((14, 448, 448, 3), (13, 1)),
-        ((2, 448, 448, 3), (1, 1)),
-        ((1, 448, 448, 3), (0, 5)),
-        ((3, 448, 448, 3), (-1, -2)),
-        ((13, 448, 224, 3), (4, 3)),
-        ((448, 448, 3), (1, 1)),
-        ((1, 448, 448, 3), ()),
-    ],
-)
-def test_impossible_results_of_workers_are_refused(shape: tuple[int, ...], grid: tuple[int, ...]) -> None:
-    assert not PUBLISHED.fits(shape, grid)
 
 
 def test_refuses_what_has_no_pixels_and_bounds_of_requests() -> None:

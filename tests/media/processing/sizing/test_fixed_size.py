@@ -38,7 +38,6 @@ def test_pixels_are_those_of_the_reference_after_a_crop(size: tuple[int, int], s
     expected = np.moveaxis(reference([image], return_tensors="np").pixel_values[0], 0, -1)
     assert np.array_equal(ours.pixels, expected)
     assert ours.grid == (1, 1)
-    assert sizing.fits(ours.pixels.shape, ours.grid)
 
 
 @settings(deadline=None)
@@ -62,11 +61,6 @@ def test_refuses_bounds_by_name(bound: str) -> None:
     bounds: dict[str, Any] = {bound: 1000}
     with pytest.raises(MediaOptionError, match=bound):
         ImageProcessing(sizing=FixedSize(side=SIDE)).with_options(**bounds)
-
-
-@pytest.mark.parametrize(("shape", "grid"), [((56, 56, 3), (1, 2)), ((56, 57, 3), (1, 1)), ((1, 56, 56, 3), (1, 1))])
-def test_other_pixels_do_not_fit(shape: tuple[int, ...], grid: tuple[int, ...]) -> None:
-    assert not FixedSize(side=SIDE, shortest_edge=SIDE).fits(shape, grid)
 
 
 def test_frames_are_stretched_at_once_and_their_number_is_limited() -> None:

@@ -27,7 +27,6 @@ def test_sizes_match_the_reference(height: int, width: int, side: int, most: int
     plan = sizing.plan(height, width)
     (view,) = plan.views
     assert view.resized == ((new_width, new_height) if width < height else (new_height, new_width))
-    assert sizing.fits((plan.num_tiles, *plan.tile, 3), plan.grid)
     assert plan.tile == (side, side)
 
 
@@ -60,22 +59,6 @@ def test_pixels_equal_the_references(width: int, height: int, most: int) -> None
     difference = np.abs(ours.pixels.astype(int) - expected).max()
     # The reference transposes tall images to resize them. Then it rounds to 8 bits after the other side.
     assert difference <= (1 if width < height else 0)
-
-
-@pytest.mark.parametrize(
-    ("shape", "grid"),
-    [
-        ((4, 56, 56, 3), (4,)),
-        ((4, 56, 56, 3), (2, 3)),
-        ((6, 56, 56, 3), (2, 3)),
-        ((0, 56, 56, 3), (0, 4)),
-        ((1, 56, 56, 3), (-1, -1)),
-        ((4, 56, 28, 3), (2, 2)),
-        ((4, 56, 56, 4), (2, 2)),
-    ],
-)
-def test_other_shapes_do_not_fit(shape: tuple[int, ...], grid: tuple[int, ...]) -> None:
-    assert not HdTiles(tile=56, max_tiles=4).fits(shape, grid)
 
 
 def test_bounds_on_the_area_are_refused() -> None:

@@ -17,9 +17,6 @@ class Square(ImageRecipe, frozen=True, kw_only=True, tag="square"):
     def plan(self, height: int, width: int) -> ImagePlan:
         return ImagePlan(views=(View(resized=(self.side, self.side)),), grid=(height, width))
 
-    def fits(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> bool:
-        return shape == (self.side, self.side, 3) and len(grid) == 2
-
 
 class Squares(VideoRecipe, frozen=True, kw_only=True, tag="squares"):
     side: int
@@ -57,29 +54,6 @@ def test_recipe_of_frames_of_one_size_refuses_bounds_by_name(name: str) -> None:
 def test_key_covers_the_grid_unless_it_follows_from_the_pixels() -> None:
     assert Square(side=4).key_parameters((5, 6)) == (5, 6)
     assert SmartResize().key_parameters((1, 4, 4)) == (14, 2, 2)
-
-
-@given(height=st.integers(30, 500), width=st.integers(30, 500))
-def test_planned_images_fit(height: int, width: int) -> None:
-    plan = SmartResize().plan(height, width)
-    assert SmartResize().fits((*plan.tile, 3), plan.grid)
-    assert not plan.is_tiled
-
-
-@pytest.mark.parametrize(
-    ("shape", "grid"),
-    [
-        ((56, 84, 3), (1, 4, 5)),
-        ((56, 84, 3), (4, 6)),
-        ((56, 84, 3), ()),
-        ((56, 83, 3), (1, 4, 5)),
-        ((56, 84, 4), (1, 4, 6)),
-        ((1, 56, 84, 3), (1, 4, 6)),
-    ],
-)
-def test_other_shapes_and_grids_do_not_fit(shape: tuple[int, ...], grid: tuple[int, ...]) -> None:
-    assert SmartResize().fits((56, 84, 3), (1, 4, 6))
-    assert not SmartResize().fits(shape, grid)
 
 
 @given(num_frames=st.integers(1, 50), height=st.integers(30, 500), width=st.integers(30, 500))
