@@ -5,7 +5,6 @@ standard output and exits at the end of its input. It limits its address space, 
 """
 
 import os
-import signal
 import sys
 from typing import assert_never
 
@@ -34,7 +33,6 @@ from glimpse.media.workers.rlimits import limit_memory, limit_time
 def main() -> None:
     """Runs jobs until the input ends."""
     memory_bytes, cpu_seconds = map(int, sys.argv[1:3])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the front end, which drains running requests
     limit_memory(memory_bytes)
     native_resizer()  # loaded before the first job
     results = os.fdopen(os.dup(1), "wb")

@@ -8,7 +8,6 @@ addition to torch's own, and its CPU time for each file.
 import io
 import os
 import pickle
-import signal
 import sys
 import warnings
 
@@ -27,7 +26,6 @@ _DTYPES = {getattr(torch, dtype): dtype for dtype in TensorType}
 def main() -> None:
     """Loads files until the input ends."""
     memory_bytes, cpu_seconds = map(int, sys.argv[1:3])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the front end, which drains running requests
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # torch warns about clients' files
     limit_memory(memory_in_use() + memory_bytes)

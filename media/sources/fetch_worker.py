@@ -10,7 +10,6 @@ import contextlib
 import logging
 import math
 import os
-import signal
 import socket
 import sys
 import threading
@@ -45,7 +44,6 @@ _logger = logging.getLogger(__name__)
 
 def main() -> None:
     """Serves until the front end is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the front end, which drains running requests
     threading.stack_size(_STACK_BYTES)
     limit_memory(int(sys.argv[1]))
     connection = socket.socket(fileno=os.dup(0))

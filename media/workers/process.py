@@ -23,7 +23,8 @@ def start_worker(
     stream = subprocess.PIPE if connection is None else connection.fileno()
     # Libraries that reserve memory per thread would exhaust the address space.
     variables = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} | dict(environment or {})
-    return subprocess.Popen(command, stdin=stream, stdout=stream, env=variables)
+    # Ctrl-C reaches a terminal's whole process group; the front end drains requests, for which workers still decode.
+    return subprocess.Popen(command, stdin=stream, stdout=stream, env=variables, process_group=0)
 
 
 def end_worker(process: Process) -> None:

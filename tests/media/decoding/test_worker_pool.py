@@ -27,6 +27,7 @@ from glimpse.media.processing.audio import Audio
 from glimpse.media.processing.image import Image, prepare_image
 from glimpse.media.processing.video import Video
 from glimpse.media.processing.video_options import VideoOptions
+from glimpse.media.workers.process import start_worker
 from tests.e2e.stack import eventually
 from tests.media.audio import PROCESSING as AUDIO_PROCESSING
 from tests.media.audio import audio_file, noise
@@ -239,6 +240,13 @@ async def test_worker_is_what_linux_kills_first(tmp_path: Path) -> None:
     assert await image(decoders)
     assert score.read_text() == "1000\n"
     await decoders.close()
+
+
+def test_ctrl_c_reaches_no_worker_even_while_it_imports() -> None:
+    """A terminal sends the signal to the process group of the front end."""
+    with start_worker((sys.executable, "-c", "import os; print(os.getpgrp())")) as worker:
+        output, _ = worker.communicate(timeout=60)
+    assert int(output) == worker.pid != os.getpgrp()
 
 
 @pytest.mark.parametrize("kills", [1, 2])
