@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from glimpse.engine.checkpoint.families.grounding import Form
 from glimpse.engine.checkpoint.text.conversation import (
@@ -49,13 +50,42 @@ class TokenPrompt:
 PromptSource = Conversation | TextPrompt | TokenPrompt
 
 
+class AnswerReader(Protocol):
+    """Reads texts as messages of one type."""
+
+    @property
+    def schema(self) -> str:
+        """The JSON Schema of the texts."""
+        ...
+
+    def read(self, text: str) -> object:
+        """Returns the message that a text is. Raises ValueError with what is wrong."""
+        ...
+
+
+class AnswerType(Protocol):
+    """A type of messages, as the request describes it. Equal ones have equal readers."""
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of the description."""
+        ...
+
+    def reader(self, field: str) -> AnswerReader:
+        """Reads the description, which takes milliseconds. Raises InvalidRequest: it is wrong; `field` has it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraint:
     """A grammar that the output must match."""
 
     grammar: Grammar
+    """Without its text until `answer_type` is read, if there is one."""
     field: str
     """The path in the request of the field that sets it."""
+    answer_type: AnswerType | None = None
+    """The output is a message of this type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from glimpse.engine.checkpoint.text.tools import ToolFormat, tag_ids, tool_gramm
 from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.generation.completion_parser import ToolCallReader
-from glimpse.server.request import Constraint, GenerationRequest, Tools
+from glimpse.server.request import AnswerReader, Constraint, GenerationRequest, Tools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +37,8 @@ class OutputConstraints:
     unenforced: tuple[str, ...] = ()
     """What the client asked for and the grammar does not ensure: keywords of schemas, such as
     `tools[0].function.parameters#/properties/path/format`. A path that ends with # is a whole schema."""
+    reader: AnswerReader | None = None
+    """Reads completions as messages; None: they are text alone."""
 
 
 MAX_SCHEMA_BYTES = 1 << 20
@@ -89,6 +91,7 @@ class ConstraintBuilder:
             grammar=None if constraint is None else constraint.grammar,
             visible_special_ids=frozenset(self._tag_ids.values()) if request.tools is not None else frozenset(),
             unenforced=tuple(build.unenforced),
+            reader=build.reader,
         )
         if sum(_sizes(request).values()) <= MAX_GRAMMAR_BYTES:
             self._latest[_key(request)] = constraints
@@ -112,6 +115,7 @@ class _Build:
         is_stopped: Callable[[], bool],
     ) -> None:
         self.unenforced: list[str] = []
+        self.reader: AnswerReader | None = None
         self._checker = checker
         self._format = tool_format
         self._tag_ids = tag_ids
@@ -123,10 +127,17 @@ class _Build:
         """Returns what constrains the completions. Raises InvalidRequest, CheckStoppedError."""
         constraint = request.constraint
         if constraint is not None:
-            constraint = self._checked(constraint)
+            constraint = self._checked(self._with_reader(constraint))
         if request.tools is not None:
             constraint = self._with_tools(request.tools, _required(self._format), constraint)
         return constraint
+
+    def _with_reader(self, constraint: Constraint) -> Constraint:
+        """Reads the message type of a constraint, which has its grammar then."""
+        if constraint.answer_type is None:
+            return constraint
+        self.reader = constraint.answer_type.reader(constraint.field)
+        return replace(constraint, grammar=replace(constraint.grammar, text=self.reader.schema))
 
     def _with_tools(
         self, tools: Tools, tool_format: ToolFormat, response_format: Constraint | None
@@ -236,7 +247,9 @@ def _sizes(request: GenerationRequest) -> dict[str, int]:
     offered = {} if request.tools is None else _offered(request.tools)
     sizes = {"tools": sum(_size(tool.parameters) for tool in offered.values())}
     if request.constraint is not None:
-        sizes[request.constraint.field] = _size(request.constraint.grammar.text)
+        described = request.constraint.answer_type
+        num_bytes = _size(request.constraint.grammar.text) if described is None else described.num_bytes
+        sizes[request.constraint.field] = num_bytes
     return sizes
 
 

@@ -32,6 +32,7 @@ from glimpse.server.generation.engine_failures import check_end, check_ready
 from glimpse.server.generation.grounding import GroundingReader, placements
 from glimpse.server.generation.merge_streams import merge_streams
 from glimpse.server.generation.prompts import PromptLoader
+from glimpse.server.generation.typed_answers import TypedAnswers
 from glimpse.server.generation.usage import LoadedPrompt, Usage
 from glimpse.server.request import GenerationRequest
 from glimpse.server.telemetry.metrics import Metrics
@@ -106,6 +107,9 @@ class CompletionGenerator:
                 for index, prompt in enumerate(prompts)
             ]
             deltas = await stack.enter_async_context(aclosing(merge_streams(streams)))
+            answers = None
+            if constraints.reader is not None and not call.is_json:  # in JSON the text is the message
+                answers = TypedAnswers(constraints.reader, call.client)
             async for delta in deltas:
                 index, num_tokens = delta.index, len(delta.token_ids)
                 timer.observe_tokens(index, num_tokens, delta.stats)
@@ -118,6 +122,8 @@ class CompletionGenerator:
                 call.prompt_tokens, call.completion_tokens = usage.prompt_tokens, usage.completion_tokens
                 if not request.return_token_ids:
                     delta.token_ids = ()
+                if answers is not None:
+                    await answers.add(delta)
                 yield delta
             self._metrics.count_encoder_cache_hits(usage.encoder_cache_hits)
 

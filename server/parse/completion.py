@@ -13,7 +13,7 @@ from glimpse.server.parse.generation import (
     parse_generation,
 )
 from glimpse.server.parse.response_format import parse_response_format
-from glimpse.server.request import CompletionRequest, GenerationRequest, TextPrompt, TokenPrompt
+from glimpse.server.request import CompletionRequest, Constraint, GenerationRequest, TextPrompt, TokenPrompt
 from glimpse.server.served_model import ServedModel
 from glimpse.v1 import completion_pb2
 
@@ -46,7 +46,7 @@ def parse_completion(
             ),
             sampling=sampling,
             num_completions=count,
-            constraint=parse_response_format(request),
+            constraint=_parse_constraint(request),
             tools=None,
             priority=request.priority,
             cache_salt=call.tenant.namespace(request.cache_salt),
@@ -59,6 +59,13 @@ def parse_completion(
         if request.generation.HasField("prompt_logprobs")
         else None,
     )
+
+
+def _parse_constraint(request: completion_pb2.CreateCompletionRequest) -> Constraint | None:
+    constraint = parse_response_format(request)
+    if constraint is not None and constraint.answer_type is not None:
+        raise InvalidRequest(constraint.field, "only chat completions are answered with messages", "unsupported")
+    return constraint
 
 
 def _parse_sampling(

@@ -4,6 +4,7 @@ import json
 
 from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind
 from glimpse.server.errors import InvalidRequest
+from glimpse.server.parse.message_types.described_type import MAX_DESCRIPTION_BYTES, DescribedType
 from glimpse.server.request import Constraint
 from glimpse.v1 import chat_pb2, completion_pb2, generation_pb2
 
@@ -26,6 +27,8 @@ def _parse_format(response_format: chat_pb2.ResponseFormat) -> Constraint | None
             return _constraint(GrammarKind.JSON_OBJECT, "", "response_format")
         case "json_schema":
             return _schema(response_format.json_schema.schema, "response_format.json_schema.schema")
+        case "protobuf":
+            return _message_type(response_format.protobuf, "response_format.protobuf")
         case _:
             return None
 
@@ -53,6 +56,18 @@ def _schema(text: str, field: str) -> Constraint:
     if not text:
         raise InvalidRequest(field, "required, but missing", "missing_value")
     return _constraint(GrammarKind.JSON_SCHEMA, text, field)
+
+
+def _message_type(given: chat_pb2.MessageType, path: str) -> Constraint:
+    for name in ("name", "file_descriptor_set"):
+        if not getattr(given, name):
+            raise InvalidRequest(f"{path}.{name}", "required, but missing", "missing_value")
+    num_bytes = len(given.file_descriptor_set)
+    if num_bytes > MAX_DESCRIPTION_BYTES:
+        message = f"expected at most {MAX_DESCRIPTION_BYTES} bytes, got {num_bytes}: send only the files that it needs"
+        raise InvalidRequest(f"{path}.file_descriptor_set", message)
+    described = DescribedType(name=given.name, files=given.file_descriptor_set)
+    return Constraint(grammar=Grammar(kind=GrammarKind.JSON_SCHEMA), field=path, answer_type=described)
 
 
 def _choice(choices: generation_pb2.StringList, field: str) -> Constraint:

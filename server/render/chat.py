@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from google.protobuf import any_pb2
 from google.protobuf.message import Message
 
 from glimpse.engine.checkpoint.text.grounding import Grounding
@@ -107,7 +108,15 @@ def _render_choice(index: int, deltas: Sequence[Delta], *, logprobs: bool) -> ch
     )
     for delta in deltas:
         _add_logprobs(choice, delta.tokens)
+    _add_answer(choice, deltas[-1])
     return choice
+
+
+def _add_answer(choice: chat_pb2.Choice | chat_pb2.ChunkChoice, last: Delta) -> None:
+    if isinstance(last.answer, any_pb2.Any):
+        choice.answer.CopyFrom(last.answer)
+    elif last.answer_error:
+        choice.answer_error = last.answer_error
 
 
 def _join_tool_calls(deltas: Iterable[Delta]) -> list[content_pb2.ToolCall]:
@@ -162,6 +171,7 @@ class ChunkRenderer:
                 finish_reason=render_finish_reason(delta.finish),
                 groundings=map(_render_grounding, delta.groundings),
             )
+            _add_answer(end, delta)
             yield self._chunk(end)
 
     def render_usage(self) -> chat_pb2.StreamChatCompletionResponse:

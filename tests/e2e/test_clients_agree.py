@@ -57,6 +57,16 @@ def test_answer_depends_on_the_image(answers: dict[Path | None, str]) -> None:
     assert answers[None] != answers[IMAGE]
 
 
+@pytest.mark.parametrize("way", ["direct", "through Envoy"])
+def test_a_scene_arrives_as_a_message(stack: Stack, way: str) -> None:
+    target = stack.target if way == "direct" else f"127.0.0.1:{stack.http_port}"
+    command = [sys.executable, str(EXAMPLES / "python/typed_answer.py"), str(IMAGE)]
+    done = subprocess.run(
+        command, env=os.environ | {"GLIMPSE_TARGET": target}, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "large red circle, top left\nsmall green triangle, bottom right\n", done.stderr
+
+
 @pytest.mark.parametrize("client", ["glimpse-python", "grpc-node"])
 def test_grpc_examples_work_through_envoy(stack: Stack, answers: dict[Path | None, str], client: str) -> None:
     through_envoy = f"127.0.0.1:{stack.http_port}"

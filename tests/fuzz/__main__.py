@@ -4,7 +4,7 @@ Each target runs in its own process for an equal share of the time, one on each 
 it has ended. It starts from the seeds of `tests.fuzz.seeds` and,
 with --corpus, from the inputs that earlier runs stored in FOLDER/TARGET; new inputs are stored there. An input that
 fails is written to FOLDER/crash-… or to the current folder, and the exit status is 1. Fuzzing is guided by the coverage
-of the Python code of `media` and Pillow, not of the decoders' C code, although that runs too.
+of the Python code of Glimpse and Pillow, not of the decoders' C code, although that runs too.
 
 Runs are random unless `--deterministic` is given: then each target has a fixed number of runs, fixed seeds and a fixed
 random seed, so that code that passed once keeps passing. Only the timing of video decoders' threads can still make a
@@ -35,6 +35,7 @@ _NUM_RUNS = {
     "animation": 2_000,
     "audio": 5_000,
     "form": 20_000,
+    "message type": 2_000,
     "tensor": 5_000,
     "pickle": 4_000,
 }

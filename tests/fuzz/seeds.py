@@ -13,6 +13,7 @@ from tests.media.audio import FILES, audio_file, tone
 from tests.media.heif import coded, grid, heic, mirror, rotation
 from tests.media.images import animation, encode, scene
 from tests.media.videos import CODECS, greys, video
+from tests.protos.compiled import file_descriptor_set
 
 
 def seeds_of(target: str) -> list[bytes]:
@@ -75,6 +76,11 @@ def _forms() -> list[bytes]:
     return [whole, *(hostile.body for hostile in hostile_forms().values())]
 
 
+def _message_types() -> list[bytes]:
+    files = ("answers.proto", "older_answers.proto", "refused_answers.proto")
+    return [file_descriptor_set(name, include_imports=False) for name in files]
+
+
 _SEEDS: Mapping[str, Callable[[], list[bytes]]] = {
     "source": _texts,
     "sniff": _all_formats,
@@ -85,4 +91,5 @@ _SEEDS: Mapping[str, Callable[[], list[bytes]]] = {
     "animation": _animations,
     "audio": _audio,
     "form": _forms,
+    "message type": _message_types,
 }

@@ -1,12 +1,18 @@
 """Fuzz targets: functions that parse untrusted bytes. Any exception that a target raises is a bug.
 
-Invalid input raises MediaError, or InvalidRequest for forms: no other exception is caught. Targets for tensors are in
+Invalid input raises MediaError, or InvalidRequest where it is part of a request. Targets for tensors are in
 `tests.fuzz.tensors`.
 """
 
+import json
 from collections.abc import Callable
 from contextlib import suppress
 
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.message import DecodeError
+
+from glimpse.engine.checkpoint.grammar.json_schema import enforceable
+from glimpse.engine.checkpoint.grammar.lark import GrammarError
 from glimpse.media.containers.mp4 import checked_mp4
 from glimpse.media.containers.sniff import sniff_audio, sniff_image, sniff_video
 from glimpse.media.containers.still import open_image
@@ -24,6 +30,7 @@ from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.policy import FetchPolicy, check_url
 from glimpse.media.sources.source import UrlSource, parse_url_text, parse_video_text
 from glimpse.server.errors import InvalidRequest
+from glimpse.server.parse.message_types.described_type import DescribedType
 from glimpse.server.rpc.form_parser import FormParser
 from tests.hostile.forms import FORM
 
@@ -121,6 +128,21 @@ def fuzz_form(data: bytes) -> None:
         raise ContractViolationError(num_bytes)
 
 
+def fuzz_message_type(data: bytes) -> None:
+    """Reads descriptors of message types, and an empty message of each."""
+    names = [""]
+    with suppress(DecodeError):
+        files = FileDescriptorSet.FromString(data).file
+        names += [f"{file.package}.{each.name}".lstrip(".") for file in files for each in file.message_type][:3]
+    for name in names:
+        with suppress(InvalidRequest, GrammarError):
+            reader = DescribedType(name=name, files=data).reader("field")
+            if unenforced := enforceable(json.loads(reader.schema)).unenforced:
+                raise ContractViolationError(unenforced)
+            with suppress(ValueError):
+                reader.read("{}")
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "source": fuzz_source,
     "sniff": fuzz_sniff,
@@ -131,4 +153,5 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "animation": fuzz_animation,
     "audio": fuzz_audio,
     "form": fuzz_form,
+    "message type": fuzz_message_type,
 }

@@ -102,6 +102,10 @@ class Delta(msgspec.Struct, kw_only=True):
     """Set in the completion's last delta."""
     stop_string: str = ""
     """The stop string that ended the completion. The caller must cancel the request then: the engine knows none."""
+    answer: object = None
+    """The completion as a message, in its last delta; None unless the request asks for one."""
+    answer_error: str = ""
+    """Why the completion is not the message that the request asks for, in its last delta: a sentence."""
     stats: RequestStats = NO_STATS
     """Figures of the event."""
     prompt_token_ids: Sequence[int] = ()

@@ -8,7 +8,7 @@ Only grpc and protobuf are imported. Pillow is needed only by callers that pass 
 
 from glimpse.client.async_client import AsyncClient
 from glimpse.client.client import Client
-from glimpse.client.errors import GlimpseError
+from glimpse.client.errors import AnswerError, GlimpseError
 from glimpse.client.messages import Audio, Image, Message, Video
 from glimpse.client.openai_json import OptionError
 from glimpse.client.options import (
@@ -23,6 +23,7 @@ from glimpse.client.responses import Chunk, Completion, Embeddings, Ranking, Sco
 from glimpse.client.tls import Tls
 
 __all__ = [
+    "AnswerError",
     "AsyncClient",
     "Audio",
     "ChatOptions",

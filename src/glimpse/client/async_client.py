@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Self, TypeVar, Unpack
+from typing import Self, TypeVar, Unpack, overload
 
 import grpc
 import grpc.aio
+from google.protobuf.message import Message
 
 from glimpse.client.calls import Attempts, Caller, WaitUntilReady
 from glimpse.client.channel import DEFAULT_TARGET, open_channel
@@ -52,6 +53,7 @@ from glimpse.v1 import (
 )
 
 _ResponseT = TypeVar("_ResponseT")
+_MessageT = TypeVar("_MessageT", bound=Message)
 
 
 class AsyncClient:
@@ -107,14 +109,31 @@ class AsyncClient:
         """Closes the connection; calls that are still running are cancelled."""
         await self._channel.close()
 
-    async def chat(self, prompt: Prompt, **options: Unpack[ChatOptions]) -> Completion:
-        """Returns the answer to a conversation. Raises OSError where a media file cannot be read."""
-        request = await asyncio.to_thread(chat_request, prompt, options)
-        return Completion(await self._call(self._chat.CreateChatCompletion, request, options))
+    @overload
+    async def chat(self, prompt: Prompt, *, answer: None = None, **options: Unpack[ChatOptions]) -> Completion: ...
 
-    async def stream(self, prompt: Prompt, **options: Unpack[ChatOptions]) -> AsyncGenerator[Chunk]:
-        """Yields the answer to a conversation while it is generated; closing the generator cancels the call."""
-        request = await asyncio.to_thread(chat_request, prompt, options, streaming=True)
+    @overload
+    async def chat(self, prompt: Prompt, *, answer: type[_MessageT], **options: Unpack[ChatOptions]) -> _MessageT: ...
+
+    async def chat(
+        self, prompt: Prompt, *, answer: type[Message] | None = None, **options: Unpack[ChatOptions]
+    ) -> Completion | Message:
+        """Returns the answer to a conversation; with `answer`, a class of protobuf messages, as such a message.
+
+        Raises OSError where a media file cannot be read, and AnswerError where the answer is not the message.
+        """
+        request = await asyncio.to_thread(chat_request, prompt, options, answer=answer)
+        completion = Completion(await self._call(self._chat.CreateChatCompletion, request, options))
+        return completion if answer is None else completion.answer(answer)
+
+    async def stream(
+        self, prompt: Prompt, *, answer: type[Message] | None = None, **options: Unpack[ChatOptions]
+    ) -> AsyncGenerator[Chunk]:
+        """Yields the answer to a conversation while it is generated; closing the generator cancels the call.
+
+        With `answer`, a class of protobuf messages, the last chunk of a choice has such a message.
+        """
+        request = await asyncio.to_thread(chat_request, prompt, options, answer=answer, streaming=True)
         attempts = Attempts(self._caller, options)
         while True:
             call = self._chat.StreamChatCompletion(request, **attempts.arguments())

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable, Generator, Sequence
-from typing import Self, TypeVar, Unpack
+from typing import Self, TypeVar, Unpack, overload
 
 import grpc
+from google.protobuf.message import Message
 
 from glimpse.client.calls import Attempts, Caller, WaitUntilReady
 from glimpse.client.channel import DEFAULT_TARGET, open_channel
@@ -51,6 +52,7 @@ from glimpse.v1 import (
 )
 
 _ResponseT = TypeVar("_ResponseT")
+_MessageT = TypeVar("_MessageT", bound=Message)
 
 
 class Client:
@@ -104,14 +106,31 @@ class Client:
         """Closes the connection; calls that are still running are cancelled."""
         self._channel.close()
 
-    def chat(self, prompt: Prompt, **options: Unpack[ChatOptions]) -> Completion:
-        """Returns the answer to a conversation. Raises OSError where a media file cannot be read."""
-        request = chat_request(prompt, options)
-        return Completion(self._call(self._chat.CreateChatCompletion, request, options))
+    @overload
+    def chat(self, prompt: Prompt, *, answer: None = None, **options: Unpack[ChatOptions]) -> Completion: ...
 
-    def stream(self, prompt: Prompt, **options: Unpack[ChatOptions]) -> Generator[Chunk]:
-        """Yields the answer to a conversation while it is generated; closing the generator cancels the call."""
-        request = chat_request(prompt, options, streaming=True)
+    @overload
+    def chat(self, prompt: Prompt, *, answer: type[_MessageT], **options: Unpack[ChatOptions]) -> _MessageT: ...
+
+    def chat(
+        self, prompt: Prompt, *, answer: type[Message] | None = None, **options: Unpack[ChatOptions]
+    ) -> Completion | Message:
+        """Returns the answer to a conversation; with `answer`, a class of protobuf messages, as such a message.
+
+        Raises OSError where a media file cannot be read, and AnswerError where the answer is not the message.
+        """
+        request = chat_request(prompt, options, answer=answer)
+        completion = Completion(self._call(self._chat.CreateChatCompletion, request, options))
+        return completion if answer is None else completion.answer(answer)
+
+    def stream(
+        self, prompt: Prompt, *, answer: type[Message] | None = None, **options: Unpack[ChatOptions]
+    ) -> Generator[Chunk]:
+        """Yields the answer to a conversation while it is generated; closing the generator cancels the call.
+
+        With `answer`, a class of protobuf messages, the last chunk of a choice has such a message.
+        """
+        request = chat_request(prompt, options, answer=answer, streaming=True)
         attempts = Attempts(self._caller, options)
         while True:
             call = self._chat.StreamChatCompletion(request, **attempts.arguments())

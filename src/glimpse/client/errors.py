@@ -7,6 +7,8 @@ from typing import Any
 import grpc
 from google.rpc import error_details_pb2, status_pb2
 
+from glimpse.v1 import chat_pb2
+
 _DETAILS_HEADER = "grpc-status-details-bin"
 _REQUEST_ID_HEADER = "x-request-id"
 _BEFORE_CAUSE = re.compile(r"^failed to connect to all addresses; last error: [A-Z_]+: \S+: ")
@@ -42,6 +44,17 @@ class GlimpseError(Exception):
         """The id of the request in the server's log; empty where no server was reached."""
         self.retry_after_seconds = retry_after_seconds
         """When the same request may succeed, if the server says so. The client's own retries wait as long."""
+
+
+class AnswerError(Exception):
+    """An answer that is not a message of the type that was asked for: one that was cut, or that calls tools."""
+
+    def __init__(
+        self, message: str, response: chat_pb2.CreateChatCompletionResponse | chat_pb2.StreamChatCompletionResponse
+    ) -> None:
+        super().__init__(message)
+        self.response = response
+        """The response, with the text and the usage; of a stream, the chunk."""
 
 
 def from_rpc_error(error: Any, target: str) -> GlimpseError:

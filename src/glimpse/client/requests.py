@@ -6,8 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeAlias, cast
 
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.message import Message
+
 from glimpse.client.messages import EmbeddingInput, Prompt, to_messages
-from glimpse.client.openai_json import to_message
+from glimpse.client.openai_json import OptionError, to_message
 from glimpse.client.options import (
     CallOptions,
     ChatOptions,
@@ -34,13 +37,19 @@ _KEY_OF_HEADERS = re.compile(r"(?!-$)[!-\[\]-~]{1,128}")
 
 
 def chat_request(
-    prompt: Prompt, options: ChatOptions, *, streaming: bool = False
+    prompt: Prompt, options: ChatOptions, *, answer: type[Message] | None = None, streaming: bool = False
 ) -> chat_pb2.CreateChatCompletionRequest:
     """Returns the request of `chat`, or of `stream` with the usage at its end. Reads media files.
+
+    `answer` is the type of message to answer with.
 
     Raises OSError, and OptionError for an unknown option or a value that an option cannot have. All others here do too.
     """
     members = _members(options, messages=to_messages(prompt))
+    if answer is not None:
+        if "response_format" in members:
+            raise OptionError("'response_format': cannot be combined with 'answer'")
+        members["response_format"] = chat_pb2.ResponseFormat(protobuf=_message_type(answer))
     if streaming:
         members["stream_options"] = {"include_usage": True}
     return to_message(chat_pb2.CreateChatCompletionRequest, members)
@@ -127,6 +136,28 @@ def call_arguments(options: CallOptions, default_timeout: float | None, api_key:
         # A gateway reads only the beginning of a large request.
         metadata.append(("x-prompt-cache-key", key))
     return {"timeout": options.get("timeout", default_timeout), "metadata": metadata or None}
+
+
+def _message_type(kind: Any) -> chat_pb2.MessageType:
+    """Describes a message type. Raises OptionError if it is none."""
+    if not (isinstance(kind, type) and issubclass(kind, Message)):
+        raise OptionError(f"'answer': expected a protobuf message class, got {kind!r}")
+    files = dict[str, FileDescriptorProto]()
+    _add_files(kind.DESCRIPTOR.file, files)
+    return chat_pb2.MessageType(
+        name=kind.DESCRIPTOR.full_name,
+        file_descriptor_set=FileDescriptorSet(file=files.values()).SerializeToString(),
+    )
+
+
+def _add_files(file: Any, files: dict[str, FileDescriptorProto]) -> None:
+    """Adds a file after those that it imports. The server has those of google.protobuf."""
+    if file.name in files or file.package == "google.protobuf":
+        return
+    for imported in file.dependencies:
+        _add_files(imported, files)
+    files[file.name] = FileDescriptorProto()
+    file.CopyToProto(files[file.name])
 
 
 def _members(options: Mapping[str, Any], **given: Any) -> dict[str, Any]:

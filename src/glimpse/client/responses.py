@@ -4,8 +4,15 @@ import sys
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
+from google.protobuf.message import Message
+
+from glimpse.client.errors import AnswerError
 from glimpse.v1 import chat_pb2, completion_pb2, content_pb2, embedding_pb2, generation_pb2, rerank_pb2
+
+_MessageT = TypeVar("_MessageT", bound=Message)
+_Response: TypeAlias = chat_pb2.CreateChatCompletionResponse | chat_pb2.StreamChatCompletionResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,10 @@ class Completion:
     def usage(self) -> generation_pb2.Usage:
         """The numbers of tokens."""
         return self.response.usage
+
+    def answer(self, kind: type[_MessageT]) -> _MessageT:
+        """Returns the message of this type that the request asked for. Raises AnswerError if there is none."""
+        return _answer(self.response, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +118,10 @@ class Chunk:
         """The numbers of tokens; only in the last chunk."""
         return self.response.usage if self.response.HasField("usage") else None
 
+    def answer(self, kind: type[_MessageT]) -> _MessageT:
+        """Returns the message of this type, which a choice's last chunk has. Raises AnswerError if there is none."""
+        return _answer(self.response, kind)
+
 
 @dataclass(frozen=True, slots=True)
 class Embeddings:
@@ -160,6 +175,18 @@ class Scores:
     def usage(self) -> generation_pb2.Usage:
         """The numbers of tokens."""
         return self.response.usage
+
+
+def _answer(response: _Response, kind: type[_MessageT]) -> _MessageT:
+    choice, message = response.choices[0], kind()
+    if not choice.HasField("answer"):
+        reason = (
+            choice.answer_error or f"There is no message; the answer ended with {_finish_reason(choice.finish_reason)}."
+        )
+        raise AnswerError(reason, response)
+    if not choice.answer.Unpack(message):
+        raise AnswerError(f"The answer is a {choice.answer.TypeName()}.", response)
+    return message
 
 
 def _float32s(data: bytes) -> "array[float]":

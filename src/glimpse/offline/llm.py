@@ -7,6 +7,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, Unpack, cast, get_args
 
+from google.protobuf.message import Message
+
 from glimpse.engine.checkpoint.families.companions import resolve_companions
 from glimpse.engine.checkpoint.location import DEFAULT_MODEL, resolve_checkpoint
 from glimpse.engine.checkpoint.model_config.sampling_defaults import read_sampling_defaults
@@ -37,6 +39,7 @@ from glimpse.offline.run import (
 )
 from glimpse.offline.sampling_inputs import SamplingParams, StructuredOutputsParams
 from glimpse.offline.scoring import best_first, parse_pairs, score_outputs
+from glimpse.offline.typed_answers import constrained, with_answers
 from glimpse.server.served_model import ServedModel
 
 __all__ = [
@@ -213,6 +216,7 @@ class LLM:
         messages: Sequence[Mapping[str, Any]] | Sequence[Sequence[Mapping[str, Any]]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
+        answer: type[Message] | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
@@ -240,6 +244,7 @@ class LLM:
                 `{"type": "image_pil", "image_pil": None, "uuid": "cat"}`.
             sampling_params: For all conversations, or one for each conversation. Default:
                 `get_default_sampling_params`.
+            answer: A class of protobuf messages. Texts are the JSON of such messages, and each output has its message.
             tools: Functions that the model may call, in OpenAI's format. Tool calls are part of the text, in the
                 model's own format; `glimpse.engine.checkpoint.text.tools` parses them.
             add_generation_prompt: End the prompt with the header of an assistant's message.
@@ -265,7 +270,11 @@ class LLM:
             "mm_processor_kwargs": mm_processor_kwargs,
         }
         requests = parse_conversations(messages, options, self._model)
-        return self._answer(requests, sampling_params, progress=progress and bool(use_tqdm))
+        shows_bar = progress and bool(use_tqdm)
+        if answer is None:
+            return self._answer(requests, sampling_params, progress=shows_bar)
+        samplings = constrained(self._sampling if sampling_params is None else sampling_params, answer)
+        return with_answers(self._answer(requests, samplings, progress=shows_bar), answer)
 
     def embed(
         self,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from google.protobuf.message import Message
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -29,6 +30,8 @@ class CompletionOutput:
     is not part of the text."""
     finish_reason: FinishReason
     """STOP or LENGTH."""
+    answer: Message | None = None
+    """The message that `LLM.chat` was asked for; None where the text is cut, or a number too large for its field."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

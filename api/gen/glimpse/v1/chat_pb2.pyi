@@ -3,6 +3,7 @@ from glimpse.v1 import content_pb2 as _content_pb2
 from glimpse.v1 import generation_pb2 as _generation_pb2
 from google.api import annotations_pb2 as _annotations_pb2_1
 from google.api import field_behavior_pb2 as _field_behavior_pb2
+from google.protobuf import any_pb2 as _any_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -132,14 +133,24 @@ class Empty(_message.Message):
     def __init__(self) -> None: ...
 
 class ResponseFormat(_message.Message):
-    __slots__ = ("text", "json_object", "json_schema")
+    __slots__ = ("text", "json_object", "json_schema", "protobuf")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     JSON_OBJECT_FIELD_NUMBER: _ClassVar[int]
     JSON_SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    PROTOBUF_FIELD_NUMBER: _ClassVar[int]
     text: Empty
     json_object: Empty
     json_schema: JsonSchema
-    def __init__(self, text: _Optional[_Union[Empty, _Mapping]] = ..., json_object: _Optional[_Union[Empty, _Mapping]] = ..., json_schema: _Optional[_Union[JsonSchema, _Mapping]] = ...) -> None: ...
+    protobuf: MessageType
+    def __init__(self, text: _Optional[_Union[Empty, _Mapping]] = ..., json_object: _Optional[_Union[Empty, _Mapping]] = ..., json_schema: _Optional[_Union[JsonSchema, _Mapping]] = ..., protobuf: _Optional[_Union[MessageType, _Mapping]] = ...) -> None: ...
+
+class MessageType(_message.Message):
+    __slots__ = ("name", "file_descriptor_set")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FILE_DESCRIPTOR_SET_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    file_descriptor_set: bytes
+    def __init__(self, name: _Optional[str] = ..., file_descriptor_set: _Optional[bytes] = ...) -> None: ...
 
 class JsonSchema(_message.Message):
     __slots__ = ("name", "description", "schema", "strict")
@@ -243,20 +254,24 @@ class CreateChatCompletionResponse(_message.Message):
     def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., model: _Optional[str] = ..., choices: _Optional[_Iterable[_Union[Choice, _Mapping]]] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., videos: _Optional[_Iterable[_Union[_content_pb2.SampledVideo, _Mapping]]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., service_tier: _Optional[_Union[ServiceTier, str]] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., system_fingerprint: _Optional[str] = ..., prompt_logprobs: _Optional[_Iterable[_Union[_generation_pb2.PromptLogprobs, _Mapping]]] = ..., images: _Optional[_Iterable[_Union[_generation_pb2.SeenImage, _Mapping]]] = ...) -> None: ...
 
 class Choice(_message.Message):
-    __slots__ = ("index", "message", "logprobs", "finish_reason", "token_ids", "groundings")
+    __slots__ = ("index", "message", "logprobs", "finish_reason", "token_ids", "groundings", "answer", "answer_error")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     GROUNDINGS_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_ERROR_FIELD_NUMBER: _ClassVar[int]
     index: int
     message: AssistantMessage
     logprobs: _generation_pb2.Logprobs
     finish_reason: _generation_pb2.FinishReason
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     groundings: _containers.RepeatedCompositeFieldContainer[_generation_pb2.Grounding]
-    def __init__(self, index: _Optional[int] = ..., message: _Optional[_Union[AssistantMessage, _Mapping]] = ..., logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., token_ids: _Optional[_Iterable[int]] = ..., groundings: _Optional[_Iterable[_Union[_generation_pb2.Grounding, _Mapping]]] = ...) -> None: ...
+    answer: _any_pb2.Any
+    answer_error: str
+    def __init__(self, index: _Optional[int] = ..., message: _Optional[_Union[AssistantMessage, _Mapping]] = ..., logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., token_ids: _Optional[_Iterable[int]] = ..., groundings: _Optional[_Iterable[_Union[_generation_pb2.Grounding, _Mapping]]] = ..., answer: _Optional[_Union[_any_pb2.Any, _Mapping]] = ..., answer_error: _Optional[str] = ...) -> None: ...
 
 class AssistantMessage(_message.Message):
     __slots__ = ("role", "content", "refusal", "tool_calls", "reasoning")
@@ -299,20 +314,24 @@ class StreamChatCompletionResponse(_message.Message):
     def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., model: _Optional[str] = ..., choices: _Optional[_Iterable[_Union[ChunkChoice, _Mapping]]] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., videos: _Optional[_Iterable[_Union[_content_pb2.SampledVideo, _Mapping]]] = ..., service_tier: _Optional[_Union[ServiceTier, str]] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., system_fingerprint: _Optional[str] = ..., prompt_logprobs: _Optional[_Iterable[_Union[_generation_pb2.PromptLogprobs, _Mapping]]] = ..., images: _Optional[_Iterable[_Union[_generation_pb2.SeenImage, _Mapping]]] = ...) -> None: ...
 
 class ChunkChoice(_message.Message):
-    __slots__ = ("index", "delta", "logprobs", "finish_reason", "token_ids", "groundings")
+    __slots__ = ("index", "delta", "logprobs", "finish_reason", "token_ids", "groundings", "answer", "answer_error")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     GROUNDINGS_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_ERROR_FIELD_NUMBER: _ClassVar[int]
     index: int
     delta: Delta
     logprobs: _generation_pb2.Logprobs
     finish_reason: _generation_pb2.FinishReason
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     groundings: _containers.RepeatedCompositeFieldContainer[_generation_pb2.Grounding]
-    def __init__(self, index: _Optional[int] = ..., delta: _Optional[_Union[Delta, _Mapping]] = ..., logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., token_ids: _Optional[_Iterable[int]] = ..., groundings: _Optional[_Iterable[_Union[_generation_pb2.Grounding, _Mapping]]] = ...) -> None: ...
+    answer: _any_pb2.Any
+    answer_error: str
+    def __init__(self, index: _Optional[int] = ..., delta: _Optional[_Union[Delta, _Mapping]] = ..., logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., token_ids: _Optional[_Iterable[int]] = ..., groundings: _Optional[_Iterable[_Union[_generation_pb2.Grounding, _Mapping]]] = ..., answer: _Optional[_Union[_any_pb2.Any, _Mapping]] = ..., answer_error: _Optional[str] = ...) -> None: ...
 
 class Delta(_message.Message):
     __slots__ = ("role", "content", "tool_calls", "reasoning")

@@ -1,0 +1,50 @@
+"""Answers of `LLM` as protobuf messages of the caller's own types."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from google.protobuf.message import Message
+
+from glimpse.engine.protocol.messages import FinishReason
+from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind, SamplingParams
+from glimpse.offline.fields import InputError
+from glimpse.offline.run import CompletionOutput, RequestOutput
+from glimpse.server.parse.message_types.described_type import AnyReader, read_message
+from glimpse.server.parse.message_types.descriptors import DescriptorError
+
+
+def constrained(
+    sampling_params: SamplingParams | Sequence[SamplingParams], answer: Any
+) -> SamplingParams | Sequence[SamplingParams]:
+    """Returns sampling parameters with which answers are messages of a class. Raises InputError."""
+    if not (isinstance(answer, type) and issubclass(answer, Message)):
+        raise InputError("answer", f"expected a protobuf message class, got {answer!r}")
+    descriptor: Any = answer.DESCRIPTOR
+    try:
+        grammar = Grammar(kind=GrammarKind.JSON_SCHEMA, text=AnyReader(descriptor).schema)
+    except DescriptorError as error:
+        raise InputError("answer", f"cannot be enforced: {error}") from error
+    if isinstance(sampling_params, SamplingParams):
+        return _with_grammar(sampling_params, grammar)
+    return [_with_grammar(each, grammar) for each in sampling_params]
+
+
+def _with_grammar(sampling: SamplingParams, grammar: Grammar) -> SamplingParams:
+    if sampling.grammar is not None:
+        raise InputError("answer", "cannot be combined with a grammar or structured_outputs of sampling_params")
+    return replace(sampling, grammar=grammar)
+
+
+def with_answers(outputs: Sequence[RequestOutput], answer: type[Message]) -> list[RequestOutput]:
+    """Returns the outputs with their texts as messages, where they are not cut."""
+    return [replace(output, outputs=[_with_answer(each, answer()) for each in output.outputs]) for output in outputs]
+
+
+def _with_answer(output: CompletionOutput, message: Message) -> CompletionOutput:
+    if output.finish_reason is FinishReason.LENGTH:
+        return output
+    try:
+        return replace(output, answer=read_message(output.text, message))
+    except ValueError:
+        return output
