@@ -23,7 +23,7 @@ app = App(
 )
 
 
-_SERVING = ("up", "serve", "check", "bench")
+_SERVING = ("up", "serve", "check", "bench", "batch")
 """Commands that take the flags of a server."""
 
 
@@ -97,6 +97,11 @@ app.command(
     "glimpse.server.cli.machine.bench:bench",
     config=(),
     help="Measure this machine, and a model on it, in about a minute.",
+)
+app.command(
+    "glimpse.server.cli.batch.command:batch",
+    config=(),
+    help="Answer a file of requests, without a server that runs. It can be stopped, and goes on where it was.",
 )
 app.command("glimpse.server.cli.serve:serve", help="Serve a model over gRPC alone, without Envoy.")
 

@@ -48,7 +48,7 @@ class FormRequests:
         self.ignored: list[str] = []
         """Paths of members that have no effect; complete once the last request was taken."""
         self.aliased: dict[str, str] = {}
-        """As in `Decoded`."""
+        """JSON path by a field's own name → the path that the client used."""
         self._form = form
         self._request_class = GetMessageClass(request_type)
         self._header_type = message_type(request_type.fields_by_name[form.header])

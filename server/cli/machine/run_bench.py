@@ -43,7 +43,11 @@ def run_bench(model: str | None, flags: Sequence[str], *, as_json: bool) -> None
     limits = _measure_limits()
     _say("loading the model")
     try:
-        with serving([*_DEFAULTS, *([] if model is None else [f"--model={model}"]), *flags]) as (client, description):
+        own = [] if model is None else [f"--model={model}"]
+        with (
+            serving([*_DEFAULTS, *own, *flags]) as (target, description),
+            Client(target, max_retries=0) as client,
+        ):
             report = BenchReport(
                 processors=num_processors(),
                 load=load,

@@ -1,4 +1,4 @@
-"""A server of this machine for the time of a measurement."""
+"""A server of this machine for the time of a command."""
 
 import socket
 import subprocess
@@ -6,20 +6,18 @@ import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
-from glimpse.client import Client
-
 _STOP_SECONDS = 30.0
 
 
 @contextmanager
-def serving(flags: Sequence[str]) -> Generator[tuple[Client, str]]:
+def serving(flags: Sequence[str]) -> Generator[tuple[str, str]]:
     """Serves a model on a free port of this machine.
 
     Args:
         flags: those of `glimpse serve`.
 
     Yields:
-        a client, and the line in which the server says what it serves.
+        its address, HOST:PORT, and the line in which it says what it serves.
 
     Ends the process where the model cannot be served: the server has said why.
     """
@@ -31,8 +29,7 @@ def serving(flags: Sequence[str]) -> Generator[tuple[Client, str]]:
             description = "" if process.stdout is None else process.stdout.readline().strip()
             if not description:
                 sys.exit(process.wait())
-            with Client(f"127.0.0.1:{port}", max_retries=0) as client:
-                yield client, description
+            yield f"127.0.0.1:{port}", description
         finally:
             process.terminate()
             try:

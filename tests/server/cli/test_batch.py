@@ -1,0 +1,159 @@
+"""`glimpse batch`: each request has one result, whenever the command is stopped."""
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glimpse.server.cli.batch.files import check_requests, open_results, read_requests
+from glimpse.server.cli.batch.run_batch import methods
+from glimpse.usage import UsageError
+from tests.e2e.stack import eventually
+from tests.paths import ROOT
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+PNG = base64.b64encode((ROOT / "examples/image.png").read_bytes()).decode()
+
+
+def line(custom_id: str, body: Any, url: str = CHAT, **more: Any) -> str:
+    return json.dumps({"custom_id": custom_id, "method": "POST", "url": url, "body": body} | more) + "\n"
+
+
+def asked(text: str, **more: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}], "max_tokens": 4, "temperature": 0} | more
+
+
+def command(requests: Path, results: Path, *flags: str) -> list[str]:
+    return [sys.executable, "-m", "glimpse", "batch", str(requests), str(results), *flags]
+
+
+def run(requests: Path, results: Path, *flags: str) -> tuple[int, str]:
+    """Exit status and standard error."""
+    done = subprocess.run(
+        command(requests, results, *flags), cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
+    )
+    return done.returncode, done.stderr
+
+
+def read(results: Path) -> Mapping[str, Any]:
+    """The responses by name, of which there is one for each."""
+    found = [json.loads(each) for each in results.read_text().splitlines()]
+    assert Counter(each["custom_id"] for each in found).most_common(1)[0][1] == 1
+    assert all(each["error"] is None and each["id"].startswith("batch_req_") for each in found)
+    return {each["custom_id"]: each["response"] for each in found}
+
+
+def test_answers_every_kind_of_request_with_its_own_document(tmp_path: Path) -> None:
+    requests, results = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}
+    requests.write_text(
+        line("text", asked("Hi"))
+        + "\n"
+        + line("image", asked("Hi", messages=[{"role": "user", "content": [image, {"type": "text", "text": "What?"}]}]))
+        + line("completion", {"prompt": "Hi", "max_tokens": 3}, COMPLETIONS)
+        + line("embedding", {"input": "Hi"}, "/v1/embeddings")
+        + line("message", asked("Hi"), "/v1/messages")
+        + line("invalid", asked("Hi", temperature="hot"))
+        + line("unknown", asked("Hi", model="another"))
+    )
+    status, output = run(requests, results)
+    assert status == 0, output
+    responses = read(results)
+    assert {name: each["status_code"] for name, each in responses.items()} == {
+        "text": 200,
+        "image": 200,
+        "completion": 200,
+        "embedding": 200,
+        "message": 200,
+        "invalid": 400,
+        "unknown": 404,
+    }
+    assert responses["text"]["body"]["choices"][0]["message"]["role"] == "assistant"
+    assert responses["image"]["body"]["usage"]["prompt_tokens"] > 40
+    assert responses["completion"]["body"]["object"] == "text_completion"
+    assert len(responses["embedding"]["body"]["data"]) == 1
+    assert responses["message"]["body"]["type"] == "message"
+    assert responses["invalid"]["body"]["error"]["param"] == "temperature"
+    assert responses["text"]["request_id"] in responses["text"]["body"]["id"]
+    before = results.read_text()
+    status, output = run(requests, results)  # loads no model
+    assert (status, results.read_text()) == (0, before)
+    assert "7 results" in output
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_goes_on_where_it_was_stopped(tmp_path: Path, how: signal.Signals) -> None:
+    requests, results = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    names = [f"r{index}" for index in range(60)]
+    requests.write_text("".join(line(name, asked(f"Say {name}", max_tokens=48, ignore_eos=True)) for name in names))
+    process = subprocess.Popen(
+        command(requests, results, "--at-once=2"), cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert eventually(lambda: results.exists() and results.read_text().count("\n") >= 3, timeout_seconds=120)
+    if how is signal.SIGKILL:
+        os.killpg(process.pid, how)  # the server too
+    else:
+        process.send_signal(how)
+    _, output = process.communicate(timeout=60)
+    if how is not signal.SIGKILL:
+        assert process.returncode == 130
+        assert "the same command goes on" in output
+    stopped = results.read_text()
+    assert 3 <= stopped.count("\n") < len(names)
+    results.write_text(stopped + '{"custom_id": "r59", "resp')  # as a crash may leave it
+    status, output = run(requests, results)
+    assert status == 0, output
+    assert results.read_text().startswith(stopped)
+    responses = read(results)
+    assert set(responses) == set(names)
+    assert {each["status_code"] for each in responses.values()} == {200}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "expected a request in each line, got none"),
+        (line("a", {}) + "{", "line 2: expected a request of a batch"),
+        (line("a", {}) + line("b", {}) + line("a", {}), "line 3: expected a custom_id of its own, got 'a' again"),
+        (line("", {}), "line 1: expected a request of a batch"),
+        (line("a", {}, "/v1/files"), "line 1: 'url': expected the path of a POST request, got '/v1/files'"),
+        (line("a", {}, "/v1/models"), "line 1: 'url'"),
+        (line("a", {}, method="GET"), "line 1: 'method': expected 'POST', got 'GET'"),
+        (line("a", {"stream": True}), "line 1: 'body.stream': expected false"),
+        (line("a", []), "line 1: expected a request of a batch"),
+        ('{"custom_id": "a", "url": "/v1/completions"}', "line 1: expected a request of a batch"),
+    ],
+)
+def test_refuses_a_file_before_anything_is_answered(tmp_path: Path, text: str, told: str) -> None:
+    requests = tmp_path / "in.jsonl"
+    requests.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        check_requests(requests, methods())
+    assert told in str(caught.value)
+
+
+def test_reads_only_what_has_no_result(tmp_path: Path) -> None:
+    requests = tmp_path / "in.jsonl"
+    requests.write_text(line("a", {"n": 1}) + line("b", {"n": 2}))
+    assert check_requests(requests, methods()) == {"a", "b"}
+    (left,) = read_requests(requests, methods(), without={"a"})
+    assert (left.custom_id, bytes(left.body)) == ("b", b'{"n": 2}')
+
+
+def test_results_are_one_run_s_at_a_time(tmp_path: Path) -> None:
+    results = tmp_path / "out.jsonl"
+    with open_results(results), pytest.raises(UsageError, match="another one writes it"), open_results(results):
+        pass
+    results.write_text("a line of another file\n")
+    with pytest.raises(UsageError, match="line 1: expected a result of a batch"), open_results(results):
+        pass
+    with pytest.raises(UsageError, match="No such file"), open_results(tmp_path / "no folder" / "out.jsonl"):
+        pass
