@@ -14,12 +14,10 @@ from typing import Self
 from glimpse.engine.protocol.messages import FromEngine
 from glimpse.engine.protocol.transport import FROM_ENGINE
 from glimpse.frames import AsyncChannel
+from glimpse.interrupts import WITHOUT_INTERRUPTS
 from glimpse.native.memory import count_oom_kills
 
 _STDERR = 2
-_WITHOUT_INTERRUPTS = ("/bin/sh", "-c", 'trap "" INT; exec "$0" "$@"')
-"""Runs a command that ignores SIGINT from its first instruction on. Ctrl-C in a terminal reaches the whole process
-group, and an engine that still starts would print a traceback. libuv lets children inherit no mask of signals."""
 
 
 def describe_exit(status: int) -> str:
@@ -56,7 +54,7 @@ class EngineChild:
                 fd = theirs.fileno()
                 # Output of libraries goes to the log, and terminal input to the front end.
                 process = await create_subprocess_exec(
-                    *_WITHOUT_INTERRUPTS, *command, "--fd", str(fd), pass_fds=[fd], stdin=DEVNULL, stdout=_STDERR
+                    *WITHOUT_INTERRUPTS, *command, "--fd", str(fd), pass_fds=[fd], stdin=DEVNULL, stdout=_STDERR
                 )
             except BaseException:
                 await channel.close()

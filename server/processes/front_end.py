@@ -1,7 +1,8 @@
 """A front end among several: `python -m glimpse.server.processes.front_end --engine-fd N …`.
 
 It belongs to its supervisor, at the other end of its two sockets, and ends with it. SIGINT and SIGTERM often
-reach both at once, so they are ignored here: the supervisor says when to drain and when to end.
+reach both at once, so they are ignored, SIGINT before the process begins: the supervisor says when to drain and when
+to end.
 """
 
 import argparse
@@ -62,7 +63,6 @@ _MESSAGES = Frames[ToFrontEnd](ToFrontEnd)
 
 def main() -> int:
     """Serves until the supervisor says that it ends. Returns the exit status."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     parser = argparse.ArgumentParser(prog="python -m glimpse.server.processes.front_end")
     parser.add_argument("--engine-fd", type=int, required=True, help="the inherited socket to the engine's broker")

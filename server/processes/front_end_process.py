@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 from glimpse.engine.client.broker import EngineBroker
 from glimpse.frames import AsyncChannel, Frames
+from glimpse.interrupts import WITHOUT_INTERRUPTS
 from glimpse.server.processes.messages import Begin, FromFrontEnd, Quit, Reply, ToFrontEnd
 
 FRONT_END_COMMAND = (sys.executable, "-m", "glimpse.server.processes.front_end")
@@ -65,7 +66,9 @@ class FrontEndProcess:
             names = ("engine", "control", "counts")
             options = (f"--{name}-fd={descriptor}" for name, descriptor in zip(names, descriptors, strict=True))
             try:
-                process = await create_subprocess_exec(*command, *options, pass_fds=descriptors, stdin=DEVNULL)
+                process = await create_subprocess_exec(
+                    *WITHOUT_INTERRUPTS, *command, *options, pass_fds=descriptors, stdin=DEVNULL
+                )
             except BaseException:
                 engine.close()
                 control.close()

@@ -1,4 +1,4 @@
-"""Ctrl-C while a program starts: it ends at once, with exit status 130 and without a word.
+"""Ctrl-C while a program starts: it ends at once, with exit status 130 and without a word, and its children live on.
 
 Python's own handler raises KeyboardInterrupt. Imports and callbacks print that as a traceback, or lose it. Commands
 import this module first, so it imports little.
@@ -9,6 +9,10 @@ import signal
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C: 128 + SIGINT, as shells have it."""
+
+WITHOUT_INTERRUPTS = ("/bin/sh", "-c", 'trap "" INT; exec "$0" "$@"')
+"""Runs a command that ignores SIGINT from its first instruction on. Ctrl-C in a terminal reaches the whole process
+group, and a child that still starts would print a traceback. libuv lets children inherit no mask of signals."""
 
 
 def exit_on_interrupt() -> None:

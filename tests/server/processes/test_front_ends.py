@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+import threading
 import urllib.request
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -242,6 +243,29 @@ def test_ctrl_c_ends_all_with_status_0(tiny_checkpoint: Path, tmp_path: Path, re
             os.kill(pid, signal.SIGINT)
         assert server.process.wait(timeout=30) == 0
         assert not any(alive(pid) for pid in running)
+
+
+def test_ctrl_c_reaches_no_front_end_even_while_it_imports(
+    tiny_checkpoint: Path, tmp_path: Path, redis: RedisServer
+) -> None:
+    interrupted, serves = set[int](), threading.Event()
+
+    def interrupt() -> None:
+        while not serves.is_set():
+            for pid in (found for server in children(os.getpid(), "main()") for found in children(server, MODULE)):
+                os.kill(pid, signal.SIGINT)
+                interrupted.add(pid)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        options = (f"--front-ends={NUM_FRONT_ENDS}", f"--media-store={redis.url}")
+        with served(tiny_checkpoint, tmp_path, *options) as server:
+            assert set(children(server.process.pid, MODULE)) == interrupted
+    finally:
+        serves.set()
+        thread.join()
+    assert "KeyboardInterrupt" not in (tmp_path / "serve.log").read_text()
 
 
 @pytest.fixture(scope="module")
