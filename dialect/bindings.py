@@ -27,6 +27,8 @@ class Binding:
     """What the members of its body are, if that is a form."""
     content: str | None
     """The field of the responses of `unary` whose bytes are the body, if that is a file."""
+    names_events: bool
+    """Events are named: by the `type` of their documents, which is its first member."""
 
 
 def bindings(service: ServiceDescriptor) -> Iterator[Binding]:
@@ -43,4 +45,5 @@ def bindings(service: ServiceDescriptor) -> Iterator[Binding]:
                 stream_end=rule.stream_end or None,
                 form=rule.form if rule.HasField("form") else None,
                 content=rule.content or None,
+                names_events=rule.names_events,
             )

@@ -4,5 +4,9 @@ from importlib import resources
 
 from glimpse.dialect.rules import Dialect
 
-OPENAI = Dialect(resources.files("glimpse.dialect").joinpath("openai.txtpb").read_text(encoding="utf-8"))
-"""OpenAI's dialect; `openai.txtpb` has its rules."""
+_FILES = ("openai.txtpb", "openai_responses.txtpb")
+
+OPENAI = Dialect(
+    "\n".join(resources.files("glimpse.dialect").joinpath(name).read_text(encoding="utf-8") for name in _FILES)
+)
+"""OpenAI's dialect: of the messages of glimpse.v1, and of the Responses API's own."""

@@ -150,6 +150,8 @@ class OneofRules:
     """How other APIs write its fields."""
     internal: bool
     """The members of the chosen message stand beside the tag. The enclosing message has no other fields."""
+    default: FieldRules | None
+    """The field that is meant if an internal oneof has no tag. None: the tag is required."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,6 +296,7 @@ class Dialect:
                 for form in rule.forms
             ),
             internal=rule.internal,
+            default=fields[rule.default_field] if rule.default_field else None,
         )
 
     def _kinds(self, field: FieldDescriptor) -> frozenset[JsonKind]:

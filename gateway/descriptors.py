@@ -15,7 +15,7 @@ from google.rpc import error_details_pb2
 from glimpse.anthropic.v1 import anthropic_pb2
 from glimpse.dialect.options import http_option
 from glimpse.dialect.typed_api import TYPED_FILES
-from glimpse.openai.v1 import openai_pb2
+from glimpse.openai.v1 import openai_pb2, responses_pb2
 
 TYPED_PATHS = "/glimpse/v1/"
 """What the paths of the typed methods begin with. Their JSON is protobuf's."""
@@ -27,6 +27,7 @@ _ROOTS: tuple[FileDescriptor, ...] = (
     httpbody_pb2.DESCRIPTOR,
     *TYPED_FILES,
     openai_pb2.DESCRIPTOR,
+    responses_pb2.DESCRIPTOR,
     anthropic_pb2.DESCRIPTOR,
     # No services: the gateway drops the body of an error if it does not know the messages in its details.
     error_details_pb2.DESCRIPTOR,

@@ -1,4 +1,4 @@
-"""Generates the tables of members in docs/compatibility.md: `python -m glimpse.gateway.field_table < OLD > NEW`.
+"""Generates the lists of members in docs/compatibility.md: `python -m glimpse.gateway.field_table < OLD > NEW`.
 
 The effect of a member comes from the dialect's rules, and its meaning from the protos' comments.
 """
@@ -20,12 +20,11 @@ from glimpse.gateway.openapi.comments import proto_comments
 from glimpse.gateway.openapi.document import compiled_protos
 
 _SECTION = re.compile(r"(<!-- members of (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
-_REFUSED = "| refused | what to do, or why |\n|---|---|\n"
-_ACCEPTED = "| accepted | effect | meaning |\n|---|---|---|\n"
+_REFUSED = "Refused, and what to do, or why"
 
 
 def with_tables(document: str, root: Path) -> str:
-    """Returns the document with fresh tables, each between the markers that name its request."""
+    """Returns the document with fresh lists, each between the markers that name its request."""
     files = compiled_protos(root)
     comments = proto_comments(files)
     pool = DescriptorPool()
@@ -46,30 +45,30 @@ def with_tables(document: str, root: Path) -> str:
 
 
 def _members(members: Sequence[Member], comments: Mapping[str, str], earlier: dict[str, tuple[str, str]]) -> str:
-    """Returns the honoured members of a request as a list, and those with another effect in two tables.
+    """Returns the honoured members of a request as a list, and those of each other effect as one with reasons.
 
     Args:
-        earlier: the rows of the requests before, by names. The request's own are added; equal ones are only named, and
-            those of messages as one.
+        earlier: titles and reasons of the requests before, by names. The request's own are added; equal ones are only
+            named, and those of messages as one.
     """
     rows = {_names(member): _row(member, comments) for member in members if member.effect is not Effect.HONOURED}
     repeated = [names for names, row in rows.items() if earlier.get(_of_chat(names)) == row]
-    tables: dict[str, dict[str, list[str]]] = {_REFUSED: {}, _ACCEPTED: {}}
-    for names, (header, cells) in rows.items():
+    reasons: dict[str, dict[str, list[str]]] = {_REFUSED: {}}
+    for names, (title, reason) in rows.items():
         if names not in repeated:
-            tables[header].setdefault(cells, []).append(names)
+            reasons.setdefault(title, {}).setdefault(reason, []).append(names)
     earlier.update(rows)
     parts = (
         ("Honoured", [_names(member) for member in members if member.effect is Effect.HONOURED]),
         ("The same as above", dict.fromkeys(_short(names) for names in repeated)),
     )
     lists = [textwrap.fill(f"{title}: {', '.join(names)}.", 130) + "\n" for title, names in parts if names]
-    return "\n".join([*lists, *(_table(header, table) for header, table in tables.items() if table)])
+    return "\n".join([*lists, *(_with_reasons(title, names) for title, names in reasons.items() if names)])
 
 
-def _table(header: str, names: Mapping[str, Iterable[str]]) -> str:
-    """Returns a table whose rows are those of several members where all but their names is equal."""
-    return header + "".join(f"| {', '.join(several)} | {cells} |\n" for cells, several in names.items())
+def _with_reasons(title: str, names: Mapping[str, Iterable[str]]) -> str:
+    """Returns a list of members. Those with the same reason are one entry."""
+    return f"{title}:\n\n" + "".join(f"- {', '.join(several)}: {reason}\n" for reason, several in names.items())
 
 
 def _short(names: str) -> str:
@@ -90,9 +89,9 @@ def _names(member: Member) -> str:
 
 
 def _row(member: Member, comments: Mapping[str, str]) -> tuple[str, str]:
-    """Returns the header of the member's table, and the cells beside its names."""
-    meaning = _meaning(member, comments)
-    return (_REFUSED, meaning) if member.effect is Effect.REFUSED else (_ACCEPTED, f"{member.effect} | {meaning}")
+    """Returns the title of the member's list, and its reason."""
+    title = _REFUSED if member.effect is Effect.REFUSED else member.effect.capitalize()
+    return title, _meaning(member, comments)
 
 
 def _meaning(member: Member, comments: Mapping[str, str]) -> str:

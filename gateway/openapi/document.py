@@ -177,10 +177,11 @@ def _responses(binding: Binding, schemas: Schemas) -> dict[str, Any]:
     if binding.stream is not None:
         chunk = schemas.reference(binding.stream.output_type)
         end = f" The last event is `data: {binding.stream_end}`." if binding.stream_end else ""
+        name = "`event: ` and its type, " if binding.names_events else ""
         responses["text/event-stream"] = {
             "schema": {
                 "type": "string",
-                "description": f"If the body asks for a stream: events, each `data: ` and a JSON document.{end}",
+                "description": f"If the body asks for a stream: events, each {name}`data: ` and a JSON document.{end}",
                 "contentMediaType": "application/json",
                 "contentSchema": chunk,
             }

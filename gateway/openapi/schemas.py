@@ -200,7 +200,7 @@ class _Members:
     def _add_oneof(self, oneof: OneofRules) -> None:
         if oneof.tag is not None:
             if oneof.internal:
-                self._choices.append([self._internal_variant(oneof.tag, field) for field in oneof.fields])
+                self._choices.append([self._internal_variant(oneof, oneof.tag, field) for field in oneof.fields])
                 return
             tag_required = oneof.tag_only_with is None
             names = ((field, name) for field in oneof.fields for name in field.names)
@@ -213,11 +213,12 @@ class _Members:
             for field in oneof.fields:
                 self._add_field(field)
 
-    def _internal_variant(self, tag: str, field: FieldRules) -> Schema:
+    def _internal_variant(self, oneof: OneofRules, tag: str, field: FieldRules) -> Schema:
         """Returns the schema of the object whose members stand beside the tag."""
         members = _Members(self._schemas, response_only=self._response_only)
         members._add(tag, {"type": "string", "const": field.name})
-        members._required.append(tag)
+        if field is not oneof.default:
+            members._required.append(tag)
         members.add_message(self._schemas.dialect.message(message_type(field.descriptor)))
         return members.schema()
 

@@ -31,6 +31,7 @@ _UNBOUNDED = ("max_connections", "max_pending_requests", "max_requests")
 _FILTERS = "type.googleapis.com/envoy.extensions.filters.network"
 _SOCKETS = "type.googleapis.com/envoy.extensions.transport_sockets"
 _KEY_FIELD = "prompt_cache_key"
+_TYPED = "glimpse.v1."
 
 
 def http_filter() -> dict[str, Any]:
@@ -107,7 +108,7 @@ def bootstrap_extension() -> dict[str, Any]:
 
 def grpc_paths() -> list[str]:
     """Returns the paths of RPCs whose requests may have a key."""
-    return [_path(method) for method in _methods() if _may_have_key(method)]
+    return [_path(method) for method in _typed_methods()]
 
 
 def rest_templates() -> set[str]:
@@ -120,7 +121,7 @@ def rest_templates() -> set[str]:
 
 def field_numbers() -> dict[str, dict[str, int]]:
     """Returns for each path of `grpc_paths` the numbers with which the script reads a request."""
-    return {_path(method): _numbers(method.input_type) for method in _methods() if _may_have_key(method)}
+    return {_path(method): _numbers(method.input_type) for method in _typed_methods()}
 
 
 def _numbers(request: Descriptor) -> dict[str, int]:
@@ -145,6 +146,11 @@ def _message_numbers(message: Descriptor) -> dict[str, int]:
 
 def _methods() -> Iterator[MethodDescriptor]:
     return (method for service in descriptors.services() for method in service.methods)
+
+
+def _typed_methods() -> Iterator[MethodDescriptor]:
+    """Yields the methods that gRPC clients call and that may have a key: not those behind a facade alone."""
+    return (method for method in _methods() if method.full_name.startswith(_TYPED) and _may_have_key(method))
 
 
 def _may_have_key(method: MethodDescriptor) -> bool:

@@ -42,9 +42,11 @@ class _Tag:
 def variant_setter(oneof: OneofRules, read_message: ReadMessage) -> Setter:
     """Returns the setter of a message with an internally tagged oneof. Beside the tag, an object is the variant's."""
     tag = _Tag(oneof)
+    default = None if oneof.default is None else oneof.default.name
 
     def set_variant(message: Message, members: dict[str, Any], path: FieldPath, context: DecodeContext) -> None:
-        form = tag.form(members.get(tag.name), (path, tag.name))
+        chosen = members.get(tag.name)
+        form = tag.form(default if chosen is None else chosen, (path, tag.name))
         if form.field is None:
             raise decode_error(f"not supported. {form.reason}", (path, tag.name), "unsupported")
         variant = getattr(message, form.field.descriptor.name)

@@ -48,6 +48,13 @@ _EVENTS = "text/event-stream"
 _FILE = "application/octet-stream"
 _FILE_HEADERS = (("content-disposition", "attachment"), ("x-content-type-options", "nosniff"))
 """Clients chose the bytes of files: no browser may take them for a page."""
+_BEFORE_TYPE = len(b'{"type":"')
+
+
+def event(document: bytes, *, named: bool) -> bytes:
+    """Returns the event of a stream that carries a document; a named one has the name of the document's type."""
+    name = document[_BEFORE_TYPE : document.index(b'"', _BEFORE_TYPE)] if named else b""
+    return (b"event: " + name + b"\ndata: " if named else b"data: ") + document + b"\n\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +65,6 @@ class RestDialect:
     """The facade, whose methods are bound to typed ones."""
     codec: Codec
     """Codec of the dialect's documents."""
-    event: Callable[[bytes], bytes]
-    """A document → the event that carries it in a stream."""
     error: ErrorDocument
     """A failure → its document."""
 
@@ -157,8 +162,7 @@ class _Endpoint:
             failure = self._failure(error, request, rpc.call)
             if rpc.headers_sent and rpc.stop.can_write and self._binding.content is None:
                 # HTTP/1.1 loses a status that follows a body, so that the client needs the error as an event too.
-                event = self._dialect.event(msgspec.json.encode(self._dialect.error(failure)))
-                await rpc.context.write(HttpBody(content_type=_EVENTS, data=event))
+                await rpc.context.write(HttpBody(content_type=_EVENTS, data=self._error_event(failure)))
             await abort(rpc, failure)
 
     async def _answer(self, request: "_Request", call: CallContext) -> Message:
@@ -179,16 +183,21 @@ class _Endpoint:
                     await writer.write(_FILE, data)
 
     async def _write_events(self, stream: StreamHandler, request: "_Request", writer: "_ResponseWriter") -> None:
-        documents, call = JsonChunks(self._codec.encode), writer.rpc.call
+        documents, call, named = JsonChunks(self._codec.encode), writer.rpc.call, self._binding.names_events
         async with aclosing(stream(request.take(), call)) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk, TextChunk):
                     document = documents.encode(chunk)
                 else:
                     document = await self._encode(chunk, call)
-                await writer.write(_EVENTS, self._dialect.event(document))
+                await writer.write(_EVENTS, event(document, named=named))
         if self._binding.stream_end is not None:
-            await writer.write(_EVENTS, self._dialect.event(self._binding.stream_end.encode()))
+            await writer.write(_EVENTS, event(self._binding.stream_end.encode(), named=False))
+
+    def _error_event(self, failure: RpcFailure) -> bytes:
+        named = self._binding.names_events
+        document = self._dialect.error(failure)
+        return event(msgspec.json.encode({"type": "error", **document} if named else document), named=named)
 
     def _sent_path(self, request: "_Request | None", call: CallContext, proto_path: str) -> str:
         """Returns where a field that the handlers see stands in the client's document."""

@@ -1,4 +1,4 @@
-"""OpenAI's dialect over REST: its service, its rules, its events and its errors."""
+"""OpenAI's dialect over REST: its service, its rules and its errors."""
 
 from typing import Any
 
@@ -23,15 +23,9 @@ _FAULTS_OF_THE_SERVER = ("out_of_memory", "suspected_prompt")
 """Reasons whose status alone would blame the client."""
 
 
-def _event(document: bytes) -> bytes:
-    return b"data: " + document + b"\n\n"
-
-
 def _error(failure: RpcFailure) -> dict[str, Any]:
     kind = "server_error" if failure.reason in _FAULTS_OF_THE_SERVER else _ERROR_TYPES.get(failure.code, "server_error")
     return {"error": {"message": failure.message, "type": kind, "param": failure.field, "code": failure.reason}}
 
 
-OPENAI = RestDialect(
-    service=openai_pb2.DESCRIPTOR.services_by_name["OpenAIService"], codec=Codec(RULES), event=_event, error=_error
-)
+OPENAI = RestDialect(service=openai_pb2.DESCRIPTOR.services_by_name["OpenAIService"], codec=Codec(RULES), error=_error)

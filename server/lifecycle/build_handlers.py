@@ -17,6 +17,7 @@ from glimpse.engine.client.engine import Engine
 from glimpse.engine.protocol.config import EngineOptions
 from glimpse.identity.access import Access
 from glimpse.server.dialects.anthropic.handlers import MessagesHandlers
+from glimpse.server.dialects.responses.handlers import ResponsesHandlers
 from glimpse.server.generation.constraints import ConstraintBuilder
 from glimpse.server.generation.embedder import Embedder
 from glimpse.server.generation.generator import CompletionGenerator
@@ -85,6 +86,7 @@ def build_handlers(
 def _generation_handlers(shared: _Shared) -> Mapping[str, Handler]:
     chat = ChatHandlers(model=shared.model, generator=shared.generator, loader=shared.loader)
     messages = MessagesHandlers(chat=chat)
+    responses = ResponsesHandlers(chat=chat)
     completions = CompletionHandlers(model=shared.model, generator=shared.generator, tokenizer=shared.tokenizer)
     return {
         "glimpse.v1.ChatService.CreateChatCompletion": chat.create,
@@ -92,6 +94,8 @@ def _generation_handlers(shared: _Shared) -> Mapping[str, Handler]:
         "glimpse.v1.ChatService.CountTokens": chat.count_tokens,
         "glimpse.v1.CompletionService.CreateCompletion": completions.create,
         "glimpse.v1.CompletionService.StreamCompletion": completions.stream,
+        "glimpse.openai.v1.ResponsesService.CreateResponse": responses.create,
+        "glimpse.openai.v1.ResponsesService.StreamResponse": responses.stream,
         "glimpse.anthropic.v1.MessagesService.CreateMessage": messages.create,
         "glimpse.anthropic.v1.MessagesService.StreamMessage": messages.stream,
         "glimpse.anthropic.v1.MessagesService.CountMessageTokens": messages.count_tokens,

@@ -107,7 +107,7 @@ def _render_choice(index: int, deltas: Sequence[Delta], *, logprobs: bool) -> ch
         groundings=map(_render_grounding, deltas[-1].groundings),
     )
     for delta in deltas:
-        _add_logprobs(choice, delta.tokens)
+        add_logprobs(choice.logprobs.content, delta.tokens)
     _add_answer(choice, deltas[-1])
     return choice
 
@@ -158,7 +158,7 @@ class ChunkRenderer:
                 index=delta.index, delta=_render_delta(delta, first=first), token_ids=delta.token_ids
             )
             chunk = self._chunk(choice, media=self._usage.media if first else ())
-            _add_logprobs(chunk.choices[0], delta.tokens)
+            add_logprobs(chunk.choices[0].logprobs.content, delta.tokens)
             if first:
                 chunk.prompt_token_ids.extend(delta.prompt_token_ids)
                 chunk.prompt_logprobs.extend(render_prompt_logprobs([delta]))
@@ -355,10 +355,10 @@ def _render_medium(medium: PromptMedium, tier: CacheTier) -> generation_pb2.Medi
     )
 
 
-def _add_logprobs(choice: chat_pb2.Choice | chat_pb2.ChunkChoice, tokens: Iterable[TokenText]) -> None:
-    """Adds tokens in place: a message that is built apart is copied into each that holds it."""
+def add_logprobs(content: Any, tokens: Iterable[TokenText]) -> None:
+    """Adds tokens to a repeated TokenLogprob in place: a message that is built apart is copied into what holds it."""
     for token in tokens:
-        rendered = choice.logprobs.content.add(token=token.text, logprob=token.logprob, bytes=token.bytes)
+        rendered = content.add(token=token.text, logprob=token.logprob, bytes=token.bytes)
         for top in token.top:
             alternative = rendered.top_logprobs.add()
             alternative.CopyFrom(_spelled(top.text, top.bytes))

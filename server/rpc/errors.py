@@ -27,7 +27,7 @@ from glimpse.identity.errors import (
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.server.errors import DeadlineExceededError, InvalidRequest, ModelNotFoundError, ServerStoppingError
 from glimpse.server.rpc.context import REQUEST_ID_HEADER, Rpc
-from glimpse.server.rpc.failure import ErrorDocument, RpcFailure
+from glimpse.server.rpc.failure import ErrorDocument, FailedRpcError, RpcFailure
 from glimpse.server.rpc.stopping import MAX_UNREAD_SECONDS, UnreadResponseError
 
 ERROR_DOMAIN = "glimpse"
@@ -48,6 +48,8 @@ _log = structlog.get_logger(__name__)
 def to_status(error: Exception, request_id: str) -> RpcFailure:
     """Maps an exception of this request to a failure. Logs unexpected exceptions with their traceback."""
     match error:
+        case FailedRpcError():
+            return error.failure
         case InvalidRequest():
             return _invalid(error.message, error.reason, error.field)
         case MediaError():
@@ -75,11 +77,8 @@ def to_status(error: Exception, request_id: str) -> RpcFailure:
             return _UNREAD
         case AccessError():
             return _access_failure(error)
-        case EngineError(code=EngineErrorCode.INTERNAL):
-            _log.error("engine_error", message=error.message)
-            return _internal(request_id)
         case EngineError():
-            return _engine_failure(error)
+            return _engine_failure(error, request_id)
         case _:
             _log.error("unexpected_error", exc_info=error)
             return _internal(request_id)
@@ -168,7 +167,10 @@ _ENGINE_FAILURES = {
 }
 
 
-def _engine_failure(error: EngineError) -> RpcFailure:
+def _engine_failure(error: EngineError, request_id: str) -> RpcFailure:
+    if error.code is EngineErrorCode.INTERNAL:
+        _log.error("engine_error", message=error.message)
+        return _internal(request_id)
     code, reason, field = _ENGINE_FAILURES[error.code]
     retry_after_seconds = error.retry_after_seconds
     if retry_after_seconds is None and code is grpc.StatusCode.RESOURCE_EXHAUSTED:

@@ -23,5 +23,13 @@ class RpcFailure:
     """When the same request may succeed, for RESOURCE_EXHAUSTED, UNAVAILABLE and ABORTED. None: unknown, or never."""
 
 
+class FailedRpcError(Exception):
+    """An RPC has failed, and why is known already."""
+
+    def __init__(self, failure: RpcFailure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
 ErrorDocument = Callable[[RpcFailure], Mapping[str, Any]]
 """Makes the JSON document by which a dialect reports a failure."""

@@ -14,6 +14,7 @@ COMPLETIONS = "/v1/completions"
 EMBEDDINGS = "/v1/embeddings"
 RERANK = "/v1/rerank"
 SCORE = "/v1/score"
+RESPONSES = "/v1/responses"
 IGNORED_FIELDS = "x-glimpse-ignored-fields"
 
 

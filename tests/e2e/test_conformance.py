@@ -16,8 +16,20 @@ from glimpse.dialect.options import descriptor_of
 from glimpse.dialect.rules import Effect, JsonKind
 from glimpse.engine.checkpoint.location import DEFAULT_MODEL
 from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
+from glimpse.openai.v1 import responses_pb2
 from glimpse.v1 import chat_pb2, completion_pb2, embedding_pb2, rerank_pb2, tokenizer_pb2
-from tests.e2e.requests import CHAT, COMPLETIONS, EMBEDDINGS, IGNORED_FIELDS, RERANK, SCORE, Answer, ask, chat
+from tests.e2e.requests import (
+    CHAT,
+    COMPLETIONS,
+    EMBEDDINGS,
+    IGNORED_FIELDS,
+    RERANK,
+    RESPONSES,
+    SCORE,
+    Answer,
+    ask,
+    chat,
+)
 from tests.e2e.stack import Stack
 from tests.engine.replies import reply_with
 
@@ -39,6 +51,7 @@ REQUESTS: list[tuple[str, Descriptor, dict[str, Any]]] = [
     ),
     (RERANK, descriptor_of(rerank_pb2.RerankRequest), {"query": "Hi", "documents": ["a"]}),
     (SCORE, descriptor_of(rerank_pb2.ScoreRequest), {"queries": "Hi", "documents": "a"}),
+    (RESPONSES, descriptor_of(responses_pb2.CreateResponseRequest), {"input": reply_with("Hi")}),
     ("/tokenize", descriptor_of(tokenizer_pb2.TokenizeRequest), {"messages": [{"role": "user", "content": "Hi"}]}),
 ]
 Case: TypeAlias = tuple[str, dict[str, Any], Member]
@@ -46,7 +59,12 @@ CASES: list[Case] = [
     (path, least, member) for path, request, least in REQUESTS for member in members_of(OPENAI, request)
 ]
 OUTERMOST = [case for case in CASES if "." not in case[2].path]
-INNER = [case for case in CASES if "." in case[2].path]
+INNER = [
+    case
+    for case in CASES
+    # The members of an item depend on its type: tests/server/services/test_responses.py has them.
+    if "." in case[2].path and not (case[0] == RESPONSES and case[2].path.startswith("input[]"))
+]
 SERVED = [case for case in OUTERMOST if case[2].fields]
 PROMPT_FIELDS = ("input", "messages", "prompt")
 OF_A_WRONG_TYPE = {
@@ -78,6 +96,12 @@ SAMPLES: dict[str, Any] = {
     "include_stop_str_in_output": True, "return_token_ids": True, "bad_words": ["zebra"],
     "allowed_token_ids": list(range(300)), "prompt_logprobs": 1,
     "guided_json": {"type": "object"}, "guided_regex": "Hi", "guided_choice": ["Hi"], "guided_grammar": 'start: "Hi"',
+}  # fmt: skip
+OF_RESPONSES: dict[str, Any] = {
+    # values of the fields that Responses have otherwise
+    "tools": [{"type": "function", "name": "f"}], "instructions": "Be good.", "max_output_tokens": 5,
+    "text": {"format": {"type": "json_object"}}, "reasoning": {"effort": "none"},
+    "include": ["message.output_text.logprobs"],
 }  # fmt: skip
 REQUIRED_WITH = {
     # other fields that the field requires
@@ -111,11 +135,12 @@ def test_serves_or_refuses_each_parameter_by_name(
     if not member.fields:
         values = [{member.path: value} for value in (None, *member.accepted)]
     else:
-        values = [{name: SAMPLES[name]} for name in (member.path, *member.aliases)]
+        samples = SAMPLES | OF_RESPONSES if path == RESPONSES else SAMPLES
+        values = [{name: samples[name]} for name in (member.path, *member.aliases)]
     others = (
         {}
         if member.fields and member.path in PROMPT_FIELDS
-        else without(member, least) | REQUIRED_WITH.get(member.path, {})
+        else without(member, least) | ({} if path == RESPONSES else REQUIRED_WITH.get(member.path, {}))
     )
     for value in values:
         served = ask(echo_stack, path, **(others | value))
@@ -164,7 +189,8 @@ def inside(member: Member, value: Any = NEVER_ACCEPTED) -> dict[str, Any]:
     if outer == "messages[]":
         return {"messages": [{"role": "user", "content": reply_with("Hi"), **value}]}
     if outer == "tools[]":
-        return {"tools": [{"type": "function", "function": {"name": "f", **value["function"]}}]}
+        tool = {"function": {"name": "f", **value["function"]}} if "function" in value else {"name": "f", **value}
+        return {"tools": [{"type": "function", **tool}]}
     others: dict[str, Any] = {
         "structured_outputs": {"regex": "Hi"},
         "response_format": {"type": "json_object"},

@@ -188,6 +188,17 @@ async def test_turns_of_messages_share_a_key_and_other_conversations_have_others
     assert NO_KEY not in keys
 
 
+async def test_turns_of_responses_share_a_key(replicas: Replicas) -> None:
+    keys = set[str]()
+    for beginning in ("Hi", [user("Hi")], [{"type": "message", **user([image("AAAA")])}]):
+        for instructions in ({}, {"instructions": "Be brief."}):
+            first = await replicas.rest({"input": beginning, **instructions})
+            later = beginning if isinstance(beginning, str) else [*beginning, {"role": "assistant", "content": "Well."}]
+            assert await replicas.rest({**instructions, "model": "m", "input": later}) == first
+            keys.add(first[1])
+    assert len(keys) == 4  # a text is the same as a message of it
+
+
 async def test_conversations_of_very_many_messages_share_a_key(replicas: Replicas) -> None:
     first = await replicas.rest({"messages": BEGINNINGS[2]})
     many = [{"role": "assistant", "content": "a"}] * (BODY_BYTES // 40)
@@ -254,6 +265,8 @@ async def test_large_bodies_arrive_whole(replicas: Replicas) -> None:
         b'{"messages":[' + b"1," * 200_000,
         b'{"a":"' + b'\\"' * 200_000,
         b'{"prompt_cache_key":7,"messages":{}}',
+        b'{"input":"' + b'\\"' * 200_000,
+        b'{"instructions":' + b"[" * 100_000,
         b'{"messages":[{"role":7,"content":null},',
         b'{"prompt_cache_key":"\\',
     ],
@@ -436,6 +449,7 @@ async def test_methods_with_keys_come_from_the_protos() -> None:
     assert rest_templates() == {
         *(CHAT, "/v1/completions", "/chat/completions", "/completions"),
         *(MESSAGES, f"{MESSAGES}/count_tokens", "/messages", "/messages/count_tokens"),
+        *("/v1/responses", "/responses"),
         *(f"/glimpse/v1/{path}" for path in ("chatCompletions", "chatCompletions:stream")),
         *(f"/glimpse/v1/{path}" for path in ("completions", "completions:stream")),
     }

@@ -5,6 +5,7 @@ import re
 import pytest
 from openai.types import completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_create_params
+from openai.types.responses import response_create_params
 
 from glimpse.anthropic.v1 import anthropic_pb2
 from glimpse.dialect.bindings import bindings
@@ -13,7 +14,7 @@ from glimpse.dialect.openai import OPENAI
 from glimpse.dialect.options import descriptor_of, http_option
 from glimpse.dialect.rules import Effect
 from glimpse.gateway.field_table import with_tables
-from glimpse.openai.v1 import openai_pb2
+from glimpse.openai.v1 import openai_pb2, responses_pb2
 from glimpse.v1 import chat_pb2, completion_pb2, embedding_pb2, rerank_pb2, tokenizer_pb2
 from tests.paths import ROOT
 
@@ -22,6 +23,7 @@ COMPLETION = descriptor_of(completion_pb2.CreateCompletionRequest)
 EMBEDDINGS = descriptor_of(embedding_pb2.CreateEmbeddingsRequest)
 RERANK = descriptor_of(rerank_pb2.RerankRequest)
 SCORE = descriptor_of(rerank_pb2.ScoreRequest)
+RESPONSE = descriptor_of(responses_pb2.CreateResponseRequest)
 TOKENIZE = descriptor_of(tokenizer_pb2.TokenizeRequest)
 
 VLLM_SAMPLING = [
@@ -61,12 +63,15 @@ KNOWN = [
     (EMBEDDINGS, {*embedding_create_params.EmbeddingCreateParams.__annotations__, *VLLM_EMBEDDINGS}),
     (RERANK, {*VLLM_SCORING, *VLLM_RERANK}),
     (SCORE, {*VLLM_SCORING, *VLLM_SCORE}),
+    (RESPONSE, {*response_create_params.ResponseCreateParamsBase.__annotations__}),
     (TOKENIZE, set(VLLM_TOKENIZE)),
 ]
 
 
 @pytest.mark.parametrize(
-    ("request_type", "known"), KNOWN, ids=["chat", "completion", "embeddings", "rerank", "score", "tokenize"]
+    ("request_type", "known"),
+    KNOWN,
+    ids=["chat", "completion", "embeddings", "rerank", "score", "responses", "tokenize"],
 )
 def test_tables_cover_the_members_of_other_apis(request_type: object, known: set[str]) -> None:
     placed = {name for member in members_of(OPENAI, request_type) for name in (member.path, *member.aliases)}  # pyright: ignore[reportArgumentType] - a table's row

@@ -15,6 +15,7 @@ from glimpse.dialect.options import is_required
 from glimpse.gateway.descriptors import TYPED_PATHS, descriptor_set, http_paths
 from glimpse.gateway.openapi import typed
 from glimpse.gateway.openapi.document import compiled_protos, openapi_document
+from glimpse.openai.v1 import responses_pb2
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2, model_pb2
 from tests.paths import ROOT
 from tests.server.codec.decoding import encode
@@ -35,7 +36,10 @@ _SCHEMAS: dict[str, Any] = _DOCUMENT["components"]["schemas"]
 _TYPES = [
     descriptor
     for descriptor in all_types(
-        *(module.DESCRIPTOR for module in (chat_pb2, content_pb2, generation_pb2, model_pb2, anthropic_pb2))
+        *(
+            module.DESCRIPTOR
+            for module in (chat_pb2, content_pb2, generation_pb2, model_pb2, anthropic_pb2, responses_pb2)
+        )
     )
     if descriptor.name in _SCHEMAS and not requires_fields(descriptor, frozenset())
 ]
@@ -76,6 +80,7 @@ def test_the_typed_methods_have_a_valid_document_of_their_own() -> None:
 
 def test_paths_match_the_facade() -> None:
     assert {path: list(item) for path, item in _DOCUMENT["paths"].items()} == {
+        "/v1/responses": ["post"],
         "/v1/messages": ["post"],
         "/v1/messages/count_tokens": ["post"],
         "/v1/chat/completions": ["post"],

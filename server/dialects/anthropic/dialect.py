@@ -1,4 +1,4 @@
-"""Anthropic's dialect over REST: its service, its rules, its events and its errors."""
+"""Anthropic's dialect over REST: its service, its rules and its errors."""
 
 from typing import Any
 
@@ -26,13 +26,6 @@ _TYPES_BY_REASON = {
     "out_of_memory": "api_error",
     "suspected_prompt": "api_error",
 }
-_BEFORE_TYPE = len(b'{"type":"')
-
-
-def _event(document: bytes) -> bytes:
-    # Each document begins with its type, which names the event.
-    name = document[_BEFORE_TYPE : document.index(b'"', _BEFORE_TYPE)]
-    return b"event: " + name + b"\ndata: " + document + b"\n\n"
 
 
 def _error(failure: RpcFailure) -> dict[str, Any]:
@@ -46,6 +39,5 @@ def _error(failure: RpcFailure) -> dict[str, Any]:
 ANTHROPIC = RestDialect(
     service=anthropic_pb2.DESCRIPTOR.services_by_name["AnthropicService"],
     codec=Codec(RULES),
-    event=_event,
     error=_error,
 )

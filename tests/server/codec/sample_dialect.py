@@ -123,7 +123,9 @@ enums {
 }
 """
 
-_RULE_FILES = (resources.files("glimpse.dialect") / f"{name}.txtpb" for name in ("openai", "anthropic"))
+_RULE_FILES = (
+    resources.files("glimpse.dialect") / f"{name}.txtpb" for name in ("openai", "openai_responses", "anthropic")
+)
 CODEC = Codec(Dialect("".join(file.read_text(encoding="utf-8") for file in _RULE_FILES) + _RULES))
 """The dialects of the API and of the sample, which describe different messages."""
 

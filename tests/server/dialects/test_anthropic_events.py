@@ -5,41 +5,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import given
-from hypothesis import strategies as st
 
 from glimpse.anthropic.v1 import anthropic_pb2
 from glimpse.engine.checkpoint.text.output_processor import Delta, ToolCallDelta
 from glimpse.engine.protocol.messages import FinishReason
 from glimpse.server.dialects.anthropic.dialect import ANTHROPIC
 from glimpse.server.dialects.anthropic.response import EventRenderer, render_message
+from glimpse.server.dialects.facade import event as as_event
 from glimpse.server.generation.usage import Usage
 from glimpse.server.rpc.text_chunks import JsonChunks
-
-FINISHES = (FinishReason.STOP, FinishReason.LENGTH, FinishReason.TOOL_CALLS)
-PIECES = st.one_of(
-    st.text(min_size=1, max_size=4).map(lambda text: Delta(text=text)),
-    st.text(min_size=1, max_size=4).map(lambda text: Delta(reasoning=text)),
-    st.just(Delta()),
-)
-
-
-def calls(draw: st.DrawFn) -> list[Delta]:
-    """Calls of tools, each begun by its name and continued by pieces of its arguments."""
-    found: list[Delta] = []
-    for index in range(draw(st.integers(0, 3))):
-        text = json.dumps({"x": draw(st.text(max_size=5))})
-        cut = draw(st.integers(0, len(text)))
-        begun = ToolCallDelta(index=index, id=f"call-{index}", name="look", arguments=text[:cut])
-        more = ToolCallDelta(index=index, id=None, name=None, arguments=text[cut:])
-        found += [Delta(tool_calls=(begun,)), Delta(tool_calls=(more,))]
-    return found
-
-
-@st.composite
-def completions(draw: st.DrawFn) -> list[Delta]:
-    deltas = [*draw(st.lists(PIECES, max_size=8)), *calls(draw)]
-    end = Delta(finish=draw(st.sampled_from(FINISHES)), stop_string=draw(st.sampled_from(["", "END"])))
-    return [*deltas, end]
+from tests.server.dialects.completions import completions
 
 
 def message(deltas: Sequence[Delta]) -> Any:
@@ -55,7 +30,7 @@ def events(deltas: Sequence[Delta]) -> list[Any]:
     documents = JsonChunks(ANTHROPIC.codec.encode)
     found: list[Any] = []
     for event in (event for delta in deltas for event in renderer.render(delta)):
-        name, data, *_ = ANTHROPIC.event(documents.encode(event)).split(b"\n")
+        name, data, *_ = as_event(documents.encode(event), named=True).split(b"\n")
         found.append(json.loads(data.removeprefix(b"data: ")))
         assert name == b"event: " + found[-1]["type"].encode()
     return found

@@ -14,6 +14,7 @@ from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, generation_pb2, model_pb2, model_pb2_grpc
 from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE
 from tests.checkpoints.text import make_text_checkpoint
+from tests.server.dialects.responses_client import EVENT, RESPONSE, document_of, joined
 from tests.server.requests import request, text_part, user
 from tests.server.serving import served
 
@@ -101,6 +102,38 @@ def test_messages_have_the_same_thinking(channel: grpc.Channel) -> None:
     again = {"role": "assistant", "content": [thought, {"type": "text", "text": "a"}]}
     asked["messages"] += [again, {"role": "user", "content": "b"}]
     assert content(asked)
+
+
+def test_responses_have_the_same_reasoning(channel: grpc.Channel) -> None:
+    wire = request(user("the other one"), max_completion_tokens=60)
+    typed = Chat(channel).CreateChatCompletion(wire)
+    message = typed.choices[0].message
+    assert message.reasoning
+    asked: dict[str, Any] = {"input": "the other one", "max_output_tokens": 60, "temperature": 0}
+    stub: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
+
+    def post(body: Any) -> bytes:
+        bodies = iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())])
+        return b"".join(piece.data for piece in stub.CreateResponse(bodies))
+
+    found = document_of(RESPONSE, post(asked))
+    thought, *rest = found["output"]
+    assert [part["text"] for part in thought["content"]] == [message.reasoning]
+    assert [part["text"] for item in rest for part in item["content"]] == [message.content] * len(rest)
+    assert found["usage"]["output_tokens_details"]["reasoning_tokens"] == (
+        typed.usage.completion_tokens_details.reasoning_tokens
+    )
+    events = (event.partition(b"\ndata: ")[2] for event in post(asked | {"stream": True}).split(b"\n\n") if event)
+    streamed = joined([document_of(EVENT, event) for event in events])
+    assert [item.get("content") for item in streamed["output"]] == [item.get("content") for item in found["output"]]
+    question = {"role": "user", "content": "the other one"}
+    again = {"role": "assistant", "content": "a"}
+    items = [question, thought, again, {"role": "user", "content": "b"}]
+    earlier = content_pb2.Message(
+        role=content_pb2.ROLE_ASSISTANT, content=[text_part("a")], reasoning=message.reasoning
+    )
+    same = Chat(channel).CreateChatCompletion(request(user("the other one"), earlier, user("b")))
+    assert document_of(RESPONSE, post(asked | {"input": items}))["usage"]["input_tokens"] == same.usage.prompt_tokens
 
 
 def test_a_budget_of_nothing_ends_the_reasoning_at_once(channel: grpc.Channel) -> None:

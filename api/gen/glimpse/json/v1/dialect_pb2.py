@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dglimpse/json/v1/dialect.proto\x12\x0fglimpse.json.v1\"t\n\x07\x44ialect\x12\x38\n\x08messages\x18\x01 \x03(\x0b\x32\x1c.glimpse.json.v1.MessageRuleR\x08messages\x12/\n\x05\x65nums\x18\x02 \x03(\x0b\x32\x19.glimpse.json.v1.EnumRuleR\x05\x65nums\"\x98\x03\n\x0bMessageRule\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x37\n\tconstants\x18\x02 \x03(\x0b\x32\x19.glimpse.json.v1.ConstantR\tconstants\x12!\n\x0cscalar_field\x18\x03 \x01(\tR\x0bscalarField\x12\x14\n\x05union\x18\x04 \x01(\x08R\x05union\x12\x16\n\x06\x63losed\x18\x05 \x01(\x08R\x06\x63losed\x12\x32\n\x06oneofs\x18\x06 \x03(\x0b\x32\x1a.glimpse.json.v1.OneofRuleR\x06oneofs\x12\x32\n\x06\x66ields\x18\x07 \x03(\x0b\x32\x1a.glimpse.json.v1.FieldRuleR\x06\x66ields\x12\x34\n\x08refusals\x18\x08 \x03(\x0b\x32\x18.glimpse.json.v1.RefusalR\x08refusals\x12.\n\x05hints\x18\t \x03(\x0b\x32\x18.glimpse.json.v1.RefusalR\x05hints\x12\x1d\n\nlist_field\x18\n \x01(\tR\tlistField\"4\n\x08\x43onstant\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value\"\x9e\x01\n\tOneofRule\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n\x03tag\x18\x02 \x01(\tR\x03tag\x12\"\n\rtag_only_with\x18\x03 \x01(\tR\x0btagOnlyWith\x12+\n\x05\x66orms\x18\x04 \x03(\x0b\x32\x15.glimpse.json.v1.FormR\x05\x66orms\x12\x1a\n\x08internal\x18\x05 \x01(\x08R\x08internal\"`\n\x04\x46orm\x12\x10\n\x03tag\x18\x01 \x01(\tR\x03tag\x12\x18\n\x07members\x18\x02 \x03(\tR\x07members\x12\x14\n\x05\x66ield\x18\x03 \x01(\tR\x05\x66ield\x12\x16\n\x06reason\x18\x04 \x01(\tR\x06reason\"\x88\x04\n\tFieldRule\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n\tjson_name\x18\x02 \x01(\tR\x08jsonName\x12\x18\n\x07\x61liases\x18\x03 \x03(\tR\x07\x61liases\x12-\n\x04type\x18\x04 \x01(\x0e\x32\x19.glimpse.json.v1.JsonTypeR\x04type\x12\x1a\n\x08nullable\x18\x05 \x01(\x08R\x08nullable\x12\x10\n\x03raw\x18\x06 \x01(\x08R\x03raw\x12#\n\raccept_scalar\x18\x07 \x01(\x08R\x0c\x61\x63\x63\x65ptScalar\x12\x18\n\x07\x66latten\x18\x08 \x01(\x08R\x07\x66latten\x12\x1d\n\nomit_empty\x18\t \x01(\x08R\tomitEmpty\x12/\n\x06\x65\x66\x66\x65\x63t\x18\n \x01(\x0e\x32\x17.glimpse.json.v1.EffectR\x06\x65\x66\x66\x65\x63t\x12\x1a\n\x08\x66loat32s\x18\x0b \x01(\x08R\x08\x66loat32s\x12\x37\n\tshortcuts\x18\x0c \x03(\x0b\x32\x19.glimpse.json.v1.ShortcutR\tshortcuts\x12#\n\rnull_elements\x18\r \x01(\x08R\x0cnullElements\x12%\n\x0emembers_beside\x18\x0e \x01(\x08R\rmembersBeside\x12#\n\rblamed_member\x18\x0f \x01(\tR\x0c\x62lamedMember\"4\n\x08Shortcut\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n\x05\x66ield\x18\x02 \x01(\tR\x05\x66ield\"Q\n\x07Refusal\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1a\n\x08\x61\x63\x63\x65pted\x18\x03 \x03(\tR\x08\x61\x63\x63\x65pted\"V\n\x08\x45numRule\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x36\n\x06values\x18\x02 \x03(\x0b\x32\x1e.glimpse.json.v1.EnumValueRuleR\x06values\"=\n\rEnumValueRule\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n\x07\x61liases\x18\x02 \x03(\tR\x07\x61liases*|\n\x08JsonType\x12\x19\n\x15JSON_TYPE_UNSPECIFIED\x10\x00\x12\x14\n\x10JSON_TYPE_STRING\x10\x01\x12\x13\n\x0fJSON_TYPE_ARRAY\x10\x02\x12\x14\n\x10JSON_TYPE_OBJECT\x10\x03\x12\x14\n\x10JSON_TYPE_NUMBER\x10\x04*X\n\x06\x45\x66\x66\x65\x63t\x12\x16\n\x12\x45\x46\x46\x45\x43T_UNSPECIFIED\x10\x00\x12\x11\n\rEFFECT_ECHOED\x10\x01\x12\x0f\n\x0b\x45\x46\x46\x45\x43T_NONE\x10\x02\x12\x12\n\x0e\x45\x46\x46\x45\x43T_ROUTING\x10\x03\x42K\n\x0fglimpse.json.v1B\x0c\x44ialectProtoP\x01Z\x16glimpse/json/v1;jsonv1\xaa\x02\x0fGlimpse.Json.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dglimpse/json/v1/dialect.proto\x12\x0fglimpse.json.v1\"t\n\x07\x44ialect\x12\x38\n\x08messages\x18\x01 \x03(\x0b\x32\x1c.glimpse.json.v1.MessageRuleR\x08messages\x12/\n\x05\x65nums\x18\x02 \x03(\x0b\x32\x19.glimpse.json.v1.EnumRuleR\x05\x65nums\"\x98\x03\n\x0bMessageRule\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x37\n\tconstants\x18\x02 \x03(\x0b\x32\x19.glimpse.json.v1.ConstantR\tconstants\x12!\n\x0cscalar_field\x18\x03 \x01(\tR\x0bscalarField\x12\x14\n\x05union\x18\x04 \x01(\x08R\x05union\x12\x16\n\x06\x63losed\x18\x05 \x01(\x08R\x06\x63losed\x12\x32\n\x06oneofs\x18\x06 \x03(\x0b\x32\x1a.glimpse.json.v1.OneofRuleR\x06oneofs\x12\x32\n\x06\x66ields\x18\x07 \x03(\x0b\x32\x1a.glimpse.json.v1.FieldRuleR\x06\x66ields\x12\x34\n\x08refusals\x18\x08 \x03(\x0b\x32\x18.glimpse.json.v1.RefusalR\x08refusals\x12.\n\x05hints\x18\t \x03(\x0b\x32\x18.glimpse.json.v1.RefusalR\x05hints\x12\x1d\n\nlist_field\x18\n \x01(\tR\tlistField\"4\n\x08\x43onstant\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value\"\xc3\x01\n\tOneofRule\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n\x03tag\x18\x02 \x01(\tR\x03tag\x12\"\n\rtag_only_with\x18\x03 \x01(\tR\x0btagOnlyWith\x12+\n\x05\x66orms\x18\x04 \x03(\x0b\x32\x15.glimpse.json.v1.FormR\x05\x66orms\x12\x1a\n\x08internal\x18\x05 \x01(\x08R\x08internal\x12#\n\rdefault_field\x18\x06 \x01(\tR\x0c\x64\x65\x66\x61ultField\"`\n\x04\x46orm\x12\x10\n\x03tag\x18\x01 \x01(\tR\x03tag\x12\x18\n\x07members\x18\x02 \x03(\tR\x07members\x12\x14\n\x05\x66ield\x18\x03 \x01(\tR\x05\x66ield\x12\x16\n\x06reason\x18\x04 \x01(\tR\x06reason\"\x88\x04\n\tFieldRule\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n\tjson_name\x18\x02 \x01(\tR\x08jsonName\x12\x18\n\x07\x61liases\x18\x03 \x03(\tR\x07\x61liases\x12-\n\x04type\x18\x04 \x01(\x0e\x32\x19.glimpse.json.v1.JsonTypeR\x04type\x12\x1a\n\x08nullable\x18\x05 \x01(\x08R\x08nullable\x12\x10\n\x03raw\x18\x06 \x01(\x08R\x03raw\x12#\n\raccept_scalar\x18\x07 \x01(\x08R\x0c\x61\x63\x63\x65ptScalar\x12\x18\n\x07\x66latten\x18\x08 \x01(\x08R\x07\x66latten\x12\x1d\n\nomit_empty\x18\t \x01(\x08R\tomitEmpty\x12/\n\x06\x65\x66\x66\x65\x63t\x18\n \x01(\x0e\x32\x17.glimpse.json.v1.EffectR\x06\x65\x66\x66\x65\x63t\x12\x1a\n\x08\x66loat32s\x18\x0b \x01(\x08R\x08\x66loat32s\x12\x37\n\tshortcuts\x18\x0c \x03(\x0b\x32\x19.glimpse.json.v1.ShortcutR\tshortcuts\x12#\n\rnull_elements\x18\r \x01(\x08R\x0cnullElements\x12%\n\x0emembers_beside\x18\x0e \x01(\x08R\rmembersBeside\x12#\n\rblamed_member\x18\x0f \x01(\tR\x0c\x62lamedMember\"4\n\x08Shortcut\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n\x05\x66ield\x18\x02 \x01(\tR\x05\x66ield\"Q\n\x07Refusal\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1a\n\x08\x61\x63\x63\x65pted\x18\x03 \x03(\tR\x08\x61\x63\x63\x65pted\"V\n\x08\x45numRule\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x36\n\x06values\x18\x02 \x03(\x0b\x32\x1e.glimpse.json.v1.EnumValueRuleR\x06values\"=\n\rEnumValueRule\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n\x07\x61liases\x18\x02 \x03(\tR\x07\x61liases*|\n\x08JsonType\x12\x19\n\x15JSON_TYPE_UNSPECIFIED\x10\x00\x12\x14\n\x10JSON_TYPE_STRING\x10\x01\x12\x13\n\x0fJSON_TYPE_ARRAY\x10\x02\x12\x14\n\x10JSON_TYPE_OBJECT\x10\x03\x12\x14\n\x10JSON_TYPE_NUMBER\x10\x04*X\n\x06\x45\x66\x66\x65\x63t\x12\x16\n\x12\x45\x46\x46\x45\x43T_UNSPECIFIED\x10\x00\x12\x11\n\rEFFECT_ECHOED\x10\x01\x12\x0f\n\x0b\x45\x46\x46\x45\x43T_NONE\x10\x02\x12\x12\n\x0e\x45\x46\x46\x45\x43T_ROUTING\x10\x03\x42K\n\x0fglimpse.json.v1B\x0c\x44ialectProtoP\x01Z\x16glimpse/json/v1;jsonv1\xaa\x02\x0fGlimpse.Json.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,10 +32,10 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'glimpse.json.v1.dialect_pb2
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\017glimpse.json.v1B\014DialectProtoP\001Z\026glimpse/json/v1;jsonv1\252\002\017Glimpse.Json.V1'
-  _globals['_JSONTYPE']._serialized_start=1703
-  _globals['_JSONTYPE']._serialized_end=1827
-  _globals['_EFFECT']._serialized_start=1829
-  _globals['_EFFECT']._serialized_end=1917
+  _globals['_JSONTYPE']._serialized_start=1740
+  _globals['_JSONTYPE']._serialized_end=1864
+  _globals['_EFFECT']._serialized_start=1866
+  _globals['_EFFECT']._serialized_end=1954
   _globals['_DIALECT']._serialized_start=50
   _globals['_DIALECT']._serialized_end=166
   _globals['_MESSAGERULE']._serialized_start=169
@@ -43,17 +43,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CONSTANT']._serialized_start=579
   _globals['_CONSTANT']._serialized_end=631
   _globals['_ONEOFRULE']._serialized_start=634
-  _globals['_ONEOFRULE']._serialized_end=792
-  _globals['_FORM']._serialized_start=794
-  _globals['_FORM']._serialized_end=890
-  _globals['_FIELDRULE']._serialized_start=893
-  _globals['_FIELDRULE']._serialized_end=1413
-  _globals['_SHORTCUT']._serialized_start=1415
-  _globals['_SHORTCUT']._serialized_end=1467
-  _globals['_REFUSAL']._serialized_start=1469
-  _globals['_REFUSAL']._serialized_end=1550
-  _globals['_ENUMRULE']._serialized_start=1552
-  _globals['_ENUMRULE']._serialized_end=1638
-  _globals['_ENUMVALUERULE']._serialized_start=1640
-  _globals['_ENUMVALUERULE']._serialized_end=1701
+  _globals['_ONEOFRULE']._serialized_end=829
+  _globals['_FORM']._serialized_start=831
+  _globals['_FORM']._serialized_end=927
+  _globals['_FIELDRULE']._serialized_start=930
+  _globals['_FIELDRULE']._serialized_end=1450
+  _globals['_SHORTCUT']._serialized_start=1452
+  _globals['_SHORTCUT']._serialized_end=1504
+  _globals['_REFUSAL']._serialized_start=1506
+  _globals['_REFUSAL']._serialized_end=1587
+  _globals['_ENUMRULE']._serialized_start=1589
+  _globals['_ENUMRULE']._serialized_end=1675
+  _globals['_ENUMVALUERULE']._serialized_start=1677
+  _globals['_ENUMVALUERULE']._serialized_end=1738
 # @@protoc_insertion_point(module_scope)

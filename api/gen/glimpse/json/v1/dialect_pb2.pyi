@@ -72,18 +72,20 @@ class Constant(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class OneofRule(_message.Message):
-    __slots__ = ("name", "tag", "tag_only_with", "forms", "internal")
+    __slots__ = ("name", "tag", "tag_only_with", "forms", "internal", "default_field")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TAG_FIELD_NUMBER: _ClassVar[int]
     TAG_ONLY_WITH_FIELD_NUMBER: _ClassVar[int]
     FORMS_FIELD_NUMBER: _ClassVar[int]
     INTERNAL_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_FIELD_FIELD_NUMBER: _ClassVar[int]
     name: str
     tag: str
     tag_only_with: str
     forms: _containers.RepeatedCompositeFieldContainer[Form]
     internal: bool
-    def __init__(self, name: _Optional[str] = ..., tag: _Optional[str] = ..., tag_only_with: _Optional[str] = ..., forms: _Optional[_Iterable[_Union[Form, _Mapping]]] = ..., internal: _Optional[bool] = ...) -> None: ...
+    default_field: str
+    def __init__(self, name: _Optional[str] = ..., tag: _Optional[str] = ..., tag_only_with: _Optional[str] = ..., forms: _Optional[_Iterable[_Union[Form, _Mapping]]] = ..., internal: _Optional[bool] = ..., default_field: _Optional[str] = ...) -> None: ...
 
 class Form(_message.Message):
     __slots__ = ("tag", "members", "field", "reason")

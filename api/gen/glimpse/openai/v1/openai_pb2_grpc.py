@@ -48,6 +48,11 @@ class OpenAIServiceStub:
                 request_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
                 response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
                 _registered_method=True)
+        self.CreateResponse = channel.stream_stream(
+                '/glimpse.openai.v1.OpenAIService/CreateResponse',
+                request_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+                response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                _registered_method=True)
         self.CreateCompletion = channel.stream_stream(
                 '/glimpse.openai.v1.OpenAIService/CreateCompletion',
                 request_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
@@ -127,6 +132,14 @@ class OpenAIServiceServicer:
 
     def CreateChatCompletion(self, request_iterator, context):
         """Answers a conversation. Returns JSON, or server-sent events if the body contains `"stream": true`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateResponse(self, request_iterator, context):
+        """Answers a conversation, in the form of the Responses API. Returns JSON, or server-sent events if the body contains
+        `"stream": true`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -231,6 +244,11 @@ def add_OpenAIServiceServicer_to_server(servicer, server):
                     request_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
                     response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
             ),
+            'CreateResponse': grpc.stream_stream_rpc_method_handler(
+                    servicer.CreateResponse,
+                    request_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                    response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            ),
             'CreateCompletion': grpc.stream_stream_rpc_method_handler(
                     servicer.CreateCompletion,
                     request_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
@@ -329,6 +347,33 @@ class OpenAIService:
             request_iterator,
             target,
             '/glimpse.openai.v1.OpenAIService/CreateChatCompletion',
+            google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateResponse(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/glimpse.openai.v1.OpenAIService/CreateResponse',
             google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
             google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
             options,
