@@ -34,6 +34,8 @@ class MediaErrorCode(StrEnum):
     """The media of all requests together exceed the memory budget; a later attempt may succeed."""
     WORKER_KILLED = "media_worker_killed"
     """The processes that decoded the media were killed, by something outside; a later attempt may succeed."""
+    TOO_MANY_IMAGES = "too_many_images"
+    """The pages of a document, with the other images of the prompt, are more than the server accepts."""
     UPLOAD_MISMATCH = "upload_mismatch"
     """The uploaded bytes differ from the announced size or hash."""
 

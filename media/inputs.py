@@ -5,17 +5,26 @@ The server and the offline API both parse requests into these values; `glimpse.m
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeAlias, assert_never
+from typing import ClassVar, TypeAlias, TypeVar, assert_never
 
 import PIL.Image
 
 from glimpse.media.embeddings.tensor_file import TensorSource
 from glimpse.media.kind import MediaKind
+from glimpse.media.processing.document import PageRange
 from glimpse.media.processing.rgb import Colour
 from glimpse.media.processing.sizing.recipe import check_image_bounds
 from glimpse.media.processing.video_options import VideoOptions, check_options
 from glimpse.media.sources.decoded import AudioSamples, DecodedFrames
-from glimpse.media.sources.source import AudioOrCached, CachedSource, FrameSources, ImageOrCached, VideoOrCached
+from glimpse.media.sources.files import DocumentPage
+from glimpse.media.sources.source import (
+    AudioOrCached,
+    CachedSource,
+    DocumentOrCached,
+    FrameSources,
+    ImageOrCached,
+    VideoOrCached,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +32,7 @@ class ImageInput:
     """An image of a request."""
 
     kind: ClassVar = MediaKind.IMAGE
-    source: ImageOrCached | PIL.Image.Image
+    source: ImageOrCached | DocumentPage | PIL.Image.Image
     field: str
     """Path in the request of the field at fault if the image cannot be used."""
     options_field: str | None = None
@@ -84,7 +93,34 @@ class EmbeddingInput:
     """See `ImageInput`."""
 
 
-MediumInput: TypeAlias = ImageInput | VideoInput | AudioInput | EmbeddingInput
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentInput:
+    """A document of a request. The model reads images of its pages, their text layers, or each image and its text."""
+
+    kind: ClassVar = MediaKind.DOCUMENT
+    source: DocumentOrCached
+    field: str
+    """See `ImageInput`."""
+    options_field: str
+    """See `ImageInput`."""
+    uuid: str | None = None
+    """See `ImageInput`."""
+    pages: PageRange
+    with_images: bool
+    with_texts: bool
+    max_images: int
+    """Most images of the prompt, pages included."""
+    dpi: int | None = None
+    """Resolution at which pages are drawn; None: the reader's."""
+    min_pixels: int | None = None
+    """See `ImageInput`, for each page. So are the next three."""
+    max_pixels: int | None = None
+    low_detail: bool = False
+    background: Colour | None = None
+
+
+MediumInput: TypeAlias = ImageInput | VideoInput | AudioInput | EmbeddingInput | DocumentInput
+_ImageT = TypeVar("_ImageT", ImageInput, DocumentInput)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +164,8 @@ def _with_defaults(medium: MediumInput, defaults: MediaDefaults) -> MediumInput:
     match medium:
         case ImageInput():
             return _image_with_defaults(medium, defaults)
+        case DocumentInput():
+            return _image_with_defaults(medium, defaults)
         case VideoInput():
             return _video_with_defaults(medium, defaults)
         case AudioInput() | EmbeddingInput():  # they have no options
@@ -136,7 +174,7 @@ def _with_defaults(medium: MediumInput, defaults: MediaDefaults) -> MediumInput:
             assert_never(medium)
 
 
-def _image_with_defaults(image: ImageInput, defaults: MediaDefaults) -> ImageInput:
+def _image_with_defaults(image: _ImageT, defaults: MediaDefaults) -> _ImageT:
     min_pixels = defaults.min_pixels if image.min_pixels is None else image.min_pixels
     max_pixels = defaults.max_pixels if image.max_pixels is None else image.max_pixels
     is_own = (min_pixels, max_pixels) == (image.min_pixels, image.max_pixels)

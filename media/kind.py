@@ -1,4 +1,4 @@
-"""The kinds of media that a prompt may contain."""
+"""The kinds of media that a request may contain."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -11,6 +11,8 @@ class MediaKind(StrEnum):
     IMAGE = "image"
     VIDEO = "video"
     AUDIO = "audio"
+    DOCUMENT = "document"
+    """In the prompt its pages are images, or texts."""
 
 
 def parse_limit(limit: object) -> int | None:

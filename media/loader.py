@@ -6,6 +6,7 @@ Decoded media are cached under the hashes of their files and their processing pa
 import asyncio
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from typing import TypeVar, cast
@@ -19,14 +20,24 @@ from glimpse.media.cache.memory_budget import MemoryBudget, MemoryShare
 from glimpse.media.cache.request_media import MediaUsage, RequestMedia
 from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders
-from glimpse.media.decoding.jobs import AudioJob, DecodedMedia, FramesJob, ImageJob, Job, VideoJob
+from glimpse.media.decoding.jobs import (
+    AudioJob,
+    DecodedMedia,
+    DocumentJob,
+    FramesJob,
+    ImageJob,
+    Job,
+    PageJob,
+    VideoJob,
+)
 from glimpse.media.decoding.video_frames import sample_frame_indices, video_from_images
-from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.errors import MediaError, MediaErrorCode, MediaOptionError
 from glimpse.media.key import decoded_key
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import Audio
 from glimpse.media.processing.audio_samples import audio_from_array
-from glimpse.media.processing.image import Image, prepare_image
+from glimpse.media.processing.document import DocumentPages, PageRange
+from glimpse.media.processing.image import Image, ImageProcessing, prepare_image
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.rgb import Colour
 from glimpse.media.processing.sizing.placement import ImagePlacement
@@ -38,8 +49,10 @@ from glimpse.media.sources.fetcher import Fetcher
 from glimpse.media.sources.files import (
     FETCH_TIMEOUTS,
     MAX_FILE_BYTES,
+    DocumentPage,
     FileLimits,
     FileLoader,
+    OpenDocument,
     SourceFiles,
     not_cached,
 )
@@ -47,6 +60,7 @@ from glimpse.media.sources.local import LocalFiles
 from glimpse.media.sources.source import (
     AudioOrCached,
     CachedSource,
+    DocumentOrCached,
     FrameSources,
     ImageOrCached,
     Source,
@@ -124,7 +138,7 @@ class MediaLoader:
 
     async def load_image(
         self,
-        source: ImageOrCached | PIL.Image.Image,
+        source: ImageOrCached | DocumentPage | PIL.Image.Image,
         *,
         batch: RequestMedia | None = None,
         uuid: str | None = None,
@@ -137,7 +151,7 @@ class MediaLoader:
         """Loads an image.
 
         Args:
-            source: Where the image is, or the decoded image.
+            source: Where the image is, a page to draw, or the decoded image.
             batch: The request's media; None for a request of one image.
             uuid: The client's uuid for the image.
             min_pixels: Overrides the checkpoint's bound.
@@ -148,7 +162,7 @@ class MediaLoader:
         Raises:
             MediaError: The image cannot be used, or the model does not support images.
         """
-        processing = _supported(self._processing.images, MediaKind.IMAGE).with_options(
+        processing = self._images.with_options(
             min_pixels=min_pixels,
             max_pixels=max_pixels,
             low_detail=low_detail,
@@ -157,9 +171,14 @@ class MediaLoader:
         )
         job = ImageJob(processing=processing)
         with self._within(batch) as own:
-            if isinstance(source, PIL.Image.Image):
-                return self._cache(await asyncio.to_thread(prepare_image, source, processing), job, uuid, own)
-            return cast(Image, await self._load_file(source, job, MediaKind.IMAGE, uuid, own))
+            match source:
+                case PIL.Image.Image():
+                    return self._cache(await asyncio.to_thread(prepare_image, source, processing), job, uuid, own)
+                case DocumentPage(files=files, number=number, dpi=dpi):
+                    page = PageJob(processing=processing, number=number, dpi=dpi)
+                    return cast(Image, await self._decode(page, files, own, keeps_files=True))
+                case _:
+                    return cast(Image, await self._load_file(source, job, MediaKind.IMAGE, uuid, own))
 
     async def load_video(
         self,
@@ -192,9 +211,43 @@ class MediaLoader:
                 return self._cache(audio, job, uuid, own)
             return cast(Audio, await self._load_file(source, job, MediaKind.AUDIO, uuid, own))
 
+    async def open_document(
+        self,
+        source: DocumentOrCached,
+        pages: PageRange,
+        *,
+        batch: RequestMedia,
+        uuid: str | None = None,
+        max_texts: int = 0,
+    ) -> OpenDocument:
+        """Opens a document, whose pages `load_image` draws. Its file stays reserved until `close_document`.
+
+        Args:
+            source: Where the document is.
+            pages: Pages to read. The document may have fewer.
+            batch: The request's media.
+            uuid: The client's uuid for the document.
+            max_texts: Read the text layers of these pages, if they are no more than this.
+
+        Raises:
+            MediaError: The document cannot be used, or has none of the pages.
+        """
+        files = await self.files.load(source, MediaKind.DOCUMENT, uuid, batch)
+        job = DocumentJob(pages=pages, max_texts=max_texts)
+        document = cast(DocumentPages, await self._decode(job, files, batch, keeps_files=True))
+        numbers = pages.within(document.num_pages)
+        if not numbers:
+            got = f"got {pages.first}, but the document has {document.num_pages}"
+            raise MediaOptionError("first_page", f"expected a page of the document, {got}")
+        return OpenDocument(files=replace(files, uuid=None), pages=numbers, texts=document.texts)
+
+    def close_document(self, document: OpenDocument, batch: RequestMedia) -> None:
+        """Releases the memory that the document's file takes."""
+        batch.reservation.release(document.files.num_bytes)
+
     def tiles(self, image: Image) -> tuple[int, Size]:
         """Returns the number of tiles of a loaded image, and the size of the largest."""
-        return _supported(self._processing.images, MediaKind.IMAGE).sizing.tiles(image.pixels.shape, image.grid)
+        return self._images.sizing.tiles(image.pixels.shape, image.grid)
 
     async def warm(self) -> None:
         """Starts what the first image would have to wait for."""
@@ -244,17 +297,21 @@ class MediaLoader:
     ) -> DecodedMedia:
         return await self._decode(job, await self.files.load(source, kind, uuid, batch), batch)
 
-    async def _decode(self, job: Job, files: SourceFiles, batch: RequestMedia) -> DecodedMedia:
-        """Returns decoded media, cached or decoded now. Releases the files and reserves the media instead."""
+    async def _decode(
+        self, job: Job, files: SourceFiles, batch: RequestMedia, *, keeps_files: bool = False
+    ) -> DecodedMedia:
+        """Returns decoded media, cached or decoded now. Reserves them, and releases the files unless it keeps them."""
         key = _key(job, files.digests, batch)
         if files.data is None and self._store.get_decoded(batch.namespace, key) is None:
             raise not_cached(files.kind)
         with batch.decoding():
             decode = partial(self._decoders.decode, job, files.data or (), client=batch.client)
             result = await self._store.decode(batch.namespace, key, decode, _num_bytes)
-        batch.count_decoding(is_cache_hit=result.is_cache_hit)
+        if not isinstance(result.value, DocumentPages):  # its pages count
+            batch.count_decoding(is_cache_hit=result.is_cache_hit)
         self.files.cache(files, batch)
-        batch.reservation.release(files.num_bytes)
+        if not keeps_files:
+            batch.reservation.release(files.num_bytes)
         batch.reservation.reserve_shared(result.value, _num_bytes(result.value))
         return result.value
 
@@ -279,6 +336,10 @@ class MediaLoader:
         return media
 
     @property
+    def _images(self) -> ImageProcessing:
+        return _supported(self._processing.images, MediaKind.IMAGE)
+
+    @property
     def _videos(self) -> VideoProcessing:
         return _supported(self._processing.videos, MediaKind.VIDEO)
 
@@ -298,7 +359,7 @@ def _key(job: Job, digests: Sequence[bytes], batch: RequestMedia) -> bytes:
     return decoded_key(batch.namespace, str(job.__struct_config__.tag), digests, *msgspec.structs.astuple(job))
 
 
-def _digest(media: DecodedMedia) -> bytes:
+def _digest(media: Image | Video | Audio) -> bytes:
     """The content key; also of what equal pixels may have different ones of: sizes before resizing, times of frames."""
     match media:
         case Image(placement=ImagePlacement(source=source)):
@@ -310,4 +371,10 @@ def _digest(media: DecodedMedia) -> bytes:
 
 
 def _num_bytes(media: DecodedMedia) -> int:
-    return media.features.nbytes if isinstance(media, Audio) else media.pixels.nbytes
+    match media:
+        case Audio():
+            return media.features.nbytes
+        case DocumentPages():
+            return media.num_bytes
+        case _:
+            return media.pixels.nbytes

@@ -91,8 +91,9 @@ class MediaSettings(BaseModel):
 
     model_config = FROZEN
 
-    limit_mm_per_prompt: str = "image=16,video=4,audio=4"
-    """Most media in a request, by kind; also as JSON: {"image": 2}. A kind that is left out keeps its default."""
+    limit_mm_per_prompt: str = "image=16,video=4,audio=4,document=16"
+    """Most media in a request, by kind; also as JSON: {"image": 2}. A kind that is left out keeps its default. Pages of
+    documents count as images."""
     media_egress: Literal["on", "off"] = "on"
     """off: fetch no URLs; requests must carry their media."""
     allowed_media_domains: Names = ()
@@ -117,15 +118,19 @@ class MediaSettings(BaseModel):
     """Seconds that fetching a video may take; a list of frames, all of them together."""
     audio_fetch_timeout: Annotated[float, Field(gt=0)] = 10.0
     """Seconds that fetching an audio file may take."""
+    document_fetch_timeout: Annotated[float, Field(gt=0)] = 10.0
+    """Seconds that fetching a document may take."""
     max_image_file_bytes: Annotated[Size, Field(ge=1)] = ByteSize(50 << 20)
     """Largest image file. What comes in a request is bounded by the request's body too, 64 MiB."""
     max_video_file_bytes: Annotated[Size, Field(ge=1)] = ByteSize(100 << 20)
     """Largest video file, all files of a video's frames together, and largest upload."""
     max_audio_file_bytes: Annotated[Size, Field(ge=1)] = ByteSize(50 << 20)
     """Largest audio file."""
+    max_document_file_bytes: Annotated[Size, Field(ge=1)] = ByteSize(50 << 20)
+    """Largest document."""
     max_image_pixels: Annotated[int, Field(ge=1, le=256_000_000), Parameter(show_default=True)] = 64_000_000
-    """Most pixels of an image as decoded, before it is resized; larger JPEGs are decoded at 1/2, 1/4 or 1/8 of their
-    size. A worker that decodes has 3 GiB of address space."""
+    """Most pixels of an image as decoded, or of a page as drawn, before it is resized; larger JPEGs are decoded at 1/2,
+    1/4 or 1/8 of their size. A worker that decodes has 3 GiB of address space."""
     max_video_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3600.0
     """Longest part of a video file that is read."""
     max_request_media_bytes: Annotated[Size, Field(ge=1)] = ByteSize(1 << 30)
@@ -190,7 +195,7 @@ class MediaSettings(BaseModel):
         return _DEFAULT_LIMITS | _limits(self.limit_mm_per_prompt)
 
 
-_DEFAULT_LIMITS = {MediaKind.IMAGE: 16, MediaKind.VIDEO: 4, MediaKind.AUDIO: 4}
+_DEFAULT_LIMITS = {MediaKind.IMAGE: 16, MediaKind.VIDEO: 4, MediaKind.AUDIO: 4, MediaKind.DOCUMENT: 16}
 
 
 def _limits(text: str) -> dict[MediaKind, int]:
@@ -198,7 +203,8 @@ def _limits(text: str) -> dict[MediaKind, int]:
     limits: dict[MediaKind, int] = {}
     for kind, count in _json_limits(text) if text.lstrip().startswith("{") else _written_limits(text):
         if kind not in _DEFAULT_LIMITS or kind in limits or count is None:
-            raise ValueError("expected image=N, video=N, audio=N, or several of these with commas or as JSON")
+            kinds = ", ".join(f"{kind}=N" for kind in _DEFAULT_LIMITS)
+            raise ValueError(f"expected {kinds}, or several of these with commas or as JSON")
         limits[MediaKind(kind)] = count
     return limits
 

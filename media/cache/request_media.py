@@ -73,9 +73,9 @@ class RequestMedia:
     origin: MediumOrigin = field(default_factory=MediumOrigin)
     """Origin of the medium that is being loaded; updated meanwhile."""
 
-    def for_medium(self) -> "RequestMedia":
-        """Returns a copy with which the request's next medium is loaded."""
-        origin = MediumOrigin()
+    def for_medium(self, origin: MediumOrigin | None = None) -> "RequestMedia":
+        """Returns a copy with which the request's next medium is loaded. `origin`: that of a page's document."""
+        origin = replace(origin) if origin is not None else MediumOrigin()
         self.usage.origins.append(origin)
         return replace(self, origin=origin)
 

@@ -48,13 +48,19 @@ class AudioFormat(StrEnum):
     AVI = "avi"
 
 
+class DocumentFormat(StrEnum):
+    """Supported formats of documents."""
+
+    PDF = "PDF"
+
+
 _CODEC_BRANDS = (b"avis", b"avif", b"hevc", b"hevx", b"heic", b"heix")
 """Brands of sequences come first, since their files have the brand of an image too."""
 FormatT = TypeVar("FormatT", bound=StrEnum)
 
 _Pattern = tuple[tuple[int, bytes | tuple[bytes, ...]], ...]
 """(offset, prefixes) pairs. At each offset must be one of the prefixes."""
-_Format = ImageFormat | VideoFormat | AudioFormat | None
+_Format = ImageFormat | VideoFormat | AudioFormat | DocumentFormat | None
 """None if the format is not supported."""
 
 # First frames of MPEG audio layer III and of ADTS, with and without a checksum.
@@ -76,7 +82,7 @@ _FORMATS: tuple[tuple[_Pattern, str, _Format], ...] = (
     (((0, b"\x00\x00\x01\x00"),), "an ICO image", None),
     (((0, (b"\xff\x0a", b"\x00\x00\x00\x0cJXL ")),), "a JPEG XL image", None),
     (((0, (b"\x00\x00\x00\x0cjP  ", b"\xff\x4f\xff\x51")),), "a JPEG 2000 image", None),
-    (((0, b"%PDF-"),), "a PDF document", None),
+    (((0, b"%PDF-"),), "a PDF document", DocumentFormat.PDF),
     (((0, (b"#EXTM3U", b"ffconcat")),), "a playlist", None),
     (((4, b"ftypM4A"),), "an MP4 audio file", AudioFormat.MP4),
     (((0, b"RIFF"), (8, b"WAVE")), "a WAV file", AudioFormat.WAV),
@@ -91,10 +97,16 @@ _FORMATS: tuple[tuple[_Pattern, str, _Format], ...] = (
     (((0, b"RIFF"), (8, b"AVI ")), "an AVI video", VideoFormat.AVI),
     (((0, b"\x00\x00\x01\xba"),), "an MPEG video", None),
     (((0, b"FLV\x01"),), "a Flash video", None),
+    (((0, (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")),), "an office document or an archive", None),
 )
-_KINDS = ((ImageFormat, MediaKind.IMAGE), (VideoFormat, MediaKind.VIDEO), (AudioFormat, MediaKind.AUDIO))
+_KINDS = (
+    (ImageFormat, MediaKind.IMAGE),
+    (VideoFormat, MediaKind.VIDEO),
+    (AudioFormat, MediaKind.AUDIO),
+    (DocumentFormat, MediaKind.DOCUMENT),
+)
 _ADVICE = {
-    "a PDF document": "send its pages as images",
+    "a PDF document": "send it as a document",
     "an SVG drawing": "render it to PNG",
     "an ICO image": "convert it to PNG",
     "a JPEG XL image": "convert it to JPEG or PNG",
@@ -102,6 +114,7 @@ _ADVICE = {
     "a HEIF image of another codec than HEVC and AV1": "convert it to JPEG or PNG",
     "a sequence of HEIC images": "send one as an image, or all as an MP4 video",
     "an HTML page": "send the file that the page shows",
+    "an office document or an archive": "save it as PDF",
 }
 """What to send instead, by the name of an unsupported format."""
 _MARKUP: tuple[tuple[bytes | tuple[bytes, ...], str], ...] = (
@@ -116,7 +129,7 @@ def spelling(pillow_format: str | None) -> str:
     return {"WEBP": "WebP", "HEIF": "HEIC", "MPO": "JPEG", None: "image"}.get(pillow_format) or str(pillow_format)
 
 
-def find_format(data: bytes) -> ImageFormat | VideoFormat | AudioFormat | None:
+def find_format(data: bytes) -> _Format:
     """Returns the format of a file; None if it is not supported."""
     return _lookup(data)[1]
 
@@ -154,6 +167,15 @@ def sniff_audio(data: bytes) -> AudioFormat:
     return AudioFormat(_sniff(data, expected, AudioFormat, VideoFormat).value)
 
 
+def sniff_document(data: bytes) -> DocumentFormat:
+    """Returns the format of a document.
+
+    Raises:
+        MediaError: INVALID_MEDIA if there are no bytes; UNSUPPORTED_FORMAT, naming the format if it is known.
+    """
+    return _sniff(data, "a PDF document", DocumentFormat)
+
+
 def _sniff(data: bytes, expected: str, *accepted: type[FormatT]) -> FormatT:
     if not data:
         raise MediaError(MediaErrorCode.INVALID_MEDIA, f"expected {expected}, got 0 bytes")
@@ -173,7 +195,10 @@ def _lookup(data: bytes) -> tuple[str, _Format]:
     start = data[:1024].lstrip().lower()
     if start.startswith(b"<?xml") and b"<svg" in start:
         return "an SVG drawing", None
-    return next((name for tag, name in _MARKUP if start.startswith(tag)), "an unknown format"), None
+    if (markup := next((name for tag, name in _MARKUP if start.startswith(tag)), None)) is not None:
+        return markup, None
+    # Readers of PDF skip what precedes the header.
+    return ("a PDF document", DocumentFormat.PDF) if b"%PDF-" in data else ("an unknown format", None)
 
 
 def _with_own_brand(data: bytes) -> bytes:

@@ -9,11 +9,21 @@ from typing import assert_never
 
 from glimpse.media.containers.still import open_image
 from glimpse.media.decoding.audio_file import audio_from_file
-from glimpse.media.decoding.jobs import AudioJob, DecodedMedia, FramesJob, ImageJob, Job, VideoJob
+from glimpse.media.decoding.document_file import document_from_file, page_from_file
+from glimpse.media.decoding.jobs import (
+    AudioJob,
+    DecodedMedia,
+    DocumentJob,
+    FramesJob,
+    ImageJob,
+    Job,
+    PageJob,
+    VideoJob,
+)
 from glimpse.media.decoding.video_file import video_from_file
 from glimpse.media.decoding.video_frames import video_from_image_files
 from glimpse.media.decoding.worker_client import IsolatedDecoders
-from glimpse.media.processing.image import prepare_image
+from glimpse.media.processing.image import image_from_pixels, prepare_image
 from glimpse.native.processors import num_processors
 
 _MAX_IMAGE_WORKERS = 8
@@ -38,8 +48,8 @@ class Decoders:
         """
         Args:
             max_decoded_pixels: Limit on an image before resizing.
-            num_images: Number of images of one client decoded concurrently; by default its share of the CPUs,
-                between 2 and 8.
+            num_images: Number of images and pages of one client decoded concurrently; by default its share of the
+                CPUs, between 2 and 8.
             num_videos: Number of videos of one client decoded concurrently, files and lists of frames together.
             num_sharing: Number of processes that share the CPUs.
             isolated: Decode in processes with limits on memory and time. False decodes in threads, which suits trusted
@@ -95,5 +105,9 @@ def _decode(job: Job, files: Sequence[bytes], max_decoded_pixels: int, stopped: 
             return video_from_image_files(
                 files, indices, processing, options, max_decoded_pixels=max_decoded_pixels, stopped=stopped
             )
+        case DocumentJob():
+            return document_from_file(files[0], job)
+        case PageJob(processing=processing):
+            return image_from_pixels(*page_from_file(files[0], job, max_decoded_pixels=max_decoded_pixels), processing)
         case _:
             assert_never(job)

@@ -11,6 +11,7 @@ import msgspec
 from glimpse.frames import Frames, write_message
 from glimpse.media.errors import MediaErrorCode
 from glimpse.media.processing.audio import Audio, AudioProcessing
+from glimpse.media.processing.document import DocumentPages, PageRange
 from glimpse.media.processing.image import Image, ImageProcessing
 from glimpse.media.processing.sizing.placement import ImageSource
 from glimpse.media.processing.video import Video, VideoProcessing
@@ -46,13 +47,36 @@ class AudioJob(msgspec.Struct, frozen=True, kw_only=True, tag="audio"):
     processing: AudioProcessing
 
 
-Job: TypeAlias = ImageJob | VideoJob | FramesJob | AudioJob
+class DocumentJob(msgspec.Struct, frozen=True, kw_only=True, tag="document"):
+    """Reads how many pages a document has, and the text layers of some."""
+
+    pages: PageRange
+    max_texts: int
+    """Texts are read if there are no more pages than this."""
+
+    def texts_of(self, num_pages: int) -> range:
+        """Returns the pages of a document of so many whose texts are read."""
+        pages = self.pages.within(num_pages)
+        return pages if len(pages) <= self.max_texts else range(0)
+
+
+class PageJob(msgspec.Struct, frozen=True, kw_only=True, tag="page"):
+    """Draws a page of a document, as `ImageJob` decodes an image."""
+
+    processing: ImageProcessing
+    """Parameters with the request's bounds."""
+    number: int
+    """The page's, from 1."""
+    dpi: int | None
+
+
+Job: TypeAlias = ImageJob | VideoJob | FramesJob | AudioJob | DocumentJob | PageJob
 """What to decode files to. The tags and fields are part of the keys of cached media."""
-DecodedMedia: TypeAlias = Image | Video | Audio
+DecodedMedia: TypeAlias = Image | Video | Audio | DocumentPages
 
 
 class Decoded(msgspec.Struct, frozen=True, kw_only=True, tag="decoded"):
-    """Result of a successful job; the elements follow."""
+    """Result of a successful job; the elements follow. Those of a document are the texts, in msgpack."""
 
     shape: tuple[int, ...]
     source: ImageSource | None = None
@@ -63,6 +87,8 @@ class Decoded(msgspec.Struct, frozen=True, kw_only=True, tag="decoded"):
     """For videos, as in `glimpse.media.processing.video.Video`."""
     duration_seconds: float | None = None
     """For videos, as in `glimpse.media.processing.video.Video`."""
+    num_pages: int = 0
+    """For documents."""
 
 
 class DecodeFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):

@@ -8,16 +8,21 @@ import os
 import sys
 from typing import assert_never
 
+import msgspec
+
 from glimpse.frames import write_message
 from glimpse.media.containers.still import open_image
 from glimpse.media.decoding.audio_file import samples_from_file
+from glimpse.media.decoding.document_file import document_from_file, page_from_file
 from glimpse.media.decoding.jobs import (
     AudioJob,
     Decoded,
     DecodeFailed,
+    DocumentJob,
     FramesJob,
     ImageJob,
     Job,
+    PageJob,
     VideoJob,
     read_job,
 )
@@ -71,6 +76,13 @@ def decode(job: Job, files: list[bytes], max_decoded_pixels: int) -> tuple[Decod
         case AudioJob():
             samples = samples_from_file(files[0], job.processing)
             return Decoded(shape=samples.shape), samples.data.cast("B")
+        case DocumentJob():
+            document = document_from_file(files[0], job)
+            texts = msgspec.msgpack.encode(document.texts)
+            return Decoded(shape=(len(texts),), num_pages=document.num_pages), memoryview(texts)
+        case PageJob():
+            pixels, placement = page_from_file(files[0], job, max_decoded_pixels=max_decoded_pixels)
+            return Decoded(shape=pixels.shape, source=placement.source), pixels.data.cast("B")
         case _:
             assert_never(job)
 

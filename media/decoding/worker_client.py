@@ -9,20 +9,24 @@ from collections.abc import Sequence
 from functools import partial
 from typing import IO, assert_never
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from glimpse.frames import TransportError, fill
 from glimpse.media.containers.still import MAX_JPEG_PIXELS
+from glimpse.media.decoding.document_file import MAX_CHARACTERS
 from glimpse.media.decoding.jobs import (
     RESULTS,
     AudioJob,
     Decoded,
     DecodedMedia,
     DecodeFailed,
+    DocumentJob,
     FramesJob,
     ImageJob,
     Job,
+    PageJob,
     VideoJob,
     write_job,
 )
@@ -30,6 +34,7 @@ from glimpse.media.decoding.worker_pool import WORKER_COMMAND, WorkerLimits, Wor
 from glimpse.media.errors import MediaError
 from glimpse.media.native.library import environment_for_workers
 from glimpse.media.processing.audio import audio_from_samples
+from glimpse.media.processing.document import DocumentPages
 from glimpse.media.processing.image import ImageProcessing, image_from_pixels
 from glimpse.media.processing.sizing.placement import ImagePlacement
 from glimpse.media.processing.sizing.smart_resize import LARGEST_MAX_PIXELS
@@ -39,12 +44,14 @@ _MEMORY_BYTES = 3 << 30
 """Address space for the program, two copies of the largest file, two forms of the largest media, and decoder frames."""
 _MAX_IMAGE_BYTES = 2 * LARGEST_MAX_PIXELS * 3
 """Sides are rounded up when an image is enlarged."""
+_MAX_TEXT_BYTES = 4 * MAX_CHARACTERS + (1 << 24)
+"""In msgpack, with what is written around each text."""
 IMAGE_LIMITS = WorkerLimits(memory_bytes=_MEMORY_BYTES, cpu_seconds=20, timeout_seconds=60)
 VIDEO_LIMITS = WorkerLimits(memory_bytes=_MEMORY_BYTES, cpu_seconds=120, timeout_seconds=240)
 
 
 class IsolatedDecoders:
-    """Decodes the media of all requests of one event loop. Images and audio do not wait for videos."""
+    """Decodes the media of all requests of one event loop. Images, audio and documents do not wait for videos."""
 
     def __init__(
         self,
@@ -58,10 +65,10 @@ class IsolatedDecoders:
     ) -> None:
         """
         Args:
-            num_images: Number of images and audio files of one client decoded concurrently.
+            num_images: Number of images, audio files and pages of one client decoded concurrently.
             num_videos: Number of videos of one client decoded concurrently, files and lists of frames together.
             max_decoded_pixels: Limit on an image before resizing.
-            image_limits: Limits of a worker for images and audio.
+            image_limits: Limits of a worker for images, audio and documents.
             video_limits: Limits of a worker for videos.
             command: Command that starts a worker.
         """
@@ -77,8 +84,7 @@ class IsolatedDecoders:
         """Decodes files of a client in a worker. Raises MediaError."""
         is_video = isinstance(job, VideoJob | FramesJob)
         request = partial(_request, job, files, self._max_decoded_pixels)
-        what = "video" if is_video else "audio" if isinstance(job, AudioJob) else "image"
-        return await (self._videos if is_video else self._images).run(request, what=what, client=client)
+        return await (self._videos if is_video else self._images).run(request, what=_name(job), client=client)
 
     async def warm(self) -> None:
         """Starts a worker for the first image."""
@@ -94,6 +100,22 @@ def _environment() -> dict[str, str]:
     """Returns environment variables for workers. Compiles the native resampler if this machine has not yet."""
     # By default Pillow splits large images into blocks, and only contiguous ones are resized in place.
     return {"PILLOW_BLOCK_SIZE": "1024m", **environment_for_workers()}
+
+
+def _name(job: Job) -> str:
+    match job:
+        case ImageJob():
+            return "image"
+        case VideoJob() | FramesJob():
+            return "video"
+        case AudioJob():
+            return "audio"
+        case DocumentJob():
+            return "document"
+        case PageJob(number=number):
+            return f"document's page {number}"
+        case _:
+            assert_never(job)
 
 
 def _request(
@@ -116,7 +138,7 @@ def _request(
 def _read_media(job: Job, decoded: Decoded, stdout: IO[bytes]) -> DecodedMedia:
     """Reads the elements of a result. Raises TransportError if its shape does not fit the job, or EOFError."""
     match job, decoded.shape:
-        case ImageJob(processing=processing), _:
+        case ((ImageJob(processing=processing) | PageJob(processing=processing)), _):
             placement = _place(decoded, processing)
             pixels = _read_pixels(decoded, stdout, max_bytes=_MAX_IMAGE_BYTES)
             return image_from_pixels(pixels, placement, processing)
@@ -137,6 +159,8 @@ def _read_media(job: Job, decoded: Decoded, stdout: IO[bytes]) -> DecodedMedia:
             samples = np.empty(num_samples, np.float32)
             _fill(samples, stdout)
             return audio_from_samples(samples, processing)
+        case DocumentJob(), (num_bytes,) if 0 < num_bytes <= _MAX_TEXT_BYTES and decoded.num_pages > 0:
+            return _read_document(job, decoded, stdout)
         case _:
             raise TransportError("the shape does not fit the job")
 
@@ -153,6 +177,18 @@ def _place(decoded: Decoded, processing: ImageProcessing) -> ImagePlacement:
     if placement.plan.shape != decoded.shape:
         raise TransportError("the shape does not fit the job")
     return placement
+
+
+def _read_document(job: DocumentJob, decoded: Decoded, stream: IO[bytes]) -> DocumentPages:
+    packed = np.empty(decoded.shape, np.uint8)
+    _fill(packed, stream)
+    try:
+        texts = msgspec.msgpack.decode(packed.data, type=tuple[str, ...])
+    except msgspec.DecodeError as error:
+        raise TransportError("the texts are none") from error
+    if len(texts) != len(job.texts_of(decoded.num_pages)):
+        raise TransportError("the texts do not fit the job")
+    return DocumentPages(num_pages=decoded.num_pages, texts=texts)
 
 
 def _read_pixels(decoded: Decoded, stream: IO[bytes], *, max_bytes: int | None = None) -> npt.NDArray[np.uint8]:

@@ -33,12 +33,13 @@ from glimpse.media.sources.source import (
 from glimpse.media.sources.uploads import Uploads
 from glimpse.tasks import run_all
 
-FETCH_TIMEOUTS = {MediaKind.IMAGE: 5.0, MediaKind.VIDEO: 30.0, MediaKind.AUDIO: 10.0}
+FETCH_TIMEOUTS = {MediaKind.IMAGE: 5.0, MediaKind.VIDEO: 30.0, MediaKind.AUDIO: 10.0, MediaKind.DOCUMENT: 10.0}
 """Default limits on fetching, in seconds."""
 MAX_FILE_BYTES = {
     MediaKind.IMAGE: DEFAULT_MAX_BYTES,
     MediaKind.VIDEO: DEFAULT_MAX_VIDEO_BYTES,
     MediaKind.AUDIO: DEFAULT_MAX_BYTES,
+    MediaKind.DOCUMENT: DEFAULT_MAX_BYTES,
 }
 """Default limits on files."""
 
@@ -72,6 +73,28 @@ class SourceFiles:
     def num_bytes(self) -> int:
         """Bytes that the request has reserved."""
         return sum(map(len, self.data or ()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenDocument:
+    """A document whose pages can be drawn."""
+
+    files: SourceFiles
+    pages: range
+    """Numbers of the pages that were asked for, from 1; at least one."""
+    texts: tuple[str, ...]
+    """Text layers of these pages; empty if those were not read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentPage:
+    """A page of an opened document, as an image."""
+
+    files: SourceFiles
+    number: int
+    """From 1."""
+    dpi: int | None
+    """The resolution at which it is drawn. None: the reader's."""
 
 
 class FileLoader:

@@ -93,6 +93,7 @@ VideoSource = Source | FrameSources
 ImageOrCached = Source | CachedSource
 AudioOrCached = Source | CachedSource
 VideoOrCached = VideoSource | CachedSource
+DocumentOrCached = Source | CachedSource
 
 
 def parse_url_text(text: str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Source:

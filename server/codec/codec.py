@@ -7,7 +7,7 @@ from google.protobuf.message import Message
 
 from glimpse.dialect.options import descriptor_of
 from glimpse.dialect.rules import Dialect, JsonKind
-from glimpse.server.codec.document import Document, not_json
+from glimpse.server.codec.document import JsonDocument, not_json
 from glimpse.server.codec.encode import MessageWriter
 from glimpse.server.codec.field_values import DecodeContext
 from glimpse.server.codec.objects import MessageReader
@@ -57,7 +57,7 @@ class Codec:
             raise not_json("nested too deeply") from error
 
     def _decode(self, document: bytes, message_class: type[_MessageT], stream_member: str | None) -> Decoded[_MessageT]:
-        text = Document(document)
+        text = JsonDocument(document)
         value = text.parse()
         streaming = value.pop(stream_member, None) if isinstance(value, dict) else None
         message = message_class()

@@ -22,7 +22,7 @@ class DecodeError(Exception):
         """invalid_json, invalid_type, invalid_value, missing_value, conflicting_values or unsupported."""
 
 
-class Document:
+class JsonDocument:
     """A JSON document."""
 
     def __init__(self, text: bytes) -> None:

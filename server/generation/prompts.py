@@ -10,7 +10,7 @@ from functools import partial
 from typing import assert_never
 
 from glimpse.engine.checkpoint.families.token_layout import TokenLayout
-from glimpse.engine.checkpoint.text.conversation import num_characters
+from glimpse.engine.checkpoint.text.conversation import filled, num_characters
 from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts, media_inputs
 from glimpse.engine.checkpoint.text.prompt import Prompt, PromptBuilder, TemplateError
 from glimpse.engine.checkpoint.text.slots import PlaceholderError
@@ -20,7 +20,7 @@ from glimpse.media.cache.request_media import MediaUsage, RequestMedia
 from glimpse.media.embeddings.embeddings import EmbeddingError
 from glimpse.media.embeddings.loader import EmbeddingLoader
 from glimpse.media.errors import MediaOptionError
-from glimpse.media.input_loader import MediaInputError, load_inputs
+from glimpse.media.input_loader import LoadedInput, MediaInputError, field_of, load_inputs, media_of
 from glimpse.media.inputs import EmbeddingInput, MediumInput
 from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
@@ -114,8 +114,9 @@ class PromptLoader:
         match source:
             case Conversation():
                 self._prompts.check_size(source.messages, source.options, max_tokens=self._max_model_len())
-                media = await self._load_media(source.media, batch, call)
-                build = partial(self._of_conversation, source, media)
+                loaded = await self._load_media(source.media, batch, call)
+                media = media_of(loaded)
+                build = partial(self._of_conversation, source, loaded, media)
                 prompt, layouts = build() if _is_short(source) else await run(call.client, build)
                 inputs = media_inputs(media, layouts, prompt)
                 return LoadedPrompt(
@@ -133,14 +134,18 @@ class PromptLoader:
             case _:
                 assert_never(source)
 
-    def _of_conversation(self, conversation: Conversation, media: Sequence[Medium]) -> tuple[Prompt, list[TokenLayout]]:
+    def _of_conversation(
+        self, conversation: Conversation, loaded: Sequence[LoadedInput], media: Sequence[Medium]
+    ) -> tuple[Prompt, list[TokenLayout]]:
         layouts, max_tokens = self._layouts.of(media), self._max_model_len()
+        messages = filled(conversation.messages, (each.parts for each in loaded))
+        self._prompts.check_size(messages, conversation.options, max_tokens=max_tokens)
         try:
-            prompt = self._prompts.chat(conversation.messages, layouts, conversation.options, max_tokens=max_tokens)
+            prompt = self._prompts.chat(messages, layouts, conversation.options, max_tokens=max_tokens)
         except PlaceholderError as error:
             if error.missing is None:
                 raise
-            raise InvalidRequest(conversation.media[error.missing].field, str(error), "template_refused") from error
+            raise InvalidRequest(field_of(error.missing, loaded), str(error), "template_refused") from error
         return prompt, layouts
 
     def _seen(
@@ -169,7 +174,9 @@ class PromptLoader:
             raise InvalidRequest(source.field, "expected a prompt of at least one token, got none", "missing_value")
         return prompt
 
-    async def _load_media(self, inputs: Sequence[MediumInput], batch: RequestMedia, call: CallContext) -> list[Medium]:
+    async def _load_media(
+        self, inputs: Sequence[MediumInput], batch: RequestMedia, call: CallContext
+    ) -> list[LoadedInput]:
         if inputs:
             call.ticket.end_preparing()  # fetching may take long, and others can be prepared meanwhile
         for medium in inputs:
@@ -177,7 +184,8 @@ class PromptLoader:
                 message = "the server does not accept embeddings (its --enable-mm-embeds)"
                 raise InvalidRequest(medium.field, message, "unsupported")
         try:
-            return await load_inputs(inputs, loader=self._media, embeddings=self._embeddings, batch=batch)
+            (loaded,) = await load_inputs([inputs], loader=self._media, embeddings=self._embeddings, batch=batch)
+            return loaded
         except MediaInputError as failed:
             error = failed.error
             field = f"{failed.field}.{error.part}" if isinstance(error, EmbeddingError) else failed.field

@@ -16,6 +16,7 @@ from glimpse.engine.checkpoint.text.tools import find_format
 from glimpse.engine.client.engine import Engine
 from glimpse.engine.protocol.config import EngineOptions
 from glimpse.identity.access import Access
+from glimpse.media.kind import MediaKind
 from glimpse.server.dialects.anthropic.handlers import MessagesHandlers
 from glimpse.server.dialects.responses.handlers import ResponsesHandlers
 from glimpse.server.generation.constraints import ConstraintBuilder
@@ -182,7 +183,7 @@ def _prompt_builder(settings: EngineSettings, checkpoint: Checkpoint) -> PromptB
 def _served_model(
     settings: Settings, checkpoint: Checkpoint, prompts: PromptBuilder, *, supports_tools: bool, parses_reasoning: bool
 ) -> ServedModel:
-    takes = checkpoint.model.placeholder_ids
+    takes = {*checkpoint.model.placeholder_ids, MediaKind.DOCUMENT}
     return ServedModel(
         names=checkpoint.names,
         vocab_size=checkpoint.model.text.vocab_size,

@@ -142,11 +142,13 @@ def build_media(
             MediaKind.IMAGE: settings.image_fetch_timeout,
             MediaKind.VIDEO: settings.video_fetch_timeout,
             MediaKind.AUDIO: settings.audio_fetch_timeout,
+            MediaKind.DOCUMENT: settings.document_fetch_timeout,
         },
         max_file_bytes={
             MediaKind.IMAGE: settings.max_image_file_bytes,
             MediaKind.VIDEO: settings.max_video_file_bytes,
             MediaKind.AUDIO: settings.max_audio_file_bytes,
+            MediaKind.DOCUMENT: settings.max_document_file_bytes,
         },
     )
     embeddings = EmbeddingLoader(spec=embedding_spec(model, processing), store=store)

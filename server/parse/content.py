@@ -9,7 +9,14 @@ from glimpse.media.kind import MediaKind
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.embeddings import parse_embeddings
 from glimpse.server.parse.json_text import parse_object
-from glimpse.server.parse.media import parse_audio, parse_file, parse_image, parse_uuid, parse_video
+from glimpse.server.parse.media import (
+    parse_audio,
+    parse_document,
+    parse_file,
+    parse_image,
+    parse_uuid,
+    parse_video,
+)
 from glimpse.server.parse.tools import check_name
 from glimpse.server.request import Conversation
 from glimpse.server.served_model import ServedModel
@@ -37,7 +44,7 @@ def parse_conversation(
     call_ids: set[str] = set()
     for index, message in enumerate(messages):
         path = f"{field}[{index}]"
-        parsed.append(_parse_message(message, path, media))
+        parsed.append(_parse_message(message, path, media, model.max_media))
         if model.gives_call_ids:
             _check_ids(message, path, call_ids)
         _check_kinds(media, model.max_media, name)
@@ -63,7 +70,9 @@ def _check_counts(media: Iterable[MediumInput], max_media: Mapping[MediaKind, in
             )
 
 
-def _parse_message(message: content_pb2.Message, path: str, media: list[MediumInput]) -> ChatMessage:
+def _parse_message(
+    message: content_pb2.Message, path: str, media: list[MediumInput], max_media: Mapping[MediaKind, int]
+) -> ChatMessage:
     role = _ROLES.get(message.role)
     if role is None:
         raise InvalidRequest(f"{path}.role", f"expected a known role, got {message.role}")
@@ -75,7 +84,7 @@ def _parse_message(message: content_pb2.Message, path: str, media: list[MediumIn
         raise InvalidRequest(f"{path}.reasoning", f"only assistant messages can have reasoning, got role '{role}'")
     return ChatMessage(
         role=role,
-        content=_parse_content(message.content, f"{path}.content", media),
+        content=_parse_content(message.content, f"{path}.content", media, max_media),
         name=message.name if message.HasField("name") else None,
         tool_calls=tuple(
             _parse_call(call, f"{path}.tool_calls[{index}]") for index, call in enumerate(message.tool_calls)
@@ -112,12 +121,15 @@ def _parse_call(call: content_pb2.ToolCall, path: str) -> ToolCall:
 
 
 def _parse_content(
-    parts: Sequence[content_pb2.ContentPart], path: str, media: list[MediumInput]
+    parts: Sequence[content_pb2.ContentPart],
+    path: str,
+    media: list[MediumInput],
+    max_media: Mapping[MediaKind, int],
 ) -> tuple[str | MediaSlot, ...]:
     """Returns texts and media slots; the media themselves are appended to `media`."""
     content: list[str | MediaSlot] = []
     for index, part in enumerate(parts):
-        parsed = _parse_part(part, f"{path}[{index}]")
+        parsed = _parse_part(part, f"{path}[{index}]", max_media)
         if isinstance(parsed, str):
             content.append(parsed)
         else:
@@ -126,7 +138,7 @@ def _parse_content(
     return tuple(content)
 
 
-def _parse_part(part: content_pb2.ContentPart, path: str) -> str | MediumInput:
+def _parse_part(part: content_pb2.ContentPart, path: str, max_media: Mapping[MediaKind, int]) -> str | MediumInput:
     uuid = parse_uuid(part, path)
     match part.WhichOneof("part"):
         case "text":
@@ -138,7 +150,9 @@ def _parse_part(part: content_pb2.ContentPart, path: str) -> str | MediumInput:
         case "audio":
             return parse_audio(part.audio, path, uuid)
         case "file":
-            return parse_file(part.file, path, uuid)
+            return parse_file(part.file, path, uuid, max_images=max_media.get(MediaKind.IMAGE, 0))
+        case "document":
+            return parse_document(part.document, path, uuid, max_images=max_media.get(MediaKind.IMAGE, 0))
         case "image_embeddings":
             return parse_embeddings(MediaKind.IMAGE, part.image_embeddings, path, uuid)
         case "video_embeddings":
@@ -146,4 +160,6 @@ def _parse_part(part: content_pb2.ContentPart, path: str) -> str | MediumInput:
         case "audio_embeddings":
             return parse_embeddings(MediaKind.AUDIO, part.audio_embeddings, path, uuid)
         case _:
-            raise InvalidRequest(path, "expected text, an image, a video or audio, got nothing", "missing_value")
+            raise InvalidRequest(
+                path, "expected text, an image, a video, audio or a document, got nothing", "missing_value"
+            )

@@ -5,8 +5,9 @@ from functools import partial
 from glimpse.media import errors
 from glimpse.media.containers.sniff import find_kind
 from glimpse.media.errors import MediaErrorCode
-from glimpse.media.inputs import AudioInput, ImageInput, VideoInput, is_made_of_frames
+from glimpse.media.inputs import AudioInput, DocumentInput, ImageInput, VideoInput, is_made_of_frames
 from glimpse.media.kind import MediaKind
+from glimpse.media.processing.document import PageRange, check_pages
 from glimpse.media.processing.sizing.recipe import check_image_bounds
 from glimpse.media.processing.video_options import VideoOptions, check_options
 from glimpse.media.sources.source import (
@@ -80,8 +81,10 @@ def parse_audio(audio: content_pb2.AudioPart, path: str, uuid: str | None) -> Au
     return AudioInput(source=source, field=field, uuid=uuid)
 
 
-def parse_file(file: content_pb2.FilePart, path: str, uuid: str | None) -> ImageInput | VideoInput | AudioInput:
-    """Parses an image, a video or audio that is told by its first bytes; `path` is that of the content part.
+def parse_file(
+    file: content_pb2.FilePart, path: str, uuid: str | None, *, max_images: int
+) -> ImageInput | VideoInput | AudioInput | DocumentInput:
+    """Parses a medium that is told by its first bytes. The arguments are those of `parse_document`.
 
     Uploads have become parts of their own kinds before.
 
@@ -92,7 +95,8 @@ def parse_file(file: content_pb2.FilePart, path: str, uuid: str | None) -> Image
     source = _parse_source(file.source, field)
     if not isinstance(source, DataSource):
         message = (
-            "expected an upload, the bytes of a file or a data URL; send what is elsewhere as an image, video or audio"
+            "expected an upload, the bytes of a file or a data URL; send what is elsewhere as an image, a video, audio "
+            "or a document"
         )
         raise InvalidRequest(field, message, "unsupported")
     match find_kind(source.data):
@@ -104,9 +108,70 @@ def parse_file(file: content_pb2.FilePart, path: str, uuid: str | None) -> Image
             )
         case MediaKind.AUDIO:
             return AudioInput(source=source, field=field, uuid=uuid)
+        case MediaKind.DOCUMENT:
+            pages = content_pb2.DocumentPart()
+            return _document(pages, source, field, options_field=options_field, uuid=uuid, max_images=max_images)
         case _:
-            message = "expected an image, a video or audio, got a file of another format"
+            message = "expected an image, a video, audio or a document, got a file of another format"
             raise InvalidRequest(field, message, MediaErrorCode.UNSUPPORTED_FORMAT)
+
+
+def parse_document(
+    document: content_pb2.DocumentPart, path: str, uuid: str | None, *, max_images: int
+) -> DocumentInput:
+    """Parses a document; `path` is that of the content part, `max_images` the model's. Raises InvalidRequest."""
+    source, field = _parse_source_or_uuid(document.source, f"{path}.document.source", uuid, path)
+    options_field = f"{path}.document"
+    return _document(document, source, field, options_field=options_field, uuid=uuid, max_images=max_images)
+
+
+def _document(
+    document: content_pb2.DocumentPart,
+    source: Source | CachedSource,
+    field: str,
+    *,
+    options_field: str,
+    uuid: str | None,
+    max_images: int,
+) -> DocumentInput:
+    pages = PageRange(
+        first=document.first_page if document.HasField("first_page") else 1,
+        last=document.last_page if document.HasField("last_page") else None,
+    )
+    dpi = document.dpi if document.HasField("dpi") else None
+    min_pixels = document.min_pixels if document.HasField("min_pixels") else None
+    max_pixels = document.max_pixels if document.HasField("max_pixels") else None
+    low_detail = document.detail == content_pb2.IMAGE_DETAIL_LOW
+    with blaming(options_field):
+        check_pages(pages)
+        check_image_bounds(min_pixels, max_pixels, low_detail=low_detail)
+    with_images, with_texts = _page_content(document.page_content, max_images, f"{options_field}.page_content")
+    return DocumentInput(
+        source=source,
+        field=field,
+        options_field=options_field,
+        uuid=uuid,
+        pages=pages,
+        with_images=with_images,
+        with_texts=with_texts,
+        max_images=max_images,
+        dpi=dpi,
+        min_pixels=min_pixels,
+        max_pixels=max_pixels,
+        low_detail=low_detail,
+    )
+
+
+def _page_content(asked: content_pb2.PageContent, max_images: int, field: str) -> tuple[bool, bool]:
+    """Returns whether the model reads images of pages, and their texts."""
+    with_images, with_texts = {
+        content_pb2.PAGE_CONTENT_IMAGE: (True, False),
+        content_pb2.PAGE_CONTENT_TEXT: (False, True),
+        content_pb2.PAGE_CONTENT_IMAGE_AND_TEXT: (True, True),
+    }.get(asked, (bool(max_images), not max_images))
+    if with_images and not max_images:
+        raise InvalidRequest(field, "expected 'text', since the model does not accept images", "unsupported")
+    return with_images, with_texts
 
 
 def _parse_options(video: content_pb2.VideoPart) -> VideoOptions:

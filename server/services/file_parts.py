@@ -17,7 +17,7 @@ async def set_kinds(
     cache_salt: str,
     field: str = "messages",
 ) -> None:
-    """Changes each part that is an upload of any kind into an image, a video or audio.
+    """Changes each part that is an upload of any kind into one of the upload's own kind.
 
     Args:
         messages: of a request.
@@ -37,7 +37,7 @@ async def set_kinds(
         except MediaError as error:
             raise InvalidRequest(source, error.message, error.code) from error
         if kind is None:
-            message = "expected an image, a video or audio, got an upload of another format"
+            message = "expected an image, a video, audio or a document, got an upload of another format"
             raise InvalidRequest(source, message, MediaErrorCode.UNSUPPORTED_FORMAT)
         call.adapted |= {f"{path}.{kind}": f"{path}.file", f"{path}.{kind}.source": source}
         getattr(part, kind).source.upload_id = upload_id

@@ -30,9 +30,13 @@ class ModelHandlers:
             max_images=model.max_media.get(MediaKind.IMAGE, 0),
             max_videos=model.max_media.get(MediaKind.VIDEO, 0),
             max_audios=model.max_media.get(MediaKind.AUDIO, 0),
+            max_documents=model.max_media.get(MediaKind.DOCUMENT, 0),
             grounding=bool(model.grounding),
         )
-        self._modalities = [model_pb2.MODALITY_TEXT, *(MODALITIES[kind] for kind in model.max_media)]
+        self._modalities = [
+            model_pb2.MODALITY_TEXT,
+            *(MODALITIES[kind] for kind in model.max_media if kind in MODALITIES),
+        ]
 
     async def list_models(
         self, _request: model_pb2.ListModelsRequest, _call: CallContext

@@ -10,10 +10,19 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from glimpse.client import ChatOptions, CompletionOptions, EmbedOptions, Image, Message, TokenizeOptions, Video
+from glimpse.client import (
+    ChatOptions,
+    CompletionOptions,
+    Document,
+    EmbedOptions,
+    Image,
+    Message,
+    TokenizeOptions,
+    Video,
+)
 from glimpse.client.options import CallOptions, CountOptions
 from glimpse.client.requests import call_arguments, chat_request, embedding_request, upload_requests
-from glimpse.v1 import chat_pb2, completion_pb2, embedding_pb2, generation_pb2, media_pb2, tokenizer_pb2
+from glimpse.v1 import chat_pb2, completion_pb2, content_pb2, embedding_pb2, generation_pb2, media_pb2, tokenizer_pb2
 
 
 def test_options_cover_the_fields_of_requests() -> None:
@@ -105,9 +114,18 @@ def test_options_become_fields() -> None:
     assert chat_request("Hello", {}, streaming=True).stream_options.include_usage
 
 
+def test_a_document_has_its_pages_and_what_is_read_of_them() -> None:
+    pages = Document(b"%PDF-", first_page=2, last_page=3, page_content="image_and_text", dpi=72, detail="low", uuid="a")
+    (part, _) = chat_request([pages, "What is this?"], {}).messages[0].content
+    assert (part.uuid, part.document.source.data, part.document.dpi) == ("a", b"%PDF-", 72)
+    assert (part.document.first_page, part.document.last_page) == (2, 3)
+    assert part.document.page_content == content_pb2.PAGE_CONTENT_IMAGE_AND_TEXT
+    assert part.document.detail == content_pb2.IMAGE_DETAIL_LOW
+
+
 def test_refuses_a_part_of_another_type() -> None:
     prompt: Any = [b"image", "What is this?"]
-    with pytest.raises(TypeError, match="'prompt': expected texts, Image, Video and Audio, got bytes"):
+    with pytest.raises(TypeError, match="'prompt': expected texts, Image, Video, Audio and Document, got bytes"):
         chat_request(prompt, {})
 
 

@@ -5,10 +5,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from tests.fuzz.targets import MAX_INPUT_BYTES
+from tests.hostile.documents import hostile_documents
 from tests.hostile.forms import file, form, hostile_forms, text
 from tests.hostile.images import hostile_images
 from tests.hostile.urls import hostile_urls
 from tests.hostile.videos import hostile_videos
+from tests.media import pdfs
 from tests.media.audio import FILES, audio_file, tone
 from tests.media.heif import coded, grid, heic, mirror, rotation
 from tests.media.images import animation, encode, scene
@@ -66,8 +68,17 @@ def _audio() -> list[bytes]:
     return [audio_file(samples, 48_000, container=container, codec=codec) for container, codec in FILES.values()]
 
 
+def _documents() -> list[bytes]:
+    small = pdfs.of_images([scene(12, 8).convert("RGB")])
+    return [
+        small,
+        pdfs.document([pdfs.rectangle((1, 0, 0), 0, 0, 9, 9) + pdfs.text("A")]),
+        *(data for data, _ in hostile_documents().values()),
+    ]
+
+
 def _all_formats() -> list[bytes]:
-    headers = [data[:64] for data in (*_images(), *_videos(), *_audio())]
+    headers = [data[:64] for data in (*_images(), *_videos(), *_audio(), *_documents())]
     return [*dict.fromkeys(headers), b"", np.random.default_rng(0).bytes(64)]
 
 
@@ -92,4 +103,5 @@ _SEEDS: Mapping[str, Callable[[], list[bytes]]] = {
     "audio": _audio,
     "form": _forms,
     "message type": _message_types,
+    "document": _documents,
 }

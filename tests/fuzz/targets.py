@@ -14,7 +14,8 @@ from google.protobuf.message import DecodeError
 from glimpse.engine.checkpoint.grammar.json_schema import enforceable
 from glimpse.engine.checkpoint.grammar.lark import GrammarError
 from glimpse.media.containers.mp4 import checked_mp4
-from glimpse.media.containers.sniff import sniff_audio, sniff_image, sniff_video
+from glimpse.media.containers.pdf import open_pdf
+from glimpse.media.containers.sniff import sniff_audio, sniff_document, sniff_image, sniff_video
 from glimpse.media.containers.still import open_image
 from glimpse.media.containers.video import open_video
 from glimpse.media.decoding.animation_file import is_image_file
@@ -68,7 +69,7 @@ def fuzz_source(data: bytes) -> None:
 
 def fuzz_sniff(data: bytes) -> None:
     """Detects formats by their first bytes."""
-    for sniff in (sniff_image, sniff_video, sniff_audio):
+    for sniff in (sniff_image, sniff_video, sniff_audio, sniff_document):
         with suppress(MediaError):
             sniff(data)
 
@@ -143,6 +144,16 @@ def fuzz_message_type(data: bytes) -> None:
                 reader.read("{}")
 
 
+def fuzz_document(data: bytes) -> None:
+    """Draws the first page of documents and reads its text."""
+    with suppress(MediaError), open_pdf(data) as pdf:
+        image = pdf.render(1, dpi=None, max_pixels=_MAX_PIXELS)
+        text = pdf.text(1, max_characters=1000) or ""
+        if image.width * image.height > _MAX_PIXELS or text != text.strip():
+            raise ContractViolationError(image.size, text)
+        text.encode()
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "source": fuzz_source,
     "sniff": fuzz_sniff,
@@ -154,4 +165,5 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "audio": fuzz_audio,
     "form": fuzz_form,
     "message type": fuzz_message_type,
+    "document": fuzz_document,
 }

@@ -98,7 +98,7 @@ class Loaders:
 
     async def load(self, inputs: Sequence[MediumInput]) -> None:
         with self.media.batch() as batch:
-            await load_inputs(inputs, loader=self.media, embeddings=self.embeddings, batch=batch)
+            await load_inputs([inputs], loader=self.media, embeddings=self.embeddings, batch=batch)
 
     async def refuse(self, inputs: Sequence[MediumInput]) -> None:
         # Not `pytest.raises`, which keeps the error.

@@ -98,7 +98,12 @@ def test_parses_flags() -> None:
     assert settings.engine.served_model_name == ("a", "b")
     assert settings.engine.companions == {"org/a": "/a=b"}
     assert settings.listen.port == 7
-    assert settings.media.max_media == {MediaKind.IMAGE: 3, MediaKind.VIDEO: 4, MediaKind.AUDIO: 4}
+    assert settings.media.max_media == {
+        MediaKind.IMAGE: 3,
+        MediaKind.VIDEO: 4,
+        MediaKind.AUDIO: 4,
+        MediaKind.DOCUMENT: 16,
+    }
     assert [str(network) for network in settings.media.allowed_media_networks] == ["10.0.0.0/8"]
 
 
@@ -167,7 +172,7 @@ def test_parses_options_of_videos_and_processing() -> None:
 @pytest.mark.parametrize("video", ["0", '{"count": 0, "num_frames": 32}'])
 def test_parses_media_limits_as_json(video: str) -> None:
     limits = parsed(f'--limit-mm-per-prompt={{"image": 2, "video": {video}}}').media.max_media
-    assert limits == {MediaKind.IMAGE: 2, MediaKind.VIDEO: 0, MediaKind.AUDIO: 4}
+    assert limits == {MediaKind.IMAGE: 2, MediaKind.VIDEO: 0, MediaKind.AUDIO: 4, MediaKind.DOCUMENT: 16}
 
 
 def test_local_media_path_must_be_a_folder(tmp_path: Path) -> None:
@@ -183,7 +188,8 @@ def test_local_media_path_must_be_a_folder(tmp_path: Path) -> None:
 )
 def test_parses_media_limits_by_kind(limit: str, images: int, videos: int, audio: int) -> None:
     limits = MediaSettings(limit_mm_per_prompt=limit).max_media
-    assert limits == {MediaKind.IMAGE: images, MediaKind.VIDEO: videos, MediaKind.AUDIO: audio}
+    kinds = (MediaKind.IMAGE, MediaKind.VIDEO, MediaKind.AUDIO, MediaKind.DOCUMENT)
+    assert limits == dict(zip(kinds, (images, videos, audio, 16), strict=True))
 
 
 @pytest.mark.parametrize(

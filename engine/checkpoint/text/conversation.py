@@ -3,10 +3,10 @@
 The media themselves are passed separately, in the order of their slots.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from glimpse.media.kind import MediaKind
 
@@ -98,6 +98,25 @@ class NamedTool:
 
 
 ToolChoice: TypeAlias = ToolMode | NamedTool
+
+
+class _Medium(Protocol):
+    @property
+    def kind(self) -> MediaKind: ...
+
+
+def filled(messages: Sequence[ChatMessage], loaded: Iterable[Sequence[str | _Medium]]) -> tuple[ChatMessage, ...]:
+    """Returns the messages with the texts and slots of what was loaded for each of their slots, in order."""
+    parts = iter(loaded)
+    return tuple(replace(message, content=tuple(_filled(message.content, parts))) for message in messages)
+
+
+def _filled(content: Iterable[str | MediaSlot], loaded: Iterator[Sequence[str | _Medium]]) -> Iterator[str | MediaSlot]:
+    for part in content:
+        if isinstance(part, str):
+            yield part
+        else:
+            yield from (each if isinstance(each, str) else MediaSlot(kind=each.kind) for each in next(loaded))
 
 
 def num_characters(messages: Sequence[ChatMessage], tools: Sequence[ToolDefinition] = ()) -> int:

@@ -9,7 +9,7 @@ Only grpc and protobuf are imported. Pillow is needed only by callers that pass 
 from glimpse.client.async_client import AsyncClient
 from glimpse.client.client import Client
 from glimpse.client.errors import AnswerError, GlimpseError
-from glimpse.client.messages import Audio, Image, Message, Video
+from glimpse.client.messages import Audio, Document, Image, Message, Video
 from glimpse.client.openai_json import OptionError
 from glimpse.client.options import (
     ChatOptions,
@@ -31,6 +31,7 @@ __all__ = [
     "Client",
     "Completion",
     "CompletionOptions",
+    "Document",
     "EmbedOptions",
     "Embeddings",
     "GlimpseError",

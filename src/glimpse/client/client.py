@@ -182,7 +182,7 @@ class Client:
         return Scores(self._call(self._rerank.Score, request, options))
 
     def upload(self, source: ImageFile, **options: Unpack[UploadOptions]) -> media_pb2.Media:
-        """Uploads a media file once; pass the result as the source of an Image, Video or Audio, with the same salt.
+        """Uploads a media file once; pass the result as the source of a part, such as Image, with the same salt.
 
         `source` is a path, bytes or a Pillow image.
         """

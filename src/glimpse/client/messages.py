@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-Part: TypeAlias = "str | Image | Video | Audio | Mapping[str, Any]"
+Part: TypeAlias = "str | Image | Video | Audio | Document | Mapping[str, Any]"
 """A part of a message: text, a media input, or OpenAI's JSON: `{"type": "image_url", "image_url": {"url": …}}`."""
 Prompt: TypeAlias = "str | Sequence[Part] | Sequence[Message | Mapping[str, Any]]"
 """The text or the parts of a single user message, or a conversation, oldest message first: messages, also as OpenAI's
@@ -81,6 +81,34 @@ class Audio:
 
 
 @dataclass(frozen=True, slots=True)
+class Document:
+    """A PDF file. The model reads its pages in order."""
+
+    source: "File | None" = None
+    """The file; None with the `uuid` of a file that the server has cached."""
+    _: KW_ONLY
+    first_page: int | None = None
+    """The first page to read. Default 1."""
+    last_page: int | None = None
+    """The last page to read. Default: the document's last."""
+    page_content: Literal["auto", "image", "text", "image_and_text"] | None = None
+    """What the model reads of each page. Default: its image, or its text if the model does not accept images."""
+    dpi: int | None = None
+    """The resolution at which pages are drawn. Default 150, or less for very large pages."""
+    min_pixels: int | None = None
+    """The server enlarges smaller pages. Default: the model's."""
+    max_pixels: int | None = None
+    """The server reduces larger pages. Default: the model's."""
+    detail: Literal["auto", "low", "high"] | None = None
+    """"low" limits each page to 512·512 pixels."""
+    uuid: str | None = None
+    """The caller's name for the file, under which the server caches it."""
+
+
+_MEDIA = (Image, Video, Audio, Document)
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """A message of a conversation."""
 
@@ -114,7 +142,7 @@ def _to_message(message: Any, path: str) -> content_pb2.Message:
     if not isinstance(message, Message):
         return to_message(content_pb2.Message, _with_parts(message), path)
     content = message.content
-    parts = [content] if isinstance(content, str | Image | Video | Audio | Mapping) else content
+    parts = [content] if isinstance(content, (str, Mapping, *_MEDIA)) else content
     return content_pb2.Message(
         role=f"ROLE_{message.role.upper()}",
         content=[_to_part(part) for part in parts],
@@ -132,14 +160,15 @@ def _with_parts(message: Any) -> Any:
         return message
     return {
         **message,
-        "content": [_to_part(part) if isinstance(part, Image | Video | Audio) else part for part in content],
+        "content": [_to_part(part) if isinstance(part, _MEDIA) else part for part in content],
     }
 
 
 def _warn_of_path(text: str) -> None:
     """Warns of a text that is the path of a media file."""
-    kind = (mimetypes.guess_type(text)[0] or "").partition("/")[0]
-    if kind in ("image", "video", "audio") and Path(text).is_file():
+    media_type = mimetypes.guess_type(text)[0] or ""
+    kind = "document" if media_type == "application/pdf" else media_type.partition("/")[0]
+    if kind in ("image", "video", "audio", "document") and Path(text).is_file():
         meant = f"{kind.capitalize()}({text!r})"
         warnings.warn(f"{text!r} is sent as text, and there is such a file; did you mean {meant}?", stacklevel=2)
 
@@ -156,15 +185,32 @@ def _to_part(part: "Part") -> content_pb2.ContentPart:
                 source=to_source(part.source),
                 min_pixels=part.min_pixels,
                 max_pixels=part.max_pixels,
-                detail=None if part.detail is None else f"IMAGE_DETAIL_{part.detail.upper()}",
+                detail=_to_detail(part.detail),
             )
             return content_pb2.ContentPart(image=image, uuid=part.uuid)
         case Video():
             return content_pb2.ContentPart(video=_to_video(part), uuid=part.uuid)
         case Audio():
             return content_pb2.ContentPart(audio=content_pb2.AudioPart(source=to_source(part.source)), uuid=part.uuid)
+        case Document():
+            content = part.page_content
+            document = content_pb2.DocumentPart(
+                source=to_source(part.source),
+                first_page=part.first_page,
+                last_page=part.last_page,
+                page_content=None if content is None else f"PAGE_CONTENT_{content.upper()}",
+                dpi=part.dpi,
+                min_pixels=part.min_pixels,
+                max_pixels=part.max_pixels,
+                detail=_to_detail(part.detail),
+            )
+            return content_pb2.ContentPart(document=document, uuid=part.uuid)
         case _:
-            raise TypeError(f"'prompt': expected texts, Image, Video and Audio, got {type(part).__name__}")
+            raise TypeError(f"'prompt': expected texts, Image, Video, Audio and Document, got {type(part).__name__}")
+
+
+def _to_detail(detail: str | None) -> str | None:
+    return None if detail is None else f"IMAGE_DETAIL_{detail.upper()}"
 
 
 def _to_video(video: Video) -> content_pb2.VideoPart:

@@ -150,7 +150,9 @@ class LLM:
             hidden_size=engine.model.text.hidden_size,
             pooling=engine.model.pooling,
             max_media={
-                kind: limits.get(kind, sys.maxsize) for kind in MediaKind if kind in engine.model.placeholder_ids
+                kind: limits.get(kind, sys.maxsize)
+                for kind in MediaKind
+                if kind in engine.model.placeholder_ids or kind is MediaKind.DOCUMENT
             },
             gives_call_ids=False,
         )

@@ -11,6 +11,7 @@ from typing import assert_never
 
 from glimpse.engine.checkpoint.families.token_layout import TokenLayout
 from glimpse.engine.checkpoint.grammar.unenforced_log import UnenforcedLog
+from glimpse.engine.checkpoint.text.conversation import filled
 from glimpse.engine.checkpoint.text.grammar_check import GrammarChecker, GrammarError
 from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts, media_inputs
 from glimpse.engine.checkpoint.text.prompt import Prompt, PromptBuilder
@@ -21,9 +22,9 @@ from glimpse.engine.errors import EngineError
 from glimpse.engine.protocol.messages import Embed, Generate, MediaInput, Sibling
 from glimpse.engine.protocol.pooling_params import PoolingParams
 from glimpse.engine.protocol.sampling_params import Grammar, SamplingParams
+from glimpse.media.input_loader import LoadedInput, field_of, media_of
 from glimpse.media.inputs import EmbeddingInput
 from glimpse.media.kind import MediaKind, parse_limit
-from glimpse.media.medium import Medium
 from glimpse.offline.fields import InputError, known_fields
 from glimpse.offline.media.media_loading import OfflineMedia
 from glimpse.offline.prompt_inputs import OfflineRequest
@@ -79,8 +80,8 @@ class RequestBuilder:
         samplings = self._one_for_each(sampling_params, len(requests))
         grammars = self._enforced_grammars(samplings)
         return [
-            self._generate(request, media, self._engine_params(sampling, grammars))
-            for (request, media), sampling in zip(self._with_media(requests), samplings, strict=True)
+            self._generate(request, loaded, self._engine_params(sampling, grammars))
+            for (request, loaded), sampling in zip(self._with_media(requests), samplings, strict=True)
         ]
 
     def embeds(self, requests: Sequence[OfflineRequest], pooling: PoolingParams) -> list[Embed]:
@@ -91,20 +92,19 @@ class RequestBuilder:
             EngineError: a prompt is too long.
         """
         embeds: list[Embed] = []
-        for request, media in self._with_media(requests):
-            prompt, inputs = self._prompt(request, media)
+        for request, loaded in self._with_media(requests):
+            prompt, inputs = self._prompt(request, loaded)
             request_id = next(self._request_ids)
             embed = Embed(request_id=request_id, token_ids=prompt.token_ids, media=inputs, pooling=pooling)
             self._check(embed, request)
             embeds.append(embed)
         return embeds
 
-    def _with_media(self, requests: Sequence[OfflineRequest]) -> list[tuple[OfflineRequest, list[Medium]]]:
+    def _with_media(self, requests: Sequence[OfflineRequest]) -> list[tuple[OfflineRequest, list[LoadedInput]]]:
         """Loads the media of all requests and returns them with their request."""
         for request in requests:
             self._check_media(request)
-        media = iter(self._media.load([medium for request in requests for medium in request.media]))
-        return [(request, list(itertools.islice(media, len(request.media)))) for request in requests]
+        return list(zip(requests, self._media.load([request.media for request in requests]), strict=True))
 
     def _one_for_each(
         self, sampling_params: SamplingParams | Sequence[SamplingParams], num_requests: int
@@ -144,8 +144,8 @@ class RequestBuilder:
             if isinstance(medium, EmbeddingInput) and not self._accepts_embeddings:
                 raise InputError(medium.field, "embeddings are only accepted with LLM(enable_mm_embeds=True)")
 
-    def _generate(self, request: OfflineRequest, media: Sequence[Medium], sampling: SamplingParams) -> Generate:
-        prompt, inputs = self._prompt(request, media)
+    def _generate(self, request: OfflineRequest, loaded: Sequence[LoadedInput], sampling: SamplingParams) -> Generate:
+        prompt, inputs = self._prompt(request, loaded)
         request_id, seed = next(self._request_ids), sampling.seed
         siblings = [
             Sibling(request_id=f"{request_id}.{index}", seed=None if seed is None else seed + index)
@@ -157,14 +157,15 @@ class RequestBuilder:
         self._check(generate, request)
         return generate
 
-    def _prompt(self, request: OfflineRequest, media: Sequence[Medium]) -> tuple[Prompt, list[MediaInput]]:
+    def _prompt(self, request: OfflineRequest, loaded: Sequence[LoadedInput]) -> tuple[Prompt, list[MediaInput]]:
         """Builds a prompt and the engine's inputs of its media."""
+        media = media_of(loaded)
         try:
             layouts = self._layouts.of(media)
-            prompt = _build_prompt(self._prompts, request.prompt, layouts)
+            prompt = _build_prompt(self._prompts, request.prompt, layouts, loaded)
             return prompt, media_inputs(media, layouts, prompt)
         except PlaceholderError as error:
-            field = request.field if error.missing is None else request.media[error.missing].field
+            field = request.field if error.missing is None else field_of(error.missing, loaded)
             raise InputError(field, str(error)) from error
         except TemplateError as error:
             raise InputError(request.field, str(error)) from error
@@ -188,7 +189,9 @@ def parse_limits(limits: Mapping[str, object]) -> dict[MediaKind, int]:
     return parsed
 
 
-def _build_prompt(builder: PromptBuilder, source: PromptSource, media: Sequence[TokenLayout]) -> Prompt:
+def _build_prompt(
+    builder: PromptBuilder, source: PromptSource, media: Sequence[TokenLayout], loaded: Sequence[LoadedInput]
+) -> Prompt:
     match source:
         case TextPrompt(text=text, add_special_tokens=None):
             return builder.text(text, media)
@@ -197,6 +200,6 @@ def _build_prompt(builder: PromptBuilder, source: PromptSource, media: Sequence[
         case TokenPrompt(token_ids=token_ids):
             return builder.expand(token_ids, media)
         case Conversation(messages=messages, options=options):
-            return builder.chat(messages, media, options)
+            return builder.chat(filled(messages, (each.parts for each in loaded)), media, options)
         case _:
             assert_never(source)

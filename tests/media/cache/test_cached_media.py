@@ -213,7 +213,7 @@ async def test_origins_say_what_was_cached_of_each_medium(caching: CachingLoader
 
     async def origins(*inputs: ImageInput) -> list[tuple[bool, bool]]:
         with caching.loader.batch() as batch:
-            await load_inputs(inputs, loader=caching.loader, embeddings=embeddings, batch=batch)
+            await load_inputs([inputs], loader=caching.loader, embeddings=embeddings, batch=batch)
             return [(origin.had_files, origin.was_decoded) for origin in batch.usage.origins]
 
     sent = ImageInput(field="a", source=DataSource(data=OTHER_PNG), uuid="dog")

@@ -220,7 +220,7 @@ def test_refuses_a_wrong_type_by_path(value: Any, path: str, message: str) -> No
         ({"logit_bias": {"2147483648": 1}}, 'logit_bias["2147483648"]', "expected a smaller integer, got 2147483648"),
         (part(type="hologram"), "messages[0].content[0].type",
             "expected one of 'text', 'image_url', 'video_url', 'input_audio', 'image_embeds', 'video_embeds', "
-            "'audio_embeds', 'file', got 'hologram'"),
+            "'audio_embeds', 'document', 'file', got 'hologram'"),
         (part(type="imageUrl", imageUrl={"url": "u"}), "messages[0].content[0].type",
             "got 'imageUrl'; did you mean 'image_url'?"),
         (part(type="inputAudio", input_audio={}), "messages[0].content[0].type", "did you mean 'input_audio'?"),

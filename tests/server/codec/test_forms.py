@@ -56,7 +56,7 @@ def test_a_part_of_another_api_is_read(form: dict[str, Any], same: dict[str, Any
     ("form", "path", "code", "explanation"),
     [
         ({"type": "image_pil", "image_pil": "x"}, "image_pil", "unsupported", "Objects of PIL exist in Python only"),
-        ({"type": "input_file", "file_id": "x"}, "type", "unsupported", "Send each page as an image_url"),
+        ({"type": "input_file", "file_id": "x"}, "type", "unsupported", "Use {\"type\": \"file\""),
         ({"type": "image"}, "image", "missing_value", "required, but missing"),
         ({"type": "image", "image": "a", "url": "b"}, "url", "conflicting_values", "not allowed if 'type' is 'image'"),
         ({"type": "image", "image": "a", "text": "b"}, "text", "conflicting_values", "not allowed"),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glimpse.server.codec import long_strings
-from glimpse.server.codec.document import DecodeError, Document
+from glimpse.server.codec.document import DecodeError, JsonDocument
 from glimpse.server.codec.long_strings import shorten
 
 LONG = 20
@@ -40,7 +40,7 @@ VALUES = st.recursive(
 
 def outcome(document: bytes) -> Any:
     try:
-        return Document(document).parse()
+        return JsonDocument(document).parse()
     except DecodeError as error:
         return error.message
 

@@ -13,6 +13,8 @@ from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
 from tests.checkpoints.text import make_text_checkpoint
 from tests.media.audio import audio_file, tone
+from tests.media.images import scene
+from tests.media.pdfs import document, of_images, text
 from tests.server.requests import image_part, png, request, user
 from tests.server.services.error_details import details
 from tests.server.serving import served
@@ -70,3 +72,40 @@ def test_refuses_an_image_over_openai_s_api(reading: grpc.Channel) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         list(openai.CreateChatCompletion(iter([request_body])))
     assert "does not support image input" in str(caught.value.details())
+
+
+def _document(data: bytes, **members: Any) -> content_pb2.ContentPart:
+    return content_pb2.ContentPart(document={"source": {"data": data}, **members})
+
+
+def test_a_document_is_its_text(reading: grpc.Channel) -> None:
+    pages = document([text("first page"), text("second page")])
+    read = Chat(reading).CreateChatCompletion(request(user(_document(pages), "What?")))
+    assert (
+        read.choices == Chat(reading).CreateChatCompletion(request(user("first page\n\nsecond page", "What?"))).choices
+    )
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "message"),
+    [
+        (
+            _document(of_images([scene(60, 40).convert("RGB")])),
+            "document.source",
+            "expected a document with a text layer",
+        ),
+        (
+            _document(document([""]), page_content=content_pb2.PAGE_CONTENT_IMAGE),
+            "document.page_content",
+            "expected 'text', since the model does not accept images",
+        ),
+    ],
+)
+def test_images_of_pages_are_refused(
+    reading: grpc.Channel, part: content_pb2.ContentPart, field: str, message: str
+) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        Chat(reading).CreateChatCompletion(request(user(part)))
+    (violation,) = details(caught.value)[1].field_violations
+    assert violation.field == f"{PART}.{field}"
+    assert message in violation.description

@@ -25,6 +25,14 @@ class ImageDetail(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     IMAGE_DETAIL_LOW: _ClassVar[ImageDetail]
     IMAGE_DETAIL_HIGH: _ClassVar[ImageDetail]
 
+class PageContent(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PAGE_CONTENT_UNSPECIFIED: _ClassVar[PageContent]
+    PAGE_CONTENT_AUTO: _ClassVar[PageContent]
+    PAGE_CONTENT_IMAGE: _ClassVar[PageContent]
+    PAGE_CONTENT_TEXT: _ClassVar[PageContent]
+    PAGE_CONTENT_IMAGE_AND_TEXT: _ClassVar[PageContent]
+
 class TensorType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     TENSOR_TYPE_UNSPECIFIED: _ClassVar[TensorType]
@@ -42,6 +50,11 @@ IMAGE_DETAIL_UNSPECIFIED: ImageDetail
 IMAGE_DETAIL_AUTO: ImageDetail
 IMAGE_DETAIL_LOW: ImageDetail
 IMAGE_DETAIL_HIGH: ImageDetail
+PAGE_CONTENT_UNSPECIFIED: PageContent
+PAGE_CONTENT_AUTO: PageContent
+PAGE_CONTENT_IMAGE: PageContent
+PAGE_CONTENT_TEXT: PageContent
+PAGE_CONTENT_IMAGE_AND_TEXT: PageContent
 TENSOR_TYPE_UNSPECIFIED: TensorType
 TENSOR_TYPE_FLOAT32: TensorType
 TENSOR_TYPE_FLOAT16: TensorType
@@ -65,7 +78,7 @@ class Message(_message.Message):
     def __init__(self, role: _Optional[_Union[Role, str]] = ..., content: _Optional[_Iterable[_Union[ContentPart, _Mapping]]] = ..., name: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCall, _Mapping]]] = ..., tool_call_id: _Optional[str] = ..., reasoning: _Optional[str] = ...) -> None: ...
 
 class ContentPart(_message.Message):
-    __slots__ = ("text", "image", "video", "audio", "image_embeddings", "video_embeddings", "audio_embeddings", "file", "uuid")
+    __slots__ = ("text", "image", "video", "audio", "image_embeddings", "video_embeddings", "audio_embeddings", "document", "file", "uuid")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     IMAGE_FIELD_NUMBER: _ClassVar[int]
     VIDEO_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +86,7 @@ class ContentPart(_message.Message):
     IMAGE_EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
     VIDEO_EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
     AUDIO_EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
+    DOCUMENT_FIELD_NUMBER: _ClassVar[int]
     FILE_FIELD_NUMBER: _ClassVar[int]
     UUID_FIELD_NUMBER: _ClassVar[int]
     text: str
@@ -82,9 +96,10 @@ class ContentPart(_message.Message):
     image_embeddings: ImageEmbeddings
     video_embeddings: VideoEmbeddings
     audio_embeddings: AudioEmbeddings
+    document: DocumentPart
     file: FilePart
     uuid: str
-    def __init__(self, text: _Optional[str] = ..., image: _Optional[_Union[ImagePart, _Mapping]] = ..., video: _Optional[_Union[VideoPart, _Mapping]] = ..., audio: _Optional[_Union[AudioPart, _Mapping]] = ..., image_embeddings: _Optional[_Union[ImageEmbeddings, _Mapping]] = ..., video_embeddings: _Optional[_Union[VideoEmbeddings, _Mapping]] = ..., audio_embeddings: _Optional[_Union[AudioEmbeddings, _Mapping]] = ..., file: _Optional[_Union[FilePart, _Mapping]] = ..., uuid: _Optional[str] = ...) -> None: ...
+    def __init__(self, text: _Optional[str] = ..., image: _Optional[_Union[ImagePart, _Mapping]] = ..., video: _Optional[_Union[VideoPart, _Mapping]] = ..., audio: _Optional[_Union[AudioPart, _Mapping]] = ..., image_embeddings: _Optional[_Union[ImageEmbeddings, _Mapping]] = ..., video_embeddings: _Optional[_Union[VideoEmbeddings, _Mapping]] = ..., audio_embeddings: _Optional[_Union[AudioEmbeddings, _Mapping]] = ..., document: _Optional[_Union[DocumentPart, _Mapping]] = ..., file: _Optional[_Union[FilePart, _Mapping]] = ..., uuid: _Optional[str] = ...) -> None: ...
 
 class MediaSource(_message.Message):
     __slots__ = ("url", "data", "upload_id")
@@ -201,6 +216,26 @@ class FilePart(_message.Message):
     source: MediaSource
     filename: str
     def __init__(self, source: _Optional[_Union[MediaSource, _Mapping]] = ..., filename: _Optional[str] = ...) -> None: ...
+
+class DocumentPart(_message.Message):
+    __slots__ = ("source", "first_page", "last_page", "page_content", "dpi", "min_pixels", "max_pixels", "detail")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_PAGE_FIELD_NUMBER: _ClassVar[int]
+    LAST_PAGE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_CONTENT_FIELD_NUMBER: _ClassVar[int]
+    DPI_FIELD_NUMBER: _ClassVar[int]
+    MIN_PIXELS_FIELD_NUMBER: _ClassVar[int]
+    MAX_PIXELS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    source: MediaSource
+    first_page: int
+    last_page: int
+    page_content: PageContent
+    dpi: int
+    min_pixels: int
+    max_pixels: int
+    detail: ImageDetail
+    def __init__(self, source: _Optional[_Union[MediaSource, _Mapping]] = ..., first_page: _Optional[int] = ..., last_page: _Optional[int] = ..., page_content: _Optional[_Union[PageContent, str]] = ..., dpi: _Optional[int] = ..., min_pixels: _Optional[int] = ..., max_pixels: _Optional[int] = ..., detail: _Optional[_Union[ImageDetail, str]] = ...) -> None: ...
 
 class Tensor(_message.Message):
     __slots__ = ("type", "shape", "data")

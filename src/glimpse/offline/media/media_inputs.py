@@ -18,7 +18,7 @@ from glimpse.media.sources.source import DataSource, FrameSources, UploadSource
 from glimpse.offline.fields import InputError, known_fields
 from glimpse.offline.media.audio_inputs import is_samples, read_audio
 from glimpse.offline.media.embedding_inputs import are_embeddings, is_reference, parse_embeddings, read_embedding
-from glimpse.offline.media.visual_inputs import is_video, read_image, read_pil_image, read_video
+from glimpse.offline.media.visual_inputs import is_video, read_document, read_image, read_pil_image, read_video
 
 _T = TypeVar("_T")
 _PART = re.compile(r"messages\[\d+\]\.content\[\d+\]")
@@ -34,6 +34,7 @@ _READERS: Mapping[str, Callable[[object, str], object]] = {
     "audio_url": read_audio,
     "input_audio": read_audio,
     "audio_embeds": partial(read_embedding, MediaKind.AUDIO),
+    "document": read_document,
 }
 """By type of content part, what returns the medium that a value is; a value that JSON has is returned as it is."""
 
@@ -130,10 +131,10 @@ def prompt_parts(media: object, uuids: object, field: str) -> Iterator[PromptPar
     Raises:
         InputError: they are something else.
     """
-    kinds = tuple(MediaKind)
+    kinds = tuple(kind for kind in MediaKind if kind is not MediaKind.DOCUMENT)  # conversations have documents
     values = known_fields(media, f"{field}.multi_modal_data", known=kinds)
     names = known_fields(uuids, f"{field}.multi_modal_uuids", known=kinds)
-    for kind in MediaKind:
+    for kind in kinds:
         path, uuids_path, own = f"{field}.multi_modal_data.{kind}", f"{field}.multi_modal_uuids.{kind}", names.get(kind)
         if not isinstance(own, str | list | tuple | None):
             message = f"expected a string, or a list of strings and None, got {type(own).__name__}"

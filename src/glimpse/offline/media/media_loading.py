@@ -16,10 +16,9 @@ from glimpse.media.containers.still import load_pixels
 from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.embeddings.loader import EmbeddingLoader
 from glimpse.media.errors import MediaError, MediaOptionError
-from glimpse.media.input_loader import MediaInputError, load_inputs
+from glimpse.media.input_loader import LoadedInput, MediaInputError, load_inputs
 from glimpse.media.inputs import MediumInput
 from glimpse.media.loader import MediaLoader
-from glimpse.media.medium import Medium
 from glimpse.media.sources.decoded import DecodedFrames
 from glimpse.media.sources.fetcher import Fetcher
 from glimpse.offline.fields import InputError, blaming
@@ -46,31 +45,31 @@ class OfflineMedia:
         self._rules = rules
         self._store = MediaStore(max_bytes=rules.max_cache_bytes)
 
-    def load(self, inputs: Sequence[MediumInput]) -> list[Medium]:
-        """Loads media and returns them in the same order.
+    def load(self, prompts: Sequence[Sequence[MediumInput]]) -> list[list[LoadedInput]]:
+        """Loads the media of prompts and returns them in the same order.
 
         Raises:
             InputError: one cannot be used.
         """
-        if not inputs:
-            return []
+        if not any(prompts):
+            return [[] for _ in prompts]
         # In a separate thread, because the caller's may run an event loop already, as in a notebook.
         with ThreadPoolExecutor(1) as thread:
             try:
-                return thread.submit(asyncio.run, self._load(inputs)).result()
+                return thread.submit(asyncio.run, self._load(prompts)).result()
             except MediaInputError as failed:
                 error = failed.error
                 message = error.problem if isinstance(error, MediaOptionError) else error.message
                 raise InputError(failed.field, message, error.code) from failed
 
-    async def _load(self, inputs: Sequence[MediumInput]) -> list[Medium]:
+    async def _load(self, prompts: Sequence[Sequence[MediumInput]]) -> list[list[LoadedInput]]:
         loader = self._make_loader()
         embeddings = EmbeddingLoader(spec=self._embeddings, store=self._store)
         try:
-            distinct = {id(image): image for image in _images(inputs)}
+            distinct = {id(image): image for prompt in prompts for image in _images(prompt)}
             await asyncio.gather(*(asyncio.to_thread(_load_pixels, image) for image in distinct.values()))
             with loader.batch() as batch:
-                return await load_inputs(inputs, loader=loader, embeddings=embeddings, batch=batch)
+                return await load_inputs(prompts, loader=loader, embeddings=embeddings, batch=batch)
         finally:
             await loader.close()
             await embeddings.close()

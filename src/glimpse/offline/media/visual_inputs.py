@@ -1,4 +1,4 @@
-"""Reads the images and videos that callers of `LLM` pass. Decodes nothing.
+"""Reads the images, videos and documents that callers of `LLM` pass. Decodes nothing.
 
 Arrays and tensors have their channels last or first.
 Those of uint8, channels last, are used without a copy. Floats are from 0 to 255, as `process_vision_info` of
@@ -47,6 +47,17 @@ def read_pil_image(image: object, field: str) -> object:
     if not isinstance(image, PIL.Image.Image | None):
         raise InputError(field, f"expected a PIL image, got {type(image).__name__}")
     return read_image(image, field)
+
+
+def read_document(document: object, field: str) -> object:
+    """Returns a file's bytes as a source, and what JSON has as it is. Raises InputError."""
+    match document:
+        case None | str() | Mapping():
+            return document
+        case bytes():
+            return DataSource(data=document)
+        case _:
+            raise InputError(field, f"expected bytes or a URL, got {type(document).__name__}")
 
 
 def read_video(video: object, field: str) -> object:
