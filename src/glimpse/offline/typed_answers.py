@@ -6,16 +6,18 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from glimpse.engine.protocol import sampling_params
 from glimpse.engine.protocol.messages import FinishReason
-from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind, SamplingParams
+from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind
 from glimpse.offline.fields import InputError
 from glimpse.offline.run import CompletionOutput, RequestOutput
+from glimpse.offline.sampling_inputs import SamplingParams
 from glimpse.server.parse.message_types.described_type import AnyReader, read_message
 from glimpse.server.parse.message_types.descriptors import DescriptorError
 
 
 def constrained(
-    sampling_params: SamplingParams | Sequence[SamplingParams], answer: Any
+    samplings: SamplingParams | Sequence[SamplingParams], answer: Any
 ) -> SamplingParams | Sequence[SamplingParams]:
     """Returns sampling parameters with which answers are messages of a class. Raises InputError."""
     if not (isinstance(answer, type) and issubclass(answer, Message)):
@@ -25,12 +27,14 @@ def constrained(
         grammar = Grammar(kind=GrammarKind.JSON_SCHEMA, text=AnyReader(descriptor).schema)
     except DescriptorError as error:
         raise InputError("answer", f"cannot be enforced: {error}") from error
-    if isinstance(sampling_params, SamplingParams):
-        return _with_grammar(sampling_params, grammar)
-    return [_with_grammar(each, grammar) for each in sampling_params]
+    if isinstance(samplings, Sequence):
+        return [_with_grammar(each, grammar) for each in samplings]
+    return _with_grammar(samplings, grammar)
 
 
-def _with_grammar(sampling: SamplingParams, grammar: Grammar) -> SamplingParams:
+def _with_grammar(sampling: Any, grammar: Grammar) -> Any:
+    if not isinstance(sampling, sampling_params.SamplingParams):
+        return sampling  # refused where all are checked
     if sampling.grammar is not None:
         raise InputError("answer", "cannot be combined with a grammar or structured_outputs of sampling_params")
     return replace(sampling, grammar=grammar)

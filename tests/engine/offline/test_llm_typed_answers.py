@@ -37,10 +37,11 @@ def test_an_output_that_is_cut_has_no_message(llm: LLM) -> None:
     [
         (dict, SAMPLING, "'answer': expected a protobuf message class, got <class 'dict'>"),
         (content_pb2.FunctionCall, SamplingParams(structured_outputs={"regex": "a"}), "'answer': cannot be combined"),
+        (content_pb2.FunctionCall, {"n": 2}, "'sampling_params': expected SamplingParams, got dict"),
         (any_pb2.Any, SAMPLING, "'answer': cannot be enforced: google.protobuf.Any may be of any type"),
     ],
 )
-def test_wrong_types_are_refused(llm: LLM, answer: Any, sampling: SamplingParams, message: str) -> None:
+def test_wrong_types_are_refused(llm: LLM, answer: Any, sampling: Any, message: str) -> None:
     with pytest.raises(InputError) as caught:
         llm.chat([user("the end")], sampling, answer=answer)
     assert str(caught.value).startswith(message)
