@@ -6,7 +6,7 @@ tokens, such as special and end tokens, have small logits; select them with `log
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -283,3 +283,12 @@ def _nested_name(name: str) -> str:
 
 def write_json(path: Path, document: dict[str, Any] | list[Any]) -> None:
     path.write_text(json.dumps(document, indent=2))
+
+
+def write_changed_config(folder: Path, document: Mapping[str, Any], **fields: Any) -> Path:
+    """Writes a configuration whose fields are changed, those of objects one by one. Returns the folder."""
+    changed = {
+        name: {**document[name], **value} if isinstance(value, dict) else value for name, value in fields.items()
+    }
+    write_json(folder / "config.json", {**document, **changed})
+    return folder

@@ -27,6 +27,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "name": metafunc.cls.names or list(getattr(metafunc.module, "PROMPTS", ())),
         "size": metafunc.cls.sizes,
         "num_blocks": metafunc.cls.blocks,
+        "kernel": getattr(metafunc.cls, "kernels", ()),
     }
     for name in metafunc.fixturenames:
         if name in parameters:

@@ -2,12 +2,19 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import torch
 
+from glimpse.engine.protocol.config import Quantization
+from glimpse.engine.worker.native.library import Level
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
+from tests.engine.levels import assert_stays_near_float32, at_each_level, needs_kernels
 from tests.oracles.answers import Answer
+
+Kernel: TypeAlias = tuple[torch.dtype, Quantization, float]
+"""A type, a quantization of weights, and the tolerance of `assert_stays_near_float32`."""
+PLAIN_KERNELS: tuple[Kernel, ...] = ((torch.float32, "none", 1e-5), (torch.bfloat16, "none", 0.1))
 
 
 def assert_same(sequence: ScriptedSequence, expected: Answer) -> None:
@@ -58,3 +65,29 @@ class Steps:
             first = harness.answer(harness.begin(prompt), 2)
             second = harness.begin(prompt, cached=first, num_cached=num_blocks * BLOCK_SIZE)
             type(self).agrees(harness.answer(second, self.num_tokens), checkpoint)
+
+
+class NativeSteps(Steps):
+    """Tests that have the native kernels answer too, in several types."""
+
+    kernels: ClassVar[Sequence[Kernel]] = PLAIN_KERNELS
+
+    @needs_kernels
+    def test_native_kernels_stay_near_float32(
+        self, checkpoint: Path, prompts: Mapping[str, Prompt], kernel: Kernel
+    ) -> None:
+        dtype, quantization, tolerance = kernel
+        assert_stays_near_float32(checkpoint, prompts.values(), dtype, quantization=quantization, tolerance=tolerance)
+
+
+class LevelSteps(Steps):
+    """Tests that have the native kernels of each level answer too."""
+
+    @needs_kernels
+    @at_each_level
+    def test_native_kernels_agree(
+        self, harness: Harness, checkpoint: Path, prompts: Mapping[str, Prompt], level: Level
+    ) -> None:
+        native, prompt = Harness(checkpoint, level=level), prompts[self.divided]
+        logits = [torch.stack(each.answer(each.begin(prompt), 3).logits) for each in (native, harness)]
+        assert (logits[0] - logits[1]).abs().max() <= 1e-4

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.errors import CheckpointError
@@ -13,8 +12,7 @@ from tests.checkpoints.gemma3 import NUM_IMAGE_TOKENS, SIDE, TOKEN_IDS, make_gem
 from tests.checkpoints.llava import Names
 from tests.checkpoints.qwen2_vl import write_json
 from tests.engine.harness import Harness, PlacedMedium, Prompt, ScriptedSequence, prompt_with
-from tests.engine.levels import assert_stays_near_float32, needs_kernels
-from tests.engine.worker.models.steps import Steps, assert_same
+from tests.engine.worker.models.steps import NativeSteps, assert_same
 from tests.oracles.gemma3 import greedy_answer
 
 CHECKPOINT = make_gemma3_checkpoint
@@ -55,7 +53,7 @@ def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
     assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.images, len(sequence.answer)))
 
 
-class TestSteps(Steps):
+class TestSteps(NativeSteps):
     agrees = staticmethod(assert_agrees)
     divided, cached = "two", ("between",)
     sizes = ((3, 12, 2), (4, 9, 4), (13, 4, 9))
@@ -67,12 +65,6 @@ def test_stored_layouts(tmp_path: Path, names: Names) -> None:
     path = make_gemma3_checkpoint(tmp_path, names=names)
     harness = Harness(path)
     assert_agrees(harness.answer(harness.begin(TWO_IMAGES), NUM_TOKENS), path)
-
-
-@needs_kernels
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.1)])
-def test_native_kernels_stay_near_float32(checkpoint: Path, dtype: torch.dtype, tolerance: float) -> None:
-    assert_stays_near_float32(checkpoint, PROMPTS.values(), dtype, tolerance=tolerance)
 
 
 def test_reads_published_configurations_that_leave_out_defaults(tmp_path: Path) -> None:

@@ -9,14 +9,11 @@ from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.encoders import TiledVisionConfig
 from glimpse.engine.checkpoint.model_config.model import read_json
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.protocol.config import Quantization
-from glimpse.engine.worker.native.library import Level
 from tests.checkpoints.idefics3 import Family, make_idefics3_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
-from tests.engine.harness import Harness, Prompt, ScriptedSequence
+from tests.engine.harness import Prompt, ScriptedSequence
 from tests.engine.idefics3_prompts import NUM_TILE_TOKENS, tiled_prompt
-from tests.engine.levels import assert_stays_near_float32, at_each_level, needs_kernels
-from tests.engine.worker.models.steps import Steps, assert_same
+from tests.engine.worker.models.steps import LevelSteps, NativeSteps, assert_same
 from tests.oracles.idefics3 import greedy_answer
 
 NUM_TOKENS = 10
@@ -44,32 +41,13 @@ def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
     assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.images, len(sequence.answer)))
 
 
-class TestSteps(Steps):
+class TestSteps(NativeSteps, LevelSteps):
     agrees = staticmethod(assert_agrees)
+    kernels = ((torch.float32, "none", 1e-5), (torch.bfloat16, "none", 0.25), (torch.bfloat16, "int8", 0.25))
     names = ("text", "image", "images", "first", "many tiles")
     divided, cached = "images", ("images",)
     blocks = (1, 2, 5)
     num_tokens = NUM_TOKENS
-
-
-@needs_kernels
-@pytest.mark.parametrize(
-    ("dtype", "quantization", "tolerance"),
-    [(torch.float32, "none", 1e-5), (torch.bfloat16, "none", 0.25), (torch.bfloat16, "int8", 0.25)],
-)
-def test_native_kernels_stay_near_float32(
-    checkpoint: Path, prompts: dict[str, Prompt], dtype: torch.dtype, quantization: Quantization, tolerance: float
-) -> None:
-    assert_stays_near_float32(checkpoint, prompts.values(), dtype, quantization=quantization, tolerance=tolerance)
-
-
-@needs_kernels
-@at_each_level
-def test_native_kernels_agree(checkpoint: Path, prompts: dict[str, Prompt], level: Level) -> None:
-    native, reference = Harness(checkpoint, level=level), Harness(checkpoint)
-    prompt = prompts["images"]
-    logits = [torch.stack(each.answer(each.begin(prompt), 3).logits) for each in (native, reference)]
-    assert (logits[0] - logits[1]).abs().max() <= 1e-4
 
 
 def test_reads_published_documents_of_the_first_release(tmp_path: Path, checkpoint: Path) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from safetensors.torch import load_file
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
@@ -14,7 +13,6 @@ from glimpse.engine.checkpoint.model_config.model import read_json
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.loading.load_engine import make_model
 from glimpse.engine.worker.loading.weights import checkpoint_name
-from glimpse.engine.worker.native.library import Level
 from glimpse.media.kind import MediaKind
 from tests.checkpoints.internvl import (
     NUM_TILE_TOKENS,
@@ -24,10 +22,9 @@ from tests.checkpoints.internvl import (
     make_internvl_checkpoint,
     make_original_checkpoint,
 )
-from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.qwen2_vl import write_changed_config, write_json
 from tests.engine.harness import Harness, PlacedMedium, ScriptedSequence, prompt_with
-from tests.engine.levels import at_each_level, needs_kernels
-from tests.engine.worker.models.steps import Steps, assert_same
+from tests.engine.worker.models.steps import LevelSteps, assert_same
 from tests.oracles.internvl import greedy_answer, load_oracle
 
 NUM_TOKENS = 8
@@ -71,18 +68,10 @@ def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
     assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.images, len(sequence.answer)))
 
 
-class TestSteps(Steps):
+class TestSteps(LevelSteps):
     agrees = staticmethod(assert_agrees)
     divided, cached = "video", ("images", "video")
     blocks = (1, 2, 3)
-
-
-@needs_kernels
-@at_each_level
-def test_native_kernels_agree(checkpoint: Path, level: Level) -> None:
-    native, reference = Harness(checkpoint, level=level), Harness(checkpoint)
-    logits = [torch.stack(each.answer(each.begin(PROMPTS["video"]), 3).logits) for each in (native, reference)]
-    assert (logits[0] - logits[1]).abs().max() <= 1e-4
 
 
 def test_tensors_have_the_names_inside_transformers_too(checkpoint: Path, variant: Variant) -> None:
@@ -122,12 +111,7 @@ def test_refuses_other_original_models_by_name(
 
 
 def changed(tmp_path: Path, checkpoint: Path, **fields: Any) -> Path:
-    """Returns a folder with a configuration whose fields are changed, those of objects one by one."""
-    document = dict(read_json(checkpoint / "config.json"))
-    for name, value in fields.items():
-        document[name] = {**document[name], **value} if isinstance(value, dict) else value
-    write_json(tmp_path / "config.json", document)
-    return tmp_path
+    return write_changed_config(tmp_path, read_json(checkpoint / "config.json"), **fields)
 
 
 def test_reads_documents_of_transformers_4(tmp_path: Path, checkpoint: Path, variant: Variant) -> None:

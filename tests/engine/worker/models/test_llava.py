@@ -9,13 +9,11 @@ import torch
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.encoders import LlavaConfig
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.protocol.config import Quantization
 from tests.checkpoints.llava import DECODERS, Names, make_llava_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
 from tests.engine.harness import Harness, Prompt, ScriptedSequence
-from tests.engine.levels import assert_stays_near_float32, needs_kernels
 from tests.engine.llava_prompts import IMAGE, prompt_of
-from tests.engine.worker.models.steps import Steps, assert_same
+from tests.engine.worker.models.steps import PLAIN_KERNELS, NativeSteps, assert_same
 from tests.oracles.llava import greedy_answer
 
 CHECKPOINT = make_llava_checkpoint
@@ -33,8 +31,9 @@ def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
     assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.images, len(sequence.answer)))
 
 
-class TestSteps(Steps):
+class TestSteps(NativeSteps):
     agrees = staticmethod(assert_agrees)
+    kernels = (*PLAIN_KERNELS, (torch.bfloat16, "int8", 0.1))
     divided, cached = "two", ("one",)
 
 
@@ -61,17 +60,6 @@ def test_feature_layers_and_the_class_token(tmp_path: Path, layer: int, strategy
     harness = Harness(path)
     prompt = prompt_of(7, 4, IMAGE, 5, image_tokens=image_tokens)
     assert_agrees(harness.answer(harness.begin(prompt), NUM_TOKENS), path)
-
-
-@needs_kernels
-@pytest.mark.parametrize(
-    ("dtype", "quantization", "tolerance"),
-    [(torch.float32, "none", 1e-5), (torch.bfloat16, "none", 0.1), (torch.bfloat16, "int8", 0.1)],
-)
-def test_native_kernels_stay_near_float32(
-    checkpoint: Path, dtype: torch.dtype, quantization: Quantization, tolerance: float
-) -> None:
-    assert_stays_near_float32(checkpoint, PROMPTS.values(), dtype, quantization=quantization, tolerance=tolerance)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.encoders import LlavaOneVisionConfig
@@ -14,8 +13,7 @@ from glimpse.media.processing.sizing.any_res import AnyRes
 from tests.checkpoints.llava import ONEVISION_TOKEN_IDS, RESOLUTIONS, TILE, Names, make_onevision_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
 from tests.engine.harness import Harness, PlacedMedium, Prompt, ScriptedSequence, prompt_with
-from tests.engine.levels import assert_stays_near_float32, needs_kernels
-from tests.engine.worker.models.steps import Steps, assert_same
+from tests.engine.worker.models.steps import NativeSteps, assert_same
 from tests.oracles.llava import onevision_answer, tiled_pixels
 
 CHECKPOINT = make_onevision_checkpoint
@@ -80,7 +78,7 @@ def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
     assert_same(sequence, expected)
 
 
-class TestSteps(Steps):
+class TestSteps(NativeSteps):
     agrees = staticmethod(assert_agrees)
     names = tuple(PARTS)
     divided, cached = "both", ("wide",)
@@ -93,14 +91,6 @@ def test_stored_layouts(tmp_path: Path, names: Names) -> None:
     path = make_onevision_checkpoint(tmp_path, names=names, max_tiles=1)
     harness = Harness(path)
     assert_agrees(harness.answer(harness.begin(prompt_of(path, 10, 3, (150, 170), 4)), NUM_TOKENS), path)
-
-
-@needs_kernels
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.1)])
-def test_native_kernels_stay_near_float32(
-    checkpoint: Path, prompts: dict[str, Prompt], dtype: torch.dtype, tolerance: float
-) -> None:
-    assert_stays_near_float32(checkpoint, prompts.values(), dtype, tolerance=tolerance)
 
 
 @pytest.mark.parametrize(

@@ -15,16 +15,14 @@ from glimpse.engine.protocol.media import MediaSpan
 from glimpse.engine.worker.loading.load_engine import load_model
 from glimpse.engine.worker.models.encoders.resampler import position_waves
 from glimpse.engine.worker.models.minicpmv import MiniCPMV, join_patches, make_model, nearest_positions
-from glimpse.engine.worker.native.library import Level
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.sizing.scaled_frames import ScaledFrames, temporal_id
 from glimpse.media.processing.video import make_video
 from tests.checkpoints.minicpmv import NUM_QUERIES, TOKEN_IDS, Version, make_minicpmv_checkpoint
-from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.qwen2_vl import write_changed_config, write_json
 from tests.engine.harness import Harness, PlacedMedium, Prompt, ScriptedSequence, encode_of, prompt_with
-from tests.engine.levels import at_each_level, needs_kernels
 from tests.engine.prepared_media import image_of
-from tests.engine.worker.models.steps import Steps, assert_same
+from tests.engine.worker.models.steps import LevelSteps, assert_same
 from tests.media.images import scene
 from tests.oracles.minicpmv import Frames, encode, greedy_answer, load_oracle, slices_of
 from tests.oracles.minicpmv_vectors import images, load_vectors
@@ -81,7 +79,7 @@ def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
     assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.sources, len(sequence.answer)))
 
 
-class TestSteps(Steps):
+class TestSteps(LevelSteps):
     agrees = staticmethod(assert_agrees)
     names = tuple(PARTS)
     divided, cached = "images", ("most slices",)
@@ -151,14 +149,6 @@ def test_videos_with_times_and_packs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert_video_agrees(harness, path, prompt, frames, chunks=[9, 3])
 
 
-@needs_kernels
-@at_each_level
-def test_native_kernels_agree(checkpoint: Path, harness: Harness, prompts: dict[str, Prompt], level: Level) -> None:
-    native, prompt = Harness(checkpoint, level=level), prompts["images"]
-    logits = [torch.stack(each.answer(each.begin(prompt), 3).logits) for each in (native, harness)]
-    assert (logits[0] - logits[1]).abs().max() <= 1e-4
-
-
 def test_the_encoder_computes_what_vllm_computes(checkpoint: Path, model: MiniCPMV) -> None:
     for index, expected in load_vectors().items():
         pixels = images()[int(index)]
@@ -203,13 +193,8 @@ def test_tensors_have_the_names_that_were_published(checkpoint: Path) -> None:
 
 
 def changed(tmp_path: Path, checkpoint: Path, **fields: Any) -> Path:
-    """Returns a folder with a configuration whose fields are changed, those of objects one by one."""
-    document = dict(read_json(checkpoint / "config.json"))
-    for name, value in fields.items():
-        document[name] = {**document[name], **value} if isinstance(value, dict) else value
-    write_json(tmp_path / "config.json", document)
     (tmp_path / "tokenizer.json").write_bytes((checkpoint / "tokenizer.json").read_bytes())
-    return tmp_path
+    return write_changed_config(tmp_path, read_json(checkpoint / "config.json"), **fields)
 
 
 def test_the_last_layer_may_be_dropped(tmp_path: Path, checkpoint: Path) -> None:

@@ -13,14 +13,12 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.loading.load_engine import load_model
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.models.phi3v import make_model
-from glimpse.engine.worker.native.library import Level
 from tests.checkpoints.phi3v import CONFIG, MAX_TILES, SIDE, make_phi3v_checkpoint
-from tests.checkpoints.qwen2_vl import write_json
-from tests.engine.harness import Harness, Prompt, ScriptedSequence, encode_of
-from tests.engine.levels import at_each_level, needs_kernels
+from tests.checkpoints.qwen2_vl import write_changed_config, write_json
+from tests.engine.harness import Prompt, ScriptedSequence, encode_of
 from tests.engine.phi3v_prompts import prompt_of
 from tests.engine.prepared_media import image_of
-from tests.engine.worker.models.steps import Steps, assert_same
+from tests.engine.worker.models.steps import LevelSteps, assert_same
 from tests.media.images import scene
 from tests.oracles.phi3v import encode, greedy_answer, load_oracle, tiles_of
 
@@ -56,19 +54,11 @@ def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
     assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.sources, len(sequence.answer)))
 
 
-class TestSteps(Steps):
+class TestSteps(LevelSteps):
     agrees = staticmethod(assert_agrees)
     names = tuple(PARTS)
     divided, cached = "wide and tall", ("wide and tall",)
     blocks = (1, 2, 4)
-
-
-@needs_kernels
-@at_each_level
-def test_native_kernels_agree(checkpoint: Path, harness: Harness, prompts: dict[str, Prompt], level: Level) -> None:
-    native, prompt = Harness(checkpoint, level=level), prompts["wide and tall"]
-    logits = [torch.stack(each.answer(each.begin(prompt), 3).logits) for each in (native, harness)]
-    assert (logits[0] - logits[1]).abs().max() <= 1e-4
 
 
 @pytest.mark.parametrize("size", [(60, 60), (200, 61), (37, 301), (2, 1)])
@@ -115,12 +105,7 @@ def test_embeddings_may_be_stored_twice(checkpoint: Path, tmp_path: Path, model:
 
 
 def changed(tmp_path: Path, **fields: Any) -> Path:
-    """Returns a folder with a configuration whose fields are changed, those of objects one by one."""
-    document = dict(CONFIG)
-    for name, value in fields.items():
-        document[name] = {**document[name], **value} if isinstance(value, dict) else value
-    write_json(tmp_path / "config.json", document)
-    return tmp_path
+    return write_changed_config(tmp_path, CONFIG, **fields)
 
 
 def test_the_published_encoder_is_known_by_its_name(tmp_path: Path) -> None:

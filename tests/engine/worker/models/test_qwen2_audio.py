@@ -10,15 +10,13 @@ import torch
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.text.media_inputs import read_media
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.protocol.config import Quantization
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import audio_from_samples
 from glimpse.media.processing.media_processing import MediaProcessing
 from tests.checkpoints.qwen2_audio import PREPROCESSOR_CONFIG, TOKEN_IDS, make_audio_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
 from tests.engine.harness import Harness, PlacedMedium, Prompt, ScriptedSequence, prompt_with
-from tests.engine.levels import assert_stays_near_float32, needs_kernels
-from tests.engine.worker.models.steps import Steps, assert_same
+from tests.engine.worker.models.steps import PLAIN_KERNELS, NativeSteps, assert_same
 from tests.media.audio import PROCESSING, noise, tone
 from tests.oracles.qwen2_audio import greedy_answer
 
@@ -64,8 +62,9 @@ def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
     assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.sources, len(sequence.answer)))
 
 
-class TestSteps(Steps):
+class TestSteps(NativeSteps):
     agrees = staticmethod(assert_agrees)
+    kernels = (*PLAIN_KERNELS, (torch.bfloat16, "int8", 0.1))
     divided, cached = "two", ("one",)
     num_tokens = NUM_TOKENS
 
@@ -94,23 +93,6 @@ def test_bfloat16_stays_near_float32(checkpoint: Path) -> None:
         expected = exact.answer(exact.begin(prompt), 1).logits[0]
         difference = rounded.answer(rounded.begin(prompt), 1).logits[0] - expected
         assert difference.square().mean().sqrt() < 0.1 * expected.std()
-
-
-@needs_kernels
-@pytest.mark.parametrize(
-    ("dtype", "quantization", "tolerance"),
-    [(torch.float32, "none", 1e-5), (torch.bfloat16, "none", 0.1), (torch.bfloat16, "int8", 0.1)],
-)
-def test_native_kernels_stay_near_float32(
-    checkpoint: Path, dtype: torch.dtype, quantization: Quantization, tolerance: float
-) -> None:
-    assert_stays_near_float32(
-        checkpoint,
-        PROMPTS.values(),
-        dtype,
-        quantization=quantization,
-        tolerance=tolerance,
-    )
 
 
 def test_reads_the_audio_processing_of_the_checkpoint(checkpoint: Path) -> None:
