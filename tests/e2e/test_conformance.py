@@ -88,7 +88,7 @@ SAMPLES: dict[str, Any] = {
     "metadata": {"a": "b"}, "service_tier": "auto", "reasoning_effort": "none", "safety_identifier": "me",
     "add_generation_prompt": False, "continue_final_message": False, "chat_template_kwargs": {"x": 1},
     "media_io_kwargs": {"video": {"fps": 1}}, "mm_processor_kwargs": {"min_pixels": 3136}, "echo": True,
-    "return_token_strs": True, "include_reasoning": False,
+    "return_token_strs": True, "include_reasoning": False, "grounding": False,
     "thinking_token_budget": 5, "input": "Hi", "dimensions": 8, "encoding_format": "base64", "normalize": True,
     "query": "Hi", "documents": ["a", {"text": "b"}], "top_n": 1, "return_documents": False, "instruction": "Be good.",
     "queries": "Hi", "text_1": "Hi", "data_1": ["Hi"], "text_2": ["a"], "data_2": "a", "items": {"text": "a"},
