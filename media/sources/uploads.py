@@ -7,7 +7,7 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -218,28 +218,25 @@ class Uploads:
             raise self._not_found()
         return upload
 
-    async def list_all(self, namespace: str) -> list[Upload]:
-        """Returns the uploads of a namespace, the latest first, of the `MAX_LISTED` that its tenant used last.
+    async def find_all(self, namespace: str) -> "FoundUploads":
+        """Returns the uploads of a namespace, of the `MAX_LISTED` that its tenant used last.
 
         Raises:
             MediaError: STORE_UNAVAILABLE.
         """
         if self._shared is None:
-            found: Iterable[Upload] = (
-                stored.upload
-                for key, stored in self._uploads.list_newest(tenant_of(namespace), MAX_LISTED)
-                if key[0] == namespace
-            )
-        else:
-            with _unavailable("try again"):
-                headers = await self._shared.list_newest(Area.UPLOADS, namespace, MAX_LISTED)
-            # A tenant's values are of all its namespaces. What is of this one has the key that its handle gives here.
-            described = ((key, _described(header)) for key, header in headers.items())
-            shared = self._shared
-            found = (
-                upload for key, upload in described if upload and key == self._key(shared, namespace, upload.handle)
-            )
-        return sorted(found, key=lambda upload: (-upload.created, upload.handle))
+            stored = self._uploads.list_newest(tenant_of(namespace), MAX_LISTED)
+            return FoundUploads(lambda: [each.upload for key, each in stored if key[0] == namespace])
+        with _unavailable("try again"):
+            headers = await self._shared.list_newest(Area.UPLOADS, namespace, MAX_LISTED)
+        # A tenant's values are of all its namespaces. What is of this one has the key that its handle gives here.
+        key_of = partial(self._key, self._shared, namespace)
+
+        def described() -> list[Upload]:
+            uploads = ((key, _described(header)) for key, header in headers.items())
+            return [upload for key, upload in uploads if upload and key == key_of(upload.handle)]
+
+        return FoundUploads(described)
 
     @asynccontextmanager
     async def opened(
@@ -371,6 +368,17 @@ class Uploads:
     @staticmethod
     def _key(shared: "SharedStore", namespace: str, handle: str) -> str:
         return shared.keys.value(Area.UPLOADS, namespace, "upload", handle)
+
+
+class FoundUploads:
+    """Uploads that were found, not read yet: thousands of them take milliseconds."""
+
+    def __init__(self, read: Callable[[], list[Upload]]) -> None:
+        self._read = read
+
+    def read(self) -> list[Upload]:
+        """Returns them, the latest first. Any thread may call it."""
+        return sorted(self._read(), key=lambda upload: (-upload.created, upload.handle))
 
 
 class IncomingUpload:

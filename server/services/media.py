@@ -3,8 +3,9 @@
 from collections.abc import AsyncGenerator, AsyncIterator
 
 from glimpse.media.cache.media_file import MediaFile
-from glimpse.media.sources.uploads import FileDetails, Upload, Uploads
+from glimpse.media.sources.uploads import FileDetails, FoundUploads, Upload, Uploads
 from glimpse.server.call.context import CallContext
+from glimpse.server.call.offload import run
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.chat import check_bounds
 from glimpse.server.rpc.http_bodies import PacedBody
@@ -81,16 +82,8 @@ class MediaHandlers:
         _check_purpose(request.purpose, "purpose")
         if request.order not in ("", "asc", "desc"):
             raise InvalidRequest("order", f"expected 'asc' or 'desc', got '{request.order[:64]}'")
-        uploads = await self._uploads.list_all(call.tenant.namespace(request.cache_salt))
-        if request.order == "asc":
-            uploads.reverse()
-        if request.after:
-            uploads = _after(uploads, request.after)
-        listed = [each for each in uploads if request.purpose in ("", each.details.purpose)]
-        limit = request.limit if request.HasField("limit") else _MAX_LISTED
-        page = [_render(upload) for upload in listed[:limit]]
-        ends = {"first_id": page[0].upload_id, "last_id": page[-1].upload_id} if page else {}
-        return media_pb2.ListMediaResponse(media=page, has_more=len(listed) > limit, **ends)
+        found = await self._uploads.find_all(call.tenant.namespace(request.cache_salt))
+        return await run(call.client, _render_list, request, found)
 
     async def download(
         self, request: media_pb2.DownloadMediaRequest, call: CallContext
@@ -149,6 +142,20 @@ def _size(header: media_pb2.UploadHeader) -> int | None:
 def _check_purpose(purpose: str, field: str) -> None:
     if purpose and purpose not in PURPOSES:
         raise InvalidRequest(field, f"expected one of {', '.join(PURPOSES)}, got '{purpose[:64]}'")
+
+
+def _render_list(request: media_pb2.ListMediaRequest, found: FoundUploads) -> media_pb2.ListMediaResponse:
+    """Returns a page of the list. Raises InvalidRequest."""
+    uploads = found.read()
+    if request.order == "asc":
+        uploads.reverse()
+    if request.after:
+        uploads = _after(uploads, request.after)
+    listed = [each for each in uploads if request.purpose in ("", each.details.purpose)]
+    limit = request.limit if request.HasField("limit") else _MAX_LISTED
+    page = [_render(upload) for upload in listed[:limit]]
+    ends = {"first_id": page[0].upload_id, "last_id": page[-1].upload_id} if page else {}
+    return media_pb2.ListMediaResponse(media=page, has_more=len(listed) > limit, **ends)
 
 
 def _after(uploads: list[Upload], handle: str) -> list[Upload]:

@@ -199,3 +199,20 @@ async def test_embeds_texts_and_images(client: Any) -> None:
     with pytest.raises(GlimpseError, match="'dimensions': expected at most 64") as failure:
         await client.embed(["a"], dimensions=65)
     assert failure.value.field == "dimensions"
+
+
+async def test_uploads_are_listed_read_and_deleted(client: Any, tmp_path: Path) -> None:
+    path = tmp_path / "image.png"
+    path.write_bytes(PNG)
+    salt = {"cache_salt": str(tmp_path)}
+    named = await client.upload(path, purpose="vision", **salt)
+    noise = await client.upload(bytes(3 << 20), filename="noise", **salt)
+    assert (named.filename, noise.filename, noise.purpose) == ("image.png", "noise", "user_data")
+    assert await client.uploads(**salt) == [noise, named]
+    assert await client.uploads(purpose="vision", limit=1, order="asc", **salt) == [named]
+    assert await client.download(noise, **salt) == bytes(3 << 20)
+    await client.delete_upload(noise, **salt)
+    assert await client.uploads(**salt) == [named]
+    with pytest.raises(GlimpseError) as caught:
+        await client.download(noise, **salt)
+    assert caught.value.reason == "upload_not_found"

@@ -48,6 +48,11 @@ SHARES = {
     ("POST", "/tokenize", FORBIDDEN): 0.025,
     ("POST", "/detokenize", ALLOWED): 0.05,
     ("POST", "/detokenize", FORBIDDEN): 0.05,
+    ("GET", "/v1/files", ALLOWED): 0.025,
+    ("GET", "/v1/files", FORBIDDEN): 0.025,
+    ("GET", "/v1/files/{upload_id}", ALLOWED): 0.025,
+    ("DELETE", "/v1/files/{upload_id}", ALLOWED): 0.025,
+    ("GET", "/v1/files/{upload_id}/content", ALLOWED): 0.025,
     ("GET", "/v1/models/{model}", ALLOWED): 0.05,  # any text may be a model's name
 }
 """Operation and kind of request → its share of the requests."""

@@ -18,9 +18,11 @@ from glimpse.client.options import (
     CountOptions,
     DetokenizeOptions,
     EmbedOptions,
+    ListUploadsOptions,
     RerankOptions,
     ScoreOptions,
     TokenizeOptions,
+    UploadedOptions,
     UploadOptions,
 )
 from glimpse.client.requests import (
@@ -191,6 +193,36 @@ class AsyncClient:
         """
         requests = await asyncio.to_thread(upload_requests, source, options)
         return (await self._call(self._media.UploadMedia, requests, options)).media
+
+    async def uploads(self, **options: Unpack[ListUploadsOptions]) -> Sequence[media_pb2.Media]:
+        """Returns the uploads of the caller's tenant, the latest first."""
+        request = media_pb2.ListMediaRequest(
+            cache_salt=options.get("cache_salt"),
+            purpose=options.get("purpose"),
+            limit=options.get("limit"),
+            after=options.get("after"),
+            order=options.get("order"),
+        )
+        return (await self._call(self._media.ListMedia, request, options)).media
+
+    async def download(self, upload: media_pb2.Media, **options: Unpack[UploadedOptions]) -> bytes:
+        """Returns the file of an upload."""
+        request = media_pb2.DownloadMediaRequest(upload_id=upload.upload_id, cache_salt=options.get("cache_salt"))
+        attempts = Attempts(self._caller, options)
+        while True:
+            call = self._media.DownloadMedia(request, **attempts.arguments())
+            try:
+                return b"".join([part.chunk async for part in call])
+            except grpc.RpcError as error:
+                seconds = attempts.delay(error)
+            finally:
+                call.cancel()
+            await asyncio.sleep(seconds)
+
+    async def delete_upload(self, upload: media_pb2.Media, **options: Unpack[UploadedOptions]) -> None:
+        """Deletes an upload."""
+        request = media_pb2.DeleteMediaRequest(upload_id=upload.upload_id, cache_salt=options.get("cache_salt"))
+        await self._call(self._media.DeleteMedia, request, options)
 
     async def models(self, **options: Unpack[CallOptions]) -> Sequence[model_pb2.Model]:
         """Returns the models that the server serves, one for each name."""

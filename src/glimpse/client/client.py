@@ -17,9 +17,11 @@ from glimpse.client.options import (
     CountOptions,
     DetokenizeOptions,
     EmbedOptions,
+    ListUploadsOptions,
     RerankOptions,
     ScoreOptions,
     TokenizeOptions,
+    UploadedOptions,
     UploadOptions,
 )
 from glimpse.client.requests import (
@@ -188,6 +190,36 @@ class Client:
         """
         requests = upload_requests(source, options)
         return self._call(self._media.UploadMedia, requests, options).media
+
+    def uploads(self, **options: Unpack[ListUploadsOptions]) -> Sequence[media_pb2.Media]:
+        """Returns the uploads of the caller's tenant, the latest first."""
+        request = media_pb2.ListMediaRequest(
+            cache_salt=options.get("cache_salt"),
+            purpose=options.get("purpose"),
+            limit=options.get("limit"),
+            after=options.get("after"),
+            order=options.get("order"),
+        )
+        return self._call(self._media.ListMedia, request, options).media
+
+    def download(self, upload: media_pb2.Media, **options: Unpack[UploadedOptions]) -> bytes:
+        """Returns the file of an upload."""
+        request = media_pb2.DownloadMediaRequest(upload_id=upload.upload_id, cache_salt=options.get("cache_salt"))
+        attempts = Attempts(self._caller, options)
+        while True:
+            call = self._media.DownloadMedia(request, **attempts.arguments())
+            try:
+                return b"".join([part.chunk for part in call])
+            except grpc.RpcError as error:
+                seconds = attempts.delay(error)
+            finally:
+                call.cancel()
+            time.sleep(seconds)
+
+    def delete_upload(self, upload: media_pb2.Media, **options: Unpack[UploadedOptions]) -> None:
+        """Deletes an upload."""
+        request = media_pb2.DeleteMediaRequest(upload_id=upload.upload_id, cache_salt=options.get("cache_salt"))
+        self._call(self._media.DeleteMedia, request, options)
 
     def models(self, **options: Unpack[CallOptions]) -> Sequence[model_pb2.Model]:
         """Returns the models that the server serves, one for each name."""

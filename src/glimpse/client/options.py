@@ -22,9 +22,33 @@ class UploadOptions(CallOptions, total=False):
     """The cache namespace: only requests with the same salt find the upload."""
     ttl_seconds: int | None
     """How long the server keeps it. Default, and the most: the server's `--upload-ttl`."""
+    filename: str
+    """The file's name, at most 255 bytes. Default: that of a path."""
+    purpose: str
+    """What it is for, as of OpenAI's files: "vision", "batch" and others. Default: "user_data"."""
     prompt_cache_key: str
     """Where several servers share no media store: the key of the requests that will use it, which the gateway sends to
     the same server."""
+
+
+class UploadedOptions(CallOptions, total=False):
+    """Options of calls about uploads."""
+
+    cache_salt: str | None
+    """The salt under which they are stored."""
+
+
+class ListUploadsOptions(UploadedOptions, total=False):
+    """Options of `uploads`."""
+
+    purpose: str | None
+    """Only uploads for this purpose."""
+    limit: int | None
+    """The most uploads, 1 to 10000. Default: 1000."""
+    after: str | None
+    """The id of the upload after which the list begins."""
+    order: Literal["asc", "desc"] | None
+    """By the time of creation. Default: "desc", the latest first."""
 
 
 class ModelOptions(CallOptions, total=False):

@@ -1,9 +1,11 @@
 """Builds requests and the arguments of calls, for both clients. Does no I/O except reading media files."""
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
@@ -119,6 +121,8 @@ def upload_requests(source: ImageFile, options: UploadOptions) -> Iterator[media
         size_bytes=len(data),
         cache_salt=options.get("cache_salt"),
         ttl_seconds=options.get("ttl_seconds"),
+        filename=options.get("filename", Path(source).name if isinstance(source, str | os.PathLike) else None),
+        purpose=options.get("purpose"),
     )
     chunks = (data[start : start + _CHUNK_BYTES] for start in range(0, len(data), _CHUNK_BYTES))
     return chain(

@@ -297,13 +297,13 @@ async def test_each_replica_lists_all_uploads_of_a_namespace(one: Replica, other
     await other.upload(PNG, f"{tenant}salt")
     await other.upload(PNG, f"{'b' * 32}.")
     for each in (one, other):
-        assert [upload.handle for upload in await each.caching.uploads.list_all(tenant)] == [
+        assert [upload.handle for upload in (await each.caching.uploads.find_all(tenant)).read()] == [
             second.handle,
             first.handle,
         ]
     assert (await other.caching.uploads.known(tenant, first.handle)).kind is MediaKind.IMAGE
     await other.caching.uploads.remove(tenant, second.handle)
-    assert [upload.handle for upload in await one.caching.uploads.list_all(tenant)] == [first.handle]
+    assert [upload.handle for upload in (await one.caching.uploads.find_all(tenant)).read()] == [first.handle]
 
 
 async def test_lists_more_uploads_than_redis_returns_at_once(
@@ -312,4 +312,4 @@ async def test_lists_more_uploads_than_redis_returns_at_once(
     monkeypatch.setattr("glimpse.media.shared.store._LISTED_AT_ONCE", 2)
     monkeypatch.setattr("glimpse.media.sources.uploads.MAX_LISTED", 5)
     handles = [(await one.upload(PNG)).handle for _ in range(6)]
-    assert {upload.handle for upload in await other.caching.uploads.list_all("")} == set(handles[1:])
+    assert {upload.handle for upload in (await other.caching.uploads.find_all("")).read()} == set(handles[1:])

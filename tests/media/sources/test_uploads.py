@@ -197,11 +197,11 @@ async def test_lists_what_a_namespace_has_the_latest_first() -> None:
     await stored(uploads, DATA, OTHER)
     await stored(uploads, DATA, f"{'a' * 32}.another salt")
     await content(uploads, ACME, listed[2])  # use changes no order
-    assert [upload.handle for upload in await uploads.list_all(ACME)] == listed
+    assert [upload.handle for upload in (await uploads.find_all(ACME)).read()] == listed
     clock.now += 5
-    left = await uploads.list_all(ACME)
+    left = (await uploads.find_all(ACME)).read()
     assert [(upload.details.filename, upload.details.purpose) for upload in left] == [("c", "vision"), ("a", "vision")]
-    assert await uploads.list_all("") == []
+    assert (await uploads.find_all("")).read() == []
 
 
 async def test_list_has_no_more_than_the_uploads_used_last(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ async def test_list_has_no_more_than_the_uploads_used_last(monkeypatch: pytest.M
     uploads = make_uploads()
     handles = [await stored(uploads, DATA) for _ in range(4)]
     await content(uploads, "", handles[0])
-    assert {upload.handle for upload in await uploads.list_all("")} == {handles[0], handles[3]}
+    assert {upload.handle for upload in (await uploads.find_all("")).read()} == {handles[0], handles[3]}
 
 
 async def test_a_file_that_is_read_out_counts_as_memory_until_the_end() -> None:

@@ -399,3 +399,32 @@ async def test_a_file_that_fails_ends_with_a_status(stub: Any, script: Script, t
         await anext(bodies)
     error = caught.value
     assert (error.code(), document(error)["param"]) == (grpc.StatusCode.NOT_FOUND, "file_id")
+
+
+async def test_a_form_that_stops_coming_is_refused(stub: Any, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glimpse.server.rpc.http_bodies.MAX_BEHIND_SECONDS", 0.05)
+
+    async def sent() -> AsyncIterator[HttpBody]:
+        yield HttpBody(content_type=FORM, data=form(file(b"x" * 100))[:-50])
+        await asyncio.Event().wait()
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.CreateFile(sent())
+    assert document(caught.value)["code"] == "request_timeout"
+
+
+async def test_a_form_that_is_refused_is_read_to_its_end(stub: Any, script: Script) -> None:
+    """A client that sends all before it reads sees the error."""
+    pieces = [b"--b\r\n" + b"no header\r\n", *[bytes(1000)] * 5]
+    taken = 0
+
+    async def sent() -> AsyncIterator[HttpBody]:
+        nonlocal taken
+        for piece in pieces:
+            yield HttpBody(content_type=FORM, data=piece)
+            taken += 1
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.CreateFile(sent())
+    assert document(caught.value)["code"] == "invalid_form"
+    assert taken >= 2 * MAX_BODY_BYTES // 1000
