@@ -1,7 +1,7 @@
 """One question through every API, at temperature 0: the same prompt, and the same tokens.
 
-The typed API, chat completions and `LLM` tell the ids of tokens. Anthropic's Messages have none: what they count is
-compared, and their texts, reasoning and calls.
+The typed API, chat completions and `LLM` tell the ids of tokens. Responses and Anthropic's Messages tell their number,
+the text, the reasoning and the calls.
 """
 
 import base64
@@ -28,8 +28,8 @@ from tests.protos.compiled import FILES, file_descriptor_set, message_class
 from tests.server.requests import png
 from tests.server.serving import served
 
-Chat = chat_pb2_grpc.ChatServiceStub
 DATA = base64.b64encode(png()).decode()
+URL = f"data:image/png;base64,{DATA}"
 SCHEMA = {"type": "object", "properties": {"at": {"enum": [1, 2]}}, "required": ["at"], "additionalProperties": False}
 FUNCTION = {"name": "look", "description": "Looks.", "parameters": SCHEMA, "strict": True}
 TOOL = {"name": "look", "description": "Looks.", "input_schema": SCHEMA, "strict": True}
@@ -38,6 +38,7 @@ TEMPLATE = CHAT_TEMPLATE.replace("<|im_start|>assistant\n", "<|im_start|>assista
 """Opens the reasoning in the prompt."""
 BUDGET = 5
 MAX_TOKENS = 120
+TEXT = "the other one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,41 +46,49 @@ class Question:
     """A question about an image, in the members of each API."""
 
     openai: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Those of the typed API too."""
+    """The typed API has the same."""
     anthropic: Mapping[str, Any] | None = field(default_factory=dict[str, Any])
     """None: the API cannot ask it."""
+    responses: Mapping[str, Any] | None = field(default_factory=dict[str, Any])
+    """None: the API cannot ask it."""
     sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Of `LLM`'s SamplingParams."""
+    """Members of `LLM`'s SamplingParams."""
     llm: Mapping[str, Any] | None = field(default_factory=dict[str, Any])
     """Other arguments of `LLM.chat`; None: it cannot ask it."""
 
 
 QUESTIONS = {
-    "picture": Question(),
+    "image": Question(),
     "tools": Question(
         openai={"tools": [{"type": "function", "function": FUNCTION}]},
         anthropic={"tools": [TOOL]},
+        responses={"tools": [{"type": "function", **FUNCTION}]},
         llm={"tools": [{"type": "function", "function": FUNCTION}]},
     ),
     "required tool": Question(
         openai={"tools": [{"type": "function", "function": FUNCTION}], "tool_choice": "required"},
         anthropic={"tools": [TOOL], "tool_choice": {"type": "any"}},
+        responses={"tools": [{"type": "function", **FUNCTION}], "tool_choice": "required"},
         llm=None,
     ),
     "schema": Question(
         openai={"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}},
         anthropic={"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
+        responses={"text": {"format": {"type": "json_schema", "name": "answer", "schema": SCHEMA}}},
         sampling={"structured_outputs": {"json": SCHEMA}},
     ),
     "message": Question(
         openai={"response_format": {"type": "protobuf", "protobuf": TYPE}},
         anthropic=None,
+        responses=None,
         llm={"answer": message_class("Point")},
     ),
     "reasoning": Question(
         openai={"thinking_token_budget": BUDGET},
         anthropic={"thinking": {"type": "enabled", "budget_tokens": BUDGET}},
+        responses=None,
     ),
+    "reasoning that is cut": Question(),
 }
 
 
@@ -98,50 +107,105 @@ def plain(tiny_checkpoint: Path) -> LLM:
     return load(tiny_checkpoint)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What every API tells of an answer."""
+
+    num_prompt_tokens: int
+    num_tokens: int
+    text: str
+    reasoning: str
+    calls: list[Any]
+    """The arguments of each."""
+
+
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_every_api_gives_the_same_tokens(name: str, request: pytest.FixtureRequest, tiny_checkpoint: Path) -> None:
-    question, sampling = QUESTIONS[name], dict(QUESTIONS[name].sampling)
+    question, sampling, reasons = QUESTIONS[name], dict(QUESTIONS[name].sampling), name.startswith("reasoning")
+    fixtures = ("channel", "plain")
+    channel, llm = request.getfixturevalue("thinking") if reasons else map(request.getfixturevalue, fixtures)
     if name == "reasoning":
-        channel, llm = request.getfixturevalue("thinking")
         tags = ReasoningTags(opening="<think>", closing="</think>", is_open=True)
         closing = tuple(load_tokenizer(tiny_checkpoint).encode("</think>"))
         sampling["reasoning_budget"] = ReasoningBudget(tags=tags, max_tokens=BUDGET, closing_token_ids=closing)
-    else:
-        channel, llm = request.getfixturevalue("channel"), request.getfixturevalue("plain")
-    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{DATA}"}}
-    messages = [{"role": "user", "content": [image, {"type": "text", "text": "the other one"}]}]
-    body = {"messages": messages, "temperature": 0, "max_tokens": MAX_TOKENS, **question.openai}
-    body["return_token_ids"] = True
+    image = {"type": "image_url", "image_url": {"url": URL}}
+    messages = [{"role": "user", "content": [image, {"type": "text", "text": TEXT}]}]
+    body = {"messages": messages, "temperature": 0, "max_tokens": MAX_TOKENS, "return_token_ids": True}
+    body |= question.openai
 
+    wire = to_message(chat_pb2.CreateChatCompletionRequest, body)
+    typed = chat_pb2_grpc.ChatServiceStub(channel).CreateChatCompletion(wire)
+    answer = typed_answer(typed)
+    assert bool(answer.reasoning) == reasons
+    assert bool(answer.calls) == (name == "required tool")
     posted = post(openai_pb2_grpc.OpenAIServiceStub(channel), "CreateChatCompletion", body)
-    (choice,) = posted["choices"]
-    typed = Chat(channel).CreateChatCompletion(to_message(chat_pb2.CreateChatCompletionRequest, body))
-    message = typed.choices[0].message
-    assert list(typed.prompt_token_ids) == posted["prompt_token_ids"]
-    assert list(typed.choices[0].token_ids) == choice["token_ids"]
-    assert message.content == (choice["message"]["content"] or "")
-    assert message.reasoning == choice["message"].get("reasoning", "")
-    assert bool(message.reasoning) == (name == "reasoning")
-    assert bool(message.tool_calls) == (name == "required tool")
-
+    assert chat_answer(posted) == answer
+    assert posted["prompt_token_ids"] == typed.prompt_token_ids
+    assert posted["choices"][0]["token_ids"] == typed.choices[0].token_ids
     if question.llm is not None:
         params = SamplingParams(temperature=0, max_tokens=MAX_TOKENS, **sampling)
         (output,) = llm.chat(messages, params, **question.llm)
-        assert output.prompt_token_ids == posted["prompt_token_ids"]
-        assert output.outputs[0].token_ids == choice["token_ids"]
+        assert output.prompt_token_ids == typed.prompt_token_ids
+        assert output.outputs[0].token_ids == typed.choices[0].token_ids
     if question.anthropic is not None:
-        source = {"type": "base64", "media_type": "image/png", "data": DATA}
-        content = [{"type": "image", "source": source}, {"type": "text", "text": "the other one"}]
-        asked = {"messages": [{"role": "user", "content": content}], "temperature": 0, "max_tokens": MAX_TOKENS}
-        asked |= question.anthropic
-        told = post(anthropic_pb2_grpc.AnthropicServiceStub(channel), "CreateMessage", asked)
-        usage = told["usage"]
-        assert usage["input_tokens"] + usage["cache_read_input_tokens"] == len(posted["prompt_token_ids"])
-        assert usage["output_tokens"] == len(choice["token_ids"])
-        assert joined(told, "thinking") == message.reasoning
-        assert joined(told, "text") == message.content
-        calls = [json.dumps(each["input"]) for each in told["content"] if each["type"] == "tool_use"]
-        assert list(map(json.loads, calls)) == [json.loads(call.function.arguments) for call in message.tool_calls]
+        assert messages_answer(channel, question.anthropic) == answer
+    if question.responses is not None:
+        assert responses_answer(channel, question.responses) == answer
+
+
+def typed_answer(typed: chat_pb2.CreateChatCompletionResponse) -> Answer:
+    message = typed.choices[0].message
+    return Answer(
+        num_prompt_tokens=typed.usage.prompt_tokens,
+        num_tokens=typed.usage.completion_tokens,
+        text=message.content,
+        reasoning=message.reasoning,
+        calls=[json.loads(call.function.arguments) for call in message.tool_calls],
+    )
+
+
+def chat_answer(posted: Any) -> Answer:
+    message = posted["choices"][0]["message"]
+    return Answer(
+        num_prompt_tokens=posted["usage"]["prompt_tokens"],
+        num_tokens=posted["usage"]["completion_tokens"],
+        text=message["content"] or "",
+        reasoning=message.get("reasoning", ""),
+        calls=[json.loads(call["function"]["arguments"]) for call in message.get("tool_calls", ())],
+    )
+
+
+def messages_answer(channel: grpc.Channel, members: Mapping[str, Any]) -> Answer:
+    source = {"type": "base64", "media_type": "image/png", "data": DATA}
+    content = [{"type": "image", "source": source}, {"type": "text", "text": TEXT}]
+    body = {"messages": [{"role": "user", "content": content}], "temperature": 0, "max_tokens": MAX_TOKENS, **members}
+    told = post(anthropic_pb2_grpc.AnthropicServiceStub(channel), "CreateMessage", body)
+    return Answer(
+        num_prompt_tokens=told["usage"]["input_tokens"] + told["usage"]["cache_read_input_tokens"],
+        num_tokens=told["usage"]["output_tokens"],
+        text=joined(told["content"], "text", "text"),
+        reasoning=joined(told["content"], "thinking", "thinking"),
+        calls=[block["input"] for block in told["content"] if block["type"] == "tool_use"],
+    )
+
+
+def responses_answer(channel: grpc.Channel, members: Mapping[str, Any]) -> Answer:
+    content = [{"type": "input_image", "image_url": URL}, {"type": "input_text", "text": TEXT}]
+    body = {
+        "input": [{"role": "user", "content": content}],
+        "temperature": 0,
+        "max_output_tokens": MAX_TOKENS,
+        **members,
+    }
+    told = post(openai_pb2_grpc.OpenAIServiceStub(channel), "CreateResponse", body)
+    parts = [part for item in told["output"] for part in item.get("content", ())]
+    return Answer(
+        num_prompt_tokens=told["usage"]["input_tokens"],
+        num_tokens=told["usage"]["output_tokens"],
+        text=joined(parts, "output_text", "text"),
+        reasoning=joined(parts, "reasoning_text", "text"),
+        calls=[json.loads(item["arguments"]) for item in told["output"] if item["type"] == "function_call"],
+    )
 
 
 def post(stub: Any, method: str, body: Mapping[str, Any]) -> Any:
@@ -149,6 +213,6 @@ def post(stub: Any, method: str, body: Mapping[str, Any]) -> Any:
     return json.loads(b"".join(piece.data for piece in pieces))
 
 
-def joined(message: Any, kind: str) -> str:
-    """Returns the blocks of a kind, joined."""
-    return "".join(each[kind] for each in message["content"] if each["type"] == kind)
+def joined(parts: Any, kind: str, member: str) -> str:
+    """Returns the texts of the parts of a kind, joined."""
+    return "".join(each[member] for each in parts if each["type"] == kind)
