@@ -4,12 +4,13 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from tests.chaos.calls import Call, Send, record
+from tests.chaos.endpoints import CHAT, MESSAGES, as_messages
 from tests.chaos.ledger import ANY_REASON, BROKEN, Ending
 from tests.chaos.probes import NOT_SERVING
 from tests.chaos.stack import Stack
@@ -41,6 +42,13 @@ class Arena:
     def times(self, count: int) -> int:
         """A count, scaled."""
         return max(1, round(count * self.scale))
+
+    def anywhere(self, body: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+        """Chooses the endpoint of a chat completion at random; returns its body there, and the path."""
+        message = as_messages(body) if self.rng.random() < 0.5 else None
+        path = CHAT if message is None else MESSAGES
+        self.counts[path] += 1
+        return message or body, path
 
     async def ask(
         self,

@@ -14,9 +14,9 @@ import grpc.aio
 from google.rpc import error_details_pb2, status_pb2
 
 from glimpse.v1 import chat_pb2, chat_pb2_grpc
+from tests.chaos.endpoints import CHAT, MESSAGES
 from tests.chaos.transcript import Transcript
 
-CHAT = "/v1/chat/completions"
 JSON = {"content-type": "application/json"}
 UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 ATTACKER = "chaos-attacker"
@@ -73,32 +73,47 @@ async def http_session(target_url: str, *, key: str = ATTACKER) -> AsyncGenerato
 
 
 def rest_unary(session: aiohttp.ClientSession, body: Mapping[str, Any], path: str = CHAT) -> Send:
-    """A chat or text completion in one answer."""
+    """A chat completion or a message in one answer."""
 
     async def send(call: Call) -> None:
         async with session.post(path, data=json.dumps(body).encode(), headers=JSON) as response:
             if await refused(response, call.transcript):
                 return
-            document = await response.read()
-            for choice in json.loads(document)["choices"] if document else ():
-                call.text(choice["message"]["content"] or "", choice["index"])
-                if choice["finish_reason"]:
-                    call.transcript.finish(choice["index"])
+            if document := await response.read():
+                (_read_message if path == MESSAGES else _read_choices)(json.loads(document), call)
 
     return send
 
 
+def _read_choices(document: Mapping[str, Any], call: Call) -> None:
+    for choice in document["choices"]:
+        call.text(choice["message"]["content"] or "", choice["index"])
+        if choice["finish_reason"]:
+            call.transcript.finish(choice["index"])
+
+
+def _read_message(document: Mapping[str, Any], call: Call) -> None:
+    for block in document["content"]:
+        call.text(block.get("text", ""))
+    if document["stop_reason"]:
+        call.transcript.finish()
+
+
 def rest_stream(
-    session: aiohttp.ClientSession, body: Mapping[str, Any], *, leave_after_seconds: float | None = None
+    session: aiohttp.ClientSession,
+    body: Mapping[str, Any],
+    path: str = CHAT,
+    *,
+    leave_after_seconds: float | None = None,
 ) -> Send:
-    """A chat completion over SSE; the client may leave early, and its connection is closed then."""
+    """A chat completion or a message over SSE; the client may leave early, and its connection is closed then."""
 
     async def send(call: Call) -> None:
         data = json.dumps({**body, "stream": True}).encode()
         try:
             async with (
                 asyncio.timeout(leave_after_seconds),
-                session.post(CHAT, data=data, headers=JSON) as response,
+                session.post(path, data=data, headers=JSON) as response,
             ):
                 if not await refused(response, call.transcript):
                     await _read_events(response, call)
@@ -157,10 +172,25 @@ def _read_event(event: bytes, call: Call) -> None:
         error = document["error"]
         call.transcript.error(error.get("code") or "error event without a code", error.get("message") or "")
         return
+    if "type" in document:
+        _read_message_event(document, call)
+        return
     for choice in document["choices"]:
         call.text(choice["delta"].get("content") or "", choice["index"])
         if choice["finish_reason"]:
             call.transcript.finish(choice["index"])
+
+
+def _read_message_event(document: Mapping[str, Any], call: Call) -> None:
+    match document["type"]:
+        case "content_block_delta":
+            call.text(document["delta"].get("text", ""))
+        case "message_delta":
+            call.transcript.finish()
+        case "message_stop":
+            call.transcript.done()
+        case _:
+            pass
 
 
 def grpc_unary(

@@ -80,7 +80,7 @@ class Campaign:
         with TemporaryDirectory(prefix="glimpse-chaos-") as name:
             log = self.options.log or Path(name, "glimpse.log")
             async with supervised_stack(self.options.serve_args, log) as stack:
-                self._say(f"serving at {stack.target.url}")
+                self._say(f"serving at {stack.target.url}; seed {self.options.seed}")
                 await self._among_bystanders(stack)
                 self.restarts = stack.restarts
                 self.exit_status = await stack.stop()

@@ -23,6 +23,7 @@ from tests.chaos.calls import (
     rest_unary,
     rest_value,
 )
+from tests.chaos.endpoints import MESSAGES, as_messages
 from tests.chaos.target import Target
 from tests.e2e.scenes import scene
 from tests.media.images import encode
@@ -75,6 +76,9 @@ def questions() -> list[Question]:
     long = {"ignore_eos": True, "max_completion_tokens": 48}
     sampled = {"temperature": 0.8, "seed": 7}
     return [
+        Question(
+            name="Messages stream", make=lambda c, _: rest_stream(c.http, _message("Say hello."), MESSAGES), is_sse=True
+        ),
         Question(name="REST text", make=lambda c, _: rest_unary(c.http, chat("Say hello."))),
         Question(name="REST sampled", make=lambda c, _: rest_unary(c.http, chat("What can you do?", **sampled))),
         Question(name="REST stream", make=lambda c, _: rest_stream(c.http, chat("Go on.", **long)), is_sse=True),
@@ -101,6 +105,12 @@ def chat(text: str, **members: Any) -> dict[str, Any]:
     """A greedy chat completion as JSON."""
     body = {"messages": [{"role": "user", "content": text}], "temperature": 0, "max_completion_tokens": 24}
     return body | members
+
+
+def _message(text: str) -> dict[str, Any]:
+    body = as_messages(chat(text))
+    assert body is not None
+    return body
 
 
 def ask_about(image: str, salt: str, **members: Any) -> dict[str, Any]:

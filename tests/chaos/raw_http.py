@@ -5,7 +5,8 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterable
 
-from tests.chaos.calls import CHAT, Call, Send
+from tests.chaos.calls import Call, Send
+from tests.chaos.endpoints import CHAT
 from tests.chaos.target import HOST, Target
 
 CHUNK_BYTES = 1 << 18

@@ -42,7 +42,7 @@ class Transcript:
     """The events of one response, in order. Streams and single answers use the same one."""
 
     needs_done: bool = True
-    """Whether a complete answer ends with `[DONE]`: true for SSE."""
+    """Whether a complete answer ends with `[DONE]` or `message_stop`: true for SSE."""
     num_choices: int = 1
     pieces: list[str] = field(default_factory=list[str])
     """The text of the first choice, as it came."""

@@ -8,7 +8,8 @@ from typing import Any
 
 import aiohttp
 
-from tests.chaos.calls import CHAT, http_session
+from tests.chaos.calls import http_session
+from tests.chaos.endpoints import CHAT
 from tests.rehearsal.mesh import Mesh
 
 _TOPIC = "Tell me about a place, its people, and what they eat there, and leave nothing out. "

@@ -6,26 +6,29 @@ from typing import Any
 
 from tests.chaos import raw_http
 from tests.chaos.attack import Arena, ClientAttack
-from tests.chaos.questions import chat
+from tests.chaos.calls import Send
+from tests.chaos.questions import chat, chat_with_images
 
 _MIB = 1 << 20
 _SPECIAL = b"<|im_start|>"
-_START = b'{"messages": [{"role": "user", "content": "'
-_END = b'"}], "max_completion_tokens": 4}'
-_IMAGE_START = (
-    b'{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,'
-)
-_IMAGE_END = b'"}}]}]}'
+_MARK = "0123456789"
+"""Stands for what is large, where a body is made."""
 _MANY = 100_000
 
 
 async def _invalid_images(arena: Arena) -> None:
     """Each body is as large as bodies may be, and no image."""
-    data = b"QUJD" * (15 * _MIB - 100)
-    parts = (_IMAGE_START, data, _IMAGE_END)
+    data, body = b"QUJD" * (15 * _MIB - 100), chat_with_images([f"data:image/png;base64,{_MARK}"])
     count = arena.times(50)
     arena.counts["bodies of 60 MiB"] = count
-    await arena.ask_all(raw_http.post(arena.target, parts) for _ in range(count))
+    await arena.ask_all(_post(arena, body, data) for _ in range(count))
+
+
+def _post(arena: Arena, body: Mapping[str, Any], data: bytes) -> Send:
+    """A request whose body has the data in place of its mark."""
+    form, path = arena.anywhere(body)
+    start, end = json.dumps(form).encode().split(_MARK.encode())
+    return raw_http.post(arena.target, (start, data, end), path=path)
 
 
 async def _long_prompts(arena: Arena) -> None:
@@ -38,7 +41,7 @@ async def _long_prompts(arena: Arena) -> None:
         "10 MB": b"one two three " * (10 * million // 14),
     }
     for name, text in texts.items():
-        await arena.ask(raw_http.post(arena.target, (_START, text, _END)))
+        await arena.ask(_post(arena, chat(_MARK), text))
         arena.counts["prompts of 10 MB" if name == "10 MB" else "prompts of 1 MB"] += 1
     tokenize = (b'{"prompt": "', texts["10 MB"], b'"}')
     await arena.ask(raw_http.post(arena.target, tokenize, path="/tokenize"))
@@ -46,7 +49,7 @@ async def _long_prompts(arena: Arena) -> None:
 
 async def _longest_prompt(arena: Arena) -> None:
     text = b"one two three " * (60 * 1_000_000 // 14)
-    await arena.ask(raw_http.post(arena.target, (_START, text, _END)))
+    await arena.ask(_post(arena, chat(_MARK), text))
     arena.counts["prompts of 60 MB"] += 1
 
 
@@ -54,9 +57,10 @@ def _many(make: Callable[[int], Mapping[str, Any]]) -> Callable[[Arena], Any]:
     """An attack of one request with very many of something."""
 
     async def run(arena: Arena) -> None:
-        body = json.dumps(make(arena.times(_MANY))).encode()
+        form, path = arena.anywhere(make(arena.times(_MANY)))
+        body = json.dumps(form).encode()
         arena.counts["bytes"] = len(body)
-        await arena.ask(raw_http.post(arena.target, (body,)))
+        await arena.ask(raw_http.post(arena.target, (body,), path=path))
 
     return run
 

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 
 from tests.chaos import http2
 from tests.chaos.attack import Arena, ClientAttack
-from tests.chaos.calls import CHAT
 from tests.chaos.questions import chat
 from tests.chaos.target import HOST
 
@@ -17,9 +16,13 @@ _FEW_AT_ONCE = 50
 async def _resets(arena: Arena) -> None:
     """Rapid resets (CVE-2023-44487): streams that are cancelled as soon as they are open."""
     port = arena.target.http_port
-    body = json.dumps(chat("Go on.", stream=True)).encode()
-    headers = http2.rest_headers(CHAT, port, len(body))
-    await _reset(arena, port, arena.times(60), lambda connection: connection.request(headers, body))
+
+    def begin(connection: http2.Connection) -> int:
+        form, path = arena.anywhere(chat("Go on.", stream=True))
+        body = json.dumps(form).encode()
+        return connection.request(http2.rest_headers(path, port, len(body)), body)
+
+    await _reset(arena, port, arena.times(60), begin)
 
 
 async def _grpc_resets(arena: Arena) -> None:

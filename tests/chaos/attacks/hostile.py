@@ -32,7 +32,8 @@ async def _images(arena: Arena) -> None:
     files = files[: arena.times(len(files))]
     async with http_session(arena.target.url) as session:
         await _some_at_once(
-            arena, [rest_unary(session, chat_with_image(data, max_completion_tokens=1)) for data in files]
+            arena,
+            [rest_unary(session, *arena.anywhere(chat_with_image(data, max_completion_tokens=1))) for data in files],
         )
 
 
@@ -41,7 +42,9 @@ async def _grammars(arena: Arena) -> None:
         formats = [
             {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}} for schema in _GRAMMARS.values()
         ]
-        await _some_at_once(arena, [rest_unary(session, chat("Go on.", response_format=each)) for each in formats])
+        await _some_at_once(
+            arena, [rest_unary(session, *arena.anywhere(chat("Go on.", response_format=each))) for each in formats]
+        )
 
 
 async def _some_at_once(arena: Arena, sends: Sequence[Send]) -> None:

@@ -14,7 +14,8 @@ import PIL.Image
 
 from tests.chaos import http2, raw_http
 from tests.chaos.attack import Arena, ClientAttack
-from tests.chaos.calls import CHAT, Send, http_session, rest_unary
+from tests.chaos.calls import Send, http_session, rest_unary
+from tests.chaos.endpoints import CHAT, MESSAGES
 from tests.chaos.questions import chat, chat_with_images, typed
 from tests.chaos.target import HOST
 
@@ -82,7 +83,7 @@ def _hostile_media(
                 chat_with_images([url(number) for number in range(num_images)])
                 for _ in range(arena.times(num_requests))
             ]
-            await arena.ask_all(rest_unary(session, body) for body in bodies)
+            await arena.ask_all(rest_unary(session, *arena.anywhere(body)) for body in bodies)
 
     return run
 
@@ -97,7 +98,7 @@ async def ask_about_flat_images(arena: Arena) -> None:
         return chat_with_images([file.getvalue() + arena.rng.randbytes(8) for _ in range(16)])
 
     async with http_session(arena.target.url) as session:
-        leave = [_leaving(rest_unary(session, body()), _seconds(arena)) for _ in range(10)]
+        leave = [_leaving(rest_unary(session, *arena.anywhere(body())), _seconds(arena)) for _ in range(10)]
         await arena.ask_all(leave)
 
 
@@ -128,10 +129,13 @@ async def _large_tools(arena: Arena) -> None:
         {"type": "function", "function": {"name": f"f{number}", "parameters": _patterns(900, f"t{number}")}}
         for number in range(128)
     ]
-    document = json.dumps(chat("Go on.", tools=tools, tool_choice="auto")).encode()
-    await arena.ask_all(
-        _leaving(raw_http.post(arena.target, (document,)), _seconds(arena)) for _ in range(arena.times(8))
-    )
+    body = chat("Go on.", tools=tools, tool_choice="auto")
+
+    def post() -> Send:
+        form, path = arena.anywhere(body)
+        return raw_http.post(arena.target, (json.dumps(form).encode(),), path=path)
+
+    await arena.ask_all(_leaving(post(), _seconds(arena)) for _ in range(arena.times(8)))
 
 
 async def _many_grammars(arena: Arena) -> None:
@@ -146,7 +150,7 @@ async def _many_grammars(arena: Arena) -> None:
         )
 
     async with http_session(arena.target.url) as session:
-        await arena.ask_all([rest_unary(session, body()) for _ in range(arena.times(150))])
+        await arena.ask_all([rest_unary(session, *arena.anywhere(body())) for _ in range(arena.times(150))])
 
 
 async def _prompt_logprobs(arena: Arena) -> None:
@@ -208,7 +212,8 @@ async def _tiny_frames(arena: Arena) -> None:
 
     async def one() -> None:
         async with http2.connect(arena.target.http_port) as connection:
-            stream = connection.request(http2.rest_headers(CHAT, arena.target.http_port, 50 << 20), ends=False)
+            path = arena.rng.choice((CHAT, MESSAGES))
+            stream = connection.request(http2.rest_headers(path, arena.target.http_port, 50 << 20), ends=False)
             while time.monotonic() < until:
                 for _ in range(1000):
                     connection.send(_DATA, 0, stream, b" ")

@@ -6,11 +6,17 @@ from collections.abc import AsyncIterator
 from glimpse.server.settings import ListenSettings
 from tests.chaos import raw_http
 from tests.chaos.attack import Arena, ClientAttack
+from tests.chaos.endpoints import CHAT, MESSAGES
 from tests.chaos.raw_http import CHUNK_BYTES, Pieces
 from tests.chaos.target import HOST
 
 _STALLED_BYTES = 60 << 20
+_MISSING_BYTES = 100
 _SECONDS, _LEAST_SECONDS = 12.0, 4.0
+
+
+def _path(arena: Arena) -> str:
+    return arena.rng.choice((CHAT, MESSAGES))
 
 
 async def _trickle(arena: Arena, pieces: Pieces) -> None:
@@ -28,9 +34,9 @@ async def _trickle(arena: Arena, pieces: Pieces) -> None:
         writer.transport.abort()
 
 
-async def _for_a_while(arena: Arena, pieces: Pieces, count: int) -> None:
+async def _for_a_while(arena: Arena, *each: Pieces) -> None:
     seconds = max(_LEAST_SECONDS, _SECONDS * arena.scale)
-    tasks = [asyncio.create_task(_trickle(arena, pieces)) for _ in range(count)]
+    tasks = [asyncio.create_task(_trickle(arena, pieces)) for pieces in each]
     _, waiting = await asyncio.wait(tasks, timeout=seconds)
     arena.counts["still open when the attack ended"] += len(waiting)
     for task in waiting:
@@ -40,36 +46,41 @@ async def _for_a_while(arena: Arena, pieces: Pieces, count: int) -> None:
 
 async def _headers(arena: Arena) -> None:
     async def pieces() -> AsyncIterator[bytes]:
-        yield b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
+        yield f"POST {_path(arena)} HTTP/1.1\r\nhost: localhost\r\n".encode()
         for number in range(1000):
             yield f"x-{number}: y\r\n".encode()
             await asyncio.sleep(0.2)
 
-    await _for_a_while(arena, pieces, arena.times(100))
+    await _for_a_while(arena, *[pieces] * arena.times(100))
 
 
 async def _bodies(arena: Arena) -> None:
     async def pieces() -> AsyncIterator[bytes]:
-        yield raw_http.head(arena.target, length=100_000)
+        yield raw_http.head(arena.target, length=100_000, path=_path(arena))
         for _ in range(1000):
             yield b" "
             await asyncio.sleep(0.1)
 
-    await _for_a_while(arena, pieces, arena.times(100))
+    await _for_a_while(arena, *[pieces] * arena.times(100))
 
 
 async def _stalled(arena: Arena) -> None:
-    """Sends as many bodies as fill the memory for them, and more."""
+    """Sends bodies that take all of the memory for them but for a few bytes, and one more."""
 
-    async def pieces() -> AsyncIterator[bytes]:
-        yield raw_http.head(arena.target, length=_STALLED_BYTES)
-        for _ in range(_STALLED_BYTES // CHUNK_BYTES - 1):
-            yield b" " * CHUNK_BYTES
-        for _ in range(CHUNK_BYTES - 1):
-            yield b" "
-            await asyncio.sleep(5)
+    def stalling(size: int) -> Pieces:
+        async def pieces() -> AsyncIterator[bytes]:
+            yield raw_http.head(arena.target, length=size, path=_path(arena))
+            for start in range(0, size - _MISSING_BYTES, CHUNK_BYTES):
+                yield b" " * min(CHUNK_BYTES, size - _MISSING_BYTES - start)
+            for _ in range(_MISSING_BYTES - 1):
+                yield b" "
+                await asyncio.sleep(5)
 
-    await _for_a_while(arena, pieces, ListenSettings().body_in_flight_bytes // _STALLED_BYTES + 2)
+        return pieces
+
+    memory = ListenSettings().body_in_flight_bytes
+    sizes = [_STALLED_BYTES] * (memory // _STALLED_BYTES) + [memory % _STALLED_BYTES, _STALLED_BYTES]
+    await _for_a_while(arena, *map(stalling, sizes))
 
 
 ATTACKS = [
@@ -77,7 +88,7 @@ ATTACKS = [
     ClientAttack(name="slow-bodies", summary="100 requests whose bodies come by the byte", run=_bodies),
     ClientAttack(
         name="stalled-bodies",
-        summary="unfinished bodies of 60 MiB, more than there is memory for; a byte each 5 s",
+        summary="unfinished bodies of 60 MiB that leave no memory for others; a byte each 5 s",
         run=_stalled,
     ),
 ]

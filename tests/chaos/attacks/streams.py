@@ -7,7 +7,7 @@ import aiohttp
 
 from tests.chaos import http2
 from tests.chaos.attack import DISCONNECTS, Arena, ClientAttack
-from tests.chaos.calls import CHAT, http_session, rest_stream, rest_unary
+from tests.chaos.calls import http_session, rest_stream, rest_unary
 from tests.chaos.questions import chat
 
 _STREAMS_ON_ONE_CONNECTION = 1015
@@ -20,7 +20,7 @@ async def _storm(arena: Arena) -> None:
     async def one(session: aiohttp.ClientSession) -> None:
         await asyncio.sleep(5 * arena.rng.random())
         leaves = arena.rng.random() * 2 if arena.rng.random() < 0.8 else None
-        await arena.ask(rest_stream(session, body, leave_after_seconds=leaves), is_sse=True)
+        await arena.ask(rest_stream(session, *arena.anywhere(body), leave_after_seconds=leaves), is_sse=True)
 
     async with http_session(arena.target.url) as session:
         await asyncio.gather(*(one(session) for _ in range(arena.times(800))))
@@ -28,8 +28,9 @@ async def _storm(arena: Arena) -> None:
 
 async def _one_connection(arena: Arena) -> None:
     """Opens streams on one HTTP/2 connection and closes the connection."""
-    body = json.dumps(chat("Go on.", stream=True, ignore_eos=True, max_completion_tokens=200)).encode()
-    headers = http2.rest_headers(CHAT, arena.target.http_port, len(body))
+    form, path = arena.anywhere(chat("Go on.", stream=True, ignore_eos=True, max_completion_tokens=200))
+    body = json.dumps(form).encode()
+    headers = http2.rest_headers(path, arena.target.http_port, len(body))
     async with http2.connect(arena.target.http_port) as connection:
         count = arena.times(_STREAMS_ON_ONE_CONNECTION)
         for _ in range(count):
@@ -45,7 +46,7 @@ async def _one_client(arena: Arena) -> None:
     """One client asks for hundreds of streams at once, and reads them all."""
     body = chat("Go on.", ignore_eos=True, max_completion_tokens=32)
     async with http_session(arena.target.url) as session:
-        sends = [rest_stream(session, body) for _ in range(arena.times(500))]
+        sends = [rest_stream(session, *arena.anywhere(body)) for _ in range(arena.times(500))]
         await arena.ask_all(sends, is_sse=True)
 
 
@@ -54,7 +55,7 @@ async def _at_once(arena: Arena) -> None:
     async with http_session(arena.target.url) as session:
         count = arena.times(3000)
         arena.counts[f"bursts of {count} requests"] = 1
-        await arena.ask_all(rest_unary(session, body) for _ in range(count))
+        await arena.ask_all(rest_unary(session, *arena.anywhere(body)) for _ in range(count))
 
 
 ATTACKS = [
