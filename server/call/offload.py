@@ -6,6 +6,8 @@ between them. A single call of a C function must itself be short, or release the
 
 import asyncio
 import contextvars
+import math
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -18,6 +20,11 @@ MAX_INLINE_BYTES = 16 << 10
 
 _NUM_THREADS = 2
 """For one client. More threads would get no more work done, and the loop would wait for each of them in turn."""
+
+_ACCEPTING_SECONDS = 0.02
+"""After which no RPC waits to be accepted, if none was."""
+_PAUSE = 3
+"""Multiple of its turn that a client waits for the next one while RPCs are accepted."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -41,16 +48,35 @@ builds = Offload("schemas")
 """For checks of schemas, which take longer than anything else."""
 
 
-_turns = FairPlaces(1)
+class LoopTurns:
+    """Turns of the event loop for work that cannot be made shorter. A client has one, and at most one other client.
 
-
-async def next_turn(client: str) -> None:
-    """Waits for a turn of the event loop, which this client and at most one other have.
-
-    So the loop takes in new RPCs and serves cheap ones between two pieces of work that cannot be made shorter.
+    So the loop serves cheap RPCs in between. gRPC accepts an RPC in some five turns of the loop, and in the order in
+    which they came: while it accepts them, most turns have no such work.
     """
-    await _turns.acquire(client)
-    asyncio.get_running_loop().call_soon(_turns.release, client)
+
+    def __init__(self) -> None:
+        self._places = FairPlaces(1)
+        self._accepted_at = -math.inf
+
+    def note_accepted(self) -> None:
+        """Notes that an RPC was accepted: others may wait for it."""
+        self._accepted_at = time.monotonic()
+
+    async def next(self, client: str) -> None:
+        """Waits for a turn."""
+        await self._places.acquire(client)
+        asyncio.get_running_loop().call_soon(self._end, client, time.monotonic())
+
+    def _end(self, client: str, began: float) -> None:
+        now = time.monotonic()
+        if now - self._accepted_at > _ACCEPTING_SECONDS:
+            self._places.release(client)
+        else:
+            asyncio.get_running_loop().call_later(_PAUSE * (now - began), self._places.release, client)
+
+
+turns = LoopTurns()
 
 
 async def run(client: str, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:

@@ -20,7 +20,7 @@ from glimpse.engine.protocol.messages import FinishReason, Generate, Ready, Sibl
 from glimpse.engine.protocol.sampling_params import GrammarKind, ReasoningBudget, ReasoningTags, SamplingParams
 from glimpse.media.processing.sizing.placement import ImagePlacement
 from glimpse.server.call.context import CallContext
-from glimpse.server.call.offload import builds, next_turn, run_sized
+from glimpse.server.call.offload import builds, run_sized, turns
 from glimpse.server.errors import DeadlineExceededError, InvalidRequest
 from glimpse.server.generation.abandoned_prompts import charge_if_unused
 from glimpse.server.generation.completion_parser import (
@@ -179,7 +179,7 @@ class CompletionGenerator:
                     if each.finish is not None:
                         check_end(self._engine, each)
                     if each.logprobs:
-                        await next_turn(call.client)
+                        await turns.next(call.client)
                     index, parser, grounding = running[each.request_id]
                     delta = parser.feed(each)
                     if grounding is not None:

@@ -19,6 +19,7 @@ from glimpse.media.cache.fair_share import FairCapacity
 from glimpse.server.call.admission import Admission
 from glimpse.server.call.body_budget import BodyReservation
 from glimpse.server.call.context import CallContext
+from glimpse.server.call.offload import turns
 from glimpse.server.errors import ServerStoppingError
 from glimpse.server.rpc.client_identity import ClientIdentifier
 from glimpse.server.rpc.context import CODEC_HEADER, Rpc, deadline, metadata_value, request_id
@@ -121,6 +122,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
 
     def _begin(self, method: str, context: Context) -> Rpc:
         """Returns the RPC and its call: whose it is, or why it is refused."""
+        turns.note_accepted()
         metadata, refusal = context.invocation_metadata() or (), None
         try:
             identity = self._access.authenticate(method, metadata, context.peer(), context.auth_context())

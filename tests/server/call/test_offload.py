@@ -1,11 +1,12 @@
-"""Long work gets threads by clients in turn, and keeps its thread until it ends, though its caller has left."""
+"""Long work gets threads and turns of the loop by clients in turn, and keeps its thread though its caller has left."""
 
 import asyncio
+import time
 from threading import Event
 
 import pytest
 
-from glimpse.server.call.offload import Offload
+from glimpse.server.call.offload import LoopTurns, Offload
 
 
 async def run(offload: Offload, client: str, work: Event, ended: list[str]) -> None:
@@ -46,3 +47,30 @@ async def test_a_thread_whose_caller_has_left_stays_taken():
     work.set()
     await staying
     assert ended == ["stays"]
+
+
+async def test_turns_of_a_client_are_rare_while_rpcs_are_accepted():
+    turns, loop, taken, accepted = LoopTurns(), asyncio.get_running_loop(), 0, asyncio.Event()
+
+    async def render() -> None:
+        nonlocal taken
+        while True:
+            await turns.next("busy")
+            time.sleep(0.002)  # noqa: ASYNC251 - it holds the loop
+            taken += 1
+
+    def accept(more: int) -> None:
+        turns.note_accepted()
+        if more:
+            loop.call_soon(accept, more - 1)
+        else:
+            accepted.set()
+
+    rendering = asyncio.create_task(render())
+    loop.call_soon(accept, 100)
+    await accepted.wait()
+    assert taken < 50, "a turn of the loop accepts an RPC, and few of the turns do other work"
+    before = taken
+    while taken < before + 3:  # noqa: ASYNC110 - they go on
+        await asyncio.sleep(0.001)
+    rendering.cancel()
