@@ -1,22 +1,57 @@
 """Queues events for a consumer. Events that arrive while it is busy are merged into few for each request."""
 
 import asyncio
+from collections import deque
 from collections.abc import Iterator, Sequence
 
+import msgspec
 from msgspec.structs import replace
 
 from glimpse.engine.protocol.messages import FinishReason, TokenEvent
 
 _MAX_LOGPROB_EVENTS = 8
 """Events with log-probabilities that are merged into one: each takes up to a millisecond of its consumer's time."""
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(TokenEvent).decode
+
+
+class _Unread:
+    """Events of one request that its consumer has not taken."""
+
+    def __init__(self) -> None:
+        self._packed = deque[bytes]()
+        """Merged events with log-probabilities. As objects they would take seven times the memory, and the engine waits
+        for no slow consumer."""
+        self._events: list[TokenEvent] = []
+        """Later ones."""
+
+    def __bool__(self) -> bool:
+        return bool(self._packed or self._events)
+
+    def __iter__(self) -> Iterator[TokenEvent]:
+        yield from map(_decode, self._packed)
+        yield from self._events
+
+    def add(self, event: TokenEvent) -> None:
+        self._events.append(event)
+        if event.logprobs and len(self._events) == _MAX_LOGPROB_EVENTS:
+            self._packed.append(_encode(self._merge()))
+
+    def take(self) -> TokenEvent:
+        """Returns the oldest events, merged."""
+        return _decode(self._packed.popleft()) if self._packed else self._merge()
+
+    def _merge(self) -> TokenEvent:
+        events, self._events = self._events, []
+        return events[0] if len(events) == 1 else _merged(events)
 
 
 class Mailbox:
     """The events of one consumer's requests that it has not taken yet."""
 
     def __init__(self) -> None:
-        self._events: dict[str, list[TokenEvent]] = {}
-        """Request id → events."""
+        self._unread: dict[str, _Unread] = {}
+        """By request id. None is empty."""
         self._arrival: asyncio.Future[None] | None = None
         """Future of the next event, while the consumer waits for it."""
         self.has_begun = False
@@ -24,33 +59,25 @@ class Mailbox:
 
     def put(self, event: TokenEvent) -> None:
         self.has_begun = True
-        self._events.setdefault(event.request_id, []).append(event)
+        self._unread.setdefault(event.request_id, _Unread()).add(event)
         if self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
 
     @property
     def unread(self) -> list[TokenEvent]:
         """Events that the consumer has not taken."""
-        return [event for events in self._events.values() for event in events]
+        return [event for unread in self._unread.values() for event in unread]
 
     async def take(self) -> list[TokenEvent]:
-        """Waits for events and returns one for each request, errors first; several if they have log-probabilities."""
-        while not self._events:
+        """Waits for events and returns one for each request, errors first. There may be more if they have
+        log-probabilities."""
+        while not self._unread:
             self._arrival = asyncio.get_running_loop().create_future()
             await self._arrival
-        taken, self._events = self._events, {}
-        if len(taken) == 1:
-            (events,) = taken.values()
-            return events if len(events) == 1 else list(_merged_events(events))
-        merged = [event for events in taken.values() for event in _merged_events(events)]
-        return sorted(merged, key=lambda event: event.finish is not FinishReason.ERROR)
-
-
-def _merged_events(events: Sequence[TokenEvent]) -> Iterator[TokenEvent]:
-    num_merged = _MAX_LOGPROB_EVENTS if events[0].logprobs else len(events)
-    for start in range(0, len(events), num_merged):
-        part = events[start : start + num_merged]
-        yield part[0] if len(part) == 1 else _merged(part)
+        unread = self._unread
+        taken = [each.take() for each in unread.values()]
+        self._unread = {request_id: each for request_id, each in unread.items() if each}
+        return taken if len(taken) == 1 else sorted(taken, key=lambda event: event.finish is not FinishReason.ERROR)
 
 
 def _merged(events: Sequence[TokenEvent]) -> TokenEvent:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -192,6 +193,29 @@ async def test_merged_events_keep_what_the_first_says() -> None:
     mailbox.put(TokenEvent(request_id="r", token_ids=[2]))
     (event,) = await mailbox.take()
     assert event == msgspec.structs.replace(first, token_ids=[1, 2])
+
+
+async def test_unread_log_probabilities_are_kept_small_and_taken_a_few_at_a_time() -> None:
+    top = [(token_id, -token_id / 7) for token_id in range(1000, 1020)]
+
+    def event(number: int) -> TokenEvent:
+        logprobs = TokenLogprobs(logprob=number / 7, top=[(token_id, each * number) for token_id, each in top])
+        return TokenEvent(request_id="r", token_ids=[number], logprobs=[logprobs])
+
+    mailbox, written = Mailbox(), [msgspec.msgpack.encode(event(number)) for number in range(1, 401)]
+    tracemalloc.start()
+    for each in written:
+        mailbox.put(msgspec.msgpack.decode(each, type=TokenEvent))
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size < 3 * sum(map(len, written))
+    taken = list[TokenEvent]()
+    while mailbox.unread:
+        (merged,) = await mailbox.take()
+        assert len(merged.token_ids) == len(merged.logprobs) == 8
+        taken.append(merged)
+    assert [token_id for each in taken for token_id in each.token_ids] == list(range(1, 401))
+    assert [each.logprobs[0] for each in taken] == [event(number).logprobs[0] for number in range(1, 401, 8)]
 
 
 async def test_closing_the_iterator_early_cancels_the_request(engine: Engine) -> None:
