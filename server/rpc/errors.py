@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 import grpc
+import grpc.aio
 import structlog
 from google.protobuf import any_pb2, struct_pb2
 from google.protobuf.message import DecodeError, Message
@@ -47,6 +48,9 @@ _log = structlog.get_logger(__name__)
 
 def to_status(error: Exception, request_id: str) -> RpcFailure:
     """Maps an exception of this request to a failure. Logs unexpected exceptions with their traceback."""
+    for kind, failure in _ENDINGS.items():
+        if isinstance(error, kind):
+            return failure
     match error:
         case FailedRpcError():
             return error.failure
@@ -65,16 +69,6 @@ def to_status(error: Exception, request_id: str) -> RpcFailure:
                 reason="model_not_found",
                 field="model",
             )
-        case DeadlineExceededError():
-            return RpcFailure(
-                code=grpc.StatusCode.DEADLINE_EXCEEDED,
-                message="The deadline passed before the response was complete.",
-                reason="deadline_exceeded",
-            )
-        case ServerStoppingError():
-            return _STOPPING
-        case UnreadResponseError():
-            return _UNREAD
         case AccessError():
             return _access_failure(error)
         case EngineError():
@@ -122,19 +116,28 @@ _TEMPORARY = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 """The server is at fault: a later attempt may succeed."""
 _OVERLOAD_SECONDS = 1.0
 """Delay before a retry where a request was refused for lack of room: requests end all the time."""
-_STOPPING = RpcFailure(
-    code=grpc.StatusCode.UNAVAILABLE,
-    message="The server is stopping.",
-    reason="engine_unavailable",
-    retry_after_seconds=1.0,  # by another replica, or by this one after its restart
-)
-
-
-_UNREAD = RpcFailure(
-    code=grpc.StatusCode.DEADLINE_EXCEEDED,
-    message=f"The response: expected a client that reads it, got none for {MAX_UNREAD_SECONDS:g} seconds.",
-    reason="response_not_read",
-)
+_ENDINGS: Mapping[type[Exception], RpcFailure] = {
+    DeadlineExceededError: RpcFailure(
+        code=grpc.StatusCode.DEADLINE_EXCEEDED,
+        message="The deadline passed before the response was complete.",
+        reason="deadline_exceeded",
+    ),
+    ServerStoppingError: RpcFailure(
+        code=grpc.StatusCode.UNAVAILABLE,
+        message="The server is stopping.",
+        reason="engine_unavailable",
+        retry_after_seconds=1.0,  # by another replica, or by this one after its restart
+    ),
+    UnreadResponseError: RpcFailure(
+        code=grpc.StatusCode.DEADLINE_EXCEEDED,
+        message=f"The response: expected a client that reads it, got none for {MAX_UNREAD_SECONDS:g} seconds.",
+        reason="response_not_read",
+    ),
+    # Of a write to a connection that is gone. That the RPC is cancelled comes next, and nobody reads this.
+    grpc.aio.InternalError: RpcFailure(
+        code=grpc.StatusCode.CANCELLED, message="The client has left.", reason="cancelled"
+    ),
+}
 
 
 def _invalid(message: str, reason: str, field: str | None) -> RpcFailure:

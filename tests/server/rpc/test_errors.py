@@ -48,6 +48,7 @@ TABLE: list[tuple[Exception, grpc.StatusCode, str, str, str | None, int | None]]
         "a",
         None,
     ),
+    (grpc.aio.InternalError("execute_batch"), Code.CANCELLED, "cancelled", "server_error", None, None),
     (
         MediaError(MediaErrorCode.OVERLOADED, "x"),
         Code.RESOURCE_EXHAUSTED,
