@@ -10,6 +10,7 @@ import grpc.aio
 import pytest
 from google.api.httpbody_pb2 import HttpBody
 
+from glimpse.dialect.bindings import bindings
 from glimpse.media.cache.fair_share import FairCapacity
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.server.dialects.facade import add_facade
@@ -56,12 +57,8 @@ async def server() -> Server:
 async def channel(server: Server) -> AsyncIterator[grpc.aio.Channel]:
     interceptor = RpcInterceptor(Metrics(), LoadMeter(max_sequences=1), bodies=server.budget)
     grpc_server = grpc.aio.server(interceptors=[interceptor])
-    methods = ["ChatService.CreateChatCompletion", "ChatService.StreamChatCompletion"]
-    methods += ["CompletionService.CreateCompletion", "CompletionService.StreamCompletion"]
-    methods += ["EmbeddingService.CreateEmbeddings", "RerankService.Rerank", "RerankService.Score"]
-    methods += ["ModelService.ListModels", "ModelService.GetModel"]
-    methods += ["TokenizerService.Tokenize", "TokenizerService.Detokenize"]
-    handlers: Any = {f"glimpse.v1.{method}": server.answer for method in methods}
+    bound = [method for each in bindings(OPENAI.service) for method in (each.unary, each.stream) if method is not None]
+    handlers: Any = {method.full_name: server.answer for method in [*bound, *TYPED.methods]}
     add_typed_services(grpc_server, [TYPED], handlers)
     add_facade(grpc_server, OPENAI, handlers, max_body_bytes=1 << 20)
     port = grpc_server.add_insecure_port("127.0.0.1:0")
