@@ -11,8 +11,10 @@ import jsonschema
 import pytest
 
 from tests.clients.programs import CLIENTS, SMALL_CLIENTS, Program
+from tests.e2e.scenes import scene
 from tests.e2e.stack import ROOT, Stack
 from tests.engine.replies import reply_with
+from tests.media.pdfs import of_images
 
 IMAGE = f"data:image/png;base64,{base64.b64encode((ROOT / 'examples/image.png').read_bytes()).decode()}"
 QUESTION = "What is in this image?"
@@ -103,6 +105,17 @@ def test_a_file_is_kept_and_asked_about(client: str, stack: Stack, program: Call
     task = {"max_tokens": sent.max_tokens, "question": sent.question, "image": sent.image, "forecast": ""}
     outcome = program(client).ask(client, "files", task | {"url": stack.openai_url, "model": "nano"})
     assert outcome["text"] == reference(stack, sent)
+
+
+@pytest.mark.parametrize(
+    "client", ["openai-python", "openai-python 2", "openai-node", "anthropic-python", "anthropic-node"]
+)
+def test_a_document_is_asked_about(client: str, stack: Stack, program: Callable[[str], Program]) -> None:
+    pages = of_images([scene(("red", "circle", (0.5, 0.5), 0.5))])
+    url = f"data:application/pdf;base64,{base64.b64encode(pages).decode()}"
+    task = {"max_tokens": 48, "question": "What colour is the circle?", "image": url, "forecast": ""}
+    outcome = program(client).ask(client, "document", task | {"url": stack.openai_url, "model": "nano"})
+    assert "red" in outcome["text"]
 
 
 def test_dspy_streams_the_field_of_a_signature(echo_stack: Stack, program: Callable[[str], Program]) -> None:

@@ -17,6 +17,7 @@ from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2
 from tests.e2e.images import data_url, encoded
 from tests.e2e.scenes import Thing, moving, scene
 from tests.e2e.stack import Stack
+from tests.media.pdfs import document, of_images, rectangle
 from tests.media.videos import video
 
 MIDDLE = (0.5, 0.5)
@@ -27,6 +28,11 @@ RIGHTWARDS = [(0.18, 0.5), (0.39, 0.5), (0.61, 0.5), (0.82, 0.5)]
 
 def image_part(url: str) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": url}}
+
+
+def document_part(pages: bytes, **options: Any) -> dict[str, Any]:
+    url = f"data:application/pdf;base64,{base64.b64encode(pages).decode()}"
+    return {"type": "document", "document": {"url": url, **options}}
 
 
 def ask(
@@ -162,3 +168,20 @@ def test_answers_about_bytes_over_grpc(stack: Stack) -> None:
             chat_pb2.CreateChatCompletionRequest(messages=[message])
         )
     assert "red" in words(answer.choices[0].message.content)
+
+
+def test_sees_what_is_drawn_on_a_page(client: OpenAI) -> None:
+    drawn = document([rectangle((0.1, 0.15, 0.9), 50, 50, 100, 100)], size=(200, 200))
+    part = document_part(drawn)
+    assert "square" in words(ask(client, "What shape is it?", part))
+    assert "blue" in words(ask(client, "What colour is the square?", part))
+
+
+def test_sees_the_pages_of_a_document_in_order(client: OpenAI) -> None:
+    pages, turned = (
+        of_images(list(map(scene, things))) for things in ([RED_CIRCLE, BLUE_SQUARE], [BLUE_SQUARE, RED_CIRCLE])
+    )
+    assert "first" in words(ask(client, "Which image has a red circle?", document_part(pages)))
+    assert "second" in words(ask(client, "Which image has a red circle?", document_part(turned)))
+    assert "circle" in words(ask(client, "What shape is it?", document_part(pages, last_page=1)))
+    assert "square" in words(ask(client, "What shape is it?", document_part(pages, first_page=2)))

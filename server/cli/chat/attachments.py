@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from glimpse.client import Audio, Image, Video
+from glimpse.client import Audio, Document, Image, Video
 
-Medium: TypeAlias = Image | Video | Audio
-Kind: TypeAlias = type[Image] | type[Video] | type[Audio]
+Medium: TypeAlias = Image | Video | Audio | Document
+Kind: TypeAlias = type[Image] | type[Video] | type[Audio] | type[Document]
 
 _KINDS: dict[str, Kind] = {"image": Image, "video": Video, "audio": Audio}
 _URLS = ("http://", "https://", "data:")
@@ -42,7 +42,8 @@ def attach(kind: Kind, name: str) -> Attachment:
 def kind_of(name: str) -> Kind | None:
     """Returns the kind of media that the extension of a path or URL tells; None if it tells none."""
     path = urlsplit(name).path if name.startswith(_URLS) else name
-    return _KINDS.get((mimetypes.guess_type(path)[0] or "").partition("/")[0])
+    media_type = mimetypes.guess_type(path)[0] or ""
+    return Document if media_type == "application/pdf" else _KINDS.get(media_type.partition("/")[0])
 
 
 def names_medium(argument: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from glimpse.client import Audio, ChatOptions, Client, GlimpseError, Image, Video
+from glimpse.client import Audio, ChatOptions, Client, Document, GlimpseError, Image, Video
 from glimpse.server.cli.chat.answer import IncompleteError, print_answer, print_json
 from glimpse.server.cli.chat.attachments import attach, kind_of, split_arguments
 from glimpse.server.cli.chat.connection import Connection, in_words
@@ -28,6 +28,7 @@ def chat(
     image: _Files = (),
     video: _Files = (),
     audio: _Files = (),
+    document: _Files = (),
     system: str | None = None,
     model: str | None = None,
     json: str | None = None,
@@ -45,13 +46,15 @@ def chat(
     question
         The question; - reads it from standard input, as does a pipe without a question.
     files
-        Images, videos and audio files, told apart by their extensions. Paths or URLs.
+        Images, videos, audio files and PDFs, told apart by their extensions. Paths or URLs.
     image
         An image: a path or a URL. May be repeated.
     video
         A video: a path or a URL. May be repeated.
     audio
         An audio file: a path or a URL. May be repeated.
+    document
+        A PDF: a path or a URL. May be repeated.
     system
         Text of a system message: instructions for the whole conversation.
     model
@@ -68,7 +71,8 @@ def chat(
     texts, media = split_arguments([*([] if question is None else [question]), *files])
     options = _options(model, json, max_tokens, temperature)
     text = _question(texts)
-    named = [*((Image, name) for name in image), *((Video, name) for name in video), *((Audio, name) for name in audio)]
+    flags = ((Image, image), (Video, video), (Audio, audio), (Document, document))
+    named = [(kind, name) for kind, names in flags for name in names]
     named += [(kind_of(name) or Image, name) for name in media]
     conversation = ChatHistory(system=system)
     with _explained(conversation):

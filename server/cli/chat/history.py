@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from glimpse.client import Audio, Image, Message, Video
+from glimpse.client import Audio, Document, Image, Message, Video
 from glimpse.server.cli.chat.attachments import Attachment
 
 _PART = re.compile(r"messages\[(\d+)\]\.content\[(\d+)\]")
-_PARTS = {Image: "image_url", Video: "video_url", Audio: "audio_url"}
+_PARTS = {Image: "image_url", Video: "video_url", Audio: "audio_url", Document: "document"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Callable
 from pathlib import Path
 
-from glimpse.client import Audio, Image, Video
+from glimpse.client import Audio, Document, Image, Video
 from glimpse.server.cli.chat.attachments import Kind, attach
 from glimpse.server.cli.chat.history import ChatHistory
 
@@ -17,7 +17,7 @@ _Command = Callable[[ChatHistory, str], str]
 """Takes what follows the command's name. Returns what to show. Raises CommandError, OSError, and EOFError to end."""
 
 HELP = """\
-/image FILE …   ask the next question about images; paths or URLs. /video and /audio likewise.
+/image FILE …   ask the next question about images; paths or URLs. /video, /audio and /document likewise.
                 A path in a question, typed or dropped on the terminal, does the same.
 /system TEXT    set the system message; without TEXT, show it
 /detach         forget the files that the next question is about
@@ -96,6 +96,7 @@ COMMANDS: dict[str, _Command] = {
     "/image": _attach(Image),
     "/video": _attach(Video),
     "/audio": _attach(Audio),
+    "/document": _attach(Document),
     "/system": _system,
     "/detach": _detach,
     "/new": _new,
@@ -105,5 +106,5 @@ COMMANDS: dict[str, _Command] = {
     "/?": lambda _conversation, _argument: HELP,
     "/help": lambda _conversation, _argument: HELP,
 }
-PATH_COMMANDS = ("/image", "/video", "/audio", "/save")
+PATH_COMMANDS = ("/image", "/video", "/audio", "/document", "/save")
 """Commands that a path follows."""

@@ -1,6 +1,6 @@
 """Turns requests of the Messages API into those of ChatService."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TypeAlias
 
 from glimpse.anthropic.v1 import anthropic_pb2
@@ -113,16 +113,23 @@ class _Messages:
         message.tool_call_id = result.tool_use_id
         own = f"messages[{len(self._messages) - 1}]"
         self._adapted[f"{own}.tool_call_id"] = f"{path}.tool_result.tool_use_id"
-        self._add_content(message, result.content, f"{path}.tool_result.content")
+        self._add_content(message, result.content, f"{path}.tool_result.content", {*_PARTS, "document"})
         if not message.content:
             message.content.add(text="")
 
-    def _add_content(self, message: content_pb2.Message, blocks: Iterable[anthropic_pb2.InputBlock], path: str) -> None:
-        """Appends the parts of a result or of a document, which have no blocks of other kinds."""
+    def _add_content(
+        self,
+        message: content_pb2.Message,
+        blocks: Iterable[anthropic_pb2.InputBlock],
+        path: str,
+        kinds: Container[str | None],
+    ) -> None:
+        """Appends the parts of a result or of a document, which have blocks of these kinds alone."""
         for index, block in enumerate(blocks):
             at = f"{path}[{index}]"
-            if block.WhichOneof("block") not in _PARTS:
-                raise InvalidRequest(at, "expected text, an image, a video, audio or a document", "unsupported")
+            if block.WhichOneof("block") not in kinds:
+                expected = "text, an image, a video, audio" + (" or a document" if "document" in kinds else "")
+                raise InvalidRequest(at, f"expected {expected}", "unsupported")
             self._add_block(message, block, at)
 
     def _add_block(self, message: content_pb2.Message, block: anthropic_pb2.InputBlock, path: str) -> None:
@@ -141,7 +148,7 @@ class _Messages:
                 function = content_pb2.FunctionCall(name=use.name, arguments=use.input)
                 message.tool_calls.add(id=use.id, function=function)
             case "document":
-                self._add_document(message, block.document, f"{path}.document")
+                self._add_document(message, block.document, path)
             case kind if kind in _PARTS:
                 self._adapted[f"{own}.content[{len(message.content)}]"] = path
                 _PARTS[kind](message.content.add(), block)
@@ -152,10 +159,15 @@ class _Messages:
         head = [text for text in (document.title, document.context) if text]
         if head:
             message.content.add(text="".join(f"{text}\n" for text in head))
-        if document.source.HasField("content"):
-            self._add_content(message, document.source.content.content, f"{path}.source.content.content")
-        else:
-            message.content.add(text=document.source.text.data)
+        match document.source.WhichOneof("source"):
+            case "content":
+                blocks = document.source.content.content
+                self._add_content(message, blocks, f"{path}.document.source.content.content", _PARTS)
+            case "base64" | "url" | "file":
+                self._adapted[f"messages[{len(self._messages) - 1}].content[{len(message.content)}]"] = path
+                _set_source(message.content.add().document.source, document.source)
+            case _:
+                message.content.add(text=document.source.text.data)
 
 
 def _set_text(part: content_pb2.ContentPart, block: anthropic_pb2.InputBlock) -> None:
@@ -174,7 +186,9 @@ def _set_audio(part: content_pb2.ContentPart, block: anthropic_pb2.InputBlock) -
     _set_source(part.audio.source, block.audio.source)
 
 
-def _set_source(source: content_pb2.MediaSource, given: anthropic_pb2.BlockSource) -> None:
+def _set_source(
+    source: content_pb2.MediaSource, given: anthropic_pb2.BlockSource | anthropic_pb2.DocumentSource
+) -> None:
     match given.WhichOneof("source"):
         case "base64":
             source.data = given.base64.data

@@ -52,4 +52,11 @@ async function schema(task) {
   return { value: Shapes.parse(JSON.parse(textOf(message))) };
 }
 
-await drive({ plain, streamed, image: plain, tool, streamed_tool: streamedTool, schema });
+// Asks about a PDF file, which the task has in place of an image.
+async function document(task) {
+  const source = { type: "base64", media_type: "application/pdf", data: task.image.split(",")[1] };
+  const content = [{ type: "document", source }, { type: "text", text: task.question }];
+  return { text: textOf(await messages(task).create({ ...request(task), messages: [{ role: "user", content }] })) };
+}
+
+await drive({ plain, streamed, image: plain, tool, streamed_tool: streamedTool, schema, document });

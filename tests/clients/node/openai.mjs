@@ -64,4 +64,12 @@ async function files(task) {
   return { text: completion.choices[0].message.content };
 }
 
-await drive({ plain, streamed, image: plain, tool, streamed_tool: streamedTool, schema, files });
+// Asks about a PDF file, which the task has in place of an image.
+async function document(task) {
+  const file = { filename: "scene.pdf", file_data: task.image };
+  const content = [{ type: "file", file }, { type: "text", text: task.question }];
+  const completion = await completions(task).create({ ...request(task), messages: [{ role: "user", content }] });
+  return { text: completion.choices[0].message.content };
+}
+
+await drive({ plain, streamed, image: plain, tool, streamed_tool: streamedTool, schema, files, document });

@@ -74,5 +74,22 @@ def schema(task: Task) -> Outcome:
     return Outcome(value=Shapes.model_validate_json(text_of(message)).model_dump())
 
 
+def document(task: Task) -> Outcome:
+    """Asks about a PDF file, which the task has in place of an image."""
+    data = task.image.partition(",")[2]
+    source = {"type": "base64", "media_type": "application/pdf", "data": data}
+    content = [{"type": "document", "source": source}, {"type": "text", "text": task.question}]
+    messages = [{"role": "user", "content": content}]
+    return Outcome(text=text_of(client(task).messages.create(**options(task, messages=messages))))
+
+
 if __name__ == "__main__":
-    drive(plain=plain, streamed=streamed, image=plain, tool=tool, streamed_tool=streamed_tool, schema=schema)
+    drive(
+        plain=plain,
+        streamed=streamed,
+        image=plain,
+        tool=tool,
+        streamed_tool=streamed_tool,
+        schema=schema,
+        document=document,
+    )

@@ -74,7 +74,21 @@ def files(task: Task) -> Outcome:
     return Outcome(text=answer)
 
 
+def document(task: Task) -> Outcome:
+    """Asks about a PDF file, which the task has in place of an image."""
+    part = {"type": "file", "file": {"filename": "scene.pdf", "file_data": task.image}}
+    content = [part, {"type": "text", "text": task.question}]
+    return Outcome(text=create(task, [{"role": "user", "content": content}]).choices[0].message.content)
+
+
 if __name__ == "__main__":
     drive(
-        plain=plain, streamed=streamed, image=plain, tool=tool, streamed_tool=streamed_tool, schema=schema, files=files
+        plain=plain,
+        streamed=streamed,
+        image=plain,
+        tool=tool,
+        streamed_tool=streamed_tool,
+        schema=schema,
+        files=files,
+        document=document,
     )

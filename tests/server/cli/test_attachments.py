@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from glimpse.client import Audio, Image, Video
+from glimpse.client import Audio, Document, Image, Video
 from glimpse.server.cli.chat.attachments import find_media, split_arguments
 from glimpse.server.cli.chat.connection import parse_target
 from glimpse.usage import UsageError
@@ -14,7 +14,7 @@ from glimpse.usage import UsageError
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
-    for name in ("a.png", "b c.png", "film.mp4", "song.wav", "notes.txt", "plain"):
+    for name in ("a.png", "b c.png", "film.mp4", "song.wav", "paper.pdf", "notes.txt", "plain"):
         (tmp_path / name).write_bytes(name.encode())
     return tmp_path
 
@@ -43,8 +43,9 @@ def test_finds_media_in_a_line(line: str, text: str, names: list[str], folder: P
 
 
 def test_media_have_the_kind_of_their_extension(folder: Path) -> None:
-    _, found = find_media("a.png film.mp4 song.wav")
-    assert [each.medium for each in found] == [Image(b"a.png"), Video(b"film.mp4"), Audio(b"song.wav")]
+    _, found = find_media("a.png film.mp4 song.wav paper.pdf")
+    expected = [Image(b"a.png"), Video(b"film.mp4"), Audio(b"song.wav"), Document(b"paper.pdf")]
+    assert [each.medium for each in found] == expected
 
 
 @pytest.mark.parametrize(

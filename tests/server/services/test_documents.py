@@ -1,12 +1,17 @@
 """Tests for documents over the typed API: pages as images, their tokens, texts, caching, uploads and refusals."""
 
+import base64
+import json
 from hashlib import sha256
 from typing import Any
 
 import grpc
 import pytest
+from google.api.httpbody_pb2 import HttpBody
 
+from glimpse.anthropic.v1 import anthropic_pb2_grpc
 from glimpse.media.containers.pdf import open_pdf
+from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, media_pb2, media_pb2_grpc, model_pb2, model_pb2_grpc
 from tests.media.images import encode
 from tests.media.pdfs import document, rectangle, text
@@ -134,3 +139,104 @@ def test_a_document_sent_as_an_image_is_told_what_it_is(chat: Chat) -> None:
 def test_the_model_description_has_the_limit(channel: grpc.Channel) -> None:
     listed: Any = model_pb2_grpc.ModelServiceStub(channel).ListModels(model_pb2.ListModelsRequest())
     assert listed.data[0].capabilities.max_documents == 16
+
+
+BASE64 = base64.b64encode(THREE).decode()
+URL = f"data:application/pdf;base64,{BASE64}"
+
+
+def post(stub: Any, method: str, document: dict[str, Any]) -> dict[str, Any]:
+    body = HttpBody(content_type="application/json", data=json.dumps({"temperature": 0} | document).encode())
+    return json.loads(b"".join(piece.data for piece in getattr(stub, method)(iter([body]))))
+
+
+def ask_openai(channel: grpc.Channel, *parts: Any) -> str:
+    document = {"messages": [{"role": "user", "content": list(parts)}], "max_completion_tokens": 8}
+    whole = post(openai_pb2_grpc.OpenAIServiceStub(channel), "CreateChatCompletion", document)
+    return whole["choices"][0]["message"]["content"]
+
+
+def ask_anthropic(channel: grpc.Channel, *messages: Any) -> str:
+    document = {"messages": list(messages), "max_tokens": 8}
+    (block,) = post(anthropic_pb2_grpc.AnthropicServiceStub(channel), "CreateMessage", document)["content"]
+    return block["text"]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "file", "file": {"filename": "three.pdf", "file_data": URL}},
+        {"type": "file", "file": {"filename": "three.pdf", "file_data": BASE64}},
+        {"type": "document", "document": {"url": URL}},
+        {"type": "document", "document": URL},
+    ],
+)
+def test_openai_s_parts_are_documents(channel: grpc.Channel, part: Any) -> None:
+    whole = request(user(content_pb2.ContentPart(document={"source": {"data": THREE}}), "Which?"))
+    expected = Chat(channel).CreateChatCompletion(whole).choices[0].message.content
+    assert ask_openai(channel, part, {"type": "text", "text": "Which?"}) == expected
+
+
+def test_an_upload_is_a_document_in_both_dialects(channel: grpc.Channel) -> None:
+    header = media_pb2.UploadMediaRequest(header={"sha256": sha256(THREE).digest()})
+    uploads: Any = media_pb2_grpc.MediaServiceStub(channel)
+    upload = uploads.UploadMedia(iter([header, media_pb2.UploadMediaRequest(chunk=THREE)])).media.upload_id
+    question = {"type": "text", "text": "Which?"}
+    expected = ask_openai(channel, {"type": "document", "document": URL}, question)
+    assert ask_openai(channel, {"type": "file", "file": {"file_id": upload}}, question) == expected
+    block = {"type": "document", "source": {"type": "file", "file_id": upload}}
+    assert ask_anthropic(channel, {"role": "user", "content": [block, question]}) == expected
+
+
+def test_anthropic_s_documents_have_pages_a_title_and_a_context(channel: grpc.Channel) -> None:
+    question = {"type": "text", "text": "Which?"}
+    plain: dict[str, Any] = {
+        "type": "document",
+        "source": {"type": "base64", "media_type": "application/pdf", "data": BASE64},
+    }
+    expected = ask_openai(channel, {"type": "document", "document": URL}, question)
+    assert ask_anthropic(channel, {"role": "user", "content": [plain, question]}) == expected
+    url = {"type": "document", "source": {"type": "url", "url": URL}, "citations": {"enabled": False}}
+    assert ask_anthropic(channel, {"role": "user", "content": [url, question]}) == expected
+    titled = ask_anthropic(channel, {"role": "user", "content": [plain | {"title": "T", "context": "C"}, question]})
+    head = {"type": "text", "text": "T\nC\n"}
+    assert titled == ask_openai(channel, head, {"type": "document", "document": URL}, question)
+
+
+def test_a_tool_may_return_a_document(channel: grpc.Channel) -> None:
+    source = {"type": "base64", "media_type": "application/pdf", "data": BASE64}
+    use = {"type": "tool_use", "id": "1", "name": "read", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "1", "content": [{"type": "document", "source": source}]}
+    tools = [{"name": "read", "input_schema": {"type": "object"}}]
+    messages: list[Any] = [
+        {"role": "user", "content": "Read."},
+        {"role": "assistant", "content": [use]},
+        {"role": "user", "content": [result]},
+    ]
+    body = {"messages": messages, "max_tokens": 8, "tools": tools, "tool_choice": {"type": "none"}}
+    stub = anthropic_pb2_grpc.AnthropicServiceStub(channel)
+    found = post(stub, "CreateMessage", body)["usage"]
+    result["content"] = [{"type": "text", "text": ""}]
+    without = post(stub, "CreateMessage", body)["usage"]
+    num_tokens = [usage["input_tokens"] + usage["cache_read_input_tokens"] for usage in (found, without)]
+    assert num_tokens[0] > num_tokens[1] + 100
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"type": "base64", "data": base64.b64encode(b"%PDF-1.7").decode()},
+        {"type": "url", "url": "data:application/pdf;base64,JVBERi0xLjc="},
+    ],
+)
+def test_an_error_names_what_anthropic_s_client_sent(channel: grpc.Channel, source: Any) -> None:
+    blocks = [{"type": "text", "text": "a"}, {"type": "document", "title": "T", "source": source}]
+    with pytest.raises(
+        grpc.RpcError, match=r"'messages\[0\].content\[1\].source': the document is corrupt or truncated"
+    ):
+        ask_anthropic(channel, {"role": "user", "content": blocks})
+
+
+def test_an_error_names_what_openai_s_client_sent(channel: grpc.Channel) -> None:
+    with pytest.raises(grpc.RpcError, match=r"'messages\[0\].content\[0\].file.file_data': the document is corrupt"):
+        ask_openai(channel, {"type": "file", "file": {"file_data": "data:application/pdf;base64,JVBERi0xLjc="}})

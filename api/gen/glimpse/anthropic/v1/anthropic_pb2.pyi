@@ -189,12 +189,18 @@ class DocumentBlock(_message.Message):
     def __init__(self, source: _Optional[_Union[DocumentSource, _Mapping]] = ..., title: _Optional[str] = ..., context: _Optional[str] = ...) -> None: ...
 
 class DocumentSource(_message.Message):
-    __slots__ = ("text", "content")
+    __slots__ = ("text", "content", "base64", "url", "file")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
+    BASE64_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
     text: DocumentText
     content: DocumentContent
-    def __init__(self, text: _Optional[_Union[DocumentText, _Mapping]] = ..., content: _Optional[_Union[DocumentContent, _Mapping]] = ...) -> None: ...
+    base64: EncodedFile
+    url: FileUrl
+    file: UploadedFile
+    def __init__(self, text: _Optional[_Union[DocumentText, _Mapping]] = ..., content: _Optional[_Union[DocumentContent, _Mapping]] = ..., base64: _Optional[_Union[EncodedFile, _Mapping]] = ..., url: _Optional[_Union[FileUrl, _Mapping]] = ..., file: _Optional[_Union[UploadedFile, _Mapping]] = ...) -> None: ...
 
 class DocumentText(_message.Message):
     __slots__ = ("media_type", "data")
