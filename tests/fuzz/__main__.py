@@ -34,6 +34,7 @@ _NUM_RUNS = {
     "prepared video": 8_000,
     "animation": 2_000,
     "audio": 5_000,
+    "document": 3_000,
     "form": 20_000,
     "message type": 2_000,
     "tensor": 5_000,

@@ -23,12 +23,14 @@ from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import CachedSource, DataSource, FrameSources, UploadSource, parse_url_text
 from tests.garbage import no_cycles
 from tests.media.images import encode, png_header, scene
-from tests.media.loaders import FETCHER, MEDIA_PROCESSING
+from tests.media.loaders import FETCHER, MEDIA_PROCESSING, document_input
+from tests.media.pdfs import document
 from tests.media.web import Web, respond, serve, stall_after
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LARGE = bytes(1 << 20)
+LARGE_PDF = document(["", ""]) + LARGE
 TRUNCATED = encode(scene(64, 64), "JPEG")[:400] + LARGE
 
 
@@ -62,6 +64,11 @@ REFUSED: dict[str, Callable[[str], list[MediumInput]]] = {
     "slow": lambda web: [link(f"{web}/slow")],
     "refused address": lambda _: [link("http://127.0.0.2:1/"), image(LARGE)],
     "closed port": lambda _: [link("http://127.0.0.1:1/"), image(LARGE)],
+    "no document": lambda _: [document_input(LARGE), image(LARGE)],
+    "corrupt document": lambda _: [document_input(b"%PDF-1.7" + LARGE)],
+    "too many pages": lambda _: [document_input(LARGE_PDF, max_images=1)],
+    "a page that cannot be read": lambda _: [document_input(LARGE_PDF, max_pixels=1), image(LARGE)],
+    "a scan without text": lambda _: [document_input(LARGE_PDF, with_images=False, with_texts=True)],
     "embeddings": lambda _: [
         EmbeddingInput(
             kind=MediaKind.IMAGE, source=SerializedTensor(data=LARGE), grid_thw=None, field="embeddings", uuid=None

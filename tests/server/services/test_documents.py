@@ -13,7 +13,8 @@ from glimpse.anthropic.v1 import anthropic_pb2_grpc
 from glimpse.media.containers.pdf import open_pdf
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, media_pb2, media_pb2_grpc, model_pb2, model_pb2_grpc
-from tests.media.images import encode
+from tests.media.heif import heic
+from tests.media.images import encode, scene
 from tests.media.pdfs import document, rectangle, text
 from tests.server.requests import image_part, png, request, user
 from tests.server.services.error_details import details
@@ -240,3 +241,17 @@ def test_an_error_names_what_anthropic_s_client_sent(channel: grpc.Channel, sour
 def test_an_error_names_what_openai_s_client_sent(channel: grpc.Channel) -> None:
     with pytest.raises(grpc.RpcError, match=r"'messages\[0\].content\[0\].file.file_data': the document is corrupt"):
         ask_openai(channel, {"type": "file", "file": {"file_data": "data:application/pdf;base64,JVBERi0xLjc="}})
+
+
+@pytest.mark.parametrize("data", [heic(scene(96, 64)), encode(scene(96, 64), "AVIF")], ids=["HEIC", "AVIF"])
+def test_images_of_phones_stand_beside_documents(channel: grpc.Channel, data: bytes) -> None:
+    file, question = base64.b64encode(data).decode(), {"type": "text", "text": "Which?"}
+    page = {"type": "document", "document": {"url": URL, "last_page": 1}}
+    image = {"type": "image_url", "image_url": {"url": f"data:image/heic;base64,{file}"}}
+    expected = ask_openai(channel, page, image, question)
+    assert ask_openai(channel, page, {"type": "file", "file": {"file_data": file}}, question) == expected
+    one_page = document([rectangle(COLOURS[0], 40, 20, 200, 120) + text("page 0")])
+    pdf = {"type": "base64", "media_type": "application/pdf", "data": base64.b64encode(one_page).decode()}
+    photo = {"type": "base64", "media_type": "image/heic", "data": file}
+    blocks = [{"type": "document", "source": pdf}, {"type": "image", "source": photo}, question]
+    assert ask_anthropic(channel, {"role": "user", "content": blocks}) == expected
