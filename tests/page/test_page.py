@@ -12,7 +12,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.e2e.node import NODE
+from tests.e2e.scenes import scene
 from tests.e2e.stack import Stack
+from tests.media.pdfs import of_images
 from tests.media.videos import greys, video
 from tests.page.actions import BOX, IMAGE, add_image, answers, ask, set_schema
 from tests.paths import ROOT
@@ -89,6 +91,14 @@ def test_answers_about_a_dropped_image(page: Page) -> None:
     expect(page.locator(".user figcaption")).to_contain_text(f"To the model: {cached}")
     answers(page).last.get_by_text(re.compile("first after .* ms")).click()
     expect(answers(page).last.get_by_text(cached)).to_be_visible()
+
+
+def test_answers_about_a_dropped_document(page: Page) -> None:
+    content = base64.b64encode(of_images([scene(("red", "circle", (0.5, 0.5), 0.5))])).decode()
+    page.evaluate(DROP, [page.locator("header").element_handle(), "scene.pdf", "application/pdf", content])
+    expect(page.get_by_text("scene.pdf")).to_be_visible()
+    ask(page, "What colour is the circle?")
+    expect(answers(page)).to_contain_text("red")
 
 
 def test_answers_about_a_pasted_image(page: Page) -> None:

@@ -71,7 +71,7 @@ export function Composer({ kinds, isRunning, onSend, onStop }: ComposerProps) {
   );
 }
 
-const NAMES: Record<Kind, string> = { image: "an image", video: "a video", audio: "audio" };
+const NAMES: Record<Kind, string> = { image: "an image", video: "a video", audio: "audio", document: "a PDF" };
 
 function useMedia(kinds: Kind[]) {
   const [media, setMedia] = useState<Media[]>([]);
@@ -137,7 +137,7 @@ function Choose({ kinds, onFiles }: { kinds: Kind[]; onFiles: (files: File[]) =>
         multiple
         tabIndex={-1}
         aria-label="Files"
-        accept={kinds.map((kind) => `${kind}/*`).join(",")}
+        accept={kinds.map((kind) => (kind === "document" ? "application/pdf" : `${kind}/*`)).join(",")}
         onChange={onChange}
       />
       <button type="button" onClick={() => input.current?.click()}>

@@ -9,6 +9,7 @@ export function newId(): number {
 }
 
 export function kindOf(mime: string): Kind | null {
+  if (mime === "application/pdf") return "document";
   const kind = mime.split("/")[0];
   return kind === "image" || kind === "video" || kind === "audio" ? kind : null;
 }
@@ -16,7 +17,7 @@ export function kindOf(mime: string): Kind | null {
 // Reads a file. Throws an Error whose message is for the user.
 export async function readMedia(file: File): Promise<Media> {
   const kind = kindOf(file.type);
-  if (!kind) throw new Error(`'${file.name}': expected an image, a video or audio, got ${file.type || "an unknown type"}`);
+  if (!kind) throw new Error(`'${file.name}': expected an image, a video, audio or a PDF, got ${file.type || "an unknown type"}`);
   const objectUrl = URL.createObjectURL(file);
   const size = await measure(kind, objectUrl);
   const base = { id: newId(), kind, name: file.name, mime: file.type, bytes: file.size, objectUrl };
@@ -38,6 +39,7 @@ const UNKNOWN: Size = { width: 0, height: 0, seconds: 0 };
 
 // The server may know formats that the browser does not.
 function measure(kind: Kind, url: string): Promise<Size> {
+  if (kind === "document") return Promise.resolve(UNKNOWN);
   return new Promise((resolve) => {
     if (kind === "image") {
       const image = new Image();
@@ -67,12 +69,17 @@ export function describe(media: Media): string {
 // The media of a conversation, in order.
 export const mediaOf = (turns: readonly Turn[]): Media[] => turns.flatMap((turn) => (turn.role === "user" ? turn.media : []));
 
+// Whether the model saw each medium as one. A document is as many as it has pages.
+export const areSingle = (media: readonly Media[]): boolean => media.every(({ kind }) => kind !== "document");
+
 // What the model saw of each medium, by its id, as the last answer that tells says it.
 export function lastSeen(turns: readonly Turn[]): Map<number, MediumUsage> {
   const seen = new Map<number, MediumUsage>();
   turns.forEach((turn, index) => {
     const usages = turn.role === "assistant" ? (turn.usage?.media_usage?.media ?? []) : [];
-    mediaOf(turns.slice(0, index)).forEach(({ id }, place) => {
+    const media = mediaOf(turns.slice(0, index));
+    if (!areSingle(media)) return;
+    media.forEach(({ id }, place) => {
       const usage = usages[place];
       if (usage) seen.set(id, usage);
     });

@@ -1,7 +1,7 @@
 // Turns of the conversation, as they are shown.
 import { useState } from "preact/hooks";
 import { Groundings } from "./figure";
-import { describe, describeSeen } from "./media";
+import { areSingle, describe, describeSeen } from "./media";
 import type { AssistantTurn, Media, MediumUsage, TokenLogprob, ToolCall, ToolTurn, UserTurn } from "./types";
 
 interface UserProps {
@@ -50,7 +50,7 @@ interface AssistantProps {
 
 export function AssistantMessage(props: AssistantProps) {
   const { turn, media, isLast, onRetry, onToolResults } = props;
-  const images = media.filter(({ kind }) => kind === "image");
+  const images = areSingle(media) ? media.filter(({ kind }) => kind === "image") : [];
   const isWaiting = turn.isRunning && !turn.text && !turn.reasoning && !turn.toolCalls.length;
   return (
     <article class="turn assistant" aria-label="Model" aria-busy={turn.isRunning}>
@@ -233,7 +233,8 @@ function tokenRows({ usage }: AssistantTurn): Row[] {
 }
 
 function mediaRows({ usage, videos }: AssistantTurn, media: Media[]): Row[] {
-  const seen: Row[] = (usage?.media_usage?.media ?? []).map((each, place) => [media[place]?.name ?? each.modality, describeSeen(each)]);
+  const names = areSingle(media) ? media.map(({ name }) => name) : [];
+  const seen: Row[] = (usage?.media_usage?.media ?? []).map((each, place) => [names[place] ?? each.modality, describeSeen(each)]);
   const sampled: Row[] = videos
     .filter((video) => video.frame_seconds?.length)
     .map((video, index) => [`Frames of video ${index + 1}`, `at ${(video.frame_seconds ?? []).map((seconds) => seconds.toFixed(1)).join(", ")} s`]);

@@ -11,7 +11,7 @@ import { AssistantMessage, ToolMessage, UserMessage } from "./message";
 import { DEFAULTS, SettingsPanel } from "./settings";
 import type { Kind, Model, Turn } from "./types";
 
-const KINDS: Kind[] = ["image", "video", "audio"];
+const KINDS: Kind[] = ["image", "video", "audio", "document"];
 
 function useModels() {
   const [models, setModels] = useState<Model[]>([]);
@@ -67,7 +67,7 @@ function Playground() {
           )}
           <Turns conversation={conversation} />
           <Composer
-            kinds={KINDS.filter((kind) => model?.input_modalities.includes(kind))}
+            kinds={KINDS.filter((kind) => (kind === "document" ? model?.capabilities.max_documents : model?.input_modalities.includes(kind)))}
             isRunning={conversation.isRunning}
             onSend={conversation.ask}
             onStop={conversation.stop}

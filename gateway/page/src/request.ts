@@ -80,5 +80,7 @@ function part(media: Media, settings: Settings, url: string): object {
       return { type: "video_url", video_url: { url, ...rate, ...pixels } };
     case "audio":
       return { type: "audio_url", audio_url: { url } };
+    case "document":
+      return { type: "document", document: { url, ...pixels } };
   }
 }

@@ -114,7 +114,7 @@ function grpc(conversation: Conversation): string {
   const system = settings.system.trim() ? `    Message("system", ${JSON.stringify(settings.system)}),\n` : "";
   const hasTools = settings.tools.trim() !== "" || turns.some(({ role }) => role === "tool");
   return `${hasKey ? "import os\n" : ""}from glimpse import Client
-from glimpse.client import Audio, Image, Message, ${isSecure ? "Tls, " : ""}Video
+from glimpse.client import Audio, Document, Image, Message, ${isSecure ? "Tls, " : ""}Video
 ${hasTools ? "from glimpse.v1 import chat_pb2, content_pb2\n" : ""}
 messages = [
 ${system}${turns.map((turn) => grpcMessage(turn, settings)).join("")}]
@@ -170,6 +170,6 @@ function grpcCall({ id, function: { name, arguments: text } }: ToolCall): string
 function grpcMedia({ kind, name }: Media, settings: Settings): string {
   const pixels = settings.maxPixels.trim() && kind !== "audio" ? `, max_pixels=${Number(settings.maxPixels)}` : "";
   const rate = settings.fps.trim() && kind === "video" ? `, fps=${Number(settings.fps)}` : "";
-  const type = { image: "Image", video: "Video", audio: "Audio" }[kind];
+  const type = { image: "Image", video: "Video", audio: "Audio", document: "Document" }[kind];
   return `${type}(${JSON.stringify(name)}${rate}${pixels})`;
 }

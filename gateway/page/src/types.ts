@@ -1,6 +1,6 @@
 // What the page knows: media, turns of the conversation, settings, and the parts of the API's JSON that it reads.
 
-export type Kind = "image" | "video" | "audio";
+export type Kind = "image" | "video" | "audio" | "document";
 
 export interface Media {
   id: number;
@@ -137,6 +137,7 @@ export interface Model {
     max_images?: number;
     max_videos?: number;
     max_audios?: number;
+    max_documents?: number;
   };
 }
 
