@@ -179,9 +179,10 @@ def usage_text(
             ("OpenAI's Python client", f"{http_url}/v1", examples.openai, find_spec("openai")),
         ]
     shown.append(("grpcurl", target, examples.grpcurl, shutil.which("grpcurl")))
-    return "\n\n".join(
-        f"{name}, {address}\n\n{text.format(**values)}" for name, address, text, installed in shown if installed
-    )
+    parts = [f"{name}, {address}\n\n{text.format(**values)}" for name, address, text, installed in shown if installed]
+    if http_url is not None and not only_embeds:
+        parts.append(f"The Responses API, Anthropic's Messages and files: {http_url}/docs")
+    return "\n\n".join(parts)
 
 
 def _arguments(*, uses_tls: bool, needs_certificate: bool, needs_key: bool) -> str:

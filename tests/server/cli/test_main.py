@@ -249,7 +249,9 @@ def test_prints_only_examples_whose_programs_are_installed(monkeypatch: pytest.M
     monkeypatch.setattr("glimpse.server.cli.examples.find_spec", lambda _: None)
     text = usage_text(model="m", http_url="http://127.0.0.1:8080", target="127.0.0.1:6000")
     assert "glimpse chat" in text
-    assert text.endswith("--target 127.0.0.1:6000")
+    *_, command, apis = text.split("\n\n")
+    assert command.endswith("--target 127.0.0.1:6000")
+    assert apis.endswith("http://127.0.0.1:8080/docs")
     assert not any(name in text for name in ("curl", "openai"))
 
 
