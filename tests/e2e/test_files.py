@@ -13,6 +13,7 @@ import grpc
 import pytest
 from openai import APIStatusError, OpenAI
 from openai.types import FileDeleted, FileObject
+from openai.types.responses import ResponseInputFileParam
 from pydantic import ByteSize
 
 from glimpse.server.media_settings import MediaSettings
@@ -21,6 +22,7 @@ from tests.e2e.images import encoded, tiles
 from tests.e2e.requests import IGNORED_FIELDS
 from tests.e2e.stack import Stack, start_echo_stack
 from tests.hostile.forms import FORM, file, form, hostile_forms, text
+from tests.media.pdfs import document, rectangle
 from tests.media.videos import greys, video
 from tests.server.requests import request, user
 
@@ -135,6 +137,27 @@ def test_a_file_gives_the_same_answer_as_the_medium_itself(client: OpenAI, kind:
         assert answer(client, part) == sent, part
 
 
+def test_a_document_is_a_file_of_chat_and_of_responses(client: OpenAI) -> None:
+    pdf = document([rectangle((1, 0, 0), 40, 20, 200, 120)])
+    created = client.files.create(file=("a.pdf", pdf), purpose="user_data").id
+    text, prompt_tokens = answer(client, {"type": "file", "file": {"file_id": created}})
+    assert prompt_tokens > 30
+    data = f"data:application/pdf;base64,{base64.b64encode(pdf).decode()}"
+    sources: list[ResponseInputFileParam] = [
+        {"type": "input_file", "file_id": created},
+        {"type": "input_file", "file_data": data, "filename": "a.pdf"},
+    ]
+    for source in sources:
+        response = client.responses.create(
+            model="nano",
+            input=[{"role": "user", "content": [source, {"type": "input_text", "text": QUESTION["text"]}]}],
+            temperature=0,
+            max_output_tokens=24,
+        )
+        assert response.usage is not None
+        assert (response.output_text, response.usage.input_tokens) == (text, prompt_tokens)
+
+
 def test_anthropic_s_messages_refer_to_the_same_files(client: OpenAI, stack: Stack) -> None:
     created = client.files.create(file=PNG, purpose="vision").id
     image = {"type": "image", "source": {"type": "file", "file_id": created}}
@@ -194,9 +217,9 @@ def test_a_file_of_another_format_is_refused_where_a_medium_is_meant(client: Ope
 @pytest.mark.parametrize("name", hostile_forms())
 def test_hostile_forms_are_refused_by_reason(small_stack: Stack, name: str) -> None:
     hostile = hostile_forms()[name]
-    status, _, document = post(small_stack, hostile.body, hostile.content_type)
+    status, _, answered = post(small_stack, hostile.body, hostile.content_type)
     assert 400 <= status < 500, name
-    assert document["error"]["code"] == hostile.reason, document
+    assert answered["error"]["code"] == hostile.reason, answered
     assert post(small_stack, form(text("purpose", "vision"), file()))[0] == 200
 
 

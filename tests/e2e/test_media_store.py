@@ -146,3 +146,14 @@ def test_servers_go_on_without_redis_and_use_it_again(replicas: list[Replica], r
     assert {replica.store_health() for replica in replicas} == {SERVING}
     assert other.stack.metric("glimpse_media_store_available") == 1
     assert other.over_grpc(by_uuid("never sent")) == "FAILED_PRECONDITION"
+
+
+def test_a_file_of_one_server_is_a_file_of_the_other(replicas: list[Replica]) -> None:
+    one, other = replicas
+    created = one.openai.files.create(file=("a.png", PNG), purpose="vision")
+    assert other.openai.files.retrieve(created.id) == created
+    assert created in other.openai.files.list(purpose="vision").data
+    assert other.openai.files.content(created.id).read() == PNG
+    assert other.over_rest({"image_url": {"file_id": created.id}}) == "answered"
+    other.openai.files.delete(created.id)
+    assert created.id not in [each.id for each in one.openai.files.list()]

@@ -117,6 +117,9 @@ class ConversationWriter:
                 message.content.add(text=part.output_text.text)
             case "input_image":
                 self._add_image(message.content.add().image, part.input_image, f"{own}.image", f"{path}.input_image")
+            case "input_file":
+                source, given = message.content.add().document.source, part.input_file
+                self._set_source(source, given, "file_data", f"{own}.document", f"{path}.input_file")
             case "input_audio":
                 message.content.add(audio=part.input_audio.input_audio)
                 self._adapted[f"{own}.audio"] = f"{path}.input_audio.input_audio"
@@ -124,15 +127,26 @@ class ConversationWriter:
                 message.content.add(video=part.input_video.video_url)
                 self._adapted[f"{own}.video"] = f"{path}.input_video.video_url"
             case _:
-                raise InvalidRequest(path, "expected text, an image, audio or a video", "unsupported")
+                raise InvalidRequest(path, "expected text, an image, a file, audio or a video", "unsupported")
 
     def _add_image(self, image: content_pb2.ImagePart, given: responses_pb2.ResponseImage, own: str, path: str) -> None:
         image.detail = given.detail
-        name = given.WhichOneof("source") or "image_url"
+        self._set_source(image.source, given, "image_url", own, path)
+
+    def _set_source(
+        self,
+        source: content_pb2.MediaSource,
+        given: responses_pb2.ResponseImage | responses_pb2.ResponseFile,
+        usual: str,
+        own: str,
+        path: str,
+    ) -> None:
+        """Sets the source of a part; `usual` is the member that errors about a missing one name."""
+        name: Any = given.WhichOneof("source") or usual
         if name == "file_id":
-            image.source.upload_id = given.file_id
+            source.upload_id = given.file_id
         else:
-            image.source.url = given.image_url
+            source.url = getattr(given, name)
         self._adapted[own] = path
         for field in ("source", "source.url", "source.upload_id"):
             self._adapted[f"{own}.{field}"] = f"{path}.{name}"

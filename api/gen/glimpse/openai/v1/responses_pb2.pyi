@@ -124,20 +124,22 @@ class ResponseMessage(_message.Message):
     def __init__(self, id: _Optional[str] = ..., role: _Optional[_Union[ResponseRole, str]] = ..., status: _Optional[_Union[ResponseStatus, str]] = ..., content: _Optional[_Iterable[_Union[ResponsePart, _Mapping]]] = ...) -> None: ...
 
 class ResponsePart(_message.Message):
-    __slots__ = ("input_text", "input_image", "output_text", "reasoning_text", "input_audio", "input_video")
+    __slots__ = ("input_text", "input_image", "output_text", "reasoning_text", "input_audio", "input_video", "input_file")
     INPUT_TEXT_FIELD_NUMBER: _ClassVar[int]
     INPUT_IMAGE_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_TEXT_FIELD_NUMBER: _ClassVar[int]
     REASONING_TEXT_FIELD_NUMBER: _ClassVar[int]
     INPUT_AUDIO_FIELD_NUMBER: _ClassVar[int]
     INPUT_VIDEO_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FILE_FIELD_NUMBER: _ClassVar[int]
     input_text: ResponseText
     input_image: ResponseImage
     output_text: ResponseOutputText
     reasoning_text: ResponseText
     input_audio: ResponseAudio
     input_video: ResponseVideo
-    def __init__(self, input_text: _Optional[_Union[ResponseText, _Mapping]] = ..., input_image: _Optional[_Union[ResponseImage, _Mapping]] = ..., output_text: _Optional[_Union[ResponseOutputText, _Mapping]] = ..., reasoning_text: _Optional[_Union[ResponseText, _Mapping]] = ..., input_audio: _Optional[_Union[ResponseAudio, _Mapping]] = ..., input_video: _Optional[_Union[ResponseVideo, _Mapping]] = ...) -> None: ...
+    input_file: ResponseFile
+    def __init__(self, input_text: _Optional[_Union[ResponseText, _Mapping]] = ..., input_image: _Optional[_Union[ResponseImage, _Mapping]] = ..., output_text: _Optional[_Union[ResponseOutputText, _Mapping]] = ..., reasoning_text: _Optional[_Union[ResponseText, _Mapping]] = ..., input_audio: _Optional[_Union[ResponseAudio, _Mapping]] = ..., input_video: _Optional[_Union[ResponseVideo, _Mapping]] = ..., input_file: _Optional[_Union[ResponseFile, _Mapping]] = ...) -> None: ...
 
 class ResponseText(_message.Message):
     __slots__ = ("text",)
@@ -168,6 +170,18 @@ class ResponseImage(_message.Message):
     file_id: str
     detail: _content_pb2.ImageDetail
     def __init__(self, image_url: _Optional[str] = ..., file_id: _Optional[str] = ..., detail: _Optional[_Union[_content_pb2.ImageDetail, str]] = ...) -> None: ...
+
+class ResponseFile(_message.Message):
+    __slots__ = ("file_id", "file_data", "file_url", "filename")
+    FILE_ID_FIELD_NUMBER: _ClassVar[int]
+    FILE_DATA_FIELD_NUMBER: _ClassVar[int]
+    FILE_URL_FIELD_NUMBER: _ClassVar[int]
+    FILENAME_FIELD_NUMBER: _ClassVar[int]
+    file_id: str
+    file_data: str
+    file_url: str
+    filename: str
+    def __init__(self, file_id: _Optional[str] = ..., file_data: _Optional[str] = ..., file_url: _Optional[str] = ..., filename: _Optional[str] = ...) -> None: ...
 
 class ResponseAudio(_message.Message):
     __slots__ = ("input_audio",)
