@@ -22,7 +22,7 @@ def as_messages(body: Mapping[str, Any]) -> dict[str, Any] | None:
             form[name] = [{**message, "content": _content(message["content"])} for message in value]
         elif name == "tools":
             form[name] = [_tool(each["function"]) for each in value]
-        elif name == "response_format":
+        elif name == "response_format" and "json_schema" in value:
             form["output_config"] = {"format": {"type": "json_schema", "schema": value["json_schema"]["schema"]}}
         elif name == "tool_choice":
             form[name] = {"type": value}

@@ -55,6 +55,7 @@ def test_a_conversation_is_written_for_messages(body: dict[str, Any], members: d
 @pytest.mark.parametrize("member", ["logprobs", "n", "seed", "priority", "cache_salt", "logit_bias"])
 def test_what_messages_lacks_is_asked_of_chat_completions(member: str) -> None:
     assert as_messages(chat("Hi", **{member: 1})) is None
+    assert as_messages(chat("Hi", response_format={"type": "protobuf"})) is None
 
 
 def test_the_seed_chooses_the_endpoint() -> None:

@@ -1,8 +1,11 @@
 """Hostile files and grammars, as tests of their own have them, all at once."""
 
 import asyncio
-from collections.abc import Sequence
+import base64
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from google.protobuf.descriptor_pb2 import DESCRIPTOR, FileDescriptorSet
 
 from tests.chaos.attack import Arena, ClientAttack
 from tests.chaos.calls import Send, http_session, rest_unary
@@ -39,12 +42,21 @@ async def _images(arena: Arena) -> None:
 
 async def _grammars(arena: Arena) -> None:
     async with http_session(arena.target.url) as session:
-        formats = [
+        formats: list[Mapping[str, Any]] = [
             {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}} for schema in _GRAMMARS.values()
         ]
+        formats.append({"type": "protobuf", "protobuf": _descriptors()})
         await _some_at_once(
             arena, [rest_unary(session, *arena.anywhere(chat("Go on.", response_format=each))) for each in formats]
         )
+
+
+def _descriptors() -> dict[str, str]:
+    """The message type of protobuf's own descriptors, whose messages contain each other."""
+    files = FileDescriptorSet()
+    DESCRIPTOR.CopyToProto(files.file.add())
+    data = base64.b64encode(files.SerializeToString()).decode()
+    return {"name": FileDescriptorSet.DESCRIPTOR.full_name, "file_descriptor_set": data}
 
 
 async def _some_at_once(arena: Arena, sends: Sequence[Send]) -> None:
@@ -59,5 +71,7 @@ async def _some_at_once(arena: Arena, sends: Sequence[Send]) -> None:
 
 ATTACKS = [
     ClientAttack(name="hostile-images", summary="bombs, cut files and other files of tests/hostile", run=_images),
-    ClientAttack(name="hostile-grammars", summary="schemas that are large when compiled", run=_grammars),
+    ClientAttack(
+        name="hostile-grammars", summary="schemas and message types that are large when compiled", run=_grammars
+    ),
 ]

@@ -10,12 +10,16 @@ from typing import Any
 import grpc.aio
 import pytest
 import pytest_asyncio
+from google.protobuf.descriptor import Descriptor
 
 from glimpse.engine.checkpoint.grammar.matcher import GrammarCompiler
 from glimpse.engine.protocol.sampling_params import Grammar
 from glimpse.server.lifecycle.server import Server
+from glimpse.server.parse.message_types import described_type
+from glimpse.server.parse.message_types.descriptors import find_message_type
 from glimpse.v1 import chat_pb2, chat_pb2_grpc
 from tests.engine.replies import reply_with
+from tests.protos.compiled import file_descriptor_set, message_class
 from tests.server.requests import request, user
 from tests.server.serving import echoing
 
@@ -73,3 +77,32 @@ async def test_schemas_of_clients_that_leave_hold_up_nobody(
     stays = await chat.CreateChatCompletion(with_tools("stays", 3), metadata=(("x-api-key", "stays"),))
     assert stays.choices[0].message.content == "yes"
     assert sum("leaves" in grammar.text for grammar in begun) <= 2, "those that were being compiled when all left"
+
+
+async def test_message_types_are_read_beside_other_requests(
+    served: tuple[Server, grpc.aio.Channel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = Event(), Event()
+
+    def read_slowly(data: bytes, name: str) -> Descriptor:
+        begun.set()
+        go_on.wait(120)
+        return find_message_type(data, name)
+
+    monkeypatch.setattr(described_type, "find_message_type", read_slowly)
+    chat = chat_pb2_grpc.ChatServiceStub(served[1])
+    wire = request(user(reply_with('{"x": 1, "y": 2}')), max_completion_tokens=64)
+    wire.response_format.protobuf.name = "answers.v1.Point"
+    wire.response_format.protobuf.file_descriptor_set = file_descriptor_set("answers.proto")
+    call = chat.CreateChatCompletion(wire)
+    try:
+        async with asyncio.timeout(30):
+            while not begun.is_set():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            answer = await chat.CreateChatCompletion(request(user(reply_with("hello"))))
+    finally:
+        go_on.set()
+    assert answer.choices[0].message.content == "hello"
+    point = message_class("Point")()
+    assert (await call).choices[0].answer.Unpack(point)
+    assert (point.x, point.y) == (1, 2)
