@@ -143,6 +143,10 @@ class MediaSettings(BaseModel):
     """Memory for uploads; the least recently used are evicted, of the tenant that has most. 0 refuses uploads."""
     upload_ttl: Annotated[float, Field(gt=0)] = 3600.0
     """Seconds after which an upload expires."""
+    response_store_bytes: Size = ByteSize(128 << 20)
+    """Memory for stored responses; the least recently used leave, of the tenant that has most. 0 stores none."""
+    response_ttl: Annotated[float, Field(gt=0)] = 3600.0
+    """Seconds after which a stored response expires."""
     media_store: Annotated[str | None, Parameter(show_default=False)] = None
     """Redis that keeps uploads, uuids and fetched files for all servers that name it, and counts quotas (--tenants):
     redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss:// for TLS. Default: each server has its own."""

@@ -18,6 +18,8 @@ class Area(StrEnum):
     """What the media cache holds: files, and what uuids and URLs refer to."""
     UPLOADS = "uploads"
     """Uploaded files."""
+    RESPONSES = "responses"
+    """Answers of the Responses API, with what was asked."""
 
 
 class StoreKeys:

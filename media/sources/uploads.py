@@ -94,6 +94,7 @@ class Uploads:
         max_file_bytes: int = DEFAULT_MAX_VIDEO_BYTES,
         shared: "SharedStore | None" = None,
         max_copied_bytes: int | None = None,
+        area: Area = Area.UPLOADS,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """
@@ -105,6 +106,7 @@ class Uploads:
             shared: Shares uploads with other processes; None: they are this one's.
             max_copied_bytes: Limit for copies of what the shared store has; None: `max_bytes`. An upload without a copy
                 is read from the store by each request.
+            area: Whose budget of the shared store counts. Areas share nothing.
             clock: Returns the seconds since 1970-01-01 UTC.
         """
         self.is_enabled = max_bytes > 0
@@ -112,6 +114,7 @@ class Uploads:
         self._ttl_seconds = ttl_seconds
         self._in_flight = memory_budget
         self._shared = shared
+        self._area = area
         self._clock = clock
         self._uploads = FairLru[tuple[str, str], _Stored](
             max_bytes=max_bytes if shared is None or max_copied_bytes is None else max_copied_bytes,
@@ -165,8 +168,11 @@ class Uploads:
         ttl_seconds: float | None,
         max_tenant_bytes: int | None = None,
         details: FileDetails = FileDetails(),  # noqa: B008 - immutable
+        handle: str | None = None,
     ) -> Upload:
         """Stores a file for `ttl_seconds`, or for the server's limit if that is shorter or None is given.
+
+        `handle`: identifies it, in place of any that has it. None: a new one.
 
         Where there is no room, the least recently used uploads leave: those of the same tenant if it would have more
         than `max_tenant_bytes`, else those of the tenant that has most.
@@ -178,7 +184,7 @@ class Uploads:
         seconds = min(self._ttl_seconds, ttl_seconds or self._ttl_seconds)
         created = self._clock()
         upload = Upload(
-            handle=f"file-{secrets.token_urlsafe(_HANDLE_BYTES)}",
+            handle=handle or f"file-{secrets.token_urlsafe(_HANDLE_BYTES)}",
             digest=file.digest,
             num_bytes=len(file.data),
             expires=created + seconds,
@@ -201,7 +207,7 @@ class Uploads:
         if self._shared is None:
             return None if local is None else local.upload
         try:
-            header = await self._shared.find(Area.UPLOADS, self._key(self._shared, namespace, handle))
+            header = await self._shared.find(self._area, self._key(self._shared, namespace, handle))
         except StoreUnavailableError:
             if local is None:
                 raise store_unavailable("try again, or send the file itself") from None
@@ -228,7 +234,7 @@ class Uploads:
             stored = self._uploads.list_newest(tenant_of(namespace), MAX_LISTED)
             return FoundUploads(lambda: [each.upload for key, each in stored if key[0] == namespace])
         with _unavailable("try again"):
-            headers = await self._shared.list_newest(Area.UPLOADS, namespace, MAX_LISTED)
+            headers = await self._shared.list_newest(self._area, namespace, MAX_LISTED)
         # A tenant's values are of all its namespaces. What is of this one has the key that its handle gives here.
         key_of = partial(self._key, self._shared, namespace)
 
@@ -261,7 +267,7 @@ class Uploads:
             return self._uploads.get((namespace, handle)) is not None and self._uploads.drop((namespace, handle))
         with _unavailable("try again"):
             key = self._key(self._shared, namespace, handle)
-            existed = await self._shared.remove(Area.UPLOADS, key, announcement=f"{_ANNOUNCEMENT}{handle}")
+            existed = await self._shared.remove(self._area, key, announcement=f"{_ANNOUNCEMENT}{handle}")
         self._uploads.drop((namespace, handle))
         return existed
 
@@ -298,7 +304,7 @@ class Uploads:
         with _unavailable("try again, or send the file itself"), self._in_flight.reservation() as reservation:
             reservation.reserve(2 * max(upload.num_bytes, 0))
             async with asyncio.timeout(seconds):
-                data = await shared.read(Area.UPLOADS, self._key(shared, namespace, upload.handle), header)
+                data = await shared.read(self._area, self._key(shared, namespace, upload.handle), header)
         if data is None:
             return None
         file = MediaFile(digest=upload.digest, data=data)
@@ -318,7 +324,7 @@ class Uploads:
         key, seconds = self._key(shared, namespace, upload.handle), upload.expires - self._clock()
         note = _Note(handle=upload.handle, created=upload.created, kind=upload.kind, details=upload.details)
         return await shared.put(
-            Area.UPLOADS,
+            self._area,
             key,
             file.data,
             digest=file.digest,
@@ -347,7 +353,7 @@ class Uploads:
         for namespace, handle in self._uploads.list_keys():
             stored = self._uploads.get((namespace, handle))
             key = self._key(self._shared, namespace, handle)
-            if stored is not None and await self._shared.find(Area.UPLOADS, key) is None:
+            if stored is not None and await self._shared.find(self._area, key) is None:
                 await self._share(self._shared, namespace, stored.upload, stored.file)
 
     def _put(self, namespace: str, upload: Upload, file: MediaFile, max_tenant_bytes: int | None = None) -> None:
@@ -365,9 +371,8 @@ class Uploads:
             message = "uploads are disabled on this server (--upload-cache-bytes 0); send the file itself"
         return MediaError(MediaErrorCode.NOT_CACHED, message)
 
-    @staticmethod
-    def _key(shared: "SharedStore", namespace: str, handle: str) -> str:
-        return shared.keys.value(Area.UPLOADS, namespace, "upload", handle)
+    def _key(self, shared: "SharedStore", namespace: str, handle: str) -> str:
+        return shared.keys.value(self._area, namespace, "upload", handle)
 
 
 class FoundUploads:

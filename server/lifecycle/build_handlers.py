@@ -19,6 +19,7 @@ from glimpse.identity.access import Access
 from glimpse.media.kind import MediaKind
 from glimpse.server.dialects.anthropic.handlers import MessagesHandlers
 from glimpse.server.dialects.responses.handlers import ResponsesHandlers
+from glimpse.server.dialects.responses.stored import StoredResponses
 from glimpse.server.generation.constraints import ConstraintBuilder
 from glimpse.server.generation.embedder import Embedder
 from glimpse.server.generation.generator import CompletionGenerator
@@ -71,7 +72,7 @@ def build_handlers(
     shared = _shared(settings, checkpoint, engine, media, metrics)
     uploads = MediaHandlers(media.uploads)
     return {
-        **_generation_handlers(shared),
+        **_generation_handlers(shared, media),
         **_embedding_handlers(shared),
         **_model_handlers(shared),
         "glimpse.v1.LoadService.StreamLoadReports": LoadHandlers(load).stream_load_reports,
@@ -84,10 +85,10 @@ def build_handlers(
     }
 
 
-def _generation_handlers(shared: _Shared) -> Mapping[str, Handler]:
+def _generation_handlers(shared: _Shared, media: MediaComponents) -> Mapping[str, Handler]:
     chat = ChatHandlers(model=shared.model, generator=shared.generator, loader=shared.loader)
     messages = MessagesHandlers(chat=chat)
-    responses = ResponsesHandlers(chat=chat)
+    responses = ResponsesHandlers(chat=chat, stored=StoredResponses(media.responses))
     completions = CompletionHandlers(model=shared.model, generator=shared.generator, tokenizer=shared.tokenizer)
     return {
         "glimpse.v1.ChatService.CreateChatCompletion": chat.create,
@@ -97,6 +98,10 @@ def _generation_handlers(shared: _Shared) -> Mapping[str, Handler]:
         "glimpse.v1.CompletionService.StreamCompletion": completions.stream,
         "glimpse.openai.v1.ResponsesService.CreateResponse": responses.create,
         "glimpse.openai.v1.ResponsesService.StreamResponse": responses.stream,
+        "glimpse.openai.v1.ResponsesService.GetResponse": responses.get,
+        "glimpse.openai.v1.ResponsesService.DeleteResponse": responses.delete,
+        "glimpse.openai.v1.ResponsesService.ListInputItems": responses.list_input_items,
+        "glimpse.openai.v1.ResponsesService.CancelResponse": responses.cancel,
         "glimpse.anthropic.v1.MessagesService.CreateMessage": messages.create,
         "glimpse.anthropic.v1.MessagesService.StreamMessage": messages.stream,
         "glimpse.anthropic.v1.MessagesService.CountMessageTokens": messages.count_tokens,

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
@@ -38,6 +39,8 @@ class MediaComponents:
     loader: MediaLoader
     store: MediaStore
     uploads: Uploads
+    responses: Uploads
+    """The stored responses of the Responses API."""
     embeddings: EmbeddingLoader
     shared: SharedMedia | None
     """The store that replicas share, if there is one."""
@@ -69,6 +72,7 @@ class MediaComponents:
         """
         self.store.purge(prefix)
         self.uploads.purge(prefix)
+        self.responses.purge(prefix)
         if self.shared is not None:
             try:
                 await self.shared.store.purge(prefix)
@@ -115,19 +119,10 @@ def build_media(
     )
     shared = _shared_media(settings, memory_budget, metrics, on_store_change)
     store = MediaStore(max_bytes=settings.media_cache_bytes // num_front_ends, shared=shared)
-    uploads = Uploads(
-        max_bytes=settings.upload_cache_bytes,
-        ttl_seconds=settings.upload_ttl,
-        max_file_bytes=settings.max_video_file_bytes,
-        memory_budget=memory_budget,
-        shared=None if shared is None else shared.store,
-        max_copied_bytes=settings.upload_cache_bytes // num_front_ends,
-    )
-    if shared is not None:
-        shared.store.on_purge(lambda prefix, _: uploads.purge(prefix))
-        shared.store.on_reconnect(uploads.restore)
+    uploads, responses = _uploads(settings, memory_budget, shared, num_front_ends)
     metrics.watch_media("cached", lambda: store.num_bytes)
     metrics.watch_media("uploaded", lambda: uploads.num_bytes)
+    metrics.watch_media("responses", lambda: responses.num_bytes)
     metrics.watch_media("in_flight", lambda: memory_budget.num_bytes)
     processing = _processing(settings, checkpoint, model)
     loader = MediaLoader(
@@ -152,7 +147,39 @@ def build_media(
         },
     )
     embeddings = EmbeddingLoader(spec=embedding_spec(model, processing), store=store)
-    return MediaComponents(loader=loader, store=store, uploads=uploads, embeddings=embeddings, shared=shared)
+    return MediaComponents(
+        loader=loader, store=store, uploads=uploads, responses=responses, embeddings=embeddings, shared=shared
+    )
+
+
+def _uploads(
+    settings: MediaSettings, memory_budget: MemoryBudget, shared: SharedMedia | None, num_front_ends: int
+) -> list[Uploads]:
+    """Returns what stores uploads, and what stores responses."""
+    kept = [
+        Uploads(
+            max_bytes=max_bytes,
+            ttl_seconds=ttl_seconds,
+            max_file_bytes=settings.max_video_file_bytes,
+            memory_budget=memory_budget,
+            shared=None if shared is None else shared.store,
+            max_copied_bytes=max_bytes // num_front_ends,
+            area=area,
+        )
+        for area, max_bytes, ttl_seconds in (
+            (Area.UPLOADS, settings.upload_cache_bytes, settings.upload_ttl),
+            (Area.RESPONSES, settings.response_store_bytes, settings.response_ttl),
+        )
+    ]
+    if shared is not None:
+        for each in kept:
+            shared.store.on_purge(partial(_purge, each))
+            shared.store.on_reconnect(each.restore)
+    return kept
+
+
+def _purge(kept: Uploads, prefix: str, _name: str) -> None:
+    kept.purge(prefix)
 
 
 def _processing(settings: MediaSettings, checkpoint: Path, model: ModelConfig) -> MediaProcessing:
@@ -203,7 +230,11 @@ def _shared_media(
     store = SharedStore(
         parse_store_url(settings.media_store, settings.media_store_ca),
         prefix=settings.media_store_prefix,
-        budgets={Area.MEDIA: settings.media_cache_bytes, Area.UPLOADS: settings.upload_cache_bytes},
+        budgets={
+            Area.MEDIA: settings.media_cache_bytes,
+            Area.UPLOADS: settings.upload_cache_bytes,
+            Area.RESPONSES: settings.response_store_bytes,
+        },
         observe=metrics.media_store_used,
         on_change=changed,
     )

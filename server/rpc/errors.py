@@ -111,6 +111,7 @@ _CODE_BY_REASON = {
     MediaErrorCode.WORKER_KILLED.value: grpc.StatusCode.UNAVAILABLE,
     MediaErrorCode.STORE_UNAVAILABLE.value: grpc.StatusCode.UNAVAILABLE,
     "upload_not_found": grpc.StatusCode.NOT_FOUND,
+    "response_not_found": grpc.StatusCode.NOT_FOUND,
 }
 _TEMPORARY = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 """The server is at fault: a later attempt may succeed."""

@@ -1,6 +1,6 @@
 """The methods behind OpenAI's Responses API: conversations are parsed and answered as ChatService's are."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -11,6 +11,8 @@ from glimpse.server.call.context import CallContext
 from glimpse.server.call.offload import run_sized
 from glimpse.server.dialects.responses.request import to_chat
 from glimpse.server.dialects.responses.response import ResponseRenderer, begin_response, render_response
+from glimpse.server.dialects.responses.stored import Recording, StoredResponses, item_id
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.generation.usage import Usage
 from glimpse.server.parse.chat import check_bounds
 from glimpse.server.render.chat import rendering_size
@@ -20,35 +22,55 @@ from glimpse.server.rpc.failure import FailedRpcError
 from glimpse.server.rpc.text_chunks import TextChunk
 from glimpse.server.services.chat import ChatHandlers
 
+_MAX_LISTED = 20
+"""Items of a list whose request sets no limit."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsesHandlers:
     """Methods of ResponsesService."""
 
     chat: ChatHandlers
+    stored: StoredResponses
 
     async def create(self, request: responses_pb2.CreateResponseRequest, call: CallContext) -> responses_pb2.Response:
         """CreateResponse."""
-        response, chat = await call.parse(self._begin, request, call, streaming=False)
-        del request  # which has the media's bytes
-        usage = Usage()
-        async with aclosing(self.chat.generator.generate(chat.generation, call, usage)) as stream:
-            deltas = [delta async for delta in stream]
-        await run_sized(call.client, rendering_size(deltas), render_response, response, deltas, usage)
+        history = await self._prepare(request, call)
+        with self.stored.recording(request, call) as recording:
+            response, chat = await call.parse(self._begin, request, history, call, recording, streaming=False)
+            del request, history  # which have the media's bytes
+            usage = Usage()
+            async with aclosing(self.chat.generator.generate(chat.generation, call, usage)) as stream:
+                deltas = [delta async for delta in stream]
+            await run_sized(call.client, rendering_size(deltas), render_response, response, deltas, usage)
+            if recording is not None:
+                await recording.finish(response)
         return response
 
     async def stream(
         self, request: responses_pb2.CreateResponseRequest, call: CallContext
     ) -> AsyncGenerator[responses_pb2.StreamResponseResponse | TextChunk, None]:
         """StreamResponse. A stream that fails after its beginning says so before it raises FailedRpcError."""
-        response, chat = await call.parse(self._begin, request, call, streaming=True)
-        del request  # which has the media's bytes
+        history = await self._prepare(request, call)
+        with self.stored.recording(request, call) as recording:
+            response, chat = await call.parse(self._begin, request, history, call, recording, streaming=True)
+            del request, history  # which have the media's bytes
+            async with aclosing(self._events(response, chat, recording, call)) as events:
+                async for event in events:
+                    yield event
+
+    async def _events(
+        self, response: responses_pb2.Response, chat: ChatRequest, recording: Recording | None, call: CallContext
+    ) -> AsyncGenerator[responses_pb2.StreamResponseResponse | TextChunk, None]:
         usage = Usage()
         renderer = ResponseRenderer(response, usage)
         try:
             async with aclosing(self.chat.generator.generate(chat.generation, call, usage)) as deltas:
                 async for delta in deltas:
-                    for event in renderer.render(delta):
+                    events = [*renderer.render(delta)]
+                    if delta.finish is not None and recording is not None:
+                        await recording.finish(response)  # before the client knows that it is complete
+                    for event in events:
                         yield event
         except Exception as error:
             if not renderer.has_begun:
@@ -59,12 +81,70 @@ class ResponsesHandlers:
                 yield event
             raise FailedRpcError(failure) from error
 
-    def _begin(
-        self, request: responses_pb2.CreateResponseRequest, call: CallContext, *, streaming: bool
-    ) -> tuple[responses_pb2.Response, ChatRequest]:
+    async def get(self, request: responses_pb2.GetResponseRequest, call: CallContext) -> responses_pb2.Response:
+        """GetResponse."""
         check_bounds(request)
+        if request.stream:
+            raise InvalidRequest(
+                "stream", "expected false: only responses in the background stream again", "unsupported"
+            )
+        return (await self.stored.get(request.response_id, call)).response
+
+    async def delete(
+        self, request: responses_pb2.DeleteResponseRequest, call: CallContext
+    ) -> responses_pb2.DeleteResponseResponse:
+        """DeleteResponse."""
+        check_bounds(request)
+        await self.stored.remove(request.response_id, call)
+        return responses_pb2.DeleteResponseResponse(id=request.response_id, deleted=True)
+
+    async def list_input_items(
+        self, request: responses_pb2.ListInputItemsRequest, call: CallContext
+    ) -> responses_pb2.ListInputItemsResponse:
+        """ListInputItems."""
+        check_bounds(request)
+        if request.order not in ("", "asc", "desc"):
+            raise InvalidRequest("order", f"expected 'asc' or 'desc', got '{request.order[:64]}'")
+        stored = await self.stored.get(request.response_id, call)
+        items = list(stored.input) if request.order == "asc" else list(stored.input)[::-1]
+        if request.after:
+            names = [item_id(item) for item in items]
+            if request.after not in names:
+                raise InvalidRequest("after", f"expected the id of an item of the list, got '{request.after[:64]}'")
+            items = items[names.index(request.after) + 1 :]
+        limit = request.limit if request.HasField("limit") else _MAX_LISTED
+        page = items[:limit]
+        ends = {"first_id": item_id(page[0]), "last_id": item_id(page[-1])} if page else {}
+        return responses_pb2.ListInputItemsResponse(data=page, has_more=len(items) > limit, **ends)
+
+    async def cancel(self, request: responses_pb2.CancelResponseRequest, call: CallContext) -> responses_pb2.Response:
+        """CancelResponse."""
+        check_bounds(request)
+        await self.stored.get(request.response_id, call)
+        message = "expected a response in the background, got one that has ended"
+        raise InvalidRequest("response_id", message, "unsupported")
+
+    async def _prepare(
+        self, request: responses_pb2.CreateResponseRequest, call: CallContext
+    ) -> Sequence[responses_pb2.StoredResponse]:
+        """Returns the responses before a request, and puts what it refers to into it."""
+        await call.parse(check_bounds, request)
+        await self.stored.resolve(request, call)
+        return await self.stored.history(request, call)
+
+    def _begin(
+        self,
+        request: responses_pb2.CreateResponseRequest,
+        history: Iterable[responses_pb2.StoredResponse],
+        call: CallContext,
+        recording: Recording | None,
+        *,
+        streaming: bool,
+    ) -> tuple[responses_pb2.Response, ChatRequest]:
         adapted: dict[str, str] = {}
-        adapted_request = to_chat(request, adapted, call.ignored_fields)
+        adapted_request = to_chat(request, history, adapted, call.ignored_fields)
         call.adapted |= adapted  # errors until now name what was sent
         head, chat = self.chat.begin(adapted_request, call, streaming=streaming)
+        if recording is not None:
+            recording.begin(request)
         return begin_response(request, head, chat.generation.sampling, call.request_id), chat

@@ -1,5 +1,6 @@
 """Turns requests of the Responses API into those of ChatService."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from glimpse.openai.v1 import responses_pb2
@@ -34,12 +35,16 @@ _PATHS = {
 
 
 def to_chat(
-    request: responses_pb2.CreateResponseRequest, adapted: dict[str, str], ignored: list[str]
+    request: responses_pb2.CreateResponseRequest,
+    history: Iterable[responses_pb2.StoredResponse],
+    adapted: dict[str, str],
+    ignored: list[str],
 ) -> chat_pb2.CreateChatCompletionRequest:
     """Returns the request to complete the conversation.
 
     Args:
         request: the client's.
+        history: the responses before it, the first one first.
         adapted: gets the path of each field of the result, and of what it was made of.
         ignored: gets the paths of the request's fields without effect.
 
@@ -53,6 +58,9 @@ def to_chat(
     writer = ConversationWriter(chat.messages, adapted)
     if request.instructions:
         writer.add_text(content_pb2.ROLE_SYSTEM, request.instructions, "instructions")
+    for turn in history:
+        for item in (*turn.input, *turn.response.output):
+            writer.add(item, "previous_response_id")
     if request.input.HasField("text"):
         writer.add_text(content_pb2.ROLE_USER, request.input.text, "input.text")
     for index, item in enumerate(request.input.items.items):

@@ -22,6 +22,7 @@ _ITEM_PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
 _ECHOED = (
     "instructions",
     "max_output_tokens",
+    "previous_response_id",
     "prompt_cache_key",
     "reasoning",
     "safety_identifier",

@@ -32,6 +32,12 @@ async function tool(task) {
   const calls = asked.output.filter(({ type }) => type === "function_call");
   const outputs = calls.map(({ call_id }) => ({ type: "function_call_output", call_id, output: task.forecast }));
   const answer = await responses(task).create({ ...options, input: [...input, ...asked.output, ...outputs], tools });
+  const previous_response_id = asked.id;
+  const same = await responses(task).create({ ...options, input: outputs, previous_response_id, tools });
+  if (same.output_text !== answer.output_text) throw new Error(`${same.output_text} is not ${answer.output_text}`);
+  const { output } = await responses(task).retrieve(asked.id);
+  if (output.length !== asked.output.length) throw new Error("the stored response differs");
+  await responses(task).delete(asked.id);
   return { text: answer.output_text, calls: calls.map(({ name, arguments: text }) => ({ name, arguments: JSON.parse(text) })) };
 }
 

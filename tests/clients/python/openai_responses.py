@@ -13,7 +13,7 @@ from driver import (
     call_of,
     drive,
 )
-from openai import OpenAI
+from openai import APIStatusError, OpenAI
 from openai.types.responses import Response
 
 TOOL: Any = {
@@ -73,7 +73,29 @@ def tool(task: Task) -> Outcome:
     ]
     items = [{"role": "user", "content": task.question}, *asked.output, *outputs]
     answer = checked(responses(task).create(**options(task, input=items, tools=[TOOL])))
+    check_stored(task, asked, answer, outputs)
     return Outcome(text=answer.output_text, calls=calls_of(asked))
+
+
+def check_stored(task: Task, asked: Any, answer: Any, outputs: Any) -> None:
+    """Goes on from a stored response, and reads, lists and deletes it."""
+    client = responses(task)
+    same = client.create(**options(task, input=outputs, previous_response_id=asked.id, tools=[TOOL]))
+    assert same.output_text == answer.output_text
+    assert client.retrieve(asked.id) == asked
+    listed = [item.call_id for item in client.input_items.list(same.id, order="asc") if item.type != "message"]
+    assert listed == [output["call_id"] for output in outputs]
+    assert refused(client.cancel, asked.id) == "unsupported"
+    client.delete(asked.id)
+    assert refused(client.retrieve, asked.id) == "response_not_found"
+
+
+def refused(call: Any, name: str) -> str | None:
+    try:
+        call(name)
+    except APIStatusError as error:
+        return error.code
+    return None
 
 
 def streamed_tool(task: Task) -> Outcome:

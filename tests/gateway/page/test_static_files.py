@@ -139,7 +139,6 @@ async def test_the_licenses_of_what_is_bundled_are_served(http: aiohttp.ClientSe
         ("POST", "/v1/v1/chat/completions", "Use POST /v1/chat/completions."),
         ("POST", "/api/chat", "Use POST /v1/chat/completions."),
         ("POST", "/v1/response", "Use POST /v1/responses."),
-        ("GET", "/v1/responses/resp_1", "Responses are not stored. Use POST /v1/responses."),
         ("POST", "/api/messages", "Use POST /v1/messages."),
         ("POST", "/v1/completion", "Use POST /v1/chat/completions, or POST /v1/completions."),
         ("POST", "/api/generate", "Use POST /v1/chat/completions, or POST /v1/completions."),

@@ -120,6 +120,8 @@ async def channel(script: Script) -> AsyncIterator[grpc.aio.Channel]:
     handlers["glimpse.v1.CompletionService.StreamCompletion"] = script.stream
     handlers["glimpse.openai.v1.ResponsesService.CreateResponse"] = script.create
     handlers["glimpse.openai.v1.ResponsesService.StreamResponse"] = script.stream
+    for method in ("GetResponse", "DeleteResponse", "ListInputItems", "CancelResponse"):
+        handlers[f"glimpse.openai.v1.ResponsesService.{method}"] = script.create
     add_facade(server, OPENAI, handlers, max_body_bytes=MAX_BODY_BYTES)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

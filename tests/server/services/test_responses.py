@@ -240,7 +240,6 @@ def test_what_has_no_effect_is_told(channel: grpc.Channel) -> None:
         reasoning={"effort": "high", "summary": "auto"},
         include=["reasoning.encrypted_content"],
         top_logprobs=2,
-        store=True,
         colour=1,
         tool_choice="auto",
         parallel_tool_calls=True,
@@ -254,7 +253,6 @@ def test_what_has_no_effect_is_told(channel: grpc.Channel) -> None:
         "reasoning.summary",
         "include[0]",
         "top_logprobs",
-        "store",
         "colour",
     }
 
@@ -288,11 +286,10 @@ CALL = {"type": "function_call", "call_id": "a", "name": "look", "arguments": "{
         ({"input": [CALL | {"name": "a b"}]}, "input[0].name", "expected"),
         ({"input": [CALL | {"arguments": "{"}]}, "input[0].arguments", "JSON"),
         ({"input": [{"type": "function_call_output", "call_id": "a", "output": "b"}]}, "input[0].call_id", "earlier"),
-        ({"input": [{"type": "item_reference", "id": "a"}]}, "input[0].type", "Send the item."),
         ({"input": [{"type": "web_search_call", "id": "a"}]}, "input[0].type", "web search"),
         ({"input": [{"type": "reasoning", "summary": [], "encrypted_content": "a"}]}, "input[0].encrypted_content",
          "Only the server"),
-        ({"previous_response_id": "resp_1"}, "previous_response_id", "conversation"),
+        ({"conversation": "conv_1"}, "conversation", "previous_response_id"),
         ({"background": True}, "background", "not supported"),
         ({"truncation": "auto"}, "truncation", "never truncated"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type", "web search"),

@@ -1,6 +1,7 @@
 """Tenants of two servers that share a Redis: quotas, uploads and purges."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from hashlib import sha256
@@ -11,13 +12,16 @@ import grpc
 import grpc.aio
 import pytest
 import pytest_asyncio
+from google.api.httpbody_pb2 import HttpBody
 from grpc_health.v1 import health_pb2
 
 from glimpse.identity.api_keys import KeyOwner, key_line
+from glimpse.openai.v1 import openai_pb2_grpc, responses_pb2
 from glimpse.server.media_settings import MediaSettings
 from glimpse.server.settings import AccessSettings
 from glimpse.v1 import chat_pb2_grpc, media_pb2, media_pb2_grpc, tenant_pb2, tenant_pb2_grpc
 from tests.e2e.stack import health_stub, read_metric
+from tests.engine.replies import reply_with
 from tests.media.shared.redis_server import RedisServer
 from tests.server.requests import request, user
 from tests.server.serving import echoing
@@ -72,6 +76,18 @@ class Client:
 
     async def find(self, tenant: str, upload_id: str) -> grpc.StatusCode:
         return await outcome(self.media.GetMedia(media_pb2.GetMediaRequest(upload_id=upload_id), metadata=key(tenant)))
+
+    async def respond(self, tenant: str, **members: Any) -> str:
+        """Returns the id of a response."""
+        openai: Any = openai_pb2_grpc.OpenAIServiceStub(self.channel)
+        body = HttpBody(content_type="application/json", data=json.dumps({"input": "Hi", **members}).encode())
+        pieces = [piece.data async for piece in openai.CreateResponse(iter([body]), metadata=key(tenant))]
+        return json.loads(b"".join(pieces))["id"]
+
+    async def find_response(self, tenant: str, response_id: str) -> grpc.StatusCode:
+        openai: Any = openai_pb2_grpc.OpenAIServiceStub(self.channel)
+        wire = responses_pb2.GetResponseRequest(response_id=response_id)
+        return await outcome(openai.GetResponse(wire, metadata=key(tenant)))
 
     async def counts_together(self) -> bool:
         check = health_pb2.HealthCheckRequest(service="glimpse.quota_store")
@@ -145,6 +161,22 @@ async def test_purge_on_one_server_holds_on_the_other(clients: list[Client]):
         assert await client.prefix_name("acme") != before["acme"]
         assert await client.prefix_name("stored") == before["stored"]
         assert await client.find("acme", upload) is NOT_FOUND
+
+
+async def test_responses_are_their_tenant_s_on_both_servers(clients: list[Client]):
+    one, other = clients
+    name = await one.respond("acme", input=reply_with("Hi"))
+    for client in clients:
+        assert await client.find_response("acme", name) is OK
+        assert await client.find_response("stored", name) is NOT_FOUND
+    assert await outcome(other.respond("acme", previous_response_id=name)) is OK
+    assert await outcome(other.respond("stored", previous_response_id=name)) is NOT_FOUND
+    reference = {"type": "item_reference", "id": f"msg_{name.removeprefix('resp_')}_0"}
+    assert await outcome(other.respond("acme", input=[reference, {"role": "user", "content": "Hi"}])) is OK
+    assert await outcome(other.respond("stored", input=[reference])) is NOT_FOUND
+    assert await other.purge("acme")
+    for client in clients:
+        assert await client.find_response("acme", name) is NOT_FOUND
 
 
 async def test_servers_count_alone_without_redis_and_say_so(clients: list[Client], running_redis: RedisServer):

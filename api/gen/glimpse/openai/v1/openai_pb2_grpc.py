@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from glimpse.openai.v1 import responses_pb2 as glimpse_dot_openai_dot_v1_dot_responses__pb2
 from glimpse.v1 import media_pb2 as glimpse_dot_v1_dot_media__pb2
 from glimpse.v1 import model_pb2 as glimpse_dot_v1_dot_model__pb2
 from google.api import httpbody_pb2 as google_dot_api_dot_httpbody__pb2
@@ -51,6 +52,26 @@ class OpenAIServiceStub:
         self.CreateResponse = channel.stream_stream(
                 '/glimpse.openai.v1.OpenAIService/CreateResponse',
                 request_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+                response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                _registered_method=True)
+        self.GetResponse = channel.unary_unary(
+                '/glimpse.openai.v1.OpenAIService/GetResponse',
+                request_serializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.GetResponseRequest.SerializeToString,
+                response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                _registered_method=True)
+        self.DeleteResponse = channel.unary_unary(
+                '/glimpse.openai.v1.OpenAIService/DeleteResponse',
+                request_serializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.DeleteResponseRequest.SerializeToString,
+                response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                _registered_method=True)
+        self.ListInputItems = channel.unary_unary(
+                '/glimpse.openai.v1.OpenAIService/ListInputItems',
+                request_serializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.ListInputItemsRequest.SerializeToString,
+                response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                _registered_method=True)
+        self.CancelResponse = channel.unary_unary(
+                '/glimpse.openai.v1.OpenAIService/CancelResponse',
+                request_serializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.CancelResponseRequest.SerializeToString,
                 response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
                 _registered_method=True)
         self.CreateCompletion = channel.stream_stream(
@@ -140,6 +161,34 @@ class OpenAIServiceServicer:
     def CreateResponse(self, request_iterator, context):
         """Answers a conversation, in the form of the Responses API. Returns JSON, or server-sent events if the body contains
         `"stream": true`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetResponse(self, request, context):
+        """Returns a stored response.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteResponse(self, request, context):
+        """Deletes a stored response.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListInputItems(self, request, context):
+        """Lists the items that a stored response was asked with.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelResponse(self, request, context):
+        """Refuses to cancel: responses end with the call that asks for them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -247,6 +296,26 @@ def add_OpenAIServiceServicer_to_server(servicer, server):
             'CreateResponse': grpc.stream_stream_rpc_method_handler(
                     servicer.CreateResponse,
                     request_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                    response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            ),
+            'GetResponse': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetResponse,
+                    request_deserializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.GetResponseRequest.FromString,
+                    response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            ),
+            'DeleteResponse': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteResponse,
+                    request_deserializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.DeleteResponseRequest.FromString,
+                    response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            ),
+            'ListInputItems': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListInputItems,
+                    request_deserializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.ListInputItemsRequest.FromString,
+                    response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            ),
+            'CancelResponse': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelResponse,
+                    request_deserializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.CancelResponseRequest.FromString,
                     response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
             ),
             'CreateCompletion': grpc.stream_stream_rpc_method_handler(
@@ -375,6 +444,114 @@ class OpenAIService:
             target,
             '/glimpse.openai.v1.OpenAIService/CreateResponse',
             google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetResponse(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/glimpse.openai.v1.OpenAIService/GetResponse',
+            glimpse_dot_openai_dot_v1_dot_responses__pb2.GetResponseRequest.SerializeToString,
+            google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteResponse(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/glimpse.openai.v1.OpenAIService/DeleteResponse',
+            glimpse_dot_openai_dot_v1_dot_responses__pb2.DeleteResponseRequest.SerializeToString,
+            google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListInputItems(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/glimpse.openai.v1.OpenAIService/ListInputItems',
+            glimpse_dot_openai_dot_v1_dot_responses__pb2.ListInputItemsRequest.SerializeToString,
+            google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelResponse(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/glimpse.openai.v1.OpenAIService/CancelResponse',
+            glimpse_dot_openai_dot_v1_dot_responses__pb2.CancelResponseRequest.SerializeToString,
             google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
             options,
             channel_credentials,

@@ -39,7 +39,7 @@ RESPONSE_STATUS_INCOMPLETE: ResponseStatus
 RESPONSE_STATUS_FAILED: ResponseStatus
 
 class CreateResponseRequest(_message.Message):
-    __slots__ = ("model", "input", "instructions", "max_output_tokens", "temperature", "top_p", "text", "tools", "tool_choice", "parallel_tool_calls", "reasoning", "include", "top_logprobs", "metadata", "prompt_cache_key", "service_tier", "user", "safety_identifier")
+    __slots__ = ("model", "input", "instructions", "max_output_tokens", "temperature", "top_p", "text", "tools", "tool_choice", "parallel_tool_calls", "reasoning", "include", "top_logprobs", "metadata", "prompt_cache_key", "service_tier", "user", "safety_identifier", "store", "previous_response_id")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -65,6 +65,8 @@ class CreateResponseRequest(_message.Message):
     SERVICE_TIER_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
     SAFETY_IDENTIFIER_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_RESPONSE_ID_FIELD_NUMBER: _ClassVar[int]
     model: str
     input: ResponseInput
     instructions: str
@@ -83,7 +85,9 @@ class CreateResponseRequest(_message.Message):
     service_tier: _chat_pb2.ServiceTier
     user: str
     safety_identifier: str
-    def __init__(self, model: _Optional[str] = ..., input: _Optional[_Union[ResponseInput, _Mapping]] = ..., instructions: _Optional[str] = ..., max_output_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., text: _Optional[_Union[ResponseTextOptions, _Mapping]] = ..., tools: _Optional[_Iterable[_Union[ResponseTool, _Mapping]]] = ..., tool_choice: _Optional[_Union[ResponseToolChoice, _Mapping]] = ..., parallel_tool_calls: _Optional[bool] = ..., reasoning: _Optional[_Union[ResponseReasoningOptions, _Mapping]] = ..., include: _Optional[_Iterable[str]] = ..., top_logprobs: _Optional[int] = ..., metadata: _Optional[_Mapping[str, str]] = ..., prompt_cache_key: _Optional[str] = ..., service_tier: _Optional[_Union[_chat_pb2.ServiceTier, str]] = ..., user: _Optional[str] = ..., safety_identifier: _Optional[str] = ...) -> None: ...
+    store: bool
+    previous_response_id: str
+    def __init__(self, model: _Optional[str] = ..., input: _Optional[_Union[ResponseInput, _Mapping]] = ..., instructions: _Optional[str] = ..., max_output_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., text: _Optional[_Union[ResponseTextOptions, _Mapping]] = ..., tools: _Optional[_Iterable[_Union[ResponseTool, _Mapping]]] = ..., tool_choice: _Optional[_Union[ResponseToolChoice, _Mapping]] = ..., parallel_tool_calls: _Optional[bool] = ..., reasoning: _Optional[_Union[ResponseReasoningOptions, _Mapping]] = ..., include: _Optional[_Iterable[str]] = ..., top_logprobs: _Optional[int] = ..., metadata: _Optional[_Mapping[str, str]] = ..., prompt_cache_key: _Optional[str] = ..., service_tier: _Optional[_Union[_chat_pb2.ServiceTier, str]] = ..., user: _Optional[str] = ..., safety_identifier: _Optional[str] = ..., store: _Optional[bool] = ..., previous_response_id: _Optional[str] = ...) -> None: ...
 
 class ResponseInput(_message.Message):
     __slots__ = ("text", "items")
@@ -100,16 +104,24 @@ class ResponseItems(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[ResponseItem, _Mapping]]] = ...) -> None: ...
 
 class ResponseItem(_message.Message):
-    __slots__ = ("message", "function_call", "function_call_output", "reasoning")
+    __slots__ = ("message", "function_call", "function_call_output", "reasoning", "item_reference")
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     FUNCTION_CALL_FIELD_NUMBER: _ClassVar[int]
     FUNCTION_CALL_OUTPUT_FIELD_NUMBER: _ClassVar[int]
     REASONING_FIELD_NUMBER: _ClassVar[int]
+    ITEM_REFERENCE_FIELD_NUMBER: _ClassVar[int]
     message: ResponseMessage
     function_call: ResponseFunctionCall
     function_call_output: ResponseFunctionOutput
     reasoning: ResponseReasoning
-    def __init__(self, message: _Optional[_Union[ResponseMessage, _Mapping]] = ..., function_call: _Optional[_Union[ResponseFunctionCall, _Mapping]] = ..., function_call_output: _Optional[_Union[ResponseFunctionOutput, _Mapping]] = ..., reasoning: _Optional[_Union[ResponseReasoning, _Mapping]] = ...) -> None: ...
+    item_reference: ResponseItemReference
+    def __init__(self, message: _Optional[_Union[ResponseMessage, _Mapping]] = ..., function_call: _Optional[_Union[ResponseFunctionCall, _Mapping]] = ..., function_call_output: _Optional[_Union[ResponseFunctionOutput, _Mapping]] = ..., reasoning: _Optional[_Union[ResponseReasoning, _Mapping]] = ..., item_reference: _Optional[_Union[ResponseItemReference, _Mapping]] = ...) -> None: ...
+
+class ResponseItemReference(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class ResponseMessage(_message.Message):
     __slots__ = ("id", "role", "status", "content")
@@ -298,7 +310,7 @@ class ResponseReasoningOptions(_message.Message):
     def __init__(self, effort: _Optional[_Union[_chat_pb2.ReasoningEffort, str]] = ...) -> None: ...
 
 class Response(_message.Message):
-    __slots__ = ("id", "created_at", "status", "completed_at", "error", "incomplete_details", "instructions", "max_output_tokens", "model", "output", "parallel_tool_calls", "prompt_cache_key", "reasoning", "safety_identifier", "service_tier", "temperature", "text", "tool_choice", "tools", "top_logprobs", "top_p", "usage", "user", "metadata")
+    __slots__ = ("id", "created_at", "status", "completed_at", "error", "incomplete_details", "instructions", "max_output_tokens", "model", "output", "parallel_tool_calls", "prompt_cache_key", "reasoning", "safety_identifier", "service_tier", "temperature", "text", "tool_choice", "tools", "top_logprobs", "top_p", "usage", "user", "metadata", "previous_response_id")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -330,6 +342,7 @@ class Response(_message.Message):
     USAGE_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_RESPONSE_ID_FIELD_NUMBER: _ClassVar[int]
     id: str
     created_at: int
     status: ResponseStatus
@@ -354,7 +367,68 @@ class Response(_message.Message):
     usage: ResponseUsage
     user: str
     metadata: _containers.ScalarMap[str, str]
-    def __init__(self, id: _Optional[str] = ..., created_at: _Optional[int] = ..., status: _Optional[_Union[ResponseStatus, str]] = ..., completed_at: _Optional[int] = ..., error: _Optional[_Union[ResponseError, _Mapping]] = ..., incomplete_details: _Optional[_Union[ResponseIncompleteDetails, _Mapping]] = ..., instructions: _Optional[str] = ..., max_output_tokens: _Optional[int] = ..., model: _Optional[str] = ..., output: _Optional[_Iterable[_Union[ResponseItem, _Mapping]]] = ..., parallel_tool_calls: _Optional[bool] = ..., prompt_cache_key: _Optional[str] = ..., reasoning: _Optional[_Union[ResponseReasoningOptions, _Mapping]] = ..., safety_identifier: _Optional[str] = ..., service_tier: _Optional[_Union[_chat_pb2.ServiceTier, str]] = ..., temperature: _Optional[float] = ..., text: _Optional[_Union[ResponseTextOptions, _Mapping]] = ..., tool_choice: _Optional[_Union[ResponseToolChoice, _Mapping]] = ..., tools: _Optional[_Iterable[_Union[ResponseTool, _Mapping]]] = ..., top_logprobs: _Optional[int] = ..., top_p: _Optional[float] = ..., usage: _Optional[_Union[ResponseUsage, _Mapping]] = ..., user: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    previous_response_id: str
+    def __init__(self, id: _Optional[str] = ..., created_at: _Optional[int] = ..., status: _Optional[_Union[ResponseStatus, str]] = ..., completed_at: _Optional[int] = ..., error: _Optional[_Union[ResponseError, _Mapping]] = ..., incomplete_details: _Optional[_Union[ResponseIncompleteDetails, _Mapping]] = ..., instructions: _Optional[str] = ..., max_output_tokens: _Optional[int] = ..., model: _Optional[str] = ..., output: _Optional[_Iterable[_Union[ResponseItem, _Mapping]]] = ..., parallel_tool_calls: _Optional[bool] = ..., prompt_cache_key: _Optional[str] = ..., reasoning: _Optional[_Union[ResponseReasoningOptions, _Mapping]] = ..., safety_identifier: _Optional[str] = ..., service_tier: _Optional[_Union[_chat_pb2.ServiceTier, str]] = ..., temperature: _Optional[float] = ..., text: _Optional[_Union[ResponseTextOptions, _Mapping]] = ..., tool_choice: _Optional[_Union[ResponseToolChoice, _Mapping]] = ..., tools: _Optional[_Iterable[_Union[ResponseTool, _Mapping]]] = ..., top_logprobs: _Optional[int] = ..., top_p: _Optional[float] = ..., usage: _Optional[_Union[ResponseUsage, _Mapping]] = ..., user: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., previous_response_id: _Optional[str] = ...) -> None: ...
+
+class GetResponseRequest(_message.Message):
+    __slots__ = ("response_id", "stream")
+    RESPONSE_ID_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    response_id: str
+    stream: bool
+    def __init__(self, response_id: _Optional[str] = ..., stream: _Optional[bool] = ...) -> None: ...
+
+class DeleteResponseRequest(_message.Message):
+    __slots__ = ("response_id",)
+    RESPONSE_ID_FIELD_NUMBER: _ClassVar[int]
+    response_id: str
+    def __init__(self, response_id: _Optional[str] = ...) -> None: ...
+
+class DeleteResponseResponse(_message.Message):
+    __slots__ = ("id", "deleted")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    deleted: bool
+    def __init__(self, id: _Optional[str] = ..., deleted: _Optional[bool] = ...) -> None: ...
+
+class CancelResponseRequest(_message.Message):
+    __slots__ = ("response_id",)
+    RESPONSE_ID_FIELD_NUMBER: _ClassVar[int]
+    response_id: str
+    def __init__(self, response_id: _Optional[str] = ...) -> None: ...
+
+class ListInputItemsRequest(_message.Message):
+    __slots__ = ("response_id", "limit", "order", "after")
+    RESPONSE_ID_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    response_id: str
+    limit: int
+    order: str
+    after: str
+    def __init__(self, response_id: _Optional[str] = ..., limit: _Optional[int] = ..., order: _Optional[str] = ..., after: _Optional[str] = ...) -> None: ...
+
+class ListInputItemsResponse(_message.Message):
+    __slots__ = ("data", "first_id", "last_id", "has_more")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    FIRST_ID_FIELD_NUMBER: _ClassVar[int]
+    LAST_ID_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    data: _containers.RepeatedCompositeFieldContainer[ResponseItem]
+    first_id: str
+    last_id: str
+    has_more: bool
+    def __init__(self, data: _Optional[_Iterable[_Union[ResponseItem, _Mapping]]] = ..., first_id: _Optional[str] = ..., last_id: _Optional[str] = ..., has_more: _Optional[bool] = ...) -> None: ...
+
+class StoredResponse(_message.Message):
+    __slots__ = ("input", "response")
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    input: _containers.RepeatedCompositeFieldContainer[ResponseItem]
+    response: Response
+    def __init__(self, input: _Optional[_Iterable[_Union[ResponseItem, _Mapping]]] = ..., response: _Optional[_Union[Response, _Mapping]] = ...) -> None: ...
 
 class ResponseError(_message.Message):
     __slots__ = ("code", "message")

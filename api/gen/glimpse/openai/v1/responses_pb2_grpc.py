@@ -46,6 +46,26 @@ class ResponsesServiceStub:
                 request_serializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.CreateResponseRequest.SerializeToString,
                 response_deserializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.StreamResponseResponse.FromString,
                 _registered_method=True)
+        self.GetResponse = channel.unary_unary(
+                '/glimpse.openai.v1.ResponsesService/GetResponse',
+                request_serializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.GetResponseRequest.SerializeToString,
+                response_deserializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.Response.FromString,
+                _registered_method=True)
+        self.DeleteResponse = channel.unary_unary(
+                '/glimpse.openai.v1.ResponsesService/DeleteResponse',
+                request_serializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.DeleteResponseRequest.SerializeToString,
+                response_deserializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.DeleteResponseResponse.FromString,
+                _registered_method=True)
+        self.ListInputItems = channel.unary_unary(
+                '/glimpse.openai.v1.ResponsesService/ListInputItems',
+                request_serializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.ListInputItemsRequest.SerializeToString,
+                response_deserializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.ListInputItemsResponse.FromString,
+                _registered_method=True)
+        self.CancelResponse = channel.unary_unary(
+                '/glimpse.openai.v1.ResponsesService/CancelResponse',
+                request_serializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.CancelResponseRequest.SerializeToString,
+                response_deserializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.Response.FromString,
+                _registered_method=True)
 
 
 class ResponsesServiceServicer:
@@ -67,6 +87,34 @@ class ResponsesServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetResponse(self, request, context):
+        """Returns a stored response.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteResponse(self, request, context):
+        """Deletes a stored response.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListInputItems(self, request, context):
+        """Lists the items that a stored response was asked with.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelResponse(self, request, context):
+        """Refuses to cancel: responses end with the call that asks for them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ResponsesServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -79,6 +127,26 @@ def add_ResponsesServiceServicer_to_server(servicer, server):
                     servicer.StreamResponse,
                     request_deserializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.CreateResponseRequest.FromString,
                     response_serializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.StreamResponseResponse.SerializeToString,
+            ),
+            'GetResponse': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetResponse,
+                    request_deserializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.GetResponseRequest.FromString,
+                    response_serializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.Response.SerializeToString,
+            ),
+            'DeleteResponse': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteResponse,
+                    request_deserializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.DeleteResponseRequest.FromString,
+                    response_serializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.DeleteResponseResponse.SerializeToString,
+            ),
+            'ListInputItems': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListInputItems,
+                    request_deserializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.ListInputItemsRequest.FromString,
+                    response_serializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.ListInputItemsResponse.SerializeToString,
+            ),
+            'CancelResponse': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelResponse,
+                    request_deserializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.CancelResponseRequest.FromString,
+                    response_serializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.Response.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -137,6 +205,114 @@ class ResponsesService:
             '/glimpse.openai.v1.ResponsesService/StreamResponse',
             glimpse_dot_openai_dot_v1_dot_responses__pb2.CreateResponseRequest.SerializeToString,
             glimpse_dot_openai_dot_v1_dot_responses__pb2.StreamResponseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetResponse(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/glimpse.openai.v1.ResponsesService/GetResponse',
+            glimpse_dot_openai_dot_v1_dot_responses__pb2.GetResponseRequest.SerializeToString,
+            glimpse_dot_openai_dot_v1_dot_responses__pb2.Response.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteResponse(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/glimpse.openai.v1.ResponsesService/DeleteResponse',
+            glimpse_dot_openai_dot_v1_dot_responses__pb2.DeleteResponseRequest.SerializeToString,
+            glimpse_dot_openai_dot_v1_dot_responses__pb2.DeleteResponseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListInputItems(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/glimpse.openai.v1.ResponsesService/ListInputItems',
+            glimpse_dot_openai_dot_v1_dot_responses__pb2.ListInputItemsRequest.SerializeToString,
+            glimpse_dot_openai_dot_v1_dot_responses__pb2.ListInputItemsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelResponse(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/glimpse.openai.v1.ResponsesService/CancelResponse',
+            glimpse_dot_openai_dot_v1_dot_responses__pb2.CancelResponseRequest.SerializeToString,
+            glimpse_dot_openai_dot_v1_dot_responses__pb2.Response.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,183 @@
+"""Stored responses: what later requests continue, refer to, or ask for again.
+
+They are values of the store that uploads have: by tenant, bounded in bytes and time, shared by servers with a media
+store.
+"""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+import structlog
+
+from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.sources.uploads import IncomingUpload, Uploads
+from glimpse.openai.v1 import responses_pb2
+from glimpse.server.call.context import CallContext
+from glimpse.server.call.offload import run_sized
+from glimpse.server.errors import InvalidRequest
+
+_READ_SECONDS = 30.0
+"""Limit on reading a response from the shared store."""
+_MAX_TURNS = 1000
+"""The most responses of a conversation."""
+_ITEM_PREFIXES = {
+    "message": "msg",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "reasoning": "rs",
+}
+
+_log = structlog.get_logger(__name__)
+
+
+class Recording:
+    """A response that is being stored: first what was asked, in the end the answer."""
+
+    def __init__(self, values: Uploads, incoming: IncomingUpload, call: CallContext) -> None:
+        self._values = values
+        self._incoming: IncomingUpload | None = incoming
+        self._call = call
+
+    def begin(self, request: responses_pb2.CreateResponseRequest) -> None:
+        """Records what is asked. Where there is no room, nothing is stored."""
+        stored = responses_pb2.StoredResponse(input=request.input.items.items)
+        if request.input.HasField("text"):
+            message = stored.input.add().message
+            message.role = responses_pb2.RESPONSE_ROLE_USER
+            message.content.add().input_text.text = request.input.text
+        for index, item in enumerate(stored.input):
+            _complete(item, f"{self._call.request_id}_i{index}")
+        self._append(stored)
+
+    async def finish(self, response: responses_pb2.Response) -> None:
+        """Stores the response with its id. Where it cannot be stored, the client is told if it still can be."""
+        size = response.ByteSize()
+        await run_sized(self._call.client, size, self._append, responses_pb2.StoredResponse(response=response))
+        if self._incoming is None:
+            return
+        tenant = self._call.tenant
+        try:
+            await self._values.store(
+                tenant.namespace(""),
+                await self._incoming.finish(),
+                ttl_seconds=None,
+                max_tenant_bytes=tenant.limits.max_upload_bytes,
+                handle=response.id,
+            )
+        except MediaError as error:
+            self._drop(error)
+
+    def _append(self, part: responses_pb2.StoredResponse) -> None:
+        """Appends a part: messages one after another are one."""
+        if self._incoming is not None:
+            try:
+                self._incoming.append(part.SerializeToString())
+            except MediaError as error:
+                self._drop(error)
+
+    def _drop(self, error: MediaError) -> None:
+        self._incoming = None
+        self._call.ignored_fields.append("store")
+        _log.warning("response_not_stored", reason=error.code.value)
+
+
+class StoredResponses:
+    """The responses of all tenants, of which each sees its own."""
+
+    def __init__(self, values: Uploads) -> None:
+        """`values`: have them, by their ids."""
+        self._values = values
+
+    @contextmanager
+    def recording(self, request: responses_pb2.CreateResponseRequest, call: CallContext) -> Generator[Recording | None]:
+        """Yields what records the response to a request; None if it is not to be stored."""
+        is_asked = request.store or not request.HasField("store")
+        if not (is_asked and self._values.is_enabled):
+            if request.store:
+                call.ignored_fields.append("store")
+            yield None
+            return
+        with self._values.receive(
+            client=call.client, share=call.tenant.media, max_tenant_bytes=call.tenant.limits.max_upload_bytes
+        ) as incoming:
+            yield Recording(self._values, incoming, call)
+
+    async def get(
+        self, response_id: str, call: CallContext, field: str = "response_id"
+    ) -> responses_pb2.StoredResponse:
+        """Returns a response. Raises InvalidRequest, about the field that has its id."""
+        namespace = call.tenant.namespace("")
+        try:
+            found = await self._values.find(namespace, response_id)
+            if found is None:
+                raise self._not_found(response_id, field)
+            call.body.reserve(found.num_bytes)  # until the media of the request are loaded, as if it had sent all this
+            file = await self._values.file(namespace, response_id, max_bytes=found.num_bytes, seconds=_READ_SECONDS)
+        except MediaError as error:
+            if error.code is MediaErrorCode.NOT_CACHED:
+                raise self._not_found(response_id, field) from None
+            raise InvalidRequest(field, "the media store does not answer; try again", error.code) from None
+        return await run_sized(call.client, len(file.data), responses_pb2.StoredResponse.FromString, file.data)
+
+    async def remove(self, response_id: str, call: CallContext) -> None:
+        """Removes a response. Raises InvalidRequest."""
+        try:
+            existed = await self._values.remove(call.tenant.namespace(""), response_id)
+        except MediaError as error:
+            raise InvalidRequest("response_id", "the media store does not answer; try again", error.code) from None
+        if not existed:
+            raise self._not_found(response_id, "response_id")
+
+    async def history(
+        self, request: responses_pb2.CreateResponseRequest, call: CallContext
+    ) -> Sequence[responses_pb2.StoredResponse]:
+        """Returns the responses before a request, the first one first. Raises InvalidRequest."""
+        found: list[responses_pb2.StoredResponse] = []
+        following = request.previous_response_id
+        while following:
+            if len(found) == _MAX_TURNS:
+                raise InvalidRequest("previous_response_id", f"expected at most {_MAX_TURNS} responses before this one")
+            found.append(await self.get(following, call, "previous_response_id"))
+            following = found[-1].response.previous_response_id
+        return found[::-1]
+
+    async def resolve(self, request: responses_pb2.CreateResponseRequest, call: CallContext) -> None:
+        """Puts the items that a request refers to in place of its references. Raises InvalidRequest."""
+        known: dict[str, dict[str, responses_pb2.ResponseItem]] = {}
+        for index, item in enumerate(request.input.items.items):
+            if item.WhichOneof("item") != "item_reference":
+                continue
+            name, field = item.item_reference.id, f"input.items.items[{index}].item_reference.id"
+            response_id = f"resp_{name.partition('_')[2].rpartition('_')[0]}"
+            if response_id not in known:
+                stored = await self.get(response_id, call, field)
+                known[response_id] = {item_id(each): each for each in (*stored.input, *stored.response.output)}
+            if name not in known[response_id]:
+                raise self._not_found(name, field)
+            item.CopyFrom(known[response_id][name])
+
+    def _not_found(self, name: str, field: str) -> InvalidRequest:
+        if not self._values.is_enabled:
+            return InvalidRequest(field, "the server stores no responses (--response-store-bytes 0)", "unsupported")
+        message = f"expected what a stored response has, got '{name[:64]}'; it may have expired"
+        return InvalidRequest(field, message, "response_not_found")
+
+
+def item_id(item: responses_pb2.ResponseItem) -> str:
+    """Returns the id of an item; empty if it has none."""
+    return getattr(item, item.WhichOneof("item") or "message").id
+
+
+def _complete(item: responses_pb2.ResponseItem, name: str) -> None:
+    """Adds what stored items have: an id, a status, and text of the model as such."""
+    kind = item.WhichOneof("item")
+    if kind not in _ITEM_PREFIXES:
+        return
+    own = getattr(item, kind)
+    if not own.id:
+        own.id = f"{_ITEM_PREFIXES[kind]}_{name}"
+    own.status = own.status or responses_pb2.RESPONSE_STATUS_COMPLETED
+    if kind == "message" and item.message.role == responses_pb2.RESPONSE_ROLE_ASSISTANT:
+        for part in item.message.content:
+            if part.HasField("input_text"):
+                part.output_text.text = part.input_text.text

@@ -1,0 +1,132 @@
+"""Stored responses: conversations go on from them, with media and all; they are read, listed and deleted."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from glimpse.openai.v1 import openai_pb2_grpc, responses_pb2
+from tests.server.dialects.responses_client import RESPONSE, document_of
+from tests.server.services.test_responses import FORMAT, IMAGE, TOOL, ask, post, said, streamed, text, text_of
+from tests.server.serving import served
+
+
+def stub(channel: grpc.Channel) -> Any:
+    return openai_pb2_grpc.OpenAIServiceStub(channel)
+
+
+def get(channel: grpc.Channel, name: str) -> Any:
+    return document_of(RESPONSE, stub(channel).GetResponse(responses_pb2.GetResponseRequest(response_id=name)).data)
+
+
+def items(channel: grpc.Channel, name: str, **members: Any) -> Any:
+    wire = responses_pb2.ListInputItemsRequest(response_id=name, **members)
+    return json.loads(stub(channel).ListInputItems(wire).data)
+
+
+def refused(call: Any) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.RpcError) as caught:
+        call()
+    error: Any = caught.value
+    return error.code(), error.details()
+
+
+def test_a_response_is_read_as_it_was_sent(channel: grpc.Channel) -> None:
+    for found in (ask(channel, text={"format": FORMAT}, tools=[TOOL]), streamed(channel, metadata={"a": "b"})):
+        assert get(channel, found["id"]) == found
+
+
+def test_a_conversation_goes_on_with_its_media(channel: grpc.Channel) -> None:
+    first = streamed(channel, instructions="Be brief.", input=[said("user", IMAGE, text("the other"))])
+    second = ask(channel, input="and now", previous_response_id=first["id"])
+    third = ask(channel, input="at last", previous_response_id=second["id"])
+    assert third["previous_response_id"] == second["id"]
+    turns = [said("user", IMAGE, text("the other")), *first["output"], said("user", text("and now")),
+             *second["output"], said("user", text("at last"))]  # fmt: skip
+    whole = ask(channel, input=turns)
+    assert text_of(third) == text_of(whole)
+    assert third["usage"]["input_tokens"] == whole["usage"]["input_tokens"]
+
+
+def test_a_function_s_output_answers_a_stored_call(channel: grpc.Channel) -> None:
+    asked: Any = {"tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False, "max_output_tokens": 100}
+    (call,) = (first := ask(channel, **asked))["output"]
+    output = {"type": "function_call_output", "call_id": call["call_id"], "output": [text("A tree."), IMAGE]}
+    second = ask(channel, input=[output], previous_response_id=first["id"])
+    same = ask(channel, input=[said("user", text("the other")), call, output])
+    assert text_of(second) == text_of(same)
+    reference = {"type": "item_reference", "id": call["id"]}
+    again = ask(channel, input=[said("user", text("the other")), reference, output])
+    assert text_of(again) == text_of(same)
+
+
+def test_items_are_listed(channel: grpc.Channel) -> None:
+    asked = [{"role": "system", "content": "a"}, {"role": "user", "content": [text("b"), IMAGE]},
+             {"role": "assistant", "content": "c"}, {"role": "user", "content": "d"}]  # fmt: skip
+    name = ask(channel, input=asked)["id"]
+    whole = items(channel, name, order="asc")
+    assert [item["role"] for item in whole["data"]] == ["system", "user", "assistant", "user"]
+    assert whole["data"][1]["content"] == [text("b"), IMAGE]
+    assert whole["data"][2]["content"] == [{"type": "output_text", "text": "c", "annotations": [], "logprobs": []}]
+    assert whole["has_more"] is False
+    names = [item["id"] for item in whole["data"]]
+    assert (whole["first_id"], whole["last_id"], len(set(names))) == (names[0], names[-1], 4)
+    page = items(channel, name, limit=2)
+    assert ([item["id"] for item in page["data"]], page["has_more"]) == (names[:1:-1], True)
+    rest = items(channel, name, after=page["last_id"])
+    assert [item["id"] for item in rest["data"]] == names[1::-1]
+    code, details = refused(lambda: items(channel, name, after="msg_1"))
+    assert (code, details[:7]) == (grpc.StatusCode.INVALID_ARGUMENT, "'after'")
+
+
+def test_what_is_deleted_or_not_stored_is_not_there(channel: grpc.Channel) -> None:
+    kept, forgotten = ask(channel), ask(channel, store=False)
+    deleted = stub(channel).DeleteResponse(responses_pb2.DeleteResponseRequest(response_id=kept["id"]))
+    assert json.loads(deleted.data) == {"object": "response", "id": kept["id"], "deleted": True}
+    for name in (kept["id"], forgotten["id"], "resp_1"):
+        for call in (
+            lambda name=name: get(channel, name),
+            lambda name=name: items(channel, name),
+            lambda name=name: stub(channel).DeleteResponse(responses_pb2.DeleteResponseRequest(response_id=name)),
+            lambda name=name: stub(channel).CancelResponse(responses_pb2.CancelResponseRequest(response_id=name)),
+        ):
+            code, details = refused(call)
+            assert (code, details.partition(":")[0]) == (grpc.StatusCode.NOT_FOUND, "'response_id'")
+        code, details = refused(lambda name=name: post(channel, previous_response_id=name))
+        assert (code, details.partition(":")[0]) == (grpc.StatusCode.NOT_FOUND, "'previous_response_id'")
+        item = {"type": "item_reference", "id": f"msg_{name.partition('_')[2]}_0"}
+        code, details = refused(lambda item=item: post(channel, input=[said("user", text("a")), item]))
+        assert (code, details.partition(":")[0]) == (grpc.StatusCode.NOT_FOUND, "'input[1].id'")
+
+
+def test_only_background_responses_could_be_cancelled_or_streamed_again(channel: grpc.Channel) -> None:
+    name = ask(channel)["id"]
+    for call, field in (
+        (lambda: stub(channel).CancelResponse(responses_pb2.CancelResponseRequest(response_id=name)), "'response_id'"),
+        (
+            lambda: stub(channel).GetResponse(responses_pb2.GetResponseRequest(response_id=name, stream=True)),
+            "'stream'",
+        ),
+    ):
+        code, details = refused(call)
+        assert (code, details.partition(":")[0]) == (grpc.StatusCode.INVALID_ARGUMENT, field)
+
+
+@pytest.fixture(scope="module")
+def forgetful(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
+    folder = tmp_path_factory.mktemp("forgetful")
+    with served(tiny_checkpoint, folder, "--response-store-bytes=0") as server, server.channel() as opened:
+        yield opened
+
+
+def test_a_server_that_stores_none_says_so(forgetful: grpc.Channel) -> None:
+    assert "x-glimpse-ignored-fields" not in post(forgetful)[1]
+    data, headers = post(forgetful, store=True)
+    assert headers["x-glimpse-ignored-fields"] == "store"
+    name = json.loads(data)["id"]
+    code, details = refused(lambda: post(forgetful, previous_response_id=name))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert "--response-store-bytes" in details
