@@ -150,10 +150,16 @@ class Core:
     def submit(self, request: Generate | Embed) -> None:
         """Accepts a request, or refuses it with an ERROR event in the next step."""
         try:
-            self._check_accepted(request.request_id)
+            if not request.is_probe:
+                self._check_accepted(request.request_id)
             sequence = self._make_sequence(request)
         except EngineError as error:
             self._events.append(error_event(request.request_id, error))
+            return
+        if request.is_probe:
+            self.scheduler.probe(sequence)
+            event = TokenEvent(request_id=request.request_id, stats=sequence.current_stats, finish=FinishReason.STOP)
+            self._events.append(event)
             return
         self._num_submitted += 1
         self._sequences[request.request_id] = sequence

@@ -8,6 +8,8 @@ has failed.
 Plain bookkeeping: no model, no tensors, no clock.
 """
 
+from msgspec.structs import replace
+
 from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.scheduler_state import SchedulerState
 from glimpse.engine.core.sequence import RUNNING, Sequence
@@ -38,6 +40,18 @@ class Scheduler:
     def add(self, sequence: Sequence) -> None:
         """Queues a new sequence."""
         self.state.add(sequence)
+
+    def probe(self, sequence: Sequence) -> None:
+        """Sets the statistics that a sequence would have if it began now. It is not queued."""
+        prefixes, outputs = self.state.prefix_cache, self.state.encoder_cache
+        num_cached_tokens = len(prefixes.match(sequence)) * self._limits.block_size
+        prefixes.forget(sequence)
+        sequence.stats = replace(sequence.stats, num_cached_tokens=num_cached_tokens)
+        sequence.encoded_keys = {
+            span.key
+            for span in sequence.request.spans
+            if any(span.rows_between(num_cached_tokens, span.end)) and not outputs.holds(span.key)
+        }
 
     def remove(self, sequence: Sequence) -> None:
         """Ends a sequence in any state and frees all that it holds. The next plan makes the runner forget it."""

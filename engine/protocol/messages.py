@@ -77,6 +77,9 @@ class PromptRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Requests of a client with the same name here have one share of the client's. Default: the request's id."""
     digest: bytes = b""
     """Identifies the prompt: `glimpse.engine.client.suspects.prompt_digest`."""
+    is_probe: bool = False
+    """Nothing is computed: the one event, with STOP, has the statistics that the first one of the request would have if
+    it were scheduled now. The contents of media may be empty."""
 
     @property
     def request_ids(self) -> list[str]:

@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
-from glimpse.engine.protocol.messages import StepStats
+from glimpse.engine.protocol.messages import RequestStats, StepStats
 from glimpse.media.cache.fair_share import FairPlaces
+from glimpse.server.call.first_token_estimator import FirstTokenEstimator
 from glimpse.server.call.wait_estimator import WaitEstimator
 from glimpse.server.errors import DeadlineExceededError
 
@@ -38,6 +39,9 @@ class Admission:
     def __init__(self, *, max_queue_seconds: float = float("inf"), clock: Callable[[], float] = time.monotonic) -> None:
         """Requests whose expected wait is longer than `max_queue_seconds` are refused."""
         self.estimator = WaitEstimator()
+        self.first_tokens = FirstTokenEstimator()
+        self.num_running = 0
+        """Sequences that the engine computes."""
         self.places = FairPlaces(MAX_PREPARED_AT_ONCE)
         self._max_queue_seconds = max_queue_seconds
         self._clock = clock
@@ -48,6 +52,11 @@ class Admission:
         name = method.rpartition("/")[2]
         needs_engine = name in _COMPUTING
         return Ticket(self, client, deadline, needs_engine=needs_engine, waits=needs_engine or name in _PREPARED_ONLY)
+
+    @property
+    def now(self) -> float:
+        """Time in seconds."""
+        return self._clock()
 
     def check(self, client: str) -> None:
         """Raises EngineError (OVERLOADED) if a new request of this client would wait too long."""
@@ -67,6 +76,7 @@ class Admission:
 
     def engine_stepped(self, stats: StepStats) -> None:
         """Measures the engine's rate over the steps between which requests waited."""
+        self.num_running = stats.num_running
         now, since = self._clock(), self._busy_since
         self._busy_since = now if stats.num_waiting else None
         if since is not None:
@@ -88,6 +98,8 @@ class Ticket:
         self._waits = waits
         self._is_preparing = False
         self._num_waiting_tokens = 0
+        self._arrived = admission.now
+        self._submitted: tuple[float, int] | None = None  # when, and how many sequences ran
 
     async def begin(self) -> None:
         """Waits for the request's turn to be prepared. Idempotent.
@@ -121,6 +133,52 @@ class Ticket:
         )
         self._set_waiting(round(expected))
 
+    def submit(self, *, num_tokens: int, num_media_tokens: int) -> None:
+        """Notes that a prompt of so many tokens, those of media among them, goes to the engine."""
+        admission = self._admission
+        self._submitted = admission.now, admission.num_running
+        admission.first_tokens.begin(
+            self, num_tokens=num_tokens, num_media_tokens=num_media_tokens, num_running=admission.num_running
+        )
+
+    def observe_first_token(self, stats: RequestStats, *, num_encoded_tokens: int, has_media: bool | None) -> None:
+        """Records how long the first token of the prompt took. Idempotent.
+
+        Args:
+            stats: What the engine measured.
+            num_encoded_tokens: Tokens of the media that were encoded.
+            has_media: The prompt has media; None if they had to be loaded first.
+        """
+        if self._submitted is None:
+            return
+        (submitted, num_running), self._submitted = self._submitted, None
+        first_tokens, now = self._admission.first_tokens, self._admission.now
+        if has_media is not None:
+            first_tokens.observe_preparation(submitted - self._arrived, has_media=has_media)
+        first_tokens.observe(
+            num_tokens=stats.num_computed_prompt_tokens - stats.num_cached_tokens,
+            num_media_tokens=num_encoded_tokens,
+            num_running=num_running,
+            seconds=now - max(submitted, first_tokens.end(self, now)),
+        )
+
+    def expected_seconds(self, *, num_tokens: int, num_media_tokens: int, has_media: bool) -> float | None:
+        """Returns the expected time to the first token of a request that arrives now; None if it is unknown.
+
+        Args:
+            num_tokens: Tokens of its prompt that are to be computed.
+            num_media_tokens: Tokens of its media that are to be encoded.
+            has_media: The prompt has media, which are loaded.
+        """
+        admission, first_tokens = self._admission, self._admission.first_tokens
+        seconds = first_tokens.prompt_seconds(
+            num_tokens=num_tokens, num_media_tokens=num_media_tokens, num_running=admission.num_running
+        )
+        if seconds is None:
+            return None
+        wait = first_tokens.wait_seconds(admission.now)
+        return first_tokens.preparation_seconds(has_media=has_media) + wait + seconds
+
     def end_waiting(self) -> None:
         """Notes that the first tokens have come. Idempotent."""
         self._set_waiting(0)
@@ -133,6 +191,9 @@ class Ticket:
         """The request has ended. Idempotent."""
         self.end_preparing()
         self.end_waiting()
+        if self._submitted is not None:
+            self._submitted = None
+            self._admission.first_tokens.end(self, self._admission.now)
 
     def _set_waiting(self, num_tokens: int) -> None:
         if num_tokens != self._num_waiting_tokens:

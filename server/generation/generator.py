@@ -11,12 +11,21 @@ from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import replace
 from threading import Event
 
+from glimpse.engine.checkpoint.text.conversation import ChatMessage
 from glimpse.engine.checkpoint.text.output_processor import Delta, OutputProcessor, TokenText, prompt_token_texts
 from glimpse.engine.checkpoint.text.reasoning import ReasoningFormat
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.client.engine import Engine
 from glimpse.engine.client.suspects import prompt_digest
-from glimpse.engine.protocol.messages import FinishReason, Generate, Ready, Sibling, TokenEvent
+from glimpse.engine.protocol.messages import (
+    FinishReason,
+    Generate,
+    MediaInput,
+    Ready,
+    RequestStats,
+    Sibling,
+    TokenEvent,
+)
 from glimpse.engine.protocol.sampling_params import GrammarKind, ReasoningBudget, ReasoningTags, SamplingParams
 from glimpse.media.processing.sizing.placement import ImagePlacement
 from glimpse.server.call.context import CallContext
@@ -30,8 +39,10 @@ from glimpse.server.generation.completion_parser import (
 from glimpse.server.generation.constraints import ConstraintBuilder, OutputConstraints
 from glimpse.server.generation.engine_failures import check_end, check_ready
 from glimpse.server.generation.grounding import GroundingReader, placements
+from glimpse.server.generation.medium_usage import encoded_tokens
 from glimpse.server.generation.merge_streams import merge_streams
 from glimpse.server.generation.prompts import PromptLoader
+from glimpse.server.generation.quote import Quote, make_quote
 from glimpse.server.generation.typed_answers import TypedAnswers
 from glimpse.server.generation.usage import LoadedPrompt, Usage
 from glimpse.server.request import GenerationRequest
@@ -101,6 +112,8 @@ class CompletionGenerator:
                 max_tokens=request.sampling.max_tokens,
             )
             call.ticket.end_preparing()
+            if len(prompts) == 1:
+                call.ticket.submit(num_tokens=usage.prompt_tokens, num_media_tokens=sum(usage.media_tokens.values()))
             timer.submit((len(prompt.token_ids) for prompt in prompts), num_completions=request.num_completions)
             streams = [
                 self._prompt_deltas(request, index, prompt, constraints, call, flow)
@@ -113,6 +126,11 @@ class CompletionGenerator:
             async for delta in deltas:
                 index, num_tokens = delta.index, len(delta.token_ids)
                 timer.observe_tokens(index, num_tokens, delta.stats)
+                call.ticket.observe_first_token(
+                    delta.stats,
+                    num_encoded_tokens=encoded_tokens(prompts[0].seen, delta.stats),
+                    has_media=_has_loaded_media(prompts[0]),
+                )
                 call.ticket.end_waiting()
                 lengths[index] += num_tokens
                 if delta.finish is not None:
@@ -126,6 +144,33 @@ class CompletionGenerator:
                     await answers.add(delta)
                 yield delta
             self._metrics.count_encoder_cache_hits(usage.encoder_cache_hits)
+
+    async def probe(self, prompt: LoadedPrompt, call: CallContext, *, cache_salt: str) -> RequestStats:
+        """Returns what the engine would tell of a prompt with its first token if it were submitted now.
+
+        Raises:
+            EngineError: the engine refuses the prompt, or is gone.
+            DeadlineExceededError: the call's deadline passed first.
+        """
+        request = Generate(
+            request_id=self._engine.unique_id(call.request_id),
+            token_ids=prompt.token_ids,
+            media=[MediaInput(span=medium.span, content=memoryview(b"")) for medium in prompt.media],
+            sampling=SamplingParams(max_tokens=1),
+            cache_salt=call.tenant.engine_namespace(cache_salt),
+            client=call.client,
+            is_probe=True,
+        )
+        async with aclosing(_until(call.deadline, self._engine.generate(request))) as events:
+            event = await anext(events)
+        check_end(self._engine, event)
+        return event.stats
+
+    def quote(
+        self, prompt: LoadedPrompt, messages: Sequence[ChatMessage], stats: RequestStats, call: CallContext
+    ) -> Quote:
+        """Calls `make_quote`."""
+        return make_quote(prompt, messages, stats, call, self._tokenizer)
 
     async def _build_constraints(self, request: GenerationRequest, call: CallContext) -> OutputConstraints:
         constraints = self._constraints.find(request)
@@ -305,6 +350,12 @@ class _PromptScores:
             self._client, size, prompt_token_texts, self._tokenizer, self._token_ids, event.prompt_logprobs
         )
         return self._waiting
+
+
+def _has_loaded_media(prompt: LoadedPrompt) -> bool | None:
+    """Returns whether a prompt has media; None if it had to wait for them."""
+    usage = prompt.media_usage
+    return None if usage is not None and (usage.num_decoded or usage.num_fetched) else usage is not None
 
 
 def _check_scores(request: GenerationRequest, prompts: Sequence[LoadedPrompt]) -> None:

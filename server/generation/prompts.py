@@ -124,6 +124,9 @@ class PromptLoader:
                     media=inputs,
                     media_usage=batch.usage if media else None,
                     seen=self._seen(media, inputs, batch.usage),
+                    parts=tuple(
+                        tuple(part if isinstance(part, str) else None for part in each.parts) for each in loaded
+                    ),
                 )
             case TextPrompt():
                 is_short = len(source.text) <= _MAX_INLINE_CHARACTERS

@@ -23,6 +23,8 @@ class LoadedPrompt:
     """How its media were loaded; None if it has none."""
     seen: tuple[PromptMedium, ...] = ()
     """Media without their content, in prompt order."""
+    parts: tuple[Sequence[str | None], ...] = ()
+    """What each medium of the request became: itself (None), or the texts and images (None) of a document."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.sizing.placement import Point
 from glimpse.server.generation.medium_usage import CacheTier, PromptMedium
+from glimpse.server.generation.quote import Quote
 from glimpse.server.generation.usage import Usage
 from glimpse.server.request import ChatRequest
 from glimpse.server.rpc.text_chunks import TextChunk, TextTemplate
@@ -283,6 +284,23 @@ def _render_box(upper_left: Point, lower_right: Point) -> generation_pb2.Boundin
 
 def _rounded(pixels: float) -> float:
     return round(pixels, 3)
+
+
+def render_quote(quote: Quote) -> chat_pb2.Quote:
+    """Renders what a request would cost."""
+    seconds = quote.first_token_seconds
+    return chat_pb2.Quote(
+        parts=[
+            chat_pb2.QuotedPart(
+                message_index=part.message_index,
+                part_index=part.part_index,
+                tokens=part.num_tokens,
+                medium=None if part.medium is None else _render_medium(part.medium, part.tier),
+            )
+            for part in quote.parts
+        ],
+        first_token_milliseconds=None if seconds is None else round(seconds * 1000, 3),
+    )
 
 
 def with_usage(chunk: Message | TextChunk, usage: Usage) -> Any:

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 
+from glimpse.engine.checkpoint.text.conversation import num_characters
 from glimpse.server.call.context import CallContext
 from glimpse.server.call.offload import run_sized
 from glimpse.server.generation.generator import CompletionGenerator
@@ -16,6 +17,7 @@ from glimpse.server.render.chat import (
     ChunkRenderer,
     CompletionHead,
     render_prompt_details,
+    render_quote,
     render_response,
     render_videos,
     rendering_size,
@@ -75,15 +77,23 @@ class ChatHandlers:
         max_model_len = self.generator.check_ready().max_model_len
         await self._set_kinds(request, call)
         conversation = await call.parse(parse_count, request, call, self.model)
-        cache_salt = call.tenant.namespace(request.cache_salt)
+        cache_salt, with_quote = call.tenant.namespace(request.cache_salt), request.quote
         del request  # which has the media's bytes
         async with self.loader.load(conversation, call, cache_salt=cache_salt) as prompt:
-            return chat_pb2.CountTokensResponse(
+            response = chat_pb2.CountTokensResponse(
                 prompt_tokens=len(prompt.token_ids),
                 prompt_tokens_details=render_prompt_details(media_tokens(prompt.seen), cached_tokens=0),
                 max_model_len=max_model_len,
                 videos=render_videos(prompt.seen),
             )
+            if not with_quote:
+                return response
+            stats = await self.generator.probe(prompt, call, cache_salt=cache_salt)
+            size = num_characters(conversation.messages)
+            quote = await run_sized(call.client, size, self.generator.quote, prompt, conversation.messages, stats, call)
+        response.quote.CopyFrom(render_quote(quote))
+        response.prompt_tokens_details.cached_tokens = quote.num_cached_tokens
+        return response
 
     async def _set_kinds(
         self, request: chat_pb2.CreateChatCompletionRequest | chat_pb2.CountTokensRequest, call: CallContext

@@ -49,6 +49,10 @@ class EncoderCache:
         """The next plan tells the runner to free outputs."""
         return bool(self._evicted)
 
+    def holds(self, key: bytes) -> bool:
+        """Whether an output is resident."""
+        return key in self._num_bytes
+
     def plan_media(self, sequence: Sequence, start: int, end: int, *, max_more_tokens: int) -> int:
         """Pins the media of the tokens from `start` to `end`, and plans to encode those that are not resident.
 

@@ -15,10 +15,10 @@ from glimpse.client.options import (
     CallOptions,
     ChatOptions,
     CompletionOptions,
-    CountOptions,
     DetokenizeOptions,
     EmbedOptions,
     ListUploadsOptions,
+    QuoteOptions,
     RerankOptions,
     ScoreOptions,
     TokenizeOptions,
@@ -149,7 +149,7 @@ class AsyncClient:
                 call.cancel()
             await asyncio.sleep(seconds)
 
-    async def count_tokens(self, prompt: Prompt, **options: Unpack[CountOptions]) -> chat_pb2.CountTokensResponse:
+    async def count_tokens(self, prompt: Prompt, **options: Unpack[QuoteOptions]) -> chat_pb2.CountTokensResponse:
         """Returns the number of tokens of a conversation, media included."""
         request = await asyncio.to_thread(count_request, prompt, options)
         return await self._call(self._chat.CountTokens, request, options)

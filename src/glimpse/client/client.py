@@ -14,10 +14,10 @@ from glimpse.client.options import (
     CallOptions,
     ChatOptions,
     CompletionOptions,
-    CountOptions,
     DetokenizeOptions,
     EmbedOptions,
     ListUploadsOptions,
+    QuoteOptions,
     RerankOptions,
     ScoreOptions,
     TokenizeOptions,
@@ -146,7 +146,7 @@ class Client:
                 call.cancel()
             time.sleep(seconds)
 
-    def count_tokens(self, prompt: Prompt, **options: Unpack[CountOptions]) -> chat_pb2.CountTokensResponse:
+    def count_tokens(self, prompt: Prompt, **options: Unpack[QuoteOptions]) -> chat_pb2.CountTokensResponse:
         """Returns the number of tokens of a conversation, media included."""
         request = count_request(prompt, options)
         return self._call(self._chat.CountTokens, request, options)

@@ -79,6 +79,13 @@ class CountOptions(ModelOptions, total=False):
     """Defaults for resizing and sampling the conversation's media."""
 
 
+class QuoteOptions(CountOptions, total=False):
+    """Options of `count_tokens`."""
+
+    quote: bool
+    """Whether the answer tells what the request would cost now: tokens of each part, what is cached, the time."""
+
+
 class EmbedOptions(ModelOptions, total=False):
     """Options of `embed`. Those without a comment are documented in glimpse/v1/embedding.proto."""
 

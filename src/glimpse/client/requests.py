@@ -17,9 +17,9 @@ from glimpse.client.options import (
     CallOptions,
     ChatOptions,
     CompletionOptions,
-    CountOptions,
     DetokenizeOptions,
     EmbedOptions,
+    QuoteOptions,
     RerankOptions,
     ScoreOptions,
     TokenizeOptions,
@@ -57,7 +57,7 @@ def chat_request(
     return to_message(chat_pb2.CreateChatCompletionRequest, members)
 
 
-def count_request(prompt: Prompt, options: CountOptions) -> chat_pb2.CountTokensRequest:
+def count_request(prompt: Prompt, options: QuoteOptions) -> chat_pb2.CountTokensRequest:
     """Returns the request of `count_tokens`. Reads media files."""
     return to_message(chat_pb2.CountTokensRequest, _members(options, messages=to_messages(prompt)))
 

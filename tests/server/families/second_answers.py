@@ -11,7 +11,8 @@ from openai import OpenAI
 from openai.types import CompletionUsage
 from openai.types.chat.chat_completion import Choice
 
-from glimpse.v1 import model_pb2, model_pb2_grpc
+from glimpse.client import Client
+from glimpse.v1 import chat_pb2, generation_pb2, model_pb2, model_pb2_grpc
 from tests.e2e.images import data_url, tiles
 from tests.e2e.stack import Stack
 from tests.media.audio import audio_file, noise
@@ -31,16 +32,22 @@ def check_second_answers(stack: Stack, checkpoint: Path, architecture: str, *kin
         listed: Any = model_pb2_grpc.ModelServiceStub(channel).ListModels(model_pb2.ListModelsRequest())
     modalities = {model_pb2.Modality.Name(each) for each in listed.data[0].input_modalities}
     assert modalities == {f"MODALITY_{kind.upper()}" for kind in ("text", *kinds)}
-    with OpenAI(base_url=stack.openai_url, api_key="none", max_retries=0) as client:
-        logprobs = {ask_twice(client, kind) for kind in ("text", *kinds)}
+    with (
+        OpenAI(base_url=stack.openai_url, api_key="none", max_retries=0) as client,
+        Client(stack.target) as quoting,
+    ):
+        logprobs = {ask_twice(client, quoting, kind) for kind in ("text", *kinds)}
     assert len(logprobs) == 1 + len(kinds)  # the answers depend on the media
 
 
-def ask_twice(client: OpenAI, kind: str) -> float:
+def ask_twice(client: OpenAI, quoting: Client, kind: str) -> float:
     """Asks about media of one kind, or with text alone, unary and then streamed. Returns the first token's logprob."""
     request = question(kind, [*parts(kind), {"type": "text", "text": QUESTION}])
+    check_quote(quoting, request)
     choice, cold_usage = ask(client, request)
+    quoted = check_quote(quoting, request)
     warm_answer, warm_usage = ask_streamed(client, request)
+    check_kept(quoted, warm_usage)
     assert warm_answer == choice.message.content
     assert cold_usage.completion_tokens == warm_usage.completion_tokens == NUM_TOKENS
     cold, warm = prompt_details(cold_usage), prompt_details(warm_usage)
@@ -52,6 +59,37 @@ def ask_twice(client: OpenAI, kind: str) -> float:
     assert choice.logprobs is not None
     assert choice.logprobs.content
     return choice.logprobs.content[0].logprob
+
+
+def check_quote(client: Client, request: Any) -> chat_pb2.CountTokensResponse:
+    """Asks what a request would cost, which has tokens for each of its parts. Twice, since quoting computes nothing."""
+    salt = request["extra_body"]["cache_salt"]
+    first, quoted = (client.count_tokens(request["messages"], quote=True, cache_salt=salt) for _ in range(2))
+    assert first.prompt_tokens_details == quoted.prompt_tokens_details
+    content = request["messages"][0]["content"]
+    assert [part.part_index for part in quoted.quote.parts] == [*range(len(content))]
+    assert [part.HasField("medium") for part in quoted.quote.parts] == [part["type"] != "text" for part in content]
+    tokens = [part.tokens for part in quoted.quote.parts]
+    assert all(tokens)
+    assert sum(tokens) < quoted.prompt_tokens
+    details = quoted.prompt_tokens_details
+    assert sum(tokens[:-1]) == details.image_tokens + details.video_tokens + details.audio_tokens
+    return quoted
+
+
+def check_kept(quoted: chat_pb2.CountTokensResponse, usage: CompletionUsage) -> None:
+    """Checks that a request cost what was quoted for it."""
+    assert quoted.prompt_tokens == usage.prompt_tokens
+    names = ("cached_tokens", "image_tokens", "video_tokens", "audio_tokens")
+    assert {name: getattr(quoted.prompt_tokens_details, name) for name in names}.items() <= prompt_details(
+        usage
+    ).items()
+    media = (usage.model_extra or {}).get("media_usage", {}).get("media", [])
+    quoted_media = [part.medium for part in quoted.quote.parts if part.HasField("medium")]
+    tiers = [generation_pb2.MediaCacheTier.Name(each.cache_tier) for each in quoted_media]
+    assert tiers == [f"MEDIA_CACHE_TIER_{each['cache_tier'].upper()}" for each in media]
+    assert [each.tokens for each in quoted_media] == [each["tokens"] for each in media]
+    assert quoted.quote.first_token_milliseconds > 0
 
 
 def parts(kind: str) -> list[dict[str, Any]]:

@@ -364,7 +364,7 @@ class FunctionCallDelta(_message.Message):
     def __init__(self, name: _Optional[str] = ..., arguments: _Optional[str] = ...) -> None: ...
 
 class CountTokensRequest(_message.Message):
-    __slots__ = ("model", "messages", "cache_salt", "tools", "tool_choice", "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "media_io_options", "media_processor_options", "reasoning_effort")
+    __slots__ = ("model", "messages", "cache_salt", "tools", "tool_choice", "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "media_io_options", "media_processor_options", "reasoning_effort", "quote")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
@@ -376,6 +376,7 @@ class CountTokensRequest(_message.Message):
     MEDIA_IO_OPTIONS_FIELD_NUMBER: _ClassVar[int]
     MEDIA_PROCESSOR_OPTIONS_FIELD_NUMBER: _ClassVar[int]
     REASONING_EFFORT_FIELD_NUMBER: _ClassVar[int]
+    QUOTE_FIELD_NUMBER: _ClassVar[int]
     model: str
     messages: _containers.RepeatedCompositeFieldContainer[_content_pb2.Message]
     cache_salt: str
@@ -387,16 +388,39 @@ class CountTokensRequest(_message.Message):
     media_io_options: _content_pb2.MediaIoOptions
     media_processor_options: _content_pb2.MediaProcessorOptions
     reasoning_effort: ReasoningEffort
-    def __init__(self, model: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_content_pb2.Message, _Mapping]]] = ..., cache_salt: _Optional[str] = ..., tools: _Optional[_Iterable[_Union[Tool, _Mapping]]] = ..., tool_choice: _Optional[_Union[ToolChoice, _Mapping]] = ..., add_generation_prompt: _Optional[bool] = ..., continue_final_message: _Optional[bool] = ..., chat_template_kwargs: _Optional[str] = ..., media_io_options: _Optional[_Union[_content_pb2.MediaIoOptions, _Mapping]] = ..., media_processor_options: _Optional[_Union[_content_pb2.MediaProcessorOptions, _Mapping]] = ..., reasoning_effort: _Optional[_Union[ReasoningEffort, str]] = ...) -> None: ...
+    quote: bool
+    def __init__(self, model: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_content_pb2.Message, _Mapping]]] = ..., cache_salt: _Optional[str] = ..., tools: _Optional[_Iterable[_Union[Tool, _Mapping]]] = ..., tool_choice: _Optional[_Union[ToolChoice, _Mapping]] = ..., add_generation_prompt: _Optional[bool] = ..., continue_final_message: _Optional[bool] = ..., chat_template_kwargs: _Optional[str] = ..., media_io_options: _Optional[_Union[_content_pb2.MediaIoOptions, _Mapping]] = ..., media_processor_options: _Optional[_Union[_content_pb2.MediaProcessorOptions, _Mapping]] = ..., reasoning_effort: _Optional[_Union[ReasoningEffort, str]] = ..., quote: _Optional[bool] = ...) -> None: ...
 
 class CountTokensResponse(_message.Message):
-    __slots__ = ("prompt_tokens", "prompt_tokens_details", "max_model_len", "videos")
+    __slots__ = ("prompt_tokens", "prompt_tokens_details", "max_model_len", "videos", "quote")
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_DETAILS_FIELD_NUMBER: _ClassVar[int]
     MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
     VIDEOS_FIELD_NUMBER: _ClassVar[int]
+    QUOTE_FIELD_NUMBER: _ClassVar[int]
     prompt_tokens: int
     prompt_tokens_details: _generation_pb2.PromptTokensDetails
     max_model_len: int
     videos: _containers.RepeatedCompositeFieldContainer[_content_pb2.SampledVideo]
-    def __init__(self, prompt_tokens: _Optional[int] = ..., prompt_tokens_details: _Optional[_Union[_generation_pb2.PromptTokensDetails, _Mapping]] = ..., max_model_len: _Optional[int] = ..., videos: _Optional[_Iterable[_Union[_content_pb2.SampledVideo, _Mapping]]] = ...) -> None: ...
+    quote: Quote
+    def __init__(self, prompt_tokens: _Optional[int] = ..., prompt_tokens_details: _Optional[_Union[_generation_pb2.PromptTokensDetails, _Mapping]] = ..., max_model_len: _Optional[int] = ..., videos: _Optional[_Iterable[_Union[_content_pb2.SampledVideo, _Mapping]]] = ..., quote: _Optional[_Union[Quote, _Mapping]] = ...) -> None: ...
+
+class Quote(_message.Message):
+    __slots__ = ("parts", "first_token_milliseconds")
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
+    parts: _containers.RepeatedCompositeFieldContainer[QuotedPart]
+    first_token_milliseconds: float
+    def __init__(self, parts: _Optional[_Iterable[_Union[QuotedPart, _Mapping]]] = ..., first_token_milliseconds: _Optional[float] = ...) -> None: ...
+
+class QuotedPart(_message.Message):
+    __slots__ = ("message_index", "part_index", "tokens", "medium")
+    MESSAGE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    PART_INDEX_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MEDIUM_FIELD_NUMBER: _ClassVar[int]
+    message_index: int
+    part_index: int
+    tokens: int
+    medium: _generation_pb2.MediumUsage
+    def __init__(self, message_index: _Optional[int] = ..., part_index: _Optional[int] = ..., tokens: _Optional[int] = ..., medium: _Optional[_Union[_generation_pb2.MediumUsage, _Mapping]] = ...) -> None: ...
