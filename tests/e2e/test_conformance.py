@@ -101,7 +101,7 @@ OF_RESPONSES: dict[str, Any] = {
     # values of the fields that Responses have otherwise
     "tools": [{"type": "function", "name": "f"}], "instructions": "Be good.", "max_output_tokens": 5,
     "text": {"format": {"type": "json_object"}}, "reasoning": {"effort": "none"},
-    "include": ["message.output_text.logprobs"],
+    "include": ["message.output_text.logprobs"], "store": True,
 }  # fmt: skip
 REQUIRED_WITH = {
     # other fields that the field requires
@@ -135,7 +135,7 @@ def test_serves_or_refuses_each_parameter_by_name(
     if not member.fields:
         values = [{member.path: value} for value in (None, *member.accepted)]
     else:
-        samples = SAMPLES | OF_RESPONSES if path == RESPONSES else SAMPLES
+        samples = SAMPLES | of_responses(echo_stack, least) if path == RESPONSES else SAMPLES
         values = [{name: samples[name]} for name in (member.path, *member.aliases)]
     others = (
         {}
@@ -145,6 +145,10 @@ def test_serves_or_refuses_each_parameter_by_name(
     for value in values:
         served = ask(echo_stack, path, **(others | value))
         assert (served.status, served.headers.get(IGNORED_FIELDS)) == (200, None), served.text
+
+
+def of_responses(stack: Stack, least: dict[str, Any]) -> dict[str, Any]:
+    return OF_RESPONSES | {"previous_response_id": ask(stack, RESPONSES, **least).body["id"]}
 
 
 @cases(SERVED)
