@@ -25,8 +25,8 @@ _BELOW_ONE = 1 - 1e-6
 """Sides are rounded up, after products that may be slightly too large."""
 _LOCKED = (4, 5)
 """PDFium's errors about a password, and about another kind of encryption."""
-_AT_LINE_ENDS = str.maketrans({"\r": None, "\x02": "-", "\ufffe": "-", "\0": None})
-"""PDFium ends lines with \\r\\n, and marks hyphens at their ends."""
+_CLEAN = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"} | {2: "-", 0xFFFE: "-"}
+"""PDFium ends lines with \\r\\n, and marks hyphens at their ends. Other control characters are no text."""
 
 _lock = threading.Lock()
 
@@ -68,7 +68,7 @@ class PdfFile:
         ):
             if layer.count_chars() > max_characters:
                 return None
-            return layer.get_text_bounded().translate(_AT_LINE_ENDS).strip()
+            return layer.get_text_bounded().translate(_CLEAN).strip()
 
 
 @contextmanager

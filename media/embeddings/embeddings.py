@@ -29,7 +29,12 @@ class EmbeddingPart(StrEnum):
 
 
 _NAMES = {EmbeddingPart.EMBEDDINGS: "embeds", EmbeddingPart.GRID_THW: "grid_thw", EmbeddingPart.SIZE: "sizes"}
-_MEDIA = {MediaKind.IMAGE: "images", MediaKind.VIDEO: "videos", MediaKind.AUDIO: "audio"}
+_MEDIA = {
+    MediaKind.IMAGE: "images",
+    MediaKind.VIDEO: "videos",
+    MediaKind.AUDIO: "audio",
+    MediaKind.DOCUMENT: "documents",
+}
 
 
 Grid: TypeAlias = tuple[int, ...]

@@ -77,7 +77,12 @@ def test_environment_variables_set_time_outs(
         allowed_local_media_path=None, allowed_media_domains=None, allowed_media_networks=(), allowed_media_ports=(),
         fetch_timeouts=timeouts, media_io_kwargs={}, mm_processor_kwargs={}, max_cache_bytes=0,
     )  # fmt: skip
-    assert rules.fetch_timeouts == {MediaKind.IMAGE: seconds, MediaKind.VIDEO: 30, MediaKind.AUDIO: 10}
+    assert rules.fetch_timeouts == {
+        MediaKind.IMAGE: seconds,
+        MediaKind.VIDEO: 30,
+        MediaKind.AUDIO: 10,
+        MediaKind.DOCUMENT: 10,
+    }
 
 
 def test_names_the_environment_variable_that_is_refused(monkeypatch: pytest.MonkeyPatch, tiny_checkpoint: Path) -> None:
