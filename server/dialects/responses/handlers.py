@@ -37,7 +37,9 @@ class ResponsesHandlers:
         """CreateResponse."""
         history = await self._prepare(request, call)
         with self.stored.recording(request, call) as recording:
-            response, chat = await call.parse(self._begin, request, history, call, recording, streaming=False)
+            response, chat = await call.parse(self._begin, request, history, call, streaming=False)
+            if recording is not None:
+                await recording.begin(request)
             del request, history  # which have the media's bytes
             usage = Usage()
             async with aclosing(self.chat.generator.generate(chat.generation, call, usage)) as stream:
@@ -53,7 +55,9 @@ class ResponsesHandlers:
         """StreamResponse. A stream that fails after its beginning says so before it raises FailedRpcError."""
         history = await self._prepare(request, call)
         with self.stored.recording(request, call) as recording:
-            response, chat = await call.parse(self._begin, request, history, call, recording, streaming=True)
+            response, chat = await call.parse(self._begin, request, history, call, streaming=True)
+            if recording is not None:
+                await recording.begin(request)
             del request, history  # which have the media's bytes
             async with aclosing(self._events(response, chat, recording, call)) as events:
                 async for event in events:
@@ -137,7 +141,6 @@ class ResponsesHandlers:
         request: responses_pb2.CreateResponseRequest,
         history: Iterable[responses_pb2.StoredResponse],
         call: CallContext,
-        recording: Recording | None,
         *,
         streaming: bool,
     ) -> tuple[responses_pb2.Response, ChatRequest]:
@@ -145,6 +148,4 @@ class ResponsesHandlers:
         adapted_request = to_chat(request, history, adapted, call.ignored_fields)
         call.adapted |= adapted  # errors until now name what was sent
         head, chat = self.chat.begin(adapted_request, call, streaming=streaming)
-        if recording is not None:
-            recording.begin(request)
         return begin_response(request, head, chat.generation.sampling, call.request_id), chat

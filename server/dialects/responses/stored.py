@@ -38,21 +38,14 @@ class Recording:
         self._incoming: IncomingUpload | None = incoming
         self._call = call
 
-    def begin(self, request: responses_pb2.CreateResponseRequest) -> None:
+    async def begin(self, request: responses_pb2.CreateResponseRequest) -> None:
         """Records what is asked. Where there is no room, nothing is stored."""
-        stored = responses_pb2.StoredResponse(input=request.input.items.items)
-        if request.input.HasField("text"):
-            message = stored.input.add().message
-            message.role = responses_pb2.RESPONSE_ROLE_USER
-            message.content.add().input_text.text = request.input.text
-        for index, item in enumerate(stored.input):
-            _complete(item, f"{self._call.request_id}_i{index}")
-        self._append(stored)
+        self._append(await self._call.parse(_asked, request, self._call.request_id))
 
     async def finish(self, response: responses_pb2.Response) -> None:
         """Stores the response with its id. Where it cannot be stored, the client is told if it still can be."""
         size = response.ByteSize()
-        await run_sized(self._call.client, size, self._append, responses_pb2.StoredResponse(response=response))
+        self._append(await run_sized(self._call.client, size, _answered, response))
         if self._incoming is None:
             return
         tenant = self._call.tenant
@@ -67,11 +60,11 @@ class Recording:
         except MediaError as error:
             self._drop(error)
 
-    def _append(self, part: responses_pb2.StoredResponse) -> None:
-        """Appends a part: messages one after another are one."""
+    def _append(self, part: bytes) -> None:
+        """Appends a part: messages one after another are one. The event loop alone counts memory."""
         if self._incoming is not None:
             try:
-                self._incoming.append(part.SerializeToString())
+                self._incoming.append(part)
             except MediaError as error:
                 self._drop(error)
 
@@ -166,6 +159,21 @@ class StoredResponses:
 def item_id(item: responses_pb2.ResponseItem) -> str:
     """Returns the id of an item; empty if it has none."""
     return getattr(item, item.WhichOneof("item") or "message").id
+
+
+def _asked(request: responses_pb2.CreateResponseRequest, request_id: str) -> bytes:
+    stored = responses_pb2.StoredResponse(input=request.input.items.items)
+    if request.input.HasField("text"):
+        message = stored.input.add().message
+        message.role = responses_pb2.RESPONSE_ROLE_USER
+        message.content.add().input_text.text = request.input.text
+    for index, item in enumerate(stored.input):
+        _complete(item, f"{request_id}_i{index}")
+    return stored.SerializeToString()
+
+
+def _answered(response: responses_pb2.Response) -> bytes:
+    return responses_pb2.StoredResponse(response=response).SerializeToString()
 
 
 def _complete(item: responses_pb2.ResponseItem, name: str) -> None:
