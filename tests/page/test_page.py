@@ -249,7 +249,7 @@ def test_media_that_the_model_does_not_read_are_refused(page: Page) -> None:
     )
     alert = page.get_by_role("alert")
     expect(alert).to_contain_text("'voice.wav': this model does not read audio")
-    expect(alert).to_contain_text("'a.txt': expected an image, a video or audio, got text/plain")
+    expect(alert).to_contain_text("'a.txt': expected an image, a video, audio or a PDF, got text/plain")
 
 
 def test_fits_a_phone(page: Page) -> None:
