@@ -20,7 +20,7 @@ from glimpse.client import (
     TokenizeOptions,
     Video,
 )
-from glimpse.client.options import CallOptions, CountOptions
+from glimpse.client.options import CallOptions, QuoteOptions
 from glimpse.client.requests import call_arguments, chat_request, embedding_request, upload_requests
 from glimpse.v1 import chat_pb2, completion_pb2, content_pb2, embedding_pb2, generation_pb2, media_pb2, tokenizer_pb2
 
@@ -35,7 +35,7 @@ def test_options_cover_the_fields_of_requests() -> None:
         "max_tokens"
     }
     count = set(chat_pb2.CountTokensRequest.DESCRIPTOR.fields_by_name)
-    assert set(get_type_hints(CountOptions)) - call == count - {"messages"}
+    assert set(get_type_hints(QuoteOptions)) - call == count - {"messages"}
 
 
 def test_options_cover_the_fields_of_completions_and_tokenization() -> None:
