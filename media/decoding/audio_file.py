@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
+import av
 import numpy as np
 import numpy.typing as npt
 
@@ -24,6 +25,8 @@ _PCM = ("s16le", "s16be", "s24le", "s24be", "s32le", "s32be", "f32le", "f32be", 
 DECODERS = ("flac", "mp3float", "mp3", "vorbis", "opus", "libopus", "aac", "alac", *(f"pcm_{kind}" for kind in _PCM))
 """FFmpeg decoders that may run."""
 _CODECS = "PCM, FLAC, ALAC, MP3, AAC, Vorbis and Opus"
+_UNREADABLE_PLANES = 8
+"""From so many on, FFmpeg's list of a frame's planes does not end as PyAV expects."""
 _FULL_SCALE = {np.dtype(np.int16): 1 << 15, np.dtype(np.int32): 1 << 31}
 
 
@@ -75,13 +78,27 @@ def _audio_stream(container: Any) -> Any:
 
 
 def _chunks(frames: Iterator[Any], rate: int, stopped: Callable[[], bool]) -> Iterator[FloatArray]:
-    for frame in frames:
+    for frame in _readable(frames):
         if stopped():
             raise cancelled("audio")
         if frame.sample_rate != rate:
             message = f"expected audio of one sampling rate, got {rate} Hz and {frame.sample_rate} Hz"
             raise MediaError(MediaErrorCode.INVALID_MEDIA, message)
         yield _mono(frame)
+
+
+def _readable(frames: Iterator[Any]) -> Iterator[Any]:
+    """Yields the same samples in frames that PyAV can read: it reads beyond the planes of frames that have many."""
+    interleaver, its_frames = None, None
+    for frame in frames:
+        if not frame.format.is_planar or frame.layout.nb_channels < _UNREADABLE_PLANES:
+            yield frame
+            continue
+        kind = (frame.format.name, frame.layout.name, frame.sample_rate)
+        if interleaver is None or kind != its_frames:
+            its_frames = kind
+            interleaver = av.AudioResampler(frame.format.packed.name, frame.layout, frame.sample_rate)
+        yield from interleaver.resample(frame)
 
 
 def _no_audio() -> MediaError:

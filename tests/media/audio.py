@@ -49,11 +49,12 @@ def audio_file(
     """Returns a deterministic file of [samples] or [channels, samples]."""
     file = BytesIO()
     channels = np.atleast_2d(samples)
-    layout = {1: "mono", 2: "stereo", 3: "2.1", 6: "5.1"}[len(channels)]
+    layout = {1: "mono", 2: "stereo", 3: "2.1", 6: "5.1", 8: "7.1"}[len(channels)]
     options = {"strict": "experimental", "fflags": "+bitexact"}
     with av.open(file, "w", format=container, options=options) as output:
         stream: Any = output.add_stream(codec, rate=rate, layout=layout, options={"strict": "experimental"})
-        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(channels), format="fltp", layout=layout)
+        interleaved = np.ascontiguousarray(channels.T).reshape(1, -1)
+        frame = av.AudioFrame.from_ndarray(interleaved, format="flt", layout=layout)
         frame.sample_rate, frame.time_base, frame.pts = rate, Fraction(1, rate), 0
         resampler = av.AudioResampler(
             format=stream.codec_context.format.name,

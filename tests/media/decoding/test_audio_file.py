@@ -1,5 +1,6 @@
 """Audio files: equal to their arrays, decoded up to the maximum duration; invalid files are refused."""
 
+import base64
 from contextlib import suppress
 from typing import Any
 
@@ -36,6 +37,24 @@ def test_file_equals_its_array(rate: int, num_channels: int) -> None:
     file, array = audio_from_file(audio_file(samples, rate), PROCESSING), audio_from_array(samples, rate, PROCESSING)
     assert file.key == array.key
     assert np.array_equal(file.features, array.features)
+
+
+def test_channels_of_more_planes_than_pyav_reads_are_all_heard() -> None:
+    """AAC in 7.1, each channel in a plane of its own: seven are silent, so the mean is an eighth of the tone."""
+    channels = np.zeros((8, 48_000), np.float32)
+    channels[1] = tone(440, 48_000, 1)
+    samples = samples_from_file(audio_file(channels, 48_000, container="adts", codec="aac"), PROCESSING)
+    assert np.abs(samples[2_000:14_000]).max() == pytest.approx(0.5 / 8, abs=0.01)
+
+
+def test_a_damaged_frame_of_35_channels_crashes_nothing() -> None:
+    """Found by fuzzing: PyAV read pointers beyond the frame's."""
+    data = base64.b64decode(
+        "//FNgCd//N4CAExhdmM2Mi4AAAAAAF9fXFxZWVZWUVFOU05MU0xKSkhIRkZFRUREQgAAgAAAAAAH/wAAAAAAAAAAAAD+//gA8UyAAd/8IUDaRgjBwA=="
+    )
+    for _ in range(20):
+        with suppress(MediaError):
+            samples_from_file(data, PROCESSING)
 
 
 def test_mp3_without_id3_tag() -> None:
