@@ -34,11 +34,13 @@ CLIENTS = {
     "anthropic-python": (OTHER_PYTHON, "python/anthropic_client.py"),
     "anthropic-node": (NODE, "node/anthropic.mjs"),
     "Vercel AI SDK": (NODE, "node/ai_sdk.mjs"),
+    "Vercel AI SDK, openai": (NODE, "node/ai_sdk_openai.mjs"),
 }
 CODING_AGENT = (OTHER_PYTHON, "python/coding_agent_client.py")
 """A program whose requests a test of its own has."""
 SMALL_CLIENTS = (
     "agno",
+    "agno-responses",
     "aisuite",
     "autogen",
     "dspy",
@@ -48,6 +50,7 @@ SMALL_CLIENTS = (
     "mirascope",
     "outlines",
     "pydantic-ai",
+    "pydantic-ai-responses",
     "smolagents",
 )
 """Others in `SEVERAL`."""

@@ -1,14 +1,15 @@
-// The Vercel AI SDK with its provider for OpenAI-compatible servers.
-import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+// What the Vercel AI SDK is asked, with any of its providers.
 import { generateObject, generateText, isStepCount, Output, streamText, tool as makeTool } from "ai";
 import { drive, Shapes, WEATHER, Weather } from "./driver.mjs";
 
-function request({ url, model, max_tokens, question, image }) {
-  const provider = createOpenAICompatible({ name: "glimpse", baseURL: url, supportsStructuredOutputs: true });
+let modelOf;
+
+function request(task) {
+  const { max_tokens, question, image } = task;
   const content = [{ type: "text", text: question }];
   if (image) content.unshift({ type: "file", mediaType: "image/png", data: image.split(",")[1] });
   const messages = [{ role: "user", content }];
-  return { model: provider(model), messages, temperature: 0, maxOutputTokens: max_tokens, maxRetries: 0 };
+  return { model: modelOf(task), messages, temperature: 0, maxOutputTokens: max_tokens, maxRetries: 0 };
 }
 
 async function plain(task) {
@@ -48,4 +49,8 @@ function rethrow({ error }) {
   throw error;
 }
 
-await drive({ plain, streamed, image: plain, tool, streamed_tool: streamedTool, schema });
+// Answers tasks with the model that `chosen` makes of each.
+export function driveAiSdk(chosen) {
+  modelOf = chosen;
+  return drive({ plain, streamed, image: plain, tool, streamed_tool: streamedTool, schema });
+}
