@@ -9,13 +9,14 @@ import grpc.aio
 import pytest
 from google.api.httpbody_pb2 import HttpBody
 
+from glimpse.dialect.bindings import bindings
 from glimpse.server.dialects.facade import add_facade
 from glimpse.server.dialects.openai import OPENAI
 from glimpse.server.rpc.interceptors import MethodHandler, RpcInterceptor
 from glimpse.server.rpc.load_meter import LoadMeter
 from glimpse.server.rpc.typed_handlers import Handler, add_typed_services
 from glimpse.server.telemetry.metrics import Metrics
-from glimpse.v1 import chat_pb2, completion_pb2, embedding_pb2, model_pb2, rerank_pb2, tokenizer_pb2
+from glimpse.v1 import chat_pb2, model_pb2
 from tests.server.http2 import ACK, END_STREAM, HEADERS, PING, Connection, connected
 
 FLOOD = 300
@@ -55,12 +56,9 @@ async def list_models(request: Any, context: Any) -> model_pb2.ListModelsRespons
 
 def handlers() -> dict[str, Handler]:
     """One for each method; only those for chat and ListModels give answers of their method's type."""
-    methods = [
-        method
-        for module in (chat_pb2, completion_pb2, embedding_pb2, model_pb2, rerank_pb2, tokenizer_pb2)
-        for service in module.DESCRIPTOR.services_by_name.values()
-        for method in service.methods
-    ]
+    typed = (service for module in (chat_pb2, model_pb2) for service in module.DESCRIPTOR.services_by_name.values())
+    bound = (method for binding in bindings(OPENAI.service) for method in (binding.unary, binding.stream) if method)
+    methods = (*bound, *(method for service in typed for method in service.methods))
     found: dict[str, Handler] = {each.full_name: stream if each.server_streaming else create for each in methods}
     return found | {"glimpse.v1.ModelService.ListModels": list_models}
 
