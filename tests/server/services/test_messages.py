@@ -195,6 +195,7 @@ def test_what_has_no_effect_is_told(channel: grpc.Channel) -> None:
         ({"tools": [{"type": "web_search_20260318", "name": "web_search"}]}, "tools[0].type", "'custom'"),
         ({"thinking": {"type": "enabled", "budget_tokens": 9}}, "thinking.budget_tokens", "reasoning"),
         ({"max_completion_tokens": 3}, "max_completion_tokens", "Use max_tokens."),
+        ({"cache_salt": "s"}, "cache_salt", "/v1/chat/completions"),
         ({"mesages": []}, "mesages", "did you mean 'messages'"),
     ],
 )  # fmt: skip

@@ -305,6 +305,7 @@ CALL = {"type": "function_call", "call_id": "a", "name": "look", "arguments": "{
         ({"include": ["logprobs"]}, "include[0]", "message.output_text.logprobs"),
         ({"max_completion_tokens": 3}, "max_completion_tokens", "Use max_output_tokens."),
         ({"messages": []}, "messages", "Use input."),
+        ({"cache_salt": "s"}, "cache_salt", "/v1/chat/completions"),
         ({"inputs": "a"}, "inputs", "did you mean 'input'"),
     ],
 )  # fmt: skip
