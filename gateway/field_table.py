@@ -6,7 +6,6 @@ The effect of a member comes from the dialect's rules, and its meaning from the 
 import json
 import re
 import sys
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -45,35 +44,25 @@ def with_tables(document: str, root: Path) -> str:
 
 
 def _members(members: Sequence[Member], comments: Mapping[str, str], earlier: dict[str, tuple[str, str]]) -> str:
-    """Returns the honoured members of a request as a list, and those of each other effect as one with reasons.
+    """Returns the members of a request that are not honoured, as a list with reasons for each effect.
 
     Args:
-        earlier: titles and reasons of the requests before, by names. The request's own are added; equal ones are only
-            named, and those of messages as one.
+        earlier: titles and reasons of the requests before, by names. The request's own are added; equal ones are left
+            out.
     """
     rows = {_names(member): _row(member, comments) for member in members if member.effect is not Effect.HONOURED}
-    repeated = [names for names, row in rows.items() if earlier.get(_of_chat(names)) == row]
     reasons: dict[str, dict[str, list[str]]] = {_REFUSED: {}}
     for names, (title, reason) in rows.items():
-        if names not in repeated:
+        if earlier.get(_of_chat(names)) != (title, reason):
             reasons.setdefault(title, {}).setdefault(reason, []).append(names)
     earlier.update(rows)
-    parts = (
-        ("Honoured", [_names(member) for member in members if member.effect is Effect.HONOURED]),
-        ("The same as above", dict.fromkeys(_short(names) for names in repeated)),
-    )
-    lists = [textwrap.fill(f"{title}: {', '.join(names)}.", 130) + "\n" for title, names in parts if names]
-    return "\n".join([*lists, *(_with_reasons(title, names) for title, names in reasons.items() if names)])
+    lists = [_with_reasons(title, names) for title, names in reasons.items() if names]
+    return "\n".join(lists) or "Nothing that the lists above do not say.\n"
 
 
 def _with_reasons(title: str, names: Mapping[str, Iterable[str]]) -> str:
     """Returns a list of members. Those with the same reason are one entry."""
     return f"{title}:\n\n" + "".join(f"- {', '.join(several)}: {reason}\n" for reason, several in names.items())
-
-
-def _short(names: str) -> str:
-    """Returns names without values, and those of messages as one."""
-    return re.sub(r"(messages\[\]\.).*", r"\1…`", names.partition(" (")[0])
 
 
 def _of_chat(text: str) -> str:
