@@ -21,7 +21,6 @@ DOCUMENTS = {
 """OpenAPI documents and code, and the modules that write them."""
 TABLES = {
     Path("docs/compatibility.md"): "glimpse.gateway.field_table",
-    Path("docs/environment.md"): "tools.environment",
     Path("docs/models.md"): "models.published.page",
 }
 """Documents, and the modules that refresh the tables in them."""
