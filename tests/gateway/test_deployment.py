@@ -1,6 +1,9 @@
 """The files for Docker and Kubernetes match the command line and each other."""
 
 import asyncio
+import json
+import os
+import subprocess
 from dataclasses import replace
 from importlib.metadata import version
 from ipaddress import ip_address
@@ -19,8 +22,12 @@ from tests.gateway.backend import Backend
 from tests.paths import ROOT
 
 
+def compose_file() -> dict[str, Any]:
+    return yaml.safe_load((ROOT / "gateway" / "compose.yaml").read_text())
+
+
 def compose() -> dict[str, Any]:
-    return yaml.safe_load((ROOT / "gateway" / "compose.yaml").read_text())["services"]
+    return compose_file()["services"]
 
 
 def manifest(name: str, kind: str) -> dict[str, Any]:
@@ -92,6 +99,64 @@ async def test_containers_reach_the_gateway_of_compose_by_its_name(backend: Back
 def test_compose_publishes_local_ports_only() -> None:
     for service in compose().values():
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+
+
+def mounted(service: str) -> dict[str, Path | dict[str, Any]]:
+    """Path in a container of compose → the file or the inline document there."""
+    document = compose_file()
+    found: dict[str, Path | dict[str, Any]] = {
+        each["target"]: yaml.safe_load(document["configs"][each["source"]]["content"])
+        for each in document["services"][service]["configs"]
+    }
+    for volume in document["services"][service]["volumes"]:
+        source, target, *_ = volume.split(":")
+        if source.startswith("."):
+            found[target] = ROOT / "gateway" / source
+    return found
+
+
+def test_prometheus_of_compose_scrapes_the_server_and_reads_the_alerts_of_kubernetes(tmp_path: Path) -> None:
+    service, files = compose()["prometheus"], mounted("prometheus")
+    config = files[service["command"][0].removeprefix("--config.file=")]
+    assert isinstance(config, dict)
+    (scrape,) = config["scrape_configs"]
+    # No address is given to compose's server: its image listens on all, at the default port.
+    assert scrape["static_configs"][0]["targets"] == [f"glimpse:{ListenSettings().metrics_port}"]
+    assert "GLIMPSE_METRICS_HOST=0.0.0.0" in (ROOT / "Dockerfile").read_text()
+
+    alerts, (rules,) = files["/alerts.yaml"], config["rule_files"]
+    assert isinstance(alerts, Path)
+    (tmp_path / "prometheus").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "prometheus").chmod(0o755)
+    shell, flag, script, name = service["entrypoint"]
+    script = script.replace("$$", "$").replace("/alerts.yaml", str(alerts)).replace(rules, str(tmp_path / "rules"))
+    started = subprocess.run(
+        [shell, flag, script, name, *service["command"]],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert started.stdout.split() == service["command"]
+    assert yaml.safe_load((tmp_path / "rules").read_text()) == yaml.safe_load(alerts.read_text())["spec"]
+
+
+def test_grafana_of_compose_has_the_dashboard_and_its_data_source() -> None:
+    service, files = compose()["grafana"], mounted("grafana")
+    sources, provider = (
+        files[f"/etc/grafana/provisioning/{kind}/glimpse.yaml"] for kind in ("datasources", "dashboards")
+    )
+    assert isinstance(sources, dict)
+    assert isinstance(provider, dict)
+    (source,) = sources["datasources"]
+    # Prometheus' port in its container; the dashboard takes the default source of its type.
+    assert (source["type"], source["url"], source["isDefault"]) == ("prometheus", "http://prometheus:9090", True)
+    assert compose()["prometheus"]["ports"] == ["127.0.0.1:9091:9090"]
+    home = service["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert Path(home).parent == Path(provider["providers"][0]["options"]["path"])
+    dashboard = files[home]
+    assert isinstance(dashboard, Path)
+    assert json.loads(dashboard.read_text())["uid"] == "glimpse"
 
 
 def test_kubernetes_names_and_ports_match() -> None:
