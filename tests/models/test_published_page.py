@@ -4,6 +4,7 @@ import re
 
 from models.published.page import with_tables
 from models.published.table import load_table
+from tests.paths import ROOT
 
 DOCUMENT = "before\n<!-- families -->\nold\n<!-- end -->\nbetween\n<!-- checkpoints -->\n<!-- end -->\nafter\n"
 
@@ -34,3 +35,13 @@ def test_tables_have_every_checkpoint_and_the_text_around_them_stays() -> None:
         memory = [float(cell) for cell in row[2:5]]
         assert memory == sorted(memory, reverse=True)
         assert memory[0] > (checkpoint.num_parameters or 0) * 2 / (1 << 30) + 1
+
+
+def test_models_to_begin_with_fit_the_memory_that_is_named() -> None:
+    page = (ROOT / "docs" / "models.md").read_text()
+    suggested = re.findall(r"^\| (\d+) GiB \| `(\S+)`( with `--quantization int8`)? \|$", page, re.MULTILINE)
+    assert suggested
+    for free, name, quantized in suggested:
+        (row,) = re.findall(rf"^\| \[{re.escape(name)}\].*$", page, re.MULTILINE)
+        memory = row.split(" | ")[3 if quantized else 2]
+        assert float(memory) <= float(free)
