@@ -22,6 +22,10 @@ _COMPUTING = frozenset(
     (
         "CreateChatCompletion",
         "StreamChatCompletion",
+        "CreateMessage",
+        "StreamMessage",
+        "CreateResponse",
+        "StreamResponse",
         "CreateCompletion",
         "StreamCompletion",
         "CreateEmbeddings",
@@ -30,7 +34,7 @@ _COMPUTING = frozenset(
     )
 )
 """Methods that need the engine."""
-_PREPARED_ONLY = frozenset(("CountTokens", "Tokenize", "Detokenize"))
+_PREPARED_ONLY = frozenset(("CountTokens", "CountMessageTokens", "Tokenize", "Detokenize"))
 
 
 class Admission:

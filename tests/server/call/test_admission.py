@@ -6,12 +6,24 @@ from contextlib import closing
 
 import pytest
 
+from glimpse.dialect.bindings import bindings
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.server.call.admission import MAX_PREPARED_AT_ONCE, Admission, Ticket
+from glimpse.server.dialects.anthropic.dialect import ANTHROPIC
+from glimpse.server.dialects.openai import OPENAI
 from glimpse.server.rpc.errors import to_status
 from tests.server.services.step_stats import stats
 
 CHAT = "/glimpse.v1.ChatService/CreateChatCompletion"
+WITH_JSON = [
+    f"/{method.containing_service.full_name}/{method.name}"
+    for dialect in (OPENAI, ANTHROPIC)
+    for binding in bindings(dialect.service)
+    if binding.facade.client_streaming and binding.form is None
+    for method in (binding.facade, binding.unary, binding.stream)
+    if method is not None
+]
+"""The methods whose requests are documents, and the typed ones behind them."""
 
 
 class Clock:
@@ -99,3 +111,26 @@ async def test_other_methods_do_not_wait():
         await admission.places.acquire(f"a{index}")
     async with asyncio.timeout(5):
         await in_call(admission, "b", lambda _: None, method="/glimpse.v1.ModelService/ListModels")
+
+
+@pytest.mark.parametrize("method", WITH_JSON)
+async def test_every_document_waits_to_be_parsed(method: str):
+    admission = Admission()
+    for _ in range(MAX_PREPARED_AT_ONCE):
+        await admission.places.acquire("a")
+    with closing(admission.ticket(method, "a")) as ticket:
+        waiting = asyncio.create_task(ticket.begin())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        admission.places.release("a")
+        await waiting
+
+
+@pytest.mark.parametrize(
+    "method", [each for each in WITH_JSON if each.rpartition("/")[2].startswith(("Create", "Stream"))]
+)
+async def test_what_the_engine_computes_is_refused_where_it_would_wait_too_long(method: str):
+    admission = measured(100)
+    admission.estimator.add_waiting("a", 9000)
+    with pytest.raises(EngineError, match="--max-queue-seconds"):
+        await in_call(admission, "a", lambda _: None, method=method)
