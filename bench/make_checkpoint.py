@@ -51,6 +51,8 @@ class Sizes:
     """0: `hidden` / `heads`."""
     head_norms: int = 0
     """1: Qwen3's layout, whose heads have norms and whose linears have no biases. It reads text alone."""
+    experts: int = 0
+    """Experts of each layer, with `intermediate` features; 8 of them compute a token. 0: layers have one MLP."""
 
 
 PRESETS: Mapping[str, Sizes] = {
@@ -122,10 +124,27 @@ PRESETS: Mapping[str, Sizes] = {
         head_dim=128,
         head_norms=1,
     ),
+    "moe": Sizes(
+        hidden=1024,
+        layers=8,
+        heads=16,
+        kv_heads=4,
+        intermediate=512,
+        num_tokens=32000,
+        vocab_size=32256,
+        vision_width=0,
+        vision_depth=0,
+        vision_heads=0,
+        context=40960,
+        head_dim=128,
+        head_norms=1,
+        experts=64,
+    ),
 }
 """mid: 0.45 B parameters, 14 query and 2 key-value heads of 64. A decode step reads 0.77 GB.
 2B and 7B: the shapes of Qwen2-VL-2B-Instruct and Qwen2-VL-7B-Instruct.
-0.6B: the shape of Qwen3-0.6B."""
+0.6B: the shape of Qwen3-0.6B.
+moe: 0.9 B parameters, of which a token reads 0.19 B: 8 of 64 experts in each of 8 layers."""
 
 
 def make_checkpoint(path: Path, sizes: Sizes, *, seed: int) -> int:
@@ -171,6 +190,15 @@ def make_shape(sizes: Sizes) -> Shape:
     }
     if sizes.head_norms:
         text |= {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "rope_scaling": None}
+        if sizes.experts:
+            text |= {
+                "architectures": ["Qwen3MoeForCausalLM"],
+                "model_type": "qwen3_moe",
+                "moe_intermediate_size": sizes.intermediate,
+                "norm_topk_prob": True,
+                "num_experts": sizes.experts,
+                "num_experts_per_tok": 8,
+            }
         return Shape(text=text, vision=None)
     half = text["head_dim"] // 2
     section = [half // 4, (half - half // 4) // 2, half - half // 4 - (half - half // 4) // 2]

@@ -174,10 +174,10 @@ def _generation_config(ids: dict[str, int]) -> dict[str, Any]:
 
 
 def _decoder(normal: Normal, text: Mapping[str, Any], visible_ids: Sequence[int]) -> Iterator[tuple[str, torch.Tensor]]:
-    hidden, middle = text["hidden_size"], text["intermediate_size"]
+    hidden, middle, num_experts = text["hidden_size"], text["intermediate_size"], text.get("num_experts", 0)
     head_dim = text["head_dim"]
     queries, keys = (text[f"num_{kind}_heads"] * head_dim for kind in ("attention", "key_value"))
-    has_norms = text.get("model_type") == "qwen3"  # of heads, instead of biases
+    has_norms = text.get("model_type") in ("qwen3", "qwen3_moe")  # of heads, instead of biases
     scale = torch.full((text["vocab_size"], 1), 0.02)  # what cannot be read has small logits
     scale[list(visible_ids)] = 0.5
     yield "model.embed_tokens.weight", normal((text["vocab_size"], hidden)) * scale
@@ -190,9 +190,17 @@ def _decoder(normal: Normal, text: Mapping[str, Any], visible_ids: Sequence[int]
             yield from ((f"{layer}.self_attn.{each}_norm.weight", torch.full((head_dim,), 2.0)) for each in "qk")
         yield from _linear(normal, f"{layer}.self_attn.o_proj", hidden, queries, gain=4, bias=False)
         yield f"{layer}.post_attention_layernorm.weight", torch.ones(hidden)
-        yield from _linear(normal, f"{layer}.mlp.gate_proj", middle, hidden, bias=False)
-        yield from _linear(normal, f"{layer}.mlp.up_proj", middle, hidden, bias=False)
-        yield from _linear(normal, f"{layer}.mlp.down_proj", hidden, middle, gain=2, bias=False)
+        mlps, width = [f"{layer}.mlp"], middle
+        if num_experts:
+            yield from _linear(normal, f"{layer}.mlp.gate", num_experts, hidden, bias=False)
+            mlps, width = (
+                [f"{layer}.mlp.experts.{index}" for index in range(num_experts)],
+                text["moe_intermediate_size"],
+            )
+        for mlp in mlps:
+            yield from _linear(normal, f"{mlp}.gate_proj", width, hidden, bias=False)
+            yield from _linear(normal, f"{mlp}.up_proj", width, hidden, bias=False)
+            yield from _linear(normal, f"{mlp}.down_proj", hidden, width, gain=2, bias=False)
     yield "model.norm.weight", torch.ones(hidden)
     if not text.get("tie_word_embeddings", True):
         yield "lm_head.weight", normal((text["vocab_size"], hidden)) * scale

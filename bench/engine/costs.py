@@ -16,10 +16,16 @@ _GROUP_SIZE = 128
 
 
 def linear_values(text: TextConfig) -> int:
-    """Returns the weights of all layers' linears: query, key, value and output projections, gate, up and down."""
+    """Returns the weights of all layers' linears that compute a token: query, key, value and output projections, gate,
+    up and down, the last three of each of its experts."""
     queries, keys = text.num_heads * text.head_dim, text.num_kv_heads * text.head_dim
     attention = text.hidden_size * (queries + 2 * keys) + queries * text.hidden_size
-    return text.num_layers * (attention + 3 * text.hidden_size * text.intermediate_size)
+    dense, features = text.num_layers, 0
+    if (experts := text.experts) is not None:
+        dense -= len(experts.layers)
+        features = len(experts.layers) * experts.num_chosen * experts.intermediate_size
+    features += dense * text.intermediate_size
+    return text.num_layers * attention + 3 * text.hidden_size * features
 
 
 def head_values(text: TextConfig) -> int:

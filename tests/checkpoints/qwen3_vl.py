@@ -26,6 +26,7 @@ VISION_WIDTH, VISION_INNER, VISION_DEPTH = 48, 52, 3
 """The encoder: 2 heads of 24, which is no multiple of 16, as the 72 of published checkpoints."""
 POSITION_SIDE = 6
 DEEPSTACK_BLOCKS = (0, 2)
+NUM_EXPERTS, EXPERT_INNER = 6, 48
 
 PREPROCESSOR_CONFIG: dict[str, Any] = {
     "image_processor_type": "Qwen2VLImageProcessorFast",
@@ -46,7 +47,13 @@ VIDEO_PREPROCESSOR_CONFIG: dict[str, Any] = PREPROCESSOR_CONFIG | {
 
 
 def make_qwen3_vl_checkpoint(
-    path: Path, *, seed: int = 0, dtype: str = "float32", tied: bool = True, flat_names: bool = False
+    path: Path,
+    *,
+    seed: int = 0,
+    dtype: str = "float32",
+    tied: bool = True,
+    flat_names: bool = False,
+    experts: bool = False,
 ) -> Path:
     """Writes a checkpoint into the folder `path` and returns it.
 
@@ -56,36 +63,47 @@ def make_qwen3_vl_checkpoint(
         dtype: of the stored weights, "float32" or "bfloat16".
         tied: the output head is the embedding table.
         flat_names: tensor names begin with "model." and "visual.", as those of Qwen2-VL.
+        experts: layers have a mixture of experts, as those of Qwen3-VL-30B-A3B.
     """
     path.mkdir(parents=True, exist_ok=True)
     tokenizer = make_tokenizer()
     tokenizer.save(str(path / "tokenizer.json"))
     token_ids = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}
-    write_json(path / "config.json", _config(dtype, tied, token_ids))
+    write_json(path / "config.json", _config(dtype, tied, token_ids, experts))
     end_token_ids = [token_ids["<|im_end|>"], token_ids["<|endoftext|>"]]
     write_json(path / "generation_config.json", {"eos_token_id": end_token_ids, "pad_token_id": end_token_ids[1]})
     write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG)
     write_json(path / "video_preprocessor_config.json", VIDEO_PREPROCESSOR_CONFIG)
     write_json(path / "tokenizer_config.json", {"eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE})
     draw = Draw(torch.Generator().manual_seed(seed))
-    weights = chain(_decoder_weights(draw, tied, readable_token_ids(tokenizer)), _tower_weights(draw))
+    weights = chain(_decoder_weights(draw, tied, readable_token_ids(tokenizer), experts), _tower_weights(draw))
     rename = str if flat_names else _stored_name
     stored = {rename(name): tensor.to(getattr(torch, dtype)) for name, tensor in weights}
     save_file(stored, path / "model.safetensors", metadata={"format": "pt"})
     return path
 
 
-def _config(dtype: str, tied: bool, token_ids: dict[str, int]) -> dict[str, Any]:
+def _config(dtype: str, tied: bool, token_ids: dict[str, int], experts: bool) -> dict[str, Any]:
+    kind = "qwen3_vl_moe" if experts else "qwen3_vl"
+    routing = {
+        "num_experts": NUM_EXPERTS,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": EXPERT_INNER,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "norm_topk_prob": True,
+    }
     return {
-        "architectures": ["Qwen3VLForConditionalGeneration"],
-        "model_type": "qwen3_vl",
+        "architectures": [f"Qwen3VL{'Moe' if experts else ''}ForConditionalGeneration"],
+        "model_type": kind,
         "tie_word_embeddings": tied,
         "image_token_id": token_ids["<|image_pad|>"],
         "video_token_id": token_ids["<|video_pad|>"],
         "vision_start_token_id": token_ids["<|vision_start|>"],
         "vision_end_token_id": token_ids["<|vision_end|>"],
         "text_config": {
-            "model_type": "qwen3_vl_text",
+            "model_type": f"{kind}_text",
+            **(routing if experts else {}),
             "attention_bias": False,
             "bos_token_id": token_ids["<|endoftext|>"],
             "dtype": dtype,
@@ -105,7 +123,7 @@ def _config(dtype: str, tied: bool, token_ids: dict[str, int]) -> dict[str, Any]
             "vocab_size": VOCAB_SIZE,
         },
         "vision_config": {
-            "model_type": "qwen3_vl",
+            "model_type": kind,
             "deepstack_visual_indexes": list(DEEPSTACK_BLOCKS),
             "depth": VISION_DEPTH,
             "hidden_act": "gelu_pytorch_tanh",
@@ -122,7 +140,7 @@ def _config(dtype: str, tied: bool, token_ids: dict[str, int]) -> dict[str, Any]
     }
 
 
-def _decoder_weights(draw: Draw, tied: bool, readable: list[int]) -> Iterator[Named]:
+def _decoder_weights(draw: Draw, tied: bool, readable: list[int], experts: bool) -> Iterator[Named]:
     yield from draw.vocabulary("model.embed_tokens", HIDDEN, readable)
     for layer in (f"model.layers.{index}" for index in range(LAYERS)):
         yield from draw.norm(f"{layer}.input_layernorm", HIDDEN)
@@ -132,12 +150,27 @@ def _decoder_weights(draw: Draw, tied: bool, readable: list[int]) -> Iterator[Na
             yield from draw.norm(f"{layer}.self_attn.{name}", HEAD_DIM)
         yield from draw.linear(f"{layer}.self_attn.o_proj", HIDDEN, 4 * HEAD_DIM, gain=4, bias=False)
         yield from draw.norm(f"{layer}.post_attention_layernorm", HIDDEN)
-        yield from draw.linear(f"{layer}.mlp.gate_proj", INNER, HIDDEN, bias=False)
-        yield from draw.linear(f"{layer}.mlp.up_proj", INNER, HIDDEN, bias=False)
-        yield from draw.linear(f"{layer}.mlp.down_proj", HIDDEN, INNER, gain=1.5, bias=False)
+        yield from _experts(draw, f"{layer}.mlp") if experts else _mlp(draw, f"{layer}.mlp", INNER)
     yield from draw.norm("model.norm", HIDDEN)
     if not tied:
         yield from draw.vocabulary("lm_head", HIDDEN, readable)
+
+
+def _mlp(draw: Draw, name: str, inner: int) -> Iterator[Named]:
+    yield from draw.linear(f"{name}.gate_proj", inner, HIDDEN, bias=False)
+    yield from draw.linear(f"{name}.up_proj", inner, HIDDEN, bias=False)
+    yield from draw.linear(f"{name}.down_proj", HIDDEN, inner, gain=1.5, bias=False)
+
+
+def _experts(draw: Draw, name: str) -> Iterator[Named]:
+    """Yields the weights of experts in stacks, inputs before outputs, as they are published."""
+    yield from draw.linear(f"{name}.gate", NUM_EXPERTS, HIDDEN, gain=3, bias=False)
+    mlps = [dict(_mlp(draw, name, EXPERT_INNER)) for _ in range(NUM_EXPERTS)]
+    gate, up, down = (
+        torch.stack([mlp[f"{name}.{part}_proj.weight"].T for mlp in mlps]) for part in ("gate", "up", "down")
+    )
+    yield f"{name}.experts.gate_up_proj", torch.cat([gate, up], dim=-1)
+    yield f"{name}.experts.down_proj", down.contiguous()
 
 
 def _tower_weights(draw: Draw) -> Iterator[Named]:

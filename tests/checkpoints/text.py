@@ -21,6 +21,8 @@ from transformers import (
 )
 from transformers.models.gemma3.configuration_gemma3 import Gemma3TextConfig
 from transformers.models.gemma3.modeling_gemma3 import Gemma3ForCausalLM
+from transformers.models.qwen3_moe.configuration_qwen3_moe import Qwen3MoeConfig
+from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeForCausalLM
 
 from tests.checkpoints.qwen2_vl import (
     CHAT_TEMPLATE,
@@ -40,6 +42,15 @@ LLAMA3_ROPE = {
     "original_max_position_embeddings": 64,
 }
 """Llama 3.1's numbers, with a smaller context window, so that all three ranges of wavelengths occur."""
+
+EXPERTS: Mapping[str, Any] = {
+    "num_experts": 6,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 40,
+    "norm_topk_prob": False,
+    "mlp_only_layers": [0],
+}
+"""A dense layer, then one whose tokens are computed by three of six experts."""
 
 GEMMA3_TRAITS: Mapping[str, Any] = {
     "num_hidden_layers": 3,
@@ -90,6 +101,7 @@ def _models() -> Mapping[str, Any]:
     return {
         "qwen2": Qwen2ForCausalLM(Qwen2Config(**_SIZES)),
         "qwen3": Qwen3ForCausalLM(Qwen3Config(**_SIZES, head_dim=32)),
+        "qwen3 moe": Qwen3MoeForCausalLM(Qwen3MoeConfig(**_SIZES, head_dim=32, **EXPERTS)),
         "llama3": LlamaForCausalLM(LlamaConfig(**_SIZES, rope_parameters=LLAMA3_ROPE)),
         "linear rope": LlamaForCausalLM(
             LlamaConfig(**_SIZES, rope_parameters={"rope_type": "linear", "rope_theta": 10_000.0, "factor": 4.0})
@@ -105,7 +117,19 @@ def _models() -> Mapping[str, Any]:
     }
 
 
-FAMILIES = ("qwen2", "qwen3", "llama3", "linear rope", "smollm2", "mistral", "phi3", "phi3 128k", "phi4 mini", "gemma3")
+FAMILIES = (
+    "qwen2",
+    "qwen3",
+    "qwen3 moe",
+    "llama3",
+    "linear rope",
+    "smollm2",
+    "mistral",
+    "phi3",
+    "phi3 128k",
+    "phi4 mini",
+    "gemma3",
+)
 
 
 def make_text_checkpoint(path: Path, family: str) -> Path:

@@ -20,7 +20,7 @@ from glimpse.engine.checkpoint.families.qwen.qwen3_vl import QWEN3_VL
 from glimpse.engine.checkpoint.families.reading.pooling import read_pooling
 from glimpse.engine.checkpoint.families.reading.tokenizer_files import has_tokenizer, read_tokenizer
 from glimpse.engine.checkpoint.families.spec import FamilySpec
-from glimpse.engine.checkpoint.families.text import LLAMA, MISTRAL, PHI3, QWEN2, QWEN3
+from glimpse.engine.checkpoint.families.text import LLAMA, MISTRAL, PHI3, QWEN2, QWEN3, QWEN3_MOE
 from glimpse.engine.checkpoint.families.ultravox import ULTRAVOX
 from glimpse.engine.checkpoint.model_config.model import Companion, ModelConfig, read_json
 from glimpse.engine.checkpoint.quantization import checkpoint_blocks, checkpoint_quantization
@@ -30,6 +30,7 @@ FAMILIES: Mapping[str, FamilySpec] = {
     "Qwen2VLForConditionalGeneration": QWEN2_VL,
     "Qwen2_5_VLForConditionalGeneration": QWEN2_5_VL,
     "Qwen3VLForConditionalGeneration": QWEN3_VL,
+    "Qwen3VLMoeForConditionalGeneration": QWEN3_VL,
     "Qwen2AudioForConditionalGeneration": QWEN2_AUDIO,
     "SmolVLMForConditionalGeneration": SMOLVLM,
     "Idefics3ForConditionalGeneration": IDEFICS3,
@@ -44,6 +45,7 @@ FAMILIES: Mapping[str, FamilySpec] = {
     "Phi3VForCausalLM": PHI3V,
     "Qwen2ForCausalLM": QWEN2,
     "Qwen3ForCausalLM": QWEN3,
+    "Qwen3MoeForCausalLM": QWEN3_MOE,
     "LlamaForCausalLM": LLAMA,
     "MistralForCausalLM": MISTRAL,
     "Phi3ForCausalLM": PHI3,

@@ -1,12 +1,12 @@
-"""Decoders by their `model_type`, and the models that read text alone: Qwen2, Qwen2.5, Qwen3, Llama, SmolLM2, Mistral
-and Phi-3."""
+"""Decoders by their `model_type`, and the models that read text alone: Qwen2, Qwen2.5, Qwen3 (dense and with experts),
+Llama, SmolLM2, Mistral and Phi-3."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from glimpse.engine.checkpoint.families.reading.fields import require, rope_of, text_config
+from glimpse.engine.checkpoint.families.reading.fields import experts_of, require, rope_of, text_config
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.errors import CheckpointError
@@ -51,6 +51,7 @@ _DECODERS = {
     "llama": _Decoder(nested_defaults=_SIZES),
     "qwen2": _Decoder(qkv_bias=True, nested_defaults=_QWEN_SIZES),
     "qwen3": _Decoder(head_norms=True, nested_defaults={**_QWEN_SIZES, "head_dim": 128}),
+    "qwen3_moe": _Decoder(head_norms=True),
     # Their `sliding_window` counts without a field that turns it on. Mistral's default is that of transformers.
     "mistral": _Decoder(defaults={"use_sliding_window": True, "sliding_window": 4096}, nested_defaults=_MISTRAL_SIZES),
     "phi3": _Decoder(partial_rotary=True, defaults={"use_sliding_window": True}),
@@ -104,6 +105,7 @@ def _read(decoder: _Decoder, text: Mapping[str, Any], *, tied: bool) -> TextConf
         rope,
         qkv_bias=decoder.qkv_bias,
         head_norms=decoder.head_norms,
+        experts=experts_of(text, renormalized=bool(text.get("norm_topk_prob", False))),
         partial_rotary_factor=_partial_rotary_factor(decoder, text, rope),
     )
 
@@ -124,4 +126,4 @@ def _spec(kind: str) -> FamilySpec:
     return FamilySpec(read_config=partial(_read_config, decoder=_DECODERS[kind]), module="text")
 
 
-QWEN2, QWEN3, LLAMA, MISTRAL, PHI3 = map(_spec, ("qwen2", "qwen3", "llama", "mistral", "phi3"))
+QWEN2, QWEN3, QWEN3_MOE, LLAMA, MISTRAL, PHI3 = map(_spec, ("qwen2", "qwen3", "qwen3_moe", "llama", "mistral", "phi3"))

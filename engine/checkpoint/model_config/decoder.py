@@ -61,8 +61,23 @@ class SlidingLayers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertsConfig:
+    """A mixture of experts (arXiv 2101.03961), which some layers have in place of the gated MLP."""
+
+    num_experts: int
+    num_chosen: int
+    """Experts that compute a token."""
+    intermediate_size: int
+    """Features between the products of an expert."""
+    renormalized: bool
+    """The weights of the experts that compute a token add up to 1."""
+    layers: frozenset[int]
+    """Indices of the layers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TextConfig:
-    """A decoder: layers of grouped-query attention and a gated MLP, as of Qwen2, Qwen3, Llama, Phi-3 or Gemma 3."""
+    """A decoder: layers of grouped-query attention and a gated MLP or experts, as of Qwen3, Llama, Phi-3 or Gemma 3."""
 
     vocab_size: int
     hidden_size: int
@@ -99,6 +114,8 @@ class TextConfig:
     bidirectional_run: int = 0
     """Length of the runs of placeholders whose tokens attend to each other, also to later ones, as in Gemma 3. A step
     computes them together. 0: attention is causal everywhere."""
+    experts: ExpertsConfig | None = None
+    """None: all layers have a gated MLP."""
     num_deepstack_layers: int = 0
     """First layers after which values of the encoder output are added to the hidden states of placeholder tokens
     (DeepStack, arXiv 2406.04334)."""

@@ -15,7 +15,7 @@ from glimpse.engine.worker.cuda.rows import activate, gated_silu, rms_norm
 from glimpse.engine.worker.layers import ops
 from glimpse.engine.worker.layers.group_quantized import GroupQuantizedLinear
 from glimpse.engine.worker.layers.linear import Int8Linear, Linear
-from glimpse.engine.worker.layers.mlp import GatedMLP, PlainMLP, gated
+from glimpse.engine.worker.layers.mlp import Experts, GatedMLP, PlainMLP, gated
 from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.worker.layers.rotary import Rotation
 from glimpse.engine.worker.tensors.batch import Batch
@@ -73,12 +73,18 @@ class CudaOps(ops.TorchOps):
 
     def norm_mlp_add(self, hidden: Tensor, norm: ops.Norm, mlp: ops.MLP, *, residual: bool = True) -> Tensor:
         x = _normalize(hidden, norm)
+        if isinstance(mlp, Experts):
+            mixed = mlp.mix(x, self.linear_add(x, mlp.router, None), lambda expert, rows: self._mlp(rows, expert, None))
+            return hidden.add_(mixed) if residual else mixed
+        return self._mlp(x, mlp, hidden if residual else None)
+
+    def _mlp(self, x: Tensor, mlp: GatedMLP | PlainMLP, residual: Tensor | None) -> Tensor:
         match mlp:
             case GatedMLP():
                 inner, last = _gated(self.linear_add(x, mlp.gate_up_proj, None), mlp), mlp.down_proj
             case PlainMLP():
                 inner, last = activate(self.linear_add(x, mlp.fc1, None), mlp.activation), mlp.fc2
-        return self.linear_add(inner, last, hidden if residual else None)
+        return self.linear_add(inner, last, residual)
 
     def logits(self, hidden: Tensor, norm: ops.Norm, head: nn.Module) -> Tensor:
         return self.linear_add(_normalize(hidden, norm), head, None).float()

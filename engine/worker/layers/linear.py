@@ -37,6 +37,10 @@ class Linear(nn.Module):
                 yield f"{name}.bias", self.bias.data[rows]
 
 
+class Router(Linear):
+    """The scores of experts. It is never quantized: it is small, and its rounding would choose other experts."""
+
+
 class RowScaledLinear(nn.Module):
     """A `Linear` with weights of a narrow `dtype` and a scale for each output feature."""
 

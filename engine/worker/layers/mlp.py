@@ -1,13 +1,14 @@
 """Feed-forward blocks of the decoder and of encoders."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from glimpse.engine.worker.layers.linear import Linear
+from glimpse.engine.checkpoint.model_config.decoder import ExpertsConfig
+from glimpse.engine.worker.layers.linear import Linear, Router
 
 Activation: TypeAlias = Literal["quick_gelu", "gelu_tanh"]
 """An activation between the products of a feed-forward block without gates; see `activate`."""
@@ -54,6 +55,54 @@ class PlainMLP(nn.Module):
         """See `GatedMLP.named_weights`."""
         yield from self.fc1.named_weights("fc1")
         yield from self.fc2.named_weights("fc2")
+
+
+class Experts(nn.Module):
+    """A mixture of gated MLPs (arXiv 2101.03961): Σ weight · expert(x) over the experts that the router chooses for x.
+
+    Numerics follow transformers' models/qwen3_moe/modeling_qwen3_moe.py, but sums are in float32.
+    """
+
+    def __init__(self, width: int, config: ExpertsConfig, *, activation: GateActivation = "silu") -> None:
+        super().__init__()
+        self.config = config
+        self.activation: GateActivation = activation
+        self.router = Router(width, config.num_experts, bias=False)
+        self.experts = nn.ModuleList(
+            GatedMLP(width, config.intermediate_size, activation=activation) for _ in range(config.num_experts)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[tokens, width] → [tokens, width]"""
+        return self.mix(x, self.router(x), lambda expert, rows: expert(rows))
+
+    def mix(self, x: Tensor, scores: Tensor, compute: Callable[[GatedMLP, Tensor], Tensor]) -> Tensor:
+        """Returns the weighted sum of the chosen experts' outputs.
+
+        Args:
+            x: [tokens, width]
+            scores: the router's, [tokens, num_experts].
+            compute: computes an expert for some rows of x.
+        """
+        chosen, weights = self.choose(scores)
+        output = torch.zeros_like(x, dtype=torch.float32)
+        for index in chosen.unique().tolist():
+            tokens, places = torch.where(chosen == index)
+            computed = compute(self.experts[index], x[tokens])  # type: ignore[arg-type]
+            output.index_add_(0, tokens, computed.float() * weights[tokens, places, None])
+        return output.to(x.dtype)
+
+    def choose(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns each token's experts, int64 [tokens, num_chosen], and their weights, float32 [tokens, num_chosen]."""
+        weights, chosen = scores.softmax(dim=-1, dtype=torch.float32).topk(self.config.num_chosen, dim=-1)
+        return chosen, weights / weights.sum(dim=-1, keepdim=True) if self.config.renormalized else weights
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """See `GatedMLP.named_weights`."""
+        yield from self.router.named_weights("gate")
+        for index, expert in enumerate(self.experts):
+            assert isinstance(expert, GatedMLP)
+            yield from ((f"experts.{index}.{name}", tensor) for name, tensor in expert.named_weights())
 
 
 def gated(gate_up: Tensor, activation: GateActivation) -> Tensor:

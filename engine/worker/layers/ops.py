@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from glimpse.engine.worker.layers.attention import AttentionPlan, paged_attention, plan_attention
-from glimpse.engine.worker.layers.mlp import GatedMLP, PlainMLP
+from glimpse.engine.worker.layers.mlp import Experts, GatedMLP, PlainMLP
 from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.worker.layers.rotary import Rotation, rotate
 from glimpse.engine.worker.tensors.batch import Batch
 from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache
 
 Norm = RMSNorm | nn.LayerNorm
-MLP = GatedMLP | PlainMLP
+MLP = GatedMLP | PlainMLP | Experts
 
 
 class Ops(Protocol):

@@ -180,8 +180,10 @@ def make_programs(shard: LoadedShard, cache: KVCache) -> DecodePrograms | None:
 
 
 def uses_cuda_graphs(config: EngineConfig, shard: LoadedShard) -> bool:
-    """Whether decode steps run as CUDA graphs. Several ranks would have to capture the same graph at the same time."""
-    return config.cuda_graphs and shard.backend in ("triton", "flashinfer") and config.tensor_parallel_size == 1
+    """Whether decode steps run as CUDA graphs. Several ranks would have to capture the same graph at the same time, and
+    which experts a step computes is known on the host only once their scores are."""
+    has_kernels = shard.backend in ("triton", "flashinfer") and shard.model.decoder.config.experts is None
+    return config.cuda_graphs and has_kernels and config.tensor_parallel_size == 1
 
 
 def _measured_use(config: EngineConfig, shard: LoadedShard, make: Callable[..., ModelRunner]) -> MemoryUse:

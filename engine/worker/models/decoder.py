@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.worker.layers.linear import Int8Linear, Linear
-from glimpse.engine.worker.layers.mlp import GatedMLP
+from glimpse.engine.worker.layers.mlp import Experts, GatedMLP
 from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.rotary import Rotation, multimodal_rotation
@@ -53,7 +53,7 @@ class Decoder(nn.Module):
         self.embed_tokens = (
             None if config.tie_word_embeddings else nn.Parameter(torch.empty(shape), requires_grad=False)
         )
-        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_layers))
+        self.layers = nn.ModuleList(DecoderLayer(config, index) for index in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     def forward(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor], ops: Ops) -> Tensor:
@@ -215,12 +215,16 @@ def text_positions(first: int, num_tokens: int) -> npt.NDArray[np.int64]:
 class DecoderLayer(nn.Module):
     """Attention and feed-forward, each preceded by an RMSNorm and, with `output_norms`, followed by one."""
 
-    def __init__(self, config: TextConfig) -> None:
+    def __init__(self, config: TextConfig, index: int) -> None:
         super().__init__()
         self.input_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.self_attn = Attention(config)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-        self.mlp = GatedMLP(config.hidden_size, config.intermediate_size, activation=config.activation)
+        self.mlp = (
+            Experts(config.hidden_size, config.experts, activation=config.activation)
+            if config.experts is not None and index in config.experts.layers
+            else GatedMLP(config.hidden_size, config.intermediate_size, activation=config.activation)
+        )
         self.output_norms = OutputNorms(config) if config.output_norms else None
 
     def forward(

@@ -76,15 +76,28 @@ class Model(nn.Module):
         if self.encoder is not None:
             yield from self.encoder.named_weights()
 
-    def split_weight(self, name: str, tensor: Tensor, text: TextConfig) -> Iterable[tuple[str, Tensor]]:  # noqa: ARG002
+    def split_weight(self, name: str, tensor: Tensor, text: TextConfig) -> Iterable[tuple[str, Tensor]]:
         """Returns the parts of a checkpoint's tensor that `named_weights` names separately.
+
+        Here they are the matrices of experts, [experts, inputs, outputs] in Qwen3-VL's checkpoints and [experts,
+        outputs, inputs] in transformers 5.
 
         Args:
             name: its checkpoint name.
             tensor: the whole tensor.
             text: sizes of the whole decoder, of which this model may be a shard.
         """
-        return ((name, tensor),)
+        layer, _, stack = name.rpartition(".mlp.experts.")
+        if text.experts is None or stack not in ("gate_up_proj", "down_proj") or tensor.dim() != 3:
+            return ((name, tensor),)
+        parts = ("gate_proj", "up_proj") if stack == "gate_up_proj" else (stack,)
+        num_inputs = text.experts.intermediate_size if stack == "down_proj" else text.hidden_size
+        stacks = (tensor.mT if tensor.shape[1] == num_inputs else tensor).chunk(len(parts), dim=1)
+        return (
+            (f"{layer}.mlp.experts.{index}.{part}.weight", matrix)
+            for part, matrices in zip(parts, stacks, strict=True)
+            for index, matrix in enumerate(matrices)
+        )
 
     def is_unused(self, name: str) -> bool:
         """Whether a checkpoint may have a tensor of this checkpoint name that the model does not compute with."""

@@ -32,7 +32,7 @@ class TextModel(Model):
                 names = (name.replace(stack, part) for part in parts)
                 split = zip(names, tensor.split(sizes), strict=True)
                 return [(name, _for_rotation(name, part, text)) for name, part in split]
-        return ((name, _for_rotation(name, tensor, text)),)
+        return ((part, _for_rotation(part, each, text)) for part, each in super().split_weight(name, tensor, text))
 
 
 def _for_rotation(name: str, tensor: Tensor, text: TextConfig) -> Tensor:

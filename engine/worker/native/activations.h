@@ -66,9 +66,9 @@ class Activations {
   // Rows in each tile of activations: fewer than 16 if all rows fit into one.
   int64_t tile_rows() const { return std::min(kTileRows, stacked() ? 2 * rows_ : rows_); }
 
-  // Lays out row `row` of x, [rows, count] of the weight's type of activations.
-  void lay_out(int64_t row, const void* x, int64_t count, const Norm* norm) const {
-    const int64_t first = row * count;
+  // Lays out row `source` of x, [rows, count] of the weight's type of activations, as row `row`.
+  void lay_out(int64_t row, int64_t source, const void* x, int64_t count, const Norm* norm) const {
+    const int64_t first = source * count;
     if (dtype_ == kFloat32)
       kernels_.lay_out_float_row(static_cast<const float*>(x) + first, count, norm, tile_row(row), num_tiles());
     else kernels_.lay_out_row(static_cast<const bf16*>(x) + first, count, norm, tile_row(row), num_tiles());

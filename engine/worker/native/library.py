@@ -76,6 +76,10 @@ class Norm(ctypes.Structure):
     """A norm; types.h says what its fields are."""
 
 
+class Experts(ctypes.Structure):
+    """A mixture of experts; linear.h says what its fields are."""
+
+
 class Operation(ctypes.Structure):
     """A recorded operation; program.cpp says what its fields are."""
 
@@ -88,7 +92,7 @@ class DecodeInputs(ctypes.Structure):
     """The inputs of a recorded decode step; program.cpp says what its fields are."""
 
 
-STRUCTURES = (Weight, Norm, Operation, Program, DecodeInputs)
+STRUCTURES = (Weight, Norm, Experts, Operation, Program, DecodeInputs)
 """In the order of `glimpse_structure_bytes`."""
 _DECLARATIONS = Declarations(KERNELS.folder, STRUCTURES)
 

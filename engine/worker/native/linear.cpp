@@ -49,9 +49,9 @@ Output to_rows(const Weight& weight, float* wide, bf16* narrow, const void* resi
 }
 
 // This thread's rows of the input.
-void lay_out(const Activations& x, const void* input, int64_t count, const Norm* norm) {
+void lay_out(const Activations& x, const void* input, int64_t count, const Norm* norm, const int64_t* order = nullptr) {
   Range rows = is_replicated(x.rows()) ? Range{0, x.rows()} : share(x.rows());
-  for (int64_t row = rows.begin; row < rows.end; ++row) x.lay_out(row, input, count, norm);
+  for (int64_t row = rows.begin; row < rows.end; ++row) x.lay_out(row, order ? order[row] : row, input, count, norm);
 }
 
 Activations input_of(const Kernels& kernels, const Weight& weight, int64_t rows, TeamBuffers& buffers) {
@@ -88,7 +88,7 @@ void run_in_team(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers) {
   const Activations input = input_of(kernels, *mlp.first, mlp.rows, buffers);
   const Activations inner(kernels, *mlp.second, mlp.rows, buffers.inner);
   const Range own = share(mlp.rows);
-  lay_out(input, mlp.x, mlp.first->in_features, mlp.norm);
+  lay_out(input, mlp.x, mlp.first->in_features, mlp.norm, mlp.order);
   for (int64_t row = own.begin; row < own.end; ++row) inner.clear_padding(row, mlp.second->in_features);
   // The first product writes to the tile where the padding begins.
   if (!is_replicated(mlp.rows) || mlp.second->in_features % kTileInputs != 0) {
@@ -102,8 +102,8 @@ void run_in_team(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers) {
 #pragma omp barrier
   }
   const bool is_wide = mlp.second->dtype == kFloat32;
-  float* wide = is_wide ? static_cast<float*>(mlp.y) : nullptr;
-  bf16* narrow = is_wide ? nullptr : static_cast<bf16*>(mlp.y);
+  float* wide = is_wide && !mlp.wide ? static_cast<float*>(mlp.y) : mlp.wide;
+  bf16* narrow = wide ? nullptr : static_cast<bf16*>(mlp.y);
   multiply(kernels, inner, *mlp.second, to_rows(*mlp.second, wide, narrow, mlp.residual, kIdentity));
 }
 

@@ -8,7 +8,7 @@ namespace glimpse {
 
 // Buffers that a team shares in a product. The product after it may use them once all threads have finished.
 struct TeamBuffers {
-  Buffer input[3], inner[3];
+  Buffer input[3], inner[3], experts;
 };
 
 // y = activation(norm(x) Wᵀ + b) + residual
@@ -31,7 +31,28 @@ struct Mlp {
   int64_t rows;   // at least 1
   int32_t activation;
   const void* residual;  // like x
-  void* y;               // [rows, out_features of `second`], like x
+  void* y;               // [rows, out_features of `second`], like x; this or `wide`
+  float* wide = nullptr;
+  const int64_t* order = nullptr;  // [rows]: row i is row order[i] of x; null: i
+};
+
+// A mixture of gated MLPs. declarations.py reads its fields here.
+struct Experts {
+  const Weight* router;          // [num_experts, in_features]
+  const Weight *first, *second;  // [num_experts]
+  int64_t num_experts, num_chosen;
+  int64_t renormalizes;  // 1: the weights of a row's experts add up to 1
+  int64_t activation;
+};
+
+// y = Σ weight · expert(norm(x)) + residual, over the `num_chosen` experts with the highest scores for each row
+struct Mixture {
+  const Experts* experts;
+  const Norm* norm;
+  const void* x;         // [rows, in_features], of the weights' type of activations
+  int64_t rows;          // at least 1
+  const void* residual;  // like x
+  void* y;               // like x
 };
 
 const Kernels& kernels_of(int level, DType dtype);
@@ -42,11 +63,13 @@ TeamBuffers& team_buffers();
 // Reserves what `run_in_team` needs. Called before the parallel region, because buffers may move.
 void reserve(const Kernels& kernels, const Linear& linear, TeamBuffers& buffers);
 void reserve(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers);
+void reserve(const Kernels& kernels, const Mixture& mixture, TeamBuffers& buffers);
 
 // Computes this thread's part. Every thread of the team calls it; inputs must be complete, and the result is complete
 // after the next barrier.
 void run_in_team(const Kernels& kernels, const Linear& linear, TeamBuffers& buffers);
 void run_in_team(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers);
+void run_in_team(const Kernels& kernels, const Mixture& mixture, TeamBuffers& buffers);
 
 }  // namespace glimpse
 

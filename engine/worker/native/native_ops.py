@@ -1,6 +1,6 @@
 """The native backend: one library call per operation of `glimpse.engine.worker.layers.ops.Ops`."""
 
-from ctypes import CDLL, byref
+from ctypes import CDLL, POINTER, byref, cast, pointer
 from typing import Any
 
 import torch
@@ -8,9 +8,10 @@ from torch import Tensor, nn
 
 from glimpse.engine.worker.layers import ops
 from glimpse.engine.worker.layers.attention import AttentionPlan
-from glimpse.engine.worker.layers.mlp import GatedMLP, PlainMLP
+from glimpse.engine.worker.layers.mlp import Experts, GatedMLP, PlainMLP
 from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.worker.layers.rotary import Rotation
+from glimpse.engine.worker.native import library as structures
 from glimpse.engine.worker.native.attention import (
     MaskedPlan,
     packed_attention,
@@ -21,7 +22,7 @@ from glimpse.engine.worker.native.attention import (
     supports,
     supports_head,
 )
-from glimpse.engine.worker.native.library import Activation, Level, Norm
+from glimpse.engine.worker.native.library import Activation, Level, Norm, Weight
 from glimpse.engine.worker.native.linear import PackedLinear
 from glimpse.engine.worker.tensors.batch import Batch
 from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache
@@ -36,6 +37,7 @@ class NativeOps(ops.TorchOps):
     def __init__(self, library: CDLL, level: Level) -> None:
         self._library, self._level = library, level
         self._norms: dict[nn.Module, Norm] = {}
+        self._experts: dict[nn.Module, structures.Experts] = {}
 
     def norm_linear(self, hidden: Tensor, norm: ops.Norm, linear: nn.Module) -> Tensor:
         return _packed(linear).compute(hidden, self._norm(norm), None)
@@ -44,9 +46,22 @@ class NativeOps(ops.TorchOps):
         return _packed(linear).compute(x, None, residual)
 
     def norm_mlp_add(self, hidden: Tensor, norm: ops.Norm, mlp: ops.MLP, *, residual: bool = True) -> Tensor:
-        first, second, activation = as_mlp(mlp)
         hidden = hidden.contiguous()
         output = torch.empty_like(hidden)
+        if isinstance(mlp, Experts):
+            if mlp not in self._experts:
+                self._experts[mlp] = as_experts(mlp)
+            self._library.glimpse_experts(
+                self._level,
+                byref(self._experts[mlp]),
+                byref(self._norm(norm)),
+                hidden.data_ptr(),
+                hidden.shape[0],
+                hidden.data_ptr() if residual else None,
+                output.data_ptr(),
+            )
+            return output
+        first, second, activation = as_mlp(mlp)
         self._library.glimpse_mlp(
             self._level,
             byref(first.packed),
@@ -111,7 +126,22 @@ def as_norm(module: ops.Norm) -> Norm:
     return Norm(module.weight.data_ptr(), bias, module.eps, centered)
 
 
-def as_mlp(mlp: ops.MLP) -> tuple[PackedLinear, PackedLinear, Activation]:
+def as_experts(mlp: Experts) -> structures.Experts:
+    """Returns a mixture of experts for the kernels. It points to the weights of the module."""
+    experts = [as_mlp(expert) for expert in mlp.experts if isinstance(expert, GatedMLP)]
+    matrices = Weight * len(experts)
+    return structures.Experts(
+        router=pointer(_packed(mlp.router).packed),
+        first=cast(matrices(*(first.packed for first, _, _ in experts)), POINTER(Weight)),
+        second=cast(matrices(*(second.packed for _, second, _ in experts)), POINTER(Weight)),
+        num_experts=len(experts),
+        num_chosen=mlp.config.num_chosen,
+        renormalizes=mlp.config.renormalized,
+        activation=_GATE_ACTIVATIONS[mlp.activation],
+    )
+
+
+def as_mlp(mlp: GatedMLP | PlainMLP) -> tuple[PackedLinear, PackedLinear, Activation]:
     """Returns an MLP's packed linears and the activation between them."""
     match mlp:
         case GatedMLP():

@@ -15,20 +15,27 @@
 
 namespace glimpse {
 
-enum OperationKind : int64_t { kLinearOperation = 0, kMlpOperation = 1, kRotateOperation = 2, kAttendOperation = 3 };
+enum OperationKind : int64_t {
+  kLinearOperation = 0,
+  kMlpOperation = 1,
+  kRotateOperation = 2,
+  kAttendOperation = 3,
+  kExpertsOperation = 4
+};
 
 // An operation on all rows of a step. Members that its kind has no use for are null. Numbers have the program's type.
 struct Operation {
   int64_t kind;
   const Weight *weight, *second;  // of products
-  const Norm* norm;               // of a product's rows, or of query heads; null: none
-  const Norm* key_norm;           // of key heads; null: none
-  void* x;                        // overwritten where heads have norms
-  const void* residual;           // null: none
-  void* y;                        // result
-  float* logits;                  // result of a product in float32, instead of y
-  void *keys, *values;            // KV cache of the layer
-  int64_t activation;             // between the products of an MLP
+  const Experts* experts;
+  const Norm* norm;      // of a product's rows, or of query heads; null: none
+  const Norm* key_norm;  // of key heads; null: none
+  void* x;               // overwritten where heads have norms
+  const void* residual;  // null: none
+  void* y;               // result
+  float* logits;         // result of a product in float32, instead of y
+  void *keys, *values;   // KV cache of the layer
+  int64_t activation;    // between the products of an MLP
 };
 
 struct Program {
@@ -89,6 +96,7 @@ class Step {
   void prepare(const Operation& operation) {
     if (operation.kind == kLinearOperation) reserve(kernels_, linear(operation), buffers_);
     if (operation.kind == kMlpOperation) reserve(kernels_, mlp(operation), buffers_);
+    if (operation.kind == kExpertsOperation) reserve(kernels_, mixture(operation), buffers_);
     if (operation.kind == kAttendOperation && !first_attend_) {
       first_attend_ = &operation;
       make_attention_tasks();
@@ -117,6 +125,8 @@ class Step {
         return run_in_team(kernels_, linear(operation), buffers_);
       case kMlpOperation:
         return run_in_team(kernels_, mlp(operation), buffers_);
+      case kExpertsOperation:
+        return run_in_team(kernels_, mixture(operation), buffers_);
       case kRotateOperation:
         return rotate(operation);
       case kAttendOperation: {
@@ -145,6 +155,10 @@ class Step {
     const int32_t activation = operation.activation;
     return {operation.weight, operation.second, operation.norm,     operation.x,
             program_.rows,    activation,       operation.residual, operation.y};
+  }
+
+  Mixture mixture(const Operation& operation) const {
+    return {operation.experts, operation.norm, operation.x, program_.rows, operation.residual, operation.y};
   }
 
   void rotate(const Operation& operation) const {
@@ -219,6 +233,7 @@ extern "C" void glimpse_run_program(const glimpse::Program* program, const glimp
 // Bytes of the structures that Python passes, in the order of STRUCTURES in library.py.
 extern "C" int64_t glimpse_structure_bytes(int index) {
   using namespace glimpse;
-  constexpr int64_t kBytes[] = {sizeof(Weight), sizeof(Norm), sizeof(Operation), sizeof(Program), sizeof(DecodeInputs)};
+  constexpr int64_t kBytes[] = {sizeof(Weight),    sizeof(Norm),    sizeof(Experts),
+                                sizeof(Operation), sizeof(Program), sizeof(DecodeInputs)};
   return kBytes[index];
 }

@@ -1,6 +1,6 @@
 """Records the operations of a decode step, which the kernels then run as one program."""
 
-from ctypes import Array, pointer
+from ctypes import Array, Structure, pointer
 from enum import IntEnum
 from typing import Any
 
@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from glimpse.engine.worker.layers import ops
+from glimpse.engine.worker.layers.mlp import Experts
 from glimpse.engine.worker.layers.norm import HeadNorms
 from glimpse.engine.worker.layers.rotary import Rotation
-from glimpse.engine.worker.native.library import Norm, Operation, Weight
+from glimpse.engine.worker.native.library import Operation, Weight
 from glimpse.engine.worker.native.linear import PackedLinear
-from glimpse.engine.worker.native.native_ops import as_mlp, as_norm
+from glimpse.engine.worker.native.native_ops import as_experts, as_mlp, as_norm
 from glimpse.engine.worker.tensors.batch import Batch
 from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache
 
@@ -24,6 +25,7 @@ class OperationKind(IntEnum):
     MLP = 1
     ROTATE = 2
     ATTEND = 3
+    EXPERTS = 4
 
 
 class Recorder:
@@ -42,7 +44,7 @@ class Recorder:
         self._rows = rows
         self._dtype = dtype
         self._operations: list[Operation] = []
-        self._norms: list[Norm] = []  # structures that operations point to
+        self._structures: list[Structure] = []  # those that operations point to
         self._results: dict[str, Tensor] = {}
 
     def operations(self) -> Array[Operation]:
@@ -56,6 +58,18 @@ class Recorder:
         return self._product("linear_add", x, linear, residual=_address(residual))
 
     def norm_mlp_add(self, hidden: Tensor, norm: ops.Norm, mlp: ops.MLP, *, residual: bool = True) -> Tensor:
+        if isinstance(mlp, Experts):
+            output = self._result("norm_mlp_add", hidden.shape[1])
+            self._structures.append(experts := as_experts(mlp))
+            self._record(
+                OperationKind.EXPERTS,
+                experts=pointer(experts),
+                norm=self._norm(norm),
+                x=_address(hidden),
+                residual=_address(hidden) if residual else None,
+                y=output.data_ptr(),
+            )
+            return output
         first, second, activation = as_mlp(mlp)
         output = self._result("norm_mlp_add", second.packed.out_features)
         self._record(
@@ -120,8 +134,8 @@ class Recorder:
         return self._results[name]
 
     def _norm(self, module: ops.Norm) -> Any:
-        self._norms.append(as_norm(module))
-        return pointer(self._norms[-1])
+        self._structures.append(structure := as_norm(module))
+        return pointer(structure)
 
 
 def _packed(linear: nn.Module) -> Weight:

@@ -13,7 +13,7 @@ from torch import Tensor
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.errors import CheckpointError
 
-_DECODER_TENSOR = re.compile(r"(?:.*\.)?model\.layers\.\d+\.(?:self_attn|mlp)\.(\w+)\.(\w+)")
+_DECODER_TENSOR = re.compile(r"(?:.*\.)?model\.layers\.\d+\.(?:self_attn|mlp(\.experts\.\d+)?)\.(\w+)\.(\w+)")
 
 
 def shard_config(text: TextConfig, num_ranks: int) -> TextConfig:
@@ -24,7 +24,10 @@ def shard_config(text: TextConfig, num_ranks: int) -> TextConfig:
     Raises:
         CheckpointError: the decoder cannot be sharded evenly.
     """
-    for count, what in ((text.num_heads, "attention heads"), (text.intermediate_size, "features in its feed-forward")):
+    counts = [(text.num_heads, "attention heads"), (text.intermediate_size, "features in its feed-forward")]
+    if text.experts is not None:
+        counts.append((text.experts.intermediate_size, "features in an expert"))
+    for count, what in counts:
         if count % num_ranks:
             raise CheckpointError(
                 f"'--tensor-parallel-size': expected a divisor of the model's {count} {what}, got {num_ranks}"
@@ -39,6 +42,7 @@ def shard_config(text: TextConfig, num_ranks: int) -> TextConfig:
         num_heads=text.num_heads // num_ranks,
         num_kv_heads=max(text.num_kv_heads // num_ranks, 1),
         intermediate_size=text.intermediate_size // num_ranks,
+        experts=text.experts and replace(text.experts, intermediate_size=text.experts.intermediate_size // num_ranks),
     )
 
 
@@ -58,17 +62,19 @@ def shard_tensor(name: str, tensor: Tensor, text: TextConfig, *, rank: int, num_
     found = _DECODER_TENSOR.fullmatch(name)
     if found is None or num_ranks == 1:
         return tensor
-    if found[2] == "group_index":  # a rank's inputs would belong to groups of other ranks
+    expert, matrix, kind = found.groups()
+    features = text.experts.intermediate_size if expert and text.experts else text.intermediate_size
+    if kind == "group_index":  # a rank's inputs would belong to groups of other ranks
         raise CheckpointError(f"'--tensor-parallel-size': expected 1 for gptq with desc_act true, got {num_ranks}")
-    match found[1]:
+    match matrix:
         case "q_proj":
             return tensor[_shard(len(tensor), text.num_heads, rank, num_ranks)]
         case "k_proj" | "v_proj":
             return tensor[_shard(len(tensor), text.num_kv_heads, rank, num_ranks)]
         case "gate_proj" | "up_proj":
-            return tensor[_shard(len(tensor), text.intermediate_size, rank, num_ranks)]
+            return tensor[_shard(len(tensor), features, rank, num_ranks)]
         case "o_proj" | "down_proj" if tensor.shape[1] > 1:  # otherwise one scale for all inputs
-            num_units = text.num_heads if found[1] == "o_proj" else text.intermediate_size
+            num_units = text.num_heads if matrix == "o_proj" else features
             return tensor[:, _shard(tensor.shape[1], num_units, rank, num_ranks)]
         case _:
             return tensor

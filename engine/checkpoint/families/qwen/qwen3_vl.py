@@ -1,4 +1,4 @@
-"""Qwen3-VL (arXiv 2511.21631), dense checkpoints."""
+"""Qwen3-VL (arXiv 2511.21631): dense checkpoints, and those with experts."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ from glimpse.engine.checkpoint.families.qwen.qwen2_vl import (
     shared_fields,
 )
 from glimpse.engine.checkpoint.families.reading.chatml import QWEN3_VL_TEMPLATE
-from glimpse.engine.checkpoint.families.reading.fields import require, rope_of, text_config
+from glimpse.engine.checkpoint.families.reading.fields import experts_of, require, rope_of, text_config
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, Piece, TokenLayout, one_run
 from glimpse.engine.checkpoint.model_config.encoders import Qwen3VisionConfig
@@ -74,6 +74,7 @@ def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
             qkv_bias=False,
             head_norms=True,
             num_deepstack_layers=len(encoder.deepstack_blocks),
+            experts=experts_of(text, renormalized=True),  # whatever `norm_topk_prob` says, as in transformers
         ),
         encoder=encoder,
         placeholder_ids={"image": config["image_token_id"], "video": config["video_token_id"]},

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from glimpse.engine.checkpoint.model_config.decoder import (
+    ExpertsConfig,
     LinearScaling,
     Llama3Scaling,
     LongRopeScaling,
@@ -76,6 +77,22 @@ def text_config(
         **traits,
     )
     return decoder if mrope_section else replace(decoder, rope_scaling=_rope_scaling(rope, text, decoder))
+
+
+def experts_of(text: Mapping[str, Any], *, renormalized: bool) -> ExpertsConfig | None:
+    """Reads the experts of Qwen3's decoders; None if they are dense."""
+    num_experts = text.get("num_experts", text.get("num_local_experts"))  # as transformers 5 writes it
+    if not num_experts:
+        return None
+    dense, step = text.get("mlp_only_layers") or (), text.get("decoder_sparse_step", 1)
+    layers = (index for index in range(text["num_hidden_layers"]) if (index + 1) % step == 0 and index not in dense)
+    return ExpertsConfig(
+        num_experts=num_experts,
+        num_chosen=text["num_experts_per_tok"],
+        intermediate_size=text["moe_intermediate_size"],
+        renormalized=renormalized,
+        layers=frozenset(layers),
+    )
 
 
 def _sliding_window(text: Mapping[str, Any]) -> int | None:

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from glimpse.engine.checkpoint.model_config.decoder import ExpertsConfig
 from glimpse.engine.worker.cuda.cuda_ops import CudaOps, TritonAttention
 from glimpse.engine.worker.cuda.rotary import rotate, rotate_and_store
 from glimpse.engine.worker.layers.linear import Linear
-from glimpse.engine.worker.layers.mlp import GatedMLP, PlainMLP
+from glimpse.engine.worker.layers.mlp import Experts, GatedMLP, PlainMLP
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.ops import Ops, TorchOps
 from glimpse.engine.worker.layers.rotary import Rotation
@@ -80,6 +81,9 @@ def test_rotate_keeps_other_heads():
     assert_near(x, expected)
 
 
+EXPERTS = ExpertsConfig(num_experts=3, num_chosen=3, intermediate_size=70, renormalized=True, layers=frozenset({0}))
+
+
 class Layer(nn.Module):
     """All operations without a KV cache, with a width that is not a multiple of a tile."""
 
@@ -91,6 +95,7 @@ class Layer(nn.Module):
         self.gated = GatedMLP(100, 70)
         self.quick = PlainMLP(100, 1100, activation="quick_gelu")
         self.gelu = PlainMLP(100, 1100, activation="gelu_tanh")
+        self.experts = Experts(100, EXPERTS)
 
     def outputs(self, ops: Ops, x: Tensor, hidden: Tensor) -> list[Tensor]:
         return [
@@ -100,6 +105,8 @@ class Layer(nn.Module):
             *(ops.linear_add(x, linear, hidden.clone()) for linear in (self.plain, self.biased)),
             *(ops.norm_mlp_add(hidden.clone(), self.norm, mlp) for mlp in (self.gated, self.quick, self.gelu)),
             ops.norm_mlp_add(hidden, self.norm, self.gated, residual=False),
+            ops.norm_mlp_add(hidden, self.norm, self.experts, residual=False),
+            ops.norm_mlp_add(hidden, self.norm, self.experts),
         ]
 
 

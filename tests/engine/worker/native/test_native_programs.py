@@ -147,9 +147,10 @@ def test_bits_agree_with_embeddings_of_their_own(tmp_path: Path):
 
 
 @needs_kernels
-@pytest.mark.parametrize("family", ["llama3", "mistral", "phi3", "phi4 mini", "qwen3"])
+@pytest.mark.parametrize("family", ["llama3", "mistral", "phi3", "phi4 mini", "qwen3", "qwen3 moe"])
 def test_bits_agree_in_other_families(tmp_path: Path, family: str):
-    """Scaled frequencies, norms of heads, heads that rotate in part, and heads wider together than the hidden size."""
+    """Scaled frequencies, norms of heads, heads that rotate in part, heads wider together than the hidden size, and a
+    mixture of experts."""
     assert_bits_agree(load(make_text_checkpoint(tmp_path / family, family)), STEPS)
 
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glimpse.engine.checkpoint.model_config.decoder import TextConfig
+from glimpse.engine.checkpoint.model_config.decoder import ExpertsConfig, TextConfig
 from glimpse.engine.core.plan import Encode, SequenceChunk, SequenceStart, StepPlan
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.media import Embeddings
@@ -33,6 +33,9 @@ def text_config(num_heads: int, num_kv_heads: int, intermediate_size: int) -> Te
         mrope_section=(1, 0, 0),
         max_position_embeddings=16,
         tie_word_embeddings=True,
+        experts=ExpertsConfig(
+            num_experts=2, num_chosen=1, intermediate_size=8, renormalized=True, layers=frozenset({0})
+        ),
     )
 
 
@@ -54,6 +57,8 @@ def shards(name: str, tensor: torch.Tensor, text: TextConfig, num_ranks: int) ->
         ("model.layers.0.self_attn.q_proj.scale", (8, 1), 0),
         ("model.layers.0.mlp.up_proj.zero", (6, 4), 0),
         ("model.layers.0.mlp.down_proj.scale", (8, 2), 1),  # two groups of three inputs
+        ("model.layers.0.mlp.experts.1.up_proj.weight", (8, 8), 0),
+        ("model.layers.0.mlp.experts.1.down_proj.weight", (8, 8), 1),
     ],
 )
 def test_shards_make_up_the_tensor(name: str, shape: tuple[int, ...], dim: int):
@@ -70,6 +75,7 @@ def test_shards_make_up_the_tensor(name: str, shape: tuple[int, ...], dim: int):
         "lm_head.weight",
         "model.norm.weight",
         "model.layers.0.input_layernorm.weight",
+        "model.layers.0.mlp.gate.weight",
         "visual.blocks.0.attn.qkv.weight",
         "audio_tower.layers.0.self_attn.q_proj.weight",
     ],

@@ -1,0 +1,168 @@
+// A mixture of experts (arXiv 2101.03961): the experts of a step's rows one after the other, each for all of its rows.
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "linear.h"
+#include "multiplication.h"
+
+namespace glimpse {
+
+namespace {
+
+float to_float(float value) { return value; }
+float to_float(bf16 value) {
+  const uint32_t bits = static_cast<uint32_t>(value) << 16;
+  float wide;
+  std::memcpy(&wide, &bits, sizeof wide);
+  return wide;
+}
+void from_float(float value, float* to) { *to = value; }
+void from_float(float value, bf16* to) {  // to nearest, ties to even; sums of finite numbers are not NaN
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  *to = static_cast<bf16>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+// What a team shares while it computes a mixture.
+struct Routing {
+  Routing(const Mixture& mixture, TeamBuffers& buffers)
+      : width(mixture.experts->second->out_features), num_experts(mixture.experts->num_experts),
+        num_chosen(mixture.experts->num_chosen), rows(mixture.rows) {
+    const int64_t numbers = rows * (2 * width + num_experts + 2 * num_chosen);
+    const int64_t indices = 2 * rows * num_chosen + num_experts + 1;
+    char* memory = buffers.experts.reserve(indices * sizeof(int64_t) + numbers * sizeof(float));
+    chosen = reinterpret_cast<int64_t*>(memory);
+    order = chosen + rows * num_chosen;
+    starts = order + rows * num_chosen;
+    scores = reinterpret_cast<float*>(starts + num_experts + 1);
+    weights = scores + rows * num_experts;
+    ordered_weights = weights + rows * num_chosen;
+    outputs = ordered_weights + rows * num_chosen;
+    sums = outputs + rows * width;
+  }
+
+  // Chooses the experts with the highest scores for a row. Equal scores: the first ones.
+  void choose(int64_t row, bool renormalizes) const {
+    float* score = scores + row * num_experts;
+    int64_t* experts = chosen + row * num_chosen;
+    float* weight = weights + row * num_chosen;
+    const float highest = *std::max_element(score, score + num_experts);
+    float total = 0, chosen_total = 0;
+    for (int64_t i = 0; i < num_experts; ++i) total += score[i] = std::exp(score[i] - highest);
+    for (int64_t i = 0; i < num_chosen; ++i) {
+      experts[i] = std::max_element(score, score + num_experts) - score;
+      chosen_total += weight[i] = score[experts[i]];
+      score[experts[i]] = -1;
+    }
+    for (int64_t i = 0; i < num_chosen; ++i) weight[i] /= renormalizes ? chosen_total : total;
+  }
+
+  // Sorts rows by their experts.
+  void sort() const {
+    std::fill(starts, starts + num_experts + 1, 0);
+    for (int64_t i = 0; i < rows * num_chosen; ++i) ++starts[chosen[i] + 1];
+    for (int64_t i = 0; i < num_experts; ++i) starts[i + 1] += starts[i];
+    for (int64_t i = 0; i < rows * num_chosen; ++i) {
+      const int64_t place = starts[chosen[i]]++;
+      order[place] = i / num_chosen;
+      ordered_weights[place] = weights[i];
+    }
+    for (int64_t i = num_experts; i > 0; --i) starts[i] = starts[i - 1];
+    starts[0] = 0;
+  }
+
+  const int64_t width, num_experts, num_chosen, rows;
+  int64_t* chosen;         // [rows, num_chosen]
+  int64_t* order;          // [rows · num_chosen]: rows, sorted by their experts
+  int64_t* starts;         // [num_experts + 1]: where the rows of each expert begin in `order`
+  float* scores;           // [rows, num_experts]
+  float* weights;          // [rows, num_chosen]
+  float* ordered_weights;  // in the order of `order`
+  float* outputs;          // [rows, width]: of one expert
+  float* sums;             // [rows, width]
+};
+
+template <class T>
+void add_residual(const Routing& routing, const Mixture& mixture, Range columns) {
+  const T* residual = static_cast<const T*>(mixture.residual);
+  T* y = static_cast<T*>(mixture.y);
+  for (int64_t row = 0; row < routing.rows; ++row)
+    for (int64_t i = row * routing.width + columns.begin; i < row * routing.width + columns.end; ++i)
+      from_float(routing.sums[i] + (residual ? to_float(residual[i]) : 0.0f), y + i);
+}
+
+Mlp mlp_of(const Mixture& mixture, const Routing& routing, int64_t expert, int64_t rows) {
+  const Experts& experts = *mixture.experts;
+  const int32_t activation = experts.activation;
+  const int64_t* order = routing.order + routing.starts[expert];
+  return {experts.first + expert,
+          experts.second + expert,
+          mixture.norm,
+          mixture.x,
+          rows,
+          activation,
+          nullptr,
+          nullptr,
+          routing.outputs,
+          order};
+}
+
+Linear router_of(const Mixture& mixture, const Routing& routing) {
+  return {mixture.experts->router, mixture.norm, mixture.x, mixture.rows, kIdentity, nullptr, routing.scores, nullptr};
+}
+
+}  // namespace
+
+void reserve(const Kernels& kernels, const Mixture& mixture, TeamBuffers& buffers) {
+  const Routing routing(mixture, buffers);
+  reserve(kernels, router_of(mixture, routing), buffers);
+  routing.starts[0] = 0;
+  reserve(kernels, mlp_of(mixture, routing, 0, mixture.rows), buffers);  // an expert may compute all rows
+}
+
+void run_in_team(const Kernels& kernels, const Mixture& mixture, TeamBuffers& buffers) {
+  const Routing routing(mixture, buffers);
+  run_in_team(kernels, router_of(mixture, routing), buffers);
+  const Range columns = share(routing.width), rows = share(routing.rows);  // of the sums; of the scores
+  for (int64_t row = 0; row < routing.rows; ++row)
+    std::fill(routing.sums + row * routing.width + columns.begin, routing.sums + row * routing.width + columns.end, 0);
+#pragma omp barrier
+  for (int64_t row = rows.begin; row < rows.end; ++row) routing.choose(row, mixture.experts->renormalizes);
+#pragma omp barrier
+#pragma omp single
+  routing.sort();  // the others wait at its end
+  for (int64_t expert = 0; expert < routing.num_experts; ++expert) {
+    const int64_t first = routing.starts[expert], count = routing.starts[expert + 1] - first;
+    if (count == 0) continue;
+    run_in_team(kernels, mlp_of(mixture, routing, expert, count), buffers);
+#pragma omp barrier
+    for (int64_t i = 0; i < count; ++i) {
+      const float weight = routing.ordered_weights[first + i];
+      const float* output = routing.outputs + i * routing.width;
+      float* sums = routing.sums + routing.order[first + i] * routing.width;
+      for (int64_t column = columns.begin; column < columns.end; ++column) sums[column] += weight * output[column];
+    }
+  }
+  with_type(mixture.experts->second->dtype,
+            [&](auto zero) { add_residual<decltype(zero)>(routing, mixture, columns); });
+}
+
+}  // namespace glimpse
+
+using namespace glimpse;
+
+// y = Σ weight · expert(norm(x)) + residual for x [rows, in_features]; x, the residual and y have the weights' type of
+// activations.
+extern "C" void glimpse_experts(int level, const Experts* experts, const Norm* norm, const void* x, int64_t rows,
+                                const void* residual, void* y) {
+  if (rows == 0) return;
+  const Kernels& kernels = kernels_of(level, experts->second->dtype);
+  const Mixture mixture{experts, norm, x, rows, residual, y};
+  TeamBuffers& buffers = team_buffers();
+  reserve(kernels, mixture, buffers);
+#pragma omp parallel
+  run_in_team(kernels, mixture, buffers);
+}
