@@ -54,8 +54,8 @@ class AnswerReader(Protocol):
     """Reads texts as messages of one type."""
 
     @property
-    def schema(self) -> str:
-        """The JSON Schema of the texts."""
+    def grammar(self) -> Grammar:
+        """What the texts match."""
         ...
 
     def read(self, text: str) -> object:

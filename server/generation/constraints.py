@@ -137,7 +137,7 @@ class _Build:
         if constraint.answer_type is None:
             return constraint
         self.reader = constraint.answer_type.reader(constraint.field)
-        return replace(constraint, grammar=replace(constraint.grammar, text=self.reader.schema))
+        return replace(constraint, grammar=self.reader.grammar)
 
     def _with_tools(
         self, tools: Tools, tool_format: ToolFormat, response_format: Constraint | None
@@ -149,7 +149,7 @@ class _Build:
                 "this model writes tool calls as plain JSON, so JSON output could be read as a tool call"
             )
             raise InvalidRequest(response_format.field, message, "conflicting_values")
-        schema = None if response_format is None else _json_schema(response_format.grammar)
+        response = None if response_format is None else response_format.grammar
         offered = _offered(tools)
         simplifications = [self._enforced_quickly, self._enforced]
         if not any(tool.strict for tool in offered.values()):
@@ -160,7 +160,7 @@ class _Build:
                 continue  # compiling each schema alone would take long and make the whole no smaller
             told = list[str]()
             definitions = [simplified(tool, field, told) for field, tool in offered.items()]
-            grammar = self._tool_grammar(tools, tool_format, schema, definitions)
+            grammar = self._tool_grammar(tools, tool_format, response, definitions)
             if grammar is None:
                 return None
             if grammar == tried:
@@ -179,7 +179,7 @@ class _Build:
         raise _refusal("tools", failure)
 
     def _tool_grammar(
-        self, tools: Tools, tool_format: ToolFormat, response_schema: str | None, definitions: Sequence[ToolDefinition]
+        self, tools: Tools, tool_format: ToolFormat, response: Grammar | None, definitions: Sequence[ToolDefinition]
     ) -> Grammar | None:
         return tool_grammar(
             tool_format,
@@ -187,7 +187,7 @@ class _Build:
             tools.choice,
             parallel=tools.parallel,
             tag_ids=self._tag_ids,
-            response_schema=response_schema,
+            response=response,
         )
 
     def _enforced_quickly(self, tool: ToolDefinition, field: str, told: list[str]) -> ToolDefinition:
@@ -282,8 +282,3 @@ def _with_any_arguments(tool: ToolDefinition, field: str, told: list[str]) -> To
 
 def _refusal(field: str, error: GrammarError) -> InvalidRequest:
     return InvalidRequest(field, f"cannot be enforced: {error}", "unsupported")
-
-
-def _json_schema(response_format: Grammar) -> str:
-    """The response format as a JSON Schema; parsing allows no other format together with tools."""
-    return response_format.text if response_format.kind is GrammarKind.JSON_SCHEMA else _ANY_OBJECT

@@ -29,7 +29,7 @@ from glimpse.server.served_model import ServedModel
 from glimpse.v1 import chat_pb2
 
 DEFAULT_MAX_TOKENS = 4096
-_FORMATS_WITH_TOOLS = (GrammarKind.JSON_OBJECT, GrammarKind.JSON_SCHEMA)
+_JSON_FORMATS = (GrammarKind.JSON_OBJECT, GrammarKind.JSON_SCHEMA)
 """Response formats that can be combined with tools. Other text could be mistaken for tool calls."""
 
 
@@ -124,7 +124,9 @@ def _parse_grounding(request: chat_pb2.CreateChatCompletionRequest, model: Serve
 
 def _parse_constraint(request: chat_pb2.CreateChatCompletionRequest, tools: Tools | None) -> Constraint | None:
     constraint = parse_response_format(request)
-    if constraint is not None and tools is not None and constraint.grammar.kind not in _FORMATS_WITH_TOOLS:
+    if constraint is None or tools is None:
+        return constraint
+    if constraint.answer_type is None and constraint.grammar.kind not in _JSON_FORMATS:
         message = "expected a JSON format, since the request has tools"
         raise InvalidRequest(constraint.field, message, "conflicting_values")
     return constraint

@@ -67,7 +67,7 @@ def _message_type(given: chat_pb2.MessageType, path: str) -> Constraint:
         message = f"expected at most {MAX_DESCRIPTION_BYTES} bytes, got {num_bytes}: send only the files that it needs"
         raise InvalidRequest(f"{path}.file_descriptor_set", message)
     described = DescribedType(name=given.name, files=given.file_descriptor_set)
-    return Constraint(grammar=Grammar(kind=GrammarKind.JSON_SCHEMA), field=path, answer_type=described)
+    return Constraint(grammar=Grammar(kind=GrammarKind.LARK), field=path, answer_type=described)
 
 
 def _choice(choices: generation_pb2.StringList, field: str) -> Constraint:

@@ -4,15 +4,14 @@ Invalid input raises MediaError, or InvalidRequest where it is part of a request
 `tests.fuzz.tensors`.
 """
 
-import json
 from collections.abc import Callable
 from contextlib import suppress
 
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message import DecodeError
 
-from glimpse.engine.checkpoint.grammar.json_schema import enforceable
 from glimpse.engine.checkpoint.grammar.lark import GrammarError
+from glimpse.engine.checkpoint.text.grammar_check import check_text
 from glimpse.media.containers.mp4 import checked_mp4
 from glimpse.media.containers.pdf import open_pdf
 from glimpse.media.containers.sniff import sniff_audio, sniff_document, sniff_image, sniff_video
@@ -138,7 +137,7 @@ def fuzz_message_type(data: bytes) -> None:
     for name in names:
         with suppress(InvalidRequest, GrammarError):
             reader = DescribedType(name=name, files=data).reader("field")
-            if unenforced := enforceable(json.loads(reader.schema)).unenforced:
+            if unenforced := check_text(reader.grammar).unenforced:
                 raise ContractViolationError(unenforced)
             with suppress(ValueError):
                 reader.read("{}")

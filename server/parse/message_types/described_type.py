@@ -9,9 +9,10 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.message_types.descriptors import DescriptorError, find_message_type
-from glimpse.server.parse.message_types.schema import message_schema
+from glimpse.server.parse.message_types.grammar import message_grammar
 
 MAX_DESCRIPTION_BYTES = 256 << 10
 """Bytes of the files that describe a type; they are parsed in milliseconds, in which nothing else runs."""
@@ -47,7 +48,7 @@ class AnyReader:
 
     def __init__(self, descriptor: Descriptor) -> None:
         """Raises DescriptorError if no grammar can hold the type's JSON."""
-        self.schema = json.dumps(message_schema(descriptor))
+        self.grammar = Grammar(kind=GrammarKind.LARK, text=message_grammar(descriptor))
         try:
             self._class = GetMessageClass(descriptor)
         except RecursionError:

@@ -1,14 +1,12 @@
-"""JSON Schemas of protobuf's scalars and well-known types, as proto3's JSON has them.
+"""Rules of Lark for protobuf's scalars and well-known types, as proto3's JSON has them.
 
-A value that matches one is a value of the type. Numbers are the exception: JSON can have larger ones than a float has.
+A text that matches one is a value of the type: numbers have no more digits and no larger exponents than their field can
+hold.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
 
 from google.protobuf.descriptor import FieldDescriptor
-
-Schema: TypeAlias = dict[str, Any]
 
 
 def integer_pattern(least: int, most: int) -> str:
@@ -18,6 +16,25 @@ def integer_pattern(least: int, most: int) -> str:
         return f"0|{positive}"
     negative = f"[1-9][0-9]{{0,{len(str(-least)) - 2}}}|{_up_to(str(-least))}"
     return f"0|{positive}|-(?:{negative})"
+
+
+def number_pattern(largest: float) -> str:
+    """Returns a regular expression for numbers that are not larger than one of at least 1e20, negative ones included.
+
+    Of numbers with an exponent, it leaves out those of more than 17 digits before the point.
+    """
+    mantissa, exponent = f"{largest!r}".split("e")
+    first, fraction, most = int(mantissa[0]), mantissa[2:], int(exponent)
+    plain = rf"(?:0|[1-9][0-9]{{0,{most - 1}}})(?:\.[0-9]+)?"
+    scientific = rf"[0-9](?:\.[0-9]+)?[eE]{_exponent(most - 1)}"
+    of_long = rf"[1-9][0-9]{{1,16}}(?:\.[0-9]+)?[eE]{_exponent(most - 17)}"
+    largest_ones = rf"(?:[0-{first - 1}](?:\.[0-9]+)?|{first}(?:\.(?:{_fraction_up_to(fraction)}))?)[eE]\+?{most}"
+    return f"-?(?:{plain}|{scientific}|{of_long}|{largest_ones})"
+
+
+def _exponent(most: int) -> str:
+    """Returns an expression for exponents; a positive one has at most one leading zero."""
+    return rf"(?:-[0-9]{{1,3}}|\+?0?(?:{integer_pattern(0, most)}))"
 
 
 def _up_to(largest: str) -> str:
@@ -30,57 +47,32 @@ def _up_to(largest: str) -> str:
     return "|".join((*parts, largest))
 
 
-def _matching(pattern: str) -> Schema:
-    return {"type": "string", "pattern": f"^(?:{pattern})$"}
+def _fraction_up_to(largest: str) -> str:
+    """Returns an expression for the digits of fractions that are not larger."""
+    parts = [f"{largest[:index]}[0-{int(digit) - 1}][0-9]*" for index, digit in enumerate(largest) if digit != "0"]
+    beginnings = [largest[:index] for index in range(1, len(largest))]
+    return "|".join((*parts, *beginnings, f"{largest}0*"))
 
 
-_RANGES: Mapping[int, tuple[int, int]] = {
-    FieldDescriptor.CPPTYPE_INT32: (-(2**31), 2**31 - 1),
-    FieldDescriptor.CPPTYPE_UINT32: (0, 2**32 - 1),
-    FieldDescriptor.CPPTYPE_INT64: (-(2**63), 2**63 - 1),
-    FieldDescriptor.CPPTYPE_UINT64: (0, 2**64 - 1),
+_RANGES: Mapping[int, tuple[str, int, int]] = {
+    FieldDescriptor.CPPTYPE_INT32: ("INT32", -(2**31), 2**31 - 1),
+    FieldDescriptor.CPPTYPE_UINT32: ("UINT32", 0, 2**32 - 1),
+    FieldDescriptor.CPPTYPE_INT64: ("INT64", -(2**63), 2**63 - 1),
+    FieldDescriptor.CPPTYPE_UINT64: ("UINT64", 0, 2**64 - 1),
 }
-_INT32, _UINT32, _INT64, _UINT64 = _RANGES
-
-
-def _whole(cpp_type: int) -> Schema:
-    least, most = _RANGES[cpp_type]
-    return {"type": "integer", "minimum": least, "maximum": most}
-
-
-_NUMBER: Schema = {"type": "number"}
-_SCALARS: Mapping[int, Schema] = {
-    FieldDescriptor.CPPTYPE_BOOL: {"type": "boolean"},
-    FieldDescriptor.CPPTYPE_DOUBLE: _NUMBER,
-    FieldDescriptor.CPPTYPE_FLOAT: _NUMBER,
-    FieldDescriptor.CPPTYPE_STRING: {"type": "string"},
-    _INT32: _whole(_INT32),
-    _UINT32: _whole(_UINT32),
-    _INT64: {"$ref": "#/$defs/int64-text"},
-    _UINT64: {"$ref": "#/$defs/uint64-text"},
+"""C++ type → its terminal, least and largest number."""
+_SCALARS: Mapping[int, str] = {
+    FieldDescriptor.CPPTYPE_BOOL: "BOOL",
+    FieldDescriptor.CPPTYPE_DOUBLE: "DOUBLE",
+    FieldDescriptor.CPPTYPE_FLOAT: "FLOAT",
+    FieldDescriptor.CPPTYPE_STRING: "STRING",
+    FieldDescriptor.CPPTYPE_INT32: "INT32",
+    FieldDescriptor.CPPTYPE_UINT32: "UINT32",
+    FieldDescriptor.CPPTYPE_INT64: "INT64_TEXT",
+    FieldDescriptor.CPPTYPE_UINT64: "UINT64_TEXT",
 }
-_BYTES: Schema = {"$ref": "#/$defs/base64-text"}
-TEXTS: Mapping[str, Schema] = {
-    "int64-text": _matching(integer_pattern(*_RANGES[_INT64])),
-    "uint64-text": _matching(integer_pattern(*_RANGES[_UINT64])),
-    "base64-text": _matching("(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"),
-}
-"""Definitions of scalars whose patterns are long. No type has such a name."""
-
-
-def scalar_schema(field: FieldDescriptor) -> Schema:
-    """Returns the schema of a field's values that are neither messages nor of an enum. It may refer to `TEXTS`."""
-    return _BYTES if field.type == FieldDescriptor.TYPE_BYTES else _SCALARS[field.cpp_type]
-
-
-def key_pattern(key: FieldDescriptor) -> str | None:
-    """Returns the pattern of a map's keys; None: any string is a key."""
-    if key.cpp_type == FieldDescriptor.CPPTYPE_STRING:
-        return None
-    if key.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
-        return "^(?:true|false)$"
-    return f"^(?:{integer_pattern(*_RANGES[key.cpp_type])})$"
-
+_LARGEST_FLOAT = (2 - 2**-23) * 2.0**127
+_LARGEST_DOUBLE = (2 - 2**-52) * 2.0**1023
 
 _FRACTION = r"(?:\.(?:[0-9]{3}|[0-9]{6}|[0-9]{9}))?"
 _LEAP_YEAR = "[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00"
@@ -89,24 +81,63 @@ _YEAR = "000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3}"
 _DATE = f"(?:(?:{_YEAR})-(?:{_DAY})|(?:{_LEAP_YEAR})-02-29)"
 _PATH = r"[a-z][a-zA-Z0-9]*(?:\.[a-z][a-zA-Z0-9]*)*"
 
-_VALUE = "google.protobuf.Value"
-WELL_KNOWN: Mapping[str, Callable[[Callable[[str], Schema | None]], Schema]] = {
-    "google.protobuf.Timestamp": lambda _: _matching(f"{_DATE}T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]{_FRACTION}Z"),
-    "google.protobuf.Duration": lambda _: _matching(f"-?(?:0|[1-9][0-9]{{0,10}}){_FRACTION}s"),
-    "google.protobuf.FieldMask": lambda _: _matching(f"(?:{_PATH}(?:,{_PATH})*)?"),
-    "google.protobuf.Struct": lambda inner: {
-        "type": "object",
-        "additionalProperties": _or_nothing(inner(_VALUE)),
-    },
-    "google.protobuf.ListValue": lambda inner: _list_of(inner(_VALUE)),
-    _VALUE: lambda inner: {
-        "anyOf": [
-            {"type": ["null", "boolean", "number", "string"]},
-            *filter(None, map(inner, ("google.protobuf.Struct", "google.protobuf.ListValue"))),
-        ]
-    },
+TERMINALS: Mapping[str, str] = {
+    "SPACE": r"/ |\n(?: {0,32}|\t{0,8})/",  # a blank, or a line break and indentation
+    "OPEN": '"{" SPACE?',
+    "CLOSE": 'SPACE? "}"',
+    "BEGIN": '"[" SPACE?',
+    "END": 'SPACE? "]"',
+    "COMMA": '"," SPACE?',
+    "COLON": '":" SPACE?',
+    "STRING": r'/"(?:[^"\\\x00-\x1f\x7f]|\\["\\bfnrt])*"/',
+    "BOOL": "/true|false/",
+    "DOUBLE": f"/{number_pattern(_LARGEST_DOUBLE)}/",
+    "FLOAT": f"/{number_pattern(_LARGEST_FLOAT)}/",
+    **{name: f"/{integer_pattern(least, most)}/" for name, least, most in _RANGES.values()},
+    **{f"{name}_TEXT": rf'"\"" {name} "\""' for name, _, _ in _RANGES.values()},
+    "BOOL_TEXT": r'"\"" BOOL "\""',
+    "BASE64": r'/"(?:[A-Za-z0-9+\/]{4})*(?:[A-Za-z0-9+\/]{2}==|[A-Za-z0-9+\/]{3}=)?"/',
+    "TIMESTAMP": f'/"{_DATE}T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]{_FRACTION}Z"/',
+    "DURATION": f'/"-?(?:0|[1-9][0-9]{{0,10}}){_FRACTION}s"/',
+    "FIELD_MASK": f'/"(?:{_PATH}(?:,{_PATH})*)?"/',
 }
-"""Full name → the schema, made with a function that returns that of another type, or None where nesting ends."""
+"""Name → its definition."""
+
+
+def scalar(field: FieldDescriptor) -> str:
+    """Returns the terminal of a field's values that are neither messages nor of an enum."""
+    return "BASE64" if field.type == FieldDescriptor.TYPE_BYTES else _SCALARS[field.cpp_type]
+
+
+def map_key(key: FieldDescriptor) -> str:
+    """Returns the terminal of a map's keys."""
+    if key.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+        return "STRING"
+    return "BOOL_TEXT" if key.cpp_type == FieldDescriptor.CPPTYPE_BOOL else f"{_RANGES[key.cpp_type][0]}_TEXT"
+
+
+def list_of(value: str | None) -> str:
+    """Returns a list of values; None: an empty one."""
+    return "BEGIN END" if value is None else f"BEGIN ({value} (COMMA {value})*)? END"
+
+
+def object_of(key: str, value: str | None) -> str:
+    """Returns an object with any keys that match; None: an empty one."""
+    return "OPEN CLOSE" if value is None else f"OPEN ({key} COLON {value} (COMMA {key} COLON {value})*)? CLOSE"
+
+
+_VALUE, _STRUCT, _LIST = (f"google.protobuf.{name}" for name in ("Value", "Struct", "ListValue"))
+WELL_KNOWN: Mapping[str, Callable[[Callable[[str], str | None]], str]] = {
+    "google.protobuf.Timestamp": lambda _: "TIMESTAMP",
+    "google.protobuf.Duration": lambda _: "DURATION",
+    "google.protobuf.FieldMask": lambda _: "FIELD_MASK",
+    _STRUCT: lambda inner: object_of("STRING", inner(_VALUE)),
+    _LIST: lambda inner: list_of(inner(_VALUE)),
+    _VALUE: lambda inner: " | ".join(
+        ('"null"', "BOOL", "DOUBLE", "STRING", *filter(None, map(inner, (_STRUCT, _LIST)))),
+    ),
+}
+"""Full name → the rule, made with a function that returns that of another type, or None where nesting ends."""
 
 
 WRAPPERS = frozenset(
@@ -114,11 +145,3 @@ WRAPPERS = frozenset(
     for name in ("Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64")
 )
 """Full names of messages that are their only field's value in JSON."""
-
-
-def _or_nothing(schema: Schema | None) -> Schema | bool:
-    return False if schema is None else schema
-
-
-def _list_of(schema: Schema | None) -> Schema:
-    return {"type": "array", "maxItems": 0} if schema is None else {"type": "array", "items": schema}

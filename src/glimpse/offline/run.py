@@ -31,7 +31,7 @@ class CompletionOutput:
     finish_reason: FinishReason
     """STOP or LENGTH."""
     answer: Message | None = None
-    """The message that `LLM.chat` was asked for; None where the text is cut, or a number too large for its field."""
+    """The message that `LLM.chat` was asked for; None where the text is cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from google.protobuf.message import Message
 
 from glimpse.engine.protocol import sampling_params
 from glimpse.engine.protocol.messages import FinishReason
-from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind
+from glimpse.engine.protocol.sampling_params import Grammar
 from glimpse.offline.fields import InputError
 from glimpse.offline.run import CompletionOutput, RequestOutput
 from glimpse.offline.sampling_inputs import SamplingParams
@@ -24,7 +24,7 @@ def constrained(
         raise InputError("answer", f"expected a protobuf message class, got {answer!r}")
     descriptor: Any = answer.DESCRIPTOR
     try:
-        grammar = Grammar(kind=GrammarKind.JSON_SCHEMA, text=AnyReader(descriptor).schema)
+        grammar = AnyReader(descriptor).grammar
     except DescriptorError as error:
         raise InputError("answer", f"cannot be enforced: {error}") from error
     if isinstance(samplings, Sequence):

@@ -25,7 +25,7 @@ def tool_grammar(
     *,
     parallel: bool,
     tag_ids: Mapping[str, int] | None = None,
-    response_schema: str | None = None,
+    response: Grammar | None = None,
 ) -> Grammar | None:
     """Returns a grammar for the completions that a tool choice allows; None if it allows any.
 
@@ -40,15 +40,15 @@ def tool_grammar(
         choice: Which tools may or must be called. A named tool is called exactly once.
         parallel: Several calls are allowed, unless `choice` names a tool.
         tag_ids: Tag → token id, for the format's tags that are special tokens.
-        response_schema: JSON Schema, as JSON text, of a completion without tool calls; None: any text. Not supported
-            for bare formats, whose calls cannot be told from other JSON.
+        response: JSON that a completion without tool calls is; None: any text. Not supported for bare formats, whose
+            calls cannot be told from other JSON.
     """
     writer = _GrammarWriter(tool_format, tag_ids or {})
     match choice:
         case ToolMode.NONE:
             return None
-        case ToolMode.AUTO if response_schema is not None:
-            rules = writer.json_or_calls(tools, response_schema, several=parallel)
+        case ToolMode.AUTO if response is not None:
+            rules = writer.json_or_calls(tools, response, several=parallel)
         case ToolMode.AUTO:
             if parallel and not any(tool.strict for tool in tools):
                 return _lark(writer.begun_calls(tools), writer.trigger)
@@ -77,12 +77,12 @@ class _GrammarWriter:
         """Only tool calls."""
         return [f"start: {self._opening} calls", *self._call_rules(tools, several=several)]
 
-    def json_or_calls(self, tools: Sequence[ToolDefinition], schema: str, *, several: bool) -> list[str]:
+    def json_or_calls(self, tools: Sequence[ToolDefinition], response: Grammar, *, several: bool) -> list[str]:
         """Either JSON or tool calls."""
         assert not self._format.bare
         return [
             f"start: response | {self._opening} calls",
-            f"response: %json {schema}",
+            *_response_rules(response),
             *self._call_rules(tools, several=several),
         ]
 
@@ -174,6 +174,14 @@ class _GrammarWriter:
         return " ".join(
             f"<[{self._tag_ids[part]}]>" if part in self._tag_ids else json.dumps(part) for part in parts if part
         )
+
+
+def _response_rules(response: Grammar) -> list[str]:
+    """Returns the rules of `response`."""
+    if response.kind is GrammarKind.LARK:
+        return response.text.replace("start:", "response:", 1).splitlines()
+    schema = response.text if response.kind is GrammarKind.JSON_SCHEMA else json.dumps({"type": "object"})
+    return [f"response: %json {schema}"]
 
 
 def _arguments_schema(tool: ToolDefinition) -> str:

@@ -306,7 +306,13 @@ def test_text_without_an_opening_does_not_trigger_a_grammar(name: str, text: str
 def test_response_schema_allows_json_or_valid_tool_calls(tool_format: ToolFormat) -> None:
     members: dict[str, Any] = {"properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
     form = members | {"type": "object", "additionalProperties": False}
-    made = tool_grammar(tool_format, TOOLS, ToolMode.AUTO, parallel=True, response_schema=json.dumps(form))
+    made = tool_grammar(
+        tool_format,
+        TOOLS,
+        ToolMode.AUTO,
+        parallel=True,
+        response=Grammar(kind=GrammarKind.JSON_SCHEMA, text=json.dumps(form)),
+    )
     assert made is not None
     assert allows(made, '{"sum": 3}')
     assert not allows(made, '{"sum": "3"}')

@@ -1,45 +1,51 @@
-"""Describes the JSON of a protobuf message type as a JSON Schema that can be enforced in full."""
+"""Writes the grammar of a protobuf message type's JSON, in llguidance's dialect of Lark.
 
+It is no JSON Schema, in which llguidance cannot bound a number that has an exponent.
+"""
+
+import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from graphlib import CycleError, TopologicalSorter
 from itertools import product
-from typing import Any
 
-from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from glimpse.engine.checkpoint.grammar.json_schema import MAX_PATTERN_PROPERTIES, MAX_PROPERTIES
+from glimpse.engine.checkpoint.grammar.json_schema import MAX_PROPERTIES
+from glimpse.engine.checkpoint.text.grammar_check import MAX_LARK_DEFINITIONS
 from glimpse.server.parse.message_types.descriptors import DescriptorError
 from glimpse.server.parse.message_types.well_known import (
-    TEXTS,
+    TERMINALS,
     WELL_KNOWN,
     WRAPPERS,
-    Schema,
-    key_pattern,
-    scalar_schema,
+    list_of,
+    map_key,
+    object_of,
+    scalar,
 )
 
 MAX_LEVELS = 12
 """Levels of messages that contain themselves; protobuf's parsers read a hundred levels of all messages."""
 _MAX_ALTERNATIVES = 64
 """Combinations of the members of a message's oneofs."""
+_MAX_RULES = MAX_LARK_DEFINITIONS - len(TERMINALS) - 1
 _ANY = "google.protobuf.Any"
 _NULL = "google.protobuf.NullValue"
 
 
-def message_schema(root: Descriptor) -> Schema:
-    """Returns the schema of a type's JSON: what matches it is a message, unless a number is too large for its field.
+def message_grammar(root: Descriptor) -> str:
+    """Returns the grammar of a type's JSON: what matches it is a message.
 
     Fields without presence and required ones are required. Takes milliseconds.
 
     Raises:
-        DescriptorError: the type has no such schema, or one that is too large; it names the field.
+        DescriptorError: the type has no such grammar, or one that is too large; it names the field.
     """
     types = _reachable(root)
     for descriptor in types.values():
         _check(descriptor)
-    return _SchemaBuilder(types).build(root)
+    return _GrammarBuilder(types).build(root)
 
 
 def _reachable(root: Descriptor) -> dict[str, Descriptor]:
@@ -108,8 +114,8 @@ def _check(descriptor: Descriptor) -> None:
         names.add(field.json_name)
 
 
-class _SchemaBuilder:
-    """Builds the definitions of the types that one message consists of."""
+class _GrammarBuilder:
+    """Builds the rules of the types that one message consists of."""
 
     def __init__(self, types: Mapping[str, Descriptor]) -> None:
         """Raises DescriptorError if a type has no finite message."""
@@ -124,52 +130,55 @@ class _SchemaBuilder:
         self._circular = _in_cycles(
             {name: {each.full_name for each in fields.values()} for name, fields in inner.items()}
         )
-        self._definitions: dict[str, Any] = {}
+        self._names: dict[tuple[str, int], str] = {}  # of rules, by type and level
+        self._rules: dict[str, str] = {}
         self._waiting: list[tuple[Descriptor, int]] = []
-        self._num_names = 0
-        self._num_patterns = 0
+        self._num_members = 0
 
-    def build(self, root: Descriptor) -> Schema:
-        """Returns the schema. Raises DescriptorError if it is too large."""
+    def build(self, root: Descriptor) -> str:
+        """Returns the grammar. Raises DescriptorError if it is too large."""
         start = self._refer(root, 0)
         while self._waiting:
             descriptor, level = self._waiting.pop()
-            self._definitions[self._name(descriptor, level)] = self._message(descriptor, level)
-        return {**start, "$defs": self._definitions}
+            self._rules[self._refer(descriptor, level)] = self._message(descriptor, level)
+            if len(self._rules) > _MAX_RULES:
+                raise DescriptorError(f"{root.full_name}: its grammar has more than {_MAX_RULES} rules")
+        return "".join(f"{name}: {rule}\n" for name, rule in {"start": start, **self._rules, **TERMINALS}.items())
 
-    def _name(self, descriptor: Descriptor, level: int) -> str:
-        return f"{descriptor.full_name}-{level}" if descriptor.full_name in self._circular else descriptor.full_name
-
-    def _refer(self, descriptor: Descriptor, level: int) -> Schema:
-        name = self._name(descriptor, level)
-        if name not in self._definitions:
-            self._definitions[name] = None  # until it is built
+    def _refer(self, descriptor: Descriptor, level: int) -> str:
+        """Returns the name of a type's rule."""
+        key = descriptor.full_name, level if descriptor.full_name in self._circular else 0
+        if key not in self._names:
+            self._names[key] = f"message_{len(self._names)}"
             self._waiting.append((descriptor, level))
-        return {"$ref": f"#/$defs/{name}"}
+        return self._names[key]
 
-    def _nested(self, outer: Descriptor, level: int, inner: Descriptor, *, required: bool = False) -> Schema | None:
-        """Returns the schema of a message in another one; None if they would be nested too deep."""
+    def _nested(self, outer: Descriptor, level: int, inner: Descriptor, *, required: bool = False) -> str | None:
+        """Returns the rule of a message in another one; None if they would be nested too deep."""
         if not {outer.full_name, inner.full_name} <= self._circular:
             return self._refer(inner, 0)
         return self._refer(inner, level + 1) if required or level < MAX_LEVELS else None
 
-    def _message(self, descriptor: Descriptor, level: int) -> Schema:
+    def _message(self, descriptor: Descriptor, level: int) -> str:
         if (known := WELL_KNOWN.get(descriptor.full_name)) is not None:
             return known(lambda name: self._nested(descriptor, level, self._types[name]))
         if descriptor.full_name in WRAPPERS:
-            return self._scalar(descriptor.fields[0])
-        fields = {field: self._field(field, descriptor, level) for field in descriptor.fields}
+            return scalar(descriptor.fields[0])
+        values = {field: self._field(field, descriptor, level) for field in descriptor.fields}
+        own = self._refer(descriptor, level)
         alternatives = [
-            _object({field: schema for field, schema in fields.items() if schema is not None and field not in left_out})
-            for left_out in self._left_out(descriptor)
+            self._object(
+                f"{own}_{index}" if index else own,
+                {field: value for field, value in values.items() if value is not None and field not in left_out},
+            )
+            for index, left_out in enumerate(self._left_out(descriptor))
         ]
-        self._num_names += sum(len(each["properties"]) for each in alternatives)
-        if self._num_names > MAX_PROPERTIES:
+        if self._num_members > MAX_PROPERTIES:
             raise DescriptorError(
                 f"{descriptor.full_name}: with it, the grammar has more than {MAX_PROPERTIES} fields; "
                 "members of oneofs count for each other one, and messages that contain themselves for each level"
             )
-        return alternatives[0] if len(alternatives) == 1 else {"anyOf": alternatives}
+        return " | ".join(alternatives)
 
     def _left_out(self, descriptor: Descriptor) -> Iterator[frozenset[FieldDescriptor]]:
         """Yields what may not be set, for each choice of one member of each oneof."""
@@ -185,42 +194,58 @@ class _SchemaBuilder:
         for chosen in product(*oneofs):
             yield frozenset(members.difference(chosen))
 
-    def _field(self, field: FieldDescriptor, outer: Descriptor, level: int) -> Schema | None:
-        """Returns the schema of a field; None if it is not set, since messages would be nested too deep."""
-        schema = self._value(_value_field(field), outer, level, required=field.is_required)
-        if schema is None:
+    def _object(self, name: str, values: Mapping[FieldDescriptor, str]) -> str:
+        """Returns an object with these members, in their order. `name` begins those of the rules that it needs."""
+        self._num_members += len(values)
+        members = [
+            f"{_text(json.dumps(field.json_name, ensure_ascii=False))} COLON {values[field]}" for field in values
+        ]
+        needed = [field.is_required or not field.has_presence for field in values]
+        if True not in needed:
+            return f"OPEN {self._any_of(name, members)} CLOSE"
+        first = needed.index(True)
+        before = [f"({each} COMMA)?" for each in members[:first]]
+        after = [
+            f"COMMA {member}" if is_needed else f"(COMMA {member})?"
+            for member, is_needed in zip(members[first + 1 :], needed[first + 1 :], strict=True)
+        ]
+        return " ".join(("OPEN", *before, members[first], *after, "CLOSE"))
+
+    def _any_of(self, name: str, members: Sequence[str]) -> str:
+        """Returns any of the members, in their order."""
+        if not members:
+            return ""
+        following = ""
+        starts = list[str]()
+        for index in reversed(range(len(members))):
+            starts.append(f"{members[index]} {following}")
+            if index:
+                self._rules[f"{name}_from_{index}"] = f"(COMMA {members[index]})? {following}"
+                following = f"{name}_from_{index}"
+        return f"({' | '.join(reversed(starts))})?"
+
+    def _field(self, field: FieldDescriptor, outer: Descriptor, level: int) -> str | None:
+        """Returns the value of a field; None if it is not set, since messages would be nested too deep."""
+        value = self._value(_value_field(field), outer, level, required=field.is_required)
+        if value is None:
             return None
         if (entry := _entry(field)) is not None:
-            pattern = key_pattern(entry["key"])
-            if pattern is None:
-                return {"type": "object", "additionalProperties": schema}
-            self._num_patterns += 1
-            if self._num_patterns > MAX_PATTERN_PROPERTIES:
-                raise DescriptorError(
-                    f"{field.full_name}: expected at most {MAX_PATTERN_PROPERTIES} maps whose keys are not strings"
-                )
-            return {"type": "object", "patternProperties": {pattern: schema}, "additionalProperties": False}
-        return {"type": "array", "items": schema} if field.is_repeated else schema
+            return object_of(map_key(entry["key"]), value)
+        return list_of(value) if field.is_repeated else value
 
-    def _value(self, field: FieldDescriptor, outer: Descriptor, level: int, *, required: bool) -> Schema | None:
+    def _value(self, field: FieldDescriptor, outer: Descriptor, level: int, *, required: bool) -> str | None:
         if field.message_type is not None:
             return self._nested(outer, level, field.message_type, required=required)
-        if field.enum_type is not None:
-            return self._enum(field.enum_type)
-        return self._scalar(field)
+        if field.enum_type is None:
+            return scalar(field)
+        if field.enum_type.full_name == _NULL:
+            return _text("null")
+        return f"({' | '.join(_text(json.dumps(value.name)) for value in field.enum_type.values)})"
 
-    def _scalar(self, field: FieldDescriptor) -> Schema:
-        schema = scalar_schema(field)
-        if (reference := schema.get("$ref")) is not None:
-            name = reference.rpartition("/")[2]
-            self._definitions[name] = TEXTS[name]
-        return schema
 
-    def _enum(self, enum: EnumDescriptor) -> Schema:
-        if enum.full_name == _NULL:
-            return {"type": "null"}
-        self._definitions[enum.full_name] = {"enum": [value.name for value in enum.values]}
-        return {"$ref": f"#/$defs/{enum.full_name}"}
+def _text(text: str) -> str:
+    """Returns the terminal of a text."""
+    return json.dumps(text)
 
 
 def _messages_in(descriptor: Descriptor) -> Iterator[tuple[FieldDescriptor, Descriptor]]:
@@ -229,15 +254,6 @@ def _messages_in(descriptor: Descriptor) -> Iterator[tuple[FieldDescriptor, Desc
         inner = _message_type(field)
         if inner is not None:
             yield field, inner
-
-
-def _object(fields: Mapping[FieldDescriptor, Schema]) -> Schema:
-    return {
-        "type": "object",
-        "properties": {field.json_name: schema for field, schema in fields.items()},
-        "required": [field.json_name for field in fields if field.is_required or not field.has_presence],
-        "additionalProperties": False,
-    }
 
 
 def _in_cycles(graph: Mapping[str, set[str]]) -> set[str]:
