@@ -113,8 +113,9 @@ def grpc_paths() -> list[str]:
 
 def rest_templates() -> set[str]:
     """Returns the path templates of REST requests that may have a key."""
-    # Anthropic's requests have no key of their own: `system` tells its conversations.
-    keyed = {method.full_name for method in _methods() if {_KEY_FIELD, "system"} & {*method.input_type.fields_by_name}}
+    # Anthropic's requests have no key of their own: `system` tells its conversations. Ids of responses end with keys.
+    telling = {_KEY_FIELD, "system", "response_id"}
+    keyed = {method.full_name for method in _methods() if telling & {*method.input_type.fields_by_name}}
     bound = (method for method in _methods() if {binding_option(method).unary, method.full_name} & keyed)
     return {template for method in bound for _, template in descriptors.bindings(method)}
 

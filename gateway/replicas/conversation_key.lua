@@ -1,7 +1,8 @@
 -- Answers the gateway's own question: by which key is this request routed? The body is the beginning of a request's body,
--- JSON or a gRPC frame; the answer is the header KEY. It is `prompt_cache_key` or, without one, a digest of what the turns
--- of a conversation share: the salt, the system text, and the first media of the first other message, or its text if it
--- has no media. A request without either has the key NONE.
+-- JSON or a gRPC frame; the answer is the header KEY. It is `prompt_cache_key` or, without one, the key of the stored
+-- response that the request is about or goes on from, or a digest of what the turns of a conversation share: the salt, the
+-- system text, and the first media of the first other message, or its text if it has no media. A request without any has
+-- the key NONE.
 
 local KEY, NONE = "x-prompt-cache-key", "-"
 
@@ -30,6 +31,11 @@ end
 local function key_or_digest(key)
   if #key <= MAX_KEY_CHARACTERS and key:find("^[!-~]+$") and not key:find("\\", 1, true) and key ~= NONE then return key end
   return string.format("key-%.0f-%d", digest(0, key), #key)
+end
+
+-- The server ends the ids of responses with their keys (server/dialects/responses/stored.py).
+local function key_of_response(id)
+  return id and id:match("^resp_.*%-%-([%w-]+)$")
 end
 
 local BACKSLASH = ("\\"):byte()
@@ -162,6 +168,7 @@ local function find_members(json, found)
     if name == "system" or name == "instructions" then found.system = value end
     if name == "cache_salt" or name == "cacheSalt" then found.salt = read_string(json, value) end
     if name == "prompt_cache_key" or name == "promptCacheKey" then found.key = read_string(json, value) end
+    if name == "previous_response_id" then found.previous = key_of_response(read_string(json, value)) end
   end
 end
 
@@ -170,6 +177,7 @@ local function json_key(json)
   -- After too many values the rest is not read, as if the text ended there.
   pcall(find_members, json, found)
   if found.key and found.key ~= "" then return key_or_digest(found.key) end
+  if found.previous then return found.previous end
   steps = MAX_STEPS
   local number = found.messages and json_beginning(json, found)
   return number and string.format("json-%.0f", number)
@@ -263,10 +271,12 @@ end
 
 function envoy_on_request(handle)
   steps = MAX_STEPS
-  local numbers = handle:filterContext():get(handle:headers():get(":path"))
+  local path = handle:headers():get(":path")
+  local numbers = handle:filterContext():get(path)
   local body = handle:body()
   local data = body and body:getBytes(0, body:length()) or ""
   -- Any failure means a body that the server will refuse, or one without a key.
   local found, key = pcall(numbers and grpc_key or json_key, data, numbers)
-  handle:respond({ [":status"] = "200", [KEY] = found and key or NONE }, "")
+  key = found and key or key_of_response(path:match("/responses/([^/?]+)")) or NONE
+  handle:respond({ [":status"] = "200", [KEY] = key }, "")
 end

@@ -25,6 +25,8 @@ class CallContext:
     argument. The defaults are of a call that nobody limits."""
 
     request_id: str = field(default_factory=new_request_id)
+    routing_key: str = ""
+    """What the gateway routes it by; empty: nothing."""
     deadline: float | None = None
     """In the event loop's time, slightly before the client's deadline; None: the client set none."""
     client: str = ""

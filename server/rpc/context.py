@@ -22,6 +22,8 @@ COMPLETION_TOKENS_TRAILER = "x-glimpse-completion-tokens"
 UNENFORCED_HEADER = "x-glimpse-unenforced"
 """The response header that lists what a request asked for and no grammar ensures, such as
 `response_format.json_schema.schema#/properties/path/format`."""
+KEY_HEADER = "x-prompt-cache-key"
+"""The routing key of a request, the client's or the gateway's; see `glimpse.gateway.replicas.affinity`."""
 CODEC_HEADER = "x-glimpse-codec"
 """Set by the gateway on requests that it made of Connect's, or of REST requests of typed methods: how their messages
 are encoded."""

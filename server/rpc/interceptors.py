@@ -22,7 +22,7 @@ from glimpse.server.call.context import CallContext
 from glimpse.server.call.offload import turns
 from glimpse.server.errors import ServerStoppingError
 from glimpse.server.rpc.client_identity import ClientIdentifier
-from glimpse.server.rpc.context import CODEC_HEADER, Rpc, deadline, metadata_value, request_id
+from glimpse.server.rpc.context import CODEC_HEADER, KEY_HEADER, Rpc, deadline, metadata_value, request_id
 from glimpse.server.rpc.errors import abort, to_status
 from glimpse.server.rpc.failure import ErrorDocument
 from glimpse.server.rpc.load_meter import REPORT_TRAILER, LoadMeter
@@ -133,6 +133,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         ends, codec = deadline(context.time_remaining()), metadata_value(context, CODEC_HEADER)
         call = CallContext(
             request_id=request_id(context),
+            routing_key=metadata_value(context, KEY_HEADER) or "",
             deadline=ends,
             client=client,
             tenant=identity.tenant,

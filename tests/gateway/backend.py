@@ -75,6 +75,18 @@ class _OpenAI(openai_pb2_grpc.OpenAIServiceServicer):
         self._note(context)
         return HttpBody(content_type="application/json", data=b'{"object":"list","data":[]}')
 
+    async def CreateResponse(self, request_iterator: Requests, context: Context) -> AsyncIterator[HttpBody]:  # noqa: N802
+        self._note(context)
+        yield HttpBody(content_type="application/json", data=await read(request_iterator))
+
+    async def GetResponse(self, request: Message, context: Context) -> HttpBody:  # noqa: N802
+        self._note(context)
+        return HttpBody(content_type="application/json", data=b"{}")
+
+    async def ListInputItems(self, request: Message, context: Context) -> HttpBody:  # noqa: N802
+        self._note(context)
+        return HttpBody(content_type="application/json", data=b"{}")
+
     async def GetModel(self, request: model_pb2.GetModelRequest, context: Context) -> HttpBody:  # noqa: N802
         self._note(context)
         return HttpBody(content_type="application/json", data=f'{{"id":"{request.model}"}}'.encode())

@@ -48,6 +48,13 @@ class Replicas:
             self._post(path, body if isinstance(body, bytes) else json.dumps(body).encode(), headers)
         )
 
+    async def get(self, path: str) -> tuple[int, str]:
+        return await self._asked(self._read(path))
+
+    async def _read(self, path: str) -> None:
+        async with self.http.get(path) as answer:
+            assert answer.status == 200, await answer.text()
+
     async def grpc(self, *messages: Any, metadata: Sequence[tuple[str, str]] = (), **fields: Any) -> tuple[int, str]:
         request = chat_pb2.CreateChatCompletionRequest(messages=messages, **fields)
         stream = chat_pb2_grpc.ChatServiceStub(self.channel).StreamChatCompletion(request, metadata=metadata)
@@ -197,6 +204,18 @@ async def test_turns_of_responses_share_a_key(replicas: Replicas) -> None:
             assert await replicas.rest({**instructions, "model": "m", "input": later}) == first
             keys.add(first[1])
     assert len(keys) == 4  # a text is the same as a message of it
+
+
+async def test_requests_about_a_stored_response_have_its_key(replicas: Replicas) -> None:
+    for key in KEYS[:10]:
+        first = await replicas.rest({"prompt_cache_key": key})
+        name = f"resp_a--b--{key}"
+        assert await replicas.rest({"input": "Go on.", "previous_response_id": name}, "/v1/responses") == first
+        for path in (f"/v1/responses/{name}", f"/v1/responses/{name}/input_items?limit=2", f"/responses/{name}"):
+            assert await replicas.get(path) == first
+    later: dict[str, Any] = {"prompt_cache_key": "other", "previous_response_id": "resp_1--a"}
+    assert (await replicas.rest(later, "/v1/responses"))[1] == "other"
+    assert (await replicas.get("/v1/responses/resp_1"))[1] == NO_KEY
 
 
 async def test_conversations_of_very_many_messages_share_a_key(replicas: Replicas) -> None:

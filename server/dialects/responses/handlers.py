@@ -11,7 +11,7 @@ from glimpse.server.call.context import CallContext
 from glimpse.server.call.offload import run_sized
 from glimpse.server.dialects.responses.request import to_chat
 from glimpse.server.dialects.responses.response import ResponseRenderer, begin_response, render_response
-from glimpse.server.dialects.responses.stored import Recording, StoredResponses, item_id
+from glimpse.server.dialects.responses.stored import Recording, StoredResponses, item_id, response_name
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.generation.usage import Usage
 from glimpse.server.parse.chat import check_bounds
@@ -109,8 +109,9 @@ class ResponsesHandlers:
         check_bounds(request)
         if request.order not in ("", "asc", "desc"):
             raise InvalidRequest("order", f"expected 'asc' or 'desc', got '{request.order[:64]}'")
-        stored = await self.stored.get(request.response_id, call)
-        items = list(stored.input) if request.order == "asc" else list(stored.input)[::-1]
+        items = await self.stored.input_items(request.response_id, call)
+        if request.order != "asc":
+            items.reverse()
         if request.after:
             names = [item_id(item) for item in items]
             if request.after not in names:
@@ -148,4 +149,4 @@ class ResponsesHandlers:
         adapted_request = to_chat(request, history, adapted, call.ignored_fields)
         call.adapted |= adapted  # errors until now name what was sent
         head, chat = self.chat.begin(adapted_request, call, streaming=streaming)
-        return begin_response(request, head, chat.generation.sampling, call.request_id), chat
+        return begin_response(request, head, chat.generation.sampling, response_name(call)), chat

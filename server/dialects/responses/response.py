@@ -35,11 +35,11 @@ _NO_ARGUMENTS = "{}"
 
 
 def begin_response(
-    request: responses_pb2.CreateResponseRequest, head: CompletionHead, sampling: SamplingParams, request_id: str
+    request: responses_pb2.CreateResponseRequest, head: CompletionHead, sampling: SamplingParams, name: str
 ) -> responses_pb2.Response:
-    """Returns a response that is in progress, without output."""
+    """Returns a response that is in progress, without output. `name`: see `response_name`."""
     response = responses_pb2.Response(
-        id=_PREFIX + request_id,
+        id=_PREFIX + name,
         created_at=head.created,
         status=_IN_PROGRESS,
         model=head.model,

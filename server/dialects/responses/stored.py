@@ -4,6 +4,7 @@ They are values of the store that uploads have: by tenant, bounded in bytes and 
 store.
 """
 
+import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
@@ -27,6 +28,9 @@ _ITEM_PREFIXES = {
     "reasoning": "rs",
 }
 
+_KEY = re.compile(r"(?=.{1,64}$)[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*")
+"""Keys that ids have; not the gateway's `-`, which stands for none."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -40,7 +44,7 @@ class Recording:
 
     async def begin(self, request: responses_pb2.CreateResponseRequest) -> None:
         """Records what is asked. Where there is no room, nothing is stored."""
-        self._append(await self._call.parse(_asked, request, self._call.request_id))
+        self._append(await self._call.parse(_asked, request, response_name(self._call)))
 
     async def finish(self, response: responses_pb2.Response) -> None:
         """Stores the response with its id. Where it cannot be stored, the client is told if it still can be."""
@@ -125,13 +129,27 @@ class StoredResponses:
         self, request: responses_pb2.CreateResponseRequest, call: CallContext
     ) -> Sequence[responses_pb2.StoredResponse]:
         """Returns the responses before a request, the first one first. Raises InvalidRequest."""
+        field = "previous_response_id"
+        return [] if not (last := request.previous_response_id) else await self._conversation(last, call, field)
+
+    async def input_items(self, response_id: str, call: CallContext) -> list[responses_pb2.ResponseItem]:
+        """Returns the items that a response answers, the first one first: its own and those of all turns before it.
+
+        Raises InvalidRequest: the response, or one of an earlier turn, is not stored.
+        """
+        *before, last = await self._conversation(response_id, call, "response_id")
+        return [*(item for turn in before for item in (*turn.input, *turn.response.output)), *last.input]
+
+    async def _conversation(
+        self, response_id: str, call: CallContext, field: str
+    ) -> list[responses_pb2.StoredResponse]:
+        """Returns a response and those before it, the first one first. Raises InvalidRequest, about this field."""
         found: list[responses_pb2.StoredResponse] = []
-        following = request.previous_response_id
-        while following:
+        while response_id:
             if len(found) == _MAX_TURNS:
-                raise InvalidRequest("previous_response_id", f"expected at most {_MAX_TURNS} responses before this one")
-            found.append(await self.get(following, call, "previous_response_id"))
-            following = found[-1].response.previous_response_id
+                raise InvalidRequest(field, f"expected a conversation of at most {_MAX_TURNS} responses")
+            found.append(await self.get(response_id, call, field))
+            response_id = found[-1].response.previous_response_id
         return found[::-1]
 
     async def resolve(self, request: responses_pb2.CreateResponseRequest, call: CallContext) -> None:
@@ -156,19 +174,27 @@ class StoredResponses:
         return InvalidRequest(field, message, "response_not_found")
 
 
+def response_name(call: CallContext) -> str:
+    """Returns the ids of a call's response and its items, without their prefixes.
+
+    It ends with the call's routing key, by which the gateway finds the server of a later call about the response.
+    """
+    return f"{call.request_id}--{call.routing_key}" if _KEY.fullmatch(call.routing_key) else call.request_id
+
+
 def item_id(item: responses_pb2.ResponseItem) -> str:
     """Returns the id of an item; empty if it has none."""
     return getattr(item, item.WhichOneof("item") or "message").id
 
 
-def _asked(request: responses_pb2.CreateResponseRequest, request_id: str) -> bytes:
+def _asked(request: responses_pb2.CreateResponseRequest, name: str) -> bytes:
     stored = responses_pb2.StoredResponse(input=request.input.items.items)
     if request.input.HasField("text"):
         message = stored.input.add().message
         message.role = responses_pb2.RESPONSE_ROLE_USER
         message.content.add().input_text.text = request.input.text
     for index, item in enumerate(stored.input):
-        _complete(item, f"{request_id}_i{index}")
+        _complete(item, f"{name}_i{index}")
     return stored.SerializeToString()
 
 

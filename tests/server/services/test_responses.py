@@ -27,10 +27,11 @@ TOOL = {"type": "function", "name": "look", "description": "Looks.", "parameters
 FORMAT = {"type": "json_schema", "name": "at", "schema": SCHEMA, "strict": True}
 
 
-def post(channel: grpc.Channel, **members: Any) -> tuple[bytes, Mapping[str, str]]:
+def post(channel: grpc.Channel, headers: Any = None, **members: Any) -> tuple[bytes, Mapping[str, str]]:
     body = {"max_output_tokens": 8, "temperature": 0, "input": "the other"} | members
     stub: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
-    call = stub.CreateResponse(iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())]))
+    sent = HttpBody(content_type="application/json", data=json.dumps(body).encode())
+    call = stub.CreateResponse(iter([sent]), metadata=headers)
     return b"".join(piece.data for piece in call), dict(call.initial_metadata())
 
 

@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from glimpse.openai.v1 import openai_pb2_grpc, responses_pb2
+from glimpse.server.rpc.context import KEY_HEADER
 from tests.server.dialects.responses_client import RESPONSE, document_of
 from tests.server.services.test_responses import FORMAT, IMAGE, TOOL, ask, post, said, streamed, text, text_of
 from tests.server.serving import served
@@ -80,6 +81,36 @@ def test_items_are_listed(channel: grpc.Channel) -> None:
     assert [item["id"] for item in rest["data"]] == names[1::-1]
     code, details = refused(lambda: items(channel, name, after="msg_1"))
     assert (code, details[:7]) == (grpc.StatusCode.INVALID_ARGUMENT, "'after'")
+
+
+def test_the_items_of_earlier_turns_are_listed_too(channel: grpc.Channel) -> None:
+    first = ask(channel, input=[said("user", IMAGE, text("one"))], instructions="Be brief.")
+    second = ask(channel, input="two", previous_response_id=first["id"])
+    third = ask(channel, input="three", previous_response_id=second["id"])
+    whole = items(channel, third["id"], order="asc")["data"]
+    answers = [*first["output"], *second["output"]]
+    assert [item for item in whole if item["role"] == "assistant"] == answers
+    assert [item["content"][-1]["text"] for item in whole if item["role"] == "user"] == ["one", "two", "three"]
+    assert [item["role"] for item in whole[::2]] == ["user"] * 3
+    assert items(channel, third["id"])["data"] == whole[::-1]
+    stub(channel).DeleteResponse(responses_pb2.DeleteResponseRequest(response_id=first["id"]))
+    code, details = refused(lambda: items(channel, third["id"]))
+    assert (code, first["id"] in details) == (grpc.StatusCode.NOT_FOUND, True)
+
+
+@pytest.mark.parametrize("key", ["json-123", "key-1-2", "chat-7", "x" * 64])
+def test_ids_end_with_the_routing_key(channel: grpc.Channel, key: str) -> None:
+    first = ask(channel, headers=[(KEY_HEADER, key)])
+    assert first["id"].endswith(f"--{key}")
+    (item,) = items(channel, first["id"])["data"]
+    same = ask(channel, input=[{"type": "item_reference", "id": item["id"]}], headers=[(KEY_HEADER, key)])
+    assert text_of(same) == text_of(first)
+
+
+@pytest.mark.parametrize("key", ["-", "two words", "a_b", "x" * 65, "a--"])
+def test_other_keys_are_not_in_ids(channel: grpc.Channel, key: str) -> None:
+    name = ask(channel, headers=[(KEY_HEADER, key)])["id"]
+    assert "--" not in name
 
 
 def test_what_is_deleted_or_not_stored_is_not_there(channel: grpc.Channel) -> None:

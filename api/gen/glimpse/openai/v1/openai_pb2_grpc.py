@@ -181,7 +181,7 @@ class OpenAIServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListInputItems(self, request, context):
-        """Lists the items that a stored response was asked with.
+        """Lists the items that a stored response was asked with, and those of the turns before it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
