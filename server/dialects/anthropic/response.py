@@ -1,5 +1,7 @@
 """Turns completions into messages and events of the Messages API."""
 
+import base64
+import hashlib
 import json
 from collections.abc import Iterable, Iterator
 
@@ -32,6 +34,8 @@ def render_message(head: anthropic_pb2.CreateMessageResponse, deltas: Iterable[D
                 texts.append([])
             case "content_block_delta":
                 delta = event.content_block_delta.delta
+                if delta.HasField("signature_delta"):
+                    head.content[-1].thinking.signature = delta.signature_delta.signature
                 texts[-1].append(delta.thinking_delta.thinking or delta.input_json_delta.partial_json)
             case "message_delta":
                 head.stop_reason = event.message_delta.delta.stop_reason
@@ -82,6 +86,8 @@ class EventRenderer:
         """Kind of the block that may go on; empty if there is none."""
         self._text: TextTemplate | None = None
         """The events that append to the open block of text."""
+        self._thinking = hashlib.sha256()
+        """Of the text of the open block of thinking."""
 
     def render(self, delta: Delta) -> Iterator[StreamMessageResponse | TextChunk]:
         """Yields the events of a delta."""
@@ -91,6 +97,7 @@ class EventRenderer:
             yield StreamMessageResponse(message_start=anthropic_pb2.MessageStart(message=start))
         if delta.reasoning:
             yield from self._continue("thinking", anthropic_pb2.OutputBlock(thinking=anthropic_pb2.ThinkingBlock()))
+            self._thinking.update(delta.reasoning.encode())
             yield self._appended(
                 anthropic_pb2.ContentDelta(thinking_delta=anthropic_pb2.ThinkingDelta(thinking=delta.reasoning))
             )
@@ -115,12 +122,17 @@ class EventRenderer:
             return
         yield from self._end_block()
         self._index += 1
-        self._open, self._text = kind, None
+        self._open, self._text, self._thinking = kind, None, hashlib.sha256()
         start = anthropic_pb2.BlockStart(index=self._index, content_block=block)
         yield StreamMessageResponse(content_block_start=start)
 
     def _end_block(self) -> Iterator[StreamMessageResponse]:
         """Ends the open block, if there is one."""
+        if self._open == "thinking":
+            signature = base64.b64encode(self._thinking.digest()).decode()
+            yield self._appended(
+                anthropic_pb2.ContentDelta(signature_delta=anthropic_pb2.SignatureDelta(signature=signature))
+            )
         if self._open:
             self._open = ""
             yield StreamMessageResponse(content_block_stop=anthropic_pb2.BlockStop(index=self._index))

@@ -1,10 +1,15 @@
-"""Events of the Messages API: however a completion is cut, they join to its message, in the order that SDKs rely on."""
+"""Events of the Messages API: however a completion is cut, they join to its message, in the order that SDKs rely on.
+Anthropic's types take them.
+"""
 
 import json
 from collections.abc import Sequence
 from typing import Any
 
+from anthropic.lib.streaming._messages import accumulate_event  # its streams' own
+from anthropic.types import Message, RawMessageStreamEvent
 from hypothesis import given
+from pydantic import TypeAdapter
 
 from glimpse.anthropic.v1 import anthropic_pb2
 from glimpse.engine.checkpoint.text.output_processor import Delta, ToolCallDelta
@@ -16,11 +21,15 @@ from glimpse.server.generation.usage import Usage
 from glimpse.server.rpc.text_chunks import JsonChunks
 from tests.server.dialects.completions import completions
 
+EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
+
 
 def message(deltas: Sequence[Delta]) -> Any:
     rendered = anthropic_pb2.CreateMessageResponse(id="msg_1", model="m")
     render_message(rendered, deltas, Usage(prompt_tokens=3, completion_tokens=2))
-    return json.loads(ANTHROPIC.codec.encode(rendered))
+    document = ANTHROPIC.codec.encode(rendered)
+    Message.model_validate_json(document, strict=True)
+    return json.loads(document)
 
 
 def events(deltas: Sequence[Delta]) -> list[Any]:
@@ -31,6 +40,7 @@ def events(deltas: Sequence[Delta]) -> list[Any]:
     found: list[Any] = []
     for event in (event for delta in deltas for event in renderer.render(delta)):
         name, data, *_ = as_event(documents.encode(event), named=True).split(b"\n")
+        EVENT.validate_json(data.removeprefix(b"data: "), strict=True)
         found.append(json.loads(data.removeprefix(b"data: ")))
         assert name == b"event: " + found[-1]["type"].encode()
     return found
@@ -53,6 +63,9 @@ def joined(found: Sequence[Any]) -> Any:
             case "content_block_delta":
                 assert event["index"] == open_index
                 (text,) = (value for name, value in event["delta"].items() if name != "type")
+                if event["delta"]["type"] == "signature_delta":
+                    whole["content"][-1]["signature"] = text
+                    continue
                 whole["content"][-1]["pieces"].append(text)
             case "content_block_stop":
                 assert event["index"] == open_index
@@ -80,6 +93,16 @@ def test_events_join_to_the_message(deltas: list[Delta]) -> None:
 
 
 @given(deltas=completions())
+def test_the_sdk_joins_them_too(deltas: list[Delta]) -> None:
+    snapshot, buffers = None, dict[int, bytes]()
+    for found in events(deltas):
+        snapshot = accumulate_event(event=EVENT.validate_python(found), current_snapshot=snapshot, json_bufs=buffers)
+    assert snapshot is not None
+    assert snapshot.to_dict()["content"] == message(deltas)["content"]
+    assert snapshot.stop_reason == message(deltas)["stop_reason"]
+
+
+@given(deltas=completions())
 def test_nothing_of_a_completion_is_lost(deltas: list[Delta]) -> None:
     content = message(deltas)["content"]
     assert "".join(block.get("text", "") for block in content) == "".join(delta.text for delta in deltas)
@@ -100,3 +123,12 @@ def test_the_stop_sequence_is_told() -> None:
     assert (found["stop_reason"], found["stop_sequence"]) == ("stop_sequence", "END")
     assert (found["type"], found["role"]) == ("message", "assistant")
     assert found["usage"]["input_tokens"] == 3
+
+
+def test_thinking_is_signed() -> None:
+    deltas = [Delta(reasoning="Hm"), Delta(reasoning="m."), Delta(text="Yes."), Delta(finish=FinishReason.STOP)]
+    same, other = message([Delta(reasoning="Hmm."), *deltas[2:]]), message([Delta(reasoning="Hm."), *deltas[2:]])
+    (thinking, _), (again, _), (different, _) = (each["content"] for each in (message(deltas), same, other))
+    assert thinking == again == {"type": "thinking", "thinking": "Hmm.", "signature": thinking["signature"]}
+    assert len(thinking["signature"]) == 44
+    assert thinking["signature"] != different["signature"]

@@ -411,14 +411,16 @@ class BlockDelta(_message.Message):
     def __init__(self, index: _Optional[int] = ..., delta: _Optional[_Union[ContentDelta, _Mapping]] = ...) -> None: ...
 
 class ContentDelta(_message.Message):
-    __slots__ = ("text_delta", "input_json_delta", "thinking_delta")
+    __slots__ = ("text_delta", "input_json_delta", "thinking_delta", "signature_delta")
     TEXT_DELTA_FIELD_NUMBER: _ClassVar[int]
     INPUT_JSON_DELTA_FIELD_NUMBER: _ClassVar[int]
     THINKING_DELTA_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_DELTA_FIELD_NUMBER: _ClassVar[int]
     text_delta: TextDelta
     input_json_delta: InputDelta
     thinking_delta: ThinkingDelta
-    def __init__(self, text_delta: _Optional[_Union[TextDelta, _Mapping]] = ..., input_json_delta: _Optional[_Union[InputDelta, _Mapping]] = ..., thinking_delta: _Optional[_Union[ThinkingDelta, _Mapping]] = ...) -> None: ...
+    signature_delta: SignatureDelta
+    def __init__(self, text_delta: _Optional[_Union[TextDelta, _Mapping]] = ..., input_json_delta: _Optional[_Union[InputDelta, _Mapping]] = ..., thinking_delta: _Optional[_Union[ThinkingDelta, _Mapping]] = ..., signature_delta: _Optional[_Union[SignatureDelta, _Mapping]] = ...) -> None: ...
 
 class TextDelta(_message.Message):
     __slots__ = ("text",)
@@ -437,6 +439,12 @@ class ThinkingDelta(_message.Message):
     THINKING_FIELD_NUMBER: _ClassVar[int]
     thinking: str
     def __init__(self, thinking: _Optional[str] = ...) -> None: ...
+
+class SignatureDelta(_message.Message):
+    __slots__ = ("signature",)
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    signature: str
+    def __init__(self, signature: _Optional[str] = ...) -> None: ...
 
 class BlockStop(_message.Message):
     __slots__ = ("index",)
