@@ -11,8 +11,7 @@ from collections.abc import Callable
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.messages import RequestStats, StepStats
 from glimpse.media.cache.fair_share import FairPlaces
-from glimpse.server.call.first_token_estimator import FirstTokenEstimator
-from glimpse.server.call.wait_estimator import WaitEstimator
+from glimpse.server.call.wait_estimator import PromptSize, WaitEstimator
 from glimpse.server.errors import DeadlineExceededError
 
 MAX_PREPARED_AT_ONCE = 4
@@ -43,7 +42,6 @@ class Admission:
     def __init__(self, *, max_queue_seconds: float = float("inf"), clock: Callable[[], float] = time.monotonic) -> None:
         """Requests whose expected wait is longer than `max_queue_seconds` are refused."""
         self.estimator = WaitEstimator()
-        self.first_tokens = FirstTokenEstimator()
         self.num_running = 0
         """Sequences that the engine computes."""
         self.places = FairPlaces(MAX_PREPARED_AT_ONCE)
@@ -141,9 +139,8 @@ class Ticket:
         """Notes that a prompt of so many tokens, those of media among them, goes to the engine."""
         admission = self._admission
         self._submitted = admission.now, admission.num_running
-        admission.first_tokens.begin(
-            self, num_tokens=num_tokens, num_media_tokens=num_media_tokens, num_running=admission.num_running
-        )
+        size = PromptSize(num_tokens=num_tokens, num_media_tokens=num_media_tokens, num_running=admission.num_running)
+        admission.estimator.begin_prompt(self, self._client, size, admission.now)
 
     def observe_first_token(self, stats: RequestStats, *, num_encoded_tokens: int, has_media: bool | None) -> None:
         """Records how long the first token of the prompt took. Idempotent.
@@ -156,15 +153,16 @@ class Ticket:
         if self._submitted is None:
             return
         (submitted, num_running), self._submitted = self._submitted, None
-        first_tokens, now = self._admission.first_tokens, self._admission.now
+        estimator = self._admission.estimator
         if has_media is not None:
-            first_tokens.observe_preparation(submitted - self._arrived, has_media=has_media)
-        first_tokens.observe(
+            estimator.observe_preparation(submitted - self._arrived, has_media=has_media)
+        size = PromptSize(
             num_tokens=stats.num_computed_prompt_tokens - stats.num_cached_tokens,
             num_media_tokens=num_encoded_tokens,
             num_running=num_running,
-            seconds=now - max(submitted, first_tokens.end(self, now)),
         )
+        seconds = estimator.end_prompt(self, self._admission.now)
+        estimator.observe_prompt(size, seconds=seconds, encode_seconds=stats.encode_seconds)
 
     def expected_seconds(self, *, num_tokens: int, num_media_tokens: int, has_media: bool) -> float | None:
         """Returns the expected time to the first token of a request that arrives now; None if it is unknown.
@@ -174,14 +172,9 @@ class Ticket:
             num_media_tokens: Tokens of its media that are to be encoded.
             has_media: The prompt has media, which are loaded.
         """
-        admission, first_tokens = self._admission, self._admission.first_tokens
-        seconds = first_tokens.prompt_seconds(
-            num_tokens=num_tokens, num_media_tokens=num_media_tokens, num_running=admission.num_running
-        )
-        if seconds is None:
-            return None
-        wait = first_tokens.wait_seconds(admission.now)
-        return first_tokens.preparation_seconds(has_media=has_media) + wait + seconds
+        admission = self._admission
+        size = PromptSize(num_tokens=num_tokens, num_media_tokens=num_media_tokens, num_running=admission.num_running)
+        return admission.estimator.first_token_seconds(self._client, size, admission.now, has_media=has_media)
 
     def end_waiting(self) -> None:
         """Notes that the first tokens have come. Idempotent."""
@@ -197,7 +190,7 @@ class Ticket:
         self.end_waiting()
         if self._submitted is not None:
             self._submitted = None
-            self._admission.first_tokens.end(self, self._admission.now)
+            self._admission.estimator.end_prompt(self, self._admission.now)
 
     def _set_waiting(self, num_tokens: int) -> None:
         if num_tokens != self._num_waiting_tokens:
