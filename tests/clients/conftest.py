@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.programs import CLIENTS, CODING_AGENT, SEVERAL, Program
+from tests.clients.programs import CLIENTS, OTHERS, SEVERAL, Program
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +27,7 @@ def program(outside: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with ExitStack() as stack:
 
         def start(client: str) -> Program:
-            command = (CLIENTS | {"coding agent": CODING_AGENT}).get(client, SEVERAL)
+            command = (CLIENTS | OTHERS).get(client, SEVERAL)
             if command not in running:
                 running[command] = Program(*command, proxy=outside, log=tmp_path_factory.mktemp("client") / "log")
                 stack.callback(running[command].end)

