@@ -1,6 +1,7 @@
 """Responses match the OpenAPI document: schemathesis sends valid and invalid requests.
 
-CI sends the same 200 requests each time. SCHEMATHESIS_EXAMPLES=2000 sends more, and new ones each time.
+CI sends the same 200 requests each time. SCHEMATHESIS_EXAMPLES=2000 sends more, and new ones each time. Where a path
+has an id, half of the requests have that of something that exists.
 """
 
 import functools
@@ -11,8 +12,10 @@ from typing import Any
 
 import jsonschema
 import pytest
+import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -27,35 +30,10 @@ from tests.e2e.stack import ROOT, Stack, start_echo_stack
 DOCUMENT = json.loads((ROOT / "gateway" / "openapi.json").read_text())
 NUM_EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "200"))
 ALLOWED, FORBIDDEN = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
-SHARES = {
-    ("POST", "/v1/chat/completions", ALLOWED): 0.1,
-    ("POST", "/v1/chat/completions", FORBIDDEN): 0.1,
-    ("POST", "/v1/responses", ALLOWED): 0.1,
-    ("POST", "/v1/responses", FORBIDDEN): 0.1,
-    ("POST", "/v1/messages", ALLOWED): 0.05,
-    ("POST", "/v1/messages", FORBIDDEN): 0.05,
-    ("POST", "/v1/messages/count_tokens", ALLOWED): 0.025,
-    ("POST", "/v1/messages/count_tokens", FORBIDDEN): 0.025,
-    ("POST", "/v1/completions", ALLOWED): 0.05,
-    ("POST", "/v1/completions", FORBIDDEN): 0.05,
-    ("POST", "/v1/embeddings", ALLOWED): 0.05,
-    ("POST", "/v1/embeddings", FORBIDDEN): 0.05,
-    ("POST", "/v1/rerank", ALLOWED): 0.025,
-    ("POST", "/v1/rerank", FORBIDDEN): 0.025,
-    ("POST", "/v1/score", ALLOWED): 0.025,
-    ("POST", "/v1/score", FORBIDDEN): 0.025,
-    ("POST", "/tokenize", ALLOWED): 0.025,
-    ("POST", "/tokenize", FORBIDDEN): 0.025,
-    ("POST", "/detokenize", ALLOWED): 0.05,
-    ("POST", "/detokenize", FORBIDDEN): 0.05,
-    ("GET", "/v1/files", ALLOWED): 0.025,
-    ("GET", "/v1/files", FORBIDDEN): 0.025,
-    ("GET", "/v1/files/{upload_id}", ALLOWED): 0.025,
-    ("DELETE", "/v1/files/{upload_id}", ALLOWED): 0.025,
-    ("GET", "/v1/files/{upload_id}/content", ALLOWED): 0.025,
-    ("GET", "/v1/models/{model}", ALLOWED): 0.05,  # any text may be a model's name
-}
-"""Operation and kind of request → its share of the requests."""
+WEIGHTS = {"/v1/chat/completions": 6, "/v1/responses": 6, "/v1/messages": 6, "/v1/completions": 3, "/v1/embeddings": 3}
+"""Path → how many requests it gets, relative to the others."""
+IDS = {"response_id": "/v1/responses", "upload_id": "/v1/files"}
+"""Parameter of a path → where what it names is created."""
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance]
 EVENTS = "text/event-stream"
 TIMEOUT_SECONDS = 60
@@ -69,25 +47,42 @@ def echo_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     assert running.stop() == 0
 
 
+def cases() -> Iterator[tuple[str, str, GenerationMode]]:
+    """Yields verbs and paths with the kinds of requests that they can get: any text may be part of a URL."""
+    for path, verbs in DOCUMENT["paths"].items():
+        for verb, operation in verbs.items():
+            yield verb.upper(), path, ALLOWED
+            kinds = {each["schema"].get("type") for each in operation.get("parameters", ()) if each["in"] == "query"}
+            if "requestBody" in operation or kinds - {"string"}:
+                yield verb.upper(), path, FORBIDDEN
+
+
+CASES = list(cases())
+NUM_SHARES = sum(WEIGHTS.get(path, 1) for _, path, _ in CASES)
+
+
 @functools.cache
 def operations() -> Any:
     return schemathesis.openapi.from_dict(DOCUMENT)
 
 
-@pytest.mark.parametrize(("verb", "path", "mode"), SHARES)
+@pytest.mark.parametrize(("verb", "path", "mode"), CASES)
 def test_responses_match_the_openapi_document(echo_stack: Stack, verb: str, path: str, mode: GenerationMode) -> None:
     cases: Any = operations()[path][verb].as_strategy(generation_mode=mode)
 
     @settings(
-        max_examples=round(NUM_EXAMPLES * SHARES[verb, path, mode]),
+        max_examples=max(1, round(NUM_EXAMPLES * WEIGHTS.get(path, 1) / NUM_SHARES)),
         derandomize=NUM_EXAMPLES <= 200,
         database=None,
         deadline=None,
         phases=[Phase.generate, Phase.shrink],
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
     )
-    @given(cases)
-    def holds(case: Any) -> None:
+    @given(cases, st.booleans())
+    def holds(case: Any, exists: bool) -> None:
+        for name, folder in IDS.items():
+            if exists and name in case.path_parameters:
+                case.path_parameters[name] = create(echo_stack, folder)
         answer = case.call(base_url=echo_stack.url, timeout=TIMEOUT_SECONDS)
         is_stream = any(value.startswith(EVENTS) for value in answer.headers.get("content-type", []))
         case.validate_response(answer, checks=CHECKS if is_stream else [*CHECKS, response_schema_conformance])
@@ -95,6 +90,14 @@ def test_responses_match_the_openapi_document(echo_stack: Stack, verb: str, path
             check_events(answer.content.decode(), path)
 
     holds()
+
+
+def create(stack: Stack, path: str) -> str:
+    """Returns the id of a new response or file."""
+    if path == "/v1/responses":
+        return stack.post(path, {"input": "Hello"})["id"]
+    answer = requests.post(f"{stack.url}{path}", files={"file": b"Hello"}, data={"purpose": "user_data"}, timeout=60)
+    return answer.json()["id"]
 
 
 def check_events(body: str, path: str) -> None:
