@@ -142,7 +142,7 @@ class WaitEstimator:
 
         Args:
             client: Who sends it.
-            size: That of its prompt.
+            size: The size of its prompt.
             now: The time.
             has_media: The prompt has media, which are loaded.
         """

@@ -87,7 +87,7 @@ class EventRenderer:
         self._text: TextTemplate | None = None
         """The events that append to the open block of text."""
         self._thinking = hashlib.sha256()
-        """Of the text of the open block of thinking."""
+        """The digest of the open block of thinking."""
 
     def render(self, delta: Delta) -> Iterator[StreamMessageResponse | TextChunk]:
         """Yields the events of a delta."""
