@@ -29,7 +29,7 @@ from glimpse.engine.worker.loading.load_engine import load_model
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.native.backend import use_native, why_not_native
 from glimpse.engine.worker.tensors.batch_builder import make_batch
-from glimpse.engine.worker.tensors.kv_cache import allocate_kv_cache
+from glimpse.engine.worker.tensors.kv_cache import CacheShape
 
 _BLOCK_SIZE = 32
 
@@ -124,15 +124,7 @@ def _score(
     model: Model, config: ModelConfig, dtype: torch.dtype, prompt: tuple[int, ...], device: torch.device
 ) -> Tensor:
     num_blocks = -(-len(prompt) // _BLOCK_SIZE)
-    cache = allocate_kv_cache(
-        num_layers=config.text.num_layers,
-        num_blocks=num_blocks,
-        block_size=_BLOCK_SIZE,
-        num_kv_heads=config.text.num_kv_heads,
-        head_dim=config.text.head_dim,
-        dtype=dtype,
-        device=device,
-    )
+    cache = CacheShape.of(config.text).allocate(num_blocks, _BLOCK_SIZE, dtype, device)
     chunk = SequenceChunk(
         sequence_id=0,
         start=0,

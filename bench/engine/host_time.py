@@ -37,7 +37,7 @@ from glimpse.engine.worker.models.decoder import text_positions
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.tensors.batch import Batch, SequenceLayout
 from glimpse.engine.worker.tensors.draws import DrawParams, DrawTokens
-from glimpse.engine.worker.tensors.kv_cache import allocate_kv_cache
+from glimpse.engine.worker.tensors.kv_cache import CacheShape
 
 _BATCHES = (1, 16, 64, 256)
 _BLOCK_SIZE = 32
@@ -131,15 +131,7 @@ class IdleEngine:
         self._runner = TimedRunner(
             ModelRunner(
                 model=cast(Model, model),
-                cache=allocate_kv_cache(
-                    num_layers=1,
-                    num_blocks=num_blocks,
-                    block_size=_BLOCK_SIZE,
-                    num_kv_heads=1,
-                    head_dim=1,
-                    dtype=torch.float32,
-                    device=_CPU,
-                ),
+                cache=CacheShape(num_kv_heads=1, head_dim=1).allocate(num_blocks, _BLOCK_SIZE, torch.float32, _CPU),
                 eos_token_ids=(),
                 device=_CPU,
                 dtype=torch.float32,

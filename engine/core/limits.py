@@ -31,6 +31,8 @@ class SchedulerLimits:
     """The most draft tokens of a sequence in a step; 0 turns speculative decoding off."""
     adaptive_drafts: bool = False
     """Draft tokens are verified only where that is expected to pay."""
+    num_states: int = 0
+    """States for sequences and snapshots. 0: the model's layers keep none."""
 
     def __post_init__(self) -> None:
         """
@@ -42,6 +44,8 @@ class SchedulerLimits:
                 f"max_model_len: expected at most {self.num_blocks * self.block_size} tokens ({self.num_blocks} blocks "
                 f"of {self.block_size}), got {self.max_model_len}"
             )
+        if self.num_states and self.max_draft_tokens:
+            raise ValueError("max_draft_tokens: expected 0 where layers keep states, which cannot be taken back")
         if self.max_batch_tokens < 1:
             raise ValueError(f"max_batch_tokens: expected at least 1, got {self.max_batch_tokens}")
         if self.max_sequences < 1:

@@ -58,6 +58,20 @@ class Encode:
         return self.content
 
 
+NO_STATE = -1
+"""Stands for a state of zeros."""
+
+
+class ChunkStates(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The states of a chunk, for models with layers that keep them: those of all such layers have one id."""
+
+    reads: int
+    """State of the tokens before the chunk. NO_STATE: there are none."""
+    writes: tuple[tuple[int, int], ...]
+    """(number of tokens, id): after the chunk's first tokens their state is written there, after the next ones theirs,
+    until all are computed. So all but the last are snapshots."""
+
+
 class SequenceChunk(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens of one sequence that this step computes."""
 
@@ -74,6 +88,8 @@ class SequenceChunk(msgspec.Struct, frozen=True, kw_only=True):
     num_draft_tokens: int = 0
     """How many of `token_ids`, at the end, are draft tokens. Each is accepted if it equals the sampled token and all
     before it were accepted. The KV of the others is overwritten later."""
+    states: ChunkStates | None = None
+    """None if no layer keeps states."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

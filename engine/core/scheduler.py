@@ -86,6 +86,8 @@ class Scheduler:
             sequence.num_computed_tokens = end
             if start // block_size < end // block_size:
                 self.state.prefix_cache.register_blocks(sequence, chunk.block_table, start)
+            if self.state.states is not None:
+                self.state.states.complete(sequence)
             if start < sequence.request.num_prompt_tokens:
                 self.state.encoder_cache.advance(sequence, first_token=start)
 
@@ -104,6 +106,11 @@ class Scheduler:
                     num_decodes=num_decodes, num_draft_tokens=num_draft_tokens, seconds=seconds
                 )
 
+    def discard(self, sequence: Sequence) -> None:
+        """Takes a launched step back for one of its sequences. Its KV is overwritten later; a state cannot be."""
+        if self.state.states is not None and sequence.status is RUNNING:
+            self.state.preempt(sequence)
+
     def fail(self, scheduled: ScheduledStep) -> None:
         """Takes a failed step back. Its sequences are restarted in the runner and compute the same tokens again."""
         # If forgetting was all that the step had to do and that failed, repeating it would never end.
@@ -121,6 +128,8 @@ class Scheduler:
             sequence.drop_pending_token()
             if sequence.status is RUNNING:
                 self.state.preempt(sequence)
+        if self.state.states is not None:
+            self.state.states.evict(chunk.states for chunk in scheduled.plan.chunks)
         self._undo(ahead, forget_again=True)
 
     def _undo(self, scheduled: ScheduledStep, *, forget_again: bool) -> None:
@@ -132,7 +141,8 @@ class Scheduler:
             self.state.encoder_cache.fail(encoded=(item.key for item in plan.encode), evicted=plan.evicted)
 
     def _restart(self, sequence: Sequence) -> None:
-        if sequence.status is RUNNING and sequence.request.needs_all_states:
-            self.state.preempt(sequence)  # the runner forgets the hidden states of its earlier chunks
+        # The runner forgets the hidden states of its earlier chunks, or a part of its layers' states is overwritten.
+        if sequence.status is RUNNING and (sequence.request.needs_all_states or self.state.states is not None):
+            self.state.preempt(sequence)
         self.state.encoder_cache.release(sequence)
         self.restart_in_runner(sequence)

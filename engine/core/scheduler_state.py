@@ -11,6 +11,7 @@ from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.memory.block_pool import BlockPool, BlockTables
 from glimpse.engine.core.memory.encoder_cache import EncoderCache
 from glimpse.engine.core.memory.prefix_cache import PrefixCache
+from glimpse.engine.core.memory.state_table import StateTable
 from glimpse.engine.core.prefill_budget import PrefillBudget
 from glimpse.engine.core.sequence import RUNNING, Sequence
 
@@ -28,9 +29,14 @@ class SchedulerState:
             capacity_bytes=max(limits.encoder_cache_bytes, limits.max_model_len * limits.encoder_bytes_per_row),
         )
         self.block_tables = BlockTables(self.block_pool, block_size=limits.block_size)
+        state_pool = BlockPool(limits.num_states) if limits.num_states else None
         self.prefix_cache = PrefixCache(
-            pool=self.block_pool, block_size=limits.block_size, enabled=limits.prefix_caching
+            pool=self.block_pool, block_size=limits.block_size, enabled=limits.prefix_caching, snapshots=state_pool
         )
+        self.states = None
+        """The states of running sequences; None if the model's layers keep none."""
+        if state_pool is not None:
+            self.states = StateTable(block_size=limits.block_size, prefix_cache=self.prefix_cache, pool=state_pool)
         self.queue = FairQueue()
         """Sequences that wait, and the counters of all clients."""
         self.running: list[Sequence] = []
@@ -57,16 +63,20 @@ class SchedulerState:
             table.forget(sequence)
 
     def fits(self, sequence: Sequence, matched: Many[int]) -> bool:
-        """Blocks for all tokens of a waiting sequence are free.
+        """Blocks for all tokens of a waiting sequence are free, and a state, if layers keep one.
 
         Blocks for its first chunk would be enough to begin, but the work is lost if the prompt is preempted. It also
         keeps a preempted sequence from returning at once: it freed fewer blocks than it needs.
         """
+        if self.states is not None and not self.states.has_free:
+            return False
         return self.block_tables.num_wanted(sequence, matched) <= self.block_pool.num_free
 
     def admit(self, sequence: Sequence, matched: list[int]) -> None:
         """Makes a waiting sequence run. `matched`: the blocks of its computed prefix. It must fit."""
         self.block_tables.begin(sequence, matched)
+        if self.states is not None:
+            self.states.begin(sequence, len(matched))
         sequence.run(len(matched) * self._block_size)
         self.queue.start(sequence)
         insort(self.running, sequence, key=_priority_key)
@@ -83,4 +93,6 @@ class SchedulerState:
 
     def _release(self, sequence: Sequence) -> None:
         self.block_tables.release(sequence)
+        if self.states is not None:
+            self.states.release(sequence)
         self.encoder_cache.release(sequence)

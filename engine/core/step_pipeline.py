@@ -14,6 +14,8 @@ import logging
 from collections.abc import Callable
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
+from itertools import compress
+from operator import not_
 from typing import NoReturn, Protocol, TypeAlias
 
 from glimpse.engine.core.plan import CompletedStep, InFlightStep, Sample, StepPlan, StepResult
@@ -185,6 +187,8 @@ class StepPipeline:
             for sequence in ahead.scheduled.sequences
         ]
         if not all(wanted):
+            for sequence in compress(ahead.scheduled.sequences, map(not_, wanted)):
+                self._scheduler.discard(sequence)
             ahead.scheduled = ahead.scheduled.keeping(wanted)
         return ahead
 

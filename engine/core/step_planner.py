@@ -79,7 +79,10 @@ class StepPlanner:
         self._encoder_cache = state.encoder_cache
         self._block_size = limits.block_size
         # Each running sequence can have a token in each step.
-        self._max_sequences = min(limits.max_sequences, limits.max_batch_tokens)
+        self._max_sequences = min(
+            limits.max_sequences, limits.max_batch_tokens, limits.num_states or limits.max_sequences
+        )
+        self._states = state.states
         # Budgets.
         self._max_tokens = self._num_tokens_left = limits.max_batch_tokens
         self._num_decodes_left = 0  # sequences not planned yet that are to decode; a token is reserved for each
@@ -300,6 +303,7 @@ class StepPlanner:
                 block_table=block_table,
                 samples=end == len(token_ids) and sequence.request.pooling is None,
                 num_draft_tokens=num_drafts,
+                states=None if self._states is None else self._states.plan(sequence, start, end),
             )
         )
         if start // self._block_size < end // self._block_size:
@@ -332,7 +336,7 @@ class StepPlanner:
         """Admits waiting sequences in order, until one does not fit, or is of a client served more than `before`.
 
         A sequence whose next block is computed in this very step is skipped, with a place reserved for it: the next
-        step finds the block in the cache.
+        step finds the block in the cache. If layers keep states, so is one that waits for a snapshot.
         """
         while len(self._running) + len(self._skipped) < self._max_sequences:
             sequence = self._queue.head()
@@ -341,8 +345,7 @@ class StepPlanner:
             if self._has_only_newcomers and not self._queue.is_newcomer(sequence.flow.client):
                 return
             matched = [] if sequence.is_complete else self._prefix_cache.match(sequence)
-            next_hash = self._prefix_cache.next_hash(sequence, len(matched))
-            if sequence.is_complete or next_hash in self._hashes_in_progress:
+            if sequence.is_complete or self._is_in_progress(sequence, len(matched)):
                 self._queue.start(sequence)
                 self._skipped.append(sequence)
                 continue
@@ -357,6 +360,12 @@ class StepPlanner:
                 self._num_admitted_tokens += sequence.request.num_prompt_tokens
             self._state.admit(sequence, matched)
             self._add_prompt(sequence, end)
+
+    def _is_in_progress(self, sequence: Sequence, num_blocks: int) -> bool:
+        """Whether a waiting sequence should begin later, with more than its first `num_blocks` blocks."""
+        if self._states is not None:
+            return self._states.awaits_snapshot(sequence, num_blocks)
+        return self._prefix_cache.next_hash(sequence, num_blocks) in self._hashes_in_progress
 
 
 def _start_of(sequence: Sequence) -> SequenceStart:

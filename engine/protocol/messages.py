@@ -153,6 +153,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     max_model_len: int
     """The context window in tokens that the checkpoint, the settings and the KV cache allow."""
     num_blocks: int
+    num_states: int = 0
+    """States for sequences and snapshots, as many sequences run at most; 0 if the model's layers keep none."""
     block_size: int
     """Tokens in a KV block."""
     load_seconds: float

@@ -19,7 +19,7 @@ from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.protocol.config import EngineOptions
 from glimpse.engine.worker.loading.load_engine import empty_model
 from glimpse.engine.worker.loading.quantization_choice import memory_needs
-from glimpse.engine.worker.tensors.kv_cache import block_bytes
+from glimpse.engine.worker.tensors.kv_cache import CacheShape
 from models.published.table import PublishedCheckpoint, load_table
 
 _GIB = 1 << 30
@@ -103,13 +103,7 @@ def _checkpoint_table(rows: Sequence[Row]) -> str:
 
 def _checkpoint(row: Row) -> str:
     text = row.model.text
-    kv_bytes = block_bytes(
-        num_layers=text.num_layers,
-        block_size=1000,
-        num_kv_heads=text.num_kv_heads,
-        head_dim=text.head_dim,
-        dtype=torch.bfloat16,
-    )
+    kv_bytes = CacheShape.of(text).block_bytes(1000, torch.bfloat16)
     cells = [
         f"[{row.published.name}](https://huggingface.co/{row.published.name})",
         _billions(row.num_parameters),

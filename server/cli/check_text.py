@@ -95,12 +95,15 @@ def _memory(memory: Memory) -> str:
 
 
 def _context(context: Context, kv_bytes: int) -> str:
+    states = f"; {context.num_states} states of {_size(context.state_bytes)}" if context.num_states else ""
     if context.window == context.trained:
-        return f"{context.window} tokens; the KV cache holds {context.kv_cache_tokens}"
+        return f"{context.window} tokens; the KV cache holds {context.kv_cache_tokens}{states}"
     text = f"{context.window} of the model's {context.trained} tokens"
     if context.window < context.kv_cache_tokens:
-        return text
-    return f"{text}, which the KV cache holds; --kv-cache-bytes {ceil(context.trained * kv_bytes / MIB)}MiB holds all"
+        return f"{text}{states}"
+    # States take half of the memory at most.
+    needed = context.trained * kv_bytes * (2 if context.num_states else 1)
+    return f"{text}, which the KV cache holds{states}; --kv-cache-bytes {ceil(needed / MIB)}MiB holds all"
 
 
 def _decoding(decoding: Decoding) -> str:

@@ -97,7 +97,8 @@ def ready_text(
         asked_len: that of `--max-model-len`.
     """
     lines = [
-        f"Serving {model} on {ready.device} ({_computing(ready)}), {ready.max_model_len} tokens of context;"
+        f"Serving {model} on {ready.device} ({_computing(ready)}), {ready.max_model_len} tokens of context"
+        f"{f', {ready.num_states} states of sequences' if ready.num_states else ''};"
         f" loaded in {ready.load_seconds:.1f} s."
     ]
     if untrained:

@@ -20,6 +20,9 @@ from torch import Tensor
 FP8_BLOCK = (32, 48)
 """Outputs and inputs of a block of FP8 weights; blocks at the edges of matrices are smaller."""
 
+QUANTIZED = ("_proj.weight", ".in_proj_qkv.weight", ".in_proj_z.weight")
+"""Ends of the names of quantized matrices in decoder layers."""
+
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 Array = npt.NDArray[Any]
 Tensors = dict[str, Tensor]
@@ -88,7 +91,7 @@ def quantize_checkpoint(plain: Path, folder: Path, weight_format: WeightFormat) 
     dequantized: Tensors = {}
     random = np.random.default_rng(0)
     for name, tensor in tensors.items():
-        if ".layers." not in name or not name.endswith("_proj.weight"):
+        if ".layers." not in name or not name.endswith(QUANTIZED):
             stored[name] = dequantized[name] = tensor
             continue
         stem = name.removesuffix(".weight")

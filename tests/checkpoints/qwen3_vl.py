@@ -1,12 +1,13 @@
 """Tiny checkpoints of Qwen3-VL with seeded random weights, in the format of published checkpoints."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from tokenizers import Tokenizer
 
 from tests.checkpoints.qwen2_vl import (
     CHAT_TEMPLATE,
@@ -27,6 +28,8 @@ VISION_WIDTH, VISION_INNER, VISION_DEPTH = 48, 52, 3
 POSITION_SIDE = 6
 DEEPSTACK_BLOCKS = (0, 2)
 NUM_EXPERTS, EXPERT_INNER = 6, 48
+
+TOKEN_IDS = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}
 
 PREPROCESSOR_CONFIG: dict[str, Any] = {
     "image_processor_type": "Qwen2VLImageProcessorFast",
@@ -65,25 +68,37 @@ def make_qwen3_vl_checkpoint(
         flat_names: tensor names begin with "model." and "visual.", as those of Qwen2-VL.
         experts: layers have a mixture of experts, as those of Qwen3-VL-30B-A3B.
     """
-    path.mkdir(parents=True, exist_ok=True)
-    tokenizer = make_tokenizer()
-    tokenizer.save(str(path / "tokenizer.json"))
-    token_ids = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}
-    write_json(path / "config.json", _config(dtype, tied, token_ids, experts))
-    end_token_ids = [token_ids["<|im_end|>"], token_ids["<|endoftext|>"]]
-    write_json(path / "generation_config.json", {"eos_token_id": end_token_ids, "pad_token_id": end_token_ids[1]})
-    write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG)
-    write_json(path / "video_preprocessor_config.json", VIDEO_PREPROCESSOR_CONFIG)
-    write_json(path / "tokenizer_config.json", {"eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE})
+    tokenizer = write_files(path, config_of(dtype, tied, experts=experts))
     draw = Draw(torch.Generator().manual_seed(seed))
-    weights = chain(_decoder_weights(draw, tied, readable_token_ids(tokenizer), experts), _tower_weights(draw))
-    rename = str if flat_names else _stored_name
-    stored = {rename(name): tensor.to(getattr(torch, dtype)) for name, tensor in weights}
-    save_file(stored, path / "model.safetensors", metadata={"format": "pt"})
+    weights = chain(
+        _decoder_weights(draw, tied, readable_token_ids(tokenizer), experts), tower_weights(draw, DEEPSTACK_BLOCKS)
+    )
+    save(path, weights, dtype, rename=str if flat_names else stored_name)
     return path
 
 
-def _config(dtype: str, tied: bool, token_ids: dict[str, int], experts: bool) -> dict[str, Any]:
+def write_files(path: Path, config: dict[str, Any], *, chat_template: str = CHAT_TEMPLATE) -> Tokenizer:
+    """Writes all of a checkpoint but its weights into the folder `path`, and returns the tokenizer."""
+    path.mkdir(parents=True, exist_ok=True)
+    tokenizer = make_tokenizer()
+    tokenizer.save(str(path / "tokenizer.json"))
+    write_json(path / "config.json", config)
+    end_token_ids = [TOKEN_IDS["<|im_end|>"], TOKEN_IDS["<|endoftext|>"]]
+    write_json(path / "generation_config.json", {"eos_token_id": end_token_ids, "pad_token_id": end_token_ids[1]})
+    write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG)
+    write_json(path / "video_preprocessor_config.json", VIDEO_PREPROCESSOR_CONFIG)
+    write_json(path / "tokenizer_config.json", {"eos_token": "<|im_end|>", "chat_template": chat_template})
+    return tokenizer
+
+
+def save(path: Path, weights: Iterable[Named], dtype: str, *, rename: Callable[[str], str]) -> None:
+    """Writes the weights of a checkpoint."""
+    stored = {rename(name): tensor.to(getattr(torch, dtype)) for name, tensor in weights}
+    save_file(stored, path / "model.safetensors", metadata={"format": "pt"})
+
+
+def config_of(dtype: str, tied: bool, *, experts: bool = False) -> dict[str, Any]:
+    """Returns the `config.json` of Qwen3-VL."""
     kind = "qwen3_vl_moe" if experts else "qwen3_vl"
     routing = {
         "num_experts": NUM_EXPERTS,
@@ -97,17 +112,17 @@ def _config(dtype: str, tied: bool, token_ids: dict[str, int], experts: bool) ->
         "architectures": [f"Qwen3VL{'Moe' if experts else ''}ForConditionalGeneration"],
         "model_type": kind,
         "tie_word_embeddings": tied,
-        "image_token_id": token_ids["<|image_pad|>"],
-        "video_token_id": token_ids["<|video_pad|>"],
-        "vision_start_token_id": token_ids["<|vision_start|>"],
-        "vision_end_token_id": token_ids["<|vision_end|>"],
+        "image_token_id": TOKEN_IDS["<|image_pad|>"],
+        "video_token_id": TOKEN_IDS["<|video_pad|>"],
+        "vision_start_token_id": TOKEN_IDS["<|vision_start|>"],
+        "vision_end_token_id": TOKEN_IDS["<|vision_end|>"],
         "text_config": {
             "model_type": f"{kind}_text",
             **(routing if experts else {}),
             "attention_bias": False,
-            "bos_token_id": token_ids["<|endoftext|>"],
+            "bos_token_id": TOKEN_IDS["<|endoftext|>"],
             "dtype": dtype,
-            "eos_token_id": token_ids["<|im_end|>"],
+            "eos_token_id": TOKEN_IDS["<|im_end|>"],
             "head_dim": HEAD_DIM,
             "hidden_act": "silu",
             "hidden_size": HIDDEN,
@@ -173,7 +188,8 @@ def _experts(draw: Draw, name: str) -> Iterator[Named]:
     yield f"{name}.experts.down_proj", down.contiguous()
 
 
-def _tower_weights(draw: Draw) -> Iterator[Named]:
+def tower_weights(draw: Draw, deepstack_blocks: Sequence[int]) -> Iterator[Named]:
+    """Yields the encoder's tensors."""
     weight, bias = draw.linear("visual.patch_embed.proj", VISION_WIDTH, 3 * 2 * 16 * 16)
     yield weight[0], weight[1].view(VISION_WIDTH, 3, 2, 16, 16)
     yield bias
@@ -186,7 +202,7 @@ def _tower_weights(draw: Draw) -> Iterator[Named]:
         yield from draw.linear(f"{block}.mlp.linear_fc1", VISION_INNER, VISION_WIDTH)
         yield from draw.linear(f"{block}.mlp.linear_fc2", VISION_WIDTH, VISION_INNER)
     yield from _merger(draw, "visual.merger", VISION_WIDTH)
-    for index in range(len(DEEPSTACK_BLOCKS)):
+    for index in range(len(deepstack_blocks)):
         yield from _merger(draw, f"visual.deepstack_merger_list.{index}", 4 * VISION_WIDTH)
 
 
@@ -196,7 +212,8 @@ def _merger(draw: Draw, name: str, norm_width: int) -> Iterator[Named]:
     yield from draw.linear(f"{name}.linear_fc2", HIDDEN, 4 * VISION_WIDTH)
 
 
-def _stored_name(name: str) -> str:
+def stored_name(name: str) -> str:
+    """Returns the published name of a tensor."""
     if name.startswith("visual."):
         return f"model.{name}"
     return name.replace("model.", "model.language_model.", 1) if name.startswith("model.") else name

@@ -21,6 +21,8 @@ from transformers import (
 )
 from transformers.models.gemma3.configuration_gemma3 import Gemma3TextConfig
 from transformers.models.gemma3.modeling_gemma3 import Gemma3ForCausalLM
+from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5TextConfig
+from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5ForCausalLM
 from transformers.models.qwen3_moe.configuration_qwen3_moe import Qwen3MoeConfig
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeForCausalLM
 
@@ -51,6 +53,23 @@ EXPERTS: Mapping[str, Any] = {
     "mlp_only_layers": [0],
 }
 """A dense layer, then one whose tokens are computed by three of six experts."""
+QWEN3_5_TRAITS: Mapping[str, Any] = {
+    "num_hidden_layers": 4,
+    "head_dim": 32,
+    "layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention"],
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 12,
+    "linear_value_head_dim": 16,
+    "rope_parameters": {
+        "rope_type": "default",
+        "rope_theta": 10_000.0,
+        "partial_rotary_factor": 0.5,
+        "mrope_section": [3, 3, 2],
+        "mrope_interleaved": True,
+    },
+}
+"""Sizes of a delta net that differ from each other, and of heads that rotate in part."""
 
 GEMMA3_TRAITS: Mapping[str, Any] = {
     "num_hidden_layers": 3,
@@ -109,6 +128,7 @@ def _models() -> Mapping[str, Any]:
         "smollm2": LlamaForCausalLM(LlamaConfig(**_SIZES, tie_word_embeddings=True)),
         "mistral": MistralForCausalLM(MistralConfig(**_SIZES, head_dim=32, sliding_window=None)),
         "phi3": Phi3ForCausalLM(Phi3Config(**_SIZES, sliding_window=None)),
+        "qwen3_5": Qwen3_5ForCausalLM(Qwen3_5TextConfig(**{**_SIZES, **QWEN3_5_TRAITS})),
         "gemma3": Gemma3ForCausalLM(Gemma3TextConfig(**{**_SIZES, **GEMMA3_TRAITS})),
         "phi3 128k": Phi3ForCausalLM(Phi3Config(**_SIZES, rope_parameters=dict(LONG_ROPE))),
         "phi4 mini": Phi3ForCausalLM(
@@ -129,6 +149,7 @@ FAMILIES = (
     "phi3 128k",
     "phi4 mini",
     "gemma3",
+    "qwen3_5",
 )
 
 
@@ -148,6 +169,8 @@ def _draw_norms_and_biases(model: torch.nn.Module) -> None:
         for name, parameter in model.named_parameters():
             if name.endswith("norm.weight"):  # 1 by default, which would hide a norm that is left out
                 parameter.uniform_(0.5, 1.5)
+                if type(model).__name__.startswith("Qwen3_5") and "linear_attn" not in name:
+                    parameter.sub_(1)  # how it is stored
             elif name.endswith(".bias"):
                 parameter.normal_(std=0.3)
 

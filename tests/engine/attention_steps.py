@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from glimpse.engine.worker.layers.attention import paged_attention, plan_attention
-from glimpse.engine.worker.tensors.kv_cache import LayerCache, allocate_kv_cache
+from glimpse.engine.worker.tensors.kv_cache import CacheShape, LayerCache
 
 _CPU = torch.device("cpu")
 
@@ -49,15 +49,11 @@ def make_cache(
     device: torch.device = _CPU,
 ) -> LayerCache:
     """Returns the KV cache of one layer."""
-    return allocate_kv_cache(
-        num_layers=1,
-        num_blocks=num_blocks,
-        block_size=block_size,
-        num_kv_heads=num_kv_heads,
-        head_dim=head_dim,
-        dtype=dtype,
-        device=device,
-    ).layer(0)
+    return (
+        CacheShape(num_kv_heads=num_kv_heads, head_dim=head_dim)
+        .allocate(num_blocks, block_size, dtype, device)
+        .layer(0)
+    )
 
 
 def make_step(

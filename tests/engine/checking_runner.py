@@ -1,13 +1,13 @@
 """A runner without a model that checks plans.
 
-For each KV slot it keeps a fingerprint of everything that the slot's KV would depend on, so a plan that wrongly shares,
-overwrites or skips something fails here. It samples from the fingerprints, so such errors also show in answers, and it
-pools them into embeddings: the last one, or all of them for a mean. Like a device it may execute plans long after they
-were launched, but in order.
+For each KV slot and each state it keeps a fingerprint of everything that its contents would depend on, so a plan that
+wrongly shares, overwrites or skips something fails here. It samples from the fingerprints, so such errors also show in
+answers, and it pools them into embeddings: the last one, or all of them for a mean. Like a device it may execute plans
+long after they were launched, but in order.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Many
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,15 @@ import msgspec
 
 from glimpse.engine.core.core import Core
 from glimpse.engine.core.limits import SchedulerLimits
-from glimpse.engine.core.plan import PENDING_TOKEN_ID, Sample, SequenceChunk, SequenceStart, StepPlan, StepResult
+from glimpse.engine.core.plan import (
+    NO_STATE,
+    PENDING_TOKEN_ID,
+    Sample,
+    SequenceChunk,
+    SequenceStart,
+    StepPlan,
+    StepResult,
+)
 from glimpse.engine.core.request import ModelSpec, namespace_key
 from glimpse.engine.errors import OutOfDeviceMemoryError
 from glimpse.engine.protocol.media import MediaSpan
@@ -167,6 +175,7 @@ class CheckingRunner:
     max_batch_tokens: int
     max_sequences: int
     encoder_capacity_tokens: int
+    num_states: int = 0
     fails: str = ""
     """Raises in the next step with chunks, "before" or "after" execution. If it ends in "memory": out of memory."""
     lazy: bool = False
@@ -195,6 +204,7 @@ class CheckingRunner:
 
     def __post_init__(self) -> None:
         self.slots = [b""] * (self.num_blocks * self.block_size)
+        self.states = [b""] * self.num_states
 
     def launch(self, plan: StepPlan) -> LaunchedPlan:
         assert plan != StepPlan()
@@ -229,6 +239,8 @@ class CheckingRunner:
             self._take_back(sequence_id, sampled, chunks)
         if failing.startswith("after"):
             self.forgiving = True
+            for _, state in written_states(chunks):
+                self.states[state] = b"some layers have written it"
             raise failure
         return StepResult(
             samples={sequence_id: own[-1] for sequence_id, own in samples.items()},
@@ -292,6 +304,7 @@ class CheckingRunner:
     def _compute(self, plan: StepPlan, chunks: Many[SequenceChunk]) -> None:
         assert plan.num_tokens <= self.max_batch_tokens
         assert len({chunk.sequence_id for chunk in chunks}) == len(chunks) <= self.max_sequences
+        self._check_states(chunks)
         before = {chunk.sequence_id: self._read(chunk)[: chunk.start] for chunk in chunks}
         for chunk in chunks:
             self._write(chunk)
@@ -299,6 +312,27 @@ class CheckingRunner:
             expected = self._expected(chunk)
             assert before[chunk.sequence_id] == expected[: chunk.start], "computed on a wrong prefix"
             assert self._read(chunk) == expected, "overwritten in the same step"
+            end = chunk.start
+            for num_tokens, state in written_states([chunk]):
+                end += num_tokens
+                self.states[state] = expected[end - 1]
+
+    def _check_states(self, chunks: Many[SequenceChunk]) -> None:
+        """Checks that states are read as their tokens left them, and written only by those who may."""
+        written = [state for _, state in written_states(chunks)]
+        assert len(written) == len(set(written))
+        for chunk in chunks:
+            assert (chunk.states is None) == (self.num_states == 0)
+            if chunk.states is None:
+                continue
+            reads, own = chunk.states.reads, [state for _, state in chunk.states.writes]
+            assert sum(num_tokens for num_tokens, _ in chunk.states.writes) == len(chunk.token_ids)
+            assert all(num_tokens > 0 for num_tokens, _ in chunk.states.writes)
+            assert (reads == NO_STATE) == (chunk.start == 0)
+            assert reads not in own[1:]
+            assert reads in own or reads not in written, "read while another sequence writes it"
+            if chunk.start:
+                assert self.states[reads] == self._expected(chunk)[chunk.start - 1], "a wrong state"
 
     def _write(self, chunk: SequenceChunk) -> None:
         sequence = self.sequences[chunk.sequence_id]
@@ -357,6 +391,12 @@ class CheckingRunner:
         return tuple(samples)
 
 
+def written_states(chunks: Iterable[SequenceChunk]) -> Iterator[tuple[int, int]]:
+    """Yields (number of tokens, state) of what the chunks write."""
+    for chunk in chunks:
+        yield from () if chunk.states is None else chunk.states.writes
+
+
 def make_core(
     *,
     num_blocks: int = 16,
@@ -371,6 +411,7 @@ def make_core(
     max_draft_tokens: int = 0,
     adaptive_drafts: bool = False,
     async_scheduling: bool = False,
+    num_states: int = 0,
     lazy: bool = False,
     compile_grammar: Callable[[Grammar], Future[object]] | None = None,
 ) -> tuple[Core, CheckingRunner]:
@@ -382,6 +423,7 @@ def make_core(
         max_batch_tokens=max_batch_tokens,
         max_sequences=max_sequences,
         encoder_capacity_tokens=max(encoder_cache_tokens, max_model_len),
+        num_states=num_states,
         lazy=lazy,
     )
     core = Core(
@@ -399,6 +441,7 @@ def make_core(
             max_decode_slowdown=max_decode_slowdown,
             max_draft_tokens=max_draft_tokens,
             adaptive_drafts=adaptive_drafts,
+            num_states=num_states,
         ),
         max_waiting=max_waiting,
         async_scheduling=async_scheduling,

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.grammar.matcher import GrammarCompiler
-from glimpse.engine.core.plan import Encode, SequenceChunk, SequenceStart, StepPlan
+from glimpse.engine.core.plan import NO_STATE, ChunkStates, Encode, SequenceChunk, SequenceStart, StepPlan
 from glimpse.engine.protocol.config import Quantization
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.engine.protocol.messages import Generate, MediaInput
@@ -28,11 +28,12 @@ from glimpse.engine.worker.layers.quantized import resolve_scheme
 from glimpse.engine.worker.loading.load_engine import load_model, load_vocabulary
 from glimpse.engine.worker.native.backend import use_native
 from glimpse.engine.worker.native.library import Level
-from glimpse.engine.worker.tensors.kv_cache import allocate_kv_cache
+from glimpse.engine.worker.tensors.kv_cache import CacheShape
 from glimpse.media.kind import MediaKind
 
 BLOCK_SIZE = 8
 NUM_BLOCKS = 1024
+NUM_STATES = 64
 PLACEHOLDER_IDS = {MediaKind.IMAGE: 277, MediaKind.VIDEO: 278}
 GREEDY = SamplingParams(temperature=0.0)
 DEVICE = torch.device(os.environ.get("GLIMPSE_TEST_DEVICE", "cpu"))
@@ -133,6 +134,12 @@ class ScriptedSequence:
     num_computed: int = 0
     started: bool = False
     logits: list[Tensor] = field(default_factory=list[Tensor])
+    state: int = NO_STATE
+    """State that it writes; NO_STATE if the model's layers keep none."""
+    reads: int = NO_STATE
+    """State that its next chunk reads."""
+    snapshots: dict[int, int] = field(default_factory=dict[int, int])
+    """Number of tokens → state after them."""
 
     @property
     def answer(self) -> list[int]:
@@ -178,15 +185,9 @@ class Harness:
             ops = make_cuda_ops("triton", num_heads=text.num_heads, device=device)
         if ops is not None:
             model.ops = ops
-        cache = allocate_kv_cache(
-            num_layers=text.num_layers,
-            num_blocks=NUM_BLOCKS,
-            block_size=block_size,
-            num_kv_heads=text.num_kv_heads,
-            head_dim=text.head_dim,
-            dtype=dtype,
-            device=device,
-        )
+        self._keeps_states = text.delta_net is not None
+        num_states = NUM_STATES if self._keeps_states else 0
+        cache = CacheShape.of(text).allocate(NUM_BLOCKS, block_size, dtype, device, num_states=num_states)
         self.runner = ModelRunner(
             model=model,
             cache=cache,
@@ -199,6 +200,7 @@ class Harness:
         self._logits: list[Tensor] = []
         model.register_forward_hook(lambda module, args, output: self._logits.append(output.clone().cpu()))
         self._free_blocks = list(range(NUM_BLOCKS))
+        self._free_states = list(range(NUM_STATES))
         self._encoded: set[bytes] = set()
         self._num_sequences = 0
 
@@ -209,8 +211,12 @@ class Harness:
         sampling: SamplingParams = GREEDY,
         cached: ScriptedSequence | None = None,
         num_cached: int = 0,
+        snapshots: Sequence[int] = (),
     ) -> ScriptedSequence:
-        """Returns a new sequence. Its first `num_cached` tokens are in the blocks of `cached`."""
+        """Returns a new sequence. Its first `num_cached` tokens are in the blocks of `cached`.
+
+        If the model's layers keep states, `cached` has a snapshot after so many tokens. `snapshots`: where it has some.
+        """
         shared = cached.blocks[: num_cached // self._block_size] if cached else ()
         num_blocks = len(prompt.token_ids) // self._block_size + 8
         # Taken from the end, so that block tables are not ascending.
@@ -224,6 +230,9 @@ class Harness:
             sampling=sampling,
             token_ids=list(prompt.token_ids),
             num_computed=num_cached,
+            state=self._free_states.pop() if self._keeps_states else NO_STATE,
+            reads=cached.snapshots[num_cached] if self._keeps_states and cached and num_cached else NO_STATE,
+            snapshots={place: self._free_states.pop() for place in snapshots} if self._keeps_states else {},
         )
 
     def step(self, *work: tuple[ScriptedSequence, int]) -> None:
@@ -240,6 +249,7 @@ class Harness:
         for (sequence, num_tokens), chunk in zip(work, chunks, strict=True):
             sequence.started = True
             sequence.num_computed += num_tokens
+            sequence.reads = sequence.state
             assert chunk.samples == (sequence.sequence_id in result.samples)
             if chunk.samples:
                 sequence.token_ids.append(result.samples[sequence.sequence_id].token_id)
@@ -258,6 +268,8 @@ class Harness:
         """Ends a sequence and frees its own blocks."""
         self.runner.execute(StepPlan(ended=(sequence.sequence_id,)))
         self._free_blocks += sequence.blocks[sequence.num_shared_blocks :]
+        if self._keeps_states:
+            self._free_states += (sequence.state, *sequence.snapshots.values())
 
     def _encode(self, sequence: ScriptedSequence) -> list[Encode]:
         missing = {
@@ -309,4 +321,16 @@ def _chunk(sequence: ScriptedSequence, num_tokens: int, block_size: int) -> Sequ
         token_ids=tuple(sequence.token_ids[sequence.num_computed : end]),
         block_table=sequence.blocks[: -(-end // block_size)],
         samples=end == len(sequence.token_ids),
+        states=None if sequence.state == NO_STATE else _states(sequence, end),
     )
+
+
+def _states(sequence: ScriptedSequence, end: int) -> ChunkStates:
+    writes: list[tuple[int, int]] = []
+    first = sequence.num_computed
+    for place, state in sorted(sequence.snapshots.items()):
+        if first < place < end:
+            writes.append((place - first, state))
+            first = place
+    writes.append((end - first, sequence.state))
+    return ChunkStates(reads=sequence.reads, writes=tuple(writes))

@@ -16,7 +16,7 @@ from glimpse.engine.checkpoint.families.reading.rows import only_grid
 from glimpse.engine.checkpoint.families.reading.vit import vit_config
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout
-from glimpse.engine.checkpoint.model_config.decoder import SlidingLayers, TextConfig
+from glimpse.engine.checkpoint.model_config.decoder import LayerKind, SlidingAttention, TextConfig
 from glimpse.engine.checkpoint.model_config.encoders import Gemma3VisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.errors import CheckpointError
@@ -80,7 +80,9 @@ def read_decoder(text: Mapping[str, Any], *, tied: bool) -> TextConfig:
         embedding_factor=text["hidden_size"] ** 0.5,
         query_factor=(text["head_dim"] / text["query_pre_attn_scalar"]) ** 0.5,
         output_norms=True,
-        sliding=_sliding(text, ropes["sliding_attention"]),
+        zero_centered_norms=True,
+        layer_kinds=(kinds := _layer_kinds(text)),
+        sliding=_sliding(text, ropes["sliding_attention"]) if "sliding" in kinds else None,
     )
 
 
@@ -104,16 +106,17 @@ def _ropes(text: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     return {kind: {**older[kind], **(ropes.get(kind) or {})} for kind in older}
 
 
-def _sliding(text: Mapping[str, Any], rope: Mapping[str, Any]) -> SlidingLayers | None:
-    require("rope_parameters.sliding_attention.rope_type", rope.get("rope_type", "default"), "default")
+def _layer_kinds(text: Mapping[str, Any]) -> list[LayerKind]:
     pattern = text.get("sliding_window_pattern") or _PATTERN
     kinds: list[str] = text.get("layer_types") or [
         "sliding_attention" if (index + 1) % pattern else "full_attention" for index in range(text["num_hidden_layers"])
     ]
-    layers = frozenset(index for index, kind in enumerate(kinds) if kind == "sliding_attention")
-    if not layers:
-        return None
-    return SlidingLayers(window=text["sliding_window"], layers=layers, rope_theta=float(rope["rope_theta"]))
+    return ["sliding" if kind == "sliding_attention" else "full" for kind in kinds]
+
+
+def _sliding(text: Mapping[str, Any], rope: Mapping[str, Any]) -> SlidingAttention:
+    require("rope_parameters.sliding_attention.rope_type", rope.get("rope_type", "default"), "default")
+    return SlidingAttention(window=text["sliding_window"], rope_theta=float(rope["rope_theta"]))
 
 
 def _read_text_config(config: Mapping[str, Any]) -> FamilyConfig:

@@ -16,6 +16,7 @@ from glimpse.engine.checkpoint.families.minicpmv import MINICPMV
 from glimpse.engine.checkpoint.families.phi3v import PHI3V
 from glimpse.engine.checkpoint.families.qwen.qwen2_audio import QWEN2_AUDIO
 from glimpse.engine.checkpoint.families.qwen.qwen2_vl import QWEN2_5_VL, QWEN2_VL
+from glimpse.engine.checkpoint.families.qwen.qwen3_5 import QWEN3_5, QWEN3_5_TEXT
 from glimpse.engine.checkpoint.families.qwen.qwen3_vl import QWEN3_VL
 from glimpse.engine.checkpoint.families.reading.pooling import read_pooling
 from glimpse.engine.checkpoint.families.reading.tokenizer_files import has_tokenizer, read_tokenizer
@@ -31,6 +32,7 @@ FAMILIES: Mapping[str, FamilySpec] = {
     "Qwen2_5_VLForConditionalGeneration": QWEN2_5_VL,
     "Qwen3VLForConditionalGeneration": QWEN3_VL,
     "Qwen3VLMoeForConditionalGeneration": QWEN3_VL,
+    "Qwen3_5ForConditionalGeneration": QWEN3_5,
     "Qwen2AudioForConditionalGeneration": QWEN2_AUDIO,
     "SmolVLMForConditionalGeneration": SMOLVLM,
     "Idefics3ForConditionalGeneration": IDEFICS3,
@@ -46,6 +48,7 @@ FAMILIES: Mapping[str, FamilySpec] = {
     "Qwen2ForCausalLM": QWEN2,
     "Qwen3ForCausalLM": QWEN3,
     "Qwen3MoeForCausalLM": QWEN3_MOE,
+    "Qwen3_5ForCausalLM": QWEN3_5_TEXT,
     "LlamaForCausalLM": LLAMA,
     "MistralForCausalLM": MISTRAL,
     "Phi3ForCausalLM": PHI3,

@@ -48,14 +48,17 @@ class LongRopeScaling:
 RopeScaling: TypeAlias = LinearScaling | Llama3Scaling | LongRopeScaling
 
 
+LayerKind: TypeAlias = Literal["full", "sliding", "delta_net"]
+"""What a layer does before its MLP: attend to all tokens up to its own, or to the last ones alone, or update a state of
+fixed size."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlidingLayers:
-    """The layers of a decoder whose tokens attend to the last tokens alone; the others attend to all."""
+class SlidingAttention:
+    """What "sliding" layers have in common."""
 
     window: int
     """Tokens that a token attends to: itself and those right before it."""
-    layers: frozenset[int]
-    """Indices of the layers."""
     rope_theta: float
     """Base of their rotary wavelengths, which are not scaled."""
 
@@ -76,13 +79,37 @@ class ExpertsConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaNetSizes:
+    """The sizes of "delta_net" layers: gated delta nets (arXiv 2412.06464)."""
+
+    num_key_heads: int
+    """Heads of queries and of keys. Each serves as many consecutive heads of values."""
+    num_value_heads: int
+    """Heads of values, each with a state of its own."""
+    key_head_dim: int
+    value_head_dim: int
+    conv_size: int
+    """Tokens that the convolution of queries, keys and values reads: its own and those right before it."""
+
+    @property
+    def value_width(self) -> int:
+        return self.num_value_heads * self.value_head_dim
+
+    @property
+    def conv_width(self) -> int:
+        """Values of queries, keys and values of a token, in this order."""
+        return 2 * self.num_key_heads * self.key_head_dim + self.value_width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TextConfig:
-    """A decoder: layers of grouped-query attention and a gated MLP or experts, as of Qwen3, Llama, Phi-3 or Gemma 3."""
+    """A decoder: layers of grouped-query attention or gated delta nets, each with a gated MLP or experts, as of Qwen3,
+    Qwen3.5, Llama, Phi-3 or Gemma 3."""
 
     vocab_size: int
     hidden_size: int
     intermediate_size: int
-    num_layers: int
+    layer_kinds: tuple[LayerKind, ...]
     num_heads: int
     num_kv_heads: int
     head_dim: int
@@ -109,8 +136,15 @@ class TextConfig:
     """Factor of the queries, besides that of attention, head_dim ** -0.5. Not 1 only with `head_norms`."""
     output_norms: bool = False
     """The outputs of attention and of the MLP are normalized before they are added, as in Gemma 3."""
-    sliding: SlidingLayers | None = None
-    """None: all layers attend to all tokens."""
+    zero_centered_norms: bool = False
+    """Checkpoints store the weights of norms minus 1, as those of Gemma 3 and Qwen3.5 do."""
+    output_gate: bool = False
+    """The outputs of attention are multiplied by the sigmoid of gates, one for each value, which checkpoints store
+    behind the queries of each head, as in Qwen3.5."""
+    sliding: SlidingAttention | None = None
+    """None: no layer is "sliding"."""
+    delta_net: DeltaNetSizes | None = None
+    """None: no layer is "delta_net"."""
     bidirectional_run: int = 0
     """Length of the runs of placeholders whose tokens attend to each other, also to later ones, as in Gemma 3. A step
     computes them together. 0: attention is causal everywhere."""
@@ -119,6 +153,10 @@ class TextConfig:
     num_deepstack_layers: int = 0
     """First layers after which values of the encoder output are added to the hidden states of placeholder tokens
     (DeepStack, arXiv 2406.04334)."""
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.layer_kinds)
 
     @property
     def rotary_dim(self) -> int:

@@ -1,4 +1,4 @@
-"""Bookkeeping of KV blocks: who holds each, and which free blocks still have useful contents.
+"""Bookkeeping of KV blocks: who holds each, and which free blocks still have useful contents. Also of states.
 
 Blocks are ids, and their contents opaque hashes. Every operation on a block takes constant time.
 """
@@ -72,6 +72,11 @@ class BlockPool:
         if block_hash is not None:
             del self._block_of_hash[block_hash]
             self._hash_of_block[block_id] = None
+
+    def discard(self, block_id: int) -> None:
+        """Evicts the contents of a free block, which is then the first to be allocated."""
+        self.evict(block_id)
+        self._free.move_to_end(block_id, last=False)
 
     def find(self, block_hash: bytes) -> int | None:
         """Returns the free or held block with these contents."""

@@ -20,8 +20,10 @@ _BLOCK_DOMAIN = b"glimpse.kv.block.v1"
 class PrefixCache:
     """The hash chains of the blocks in a pool. If disabled, it registers none and finds none."""
 
-    def __init__(self, *, pool: BlockPool, block_size: int, enabled: bool) -> None:
+    def __init__(self, *, pool: BlockPool, block_size: int, enabled: bool, snapshots: BlockPool | None = None) -> None:
+        """`snapshots`: of states, by the hash of the last block before them. None: the model's layers keep none."""
         self._pool = pool
+        self._snapshots = snapshots
         self._block_size = block_size
         self._enabled = enabled
         self._hashes: dict[Sequence, list[bytes]] = {}  # of its first full blocks, computed when needed
@@ -30,8 +32,26 @@ class PrefixCache:
         """Returns the ids of the blocks that hold the longest computed prefix of a sequence. The caller retains them.
 
         The last token is never among them: it is computed for its logits or its hidden state. A sequence that needs
-        the hidden states of all tokens has none. The prefix does not end within an indivisible part.
+        the hidden states of all tokens has none. The prefix does not end within an indivisible part. If layers keep
+        states, it ends where a snapshot of them was kept.
         """
+        block_ids = self._known_blocks(sequence)
+        while part := sequence.request.part_around(len(block_ids) * self._block_size):
+            del block_ids[part[0] // self._block_size :]
+        if self._snapshots is not None:
+            while block_ids and self.find_snapshot(sequence, len(block_ids)) is None:
+                block_ids.pop()
+        return block_ids
+
+    def num_known_blocks(self, sequence: Sequence) -> int:
+        """Returns how many blocks hold computed KV of the first tokens of a sequence, wherever `match` ends."""
+        return len(self._known_blocks(sequence))
+
+    def find_snapshot(self, sequence: Sequence, num_blocks: int) -> int | None:
+        """Returns the state after the first `num_blocks` blocks, at least one, of a sequence; None if none was kept."""
+        return None if self._snapshots is None else self._snapshots.find(self._hash_of(sequence, num_blocks - 1))
+
+    def _known_blocks(self, sequence: Sequence) -> list[int]:
         block_ids: list[int] = []
         if not self._enabled or sequence.request.needs_all_states:
             return block_ids
@@ -40,8 +60,6 @@ class PrefixCache:
             if block_id is None:
                 break
             block_ids.append(block_id)
-        while part := sequence.request.part_around(len(block_ids) * self._block_size):
-            del block_ids[part[0] // self._block_size :]
         return block_ids
 
     def next_hash(self, sequence: Sequence, num_blocks: int) -> bytes | None:

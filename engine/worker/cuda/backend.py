@@ -16,7 +16,7 @@ from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.tensors.batch import SequenceLayout
 from glimpse.engine.worker.tensors.batch_builder import make_batch
 from glimpse.engine.worker.tensors.draws import DrawParams, DrawTokens
-from glimpse.engine.worker.tensors.kv_cache import allocate_kv_cache
+from glimpse.engine.worker.tensors.kv_cache import CacheShape
 
 CudaBackend = Literal["triton", "flashinfer"]
 
@@ -99,9 +99,7 @@ def _flashinfer(num_heads: int, device: torch.device) -> Any:
 def _attend_once(device: torch.device, dtype: torch.dtype, head_dim: int) -> None:
     """Computes attention of two tokens with FlashInfer, which compiles the kernels of all steps."""
     attention = _flashinfer(1, device)
-    cache = allocate_kv_cache(
-        num_layers=1, num_blocks=1, block_size=16, num_kv_heads=1, head_dim=head_dim, dtype=dtype, device=device
-    )
+    cache = CacheShape(num_kv_heads=1, head_dim=head_dim).allocate(1, 16, dtype, device)
     chunk = SequenceChunk(sequence_id=0, start=0, token_ids=(0, 0), block_table=(0,), samples=False)
     layout = SequenceLayout(prompt_positions=np.zeros((3, 2), dtype=np.int64), delta=0, spans=())
     plan = attention.plan(make_batch([chunk], {0: layout}, block_size=16, device=device), cache)

@@ -9,17 +9,19 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from glimpse.engine.worker.cuda.attention import paged_attention
+from glimpse.engine.worker.cuda.delta_net import update_singles
 from glimpse.engine.worker.cuda.quantized import multiply
 from glimpse.engine.worker.cuda.rotary import rotate, rotate_and_store
 from glimpse.engine.worker.cuda.rows import activate, gated_silu, rms_norm
 from glimpse.engine.worker.layers import ops
+from glimpse.engine.worker.layers.delta_net import DeltaNet, delta_net
 from glimpse.engine.worker.layers.group_quantized import GroupQuantizedLinear
 from glimpse.engine.worker.layers.linear import Int8Linear, Linear
 from glimpse.engine.worker.layers.mlp import Experts, GatedMLP, PlainMLP, gated
 from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.worker.layers.rotary import Rotation
 from glimpse.engine.worker.tensors.batch import Batch
-from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache
+from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache, LayerStates
 from glimpse.engine.worker.tensors.paged_plan import PagedPlan, plan_attention
 
 
@@ -98,6 +100,9 @@ class CudaOps(ops.TorchOps):
 
     def attend(self, query: Tensor, cache: LayerCache, plan: Any) -> Tensor:
         return self._attention.attend(query, cache, plan)
+
+    def delta_net(self, projected: Tensor, rates: Tensor, net: DeltaNet, states: LayerStates, plan: Any) -> Tensor:
+        return delta_net(projected, rates, net, states, plan, update_singles)
 
     def attend_segments(self, qkv: Tensor, rotation: Rotation | None, num_segments: int) -> Tensor:
         if rotation is not None:

@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 
 from glimpse.engine.checkpoint.families.spec import LargestMedium
-from glimpse.engine.core.plan import Encode, SequenceChunk, SequenceStart, StepPlan
+from glimpse.engine.core.plan import NO_STATE, ChunkStates, Encode, SequenceChunk, SequenceStart, StepPlan
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.sampling_params import SamplingParams
 
@@ -166,6 +166,7 @@ def _step(lengths: list[int], block_size: int, media: tuple[Encode, ...]) -> Ste
                 token_ids=token_ids,
                 block_table=tuple(range(first_block, first_block + num_blocks)),
                 samples=True,
+                states=ChunkStates(reads=NO_STATE, writes=((length, index),)),
             )
         )
         first_block += num_blocks

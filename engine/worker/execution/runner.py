@@ -134,6 +134,11 @@ class ModelRunner:
         """Blocks of the KV cache for sequences."""
         return self._cache.num_blocks - (0 if self._recorded is None else self._recorded.num_scratch_blocks)
 
+    @property
+    def num_states(self) -> int:
+        """States of the KV cache; 0 if no layer keeps one."""
+        return self._cache.num_states
+
     @torch.inference_mode()
     def prepare(self) -> bool:
         """Records a decode step ahead of time, if one is missing; returns False if there is nothing to do."""

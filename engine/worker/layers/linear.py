@@ -37,8 +37,8 @@ class Linear(nn.Module):
                 yield f"{name}.bias", self.bias.data[rows]
 
 
-class Router(Linear):
-    """The scores of experts. It is never quantized: it is small, and its rounding would choose other experts."""
+class UnquantizedLinear(Linear):
+    """A linear that is never quantized: a small one whose rounding decides much, such as which experts compute."""
 
 
 class RowScaledLinear(nn.Module):

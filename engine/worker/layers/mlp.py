@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.decoder import ExpertsConfig
-from glimpse.engine.worker.layers.linear import Linear, Router
+from glimpse.engine.worker.layers.linear import Linear, UnquantizedLinear
 
 Activation: TypeAlias = Literal["quick_gelu", "gelu_tanh"]
 """An activation between the products of a feed-forward block without gates; see `activate`."""
@@ -67,7 +67,7 @@ class Experts(nn.Module):
         super().__init__()
         self.config = config
         self.activation: GateActivation = activation
-        self.router = Router(width, config.num_experts, bias=False)
+        self.router = UnquantizedLinear(width, config.num_experts, bias=False)
         self.experts = nn.ModuleList(
             GatedMLP(width, config.intermediate_size, activation=activation) for _ in range(config.num_experts)
         )

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from glimpse.engine.worker.layers.attention import AttentionPlan, paged_attention, plan_attention
+from glimpse.engine.worker.layers.delta_net import DeltaNet, delta_net, plan_states
 from glimpse.engine.worker.layers.mlp import Experts, GatedMLP, PlainMLP
 from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.worker.layers.rotary import Rotation, rotate
 from glimpse.engine.worker.tensors.batch import Batch
-from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache
+from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache, LayerStates
 
 Norm = RMSNorm | nn.LayerNorm
 MLP = GatedMLP | PlainMLP | Experts
@@ -63,6 +64,18 @@ class Ops(Protocol):
 
     def attend(self, query: Tensor, cache: LayerCache, plan: Any) -> Tensor:
         """Computes attention over the layer's KV cache: [tokens, heads, head_dim] → [tokens, heads, head_dim]."""
+        ...
+
+    def gate(self, x: Tensor, gates: Tensor) -> Tensor:
+        """x · sigmoid(gates): [tokens, width] → [tokens, width]"""
+        ...
+
+    def plan_states(self, batch: Batch, cache: KVCache) -> Any:
+        """Returns what `delta_net` needs in all layers of a step."""
+        ...
+
+    def delta_net(self, projected: Tensor, rates: Tensor, net: DeltaNet, states: LayerStates, plan: Any) -> Tensor:
+        """Updates states; see `glimpse.engine.worker.layers.delta_net.delta_net`."""
         ...
 
     def attend_segments(self, qkv: Tensor, rotation: Rotation | None, num_segments: int) -> Tensor:
@@ -118,6 +131,15 @@ class TorchOps:
 
     def attend(self, query: Tensor, cache: LayerCache, plan: AttentionPlan) -> Tensor:
         return paged_attention(query, cache.keys, cache.values, plan)
+
+    def gate(self, x: Tensor, gates: Tensor) -> Tensor:
+        return x * gates.sigmoid()
+
+    def plan_states(self, batch: Batch, cache: KVCache) -> Any:
+        return plan_states(batch.states, cache.keys.device)
+
+    def delta_net(self, projected: Tensor, rates: Tensor, net: DeltaNet, states: LayerStates, plan: Any) -> Tensor:
+        return delta_net(projected, rates, net, states, plan)
 
     def attend_segments(self, qkv: Tensor, rotation: Rotation | None, num_segments: int) -> Tensor:
         query, key, value = qkv.unbind(1)

@@ -15,7 +15,7 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import ChosenBackend, Quantization
 from glimpse.engine.worker.layers.fp8 import FP8_ALIGNMENT, Fp8Linear
 from glimpse.engine.worker.layers.group_quantized import GroupQuantizedLinear
-from glimpse.engine.worker.layers.linear import Int8Linear, Linear, Router, replace_linears
+from glimpse.engine.worker.layers.linear import Int8Linear, Linear, UnquantizedLinear, replace_linears
 
 GROUP_SIZES = (128, 64, 32)
 """Group sizes for int4 quantization at load time: the first that divides the number of inputs is used."""
@@ -47,7 +47,7 @@ def resolve_scheme(quantization: Quantization, stored: CheckpointQuantization | 
 
 
 def quantize_linears(root: nn.Module, scheme: QuantizationScheme, *, scale_dtype: torch.dtype) -> None:
-    """Replaces every `Linear` but routers by one of this scheme, uninitialized until it is loaded.
+    """Replaces every `Linear` that may be quantized by one of this scheme, uninitialized until it is loaded.
 
     Args:
         root: module whose linears are replaced.
@@ -59,7 +59,7 @@ def quantize_linears(root: nn.Module, scheme: QuantizationScheme, *, scale_dtype
     """
 
     def quantized(linear: Linear, _parent: nn.Module) -> nn.Module:
-        return linear if isinstance(linear, Router) else _empty(linear, scheme, scale_dtype)
+        return linear if isinstance(linear, UnquantizedLinear) else _empty(linear, scheme, scale_dtype)
 
     replace_linears(root, (Linear,), quantized)
 

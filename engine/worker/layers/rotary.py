@@ -123,18 +123,5 @@ def _padded(rotation: Rotation, num_pairs: int) -> Rotation:
     return Rotation(cos, sin)
 
 
-def reorder_partial_heads(weight: Tensor, *, head_dim: int, rotary_dim: int) -> Tensor:
-    """Reorders each head's rows of a projection [heads · head_dim, …] of which only the first `rotary_dim` rotate.
-
-    A checkpoint rotates the pairs (x[i], x[i + rotary_dim / 2]), and `rotate` the pairs (x[i], x[i + head_dim / 2]).
-    Queries and keys that are reordered alike have the same products.
-    """
-    half = rotary_dim // 2
-    heads = weight.unflatten(0, (-1, head_dim))
-    first, second, rest = heads.split([half, half, head_dim - rotary_dim], dim=1)
-    left, right = rest.chunk(2, dim=1)
-    return torch.cat([first, left, second, right], dim=1).flatten(0, 1)
-
-
 def _rotation(angles: Tensor) -> Rotation:
     return Rotation(angles.cos()[:, None], angles.sin()[:, None])

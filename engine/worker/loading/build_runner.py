@@ -39,7 +39,7 @@ from glimpse.engine.worker.parallel.encoder_exchange import share_outputs
 from glimpse.engine.worker.parallel.group import Group, ParallelOps
 from glimpse.engine.worker.parallel.messages import Loaded
 from glimpse.engine.worker.tensors.draws import DrawTokens
-from glimpse.engine.worker.tensors.kv_cache import KVCache, allocate_kv_cache, block_bytes
+from glimpse.engine.worker.tensors.kv_cache import CacheShape, CacheSizes, KVCache
 from glimpse.engine.worker.tensors.paged_plan import PagedPlan
 
 _log = logging.getLogger(__name__)
@@ -107,11 +107,11 @@ def make_runner(
         on_progress("measuring the largest steps", 0.94)
         num_bytes = kv_cache_bytes(_measured_use(config, shard, make), utilization=config.gpu_memory_utilization)
     on_progress("allocating the KV cache", 0.95)
-    num_blocks = _num_blocks(shard, config.block_size, num_bytes or DEFAULT_CPU_BYTES, group)
+    sizes = _cache_sizes(shard, config, num_bytes or DEFAULT_CPU_BYTES, group)
     if not uses_cuda_graphs(config, shard):
-        cache = _allocate(shard, config.block_size, num_blocks)
+        cache = _allocate(shard, config.block_size, sizes)
         return make(cache=cache, share_outputs=share, recorded=make_programs(shard, cache))
-    cache = _allocate(shard, config.block_size, num_blocks + 1)
+    cache = _allocate(shard, config.block_size, sizes._replace(num_blocks=sizes.num_blocks + 1))
     return make(cache=cache, recorded=make_graphs(config, shard, cache))
 
 
@@ -158,7 +158,7 @@ def make_programs(shard: LoadedShard, cache: KVCache) -> DecodePrograms | None:
     """
     model, text = shard.model, shard.model.decoder.config
     decoder = model.decoder
-    if shard.level is None or model.decoder_ops is not None or not can_record(cache) or not decoder.is_recordable:
+    if shard.level is None or model.decoder_ops is not None or not decoder.is_recordable or not can_record(cache):
         return None
 
     def compute(hidden: torch.Tensor, rotation: Rotation, ops: Ops) -> torch.Tensor:
@@ -181,8 +181,9 @@ def make_programs(shard: LoadedShard, cache: KVCache) -> DecodePrograms | None:
 
 def uses_cuda_graphs(config: EngineConfig, shard: LoadedShard) -> bool:
     """Whether decode steps run as CUDA graphs. Several ranks would have to capture the same graph at the same time, and
-    which experts a step computes is known on the host only once their scores are."""
-    has_kernels = shard.backend in ("triton", "flashinfer") and shard.model.decoder.config.experts is None
+    graphs know of no states. Which experts a step computes is known on the host only once their scores are."""
+    text = shard.model.decoder.config
+    has_kernels = shard.backend in ("triton", "flashinfer") and text.experts is None and text.delta_net is None
     return config.cuda_graphs and has_kernels and config.tensor_parallel_size == 1
 
 
@@ -200,7 +201,8 @@ def _measured_use(config: EngineConfig, shard: LoadedShard, make: Callable[..., 
     medium = family_of(shard.config).largest_medium(shard.config, config.max_batch_tokens)
     plans = (largest_step(medium, **sizes), decode_step(**sizes))
     weights = torch.cuda.memory_allocated(shard.device)
-    cache = _allocate(shard, config.block_size, num_blocks_of(plans[0]))
+    num_states = len(plans[0].chunks) if shard.config.text.delta_net else 0
+    cache = _allocate(shard, config.block_size, CacheSizes(num_blocks_of(plans[0]), num_states))
     runner = make(cache=cache)
     steps: list[int] = []
     for plan in plans:
@@ -243,38 +245,26 @@ def uses_async_scheduling(config: EngineConfig, device: torch.device) -> bool:
     return device.type == "cuda" and config.speculative != "ngram" and config.tensor_parallel_size == 1
 
 
-def _num_blocks(shard: LoadedShard, block_size: int, num_bytes: int, group: Group | None) -> int:
-    """Returns how many KV cache blocks fit into `num_bytes`.
+def _cache_sizes(shard: LoadedShard, config: EngineConfig, num_bytes: int, group: Group | None) -> CacheSizes:
+    """Returns how many blocks and states of the cache fit into `num_bytes`.
 
     Raises:
         CheckpointError: not a single block fits.
     """
-    text = shard.model.decoder.config
-    bytes_of_block = block_bytes(
-        num_layers=text.num_layers,
-        block_size=block_size,
-        num_kv_heads=text.num_kv_heads,
-        head_dim=text.head_dim,
-        dtype=shard.dtype,
-    )
-    num_blocks = num_bytes // bytes_of_block
-    if group is not None:
-        num_blocks = group.min(num_blocks)  # all ranks have the same blocks
-    if num_blocks < 1:
+    shape = CacheShape.of(shard.model.decoder.config)
+    sizes = shape.divide(num_bytes, block_size=config.block_size, max_sequences=config.max_sequences, dtype=shard.dtype)
+    if group is not None:  # all ranks have the same
+        sizes = CacheSizes(*map(group.min, sizes))
+    if sizes.num_blocks < 1:
+        states = f" and the {shape.state_bytes(shard.dtype)} of a sequence's states" if sizes.num_states else ""
         raise CheckpointError(
-            f"'--kv-cache-bytes': expected at least the {bytes_of_block} bytes of a block, got {num_bytes}"
+            f"'--kv-cache-bytes': expected at least the {shape.block_bytes(config.block_size, shard.dtype)} bytes of a"
+            f" block{states}, got {num_bytes}"
         )
-    return num_blocks
+    return sizes
 
 
-def _allocate(shard: LoadedShard, block_size: int, num_blocks: int) -> KVCache:
-    text = shard.model.decoder.config
-    return allocate_kv_cache(
-        num_layers=text.num_layers,
-        num_blocks=num_blocks,
-        block_size=block_size,
-        num_kv_heads=text.num_kv_heads,
-        head_dim=text.head_dim,
-        dtype=shard.dtype,
-        device=shard.device,
+def _allocate(shard: LoadedShard, block_size: int, sizes: CacheSizes) -> KVCache:
+    return CacheShape.of(shard.model.decoder.config).allocate(
+        sizes.num_blocks, block_size, shard.dtype, shard.device, num_states=sizes.num_states
     )

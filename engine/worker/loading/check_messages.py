@@ -59,6 +59,10 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """The checkpoint's own."""
     kv_cache_tokens: int
     """Tokens that the KV cache holds, of all sequences together."""
+    num_states: int = 0
+    """States of sequences and of snapshots that it holds, where layers keep them."""
+    state_bytes: int = 0
+    """Size of a state."""
 
 
 class Decoding(msgspec.Struct, frozen=True, kw_only=True):

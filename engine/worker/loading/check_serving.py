@@ -36,7 +36,7 @@ from glimpse.engine.worker.loading.quantization_choice import (
 from glimpse.engine.worker.loading.resolve import Computing, assign_device, resolve_computing, resolve_device
 from glimpse.engine.worker.loading.tensor_check import check_tensors
 from glimpse.engine.worker.models.model import Model
-from glimpse.engine.worker.tensors.kv_cache import block_bytes
+from glimpse.engine.worker.tensors.kv_cache import CacheShape
 
 _READ_BYTES = 512 << 20
 """Much larger than the caches of most machines."""
@@ -180,23 +180,26 @@ def _describe(config: EngineConfig, computing: Computing, scheme: QuantizationSc
 
 def _context(config: EngineConfig, model: Model, memory: Memory, dtype: torch.dtype) -> Context:
     trained = model.decoder.config.max_position_embeddings
-    num_blocks = memory.kv_cache // (config.num_local_ranks * _kv_bytes(model, dtype) * config.block_size)
-    tokens = num_blocks * config.block_size
+    shape = CacheShape.of(model.decoder.config)
+    sizes = shape.divide(
+        memory.kv_cache // config.num_local_ranks,
+        block_size=config.block_size,
+        max_sequences=config.max_sequences,
+        dtype=dtype,
+    )
+    tokens = sizes.num_blocks * config.block_size
     return Context(
-        window=min(trained, config.max_model_len or trained, tokens), trained=trained, kv_cache_tokens=tokens
+        window=min(trained, config.max_model_len or trained, tokens),
+        trained=trained,
+        kv_cache_tokens=tokens,
+        num_states=sizes.num_states,
+        state_bytes=config.num_local_ranks * shape.state_bytes(dtype),
     )
 
 
 def _kv_bytes(model: Model, dtype: torch.dtype) -> int:
     """Bytes of a token's keys and values in all layers."""
-    text = model.decoder.config
-    return block_bytes(
-        num_layers=text.num_layers,
-        block_size=1,
-        num_kv_heads=text.num_kv_heads,
-        head_dim=text.head_dim,
-        dtype=dtype,
-    )
+    return CacheShape.of(model.decoder.config).block_bytes(1, dtype)
 
 
 def _decoding(config: EngineConfig, shard: Model, device: torch.device, memory: Memory) -> Decoding:

@@ -1,5 +1,6 @@
 """The engine's composition root: loads a checkpoint and assembles the core from the configuration."""
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -44,6 +45,8 @@ from glimpse.engine.worker.native.backend import use_native
 from glimpse.engine.worker.parallel.distributed_runner import ParallelRunner
 from glimpse.engine.worker.parallel.ranks import Ranks
 from glimpse.engine.worker.parallel.shards import shard_config, shard_tensor
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +102,7 @@ def load_core(
         quantization=str(shard.scheme or "none"),
         max_model_len=max_model_len,
         num_blocks=num_blocks,
+        num_states=local_runner.num_states,
         block_size=config.block_size,
         load_seconds=time.perf_counter() - started,
     )
@@ -225,7 +229,7 @@ def load_model(
         renamed_prefixes=model.renamed_prefixes,
         ignored=model.is_unused,
         split=restoring(config.fp8_blocks, partial(model.split_weight, text=config.text)),
-        convert=make_converter(scheme, destinations),
+        convert=make_converter(scheme, destinations, partial(model.arrange, text=config.text)),
         shard=partial(shard_tensor, text=config.text, rank=rank, num_ranks=num_ranks),
         on_progress=lambda fraction: on_progress("reading the weights", 0.9 * fraction),
         companions=config.companions,
@@ -323,8 +327,11 @@ def _make_core(
             prefix_caching=config.prefix_caching,
             max_decode_slowdown=config.max_decode_slowdown,
             uses_gpu=shard.device.type == "cuda",
-            max_draft_tokens=_max_draft_tokens(config, async_scheduling=async_scheduling),
+            max_draft_tokens=_max_draft_tokens(
+                config, async_scheduling=async_scheduling, keeps_states=local_runner.num_states > 0
+            ),
             adaptive_drafts=config.speculative == "auto",
+            num_states=local_runner.num_states,
         ),
         max_waiting=config.max_waiting,
         async_scheduling=async_scheduling,
@@ -334,8 +341,12 @@ def _make_core(
     )
 
 
-def _max_draft_tokens(config: EngineConfig, *, async_scheduling: bool) -> int:
+def _max_draft_tokens(config: EngineConfig, *, async_scheduling: bool, keeps_states: bool) -> int:
     """`auto` does not give up launching steps ahead for draft tokens that may be rejected."""
+    if keeps_states:
+        if config.speculative == "ngram":
+            _log.info("--speculative ngram: the model's layers keep states, so no draft tokens are proposed")
+        return 0
     proposes = config.speculative == "ngram" or (config.speculative == "auto" and not async_scheduling)
     return MAX_DRAFT_TOKENS if proposes else 0
 

@@ -17,7 +17,7 @@ from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import EngineOptions
 from glimpse.engine.worker.execution.memory_profile import DEFAULT_CPU_BYTES, foreign_bytes
-from glimpse.engine.worker.tensors.kv_cache import block_bytes
+from glimpse.engine.worker.tensors.kv_cache import CacheShape
 from glimpse.native.memory import available_memory
 
 Scheme: TypeAlias = Literal["int8", "int4"] | None
@@ -145,14 +145,9 @@ def encoder_cache_bytes(options: EngineOptions, config: ModelConfig, device: tor
         return 0
     window = min(text.max_position_embeddings, options.max_model_len or text.max_position_embeddings)
     if device.type == "cpu":
-        bytes_of_token = block_bytes(
-            num_layers=text.num_layers,
-            block_size=1,
-            num_kv_heads=text.num_kv_heads,
-            head_dim=text.head_dim,
-            dtype=dtype,
-        )
-        window = min(window, (options.kv_cache_bytes or DEFAULT_CPU_BYTES) // bytes_of_token)
+        num_bytes = options.kv_cache_bytes or DEFAULT_CPU_BYTES
+        sizes = CacheShape.of(text).divide(num_bytes, block_size=1, max_sequences=options.max_sequences, dtype=dtype)
+        window = min(window, sizes.num_blocks)
     return max(options.encoder_cache_bytes, window * text.encoder_row_width * dtype.itemsize)
 
 

@@ -13,7 +13,7 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.loading.block_weights import restoring
 from glimpse.engine.worker.loading.check_messages import TensorCheck
 from glimpse.engine.worker.loading.load_engine import empty_model
-from glimpse.engine.worker.loading.weight_conversion import make_converter
+from glimpse.engine.worker.loading.weight_conversion import Converter, make_converter
 from glimpse.engine.worker.loading.weight_files import StoredTensor
 from glimpse.engine.worker.loading.weights import checkpoint_name, mismatch
 
@@ -54,13 +54,14 @@ def check_tensors(
     model = empty_model(path, config, dtype, config.quantization, scale_dtype=dtype, num_ranks=1)
     destinations = dict(model.named_weights())
     split = restoring(config.fp8_blocks, partial(model.split_weight, text=config.text))
+    convert = make_converter(config.quantization, destinations, partial(model.arrange, text=config.text))
     missing, unexpected, unfit = set(destinations), list[str](), list[str]()
     for file_name, source, header in _sources(stored, companions or {}, model.renamed_prefixes):
         if source not in destinations and model.is_unused(source):
             continue
         try:
             parts = split(source, _empty(file_name, header))
-            for name, tensor in _loaded(parts, config, destinations):
+            for name, tensor in _loaded(parts, convert, config, destinations):
                 if name not in missing:
                     unexpected.append(file_name)
                 elif difference := mismatch(destinations[name], tensor, file_name):
@@ -91,9 +92,8 @@ def _empty(name: str, header: StoredTensor) -> Tensor:
 
 
 def _loaded(
-    parts: Iterable[tuple[str, Tensor]], config: ModelConfig, destinations: Mapping[str, Tensor]
+    parts: Iterable[tuple[str, Tensor]], convert: Converter, config: ModelConfig, destinations: Mapping[str, Tensor]
 ) -> Iterator[tuple[str, Tensor]]:
-    convert = make_converter(config.quantization, destinations)
     for name, part in parts:
         if not _depends_on_values(name, config.quantization, destinations):
             yield from convert(name, part)

@@ -29,13 +29,21 @@ ONES = {4: 0x11111111, 8: 0x01010101}
 """A 1 in each field of a 32-bit word, by bits per field."""
 
 
-def make_converter(scheme: QuantizationScheme | None, destinations: Mapping[str, Tensor]) -> Converter:
+def make_converter(
+    scheme: QuantizationScheme | None, destinations: Mapping[str, Tensor], arrange: Converter
+) -> Converter:
     """Returns the conversion from a checkpoint's tensors to a model's.
 
     Args:
         scheme: quantization scheme of the model's linears; None if they are not quantized.
         destinations: the model's tensors, or this rank's shards of them, by name.
+        arrange: what is done then; see `Model.arrange`.
     """
+    convert = _converter(scheme, destinations)
+    return lambda name, stored: (part for converted in convert(name, stored) for part in arrange(*converted))
+
+
+def _converter(scheme: QuantizationScheme | None, destinations: Mapping[str, Tensor]) -> Converter:
     match scheme:
         case None:
             return _unchanged

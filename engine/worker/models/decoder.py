@@ -1,7 +1,7 @@
 """A decoder over packed tokens, where embeddings of placeholder tokens come from a media encoder.
 
-Its configuration has the traits in which Qwen2, Qwen3, Llama, Mistral, Phi-3 and Gemma 3 differ. Numerics follow
-transformers' models/qwen2/modeling_qwen2.py and its siblings.
+Its configuration has the traits in which Qwen2, Qwen3, Qwen3.5, Llama, Mistral, Phi-3 and Gemma 3 differ. Numerics
+follow transformers' models/qwen2/modeling_qwen2.py and its siblings.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,14 +13,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from glimpse.engine.checkpoint.model_config.decoder import TextConfig
+from glimpse.engine.checkpoint.model_config.decoder import LayerKind, TextConfig
+from glimpse.engine.worker.layers.delta_net import DeltaNet
 from glimpse.engine.worker.layers.linear import Int8Linear, Linear
 from glimpse.engine.worker.layers.mlp import Experts, GatedMLP
 from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.rotary import Rotation, multimodal_rotation
 from glimpse.engine.worker.tensors.batch import Batch, MediaRows
-from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache
+from glimpse.engine.worker.tensors.kv_cache import KVCache
 from glimpse.engine.worker.tensors.transfer import upload
 
 
@@ -34,11 +35,14 @@ class DeepStack(NamedTuple):
 
 
 class LayerInputs(NamedTuple):
-    """What layers of one kind share in a step: those with a sliding window, or the others."""
+    """What layers of one kind share in a step."""
 
     rotation: Rotation
+    """Rotation of queries and keys; of no meaning to gated delta nets."""
+    slots: Tensor
+    """int64 [tokens]: where keys and values are written."""
     plan: Any
-    """From the backend's `plan_attention`."""
+    """From the backend's `plan_attention` or `plan_states`."""
 
 
 class Decoder(nn.Module):
@@ -79,16 +83,14 @@ class Decoder(nn.Module):
             encoded = _encoded_rows(rows, encoder_outputs)
             hidden[rows.row : rows.row + rows.num_tokens] = encoded[:, : self.config.hidden_size]
         deepstack = self._deepstack(batch, encoder_outputs)
-        inputs = LayerInputs(self.rotation(batch.positions), ops.plan_attention(batch, cache))
-        sliding = self._sliding_inputs(batch, cache, ops)
-        return self._compute(hidden, inputs, batch.slots, cache, ops, sliding=sliding, deepstack=deepstack)
+        return self._compute(hidden, self._inputs(batch, cache, ops), cache, ops, deepstack=deepstack)
 
     def decode(
         self, token_ids: Tensor, positions: Tensor, slots: Tensor, plan: Any, cache: KVCache, ops: Ops
     ) -> Tensor:
         """Computes a decode step of sequences with one new token each. The launched kernels depend on shapes only.
 
-        Not for decoders with sliding windows.
+        Not for decoders with sliding windows, nor, unless they are recorded, for those with states.
 
         Args:
             token_ids: int64 [sequences]
@@ -108,8 +110,8 @@ class Decoder(nn.Module):
     ) -> Tensor:
         """Does what `decode` does, from embeddings, [sequences, hidden_size], and their rotation. Calls `ops` alone if
         `is_recordable`."""
-        assert self.config.sliding is None
-        hidden = self._compute(hidden, LayerInputs(rotation, plan), slots, cache, ops)
+        inputs = LayerInputs(rotation, slots, plan)
+        hidden = self._compute(hidden, {"full": inputs, "delta_net": inputs}, cache, ops)
         return ops.logits(hidden, self.norm, self.lm_head)
 
     @property
@@ -134,32 +136,32 @@ class Decoder(nn.Module):
     def _compute(
         self,
         hidden: Tensor,
-        inputs: LayerInputs,
-        slots: Tensor,
+        inputs: Mapping[LayerKind, LayerInputs],
         cache: KVCache,
         ops: Ops,
         *,
-        sliding: LayerInputs | None = None,
         deepstack: DeepStack | None = None,
     ) -> Tensor:
         """Runs all layers: [tokens, hidden_size] → [tokens, hidden_size]"""
-        windows = frozenset[int]() if self.config.sliding is None else self.config.sliding.layers
-        for index, layer in enumerate(self.layers):
-            rotation, plan = sliding if sliding is not None and index in windows else inputs
-            hidden = layer(hidden, ops, rotation, cache.layer(index), slots, plan)
+        for index, (layer, kind) in enumerate(zip(self.layers, self.config.layer_kinds, strict=True)):
+            hidden = layer(hidden, ops, inputs[kind], cache, index)
             if deepstack is not None and index < self.config.num_deepstack_layers:
                 hidden[deepstack.rows] += deepstack.values[:, index]
         return hidden
 
-    def _sliding_inputs(self, batch: Batch, cache: KVCache, ops: Ops) -> LayerInputs | None:
-        """Returns the inputs of the layers with a sliding window; None without such layers."""
-        sliding, config = self.config.sliding, self.config
-        if sliding is None:
-            return None
-        rotation = multimodal_rotation(
-            batch.positions, head_dim=config.head_dim, theta=sliding.rope_theta, section=config.mrope_section
-        )
-        return LayerInputs(rotation, ops.plan_attention(batch, cache, sliding.window))
+    def _inputs(self, batch: Batch, cache: KVCache, ops: Ops) -> Mapping[LayerKind, LayerInputs]:
+        """Returns the inputs of the layers of each kind."""
+        config, positions, slots = self.config, batch.positions, batch.slots
+        full = LayerInputs(self.rotation(positions), slots, ops.plan_attention(batch, cache))
+        inputs: dict[LayerKind, LayerInputs] = {"full": full}
+        if (sliding := config.sliding) is not None:
+            rotation = multimodal_rotation(
+                positions, head_dim=config.head_dim, theta=sliding.rope_theta, section=config.mrope_section
+            )
+            inputs["sliding"] = LayerInputs(rotation, slots, ops.plan_attention(batch, cache, sliding.window))
+        if config.delta_net is not None:
+            inputs["delta_net"] = full._replace(plan=ops.plan_states(batch, cache))
+        return inputs
 
     def _deepstack(self, batch: Batch, encoder_outputs: Mapping[bytes, Tensor]) -> DeepStack | None:
         """Returns what the first layers add to the placeholder tokens of a batch; None if there is nothing to add."""
@@ -213,12 +215,14 @@ def text_positions(first: int, num_tokens: int) -> npt.NDArray[np.int64]:
 
 
 class DecoderLayer(nn.Module):
-    """Attention and feed-forward, each preceded by an RMSNorm and, with `output_norms`, followed by one."""
+    """Attention or a gated delta net, and feed-forward, each preceded by an RMSNorm and, with `output_norms`, followed
+    by one."""
 
     def __init__(self, config: TextConfig, index: int) -> None:
         super().__init__()
         self.input_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-        self.self_attn = Attention(config)
+        is_delta_net = config.layer_kinds[index] == "delta_net"
+        self.mixer: Attention | DeltaNetMixer = DeltaNetMixer(config) if is_delta_net else Attention(config)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.mlp = (
             Experts(config.hidden_size, config.experts, activation=config.activation)
@@ -227,28 +231,20 @@ class DecoderLayer(nn.Module):
         )
         self.output_norms = OutputNorms(config) if config.output_norms else None
 
-    def forward(
-        self, hidden: Tensor, ops: Ops, rotation: Rotation, cache: LayerCache, slots: Tensor, plan: Any
-    ) -> Tensor:
-        """[tokens, hidden_size] → [tokens, hidden_size]"""
-        qkv = ops.norm_linear(hidden, self.input_layernorm, self.self_attn.qkv_proj)
-        query = ops.rotate_and_store(qkv, rotation, cache, slots, self.self_attn.head_norms)
-        attended = ops.attend(query, cache, plan)  # [tokens, heads, head_dim]
+    def forward(self, hidden: Tensor, ops: Ops, inputs: LayerInputs, cache: KVCache, index: int) -> Tensor:
+        """[tokens, hidden_size] → [tokens, hidden_size], for the layer of this index."""
+        mixed = self.mixer(hidden, self.input_layernorm, ops, inputs, cache, index)
         if (norms := self.output_norms) is not None:
-            hidden = hidden + norms.attention(ops.linear_add(attended.flatten(1), self.self_attn.o_proj, None))
+            hidden = hidden + norms.attention(ops.linear_add(mixed, self.mixer.out, None))
             output = ops.norm_mlp_add(hidden, self.post_attention_layernorm, self.mlp, residual=False)
             return hidden + norms.feed_forward(output)
-        hidden = ops.linear_add(attended.flatten(1), self.self_attn.o_proj, hidden)
+        hidden = ops.linear_add(mixed, self.mixer.out, hidden)
         return ops.norm_mlp_add(hidden, self.post_attention_layernorm, self.mlp)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names, without the layer's prefix."""
         yield "input_layernorm.weight", self.input_layernorm.weight.data
-        yield from self.self_attn.qkv_proj.named_weights("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-        if (heads := self.self_attn.head_norms) is not None:
-            yield "self_attn.q_norm.weight", heads.query.weight.data
-            yield "self_attn.k_norm.weight", heads.key.weight.data
-        yield from self.self_attn.o_proj.named_weights("self_attn.o_proj")
+        yield from self.mixer.named_weights()
         if (norms := self.output_norms) is None:
             yield "post_attention_layernorm.weight", self.post_attention_layernorm.weight.data
         else:
@@ -268,12 +264,60 @@ class OutputNorms(nn.Module):
 
 
 class Attention(nn.Module):
-    """The weights of grouped-query attention (arXiv 2305.13245)."""
+    """Grouped-query attention (arXiv 2305.13245) without its output projection, `out`."""
 
     def __init__(self, config: TextConfig) -> None:
         super().__init__()
-        head_dim = config.head_dim
+        head_dim, hidden_size = config.head_dim, config.hidden_size
         widths = [heads * head_dim for heads in (config.num_heads, config.num_kv_heads, config.num_kv_heads)]
-        self.qkv_proj = Linear(config.hidden_size, widths, bias=config.qkv_bias)
-        self.o_proj = Linear(widths[0], config.hidden_size, bias=False)
+        self.qkv_proj = Linear(hidden_size, widths, bias=config.qkv_bias)
+        self.gate_proj = Linear(hidden_size, widths[0], bias=False) if config.output_gate else None
+        self.out = Linear(widths[0], hidden_size, bias=False)
         self.head_norms = HeadNorms(head_dim, eps=config.rms_norm_eps) if config.head_norms else None
+
+    def forward(
+        self, hidden: Tensor, norm: RMSNorm, ops: Ops, inputs: LayerInputs, cache: KVCache, index: int
+    ) -> Tensor:
+        """[tokens, hidden_size], before the norm → [tokens, heads · head_dim]"""
+        rotation, slots, plan = inputs
+        layer = cache.layer(index)
+        qkv = ops.norm_linear(hidden, norm, self.qkv_proj)
+        query = ops.rotate_and_store(qkv, rotation, layer, slots, self.head_norms)
+        attended = ops.attend(query, layer, plan).flatten(1)  # [tokens, heads · head_dim]
+        if self.gate_proj is None:
+            return attended
+        return ops.gate(attended, ops.norm_linear(hidden, norm, self.gate_proj))
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields all weights with their checkpoint names, without the layer's prefix. Those of gates, which checkpoints
+        have in "q_proj", are in "q_gate"."""
+        yield from self.qkv_proj.named_weights("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+        if self.gate_proj is not None:
+            yield from self.gate_proj.named_weights("self_attn.q_gate")
+        if (heads := self.head_norms) is not None:
+            yield "self_attn.q_norm.weight", heads.query.weight.data
+            yield "self_attn.k_norm.weight", heads.key.weight.data
+        yield from self.out.named_weights("self_attn.o_proj")
+
+
+class DeltaNetMixer(nn.Module):
+    """A gated delta net without its output projection, `out`."""
+
+    def __init__(self, config: TextConfig) -> None:
+        super().__init__()
+        assert config.delta_net is not None
+        self.net = DeltaNet(config.delta_net, config.hidden_size, eps=config.rms_norm_eps)
+        self.out = Linear(config.delta_net.value_width, config.hidden_size, bias=False)
+
+    def forward(
+        self, hidden: Tensor, norm: RMSNorm, ops: Ops, inputs: LayerInputs, cache: KVCache, index: int
+    ) -> Tensor:
+        """[tokens, hidden_size], before the norm → [tokens, value_width]"""
+        projected = ops.norm_linear(hidden, norm, self.net.in_proj)
+        rates = ops.norm_linear(hidden, norm, self.net.rates_proj)
+        return ops.delta_net(projected, rates, self.net, cache.layer_states(index), inputs.plan)
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields all weights with their checkpoint names, without the layer's prefix."""
+        yield from ((f"linear_attn.{name}", tensor) for name, tensor in self.net.named_weights())
+        yield from self.out.named_weights("linear_attn.out_proj")

@@ -23,26 +23,18 @@ from glimpse.engine.worker.models.llava import TOWER, Llava
 from glimpse.engine.worker.models.model import Model
 
 _PROJECTOR = "multi_modal_projector."
+_NORM = f"{_PROJECTOR}mm_soft_emb_norm.weight"
 
 
-class Gemma3TextModel(Model):
-    """A decoder whose checkpoints store the weights of norms minus 1.
-
-    The factor of the queries goes into the weights of their norm, since a rotation does not change it.
-    """
-
-    def split_weight(self, name: str, tensor: Tensor, text: TextConfig) -> Iterable[tuple[str, Tensor]]:
-        if name.startswith(TOWER) or not name.endswith("norm.weight"):
-            return ((name, tensor),)
-        weight = 1 + tensor.float()
-        return ((name, weight * text.query_factor if name.endswith("q_norm.weight") else weight),)
-
-
-class Gemma3(Gemma3TextModel):
+class Gemma3(Model):
     """A decoder and an encoder, with the names of tensors in LLaVA's checkpoints."""
 
     renamed_prefixes: ClassVar = Llava.renamed_prefixes
     decoder_prefix: ClassVar = Llava.decoder_prefix
+
+    def split_weight(self, name: str, tensor: Tensor, text: TextConfig) -> Iterable[tuple[str, Tensor]]:
+        # The encoder's last norm is stored as those of the decoder are.
+        return [(name, 1 + tensor.float())] if name == _NORM else super().split_weight(name, tensor, text)
 
 
 class Gemma3Encoder(TileEncoder):
@@ -65,18 +57,18 @@ class Gemma3Encoder(TileEncoder):
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `Encoder.named_weights`."""
         yield from super().named_weights()
-        yield f"{_PROJECTOR}mm_soft_emb_norm.weight", self.norm.weight.data
+        yield _NORM, self.norm.weight.data
         # The checkpoint's matrix is [width, hidden_size].
         yield f"{_PROJECTOR}mm_input_projection_weight", self.projection.weight.data.t()
 
 
-def make_model(path: Path, config: ModelConfig) -> Gemma3TextModel:
+def make_model(path: Path, config: ModelConfig) -> Model:
     """Returns the checkpoint's model without its weights.
 
     Raises:
         CheckpointError: the preprocessor's configuration is missing or invalid.
     """
     if config.encoder is None:
-        return Gemma3TextModel(config.text)
+        return Model(config.text)
     encoder = Gemma3Encoder(config.encoder_as(Gemma3VisionConfig), config.text.hidden_size, read_statistics(path))
     return Gemma3(config.text, encoder)

@@ -10,6 +10,7 @@ from glimpse.engine.core.plan import Encode
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.engine.worker.layers.ops import Ops, TorchOps
 from glimpse.engine.worker.models.decoder import Decoder, text_positions
+from glimpse.engine.worker.models.decoder_weights import arrange
 from glimpse.engine.worker.models.encoders.encoder import Encoder
 from glimpse.engine.worker.tensors.batch import Batch, SequenceLayout
 from glimpse.engine.worker.tensors.kv_cache import KVCache
@@ -99,7 +100,18 @@ class Model(nn.Module):
             for index, matrix in enumerate(matrices)
         )
 
+    def arrange(self, name: str, tensor: Tensor, text: TextConfig) -> Iterable[tuple[str, Tensor]]:
+        """Returns the parts of a tensor that linears and norms store, in their order; see `arrange`.
+
+        Args:
+            name: its checkpoint name, or that of a part of it.
+            tensor: the part, converted to what a quantized linear stores: output features first.
+            text: sizes of the whole decoder, of which this model may be a shard.
+        """
+        return arrange(name, tensor, text) if name.startswith(f"{self.decoder_prefix}model.") else ((name, tensor),)
+
     def is_unused(self, name: str) -> bool:
         """Whether a checkpoint may have a tensor of this checkpoint name that the model does not compute with."""
         is_repeated = name.endswith(("lm_head.weight", "rotary_emb.inv_freq"))
-        return is_repeated or (self.encoder is not None and self.encoder.is_unused(name))
+        is_of_drafts = name.startswith("mtp.")  # a head that predicts more than the next token
+        return is_repeated or is_of_drafts or (self.encoder is not None and self.encoder.is_unused(name))

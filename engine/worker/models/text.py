@@ -8,8 +8,6 @@ from torch import Tensor
 
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
-from glimpse.engine.errors import CheckpointError
-from glimpse.engine.worker.layers.rotary import reorder_partial_heads
 from glimpse.engine.worker.models.model import Model
 
 
@@ -30,22 +28,8 @@ class TextModel(Model):
         ):
             if name.endswith(f".{stack}.weight") and len(tensor) == sum(sizes):
                 names = (name.replace(stack, part) for part in parts)
-                split = zip(names, tensor.split(sizes), strict=True)
-                return [(name, _for_rotation(name, part, text)) for name, part in split]
-        return ((part, _for_rotation(part, each, text)) for part, each in super().split_weight(name, tensor, text))
-
-
-def _for_rotation(name: str, tensor: Tensor, text: TextConfig) -> Tensor:
-    """Returns a tensor of which `rotate` rotates the right dimensions, if they are only a part of each head.
-
-    Raises:
-        CheckpointError: it belongs to a quantized projection, whose rows cannot be reordered.
-    """
-    if text.rotary_dim == text.head_dim or not any(f".{each}_proj." in name for each in ("q", "k", "qkv")):
-        return tensor
-    if not name.endswith((".q_proj.weight", ".k_proj.weight")) or not tensor.is_floating_point():
-        raise CheckpointError(f"tensor {name!r}: expected an unquantized weight, as heads rotate only in part")
-    return reorder_partial_heads(tensor, head_dim=text.head_dim, rotary_dim=text.rotary_dim)
+                return zip(names, tensor.split(sizes), strict=True)
+        return super().split_weight(name, tensor, text)
 
 
 def make_model(_path: Path, config: ModelConfig) -> TextModel:

@@ -80,6 +80,10 @@ class Experts(ctypes.Structure):
     """A mixture of experts; linear.h says what its fields are."""
 
 
+class DeltaNetLayer(ctypes.Structure):
+    """The weights of a gated delta net; delta_net.h says what its fields are."""
+
+
 class Operation(ctypes.Structure):
     """A recorded operation; program.cpp says what its fields are."""
 
@@ -92,7 +96,7 @@ class DecodeInputs(ctypes.Structure):
     """The inputs of a recorded decode step; program.cpp says what its fields are."""
 
 
-STRUCTURES = (Weight, Norm, Experts, Operation, Program, DecodeInputs)
+STRUCTURES = (Weight, Norm, Experts, DeltaNetLayer, Operation, Program, DecodeInputs)
 """In the order of `glimpse_structure_bytes`."""
 _DECLARATIONS = Declarations(KERNELS.folder, STRUCTURES)
 

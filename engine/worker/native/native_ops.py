@@ -8,11 +8,13 @@ from torch import Tensor, nn
 
 from glimpse.engine.worker.layers import ops
 from glimpse.engine.worker.layers.attention import AttentionPlan
+from glimpse.engine.worker.layers.delta_net import DeltaNet, SingleTokens, StatePlan, delta_net, update_singles
 from glimpse.engine.worker.layers.mlp import Experts, GatedMLP, PlainMLP
 from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.worker.layers.rotary import Rotation
 from glimpse.engine.worker.native import library as structures
 from glimpse.engine.worker.native.attention import (
+    MAX_HEAD_DIM,
     MaskedPlan,
     packed_attention,
     paged_attention,
@@ -22,10 +24,10 @@ from glimpse.engine.worker.native.attention import (
     supports,
     supports_head,
 )
-from glimpse.engine.worker.native.library import Activation, Level, Norm, Weight
+from glimpse.engine.worker.native.library import Activation, DeltaNetLayer, DType, Level, Norm, Weight
 from glimpse.engine.worker.native.linear import PackedLinear
 from glimpse.engine.worker.tensors.batch import Batch
-from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache
+from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache, LayerStates
 
 _ACTIVATIONS = {"quick_gelu": Activation.QUICK_GELU, "gelu_tanh": Activation.GELU_TANH}
 _GATE_ACTIVATIONS = {"silu": Activation.GATED_SILU, "gelu_tanh": Activation.GATED_GELU_TANH}
@@ -38,6 +40,7 @@ class NativeOps(ops.TorchOps):
         self._library, self._level = library, level
         self._norms: dict[nn.Module, Norm] = {}
         self._experts: dict[nn.Module, structures.Experts] = {}
+        self._nets: dict[nn.Module, DeltaNetTensors] = {}
 
     def norm_linear(self, hidden: Tensor, norm: ops.Norm, linear: nn.Module) -> Tensor:
         return _packed(linear).compute(hidden, self._norm(norm), None)
@@ -103,6 +106,39 @@ class NativeOps(ops.TorchOps):
             case AttentionPlan():
                 return super().attend(query, cache, plan)
 
+    def gate(self, x: Tensor, gates: Tensor) -> Tensor:
+        output = torch.empty_like(x)
+        self._library.glimpse_multiply_gates(
+            DType.of(x.dtype), x.data_ptr(), gates.data_ptr(), x.numel(), output.data_ptr()
+        )
+        return output
+
+    def delta_net(
+        self, projected: Tensor, rates: Tensor, net: DeltaNet, states: LayerStates, plan: StatePlan
+    ) -> Tensor:
+        update = self._update_singles if supports_states(states.recurrent) else update_singles
+        return delta_net(projected, rates, net, states, plan, update)
+
+    def _update_singles(
+        self, projected: Tensor, rates: Tensor, net: DeltaNet, states: LayerStates, group: SingleTokens
+    ) -> Tensor:
+        if net not in self._nets:
+            self._nets[net] = DeltaNetTensors(net)
+        output = projected.new_empty(len(projected), net.sizes.value_width)
+        self._library.glimpse_delta_net(
+            DType.of(projected.dtype),
+            byref(self._nets[net].layer),
+            projected.contiguous().data_ptr(),
+            rates.contiguous().data_ptr(),
+            group.reads.data_ptr(),
+            group.writes.data_ptr(),
+            len(projected),
+            states.conv.data_ptr(),
+            states.recurrent.data_ptr(),
+            output.data_ptr(),
+        )
+        return output
+
     def attend_segments(self, qkv: Tensor, rotation: Rotation | None, num_segments: int) -> Tensor:
         num_patches, _, num_heads, head_dim = qkv.shape
         if not supports_head(head_dim):
@@ -117,6 +153,28 @@ class NativeOps(ops.TorchOps):
         if module not in self._norms:
             self._norms[module] = as_norm(module)
         return self._norms[module]
+
+
+def supports_states(recurrent: Tensor) -> bool:
+    """Whether the kernels have room for heads of these sizes, [..., key_head_dim, value_head_dim]."""
+    return max(recurrent.shape[-2:]) <= MAX_HEAD_DIM
+
+
+class DeltaNetTensors:
+    """The weights of a gated delta net for the kernels."""
+
+    def __init__(self, net: DeltaNet) -> None:
+        sizes = net.sizes
+        self._tensors = [net.conv.float().T.contiguous(), net.decay, net.decay_bias, net.norm.weight.float()]
+        self.layer = DeltaNetLayer(
+            *(tensor.data_ptr() for tensor in self._tensors),
+            net.norm.eps,
+            sizes.num_key_heads,
+            sizes.num_value_heads,
+            sizes.key_head_dim,
+            sizes.value_head_dim,
+            sizes.conv_size,
+        )
 
 
 def as_norm(module: ops.Norm) -> Norm:

@@ -9,6 +9,7 @@
 
 #include "attention.h"
 #include "attention_rotary.h"
+#include "delta_net.h"
 #include "linear.h"
 #include "multiplication.h"
 #include "types.h"
@@ -20,7 +21,9 @@ enum OperationKind : int64_t {
   kMlpOperation = 1,
   kRotateOperation = 2,
   kAttendOperation = 3,
-  kExpertsOperation = 4
+  kExpertsOperation = 4,
+  kGateOperation = 5,
+  kDeltaNetOperation = 6,
 };
 
 // An operation on all rows of a step. Members that its kind has no use for are null. Numbers have the program's type.
@@ -36,6 +39,11 @@ struct Operation {
   float* logits;         // result of a product in float32, instead of y
   void *keys, *values;   // KV cache of the layer
   int64_t activation;    // between the products of an MLP
+  const void* gates;     // of x, or the rates of a gated delta net
+  int64_t width;         // numbers of a row of x and of its gates
+  const DeltaNetLayer* net;
+  void* conv_states;  // states of the layer
+  float* recurrent;
 };
 
 struct Program {
@@ -65,6 +73,7 @@ struct DecodeInputs {
   int64_t num_sequences;
   int64_t table_width;
   const float *cos, *sin;  // [positions, head_dim / 2]: rotation of each position
+  const int64_t *reads, *writes;  // [rows]: states, as in `StateStep`; null if no layer keeps states
 };
 
 namespace {
@@ -129,6 +138,10 @@ class Step {
         return run_in_team(kernels_, mixture(operation), buffers_);
       case kRotateOperation:
         return rotate(operation);
+      case kGateOperation:
+        return gate(operation);
+      case kDeltaNetOperation:
+        return update_states(operation);
       case kAttendOperation: {
         const LayerOffset layer = {numbers(operation.keys) - numbers(first_attend_->keys),
                                    numbers(operation.values) - numbers(first_attend_->values)};
@@ -178,6 +191,21 @@ class Step {
     const Range heads = share(program_.rows * store.all_heads());
     for (int64_t i = heads.begin; i < heads.end; ++i)
       rotate_and_store_head(store, i / store.all_heads(), i % store.all_heads());
+  }
+
+  void gate(const Operation& operation) const {
+    const Range range = share(program_.rows * operation.width);
+    multiply_gates(numbers(operation.x) + range.begin, numbers(operation.gates) + range.begin, range.end - range.begin,
+                   numbers(operation.y) + range.begin);
+  }
+
+  void update_states(const Operation& operation) const {
+    const StateStep step = {inputs_.reads, inputs_.writes, program_.rows};
+    const Range tasks = share(delta_net_tasks(*operation.net, step));
+    for (int64_t task = tasks.begin; task < tasks.end; ++task) {
+      run_delta_net_task(*operation.net, step, numbers(operation.x), numbers(operation.gates),
+                         numbers(operation.conv_states), operation.recurrent, numbers(operation.y), task);
+    }
   }
 
   void fill_inputs() const {
@@ -233,7 +261,7 @@ extern "C" void glimpse_run_program(const glimpse::Program* program, const glimp
 // Bytes of the structures that Python passes, in the order of STRUCTURES in library.py.
 extern "C" int64_t glimpse_structure_bytes(int index) {
   using namespace glimpse;
-  constexpr int64_t kBytes[] = {sizeof(Weight),    sizeof(Norm),    sizeof(Experts),
+  constexpr int64_t kBytes[] = {sizeof(Weight),    sizeof(Norm),    sizeof(Experts),     sizeof(DeltaNetLayer),
                                 sizeof(Operation), sizeof(Program), sizeof(DecodeInputs)};
   return kBytes[index];
 }

@@ -17,6 +17,7 @@ from glimpse.engine.worker.layers.rotary import Rotation
 from glimpse.engine.worker.native.attention import supports
 from glimpse.engine.worker.native.library import DecodeInputs, DType, Level, Program
 from glimpse.engine.worker.native.linear import PackedLinear
+from glimpse.engine.worker.native.native_ops import supports_states
 from glimpse.engine.worker.native.recorder import Recorder
 from glimpse.engine.worker.tensors.batch import Batch
 from glimpse.engine.worker.tensors.kv_cache import KVCache
@@ -38,12 +39,13 @@ class RecordableDecoder:
     hidden_size: int
     num_heads: int
     rotary_axes: Sequence[int]
-    """The axis of the positions that each frequency uses."""
+    """The axis of the positions that each frequency uses, of those that rotate."""
 
 
 def can_record(cache: KVCache) -> bool:
-    """Whether the kernels attend over this cache; otherwise torch does."""
-    return supports(head_dim=cache.keys.shape[-1], block_size=cache.block_size)
+    """Whether the kernels attend over this cache and update its states; otherwise torch does."""
+    updates = cache.states is None or supports_states(cache.states.recurrent)
+    return updates and supports(head_dim=cache.keys.shape[-1], block_size=cache.block_size)
 
 
 class DecodePrograms:
@@ -108,7 +110,8 @@ class DecodeProgram:
         _, _, block_size, num_kv_heads, head_dim = cache.keys.shape
         hidden = torch.empty(rows, decoder.hidden_size, dtype=cache.keys.dtype)
         rotation = Rotation(torch.empty(rows, 1, head_dim // 2), torch.empty(rows, 1, head_dim // 2))
-        axes = torch.tensor(decoder.rotary_axes)
+        axes = torch.zeros(head_dim // 2, dtype=torch.int64)
+        axes[: len(decoder.rotary_axes)] = torch.tensor(decoder.rotary_axes)
         recorder = Recorder(rows, cache.keys.dtype)
         self._logits = decoder.compute(hidden, rotation, recorder)
         operations = recorder.operations()
@@ -154,5 +157,9 @@ class DecodeProgram:
             cos=table.cos.data_ptr(),
             sin=table.sin.data_ptr(),
         )
+        if batch.states:
+            reads = (c_int64 * len(batch.states))(*(rows.reads for rows in batch.states))
+            writes = (c_int64 * len(batch.states))(*(rows.writes for rows in batch.states))
+            inputs.reads, inputs.writes = addressof(reads), addressof(writes)
         library.glimpse_run_program(byref(self._program), byref(inputs))
         return self._logits

@@ -8,14 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from glimpse.engine.worker.layers import ops
+from glimpse.engine.worker.layers.delta_net import DeltaNet
 from glimpse.engine.worker.layers.mlp import Experts
 from glimpse.engine.worker.layers.norm import HeadNorms
 from glimpse.engine.worker.layers.rotary import Rotation
 from glimpse.engine.worker.native.library import Operation, Weight
 from glimpse.engine.worker.native.linear import PackedLinear
-from glimpse.engine.worker.native.native_ops import as_experts, as_mlp, as_norm
+from glimpse.engine.worker.native.native_ops import DeltaNetTensors, as_experts, as_mlp, as_norm
 from glimpse.engine.worker.tensors.batch import Batch
-from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache
+from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache, LayerStates
 
 
 class OperationKind(IntEnum):
@@ -26,13 +27,15 @@ class OperationKind(IntEnum):
     ROTATE = 2
     ATTEND = 3
     EXPERTS = 4
+    GATE = 5
+    DELTA_NET = 6
 
 
 class Recorder:
     """Operations that compute nothing: they append themselves to a list and return the tensor of their result.
 
-    Operations of the same name share that tensor, so a result is valid until the next operation of its name. A decoder
-    layer uses each operation once, and its results before the next layer.
+    Operations of the same name with as many results share that tensor, so a result is valid until the next such
+    operation. A decoder layer has one of them, and uses its results before the next layer.
     """
 
     def __init__(self, rows: int, dtype: torch.dtype) -> None:
@@ -45,7 +48,8 @@ class Recorder:
         self._dtype = dtype
         self._operations: list[Operation] = []
         self._structures: list[Structure] = []  # those that operations point to
-        self._results: dict[str, Tensor] = {}
+        self._nets: list[DeltaNetTensors] = []
+        self._results: dict[tuple[str, int], Tensor] = {}
 
     def operations(self) -> Array[Operation]:
         """Returns the recorded operations. They point to memory of this recorder and of the model."""
@@ -111,6 +115,30 @@ class Recorder:
         self._record_cached(OperationKind.ATTEND, query, cache, output)
         return output.view_as(query)
 
+    def gate(self, x: Tensor, gates: Tensor) -> Tensor:
+        width = x.shape[1]
+        output = self._result("gate", width)
+        self._record(OperationKind.GATE, x=_address(x), gates=_address(gates), width=width, y=output.data_ptr())
+        return output
+
+    def plan_states(self, batch: Batch, cache: KVCache) -> Any:
+        raise NotImplementedError("the states of a program are those of the step that runs it")
+
+    def delta_net(self, projected: Tensor, rates: Tensor, net: DeltaNet, states: LayerStates, plan: Any) -> Tensor:
+        del plan
+        output = self._result("delta_net", net.sizes.value_width)
+        self._nets.append(DeltaNetTensors(net))
+        self._record(
+            OperationKind.DELTA_NET,
+            x=_address(projected),
+            gates=_address(rates),
+            net=pointer(self._nets[-1].layer),
+            conv_states=states.conv.data_ptr(),
+            recurrent=states.recurrent.data_ptr(),
+            y=output.data_ptr(),
+        )
+        return output
+
     def attend_segments(self, qkv: Tensor, rotation: Rotation | None, num_segments: int) -> Tensor:
         raise NotImplementedError("encoders are not recorded")
 
@@ -128,10 +156,9 @@ class Recorder:
         self._operations.append(Operation(kind=kind, **members))
 
     def _result(self, name: str, width: int) -> Tensor:
-        if name not in self._results:
-            self._results[name] = torch.empty(self._rows, width, dtype=self._dtype)
-        assert self._results[name].shape[1] == width, "all layers have the same sizes"
-        return self._results[name]
+        if (name, width) not in self._results:
+            self._results[name, width] = torch.empty(self._rows, width, dtype=self._dtype)
+        return self._results[name, width]
 
     def _norm(self, module: ops.Norm) -> Any:
         self._structures.append(structure := as_norm(module))

@@ -176,6 +176,9 @@ class ParallelOps:
         self.plan_attention = local.plan_attention
         self.rotate_and_store = local.rotate_and_store
         self.attend = local.attend
+        self.gate = local.gate
+        self.plan_states = local.plan_states
+        self.delta_net = local.delta_net
         self.attend_segments = local.attend_segments
 
     def linear_add(self, x: Tensor, linear: nn.Module, residual: Tensor | None) -> Tensor:

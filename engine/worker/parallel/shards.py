@@ -8,12 +8,15 @@ embedding, output head, encoders) are replicated.
 import re
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
-from glimpse.engine.checkpoint.model_config.decoder import TextConfig
+from glimpse.engine.checkpoint.model_config.decoder import DeltaNetSizes, TextConfig
 from glimpse.engine.errors import CheckpointError
 
-_DECODER_TENSOR = re.compile(r"(?:.*\.)?model\.layers\.\d+\.(?:self_attn|mlp(\.experts\.\d+)?)\.(\w+)\.(\w+)")
+_DECODER_TENSOR = re.compile(
+    r"(?:.*\.)?model\.layers\.\d+\.(?:self_attn|linear_attn|mlp(\.experts\.\d+)?)\.(\w+)(?:\.(\w+))?"
+)
 
 
 def shard_config(text: TextConfig, num_ranks: int) -> TextConfig:
@@ -27,6 +30,8 @@ def shard_config(text: TextConfig, num_ranks: int) -> TextConfig:
     counts = [(text.num_heads, "attention heads"), (text.intermediate_size, "features in its feed-forward")]
     if text.experts is not None:
         counts.append((text.experts.intermediate_size, "features in an expert"))
+    if text.delta_net is not None:
+        counts.append((text.delta_net.num_key_heads, "heads of keys in its gated delta nets"))
     for count, what in counts:
         if count % num_ranks:
             raise CheckpointError(
@@ -43,11 +48,18 @@ def shard_config(text: TextConfig, num_ranks: int) -> TextConfig:
         num_kv_heads=max(text.num_kv_heads // num_ranks, 1),
         intermediate_size=text.intermediate_size // num_ranks,
         experts=text.experts and replace(text.experts, intermediate_size=text.experts.intermediate_size // num_ranks),
+        delta_net=None
+        if (sizes := text.delta_net) is None
+        else replace(
+            sizes,
+            num_key_heads=sizes.num_key_heads // num_ranks,
+            num_value_heads=sizes.num_value_heads // num_ranks,
+        ),
     )
 
 
 def shard_tensor(name: str, tensor: Tensor, text: TextConfig, *, rank: int, num_ranks: int) -> Tensor:
-    """Returns a rank's shard of a tensor, as a view.
+    """Returns a rank's shard of a tensor, as a view if its rows are consecutive.
 
     Args:
         name: checkpoint name, or the name that `engine.loading.weight_conversion` gives a tensor of a quantized linear.
@@ -67,7 +79,7 @@ def shard_tensor(name: str, tensor: Tensor, text: TextConfig, *, rank: int, num_
     if kind == "group_index":  # a rank's inputs would belong to groups of other ranks
         raise CheckpointError(f"'--tensor-parallel-size': expected 1 for gptq with desc_act true, got {num_ranks}")
     match matrix:
-        case "q_proj":
+        case "q_proj" | "q_gate":
             return tensor[_shard(len(tensor), text.num_heads, rank, num_ranks)]
         case "k_proj" | "v_proj":
             return tensor[_shard(len(tensor), text.num_kv_heads, rank, num_ranks)]
@@ -76,6 +88,24 @@ def shard_tensor(name: str, tensor: Tensor, text: TextConfig, *, rank: int, num_
         case "o_proj" | "down_proj" if tensor.shape[1] > 1:  # otherwise one scale for all inputs
             num_units = text.num_heads if matrix == "o_proj" else features
             return tensor[:, _shard(tensor.shape[1], num_units, rank, num_ranks)]
+        case module if text.delta_net is not None:
+            return _shard_of_delta_net(module, tensor, text.delta_net, rank, num_ranks)
+        case _:
+            return tensor
+
+
+def _shard_of_delta_net(module: str, tensor: Tensor, sizes: DeltaNetSizes, rank: int, num_ranks: int) -> Tensor:
+    match module:
+        case "in_proj_z" | "in_proj_b" | "in_proj_a" | "A_log" | "dt_bias":
+            return tensor[_shard(len(tensor), sizes.num_value_heads, rank, num_ranks)]
+        case "out_proj" if tensor.shape[1] > 1:
+            return tensor[:, _shard(tensor.shape[1], sizes.num_value_heads, rank, num_ranks)]
+        case "in_proj_qkv" | "conv1d":
+            width = sizes.num_key_heads * sizes.key_head_dim
+            parts = tensor.split([width, width, sizes.value_width])
+            heads = (sizes.num_key_heads, sizes.num_key_heads, sizes.num_value_heads)
+            pairs = zip(parts, heads, strict=True)
+            return torch.cat([part[_shard(len(part), count, rank, num_ranks)] for part, count in pairs])
         case _:
             return tensor
 

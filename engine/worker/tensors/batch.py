@@ -1,6 +1,7 @@
 """The tensors of one forward pass over the packed chunks of a step."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +53,18 @@ class PendingTokens:
     """int64 [pending tokens]: their rows in the previous step's sampled tokens."""
 
 
+class StateRows(NamedTuple):
+    """Consecutive rows of a sequence, and the states that layers with states read before and write after them."""
+
+    row: int
+    num_rows: int
+    reads: int
+    """-1: a state of zeros."""
+    writes: int
+    continues: bool
+    """Follows the rows before it in the same sequence."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """One forward pass over the packed tokens of all chunks of a step."""
@@ -74,6 +87,8 @@ class Batch:
     media: tuple[MediaRows, ...]
     bidirectional: tuple[tuple[int, int], ...]
     """(first row, number of rows) of tokens that attend to each other, whatever their order."""
+    states: tuple[StateRows, ...] = ()
+    """All rows, in their order; empty if no layer keeps states."""
     sampled_rows: Tensor
     """int64 [rows]: for each chunk that samples, the token before each draft token, then the last token."""
 

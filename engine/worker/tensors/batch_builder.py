@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from glimpse.engine.core.plan import PENDING_TOKEN_ID, SequenceChunk
-from glimpse.engine.worker.tensors.batch import Batch, IntArray, MediaRows, PendingTokens, SequenceLayout
+from glimpse.engine.worker.tensors.batch import Batch, IntArray, MediaRows, PendingTokens, SequenceLayout, StateRows
 from glimpse.engine.worker.tensors.transfer import upload
 
 NO_SAMPLED_ROWS: Mapping[int, int] = {}
@@ -106,6 +106,7 @@ class BatchBuilder:
             key_lengths_on_device=tensors["key_lengths_on_device"],
             media=media,
             bidirectional=bidirectional,
+            states=_state_rows(chunks) if chunks[0].states is not None else (),
             sampled_rows=tensors["sampled_rows"],
         )
 
@@ -243,6 +244,18 @@ def make_batch(
     for chunk in chunks:
         builder.add(chunk.sequence_id, layouts[chunk.sequence_id])
     return builder.build(chunks, last_sampled_rows=last_sampled_rows)
+
+
+def _state_rows(chunks: Sequence[SequenceChunk]) -> tuple[StateRows, ...]:
+    found: list[StateRows] = []
+    row = 0
+    for chunk in chunks:
+        assert chunk.states is not None
+        reads, continues = chunk.states.reads, False
+        for num_tokens, writes in chunk.states.writes:
+            found.append(StateRows(row, num_tokens, reads, writes, continues))
+            row, reads, continues = row + num_tokens, writes, True
+    return tuple(found)
 
 
 def _rows_of_media(chunk: SequenceChunk, layout: SequenceLayout, row: int) -> list[MediaRows]:

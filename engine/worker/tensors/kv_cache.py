@@ -1,4 +1,6 @@
-"""The paged memory of keys and values, in blocks and slots. The block pool tracks which sequence owns a block.
+"""What decoder layers keep of earlier tokens: keys and values in blocks, and states of fixed size.
+
+The engine's core tracks which sequence owns a block or a state.
 
 Shapes are those of the tensors' views. On the CPU the memory layout is what the native kernels read: each head's part
 of a block is contiguous, keys one after the other, values dimension by dimension.
@@ -11,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+
+from glimpse.engine.checkpoint.model_config.decoder import DeltaNetSizes, LayerKind, TextConfig
 
 
 class LayerCache(NamedTuple):
@@ -35,14 +39,27 @@ class LayerCache(NamedTuple):
         self.values[blocks, offsets] = value
 
 
+class LayerStates(NamedTuple):
+    """The states of one gated delta net. A sequence has the same one in all layers."""
+
+    conv: Tensor
+    """[num_states, conv_size - 1, conv_width]: queries, keys and values of the last tokens, before the convolution."""
+    recurrent: Tensor
+    """float32 [num_states, value_heads, key_head_dim, value_head_dim]"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVCache:
-    """Keys and values of all layers."""
+    """What all layers keep of earlier tokens: keys and values of attention, and states of gated delta nets."""
 
     keys: Tensor
-    """[layers, num_blocks, block_size, kv_heads, head_dim]"""
+    """[layers of attention, num_blocks, block_size, kv_heads, head_dim]"""
     values: Tensor
-    """[layers, num_blocks, block_size, kv_heads, head_dim]"""
+    """[layers of attention, num_blocks, block_size, kv_heads, head_dim]"""
+    states: LayerStates | None = None
+    """Tensors of `LayerStates`, each with the gated delta nets as another first dimension; None without any."""
+    places: tuple[int, ...] = ()
+    """Where each layer is among those that keep the same. Empty: all layers are of attention."""
 
     @property
     def num_blocks(self) -> int:
@@ -52,37 +69,105 @@ class KVCache:
     def block_size(self) -> int:
         return self.keys.shape[2]
 
+    @property
+    def num_states(self) -> int:
+        """How many states each gated delta net has; 0 without any."""
+        return 0 if self.states is None else self.states.conv.shape[1]
+
     def layer(self, index: int) -> LayerCache:
-        return LayerCache(self.keys[index], self.values[index])
+        """Returns the cache of a layer of attention."""
+        place = self.places[index] if self.places else index
+        return LayerCache(self.keys[place], self.values[place])
+
+    def layer_states(self, index: int) -> LayerStates:
+        """Returns the states of a layer that is a gated delta net."""
+        assert self.states is not None
+        place = self.places[index]
+        return LayerStates(self.states.conv[place], self.states.recurrent[place])
 
 
-def block_bytes(*, num_layers: int, block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
-    """Returns the size of one block in bytes, keys and values of all layers."""
-    return 2 * num_layers * block_size * num_kv_heads * head_dim * dtype.itemsize
+class CacheSizes(NamedTuple):
+    """How a memory is divided."""
+
+    num_blocks: int
+    num_states: int
+    """0 where no layer keeps a state."""
 
 
-def allocate_kv_cache(
-    *,
-    num_layers: int,
-    num_blocks: int,
-    block_size: int,
-    num_kv_heads: int,
-    head_dim: int,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> KVCache:
-    """Allocates a cache of zeros. Attention also reads masked slots, where NaN would spread."""
-    if device.type != "cpu":
-        shape = (num_layers, num_blocks, block_size, num_kv_heads, head_dim)
-        return KVCache(
-            keys=torch.zeros(shape, dtype=dtype, device=device), values=torch.zeros(shape, dtype=dtype, device=device)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheShape:
+    """The shape of a decoder's cache, as far as the decoder determines it."""
+
+    num_kv_heads: int
+    head_dim: int
+    layer_kinds: tuple[LayerKind, ...] = ("full",)
+    delta_net: DeltaNetSizes | None = None
+
+    @classmethod
+    def of(cls, text: TextConfig) -> "CacheShape":
+        return cls(
+            num_kv_heads=text.num_kv_heads,
+            head_dim=text.head_dim,
+            layer_kinds=text.layer_kinds,
+            delta_net=text.delta_net,
         )
-    keys = _zeros((num_layers, num_blocks, num_kv_heads, block_size, head_dim), dtype)
-    values = _zeros((num_layers, num_blocks, num_kv_heads, head_dim, block_size), dtype)
-    return KVCache(keys=keys.permute(0, 1, 3, 2, 4), values=values.permute(0, 1, 4, 2, 3))
+
+    @property
+    def _num_delta_nets(self) -> int:
+        return self.layer_kinds.count("delta_net")
+
+    @property
+    def _num_attention_layers(self) -> int:
+        return len(self.layer_kinds) - self._num_delta_nets
+
+    def block_bytes(self, block_size: int, dtype: torch.dtype) -> int:
+        """Returns the size of a block of so many tokens in bytes, keys and values of all layers."""
+        return 2 * self._num_attention_layers * block_size * self.num_kv_heads * self.head_dim * dtype.itemsize
+
+    def state_bytes(self, dtype: torch.dtype) -> int:
+        """Returns the size of a sequence's states in bytes, those of all layers; 0 if no layer keeps one."""
+        sizes = self.delta_net
+        if sizes is None:
+            return 0
+        conv = (sizes.conv_size - 1) * sizes.conv_width * dtype.itemsize
+        return self._num_delta_nets * (conv + sizes.value_width * sizes.key_head_dim * torch.float32.itemsize)
+
+    def divide(self, num_bytes: int, *, block_size: int, max_sequences: int, dtype: torch.dtype) -> CacheSizes:
+        """Returns how many blocks and states a memory holds.
+
+        States take half of it at most, and are no more than two for each sequence that runs: its state, and a snapshot.
+        """
+        block, state = self.block_bytes(block_size, dtype), self.state_bytes(dtype)
+        if not state:
+            return CacheSizes(num_blocks=num_bytes // block, num_states=0)
+        num_states = min(max(num_bytes // 2 // state, 1), 2 * max_sequences)
+        return CacheSizes(num_blocks=max(num_bytes - num_states * state, 0) // block, num_states=num_states)
+
+    def allocate(
+        self, num_blocks: int, block_size: int, dtype: torch.dtype, device: torch.device, *, num_states: int = 0
+    ) -> KVCache:
+        """Allocates a cache of zeros. Attention also reads masked slots, where NaN would spread."""
+        layers, heads, head_dim = self._num_attention_layers, self.num_kv_heads, self.head_dim
+        keys = _zeros((layers, num_blocks, heads, block_size, head_dim), dtype, device)
+        if device.type == "cpu":
+            values = _zeros((layers, num_blocks, heads, head_dim, block_size), dtype, device)
+            keys, values = keys.permute(0, 1, 3, 2, 4), values.permute(0, 1, 4, 2, 3)
+        else:
+            keys = keys.view(layers, num_blocks, block_size, heads, head_dim)
+            values = torch.zeros_like(keys)
+        if (sizes := self.delta_net) is None:
+            return KVCache(keys=keys, values=values)
+        conv = (self._num_delta_nets, num_states, sizes.conv_size - 1, sizes.conv_width)
+        recurrent = (*conv[:2], sizes.num_value_heads, sizes.key_head_dim, sizes.value_head_dim)
+        states = LayerStates(_zeros(conv, dtype, device), _zeros(recurrent, torch.float32, device))
+        are_states = [kind == "delta_net" for kind in self.layer_kinds]
+        places = tuple(are_states[:index].count(is_state) for index, is_state in enumerate(are_states))
+        return KVCache(keys=keys, values=values, states=states, places=places)
 
 
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
     # torch writes the zeros; NumPy's come from the kernel, page by page, when they are first touched.
     num_bytes = math.prod(shape) * dtype.itemsize
     return torch.from_numpy(np.zeros(num_bytes, dtype=np.uint8)).view(dtype).view(shape)

@@ -106,6 +106,7 @@ class CoreMachine(RuleBasedStateMachine):
         ahead=st.sampled_from(["", "", "eager", "lazy"]),
         max_draft_tokens=st.sampled_from([0, 3]),
         adaptive_drafts=st.booleans(),
+        num_states=st.sampled_from([0, 0, 1, 2, 3, 12]),
     )
     def build(
         self,
@@ -117,6 +118,7 @@ class CoreMachine(RuleBasedStateMachine):
         ahead: str,
         max_draft_tokens: int,
         adaptive_drafts: bool,
+        num_states: int,
         **limits: int,
     ) -> None:
         self.max_model_len = max_model_len
@@ -129,7 +131,8 @@ class CoreMachine(RuleBasedStateMachine):
             max_waiting=20,
             prefix_caching=prefix_caching,
             max_decode_slowdown=max_decode_slowdown,
-            max_draft_tokens=0 if ahead else max_draft_tokens,
+            max_draft_tokens=0 if ahead or num_states else max_draft_tokens,
+            num_states=num_states,
             adaptive_drafts=adaptive_drafts,
             async_scheduling=self.is_ahead,
             lazy=ahead == "lazy",
@@ -269,6 +272,8 @@ class CoreMachine(RuleBasedStateMachine):
         assert self.num_memory_failures == 0 if not self.is_ahead else self.num_memory_failures >= 0
         assert not self.runner.launched
         assert self.core.scheduler.state.block_pool.num_used == 0
+        states = self.core.scheduler.state.states
+        assert states is None or states.num_held == 0
         assert self.core.scheduler.state.encoder_cache.num_pinned == 0
         assert not self.runner.sequences
 

@@ -55,15 +55,9 @@ _IMAGES = SmartResize(patch_size=16, min_pixels=64 * 32 * 32, max_pixels=1280 * 
 
 def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
     text: Mapping[str, Any] = config["text_config"]
-    vision: Mapping[str, Any] = {**_VISION_DEFAULTS, **config["vision_config"]}
     rope = rope_of(text)
-    _check(text, rope)
-    encoder = _read_vision(vision)
-    if encoder.hidden_size != text["hidden_size"]:
-        raise CheckpointError(
-            f"config.json: 'vision_config.out_hidden_size': expected the decoder's hidden_size {text['hidden_size']}, "
-            f"got {encoder.hidden_size}"
-        )
+    check_decoder(text, rope)
+    encoder = read_vision(config["vision_config"], text["hidden_size"])
     return FamilyConfig(
         text=text_config(
             text,
@@ -81,7 +75,7 @@ def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
     )
 
 
-def _check(text: Mapping[str, Any], rope: Mapping[str, Any]) -> None:
+def check_decoder(text: Mapping[str, Any], rope: Mapping[str, Any]) -> None:
     """Refuses decoders that would be computed incorrectly."""
     require("text_config.hidden_act", text.get("hidden_act", "silu"), "silu")
     require("text_config.attention_bias", text.get("attention_bias", False), False)
@@ -89,7 +83,14 @@ def _check(text: Mapping[str, Any], rope: Mapping[str, Any]) -> None:
     require("text_config.rope_scaling.mrope_interleaved", rope.get("mrope_interleaved", True), True)
 
 
-def _read_vision(vision: Mapping[str, Any]) -> Qwen3VisionConfig:
+def read_vision(vision: Mapping[str, Any], hidden_size: int) -> Qwen3VisionConfig:
+    """Reads the encoder, whose outputs must have the decoder's `hidden_size`."""
+    vision = {**_VISION_DEFAULTS, **vision}
+    if vision["out_hidden_size"] != hidden_size:
+        raise CheckpointError(
+            f"config.json: 'vision_config.out_hidden_size': expected the decoder's hidden_size {hidden_size}, "
+            f"got {vision['out_hidden_size']}"
+        )
     require("vision_config.hidden_act", vision.get("hidden_act", "gelu_pytorch_tanh"), "gelu_pytorch_tanh")
     rope: Mapping[str, Any] = vision.get("rope_parameters") or {}
     require("vision_config.rope_parameters.rope_theta", rope.get("rope_theta", 10_000.0), 10_000.0)

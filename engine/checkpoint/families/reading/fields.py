@@ -1,12 +1,13 @@
 """Fields of `config.json` that many families share."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from glimpse.engine.checkpoint.model_config.decoder import (
     ExpertsConfig,
+    LayerKind,
     LinearScaling,
     Llama3Scaling,
     LongRopeScaling,
@@ -37,6 +38,7 @@ def text_config(
     head_norms: bool = False,
     mrope_interleaved: bool = False,
     num_deepstack_layers: int = 0,
+    layer_kinds: Sequence[LayerKind] = (),
     **traits: Any,
 ) -> TextConfig:
     """Reads a decoder.
@@ -50,6 +52,7 @@ def text_config(
         head_norms: as in `TextConfig`.
         mrope_interleaved: as in `TextConfig`.
         num_deepstack_layers: as in `TextConfig`.
+        layer_kinds: as in `TextConfig`; all are "full" if there are none.
         traits: further fields of `TextConfig`.
     """
     head_dim = text.get("head_dim") or text["hidden_size"] // text["num_attention_heads"]
@@ -61,7 +64,7 @@ def text_config(
         vocab_size=text["vocab_size"],
         hidden_size=text["hidden_size"],
         intermediate_size=text["intermediate_size"],
-        num_layers=text["num_hidden_layers"],
+        layer_kinds=tuple(layer_kinds) or ("full",) * text["num_hidden_layers"],
         num_heads=text["num_attention_heads"],
         num_kv_heads=text.get("num_key_value_heads") or text["num_attention_heads"],
         head_dim=head_dim,

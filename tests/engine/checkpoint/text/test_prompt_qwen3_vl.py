@@ -19,8 +19,10 @@ from glimpse.engine.checkpoint.text.conversation import (
 )
 from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts, media_inputs
 from glimpse.engine.checkpoint.text.prompt import PromptBuilder
+from glimpse.engine.checkpoint.text.reasoning.formats import find_reasoning_format
 from glimpse.engine.checkpoint.text.template import ChatTemplate, ChatTemplates
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
+from glimpse.engine.checkpoint.text.tools import FORMATS, find_format
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import Image
@@ -28,6 +30,7 @@ from glimpse.media.processing.sizing.placement import ImagePlacement, ImageSourc
 from glimpse.media.processing.sizing.smart_resize import SmartResize
 from glimpse.media.processing.video import Video
 from tests.checkpoints.qwen2_vl import make_tokenizer
+from tests.checkpoints.qwen3_5 import TEMPLATE as QWEN3_5_TEMPLATE
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.engine.checkpoint.text.reference import reference_messages, reference_tokenizer, reference_tool
 from tests.oracles.qwen3_vl import encode, spans_of, write_media
@@ -37,11 +40,14 @@ TOKENIZER = Tokenizer(RAW)
 IMAGE, VIDEO = MediaSlot(kind=MediaKind.IMAGE), MediaSlot(kind=MediaKind.VIDEO)
 LOOK = ToolDefinition(name="look", description=None, parameters='{"type": "object", "properties": {}}', strict=False)
 CALL = ToolCall(id="1", name="look", arguments='{"at": ["the", 1]}')
-BUILDER = PromptBuilder(
-    tokenizer=TOKENIZER,
-    templates=ChatTemplates(default=ChatTemplate(QWEN3_VL_TEMPLATE, {})),
-    placeholder_ids={MediaKind.IMAGE: TOKENIZER.encode("<|image_pad|>")[0], MediaKind.VIDEO: 278},
-)
+BUILDERS = {
+    template: PromptBuilder(
+        tokenizer=TOKENIZER,
+        templates=ChatTemplates(default=ChatTemplate(template, {})),
+        placeholder_ids={MediaKind.IMAGE: TOKENIZER.encode("<|image_pad|>")[0], MediaKind.VIDEO: 278},
+    )
+    for template in (QWEN3_VL_TEMPLATE, QWEN3_5_TEMPLATE)
+}
 
 
 @pytest.fixture(scope="module")
@@ -99,10 +105,12 @@ CONVERSATIONS: dict[str, tuple[list[ChatMessage], list[Image | Video]]] = {
 }
 
 
-def reference_ids(messages: list[ChatMessage], media: list[Image | Video], tools: list[ToolDefinition]) -> list[int]:
+def reference_ids(
+    template: str, messages: list[ChatMessage], media: list[Image | Video], tools: list[ToolDefinition]
+) -> list[int]:
     rendered = reference_tokenizer(RAW).apply_chat_template(
         reference_messages(messages),
-        chat_template=QWEN3_VL_TEMPLATE,
+        chat_template=template,
         tools=[reference_tool(tool) for tool in tools] or None,
         add_generation_prompt=True,
         tokenize=False,
@@ -112,14 +120,19 @@ def reference_ids(messages: list[ChatMessage], media: list[Image | Video], tools
     return encode(RAW, write_media(str(rendered), list(zip(pixels, seconds, strict=True))))
 
 
+@pytest.mark.parametrize("template", BUILDERS, ids=["qwen3_vl", "qwen3_5"])
 @pytest.mark.parametrize("tools", [[], [LOOK]], ids=["no tools", "tools"])
 @pytest.mark.parametrize(("messages", "media"), CONVERSATIONS.values(), ids=CONVERSATIONS.keys())
 def test_prompt_has_the_token_ids_of_the_reference(
-    model: ModelConfig, messages: list[ChatMessage], media: list[Image | Video], tools: list[ToolDefinition]
+    model: ModelConfig,
+    messages: list[ChatMessage],
+    media: list[Image | Video],
+    tools: list[ToolDefinition],
+    template: str,
 ) -> None:
     layouts = MediaLayouts(model, TOKENIZER).of(media)
-    prompt = BUILDER.chat(messages, layouts, TemplateOptions(tools=tuple(tools)))
-    assert prompt.token_ids == reference_ids(messages, media, tools)
+    prompt = BUILDERS[template].chat(messages, layouts, TemplateOptions(tools=tuple(tools)))
+    assert prompt.token_ids == reference_ids(template, messages, media, tools)
     expected = spans_of(prompt.token_ids, [medium.pixels for medium in media])
     for made, span in zip(media_inputs(media, layouts, prompt), expected, strict=True):
         assert (made.span.kind, made.span.grid) == (span.kind, span.grid)
@@ -128,6 +141,19 @@ def test_prompt_has_the_token_ids_of_the_reference(
 
 def _places(span: MediaSpan) -> list[tuple[int, int]]:
     return [(span.start + offset, length) for offset, length in span.runs]
+
+
+def test_finds_the_tool_calls_and_the_reasoning_of_qwen3_5() -> None:
+    assert find_format(QWEN3_5_TEMPLATE) is FORMATS["qwen3_coder"]
+    reasoning = find_reasoning_format(QWEN3_5_TEMPLATE)
+    assert reasoning is not None
+    found: list[bool | None] = []
+    for options in ({}, {"enable_thinking": False}):
+        template_options = TemplateOptions(template_kwargs=options)
+        prompt = BUILDERS[QWEN3_5_TEMPLATE].chat([user("Hi")], [], template_options)
+        tags = reasoning.tags_after(prompt.token_ids, TOKENIZER)
+        found.append(None if tags is None else tags.is_open)
+    assert found == [True, None]
 
 
 def test_times_of_frames_without_times_are_half_a_second_apart() -> None:
@@ -143,4 +169,8 @@ def test_prompts_of_token_ids_have_times_too(model: ModelConfig) -> None:
     placeholder = TOKENIZER.encode("<|vision_start|><|video_pad|><|vision_end|>")
     frames = "<0.2 seconds><|vision_start|><|video_pad|><|video_pad|><|vision_end|>"
     frames += "<1.2 seconds><|vision_start|><|video_pad|><|video_pad|><|vision_end|>"
-    assert BUILDER.expand([1, *placeholder, 2], layouts).token_ids == [1, *TOKENIZER.encode(frames), 2]
+    assert BUILDERS[QWEN3_VL_TEMPLATE].expand([1, *placeholder, 2], layouts).token_ids == [
+        1,
+        *TOKENIZER.encode(frames),
+        2,
+    ]

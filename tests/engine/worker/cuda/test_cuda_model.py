@@ -9,6 +9,7 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 from glimpse.engine.worker.cuda.cuda_ops import CudaOps, TritonAttention
 from tests.checkpoints.idefics3 import make_idefics3_checkpoint
+from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.engine.harness import Harness, Prompt, ScriptedSequence, make_prompt
 from tests.engine.idefics3_prompts import tiled_prompt
@@ -38,6 +39,15 @@ def test_qwen3_vl_matches_torch(tmp_path: Path):
     prompt = make_qwen3_prompt(8, 3, (32, 64), 2, (2, 32, 32), 2)
     plain, found = (Harness(path), Harness(path, ops=CudaOps(TritonAttention())))
     expected, sequence = (each.answer(each.begin(prompt), 2, chunks=[7]) for each in (plain, found))
+    assert sequence.answer == expected.answer
+    torch.testing.assert_close(torch.stack(sequence.logits), torch.stack(expected.logits), rtol=1e-4, atol=1e-4)
+
+
+def test_qwen3_5_matches_torch(tmp_path: Path):
+    path = make_qwen3_5_checkpoint(tmp_path)
+    prompt = make_qwen3_prompt(8, 3, (32, 64), 2)
+    plain, found = (Harness(path), Harness(path, ops=CudaOps(TritonAttention())))
+    expected, sequence = (each.answer(each.begin(prompt), 3, chunks=[1, 7]) for each in (plain, found))
     assert sequence.answer == expected.answer
     torch.testing.assert_close(torch.stack(sequence.logits), torch.stack(expected.logits), rtol=1e-4, atol=1e-4)
 

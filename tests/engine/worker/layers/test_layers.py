@@ -1,7 +1,6 @@
 """Layers, compared with their definitions."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -9,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from glimpse.engine.checkpoint.model_config.decoder import DeltaNetSizes, LayerKind
 from glimpse.engine.worker.layers.attention import paged_attention, plan_attention
 from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.rotary import inverse_wavelengths, multimodal_rotation, rotate
-from glimpse.engine.worker.tensors.kv_cache import allocate_kv_cache, block_bytes
+from glimpse.engine.worker.tensors.kv_cache import CacheShape
 
 HEADS, KV_HEADS, HEAD_DIM, BLOCK_SIZE, NUM_BLOCKS = 6, 2, 8, 4, 64
 
@@ -58,15 +58,8 @@ def test_paged_attention_matches_attention(lengths: list[tuple[int, int]], windo
 
 
 def test_writes_the_cache_at_the_slots():
-    cache = allocate_kv_cache(
-        num_layers=2,
-        num_blocks=3,
-        block_size=4,
-        num_kv_heads=2,
-        head_dim=8,
-        dtype=torch.bfloat16,
-        device=torch.device("cpu"),
-    )
+    shape = CacheShape(num_kv_heads=2, head_dim=8, layer_kinds=("full", "full"))
+    cache = shape.allocate(3, 4, torch.bfloat16, torch.device("cpu"))
     key, value = torch.ones(2, 2, 8, dtype=torch.bfloat16), 2 * torch.ones(2, 2, 8, dtype=torch.bfloat16)
     cache.layer(1).write(torch.tensor([9, 2]), key, value)
     filled = cache.keys[1].flatten(0, 1)[:, 0, 0] != 0
@@ -75,16 +68,19 @@ def test_writes_the_cache_at_the_slots():
     assert not cache.keys[0].any()
 
 
-def test_block_bytes_match_the_allocation():
-    sizes: dict[str, Any] = {
-        "num_layers": 3,
-        "block_size": 4,
-        "num_kv_heads": 2,
-        "head_dim": 8,
-        "dtype": torch.bfloat16,
-    }
-    cache = allocate_kv_cache(**sizes, num_blocks=5, device=torch.device("cpu"))
-    assert 5 * block_bytes(**sizes) == cache.keys.nbytes + cache.values.nbytes
+DELTA_NET = DeltaNetSizes(num_key_heads=2, num_value_heads=4, key_head_dim=6, value_head_dim=10, conv_size=4)
+
+
+@pytest.mark.parametrize("delta_net", [None, DELTA_NET])
+@pytest.mark.parametrize("num_bytes", [9_000, 90_000])
+def test_a_divided_memory_holds_what_is_allocated(delta_net: DeltaNetSizes | None, num_bytes: int):
+    kinds: tuple[LayerKind, ...] = ("delta_net", "full", "delta_net", "full") if delta_net else ("full", "full")
+    shape = CacheShape(num_kv_heads=2, head_dim=8, layer_kinds=kinds, delta_net=delta_net)
+    sizes = shape.divide(num_bytes, block_size=4, max_sequences=2, dtype=torch.bfloat16)
+    cache = shape.allocate(sizes.num_blocks, 4, torch.bfloat16, torch.device("cpu"), num_states=sizes.num_states)
+    used = sum(tensor.nbytes for tensor in (cache.keys, cache.values, *(cache.states or ())))
+    assert num_bytes - shape.block_bytes(4, torch.bfloat16) < used <= num_bytes
+    assert cache.num_states == sizes.num_states == ((4 if num_bytes > 80_000 else 1) if delta_net else 0)
 
 
 @pytest.mark.parametrize("bias", [False, True])

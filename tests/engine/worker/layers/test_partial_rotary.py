@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
-from glimpse.engine.errors import CheckpointError
-from glimpse.engine.worker.layers.rotary import multimodal_rotation, reorder_partial_heads, rotate
-from glimpse.engine.worker.models.text import TextModel
+from glimpse.engine.worker.layers.rotary import multimodal_rotation, rotate
+from glimpse.engine.worker.models.decoder_weights import arrange, reorder_partial_heads
 
 HEAD_DIM, ROTARY_DIM, TOKENS = 16, 12, 5
 POSITIONS = torch.arange(TOKENS).expand(3, -1)
@@ -34,13 +33,13 @@ def test_products_of_reordered_heads_are_those_of_the_checkpoint() -> None:
     assert torch.allclose(products, expected, atol=1e-3, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["q_proj.qweight", "qkv_proj.weight_scale", "k_proj.scales"])
-def test_refuses_quantized_projections_whose_rows_cannot_be_reordered(name: str) -> None:
+@pytest.mark.parametrize("name", ["q_proj.weight", "k_proj.scale", "q_norm.weight"])
+def test_reorders_what_belongs_to_rows(name: str) -> None:
     config = TextConfig(
         vocab_size=32,
         hidden_size=32,
         intermediate_size=32,
-        num_layers=1,
+        layer_kinds=("full",),
         num_heads=2,
         num_kv_heads=2,
         head_dim=HEAD_DIM,
@@ -51,6 +50,9 @@ def test_refuses_quantized_projections_whose_rows_cannot_be_reordered(name: str)
         tie_word_embeddings=False,
         partial_rotary_factor=0.75,
     )
-    stored = f"model.layers.0.self_attn.{name}"
-    with pytest.raises(CheckpointError, match="expected an unquantized weight, as heads rotate only in part"):
-        TextModel(config).split_weight(stored, torch.zeros(32, 32), config)
+    stored, tensor = f"model.layers.0.self_attn.{name}", torch.randn(2 * HEAD_DIM, 3)
+    ((found_name, found),) = arrange(stored, tensor, config)
+    assert found_name == stored
+    assert torch.equal(found, reorder_partial_heads(tensor, head_dim=HEAD_DIM, rotary_dim=ROTARY_DIM))
+    ((_, unchanged),) = arrange(stored.replace("self_attn", "mlp").replace(name, "up_proj.weight"), tensor, config)
+    assert unchanged is tensor

@@ -34,7 +34,7 @@ def load(scheme: QuantizationScheme, *, bias: bool = True) -> tuple[nn.Module, T
     linear = root[0]
     assert isinstance(linear, Int8Linear | GroupQuantizedLinear | Fp8Linear)
     destinations = dict(linear.named_weights("a", "b", "c"))
-    convert = make_converter(scheme, destinations)
+    convert = make_converter(scheme, destinations, lambda name, tensor: ((name, tensor),))
     weights = [random(size, INPUTS, seed=size) for size in SIZES]
     biases = [random(size, seed=size) for size in SIZES]
     for name, weight, values in zip("abc", weights, biases, strict=True):

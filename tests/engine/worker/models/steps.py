@@ -62,7 +62,7 @@ class Steps:
         self, harness: Harness, checkpoint: Path, prompts: Mapping[str, Prompt], num_blocks: int
     ) -> None:
         for prompt in map(prompts.__getitem__, self.cached):
-            first = harness.answer(harness.begin(prompt), 2)
+            first = harness.answer(harness.begin(prompt, snapshots=[num_blocks * BLOCK_SIZE]), 2)
             second = harness.begin(prompt, cached=first, num_cached=num_blocks * BLOCK_SIZE)
             type(self).agrees(harness.answer(second, self.num_tokens), checkpoint)
 

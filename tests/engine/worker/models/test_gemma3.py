@@ -8,7 +8,7 @@ import torch
 
 from glimpse import SamplingParams
 from glimpse.engine.checkpoint.families.registry import load_model_config
-from glimpse.engine.checkpoint.model_config.decoder import LinearScaling, SlidingLayers
+from glimpse.engine.checkpoint.model_config.decoder import LinearScaling, SlidingAttention
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.native.library import Level
 from tests.checkpoints.qwen2_vl import write_json
@@ -48,8 +48,8 @@ def test_reads_the_fields_of_published_checkpoints(tmp_path: Path) -> None:
     write_json(tmp_path / "config.json", PUBLISHED_1B)
     config = load_model_config(tmp_path)
     text = config.text
-    layers = frozenset(range(26)) - {5, 11, 17, 23}
-    assert text.sliding == SlidingLayers(window=512, layers=layers, rope_theta=10_000.0)
+    assert [index for index, kind in enumerate(text.layer_kinds) if kind != "sliding"] == [5, 11, 17, 23]
+    assert text.sliding == SlidingAttention(window=512, rope_theta=10_000.0)
     assert (text.rope_theta, text.rope_scaling, text.max_position_embeddings) == (1_000_000.0, None, 32768)
     assert (text.query_factor, text.embedding_factor) == (1.0, 1152**0.5)
     assert text.tie_word_embeddings

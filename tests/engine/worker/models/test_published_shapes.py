@@ -21,7 +21,7 @@ from glimpse.engine.worker.layers.quantized import QuantizationScheme
 from glimpse.engine.worker.loading.load_engine import empty_model
 from glimpse.engine.worker.loading.weights import checkpoint_name
 from glimpse.engine.worker.models.model import Model
-from glimpse.engine.worker.tensors.kv_cache import block_bytes
+from glimpse.engine.worker.tensors.kv_cache import CacheShape
 from models.published.table import PublishedCheckpoint, load_table
 from tests.oracles.minicpmv import Network as MiniCPMVNetwork
 from tests.oracles.phi3v import make_network
@@ -75,7 +75,8 @@ def as_loaded(stored: Mapping[str, Tensor], built: Built) -> Shapes:
     needed = dict(model.named_weights())
     names = {checkpoint_name(name, model.renamed_prefixes): tensor for name, tensor in stored.items()}
     names = {name: tensor for name, tensor in names.items() if name in needed or not model.is_unused(name)}
-    parts = (part for name, tensor in names.items() for part in model.split_weight(name, tensor, text))
+    split = (part for name, tensor in names.items() for part in model.split_weight(name, tensor, text))
+    parts = (part for name, tensor in split for part in model.arrange(name, tensor, text))
     return {name: tuple(tensor.shape) for name, tensor in parts}
 
 
@@ -142,13 +143,7 @@ def test_gpu_page_says_how_much_memory_the_published_shapes_take(size: str, tmp_
         num_bytes = sum(tensor.nbytes for tensor in build(checkpoint, tmp_path, scheme).parameters())
         assert gpu_page_row(row)[column] == f"{num_bytes / 1e9:.{0 if num_bytes > 100e9 else 1}f} GB"
     text = load_model_config(tmp_path).text
-    kv_bytes = block_bytes(
-        num_layers=text.num_layers,
-        block_size=1,
-        num_kv_heads=text.num_kv_heads,
-        head_dim=text.head_dim,
-        dtype=torch.bfloat16,
-    )
+    kv_bytes = CacheShape.of(text).block_bytes(1, torch.bfloat16)
     assert gpu_page_row("KV cache per token")[column] == f"{kv_bytes // 1024} KiB"
 
 

@@ -46,7 +46,7 @@ def test_alone(checkpoint: Path, prompt: Prompt) -> None:
 
 def test_in_chunks_and_from_the_prefix_cache(checkpoint: Path) -> None:
     harness = Harness(checkpoint)
-    first = harness.answer(harness.begin(PROMPTS[1]), NUM_TOKENS, chunks=[7, 60])
+    first = harness.answer(harness.begin(PROMPTS[1], snapshots=[2 * BLOCK_SIZE]), NUM_TOKENS, chunks=[7, 60])
     assert_agrees(first, checkpoint)
     again = harness.begin(PROMPTS[1], cached=first, num_cached=2 * BLOCK_SIZE)
     assert_agrees(harness.answer(again, NUM_TOKENS), checkpoint)

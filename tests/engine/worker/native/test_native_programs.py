@@ -1,6 +1,7 @@
 """Recorded decode steps: every bit is that of the step whose operations are called one by one."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from glimpse.engine.core.core import Core
-from glimpse.engine.core.plan import SequenceChunk
+from glimpse.engine.core.plan import NO_STATE, ChunkStates, SequenceChunk
 from glimpse.engine.protocol.config import EngineConfig, Quantization
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.worker.loading import build_runner
@@ -19,7 +20,7 @@ from glimpse.engine.worker.native.library import Level
 from glimpse.engine.worker.native.programs import MAX_ROWS, DecodePrograms
 from glimpse.engine.worker.tensors.batch import Batch, SequenceLayout
 from glimpse.engine.worker.tensors.batch_builder import make_batch
-from glimpse.engine.worker.tensors.kv_cache import KVCache, allocate_kv_cache
+from glimpse.engine.worker.tensors.kv_cache import CacheShape, KVCache, LayerStates
 from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.checkpoints.text import make_text_checkpoint
@@ -41,36 +42,34 @@ def load(path: Path, **options: Any) -> LoadedShard:
 
 
 def random_cache(shard: LoadedShard) -> KVCache:
-    text = shard.model.decoder.config
-    cache = allocate_kv_cache(
-        num_layers=text.num_layers,
-        num_blocks=NUM_BLOCKS,
-        block_size=BLOCK_SIZE,
-        num_kv_heads=text.num_kv_heads,
-        head_dim=text.head_dim,
-        dtype=shard.dtype,
-        device=CPU,
-    )
-    for tensor in (cache.keys, cache.values):
+    shape = CacheShape.of(shard.model.decoder.config)
+    cache = shape.allocate(NUM_BLOCKS, BLOCK_SIZE, shard.dtype, CPU, num_states=2 * MAX_ROWS)
+    for tensor in tensors_of(cache):
         tensor.copy_(torch.randn(tensor.shape, generator=torch.Generator().manual_seed(len(tensor))))
     return cache
 
 
+def tensors_of(cache: KVCache) -> list[torch.Tensor]:
+    return [cache.keys, cache.values, *(cache.states or ())]
+
+
 def copy_of(cache: KVCache) -> KVCache:
-    return KVCache(keys=cache.keys.clone(), values=cache.values.clone())
+    states = None if cache.states is None else LayerStates(*(tensor.clone() for tensor in cache.states))
+    return replace(cache, keys=cache.keys.clone(), values=cache.values.clone(), states=states)
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view(torch.int32 if tensor.dtype is torch.float32 else torch.int16)
 
 
-def decode_step(lengths: Sequence[int], seed: int, *, num_draft_tokens: int = 0) -> Batch:
-    """Returns a step of sequences that have these lengths after it. Their blocks are scattered.
+def decode_step(lengths: Sequence[int], seed: int, *, num_draft_tokens: int = 0, keeps_states: bool = False) -> Batch:
+    """Returns a step of sequences that have these lengths after it. Their blocks are scattered, and their states too:
+    some write the one that they read, others another.
 
     Sequences with an even index compute a token of their prompt, whose position differs in time, height and width.
     """
     random = np.random.default_rng(seed)
-    blocks = random.permutation(NUM_BLOCKS).tolist()
+    blocks, states = random.permutation(NUM_BLOCKS).tolist(), random.permutation(2 * MAX_ROWS).tolist()
     chunks: list[SequenceChunk] = []
     layouts: dict[int, SequenceLayout] = {}
     for sequence_id, length in enumerate(lengths):
@@ -82,6 +81,7 @@ def decode_step(lengths: Sequence[int], seed: int, *, num_draft_tokens: int = 0)
                 block_table=tuple(blocks.pop() for _ in range(-(-length // BLOCK_SIZE))),
                 samples=True,
                 num_draft_tokens=num_draft_tokens,
+                states=_states(states.pop(), states.pop(), length) if keeps_states else None,
             )
         )
         num_prompt_tokens = length if sequence_id % 2 == 0 else 0
@@ -89,6 +89,11 @@ def decode_step(lengths: Sequence[int], seed: int, *, num_draft_tokens: int = 0)
             prompt_positions=random.integers(0, 3000, (3, num_prompt_tokens)), delta=7, spans=()
         )
     return make_batch(chunks, layouts, block_size=BLOCK_SIZE, device=CPU)
+
+
+def _states(reads: int, other: int, length: int) -> ChunkStates:
+    writes = ((1, reads if length % 2 else other),)
+    return ChunkStates(reads=NO_STATE if length == 1 else reads, writes=writes)
 
 
 @torch.inference_mode()
@@ -103,8 +108,8 @@ def assert_bits_agree(shard: LoadedShard, steps: Sequence[Batch]) -> None:
         assert logits is not None
         expected = shard.model(step, plain_cache, {})
         assert torch.equal(bits(logits), bits(expected))
-        assert torch.equal(bits(cache.keys), bits(plain_cache.keys))
-        assert torch.equal(bits(cache.values), bits(plain_cache.values))
+        for found, plain in zip(tensors_of(cache), tensors_of(plain_cache), strict=True):
+            assert torch.equal(bits(found), bits(plain))
 
 
 STEPS = [
@@ -161,6 +166,14 @@ def test_bits_agree_with_interleaved_axes_of_positions(tmp_path: Path, level: Le
     shard = load(make_qwen3_vl_checkpoint(tmp_path / "qwen3-vl"), cpu_level=level.option)
     assert shard.model.decoder.config.mrope_interleaved
     assert_bits_agree(shard, STEPS)
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_bits_agree_with_states_and_gates(tmp_path: Path, dtype: str):
+    shard = load(make_text_checkpoint(tmp_path / "qwen3_5", "qwen3_5"), dtype=dtype)
+    lengths = ([1], [33], [255, 256, 257], [1, 64, 65, 300, 2], [*range(90, 90 + MAX_ROWS)])
+    assert_bits_agree(shard, [decode_step(own, seed, keeps_states=True) for seed, own in enumerate(lengths)])
 
 
 @needs_kernels

@@ -24,7 +24,7 @@ def text_config(num_heads: int, num_kv_heads: int, intermediate_size: int) -> Te
         vocab_size=8,
         hidden_size=num_heads * HEAD_DIM,
         intermediate_size=intermediate_size,
-        num_layers=1,
+        layer_kinds=("full",),
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
         head_dim=HEAD_DIM,

@@ -1,0 +1,49 @@
+"""How the tensors of checkpoints become those of the decoder, which differ in parts and order for some traits."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from glimpse.engine.checkpoint.model_config.decoder import TextConfig
+
+
+def arrange(name: str, tensor: Tensor, text: TextConfig) -> Iterator[tuple[str, Tensor]]:
+    """Yields the parts of a decoder's tensor.
+
+    - Gates of attention's output, which stand behind the queries of each head, are a matrix of their own.
+    - Where heads rotate only in part, their rows are in the order of `reorder_partial_heads`.
+    - Norms are stored as factors. The factor of the queries goes into their norm, since a rotation does not change it.
+
+    Args:
+        name: checkpoint name.
+        tensor: [output features, …], or the groups of inputs of a quantized matrix.
+        text: sizes of the whole decoder.
+    """
+    stem, _, kind = name.rpartition(".")
+    layer, _, module = stem.rpartition(".")
+    if module.endswith("norm") and not layer.endswith("linear_attn"):
+        tensor = 1 + tensor.float() if text.zero_centered_norms else tensor
+        tensor = tensor * text.query_factor if module == "q_norm" and text.query_factor != 1 else tensor
+    if kind != "group_index" and module == "q_proj" and text.output_gate:
+        tensor, gate = (half.flatten(0, 1) for half in tensor.unflatten(0, (text.num_heads, 2, -1)).unbind(1))
+        yield f"{layer}.q_gate.{kind}", gate
+    elif module == "q_proj" and text.output_gate:
+        yield f"{layer}.q_gate.{kind}", tensor
+    is_partial = text.rotary_dim != text.head_dim and module in ("q_proj", "k_proj", "q_norm", "k_norm")
+    if is_partial and kind != "group_index":
+        tensor = reorder_partial_heads(tensor, head_dim=text.head_dim, rotary_dim=text.rotary_dim)
+    yield name, tensor
+
+
+def reorder_partial_heads(tensor: Tensor, *, head_dim: int, rotary_dim: int) -> Tensor:
+    """Reorders each head's rows, [heads · head_dim, …], where only the first `rotary_dim` dimensions rotate.
+
+    A checkpoint rotates the pairs (x[i], x[i + rotary_dim / 2]), and `rotate` the pairs (x[i], x[i + head_dim / 2]).
+    Queries and keys that are reordered alike have the same products.
+    """
+    half = rotary_dim // 2
+    heads = tensor.unflatten(0, (-1, head_dim))
+    first, second, rest = heads.split([half, half, head_dim - rotary_dim], dim=1)
+    left, right = rest.chunk(2, dim=1)
+    return torch.cat([first, left, second, right], dim=1).flatten(0, 1)

@@ -1,0 +1,143 @@
+"""Qwen3.5: logits and greedy answers match transformers, with gated delta nets, gated attention and partial M-RoPE."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers.models.qwen3_5.modeling_qwen3_5 import torch_recurrent_gated_delta_rule
+
+from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.worker.layers.delta_net import chunked_delta_rule
+from glimpse.engine.worker.native.library import Level
+from tests.checkpoints.quantized import WeightFormat, quantize_checkpoint
+from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
+from tests.engine.harness import BLOCK_SIZE, Harness, ScriptedSequence
+from tests.engine.levels import at_each_level, needs_kernels
+from tests.engine.qwen3_vl_prompts import make_qwen3_prompt
+from tests.engine.worker.models.steps import LevelSteps, assert_same
+from tests.oracles.qwen_vl import greedy_answer
+
+CHECKPOINT = make_qwen3_5_checkpoint
+NUM_TOKENS = 8
+PROMPTS = {
+    "text": make_qwen3_prompt(1, 150),
+    "image": make_qwen3_prompt(2, 5, (96, 64), 9),
+    "images": make_qwen3_prompt(3, 3, (32, 32), 1, (64, 224), 1, (288, 32), 4),
+    "all": make_qwen3_prompt(6, 3, (4, 64, 96), 2, (96, 64), 1, (2, 32, 128), 4, (64, 64), 6),
+}
+
+
+def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
+    prompt = sequence.prompt
+    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.spans, prompt.images, len(sequence.answer)))
+
+
+class TestSteps(LevelSteps):
+    agrees = staticmethod(assert_agrees)
+    divided, cached = "all", ("all", "text")
+    blocks = (1, 3)
+
+
+def test_an_untied_head(tmp_path: Path) -> None:
+    path = make_qwen3_5_checkpoint(tmp_path / "own", seed=7, tied=False)
+    harness = Harness(path)
+    assert_agrees(harness.answer(harness.begin(PROMPTS["image"]), NUM_TOKENS), path)
+
+
+@needs_kernels
+@at_each_level
+@pytest.mark.parametrize("block_size", [BLOCK_SIZE, 32])
+def test_native_kernels_are_as_accurate_as_torch(checkpoint: Path, level: Level, block_size: int) -> None:
+    exact, plain = Harness(checkpoint), Harness(checkpoint, torch.bfloat16)
+    native = Harness(checkpoint, torch.bfloat16, level=level, block_size=block_size)
+    prompt = PROMPTS["all"]
+    expected, near, found = (each.answer(each.begin(prompt), 1).logits[0] for each in (exact, plain, native))
+    assert (found - expected).std() <= 1.5 * (near - expected).std()
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [WeightFormat(method="awq"), WeightFormat(method="gptq", desc_act=True), WeightFormat(method="fp8 blocks")],
+    ids=["awq", "gptq", "fp8 blocks"],
+)
+def test_quantized_checkpoints(checkpoint: Path, tmp_path: Path, weights: WeightFormat) -> None:
+    quantized, dequantized = quantize_checkpoint(checkpoint, tmp_path, weights)
+    found, expected = (
+        torch.stack(each.answer(each.begin(PROMPTS["image"]), 2).logits)
+        for each in (Harness(quantized), Harness(dequantized))
+    )
+    assert (found - expected).abs().max() <= 1e-4
+
+
+def test_fp8_checkpoints(checkpoint: Path, tmp_path: Path) -> None:
+    quantized, _ = quantize_checkpoint(checkpoint, tmp_path, WeightFormat(method="fp8"))
+    found, expected = (
+        torch.stack(each.answer(each.begin(PROMPTS["image"]), 2).logits)
+        for each in (Harness(quantized), Harness(checkpoint, quantization="fp8"))
+    )
+    assert (found - expected).abs().max() <= 1e-4
+
+
+@settings(max_examples=20)
+@given(num_tokens=st.integers(1, 140), seed=st.integers(0, 99), fastest=st.sampled_from([0.01, 1.0, 30.0]))
+def test_chunks_of_tokens_update_a_state_as_single_ones_do(num_tokens: int, seed: int, fastest: float) -> None:
+    random = torch.Generator().manual_seed(seed)
+    query, key = (torch.randn(num_tokens, 2, 8, generator=random) for _ in range(2))
+    query, key = query / query.norm(dim=-1, keepdim=True) * 8**-0.5, key / key.norm(dim=-1, keepdim=True)
+    value, state = torch.randn(num_tokens, 6, 12, generator=random), torch.randn(6, 8, 12, generator=random)
+    decay, beta = -fastest * torch.rand(num_tokens, 6, generator=random), torch.rand(num_tokens, 6, generator=random)
+    expected, last = torch_recurrent_gated_delta_rule(
+        query[None] * 8**0.5, key[None], value[None], decay[None], beta[None], state[None], output_final_state=True
+    )
+    found, found_last = chunked_delta_rule(query, key, value, decay, beta, state)
+    assert last is not None
+    assert torch.allclose(found, expected[0], atol=2e-5, rtol=1e-4)
+    assert torch.allclose(found_last, last[0], atol=2e-5, rtol=1e-4)
+
+
+def test_layers_without_a_list_follow_the_interval(tmp_path: Path, checkpoint: Path) -> None:
+    config = json.loads((checkpoint / "config.json").read_text())
+    del config["text_config"]["layer_types"]
+    config["text_config"] |= {"num_hidden_layers": 6, "full_attention_interval": 3}
+    write_json(tmp_path / "config.json", config)
+    kinds = load_model_config(tmp_path).text.layer_kinds
+    assert kinds == ("delta_net", "delta_net", "full") * 2
+
+
+def _set(member: str, value: object) -> Callable[[dict[str, Any]], None]:
+    return lambda config: config["text_config"].update({member: value})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_set("hidden_act", "gelu"), "'text_config.hidden_act': expected 'silu', got 'gelu'"),
+        (_set("attn_output_gate", False), "'text_config.attn_output_gate': expected True, got False"),
+        (_set("layer_types", ["mamba"] * 4), "'text_config.layer_types': expected full_attention or .* got 'mamba'"),
+        (_set("layer_types", ["linear_attention"] * 4), "expected a 'full_attention' among them"),
+        (_set("linear_num_value_heads", 3), "expected a multiple of the 2 heads of keys, got 3"),
+        (
+            _set("rope_parameters", {"rope_theta": 1e7}),
+            r"expected three numbers that add up to 4, .* got \[11, 11, 10\]",
+        ),
+        (
+            lambda config: config.update(architectures=["Qwen3_5MoeForConditionalGeneration"]),
+            "'architectures': expected one of .*; got 'Qwen3_5MoeForConditionalGeneration'",
+        ),
+    ],
+)
+def test_refuses_unsupported_configurations(
+    tmp_path: Path, checkpoint: Path, change: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    config = json.loads((checkpoint / "config.json").read_text())
+    change(config)
+    write_json(tmp_path / "config.json", config)
+    with pytest.raises(CheckpointError, match=message):
+        load_model_config(tmp_path)
