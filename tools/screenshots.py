@@ -8,6 +8,7 @@ import io
 import shutil
 import sys
 from pathlib import Path
+from typing import Literal
 
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -15,8 +16,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 ROOT = Path(__file__).resolve().parent.parent
 FIGURES = ROOT / "docs" / "figures"
 IMAGE = ROOT / "examples" / "image.png"
-SIZE = (1200, 760)
-QUESTIONS = ("What is in this image?", "What colour is the circle?")
+SIZE = (1280, 800)
+QUESTION = "What is in this image?"
 
 
 def main() -> None:
@@ -28,33 +29,32 @@ def main() -> None:
         sys.exit("Chromium is not installed. On Debian: apt install chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium)
-        for theme, name in (("light", "page"), ("dark", "page-dark")):
+        themes: tuple[tuple[Literal["light", "dark"], str], ...] = (("light", "page"), ("dark", "page-dark"))
+        for theme, name in themes:
             page = opened(browser, url, theme)
             converse(page)
             save(page, name)
         page = opened(browser, f"{url}/docs", "light")
-        page.locator("#CreateChatCompletion .fields").first.wait_for()
+        page.locator(".opblock").first.wait_for()
         save(page, "page-reference")
         browser.close()
 
 
-def opened(browser: Browser, url: str, theme: str) -> Page:
-    page = browser.new_page(viewport={"width": SIZE[0], "height": SIZE[1]})
+def opened(browser: Browser, url: str, theme: Literal["light", "dark"]) -> Page:
+    page = browser.new_page(viewport={"width": SIZE[0], "height": SIZE[1]}, color_scheme=theme)
     page.goto(url)
-    page.get_by_label("Colours").select_option(theme)
     return page
 
 
 def converse(page: Page) -> None:
     page.locator(".status.up").wait_for()
-    page.get_by_label("Show how likely").check()
+    page.get_by_label("Show token probabilities").check()
     page.get_by_label("Files").set_input_files(IMAGE)
     page.get_by_role("img", name=IMAGE.name).wait_for()
-    for number, question in enumerate(QUESTIONS):
-        page.get_by_label("Message", exact=True).fill(question)
-        page.get_by_label("Message", exact=True).press("Enter")
-        page.locator(".assistant[aria-busy=false] .figures").nth(number).wait_for()
-    page.get_by_text("Limits of the model").click()
+    page.get_by_label("Message", exact=True).fill(QUESTION)
+    page.get_by_label("Message", exact=True).press("Enter")
+    page.locator(".assistant[aria-busy=false] .figures").wait_for()
+    page.get_by_text("Token probabilities", exact=True).click()
 
 
 def save(page: Page, name: str) -> None:

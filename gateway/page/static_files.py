@@ -27,6 +27,8 @@ _TYPES = {
     ".json": "application/json",
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
+    ".webmanifest": "application/manifest+json",
+    ".woff2": "font/woff2",
 }
 
 _POLICY = {
@@ -34,9 +36,12 @@ _POLICY = {
     "script-src": "'self'",
     "style-src": "'self'",
     "connect-src": "'self'",
+    "font-src": "'self'",
+    "manifest-src": "'self'",
     # What the user chooses is shown from memory.
     "img-src": "'self' blob: data:",
     "media-src": "'self' blob: data:",
+    "frame-src": "blob:",
     "base-uri": "'none'",
     "form-action": "'none'",
     "frame-ancestors": "'none'",
@@ -45,8 +50,10 @@ _POLICY = {
 }
 """The content security policy: nothing from elsewhere, and no inline script or style."""
 
+_REFERENCE_POLICY = _POLICY | {"trusted-types": "default dompurify 'allow-duplicates'"}
+"""The API reference's: Swagger UI writes HTML, which DOMPurify purifies."""
+
 _PAGE_HEADERS = {
-    "content-security-policy": "; ".join(f"{name} {value}" for name, value in _POLICY.items()),
     "cross-origin-opener-policy": "same-origin",
     "permissions-policy": "microphone=(self), camera=(), geolocation=()",
     "referrer-policy": "no-referrer",
@@ -80,7 +87,10 @@ class StaticFile:
             "x-content-type-options": "nosniff",
             "vary": "accept-encoding",
         }
-        return headers | (_PAGE_HEADERS if self.name.endswith(".html") else {})
+        if not self.name.endswith(".html"):
+            return headers
+        policy = _REFERENCE_POLICY if self.name == "docs.html" else _POLICY
+        return headers | _PAGE_HEADERS | {"content-security-policy": _policy_text(policy)}
 
 
 def static_files(*, page: bool) -> list[StaticFile]:
@@ -110,6 +120,10 @@ def static_routes(files: Sequence[StaticFile], folder: Path, *, is_authenticated
 def largest(files: Sequence[StaticFile]) -> int:
     """Returns the size of the largest file in bytes."""
     return max(len(file.content) for file in files)
+
+
+def _policy_text(policy: dict[str, str]) -> str:
+    return "; ".join(f"{name} {value}" for name, value in policy.items())
 
 
 def _page() -> Iterator[StaticFile]:

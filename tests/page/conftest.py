@@ -16,16 +16,18 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_play
 from tests.checkpoints.qwen2_audio import make_audio_checkpoint
 from tests.e2e.stack import Stack, eventually, start_stack
 from tests.identity.tokens import AUDIENCE, ISSUER, Provider
+from tests.paths import ROOT
 
+_AXE = ROOT / "gateway" / "page" / "node_modules" / "axe-core" / "axe.min.js"
 _CHROMIUM = shutil.which("chromium")
 _FAKE_MICROPHONE = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
 _WAIT_MS = 30_000
 """For what the page shows. A busy machine takes its time."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """For one module: while playwright runs, its event loop leaves no room for those of other tests."""
+    """For this folder: while playwright runs, its event loop leaves no room for those of other tests."""
     if _CHROMIUM is None:
         pytest.skip("Chromium is not installed; on Debian: apt install chromium")
     with sync_playwright() as playwright:
@@ -34,13 +36,21 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def stack(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     # Assertions of playwright have a time limit of their own.
     expect.set_options(timeout=_WAIT_MS)
     running = start_stack(tmp_path_factory.mktemp("page"))
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The script of axe-core."""
+    if not _AXE.exists():
+        pytest.skip("axe-core is not installed; run `make set-up-dev`, or `npm ci` in gateway/page")
+    return _AXE.read_text()
 
 
 @pytest.fixture

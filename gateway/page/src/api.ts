@@ -1,4 +1,5 @@
 // Calls of the gateway's API: JSON, and answers as server-sent events.
+import { t } from "./text";
 import type { Chunk, Model } from "./types";
 
 // Kept in memory alone: closing or reloading the page forgets it.
@@ -17,33 +18,33 @@ export class ApiError extends Error {
     message: string,
     // The HTTP status; 0 without a response.
     readonly status: number,
+    // The field of the request that the error is about; empty if it is about none.
+    readonly field = "",
   ) {
     super(message);
   }
 }
 
-const UNREACHABLE = "The gateway cannot be reached. Check that it runs and that this device is connected.";
-
-async function call(path: string, options: RequestInit): Promise<Response> {
+export async function call(path: string, options: RequestInit): Promise<Response> {
   const headers = { ...authorization(), ...(options.body ? { "content-type": "application/json" } : {}) };
   let response: Response;
   try {
     response = await fetch(path, { ...options, headers });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new ApiError(UNREACHABLE, 0);
+    throw new ApiError(t("The server cannot be reached. Check that it runs and that this device is connected."), 0);
   }
-  if (!response.ok) throw new ApiError(await messageOf(response), response.status);
+  if (!response.ok) throw await errorOf(response);
   return response;
 }
 
-async function messageOf(response: Response): Promise<string> {
+async function errorOf(response: Response): Promise<ApiError> {
   const text = await response.text();
   try {
     const { error } = JSON.parse(text);
-    return error.param && !error.message.includes(error.param) ? `${error.message} (${error.param})` : error.message;
+    return new ApiError(error.message, response.status, error.param ?? "");
   } catch {
-    return text || `The gateway answered with status ${response.status}.`;
+    return new ApiError(text || t("The server answered with status {status}.", { status: response.status }), response.status);
   }
 }
 
@@ -72,10 +73,10 @@ export async function* streamChat(body: object, signal: AbortSignal): AsyncGener
       continue;
     }
     const chunk = JSON.parse(data);
-    if (chunk.error) throw new ApiError(chunk.error.message, response.status);
+    if (chunk.error) throw new ApiError(chunk.error.message, response.status, chunk.error.param ?? "");
     yield chunk;
   }
-  if (!isDone) throw new ApiError("The connection ended before the answer did.", 0);
+  if (!isDone) throw new ApiError(t("The connection ended before the answer did."), 0);
 }
 
 async function* events(response: Response): AsyncGenerator<string> {
@@ -85,7 +86,7 @@ async function* events(response: Response): AsyncGenerator<string> {
     for (;;) {
       const { done, value } = await reader.read().catch((error: unknown) => {
         if (error instanceof DOMException && error.name === "AbortError") throw error;
-        throw new ApiError("The connection was lost before the answer ended.", 0);
+        throw new ApiError(t("The connection ended before the answer did."), 0);
       });
       if (done) return;
       const pieces = (rest + value).split("\n\n");

@@ -1,6 +1,9 @@
-// The request as a program, to be copied.
-import { useRef, useState } from "preact/hooks";
+// Texts that can be copied: code of answers, and the request as a program.
+import { Check, Copy } from "lucide";
+import { useState } from "preact/hooks";
+import { IconButton } from "./controls";
 import { SettingError } from "./request";
+import { t } from "./text";
 import { LANGUAGES, snippet, type Language } from "./snippets";
 import type { Settings, Turn } from "./types";
 
@@ -11,27 +14,47 @@ interface CopyProps {
   hasKey: boolean;
 }
 
-const EXAMPLE: Turn = { role: "user", id: 0, text: "Hello!", media: [] };
+const EXAMPLE: Turn = { role: "user", id: "", conversation: "", parent: null, created: 0, text: "Hello!", media: [] };
+
+export function CopyButton({ text }: { text: string }) {
+  const [isCopied, setCopied] = useState(false);
+  const copy = async (): Promise<void> => {
+    await writeClipboard(text);
+    setCopied(true);
+    setTimeout(() => setCopied(false), 2000);
+  };
+  return (
+    <>
+      <IconButton icon={isCopied ? Check : Copy} label={t("Copy")} onClick={copy} />
+      <span role="status" class="hidden">
+        {isCopied ? t("Copied") : ""}
+      </span>
+    </>
+  );
+}
+
+// Browsers have a clipboard on https pages and on localhost; elsewhere the text of a field that is selected is copied.
+async function writeClipboard(text: string): Promise<void> {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const field = document.createElement("textarea");
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  document.execCommand("copy");
+  field.remove();
+}
 
 export function CopyPanel({ turns, ...rest }: CopyProps) {
   const [language, setLanguage] = useState<Language>("curl");
-  const [isCopied, setCopied] = useState(false);
-  const code = useRef<HTMLPreElement>(null);
   // The answer that came last is what the request asks for.
   const asked = turns.at(-1)?.role === "assistant" ? turns.slice(0, -1) : turns;
   const text = program(language, { turns: asked.length ? asked : [EXAMPLE], ...rest });
-  const copy = async (): Promise<void> => {
-    getSelection()?.selectAllChildren(code.current!);
-    // Only on https pages and on localhost; elsewhere the text is selected and Ctrl-C copies it.
-    await navigator.clipboard?.writeText(text);
-    setCopied(navigator.clipboard !== undefined);
-  };
   return (
-    <details class="copy" onToggle={() => setCopied(false)}>
-      <summary>Copy as code</summary>
+    <details class="copy">
+      <summary>{t("Copy as code")}</summary>
       <div class="actions">
         <select
-          aria-label="Language"
+          aria-label={t("Programming language")}
           value={language}
           onChange={({ currentTarget }) => setLanguage(currentTarget.value as Language)}
         >
@@ -39,10 +62,9 @@ export function CopyPanel({ turns, ...rest }: CopyProps) {
             <option key={name}>{name}</option>
           ))}
         </select>
-        <button onClick={copy}>Copy</button>
-        <span role="status">{isCopied ? "Copied" : ""}</span>
+        <CopyButton text={text} />
       </div>
-      <pre ref={code} tabIndex={0} aria-label="Code">
+      <pre tabIndex={0} aria-label={t("Code")}>
         {text}
       </pre>
     </details>

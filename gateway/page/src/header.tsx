@@ -1,8 +1,10 @@
-// The top of the page: model, load of the server, key, colours.
+// The top of the page: panels, model, load of the server, key.
+import { PanelLeft, SlidersHorizontal } from "lucide";
 import { useEffect, useState } from "preact/hooks";
 import { isHealthy, setApiKey } from "./api";
+import { IconButton } from "./controls";
 import { loadReports, type Load } from "./load";
-import { ThemeSwitch } from "./theme";
+import { t } from "./text";
 import type { Model } from "./types";
 
 interface HeaderProps {
@@ -13,14 +15,17 @@ interface HeaderProps {
   onKey: (isGiven: boolean) => Promise<void>;
   // The server answers again.
   onHealthy: () => void;
+  panels: { list: boolean; settings: boolean };
+  onPanel: (panel: "list" | "settings") => void;
 }
 
-export function Header({ models, model, onModel, asksKey, onKey, onHealthy }: HeaderProps) {
+export function Header({ models, model, onModel, asksKey, onKey, onHealthy, panels, onPanel }: HeaderProps) {
   return (
     <header>
+      <IconButton icon={PanelLeft} label={t("Conversations")} isPressed={panels.list} onClick={() => onPanel("list")} />
       <h1>Glimpse</h1>
       {model && (
-        <select aria-label="Model" value={model.id} onChange={({ currentTarget }) => onModel(currentTarget.value)}>
+        <select aria-label={t("Model")} value={model.id} onChange={({ currentTarget }) => onModel(currentTarget.value)}>
           {models.map(({ id }) => (
             <option key={id}>{id}</option>
           ))}
@@ -29,10 +34,7 @@ export function Header({ models, model, onModel, asksKey, onKey, onHealthy }: He
       <Status onHealthy={onHealthy} isAllowed={model !== undefined} />
       <span class="space" />
       {asksKey && <KeyForm onKey={onKey} />}
-      <nav aria-label="Pages">
-        <a href="/docs">API reference</a>
-      </nav>
-      <ThemeSwitch />
+      <IconButton icon={SlidersHorizontal} label={t("Settings")} isPressed={panels.settings} onClick={() => onPanel("settings")} />
     </header>
   );
 }
@@ -47,16 +49,16 @@ function KeyForm({ onKey }: { onKey: (isGiven: boolean) => Promise<void> }) {
   return (
     <form class="key" onSubmit={submit}>
       <label>
-        API key{" "}
+        {t("API key")}{" "}
         <input
           type="password"
           autocomplete="off"
           value={key}
-          title="Kept until the page is closed or reloaded"
+          title={t("Kept until the page is closed or reloaded")}
           onInput={({ currentTarget }) => setKey(currentTarget.value)}
         />
       </label>
-      <button type="submit">Use it</button>
+      <button type="submit">{t("Use it")}</button>
     </form>
   );
 }
@@ -87,8 +89,8 @@ function Status({ onHealthy, isAllowed }: { onHealthy: () => void; isAllowed: bo
   if (isUp === null) return null;
   return (
     <p class={isUp ? "status up" : "status down"} role="status">
-      {isUp ? "serving" : "not serving"}
-      {isUp && load && <span class="faint"> {load}</span>}
+      {isUp ? t("serving") : t("not serving")}
+      {isUp && load && <span class="faint load"> {load}</span>}
     </p>
   );
 }
@@ -110,6 +112,10 @@ function useLoad(isOn: boolean): string {
     return () => abort.abort();
   }, [isOn]);
   if (!load) return "";
-  const waiting = load.waiting ? `, ${load.waiting} waiting` : "";
-  return `${load.running} running${waiting}, KV cache ${(100 * load.cache).toFixed(0)} %`;
+  const parts = [
+    t("{count} running", { count: load.running }),
+    load.waiting ? t("{count} waiting", { count: load.waiting }) : "",
+    t("KV cache {percent} %", { percent: (100 * load.cache).toFixed(0) }),
+  ];
+  return parts.filter(Boolean).join(", ");
 }

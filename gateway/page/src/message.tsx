@@ -1,18 +1,32 @@
 // Turns of the conversation, as they are shown.
-import { useState } from "preact/hooks";
-import { Groundings } from "./figure";
-import { areSingle, describe, describeSeen } from "./media";
-import type { AssistantTurn, Media, MediumUsage, TokenLogprob, ToolCall, ToolTurn, UserTurn } from "./types";
+import { ChevronLeft, ChevronRight, Pencil, Play, RefreshCw, Trash2 } from "lucide";
+import type { ComponentChildren, ComponentType } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Icon, IconButton } from "./controls";
+import { answerTools, choose, edit, goOn, regenerate, remove, versions, type Setup } from "./conversation";
+import { CopyButton } from "./copy";
+import { Groundings, MediaFigure } from "./figure";
+import { Form, parsed } from "./form";
+import { describeSeen, seenOf } from "./media";
+import { t, type Text } from "./text";
+import type { AssistantTurn, Media, MediumUsage, TokenLogprob, ToolCall, ToolTurn, Turn, UserTurn } from "./types";
 
 interface UserProps {
   turn: UserTurn;
   // What the model saw of each medium, by its id.
-  seen: Map<number, MediumUsage>;
+  seen: Map<string, MediumUsage[]>;
+  setups: Setup[];
+  isRunning: boolean;
 }
 
-export function UserMessage({ turn, seen }: UserProps) {
+export function UserMessage({ turn, seen, setups, isRunning }: UserProps) {
+  const [isEditing, setEditing] = useState(false);
+  const send = (text: string): void => {
+    setEditing(false);
+    if (text.trim()) edit(turn, text.trim(), setups);
+  };
   return (
-    <article class="turn user" aria-label="You">
+    <article class="turn user" aria-label={t("You")}>
       {turn.media.length > 0 && (
         <div class="media">
           {turn.media.map((media) => (
@@ -20,22 +34,61 @@ export function UserMessage({ turn, seen }: UserProps) {
           ))}
         </div>
       )}
-      <p class="text">{turn.text}</p>
+      {isEditing ? <Editor text={turn.text} onSend={send} onCancel={() => setEditing(false)} /> : <p class="text written">{turn.text}</p>}
+      <Actions turn={turn}>
+        <CopyButton text={turn.text} />
+        <IconButton icon={Pencil} label={t("Edit")} isDisabled={isRunning} onClick={() => setEditing(true)} />
+      </Actions>
     </article>
   );
 }
 
-export function MediaFigure({ media, seenAs }: { media: Media; seenAs?: MediumUsage | undefined }) {
+function Editor({ text, onSend, onCancel }: { text: string; onSend: (text: string) => void; onCancel: () => void }) {
+  const field = useRef<HTMLTextAreaElement>(null);
+  useEffect(() => field.current!.focus(), []);
+  const submit = (event: Event): void => {
+    event.preventDefault();
+    onSend(field.current!.value);
+  };
+  const onKeyDown = (event: KeyboardEvent): void => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
+    if (event.key === "Escape") onCancel();
+  };
   return (
-    <figure>
-      {media.kind === "image" && <img src={media.objectUrl} alt={media.name} />}
-      {media.kind === "video" && <video src={media.objectUrl} controls muted aria-label={media.name} />}
-      {media.kind === "audio" && <audio src={media.objectUrl} controls aria-label={media.name} />}
-      <figcaption>
-        {media.name} <span class="faint">{describe(media)}</span>
-        {seenAs && <p class="seen">To the model: {describeSeen(seenAs)}</p>}
-      </figcaption>
-    </figure>
+    <form class="editor" onSubmit={submit}>
+      <textarea ref={field} rows={3} aria-label={t("Edited message")} defaultValue={text} onKeyDown={onKeyDown} />
+      <div class="actions">
+        <span class="space" />
+        <button type="button" onClick={onCancel}>
+          {t("Cancel")}
+        </button>
+        <button type="submit" class="primary">
+          {t("Send")}
+        </button>
+      </div>
+    </form>
+  );
+}
+
+// What can be done with a turn, and its versions.
+function Actions({ turn, children }: { turn: Turn; children?: ComponentChildren }) {
+  const all = versions(turn);
+  const place = all.findIndex(({ id }) => id === turn.id);
+  const step = (by: number): void => choose(all[place + by]!);
+  return (
+    <div class="tools">
+      {all.length > 1 && (
+        <span class="versions">
+          <IconButton icon={ChevronLeft} label={t("Previous version")} isDisabled={place === 0} onClick={() => step(-1)} />
+          <span>
+            {place + 1}/{all.length}
+          </span>
+          <IconButton icon={ChevronRight} label={t("Next version")} isDisabled={place === all.length - 1} onClick={() => step(1)} />
+        </span>
+      )}
+      {children}
+      <IconButton icon={Trash2} label={t("Delete")} onClick={() => remove(turn)} />
+    </div>
   );
 }
 
@@ -44,61 +97,133 @@ interface AssistantProps {
   // The media of the conversation up to this answer.
   media: Media[];
   isLast: boolean;
-  onRetry: () => void;
-  onToolResults: (results: string[]) => void;
+  setups: Setup[];
+  isRunning: boolean;
 }
 
-export function AssistantMessage(props: AssistantProps) {
-  const { turn, media, isLast, onRetry, onToolResults } = props;
-  const images = areSingle(media) ? media.filter(({ kind }) => kind === "image") : [];
-  const isWaiting = turn.isRunning && !turn.text && !turn.reasoning && !turn.toolCalls.length;
+// An answer, or the compared answers to a question side by side.
+export function AssistantTurns(props: AssistantProps) {
+  const { turn } = props;
+  if (!turn.isCompared) return <AssistantMessage {...props} />;
+  const compared = versions(turn).filter((each) => each.role === "assistant" && each.isCompared) as AssistantTurn[];
   return (
-    <article class="turn assistant" aria-label="Model" aria-busy={turn.isRunning}>
+    <div class="columns">
+      {compared.map((each) => (
+        <div key={each.id} class="column">
+          <p class="faint setup">
+            {each.setup}
+            {each.id === turn.id ? ` · ${t("goes on from here")}` : <button class="small" onClick={() => choose(each)}>{t("Go on from here")}</button>}
+          </p>
+          <AssistantMessage {...props} turn={each} />
+        </div>
+      ))}
+    </div>
+  );
+}
+
+function AssistantMessage({ turn, media, isLast, setups, isRunning }: AssistantProps) {
+  // It is needed with the first words.
+  useEffect(() => void load(), []);
+  const usages = turn.usage?.media_usage?.media ?? [];
+  const images = media.some(({ kind }) => kind === "document") ? [] : media.filter(({ kind }) => kind === "image");
+  const isWaiting = turn.isRunning && !turn.text && !turn.reasoning && !turn.toolCalls.length;
+  const value = turn.schema && !turn.isRunning ? parsed(turn.text) : undefined;
+  return (
+    <article class="turn assistant" aria-label={t("Model")} aria-busy={turn.isRunning}>
       {turn.reasoning && (
         <details class="reasoning" open={turn.isRunning}>
-          <summary>Reasoning</summary>
-          <p class="text">{turn.reasoning}</p>
+          <summary>{t("Reasoning")}</summary>
+          <p class="written">{turn.reasoning}</p>
         </details>
       )}
-      {isWaiting && <p class="faint">Waiting for the first token …</p>}
-      {turn.tokens.length ? <Tokens tokens={turn.tokens} /> : turn.text && <p class="text">{turn.text}</p>}
+      {isWaiting && <p class="faint waiting">{t("Waiting for the first token …")}</p>}
+      {value === undefined ? turn.text && <Markdown text={turn.text} isRunning={turn.isRunning} /> : <Form text={turn.text} value={value} schema={turn.schema} />}
+      {turn.tokens.length > 0 && <Tokens tokens={turn.tokens} />}
       {turn.toolCalls.length > 0 && (
-        <ToolCalls calls={turn.toolCalls} isOpen={isLast && !turn.isRunning} onResults={onToolResults} />
+        <ToolCalls calls={turn.toolCalls} isOpen={isLast && !turn.isRunning} onResults={(results) => answerTools(turn, results, setups)} />
       )}
       {images.map((image, index) => (
         <Groundings key={image.id} found={turn.groundings.filter((each) => each.image_index === index)} image={image} seen={turn.images[index]} />
       ))}
-      {turn.error && (
-        <div class="error" role="alert">
-          <p>{turn.error}</p>
-          {isLast && <button onClick={onRetry}>Try again</button>}
-        </div>
+      <Ending turn={turn} setups={setups} />
+      <Figures turn={turn} seen={seenOf(media, usages)} media={media} />
+      {!turn.isRunning && (
+        <Actions turn={turn}>
+          <CopyButton text={turn.text} />
+          <IconButton icon={RefreshCw} label={t("Regenerate")} isDisabled={isRunning} onClick={() => regenerate(turn, setups.slice(0, 1))} />
+        </Actions>
       )}
-      <Figures turn={turn} media={media} />
     </article>
   );
 }
 
-// An answer whose tokens show their probabilities: on hover, and in a table.
+const CUT: Record<string, Text> = {
+  interrupted: "The page was closed or reloaded during this answer.",
+  length: "The answer reached its token limit.",
+  stopped: "Stopped.",
+};
+
+// Why an answer is not whole, and how to go on.
+function Ending({ turn, setups }: { turn: AssistantTurn; setups: Setup[] }) {
+  const cut = turn.error ? null : CUT[turn.finishReason ?? ""];
+  if (turn.isRunning || !(turn.error || cut)) return null;
+  const canGoOn = turn.text !== "" && !turn.schema && !turn.toolCalls.length;
+  return (
+    <div class={turn.error ? "error" : "notice"} role={turn.error ? "alert" : undefined}>
+      <p>{turn.error?.message ?? t(cut!)}</p>
+      {turn.error?.detail && (
+        <details>
+          <summary>{t("Details")}</summary>
+          <p class="written">{turn.error.detail}</p>
+        </details>
+      )}
+      {canGoOn && (
+        <button class="small" onClick={() => goOn(turn, setups[0]!)}>
+          <Icon of={Play} /> {t("Continue")}
+        </button>
+      )}
+      {turn.error && <button class="small" onClick={() => regenerate(turn, setups.slice(0, 1))}>{t("Try again")}</button>}
+    </div>
+  );
+}
+
+type Rendered = ComponentType<{ text: string; isRunning: boolean }>;
+let loaded: Rendered | null = null;
+
+async function load(): Promise<Rendered | null> {
+  // Without a connection, the next answer tries again.
+  loaded ??= await import("./markdown").then((part) => part.default, () => null);
+  return loaded;
+}
+
+// Markdown once its part of the page is loaded, and the text as it is until then.
+function Markdown({ text, isRunning }: { text: string; isRunning: boolean }) {
+  const [Shown, setShown] = useState<Rendered | null>(() => loaded);
+  useEffect(() => {
+    if (!Shown) void load().then((rendered) => setShown(() => rendered));
+  }, [Shown]);
+  return Shown ? <Shown text={text} isRunning={isRunning} /> : <p class="text written">{text}</p>;
+}
+
+// The tokens of an answer with their probabilities: on hover, and in a table.
 function Tokens({ tokens }: { tokens: TokenLogprob[] }) {
   return (
-    <>
-      <p class="text tokens">
-        {tokens.map((token, index) => (
-          <span key={index} class={confidence(token.logprob)} title={alternatives(token)}>
-            {token.token}
-          </span>
-        ))}
-      </p>
-      <details>
-        <summary>Probabilities of the tokens</summary>
-        <div class="wide" tabIndex={0} role="region" aria-label="Probabilities of the tokens">
+    <details class="probabilities">
+        <summary>{t("Token probabilities")}</summary>
+        <p class="written tokens">
+          {tokens.map((token, index) => (
+            <span key={index} class={confidence(token.logprob)} title={alternatives(token)}>
+              {token.token}
+            </span>
+          ))}
+        </p>
+        <div class="wide" tabIndex={0} role="region" aria-label={t("Token probabilities")}>
           <table>
             <thead>
               <tr>
-                <th scope="col">Token</th>
-                <th scope="col">Probability</th>
-                <th scope="col">Most likely</th>
+                <th scope="col">{t("Token")}</th>
+                <th scope="col">{t("Probability")}</th>
+                <th scope="col">{t("Most likely")}</th>
               </tr>
             </thead>
             <tbody>
@@ -114,8 +239,7 @@ function Tokens({ tokens }: { tokens: TokenLogprob[] }) {
             </tbody>
           </table>
         </div>
-      </details>
-    </>
+    </details>
   );
 }
 
@@ -146,10 +270,10 @@ function ToolCalls({ calls, isOpen, onResults }: ToolCallsProps) {
     <form class="calls" onSubmit={send}>
       {calls.map((call, index) => (
         <div key={call.id}>
-          <pre tabIndex={0} aria-label="Tool call">{`${call.function.name}(${call.function.arguments})`}</pre>
+          <pre tabIndex={0} aria-label={t("Tool call")}>{`${call.function.name}(${call.function.arguments})`}</pre>
           {isOpen && (
             <label>
-              Result of {call.function.name}
+              {t("Result of {name}", { name: call.function.name })}
               <textarea
                 rows={2}
                 value={results[index] ?? ""}
@@ -159,28 +283,35 @@ function ToolCalls({ calls, isOpen, onResults }: ToolCallsProps) {
           )}
         </div>
       ))}
-      {isOpen && <button type="submit">Send the {calls.length === 1 ? "result" : "results"}</button>}
+      {isOpen && <button type="submit">{calls.length === 1 ? t("Send the result") : t("Send the results")}</button>}
     </form>
   );
 }
 
 export function ToolMessage({ turn }: { turn: ToolTurn }) {
+  const title = t("Result of {name}", { name: turn.name });
   return (
-    <article class="turn tool" aria-label={`Result of ${turn.name}`}>
-      <p class="faint">Result of {turn.name}</p>
-      <p class="text">{turn.text}</p>
+    <article class="turn tool" aria-label={title}>
+      <p class="faint">{title}</p>
+      <p class="text written">{turn.text}</p>
     </article>
   );
 }
 
+interface FiguresProps {
+  turn: AssistantTurn;
+  seen: Map<string, MediumUsage[]>;
+  media: Media[];
+}
+
 // Times, tokens and caches of an answer.
-function Figures({ turn, media }: { turn: AssistantTurn; media: Media[] }) {
-  const rows = [...speedRows(turn), ...tokenRows(turn), ...mediaRows(turn, media)];
+function Figures({ turn, seen, media }: FiguresProps) {
+  const rows = [...speedRows(turn), ...tokenRows(turn), ...mediaRows(turn, seen, media)];
   if (!rows.length) return null;
   return (
     <details class="figures">
       <summary>{summary(turn)}</summary>
-      <dl>
+      <dl class="rows">
         {rows.map(([name, value], index) => (
           <div key={index}>
             <dt>{name}</dt>
@@ -192,51 +323,72 @@ function Figures({ turn, media }: { turn: AssistantTurn; media: Media[] }) {
   );
 }
 
-// A name, a value, and the value in words for a place without the name.
-type Row = [string, string, string?];
+// A name and its value.
+type Row = [string, string];
+
+// Chunks that arrive together say nothing about speed.
+const MIN_TIMED_TOKENS = 16;
+const MIN_TIMED_MS = 200;
 
 function summary(turn: AssistantTurn): string {
-  const { usage } = turn;
-  const parts = speedRows(turn).map(([, value, explained]) => explained ?? value);
-  if (usage) parts.unshift(`${usage.prompt_tokens} + ${usage.completion_tokens} tokens`);
-  return parts.join(" · ");
+  const { usage, firstMs } = turn;
+  const parts = [
+    usage ? t("{prompt} + {answer} tokens", { prompt: usage.prompt_tokens, answer: usage.completion_tokens }) : "",
+    firstMs === null ? "" : t("first token after {time}", { time: duration(firstMs) }),
+    speed(turn),
+  ];
+  return parts.filter(Boolean).join(" · ");
 }
 
-function speedRows({ firstMs, lastMs, usage, finishReason }: AssistantTurn): Row[] {
-  const rows: Row[] = [];
-  if (firstMs !== null) rows.push(["Time to first token", `${firstMs.toFixed(0)} ms`, `first after ${firstMs.toFixed(0)} ms`]);
+export const duration = (ms: number): string => (ms < 1000 ? `${ms.toFixed(0)} ms` : `${(ms / 1000).toFixed(1)} s`);
+
+function speed({ firstMs, lastMs, usage }: AssistantTurn): string {
   const following = (usage?.completion_tokens ?? 0) - 1;
-  if (firstMs !== null && lastMs !== null && following > 0 && lastMs > firstMs) {
-    rows.push(["Speed", `${((1000 * following) / (lastMs - firstMs)).toFixed(1)} tokens/s`]);
-  }
-  if (finishReason) rows.push(["Ended by", ENDINGS[finishReason] ?? finishReason]);
-  return rows;
+  if (firstMs === null || lastMs === null || following < MIN_TIMED_TOKENS || lastMs - firstMs < MIN_TIMED_MS) return "";
+  return t("{count} tokens/s", { count: ((1000 * following) / (lastMs - firstMs)).toFixed(1) });
 }
 
-const ENDINGS: Record<string, string> = {
-  stop: "the model ended",
-  length: "cut at the limit of tokens",
-  tool_calls: "calls tools",
+const ENDINGS: Record<string, Text> = {
+  stop: "end of the answer (stop)",
+  length: "token limit (length)",
+  tool_calls: "tool calls",
   stopped: "stopped by you",
+  interrupted: "page closed",
 };
+
+function speedRows(turn: AssistantTurn): Row[] {
+  const { firstMs, finishReason, setup } = turn;
+  const ending = ENDINGS[finishReason ?? ""];
+  const rows: Row[] = [
+    [t("Time to first token"), firstMs === null ? "" : duration(firstMs)],
+    [t("Speed"), speed(turn)],
+    [t("Ended by"), ending ? t(ending) : (finishReason ?? "")],
+    [t("Settings"), setup],
+  ];
+  return rows.filter(([, value]) => value);
+}
 
 function tokenRows({ usage }: AssistantTurn): Row[] {
   const details = usage?.prompt_tokens_details ?? {};
-  const rows: [string, number | undefined][] = [
+  const rows: [Text, number | undefined][] = [
     ["Tokens from the prefix cache", details.cached_tokens],
-    ["Tokens of images", details.image_tokens],
-    ["Tokens of videos", details.video_tokens],
-    ["Tokens of audio", details.audio_tokens],
-    ["Tokens of the reasoning", usage?.completion_tokens_details?.reasoning_tokens],
+    ["Image tokens", details.image_tokens],
+    ["Video tokens", details.video_tokens],
+    ["Audio tokens", details.audio_tokens],
+    ["Reasoning tokens", usage?.completion_tokens_details?.reasoning_tokens],
   ];
-  return rows.filter(([, value]) => value).map(([name, value]) => [name, String(value)]);
+  return rows.filter(([, value]) => value).map(([name, value]) => [t(name), String(value)]);
 }
 
-function mediaRows({ usage, videos }: AssistantTurn, media: Media[]): Row[] {
-  const names = areSingle(media) ? media.map(({ name }) => name) : [];
-  const seen: Row[] = (usage?.media_usage?.media ?? []).map((each, place) => [names[place] ?? each.modality, describeSeen(each)]);
-  const sampled: Row[] = videos
+function mediaRows({ videos }: AssistantTurn, seen: Map<string, MediumUsage[]>, media: Media[]): Row[] {
+  const pages = media.flatMap(({ id, name }) =>
+    (seen.get(id) ?? []).map((usage, index, { length }): Row => [length > 1 ? `${name}, ${index + 1}` : name, describeSeen(usage)]),
+  );
+  const sampled = videos
     .filter((video) => video.frame_seconds?.length)
-    .map((video, index) => [`Frames of video ${index + 1}`, `at ${(video.frame_seconds ?? []).map((seconds) => seconds.toFixed(1)).join(", ")} s`]);
-  return [...seen, ...sampled];
+    .map((video, index): Row => [
+      t("Frames of video {number}", { number: index + 1 }),
+      `${(video.frame_seconds ?? []).map((seconds) => seconds.toFixed(1)).join(", ")} s`,
+    ]);
+  return [...pages, ...sampled];
 }

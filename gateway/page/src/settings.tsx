@@ -1,145 +1,230 @@
-// The settings of requests, and what the model accepts.
+// The settings of requests, presets of them, a second setting to compare with, and what the model accepts.
+import { useState } from "preact/hooks";
+import { Check, Trash2 } from "lucide";
+import { IconButton, LabelledButton } from "./controls";
+import { useRemembered } from "./preferences";
+import { DEFAULTS, MEDIA, SAMPLING, THINKING, type NumberField } from "./request";
+import { t, type Text } from "./text";
 import type { Model, Settings } from "./types";
-
-export const DEFAULTS: Settings = {
-  system: "",
-  temperature: "0",
-  maxTokens: "256",
-  seed: "",
-  fps: "",
-  maxPixels: "",
-  logprobs: false,
-  schema: "",
-  tools: "",
-  toolChoice: "auto",
-};
 
 interface PanelProps {
   settings: Settings;
-  model: Model | undefined;
+  second: Settings | null;
+  models: Model[];
+  modelOf: (settings: Settings) => Model | undefined;
   onChange: (settings: Settings) => void;
+  onSecond: (settings: Settings | null) => void;
 }
 
-type TextName = "temperature" | "maxTokens" | "seed" | "fps" | "maxPixels";
-const NUMBERS: [TextName, string, string][] = [
-  ["temperature", "Temperature", "the model's"],
-  ["maxTokens", "Most tokens of an answer", "4096"],
-  ["seed", "Seed", "random"],
-  ["fps", "Frames per second of videos", "the model's"],
-  ["maxPixels", "Most pixels of an image or a frame", "the model's"],
-];
-const EXAMPLE_SCHEMA = '{"type": "object", "properties": {"shapes": {"type": "array", "items": {"type": "string"}}}, "required": ["shapes"]}';
-const EXAMPLE_TOOLS = '[{"name": "get_weather", "description": "Weather of a city", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}]';
-
-export function SettingsPanel({ settings, model, onChange }: PanelProps) {
-  const set = (change: Partial<Settings>): void => onChange({ ...settings, ...change });
+export function SettingsPanel({ settings, second, models, modelOf, onChange, onSecond }: PanelProps) {
+  const [isSecond, setSecond] = useState(false);
+  const onB = isSecond && second !== null;
+  const current = onB ? second : settings;
   return (
-    <section aria-label="Settings" class="settings">
-      <label>
-        System prompt
-        <textarea rows={2} value={settings.system} onInput={({ currentTarget }) => set({ system: currentTarget.value })} />
+    <section aria-label={t("Settings")} class="settings">
+      <label class="check">
+        <input
+          type="checkbox"
+          checked={second !== null}
+          onChange={({ currentTarget }) => {
+            onSecond(currentTarget.checked ? settings : null);
+            setSecond(currentTarget.checked);
+          }}
+        />
+        {t("Compare two settings")}
       </label>
-      <div class="numbers">
-        {NUMBERS.map(([name, title, placeholder]) => (
-          <label key={name}>
-            {title}
-            <input
-              inputMode="decimal"
-              placeholder={placeholder}
-              value={settings[name]}
-              onInput={({ currentTarget }) => set({ [name]: currentTarget.value })}
-            />
-          </label>
-        ))}
-      </div>
-      {model?.capabilities.logprobs !== false && (
-        <label class="check">
-          <input
-            type="checkbox"
-            checked={settings.logprobs}
-            onChange={({ currentTarget }) => set({ logprobs: currentTarget.checked })}
-          />
-          Show how likely each token was
-        </label>
+      {second && (
+        <div class="switch" role="group" aria-label={t("Settings to edit")}>
+          <button aria-pressed={!onB} onClick={() => setSecond(false)}>
+            A
+          </button>
+          <button aria-pressed={onB} onClick={() => setSecond(true)}>
+            B
+          </button>
+        </div>
       )}
-      <Structure settings={settings} onChange={set} />
-      {model && model.capabilities.tools !== false && <Tools settings={settings} onChange={set} />}
-      {model && <Limits model={model} />}
+      <Fields key={onB ? "B" : "A"} settings={current} model={modelOf(current)} models={onB ? models : []} onChange={onB ? onSecond : onChange} />
     </section>
   );
 }
 
-interface PartProps {
+interface FieldsProps {
   settings: Settings;
-  onChange: (change: Partial<Settings>) => void;
+  model: Model | undefined;
+  // The models to choose from; none where another place of the page has the choice.
+  models: Model[];
+  onChange: (settings: Settings) => void;
 }
 
-function Structure({ settings, onChange }: PartProps) {
+const EXAMPLE_SCHEMA = '{"type": "object", "properties": {"shapes": {"type": "array", "items": {"type": "string"}}}, "required": ["shapes"]}';
+const EXAMPLE_TOOLS = '[{"name": "get_weather", "description": "Weather of a city", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}]';
+const EFFORTS = ["none", "minimal", "low", "medium", "high", "xhigh"];
+const MAIN = 2;
+
+function Fields({ settings, model, models, onChange }: FieldsProps) {
+  const set = (change: Partial<Settings>): void => onChange({ ...settings, ...change });
+  const area = (name: "system" | "stop" | "schema" | "tools", title: Text, rows: number, placeholder = "") => (
+    <label>
+      {t(title)}
+      <textarea rows={rows} spellcheck={name === "system"} placeholder={placeholder} value={settings[name]} onInput={({ currentTarget }) => set({ [name]: currentTarget.value })} />
+    </label>
+  );
+  const numbers = (fields: NumberField[]) => (
+    <div class="numbers">
+      {fields.map(({ name, title, without }) => (
+        <label key={name}>
+          {t(title)}
+          <input inputMode="decimal" placeholder={without} value={String(settings[name])} onInput={({ currentTarget }) => set({ [name]: currentTarget.value })} />
+        </label>
+      ))}
+    </div>
+  );
+  const { capabilities } = model ?? {};
   return (
-    <details>
-      <summary>Answer as JSON</summary>
-      <label>
-        JSON Schema
-        <textarea
-          rows={5}
-          spellcheck={false}
-          placeholder={EXAMPLE_SCHEMA}
-          value={settings.schema}
-          onInput={({ currentTarget }) => onChange({ schema: currentTarget.value })}
-        />
-      </label>
-    </details>
+    <>
+      {models.length > 0 && (
+        <label>
+          {t("Model of B")}
+          <select value={model?.id ?? ""} onChange={({ currentTarget }) => set({ model: currentTarget.value })}>
+            {models.map(({ id }) => (
+              <option key={id}>{id}</option>
+            ))}
+          </select>
+        </label>
+      )}
+      <Presets settings={settings} onChange={onChange} />
+      {area("system", "System prompt", 2)}
+      {numbers(SAMPLING.slice(0, MAIN))}
+      <details>
+        <summary>{t("More sampling options")}</summary>
+        {numbers(SAMPLING.slice(MAIN))}
+        {area("stop", "Stop strings, one a line", 2)}
+      </details>
+      {model && (model.input_modalities.includes("image") || model.input_modalities.includes("video")) && (
+        <details>
+          <summary>{t("Images and videos")}</summary>
+          {numbers(MEDIA)}
+        </details>
+      )}
+      {capabilities?.reasoning && (
+        <details>
+          <summary>{t("Reasoning")}</summary>
+          <div class="numbers">
+            <label>
+              {t("Effort")}
+              <select value={settings.effort} onChange={({ currentTarget }) => set({ effort: currentTarget.value })}>
+                <option value="">–</option>
+                {EFFORTS.map((effort) => (
+                  <option key={effort}>{effort}</option>
+                ))}
+              </select>
+            </label>
+          </div>
+          {numbers([THINKING])}
+        </details>
+      )}
+      <details>
+        <summary>{t("Answer as JSON")}</summary>
+        {area("schema", "JSON Schema", 5, EXAMPLE_SCHEMA)}
+      </details>
+      {model && capabilities?.tools !== false && (
+        <details>
+          <summary>{t("Tools")}</summary>
+          {area("tools", "Functions, as a JSON list", 6, EXAMPLE_TOOLS)}
+          <label>
+            {t("Tool choice")}
+            <select value={settings.toolChoice} onChange={({ currentTarget }) => set({ toolChoice: currentTarget.value as Settings["toolChoice"] })}>
+              <option value="auto">auto</option>
+              <option value="required">required</option>
+              <option value="none">none</option>
+            </select>
+          </label>
+        </details>
+      )}
+      {capabilities?.logprobs !== false && (
+        <label class="check">
+          <input type="checkbox" checked={settings.logprobs} onChange={({ currentTarget }) => set({ logprobs: currentTarget.checked })} />
+          {t("Show token probabilities")}
+        </label>
+      )}
+      {model && <Limits model={model} />}
+    </>
   );
 }
 
-function Tools({ settings, onChange }: PartProps) {
+const SHIPPED: [Text, Partial<Settings>][] = [
+  ["Precise", { temperature: "0" }],
+  ["Balanced", { temperature: "0.7", topP: "0.95" }],
+  ["Creative", { temperature: "1.1", topP: "0.95", minP: "0.05" }],
+];
+
+// Settings under names: those of the page, and the user's own.
+function Presets({ settings, onChange }: Pick<FieldsProps, "settings" | "onChange">) {
+  const [own, setOwn] = useRemembered<Record<string, Settings>>("presets", {});
+  const [name, setName] = useState("");
+  const [chosen, setChosen] = useState("");
+  const choose = (key: string): void => {
+    setChosen(key);
+    const shipped = SHIPPED.find(([title]) => title === key)?.[1];
+    const change = shipped ? { ...DEFAULTS, ...shipped, system: settings.system } : own[key];
+    if (change) onChange({ ...change, model: settings.model });
+  };
+  const save = (): void => {
+    if (!name.trim()) return;
+    setOwn({ ...own, [name.trim()]: settings });
+    setChosen(name.trim());
+    setName("");
+  };
+  const drop = (): void => {
+    setOwn(Object.fromEntries(Object.entries(own).filter(([key]) => key !== chosen)));
+    setChosen("");
+  };
   return (
     <details>
-      <summary>Tools</summary>
-      <label>
-        Functions, as a JSON list
-        <textarea
-          rows={6}
-          spellcheck={false}
-          placeholder={EXAMPLE_TOOLS}
-          value={settings.tools}
-          onInput={({ currentTarget }) => onChange({ tools: currentTarget.value })}
-        />
-      </label>
-      <label>
-        Calls{" "}
-        <select
-          aria-label="Calls of functions"
-          value={settings.toolChoice}
-          onChange={({ currentTarget }) => onChange({ toolChoice: currentTarget.value as Settings["toolChoice"] })}
-        >
-          <option value="auto">if the model wants to</option>
-          <option value="required">required</option>
-          <option value="none">none</option>
+      <summary>{t("Presets")}</summary>
+      <div class="actions">
+        <select aria-label={t("Preset")} value={chosen} onChange={({ currentTarget }) => choose(currentTarget.value)}>
+          <option value="">–</option>
+          {SHIPPED.map(([title]) => (
+            <option key={title} value={title}>
+              {t(title)}
+            </option>
+          ))}
+          {Object.keys(own).map((key) => (
+            <option key={key}>{key}</option>
+          ))}
         </select>
-      </label>
+        {chosen in own && <IconButton icon={Trash2} label={t("Delete the preset")} onClick={drop} />}
+      </div>
+      <div class="actions">
+        <input aria-label={t("Name of a new preset")} placeholder={t("Name")} value={name} onInput={({ currentTarget }) => setName(currentTarget.value)} />
+        <LabelledButton icon={Check} isDisabled={!name.trim()} onClick={save}>
+          {t("Save")}
+        </LabelledButton>
+      </div>
     </details>
   );
 }
 
 function Limits({ model }: { model: Model }) {
   const { capabilities } = model;
-  const rows: [string, string | number | undefined][] = [
-    ["Context window", `${model.max_model_len} tokens`],
+  const rows: [Text, string | number | undefined][] = [
+    ["Context window", t("{count} tokens", { count: model.max_model_len })],
     ["Reads", model.input_modalities.join(", ")],
-    ["Images of a request", capabilities.max_images],
-    ["Videos of a request", capabilities.max_videos],
-    ["Audio files of a request", capabilities.max_audios],
+    ["Images per request", capabilities.max_images],
+    ["Videos per request", capabilities.max_videos],
+    ["Audio files per request", capabilities.max_audios],
+    ["PDFs per request", capabilities.max_documents],
   ];
   return (
     <details class="figures">
-      <summary>Limits of the model</summary>
-      <dl>
+      <summary>{t("Limits of the model")}</summary>
+      <dl class="rows">
         {rows
           .filter(([, value]) => value)
           .map(([name, value]) => (
             <div key={name}>
-              <dt>{name}</dt>
+              <dt>{t(name)}</dt>
               <dd>{value}</dd>
             </div>
           ))}

@@ -2,16 +2,13 @@
 
 export type Kind = "image" | "video" | "audio" | "document";
 
+// A file of a conversation. Its content is kept apart, under its id.
 export interface Media {
-  id: number;
+  id: string;
   kind: Kind;
   name: string;
   mime: string;
   bytes: number;
-  // The file itself, for requests.
-  dataUrl: string;
-  // The same for elements of the page: browsers decode it without copying it.
-  objectUrl: string;
   // Of images and videos, in pixels; 0 if the browser cannot decode the file.
   width: number;
   height: number;
@@ -74,23 +71,37 @@ export interface Grounding {
   point?: { x: number; y: number };
 }
 
-export interface UserTurn {
-  role: "user";
-  id: number;
+export interface Conversation {
+  id: string;
+  title: string;
+  created: number;
+  updated: number;
+  // The last turn of the branch that is shown.
+  leaf: string | null;
+}
+
+// Turns of a conversation are a tree: turns with the same parent are versions of each other.
+interface Node {
+  id: string;
+  conversation: string;
+  parent: string | null;
+  created: number;
   text: string;
+}
+
+export interface UserTurn extends Node {
+  role: "user";
   media: Media[];
 }
 
-export interface AssistantTurn {
+export interface AssistantTurn extends Node {
   role: "assistant";
-  id: number;
-  text: string;
   reasoning: string;
   toolCalls: ToolCall[];
   tokens: TokenLogprob[];
   isRunning: boolean;
   finishReason: string | null;
-  error: string | null;
+  error: Failure | null;
   usage: Usage | null;
   videos: SampledVideo[];
   images: SeenImage[];
@@ -98,23 +109,47 @@ export interface AssistantTurn {
   // Milliseconds from the request to the first and to the last token; null before.
   firstMs: number | null;
   lastMs: number | null;
+  // The model and the settings in a few words.
+  setup: string;
+  // It stands beside the answers of other settings to the same question.
+  isCompared: boolean;
+  // The JSON Schema that the answer had to match; empty without one.
+  schema: string;
 }
 
-export interface ToolTurn {
+export interface ToolTurn extends Node {
   role: "tool";
-  id: number;
   callId: string;
   name: string;
-  text: string;
 }
 
 export type Turn = UserTurn | AssistantTurn | ToolTurn;
 
+export interface Failure {
+  // For the reader.
+  message: string;
+  // As the server wrote it, if that is different.
+  detail: string;
+}
+
 export interface Settings {
+  // The served model; empty for the first one.
+  model: string;
   system: string;
   temperature: string;
-  maxTokens: string;
+  topP: string;
+  topK: string;
+  minP: string;
+  frequencyPenalty: string;
+  presencePenalty: string;
+  repetitionPenalty: string;
   seed: string;
+  maxTokens: string;
+  minTokens: string;
+  // One string a line.
+  stop: string;
+  effort: string;
+  thinkingBudget: string;
   fps: string;
   maxPixels: string;
   logprobs: boolean;
@@ -132,6 +167,7 @@ export interface Model {
     structured_outputs?: boolean;
     logprobs?: boolean;
     reasoning?: boolean;
+    reasoning_effort?: boolean;
     grounding?: boolean;
     max_choices?: number;
     max_images?: number;

@@ -22,7 +22,8 @@ from tests.paths import ROOT
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 BUILT = ROOT / "gateway" / "page" / "dist"
-MAX_FIRST_PAINT_BYTES = 150_000
+MAX_FIRST_PAINT_BYTES = 120_000
+"""20,000 bytes are what the first page took, before it kept conversations."""
 PROVIDER = Provider()
 PLAIN = {"accept-encoding": "identity"}
 
@@ -96,7 +97,7 @@ async def test_first_paint_needs_little(envoy: Envoy) -> None:
                 assert answer.headers["content-encoding"] == "gzip"
                 assert gzip.decompress(body)
                 sizes.append(len(body))
-    assert len(sizes) == 4
+    assert len(sizes) > 4
     assert sum(sizes) < MAX_FIRST_PAINT_BYTES
 
 
@@ -129,7 +130,8 @@ async def test_no_page_turns_the_pages_off(strict: aiohttp.ClientSession, path: 
 
 async def test_the_licenses_of_what_is_bundled_are_served(http: aiohttp.ClientSession) -> None:
     async with http.get("/licenses.txt") as answer:
-        assert "preact" in await answer.text()
+        text = await answer.text()
+        assert all(name in text for name in ("preact", "dexie", "katex", "marked", "swagger-ui-dist"))
 
 
 @pytest.mark.parametrize(
