@@ -16,9 +16,10 @@ CODE = Path("api/gen")
 DOCUMENTS = {
     Path("gateway/openapi.json"): "glimpse.gateway.openapi.document",
     Path("gateway/openapi_typed.json"): "glimpse.gateway.openapi.typed",
+    Path("server/cli/local/published.json"): "models.published.sizes",
     Path("src/glimpse/client/client.py"): "tools.sync_client",
 }
-"""OpenAPI documents and code, and the modules that write them."""
+"""Documents and code, and the modules that write them."""
 TABLES = {
     Path("docs/compatibility.md"): "glimpse.gateway.field_table",
     Path("docs/models.md"): "models.published.page",

@@ -7,14 +7,11 @@ docs/mesh.md is a walk through it.
 import argparse
 import asyncio
 import contextlib
-import re
 import shlex
 import shutil
 import signal
 import sys
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -28,6 +25,7 @@ from glimpse.gateway import admin
 from glimpse.gateway.address import Address
 from glimpse.gateway.health import is_serving
 from glimpse.gateway.replicas.clusters import BY_KEY, BY_LOAD
+from glimpse.server.cli.local.top import percent, read_metrics
 
 HOST = "127.0.0.1"
 REDIS = shutil.which("redis-server") or shutil.which("valkey-server")
@@ -281,7 +279,7 @@ def _row(server: Server, by_cluster: dict[str, dict[str, admin.ServerStatus]]) -
     # One that was started by hand instead of one that ended serves too.
     ended = server.process.returncode is not None
     state = "serving" if status and status.is_healthy else "ended" if ended else "away"
-    metrics = _metrics(server.metrics_url)
+    metrics = read_metrics(server.metrics_url)
     blocks, prompt = metrics.get("glimpse_kv_blocks", 0), metrics.get("glimpse_prompt_tokens_total", 0)
     counts = [by_cluster[cluster][name].num_requests if status else 0 for cluster in (BY_KEY, BY_LOAD)]
     return [
@@ -289,25 +287,11 @@ def _row(server: Server, by_cluster: dict[str, dict[str, admin.ServerStatus]]) -
         state,
         f"{metrics.get('glimpse_running_sequences', 0):.0f}",
         f"{metrics.get('glimpse_waiting_sequences', 0):.0f}",
-        _percent(metrics.get("glimpse_kv_blocks_used", 0), blocks),
+        percent(metrics.get("glimpse_kv_blocks_used", 0), blocks),
         f"{prompt:.0f}",
-        _percent(metrics.get("glimpse_cached_tokens_total", 0), prompt),
+        percent(metrics.get("glimpse_cached_tokens_total", 0), prompt),
         *map(str, counts),
     ]
-
-
-def _metrics(url: str) -> dict[str, float]:
-    """The server's metrics without labels; none if it does not answer."""
-    try:
-        with urllib.request.urlopen(url, timeout=2) as answer:
-            text = answer.read().decode()
-    except (urllib.error.URLError, OSError):
-        return {}
-    return {name: float(value) for name, value in re.findall(r"^(\w+) (\S+)$", text, re.MULTILINE)}
-
-
-def _percent(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.0f} %" if whole else "–"
 
 
 if __name__ == "__main__":

@@ -8,22 +8,31 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated, NoReturn
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, ArgumentCollection, CycloptsError, Group, Parameter
 from cyclopts.config import Env
 
 from glimpse import __version__
 from glimpse.interrupts import INTERRUPTED, block_interrupts
 from glimpse.usage import USAGE_STATUS, UsageError
 
+
+class _ServerVariables(Env):
+    """Variables of the flags of servers. Those of a question have none: GLIMPSE_SYSTEM may mean something else."""
+
+    def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+        shown = ArgumentCollection(each for each in arguments if each.parameter.show_env_var)
+        super().__call__(app, commands, shown)
+
+
 app = App(
     name="glimpse",
     help="Serves vision-language models: typed gRPC, and OpenAI's REST and SSE through Envoy.",
     version=__version__,
-    config=Env("GLIMPSE_", command=False),
+    config=_ServerVariables("GLIMPSE_", command=False),
 )
 
 
-_SERVING = ("up", "serve", "check", "bench", "batch")
+_SERVING = ("up", "serve", "run", "check", "bench", "batch")
 """Commands that take the flags of a server."""
 
 
@@ -37,12 +46,14 @@ def read_arguments(arguments: Sequence[str]) -> list[str]:
     return [arguments[0], *read_forms(arguments[1:])]
 
 
+_ALL_FLAGS = ("up", "serve", "run", "check")
+"""Commands whose help has all of these flags."""
+
 _ELSEWHERE = {
-    "run": "`glimpse up --model MODEL` serves a model, `glimpse chat` talks with it",
-    "pull": "`glimpse up --model MODEL` downloads a model and serves it",
-    **dict.fromkeys(("list", "ls", "ps"), "`glimpse models` lists the models of a running server"),
+    **dict.fromkeys(("remove", "delete"), "`glimpse rm` removes models from this disk"),
+    **dict.fromkeys(("download", "fetch"), "`glimpse pull` downloads a model"),
     **dict.fromkeys(("start", "launch"), "`glimpse up` serves a model"),
-    "stop": "Ctrl-C, or SIGTERM, stops a server",
+    **dict.fromkeys(("kill", "down"), "`glimpse stop` ends a server"),
     "show": "`glimpse check MODEL` describes a model",
     "version": "`glimpse --version` prints the version",
     "help": "`glimpse --help` lists the commands",
@@ -58,13 +69,29 @@ def _unknown(name: str) -> str:
     return f"there is no command {name!r}; {_ELSEWHERE.get(name, meant)}"
 
 
+_HELP = frozenset({"--help", "-h", "--help-all"})
+
+
+def _read_help(arguments: Sequence[str]) -> list[str]:
+    """Chooses what the help shows, and returns the arguments that ask for it."""
+    from glimpse.server.cli.help import HelpFormatter  # noqa: PLC0415 - only the help needs it
+
+    command = next(iter(arguments), "-")
+    is_whole = command not in _ALL_FLAGS or "--help-all" in arguments
+    app.help_formatter = HelpFormatter("" if command.startswith("-") else command, is_whole=is_whole)
+    return ["--help" if each == "--help-all" else each for each in arguments]
+
+
 def run() -> None:
     """Runs the command that this process's arguments name."""
     if (name := next(iter(sys.argv[1:]), "-"))[:1] != "-" and name not in [*app]:
         print(f"glimpse: {_unknown(name)}", file=sys.stderr)
         sys.exit(USAGE_STATUS)
+    arguments = sys.argv[1:]
+    if not arguments or not _HELP.isdisjoint(arguments):
+        arguments = _read_help(arguments)
     try:
-        app(read_arguments(sys.argv[1:]), exit_on_error=False, print_error=False)
+        app(read_arguments(arguments), exit_on_error=False, print_error=False)
     except CycloptsError as error:
         from glimpse.flag_errors import explain_flags  # noqa: PLC0415 - only a refusal needs Pydantic
 
@@ -81,32 +108,40 @@ def run() -> None:
         sys.exit(1)
 
 
+_TALK = Group("Talk with a model", sort_key=0)
+_SERVE = Group("Serve a model", sort_key=1)
+_HERE = Group("Models and servers of this machine", sort_key=2)
+_LOOK = Group("Look before you serve", sort_key=3)
+
 app.command(
-    "glimpse.server.cli.serve:up",
-    help="Serve a model with Envoy in front: gRPC, REST, SSE and grpc-web. Ctrl-C finishes running requests and stops.",
+    "glimpse.server.cli.local.run:run",
+    group=_TALK,
+    help="Talk with a model: download it, check that it fits, serve it and ask it, in one command.",
 )
 app.command(
-    "glimpse.server.cli.check:check",
-    help="Tell whether this machine can serve a model, before its weights are downloaded.",
-)
-app.command(
-    "glimpse.server.cli.models:models", config=(), help="List the models of a running server, or supported families."
-)
-app.command("glimpse.server.cli.machine.doctor:doctor", help="Look for what is missing or slow on this machine.")
-app.command(
-    "glimpse.server.cli.machine.bench:bench",
-    config=(),
-    help="Measure this machine, and a model on it, in about a minute.",
+    "glimpse.server.cli.chat.command:chat",
+    group=_TALK,
+    config=(),  # GLIMPSE_MODEL and others mean something else to the server: flags name the variables that they share
+    help="Ask a running server, or talk with it.",
 )
 app.command(
     "glimpse.server.cli.batch.command:batch",
+    group=_TALK,
     config=(),
     help="Answer a file of requests, without a server that runs. It can be stopped, and goes on where it was.",
 )
-app.command("glimpse.server.cli.serve:serve", help="Serve a model over gRPC alone, without Envoy.")
+app.command(
+    "glimpse.server.cli.serve:up",
+    group=_SERVE,
+    help="Serve a model with Envoy in front: gRPC, REST, SSE and grpc-web. Ctrl-C finishes running requests and stops.",
+)
+app.command("glimpse.server.cli.serve:serve", group=_SERVE, help="Serve a model over gRPC alone, without Envoy.")
+app.command(
+    "glimpse.server.cli.key:key", group=_SERVE, help="Make an API key for a tenant, and its line for --api-keys."
+)
 
 
-@app.command(help_flags=[], version_flags=[])
+@app.command(group=_SERVE, help_flags=[], version_flags=[])
 def gateway(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> NoReturn:
     """Run the gateway alone, for a server that runs elsewhere. `glimpse gateway --help` lists its commands."""
     block_interrupts()  # until the gateway's program handles them
@@ -114,9 +149,41 @@ def gateway(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) ->
     os.execv(sys.executable, [sys.executable, "-m", "glimpse.gateway", *arguments])  # noqa: S606 - no shell is wanted
 
 
-app.command("glimpse.server.cli.key:key", help="Make an API key for a tenant, and its line for --api-keys.")
 app.command(
-    "glimpse.server.cli.chat.command:chat",
-    config=(),  # GLIMPSE_MODEL and others mean something else to the server: flags name the variables that they share
-    help="Ask a running server, or talk with it.",
+    "glimpse.server.cli.local.commands:pull", group=_HERE, config=(), help="Download a model from the Hugging Face Hub."
+)
+app.command(
+    "glimpse.server.cli.local.commands:list_models",
+    name=("list", "ls"),
+    group=_HERE,
+    config=(),
+    help="List the models on this disk.",
+)
+app.command("glimpse.server.cli.local.commands:rm", group=_HERE, config=(), help="Remove models from this disk.")
+app.command(
+    "glimpse.server.cli.local.commands:ps", group=_HERE, config=(), help="List the servers that run on this machine."
+)
+app.command(
+    "glimpse.server.cli.local.top:top", group=_HERE, config=(), help="Show what servers do: tokens/s, caches, memory."
+)
+app.command("glimpse.server.cli.local.commands:stop", group=_HERE, config=(), help="End servers of this machine.")
+app.command(
+    "glimpse.server.cli.models:models",
+    group=_LOOK,
+    config=(),
+    help="List the models of a running server, those for this machine, or supported families.",
+)
+app.command(
+    "glimpse.server.cli.check:check",
+    group=_LOOK,
+    help="Tell whether this machine can serve a model, before its weights are downloaded.",
+)
+app.command(
+    "glimpse.server.cli.machine.doctor:doctor", group=_LOOK, help="Look for what is missing or slow on this machine."
+)
+app.command(
+    "glimpse.server.cli.machine.bench:bench",
+    group=_LOOK,
+    config=(),
+    help="Measure this machine, and a model on it, in about a minute.",
 )

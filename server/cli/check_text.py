@@ -6,6 +6,7 @@ from math import ceil
 import msgspec
 
 from glimpse.engine.worker.loading.check_messages import Computing, Context, Decoding, Memory, ServingCheck, TensorCheck
+from glimpse.server.cli.local.tables import size_text
 
 MIB = 1 << 20
 _SHOWN = 8
@@ -69,7 +70,7 @@ def _rows(check: ModelCheck) -> Iterator[tuple[str, str]]:
         yield "memory", _memory(engine.memory)
     if engine.memory and engine.computing and engine.memory.weights_in:
         titles = {"none": engine.computing.dtype}
-        sizes = (f"{_size(size)} in {titles.get(name, name)}" for name, size in engine.memory.weights_in.items())
+        sizes = (f"{size_text(size)} in {titles.get(name, name)}" for name, size in engine.memory.weights_in.items())
         yield "weights", ", ".join(sizes)
     if engine.context and engine.decoding:
         yield "context", _context(engine.context, engine.decoding.kv_bytes)
@@ -87,15 +88,13 @@ def _computing(computing: Computing) -> str:
 
 
 def _memory(memory: Memory) -> str:
-    available = "unknown amount" if memory.available is None else _size(memory.available)
-    return (
-        f"{_size(memory.needed)} of the {available} available:"
-        f" weights {_size(memory.weights)}, KV cache {_size(memory.kv_cache)}, the rest {_size(memory.besides)}"
-    )
+    available = "unknown amount" if memory.available is None else size_text(memory.available)
+    needed, weights, kv_cache, rest = map(size_text, (memory.needed, memory.weights, memory.kv_cache, memory.besides))
+    return f"{needed} of the {available} available: weights {weights}, KV cache {kv_cache}, the rest {rest}"
 
 
 def _context(context: Context, kv_bytes: int) -> str:
-    states = f"; {context.num_states} states of {_size(context.state_bytes)}" if context.num_states else ""
+    states = f"; {context.num_states} states of {size_text(context.state_bytes)}" if context.num_states else ""
     if context.window == context.trained:
         return f"{context.window} tokens; the KV cache holds {context.kv_cache_tokens}{states}"
     text = f"{context.window} of the model's {context.trained} tokens"
@@ -107,10 +106,10 @@ def _context(context: Context, kv_bytes: int) -> str:
 
 
 def _decoding(decoding: Decoding) -> str:
-    read = f"{_size(decoding.weight_bytes)} of weights are read for each token"
+    read = f"{size_text(decoding.weight_bytes)} of weights are read for each token"
     if decoding.read_rate is None or decoding.tokens_per_second is None:
         return f"{read}; the memory's read rate was not measured, because too little is free"
-    rate, speed = f"{_size(decoding.read_rate)}/s", decoding.tokens_per_second
+    rate, speed = f"{size_text(decoding.read_rate)}/s", decoding.tokens_per_second
     return f"at most {speed:.{0 if speed >= 10 else 1}f} tokens/s for one answer: {read}, at a measured {rate}"
 
 
@@ -134,7 +133,3 @@ def _listed(names: list[str]) -> str:
 
 def _parameters(number: int) -> str:
     return f"{number / 1e9:.3g} billion parameters" if number >= 1e9 else f"{number / 1e6:.3g} million parameters"
-
-
-def _size(num_bytes: float) -> str:
-    return f"{num_bytes / (1 << 30):.1f} GiB" if num_bytes >= 1 << 30 else f"{num_bytes / (1 << 20):.0f} MiB"

@@ -9,6 +9,7 @@ from google.protobuf import json_format
 
 from glimpse.client import GlimpseError
 from glimpse.server.cli.chat.connection import Connection
+from glimpse.server.cli.local.tables import table
 from glimpse.v1 import model_pb2
 
 _DEFAULTS = Connection()
@@ -18,6 +19,7 @@ _SECONDS = 10.0
 def models(
     *,
     families: Annotated[bool, Parameter(negative="")] = False,
+    recommend: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
     server: Connection = _DEFAULTS,
 ) -> None:
@@ -27,11 +29,17 @@ def models(
     ----------
     families
         List the architectures that Glimpse can serve instead. Needs no server.
+    recommend
+        List published models that fit into this machine instead, with the most tokens per second of one answer. Needs
+        no server.
     json
         Print JSON.
     """
     if families:
         print("\n".join(_families(as_json=json)))
+        return
+    if recommend:
+        print(_recommended(as_json=json))
         return
     served = _served(server)
     if json:
@@ -54,10 +62,7 @@ def _served(server: Connection) -> Sequence[model_pb2.Model]:
 
 def models_text(served: Sequence[model_pb2.Model]) -> str:
     """Returns a table with a row for each name."""
-    rows = [("NAME", "CONTEXT", "INPUTS", "SUPPORTS"), *map(_row, served)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
-    return "\n".join(lines)
+    return table(("NAME", "CONTEXT", "INPUTS", "SUPPORTS"), map(_row, served))
 
 
 def _row(model: model_pb2.Model) -> tuple[str, str, str, str]:
@@ -71,6 +76,17 @@ def _row(model: model_pb2.Model) -> tuple[str, str, str, str]:
     }
     names = ", ".join(name for name, is_known in known.items() if is_known)
     return model.id, str(model.max_model_len), ", ".join(inputs), names
+
+
+def _recommended(*, as_json: bool) -> str:
+    import msgspec  # noqa: PLC0415 - as below
+
+    from glimpse.server.cli.local.recommend import look, recommendations_text  # noqa: PLC0415
+
+    found = look()
+    if isinstance(found, str):
+        sys.exit(f"glimpse: {found}")
+    return msgspec.json.format(msgspec.json.encode(found)).decode() if as_json else recommendations_text(found)
 
 
 def _families(*, as_json: bool) -> Iterator[str]:

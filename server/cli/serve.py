@@ -12,8 +12,8 @@ from glimpse.server.setting_types import Port
 from glimpse.server.settings import NameSettings, Settings
 from glimpse.usage import UsageError
 
-_Flags = Annotated[Settings, Parameter(name="*")]
-_DEFAULTS = Settings()
+ServerFlags = Annotated[Settings, Parameter(name="*")]
+DEFAULTS = Settings()
 _GATEWAY = PublicOptions()
 _NO_TLS = (
     "'--tls-certificate': expected with `glimpse serve`, got it with `glimpse up`, whose gateway has no TLS; start two "
@@ -32,7 +32,7 @@ def up(
     *,
     http_port: Port = 8080,
     gateway: PublicOptions = _GATEWAY,
-    settings: _Flags = _DEFAULTS,
+    settings: ServerFlags = DEFAULTS,
 ) -> None:
     """Serves a model with a gateway in front.
 
@@ -43,7 +43,7 @@ def up(
     http_port
         Port of the gateway: REST, SSE, grpc-web and gRPC; 0 takes a free one.
     """
-    settings = _with_model(settings, model)
+    settings = with_model(settings, model)
     if settings.listen.tls.tls_certificate is not None:
         raise UsageError(_NO_TLS)
     for flag, port in (("--port", settings.listen.port), ("--metrics-port", settings.listen.metrics_port)):
@@ -54,7 +54,7 @@ def up(
     _run(settings, http_port, gateway)
 
 
-def serve(model: str | None = None, /, *, settings: _Flags = _DEFAULTS) -> None:
+def serve(model: str | None = None, /, *, settings: ServerFlags = DEFAULTS) -> None:
     """Serves a model without a gateway, or computes for another node that serves it.
 
     Parameters
@@ -62,18 +62,21 @@ def serve(model: str | None = None, /, *, settings: _Flags = _DEFAULTS) -> None:
     model
         As --model.
     """
-    settings = _with_model(settings, model)
+    settings = with_model(settings, model)
     if settings.engine.options.node_rank == 0:
         _run(settings)
         return
-    _check_nodes(settings)
+    check_nodes(settings)
     from glimpse.server.cli.run_node import run_node  # noqa: PLC0415 - as below
 
     run_node(settings)
 
 
-def _with_model(settings: Settings, model: str | None) -> Settings:
-    """Returns settings with the model that was named without a flag, which comes before GLIMPSE_MODEL."""
+def with_model(settings: Settings, model: str | None) -> Settings:
+    """Returns settings with the model that was named without a flag, which comes before GLIMPSE_MODEL.
+
+    Raises UsageError.
+    """
     if model is None:
         return settings
     if settings.engine.model not in (None, model, os.environ.get("GLIMPSE_MODEL")):
@@ -86,13 +89,14 @@ def _with_model(settings: Settings, model: str | None) -> Settings:
     return settings.model_copy(update={"engine": engine})
 
 
-def _check_nodes(settings: Settings) -> None:
+def check_nodes(settings: Settings) -> None:
+    """Raises UsageError for options of several nodes that exclude each other."""
     if (why_not := settings.engine.options.why_not_nodes) is not None:
         raise UsageError(why_not)
 
 
 def _run(settings: Settings, http_port: int | None = None, gateway: PublicOptions = _GATEWAY) -> None:
-    _check_nodes(settings)
+    check_nodes(settings)
     if (number := settings.listen.front_ends) > 1 and settings.media.media_store is None:
         raise UsageError(_NO_STORE.format(number))
     from glimpse.server.cli.run_server import run_server  # noqa: PLC0415 - `--help` and refused flags load no server

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from glimpse.engine.client.supervisor import ENGINE_COMMAND
 from glimpse.engine.protocol.messages import Loading, Ready
@@ -21,6 +22,16 @@ _Serving = Server | FrontEnds
 """One front end with an engine of its own, or several that share one."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """Where a server listens."""
+
+    grpc: int
+    http: int | None
+    """Port of the gateway; None if there is none."""
+    metrics: int
+
+
 async def run(
     settings: Settings,
     checkpoint: Checkpoint,
@@ -28,7 +39,7 @@ async def run(
     http_port: int | None,
     gateway_flags: PublicOptions | None = None,
     on_loading: Callable[[Loading], None],
-    on_ready: Callable[[Ready, int, int | None], None],
+    on_ready: Callable[[Ready, Ports], None],
     engine_command: Sequence[str] = ENGINE_COMMAND,
 ) -> bool:
     """Serves until SIGTERM or SIGINT, then drains; a second signal stops at once.
@@ -41,7 +52,7 @@ async def run(
         http_port: the gateway's port; 0 takes a free one, None starts no gateway.
         gateway_flags: the gateway's. Default: its defaults.
         on_loading: called with the progress of loading.
-        on_ready: called with the ports of gRPC and of the gateway once requests are served, also through the gateway.
+        on_ready: called once requests are served, also through the gateway.
         engine_command: the engine's program and its arguments.
 
     Raises:
@@ -57,7 +68,7 @@ async def run(
     def begin(ready: Ready) -> None:
         nonlocal has_served
         has_served = True
-        on_ready(ready, server.port, http_port)
+        on_ready(ready, Ports(grpc=server.port, http=http_port, metrics=server.metrics_port))
 
     with signals.catching():
         gateway: GatewayChild | None = None

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 from dataclasses import replace
 from importlib.metadata import version
@@ -18,6 +19,7 @@ import yarl
 from glimpse.gateway.cli import app, config
 from glimpse.gateway.run import Envoy
 from glimpse.server.settings import ListenSettings, Settings
+from tests.e2e.stack import GLIMPSE
 from tests.gateway.backend import Backend
 from tests.paths import ROOT
 
@@ -187,6 +189,23 @@ def test_servers_believe_the_gateway_who_its_clients_are() -> None:
         trusted = ListenSettings.model_validate({"trusted_proxies": networks}).trusted_proxies
         assert any(ip_address("172.18.0.3") in network for network in trusted)
         assert not any(ip_address("8.8.8.8") in network for network in trusted)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
+    drop_in = tmp_path / "glimpse.service.d"
+    drop_in.mkdir()
+    for file in (ROOT / "gateway" / "systemd").iterdir():
+        text = file.read_text().replace("/opt/glimpse/bin/glimpse", str(GLIMPSE))
+        (drop_in if file.suffix == ".conf" else tmp_path).joinpath(file.name).write_text(text)
+    units = [*tmp_path.glob("*.service"), *tmp_path.glob("*.socket")]
+    assert len(units) == 3
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")  # unknown keys are only told
+    proxied = (tmp_path / "glimpse-on-demand.service").read_text().split("127.0.0.1:")[1].split()[0]
+    assert f"Environment=GLIMPSE_HTTP_PORT={proxied}\n" in (drop_in / "on-demand.conf").read_text()
 
 
 def test_docker_image_has_every_package() -> None:

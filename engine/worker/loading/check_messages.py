@@ -66,7 +66,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decoding(msgspec.Struct, frozen=True, kw_only=True):
-    """What bounds the speed of one answer: each of its tokens reads all weights of the decoder."""
+    """what bounds the speed of one answer: each of its tokens reads the weights of the decoder."""
 
     weight_bytes: int
     """Read for each token, on each device."""

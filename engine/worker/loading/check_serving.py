@@ -14,12 +14,14 @@ from pathlib import Path
 
 import msgspec
 import torch
+from torch import nn
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import EngineConfig
 from glimpse.engine.worker.execution.memory_profile import DEFAULT_CPU_BYTES
+from glimpse.engine.worker.layers.mlp import Experts
 from glimpse.engine.worker.layers.quantized import QuantizationScheme
 from glimpse.engine.worker.loading.check_messages import CheckRequest, Context, Decoding, Memory, ServingCheck
 from glimpse.engine.worker.loading.check_messages import Computing as ComputingReport
@@ -202,15 +204,27 @@ def _kv_bytes(model: Model, dtype: torch.dtype) -> int:
     return CacheShape.of(model.decoder.config).block_bytes(1, dtype)
 
 
-def _decoding(config: EngineConfig, shard: Model, device: torch.device, memory: Memory) -> Decoding:
-    decoder = shard.decoder
-    tensors = [*decoder.parameters(), *decoder.buffers()]
+def read_bytes(model: Model) -> int:
+    """Returns the bytes of weights that a step reads for one sequence: of experts, those that a token chooses."""
+    decoder = model.decoder
     # A step reads single rows of the embedding, unless that is the output head too.
     embedding = 0 if decoder.embed_tokens is None else decoder.embed_tokens.nbytes
+    mixtures = [module for module in decoder.modules() if isinstance(module, Experts)]
+    idle = sum(
+        _bytes(mixture.experts) * (1 - mixture.config.num_chosen / mixture.config.num_experts) for mixture in mixtures
+    )
+    return _bytes(decoder) - embedding - int(idle)
+
+
+def _bytes(module: nn.Module) -> int:
+    return sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers()))
+
+
+def _decoding(config: EngineConfig, shard: Model, device: torch.device, memory: Memory) -> Decoding:
     ranks = config.num_local_ranks if device.type == "cpu" else 1
     return Decoding(
-        weight_bytes=ranks * (sum(tensor.nbytes for tensor in tensors) - embedding),
-        kv_bytes=ranks * _kv_bytes(shard, decoder.norm.weight.dtype),
+        weight_bytes=ranks * read_bytes(shard),
+        kv_bytes=ranks * _kv_bytes(shard, shard.decoder.norm.weight.dtype),
         read_rate=None if (memory.available or 0) < 2 * _READ_BYTES else _read_rate(device),
     )
 

@@ -21,17 +21,43 @@ class IncompleteError(Exception):
 class _Screen:
     """Writes a text in pieces. On a terminal, lines break between words, and nothing in the text commands it."""
 
-    def __init__(self, file: TextIO) -> None:
+    def __init__(self, file: TextIO, *, markdown: bool = False) -> None:
         self._file = file
         self._column = 0
         self._word = ""  # the beginning of the last word, in this line
+        self._line = ""
+        self._rows = 0  # below the first one of the block
+        self._blocks = None
+        if markdown and file.isatty():
+            from glimpse.server.cli.chat.markdown import BlockRenderer  # noqa: PLC0415 - a pipe needs no renderer
+
+            self._blocks = BlockRenderer(file)
 
     def write(self, text: str) -> None:
-        if self._file.isatty():
+        if not self._file.isatty():
+            print(text, end="", flush=True, file=self._file)
+            return
+        for line in text.translate(_CONTROLS).expandtabs(4).splitlines(keepends=True):
             # The last column stays free: a cursor beyond it would go back by one less.
             width = shutil.get_terminal_size().columns - 1
-            text = "".join(self._placed(char, width) for char in text.translate(_CONTROLS).expandtabs(4))
-        print(text, end="", flush=True, file=self._file)
+            placed = "".join(self._placed(char, width) for char in line)
+            print(placed, end="", flush=True, file=self._file)
+            self._rows += placed.count("\n")
+            self._line += line
+            if self._line.endswith("\n"):
+                self._end_line()
+
+    def end(self) -> None:
+        """Ends the text, and its last line."""
+        if self._line or not self._file.isatty():
+            self.write("\n")
+        if self._blocks is not None:
+            self._blocks.end(self._rows)
+
+    def _end_line(self) -> None:
+        if self._blocks is not None and self._blocks.add(self._line, self._rows):
+            self._rows = 0
+        self._line = ""
 
     def _placed(self, char: str, width: int) -> str:
         """Returns the character, after what begins another line if it does not fit."""
@@ -55,28 +81,33 @@ class _Screen:
         return f"\x1b[{moved}D\x1b[K\n{word}"
 
 
-def print_answer(chunks: Iterable[Chunk], written: list[str] | None = None) -> Chunk | None:
+def print_answer(chunks: Iterable[Chunk], written: list[str] | None = None, *, markdown: bool = False) -> Chunk | None:
     """Prints the text to standard output and what the model reasons before it to standard error.
 
     Args:
         chunks: the answer.
         written: gets the pieces of the text, for callers whose user interrupts the answer.
+        markdown: render the text as Markdown, on a terminal.
 
     Returns:
         the last chunk, which has the usage.
     """
     is_reasoning, chunk = False, None
-    output, errors = _Screen(sys.stdout), _Screen(sys.stderr)
-    for chunk in chunks:
-        if chunk.reasoning:
-            is_reasoning = True
-            errors.write(chunk.reasoning)
-        if chunk.text and is_reasoning:
-            is_reasoning = False
-            errors.write("\n\n")
-        if written is not None:
+    output, errors = _Screen(sys.stdout, markdown=markdown), _Screen(sys.stderr)
+    written = [] if written is None else written
+    try:
+        for chunk in chunks:
+            if chunk.reasoning:
+                is_reasoning = True
+                errors.write(chunk.reasoning)
+            if chunk.text and is_reasoning:
+                is_reasoning = False
+                errors.write("\n\n")
             written.append(chunk.text)
-        output.write(chunk.text)
+            output.write(chunk.text)
+    finally:
+        if any(written):
+            output.end()
     return chunk
 
 

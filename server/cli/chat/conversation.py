@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
@@ -24,14 +25,31 @@ _ENDS = ("exit", "quit")
 """Lines that end the conversation as /exit does."""
 
 
-def converse(client: Client, options: ChatOptions, conversation: ChatHistory, *, keeps_history: bool) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Talk:
+    """A conversation with a server."""
+
+    client: Client
+    options: ChatOptions
+    """Options of all questions, but for the model."""
+    conversation: ChatHistory
+    keeps_history: bool
+    """Keep the lines that are typed in a file."""
+    markdown: bool
+    """Render answers as Markdown."""
+
+
+def converse(talk: Talk) -> None:
     """Holds a conversation until Ctrl-D. Raises GlimpseError if the server does not answer at its beginning."""
-    _show(_greeting(client.models(timeout=_CONNECT_SECONDS), options.get("model")))
-    prompt = make_prompt(keeps_history=keeps_history)
+    conversation = talk.conversation
+    models = talk.client.models(timeout=_CONNECT_SECONDS)
+    conversation.models = [each.id for each in models]
+    _show(_greeting(models, conversation.model))
+    prompt = make_prompt(keeps_history=talk.keeps_history)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on Ctrl-C ends a part, not the program
     while True:
         try:
-            _take(client, options, conversation, _read(prompt, conversation))
+            _take(talk, _read(prompt, conversation))
         except KeyboardInterrupt:
             _show("Ctrl-D ends the conversation.")
         except EOFError:
@@ -65,8 +83,9 @@ def _read(prompt: PromptSession[str], conversation: ChatHistory) -> str:
     return prompt.prompt(f"[{names}] > " if names else "> ")
 
 
-def _take(client: Client, options: ChatOptions, conversation: ChatHistory, line: str) -> None:
+def _take(talk: Talk, line: str) -> None:
     """Runs a command, or asks a question. A line with nothing but media is the beginning of one."""
+    conversation = talk.conversation
     if line.strip() in _ENDS:
         _show("/exit and Ctrl-D end the conversation too.")
         raise EOFError
@@ -78,20 +97,18 @@ def _take(client: Client, options: ChatOptions, conversation: ChatHistory, line:
         run_command(conversation, line)  # says that there is no such command
     conversation.attachments += media
     if question:
-        _answer(client, options, conversation, question)
+        _answer(talk, question)
 
 
-def _answer(client: Client, options: ChatOptions, conversation: ChatHistory, question: str) -> None:
+def _answer(talk: Talk, question: str) -> None:
     """Prints an answer and adds it to the conversation, as far as it came."""
+    conversation = talk.conversation
     written: list[str] = []
     begin = time.monotonic()
     last = None
-    try:
-        with suppress(KeyboardInterrupt):
-            last = print_answer(client.stream(conversation.messages(question), **options), written)
-    finally:
-        if written:
-            print(flush=True)
+    with suppress(KeyboardInterrupt):
+        chunks = talk.client.stream(conversation.messages(question), **conversation.options(talk.options))
+        last = print_answer(chunks, written, markdown=talk.markdown)
     if answer := "".join(written):
         conversation.add(question, answer)
     _show("The answer was stopped." if last is None else _figures(last, time.monotonic() - begin))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from glimpse.client import Audio, Document, Image, Message, Video
+from glimpse.client import Audio, ChatOptions, Document, Image, Message, Video
 from glimpse.server.cli.chat.attachments import Attachment
 
 _PART = re.compile(r"messages\[(\d+)\]\.content\[(\d+)\]")
@@ -29,6 +29,10 @@ class ChatHistory:
 
     system: str | None = None
     """The system message."""
+    model: str | None = None
+    """Name of the model that is asked; None for the server's own choice."""
+    models: Sequence[str] = ()
+    """Names of the models of the server."""
     attachments: list[Attachment] = field(default_factory=list[Attachment])
     """Media of the next question."""
     turns: list[Turn] = field(default_factory=list[Turn])
@@ -39,6 +43,10 @@ class ChatHistory:
         for turn in self.turns:
             messages += [_user(turn.attachments, turn.question), Message("assistant", turn.answer)]
         return [*messages, _user(self.attachments, question)]
+
+    def options(self, options: ChatOptions) -> ChatOptions:
+        """Returns the options of the next question's request: these, and the model."""
+        return options if self.model is None else {**options, "model": self.model}
 
     def add(self, question: str, answer: str) -> None:
         """Appends the question, which takes the attachments, and its answer."""

@@ -1,6 +1,5 @@
 """Reads lines at the terminal: several lines at once, earlier ones, completion of commands and paths."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from glimpse.server.cli.chat.slash import COMMANDS, PATH_COMMANDS
+from glimpse.server.cli.local.running import state_folder
 
 
 def make_prompt(*, keeps_history: bool) -> PromptSession[str]:
@@ -27,8 +27,7 @@ def make_prompt(*, keeps_history: bool) -> PromptSession[str]:
 
 def history_file() -> Path:
     """Returns where the lines of conversations are kept."""
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "glimpse" / "chat_history"
+    return state_folder() / "chat_history"
 
 
 def _history() -> History:

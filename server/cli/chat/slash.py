@@ -19,6 +19,7 @@ _Command = Callable[[ChatHistory, str], str]
 HELP = """\
 /image FILE …   ask the next question about images; paths or URLs. /video, /audio and /document likewise.
                 A path in a question, typed or dropped on the terminal, does the same.
+/model NAME     ask another model of this server; without NAME, list them
 /system TEXT    set the system message; without TEXT, show it
 /detach         forget the files that the next question is about
 /new            forget the conversation, as /clear does; the system message stays
@@ -61,6 +62,18 @@ def _system(conversation: ChatHistory, argument: str) -> str:
     return conversation.system or "There is no system message."
 
 
+def _model(conversation: ChatHistory, argument: str) -> str:
+    if not argument:
+        chosen = conversation.model or next(iter(conversation.models), None)
+        return "\n".join(f"{'*' if name == chosen else ' '} {name}" for name in conversation.models)
+    if argument not in conversation.models:
+        near = difflib.get_close_matches(argument, conversation.models, n=1)
+        meant = f"did you mean {near[0]}?" if near else "/model lists those that it serves"
+        raise CommandError(f"this server does not serve {argument}; {meant}")
+    conversation.model = argument
+    return f"{argument} answers from now on."
+
+
 def _detach(conversation: ChatHistory, argument: str) -> str:
     if argument:
         raise CommandError(f"expected nothing after /detach, got {argument!r}")
@@ -87,8 +100,8 @@ def _exit(_conversation: ChatHistory, _argument: str) -> str:
 
 
 _ELSEWHERE = {
-    "/models": "`glimpse models` lists the models of a server; /exit ends the conversation",
-    "/model": "`glimpse chat --model NAME` begins a conversation with another model",
+    "/models": "/model lists the models of this server",
+    "/show": "`glimpse models` says what a model supports",
 }
 """What to use instead of commands of other programs."""
 
@@ -97,6 +110,7 @@ COMMANDS: dict[str, _Command] = {
     "/video": _attach(Video),
     "/audio": _attach(Audio),
     "/document": _attach(Document),
+    "/model": _model,
     "/system": _system,
     "/detach": _detach,
     "/new": _new,

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
-_STOP_SECONDS = 30.0
+_STOP_SECONDS = 75.0
+"""Longer than running requests get when a server stops."""
 
 
 @contextmanager
@@ -21,7 +22,7 @@ def serving(flags: Sequence[str]) -> Generator[tuple[str, str]]:
 
     Ends the process where the model cannot be served: the server has said why.
     """
-    port = _free_port()
+    port = free_port("127.0.0.1", 0)
     own = (f"--port={port}", "--metrics-port=0", "--log-level=warning", "--no-spare-engine")
     command = (sys.executable, "-m", "glimpse", "serve", *flags, *own)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -32,13 +33,23 @@ def serving(flags: Sequence[str]) -> Generator[tuple[str, str]]:
             yield f"127.0.0.1:{port}", description
         finally:
             process.terminate()
-            try:
-                process.wait(_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
+            wait_or_kill(process)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+def wait_or_kill(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
+    """Waits until a server that was told to stop has ended; kills it where it does not."""
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def free_port(host: str, port: int) -> int:
+    """Returns the port, or a free one where it is 0 or taken."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            probe.bind((host, 0))
         return probe.getsockname()[1]

@@ -21,6 +21,8 @@ class Hub(ThreadingHTTPServer):
         self.models = models
         self.sent_bytes = Counter[str]()
         """How much of each file was sent."""
+        self.breaks_after: int | None = None
+        """After how many bytes of a file the connection is lost."""
 
     @property
     def url(self) -> str:
@@ -72,23 +74,25 @@ class _Handler(BaseHTTPRequestHandler):
             return
         content, status = file.read_bytes(), 200
         tag = hashlib.sha256(content).hexdigest()
-        if match := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("range", "")):
-            content, status = content[int(match[1]) : int(match[2]) + 1], 206
+        if match := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("range", "")):
+            content, status = content[int(match[1]) : int(match[2] or len(content)) + 1], 206
+        self._send(status, content, tag, sent=self.server.breaks_after if file.suffix == ".safetensors" else None)
         if self.command == "GET":
-            self.server.sent_bytes[file.name] += len(content)
-        self._send(status, content, tag)
+            self.server.sent_bytes[file.name] += len(content[: self.server.breaks_after])
 
-    def _send(self, status: int, content: bytes = b"", tag: str = "") -> None:
+    def _send(self, status: int, content: bytes = b"", tag: str = "", sent: int | None = None) -> None:
         self.send_response(status)
         self.send_header("X-Repo-Commit", REVISION)
         self.send_header("Content-Length", str(len(content)))
         self.send_header(*(("ETag", f'"{tag}"') if tag else ("X-Error-Code", "EntryNotFound")))
         self.end_headers()
         if self.command == "GET":
-            self.wfile.write(content)
+            self.wfile.write(content[:sent])
 
 
 def _entry(file: Path) -> dict[str, object]:
     content = file.read_bytes()
     oid = hashlib.sha1(content, usedforsecurity=False).hexdigest()
-    return {"type": "file", "path": file.name, "size": len(content), "oid": oid}
+    digest = hashlib.sha256(content).hexdigest()
+    large = {"lfs": {"oid": digest, "size": len(content), "pointerSize": 134}} if file.suffix == ".safetensors" else {}
+    return {"type": "file", "path": file.name, "size": len(content), "oid": oid, **large}

@@ -103,7 +103,7 @@ async def test_shows_the_reasoning_apart_from_the_answer(tiny_checkpoint: Path) 
         ),
         (("Hello", "--json=[1]"), "'--json': expected a JSON Schema or a file with one"),
         (("-",), "'QUESTION': expected a text, got an empty standard input"),
-        (("--temprature=0", "Hello"), "unknown option --temprature=0"),
+        (("--temprature=0", "Hello"), "unknown option --temprature=0; did you mean --temperature?"),
         (("Hello", "--port=many"), "'--port': expected an integer, got 'many'"),
     ],
 )

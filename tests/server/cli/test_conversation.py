@@ -3,10 +3,10 @@
 import asyncio
 import io
 import json
-import re
 import stat
 from pathlib import Path
 
+import pyte
 import pytest
 
 from glimpse.client import Chunk
@@ -118,46 +118,56 @@ def interrupt(terminal: Terminal) -> None:
 
 
 def test_knows_the_commands_of_other_programs() -> None:
-    conversation = ChatHistory(turns=[Turn(question="a", attachments=(), answer="b")])
+    conversation = ChatHistory(turns=[Turn(question="a", attachments=(), answer="b")], models=["small", "large"])
     assert run_command(conversation, "/?") == HELP
     assert run_command(conversation, "/clear") == "A new conversation."
     assert not conversation.turns
     for name in ("/exit", "/bye", "/quit"):
         with pytest.raises(EOFError):
             run_command(conversation, name)
-    with pytest.raises(CommandError, match="`glimpse models` lists the models"):
+    with pytest.raises(CommandError, match="/model lists the models of this server"):
         run_command(conversation, "/models")
+    assert run_command(conversation, "/model") == "* small\n  large"
+    with pytest.raises(CommandError, match=r"does not serve larg; did you mean large\?"):
+        run_command(conversation, "/model larg")
+    assert run_command(conversation, "/model large") == "large answers from now on."
+    assert conversation.options({"temperature": 0}) == {"temperature": 0, "model": "large"}
     with pytest.raises(CommandError, match=r"there is no command /imge; did you mean /image\?"):
         run_command(conversation, "/imge a.png")
 
 
-class Screen(io.StringIO):
-    """A terminal that moves the cursor back and erases the rest of the line."""
+class Output(io.StringIO):
+    """A terminal's end that a program writes to."""
 
     def isatty(self) -> bool:
         return True
 
-    def lines(self) -> list[str]:
-        """What it shows."""
-        text = self.getvalue()
-        while match := re.search(r"\x1b\[(\d+)D\x1b\[K", text):
-            text = text[: match.start() - int(match[1])] + text[match.end() :]
-        return text.split("\n")
+
+def shown(answer: str, size: int, *, columns: int = 40, rows: int = 30, markdown: bool = False) -> list[str]:
+    """What a terminal shows of an answer that comes in pieces of one size, without blank lines at its end."""
+    pieces = (answer[start : start + size] for start in range(0, len(answer), size))
+    delta = chat_pb2.Delta
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(columns))
+        patch.setenv("LINES", str(rows))
+        patch.setattr("sys.stdout", output := Output())
+        print_answer(
+            (
+                Chunk(chat_pb2.StreamChatCompletionResponse(choices=[chat_pb2.ChunkChoice(delta=delta(content=piece))]))
+                for piece in pieces
+            ),
+            markdown=markdown,
+        )
+    screen = pyte.HistoryScreen(columns, rows, history=1000)
+    pyte.Stream(screen).feed(output.getvalue().replace("\n", "\r\n"))
+    left = ["".join(line[x].data for x in range(columns)) for line in screen.history.top]
+    return "\n".join(line.rstrip() for line in (*left, *screen.display)).rstrip().split("\n")
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
-def test_lines_of_an_answer_are_broken_between_words(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_of_an_answer_are_broken_between_words(size: int) -> None:
     answer = "Up and down look through earlier lines.\n\nА" + "x" * 25 + " 日本語のテキスト、日本語のテキスト ends."
-    monkeypatch.setenv("COLUMNS", "20")
-    monkeypatch.setattr("sys.stdout", screen := Screen())
-    pieces = (answer[start : start + size] for start in range(0, len(answer), size))
-    print_answer(
-        Chunk(
-            chat_pb2.StreamChatCompletionResponse(choices=[chat_pb2.ChunkChoice(delta=chat_pb2.Delta(content=piece))])
-        )
-        for piece in pieces
-    )
-    assert [line.rstrip() for line in screen.lines()] == [
+    assert shown(answer, size, columns=20) == [
         "Up and down look",
         "through earlier",
         "lines.",
@@ -167,6 +177,62 @@ def test_lines_of_an_answer_are_broken_between_words(size: int, monkeypatch: pyt
         "キスト、日本語のテ",
         "キスト ends.",
     ]
+
+
+MARKDOWN = """\
+# Fruit
+
+An **apple** and a
+`pear`, \\(x_1 * y_2\\), <box>(1,2)</box>.
+
+| name | pieces |
+|------|-------:|
+| fig | 10 |
+
+```python
+a = 1
+
+b = 2
+```
+- one
+- two
+"""
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_an_answer_is_shown_as_markdown(size: int) -> None:
+    assert shown(MARKDOWN, size, markdown=True) == [
+        "Fruit",
+        "",
+        "An apple and a",
+        "pear, \\(x_1 * y_2\\), <box>(1,2)</box>.",
+        "",
+        " name  pieces",
+        " ────────────",
+        " fig       10",
+        "",
+        "a = 1",
+        "",
+        "b = 2",
+        "",
+        " • one",
+        " • two",
+    ]
+
+
+def test_markdown_commands_no_terminal_and_loads_nothing() -> None:
+    hostile = (
+        "&#27;[2J \x1b]0;owned\x07 \x1b[31m <script>alert(1)</script> [me](http://a.example) ![i](http://b.example)\n"
+    )
+    (line,) = shown(hostile, 5, columns=200, markdown=True)
+    assert "<script>alert(1)</script> me (http://a.example)" in line
+
+
+def test_a_block_that_left_the_screen_stays_as_it_was_written() -> None:
+    long = "".join(f"line {number} **bold**\n" for number in range(40))
+    lines = shown(f"{long}\n**short**\n", 9, rows=10, markdown=True)
+    assert lines[:40] == [f"line {number} **bold**" for number in range(40)]
+    assert lines[-1] == "short"
 
 
 async def test_ctrl_c_ends_the_answer_and_keeps_its_beginning(tiny_checkpoint: Path, tmp_path: Path) -> None:

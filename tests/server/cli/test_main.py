@@ -70,6 +70,8 @@ def test_importing_the_server_loads_no_torch_and_nothing_that_few_servers_need()
         (("up", "--help"), FLAGS),
         (("serve", "--max-model-len=0"), FLAGS),
         (("check", "--help"), FLAGS),
+        (("run", "--help"), FLAGS),
+        (("ps",), SERVER),
     ],
 )
 def test_a_command_imports_only_what_it_needs(arguments: tuple[str, ...], unneeded: set[str]) -> None:
@@ -83,15 +85,18 @@ def test_prints_the_package_version() -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ((), ("up", "check", "serve", "gateway", "chat")),
-        (("up",), ("--model", "--http-port", "GLIMPSE_ENCODER_CACHE_BYTES", "256.0MiB")),
-        (("gateway",), ("glimpse gateway", "run", "config")),
-        (("chat",), ("--image", "--video", "--target")),
+        (("--help",), ("run", "up", "check", "serve", "gateway", "chat", "Examples:")),
+        (("up", "--help"), ("Examples:", "--model", "--http-port", "--help-all")),
+        (("up", "--help-all"), ("--model", "--http-port", "GLIMPSE_ENCODER_CACHE_BYTES", "256.0MiB")),
+        (("run", "--help"), ("Examples:", "--keep", "--image", "--quantization")),
+        (("gateway", "--help"), ("glimpse gateway", "run", "config")),
+        (("chat", "--help"), ("Examples:", "--image", "--video", "--target")),
     ],
 )
 def test_help_lists_commands_and_flags(command: tuple[str, ...], words: tuple[str, ...]) -> None:
-    text = glimpse(*command, "--help").stdout
+    text = glimpse(*command).stdout
     assert all(word in text for word in words)
+    assert "--help-all" in command or len(text.splitlines()) < 100
 
 
 @pytest.mark.parametrize("flag", ["--port", "--metrics-port", "--http-port"])
@@ -117,8 +122,8 @@ def test_wrong_flags_have_an_exit_status_of_their_own() -> None:
     ("name", "meant"),
     [
         ("modles", "did you mean `glimpse models`?"),
-        ("run", "`glimpse up --model MODEL` serves a model"),
-        ("ps", "`glimpse models` lists the models"),
+        ("rnu", "did you mean `glimpse run`?"),
+        ("download", "`glimpse pull` downloads a model"),
         ("zzz", "`glimpse --help` lists the commands"),
     ],
 )

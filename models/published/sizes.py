@@ -1,0 +1,59 @@
+"""Writes what published checkpoints need and can do: `python -m models.published.sizes`, by `make generate`.
+
+Facts come from the table of published checkpoints; inputs from the families; sizes from models without values.
+"""
+
+import sys
+import tempfile
+from functools import cache, partial
+from pathlib import Path
+
+import msgspec
+import torch
+
+from glimpse.engine.checkpoint.families.registry import family_of, load_model_config
+from glimpse.engine.protocol.config import EngineOptions
+from glimpse.engine.worker.loading.check_serving import read_bytes
+from glimpse.engine.worker.loading.load_engine import empty_model
+from glimpse.engine.worker.loading.quantization_choice import memory_needs
+from glimpse.engine.worker.tensors.kv_cache import CacheShape
+from glimpse.server.cli.local.recommend import PublishedModel
+from models.published.table import PublishedCheckpoint, load_table
+
+
+def measured(published: PublishedCheckpoint) -> PublishedModel:
+    """Returns a checkpoint with what follows from its configuration, on a CPU with default options."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = published.write(Path(name))
+        model = load_model_config(folder)
+        build = cache(
+            partial(
+                empty_model, folder, model, torch.bfloat16, scale_dtype=torch.float32, num_ranks=1, backend="native"
+            )
+        )
+        needs = memory_needs(EngineOptions(), model, build, device=torch.device("cpu"), dtype=torch.bfloat16)
+        return PublishedModel(
+            name=published.name,
+            family=published.family,
+            use=published.use,
+            inputs=["text", *model.placeholder_ids],
+            tools=published.tools or family_of(model).tool_template is not None,
+            reasoning=published.reasoning,
+            licence=published.licence,
+            architecture=model.architecture,
+            parameters=sum(tensor.numel() for tensor in build(None).parameters()),
+            context=model.text.max_position_embeddings,
+            kv_bytes=CacheShape.of(model.text).block_bytes(1, torch.bfloat16),
+            needed={scheme or "none": size + needs.besides for scheme, size in needs.weights.items()},
+            read={scheme or "none": read_bytes(build(scheme)) for scheme in needs.weights},
+        )
+
+
+def main() -> None:
+    """Writes a line for each checkpoint to standard output."""
+    lines = (msgspec.json.encode(measured(published)) for published in load_table())
+    sys.stdout.buffer.write(b"[\n" + b",\n".join(lines) + b"\n]\n")
+
+
+if __name__ == "__main__":
+    main()
