@@ -101,7 +101,7 @@ class Ticket:
         self._is_preparing = False
         self._num_waiting_tokens = 0
         self._arrived = admission.now
-        self._submitted: tuple[float, int] | None = None  # when, and how many sequences ran
+        self._submitted: float | None = None
 
     async def begin(self) -> None:
         """Waits for the request's turn to be prepared. Idempotent.
@@ -138,9 +138,11 @@ class Ticket:
     def submit(self, *, num_tokens: int, num_media_tokens: int) -> None:
         """Notes that a prompt of so many tokens, those of media among them, goes to the engine."""
         admission = self._admission
-        self._submitted = admission.now, admission.num_running
-        size = PromptSize(num_tokens=num_tokens, num_media_tokens=num_media_tokens, num_running=admission.num_running)
-        admission.estimator.begin_prompt(self, self._client, size, admission.now)
+        self._submitted = admission.now
+        size = PromptSize(num_tokens=num_tokens, num_media_tokens=num_media_tokens)
+        admission.estimator.begin_prompt(
+            self, self._client, size, num_running=admission.num_running, now=self._submitted
+        )
 
     def observe_first_token(self, stats: RequestStats, *, num_encoded_tokens: int, has_media: bool | None) -> None:
         """Records how long the first token of the prompt took. Idempotent.
@@ -152,17 +154,14 @@ class Ticket:
         """
         if self._submitted is None:
             return
-        (submitted, num_running), self._submitted = self._submitted, None
+        submitted, self._submitted = self._submitted, None
         estimator = self._admission.estimator
         if has_media is not None:
             estimator.observe_preparation(submitted - self._arrived, has_media=has_media)
-        size = PromptSize(
-            num_tokens=stats.num_computed_prompt_tokens - stats.num_cached_tokens,
-            num_media_tokens=num_encoded_tokens,
-            num_running=num_running,
+        computed = PromptSize(
+            num_tokens=stats.num_computed_prompt_tokens - stats.num_cached_tokens, num_media_tokens=num_encoded_tokens
         )
-        seconds = estimator.end_prompt(self, self._admission.now)
-        estimator.observe_prompt(size, seconds=seconds, encode_seconds=stats.encode_seconds)
+        estimator.end_prompt(self, self._admission.now, computed)
 
     def expected_seconds(self, *, num_tokens: int, num_media_tokens: int, has_media: bool) -> float | None:
         """Returns the expected time to the first token of a request that arrives now; None if it is unknown.
@@ -173,8 +172,10 @@ class Ticket:
             has_media: The prompt has media, which are loaded.
         """
         admission = self._admission
-        size = PromptSize(num_tokens=num_tokens, num_media_tokens=num_media_tokens, num_running=admission.num_running)
-        return admission.estimator.first_token_seconds(self._client, size, admission.now, has_media=has_media)
+        size = PromptSize(num_tokens=num_tokens, num_media_tokens=num_media_tokens)
+        return admission.estimator.first_token_seconds(
+            self._client, size, num_running=admission.num_running, now=admission.now, has_media=has_media
+        )
 
     def end_waiting(self) -> None:
         """Notes that the first tokens have come. Idempotent."""

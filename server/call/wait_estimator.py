@@ -5,8 +5,8 @@ Clients share the engine equally. So a request waits for what its own client has
 other client's, if there is that much.
 
 Waiting work is counted in tokens: those of the prompt and those that are expected to be generated. The engine's rate
-is measured while requests wait. Prompts that the engine has are counted in seconds. What a prompt takes follows from
-recent ones: the time of its own tokens, each beside the sequences that run meanwhile, and that of encoding its media.
+is measured while requests wait. The time to a first token follows from that of recent ones: by the tokens to compute
+and to encode, the prompt's own and those before it, and the sequences that run beside it.
 """
 
 import math
@@ -24,7 +24,7 @@ _MEAN_SHARE = 0.05
 """Weight of a request that has ended in the mean over requests."""
 _INITIAL_COMPLETION_TOKENS = 128
 """Tokens of a completion, until some have ended."""
-_FADING = 0.97
+_FADING = 0.95
 """Weight of a prompt's time in a fit, relative to the next one's."""
 _RIDGE = 1e-6
 """Keeps apart what the times so far do not tell apart."""
@@ -34,24 +34,12 @@ _NUM_RECENT = 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptSize:
-    """What the time of a prompt depends on."""
+    """What the engine has to do for a prompt."""
 
     num_tokens: int
     """Tokens to compute."""
     num_media_tokens: int
     """Tokens of its media to encode."""
-    num_running: int
-    """Sequences that run beside it."""
-
-    @property
-    def features(self) -> npt.NDArray[np.float64]:
-        """What its computing takes a time for each of; the steps that it takes grow with its tokens."""
-        return np.array([1, self.num_tokens, self.num_running, self.num_tokens * self.num_running], dtype=np.float64)
-
-    @property
-    def media_features(self) -> npt.NDArray[np.float64]:
-        """What the encoder takes a time for each of."""
-        return np.array([1, self.num_media_tokens], dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +47,18 @@ class _Prompt:
     """A prompt that the engine has."""
 
     client: str
-    seconds: float
-    """What it is expected to take."""
+    size: PromptSize
+    num_running: int
+    """Sequences that ran when it was submitted."""
+    before: tuple[float, float]
+    """Tokens to compute, and those of media to encode, before its own."""
     begun: float
+    seconds: float
+    """The expected time to its first token."""
+
+    def share_left(self, now: float) -> float:
+        """Returns the share of it that is not done yet."""
+        return max(1 - (now - self.begun) / self.seconds, 0.0) if self.seconds else 1.0
 
 
 class WaitEstimator:
@@ -73,10 +70,9 @@ class WaitEstimator:
         self._tokens = 0.0  # computed while requests waited; recent ones count more
         self._seconds = 0.0
         self._completion_tokens = float(_INITIAL_COMPLETION_TOKENS)
-        self._computing, self._encoding = _Fit(4), _Fit(2)
+        self._first_tokens = _Fit(5)
         self._preparation_seconds = {has_media: deque[float](maxlen=_NUM_RECENT) for has_media in (False, True)}
         self._prompts: dict[Hashable, _Prompt] = {}  # without a first token yet
-        self._ended = -math.inf  # when the last prompt ended
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -121,51 +117,60 @@ class WaitEstimator:
         """Records how long a request, whose media were loaded, took to reach the engine."""
         self._preparation_seconds[has_media].append(seconds)
 
-    def begin_prompt(self, prompt: Hashable, client: str, size: PromptSize, now: float) -> None:
-        """Notes that the engine gets a prompt. `end_prompt` follows."""
-        self._prompts[prompt] = _Prompt(client=client, seconds=self._prompt_seconds(size) or 0.0, begun=now)
+    def begin_prompt(self, prompt: Hashable, client: str, size: PromptSize, *, num_running: int, now: float) -> None:
+        """Notes that the engine gets a prompt, beside sequences that run. `end_prompt` follows."""
+        before = self._prompts_before(client, size, now)
+        seconds = self._first_tokens.seconds(_features(size, before, num_running)) or 0.0
+        self._prompts[prompt] = _Prompt(
+            client=client, size=size, num_running=num_running, before=before, begun=now, seconds=seconds
+        )
 
-    def end_prompt(self, prompt: Hashable, now: float) -> float:
-        """Notes that a prompt has its first token, or that it needs none. Returns its seconds since the one before."""
-        begun = max(self._prompts.pop(prompt).begun, self._ended)
-        self._ended = now
-        return now - begun
+    def end_prompt(self, prompt: Hashable, now: float, computed: PromptSize | None = None) -> None:
+        """Notes that a prompt has its first token, and what was computed of it; None: it needs no token any more."""
+        ended = self._prompts.pop(prompt)
+        if computed is not None:
+            features = _features(computed, ended.before, ended.num_running)
+            self._first_tokens.observe(features, now - ended.begun)
 
-    def observe_prompt(self, size: PromptSize, *, seconds: float, encode_seconds: float) -> None:
-        """Records what a prompt took, and how much of it was encoding its media."""
-        self._computing.observe(size.features, max(seconds - encode_seconds, 0.0))
-        if size.num_media_tokens:
-            self._encoding.observe(size.media_features, encode_seconds)
-
-    def first_token_seconds(self, client: str, size: PromptSize, now: float, *, has_media: bool) -> float | None:
+    def first_token_seconds(
+        self, client: str, size: PromptSize, *, num_running: int, now: float, has_media: bool
+    ) -> float | None:
         """Returns how long a request of a client would take to its first token; None before one like it was measured.
 
         Args:
             client: Who sends it.
             size: The size of its prompt.
+            num_running: Sequences that run.
             now: The time.
             has_media: The prompt has media, which are loaded.
         """
-        seconds = self._prompt_seconds(size)
-        if seconds is None:
+        features = _features(size, self._prompts_before(client, size, now), num_running)
+        seconds = self._first_tokens.seconds(features)
+        if seconds is None or (size.num_media_tokens and not self._first_tokens.knows(_MEDIA)):
             return None
         prepared = self._preparation_seconds[has_media]
-        return (median(prepared) if prepared else 0.0) + self._prompts_before(client, seconds, now) + seconds
+        return (median(prepared) if prepared else 0.0) + seconds
 
-    def _prompts_before(self, client: str, seconds: float, now: float) -> float:
-        """Returns how long the engine computes others before a prompt that takes so long."""
-        if not self._prompts:
-            return 0.0
-        before = defaultdict[str, float](float)
+    def _prompts_before(self, client: str, size: PromptSize, now: float) -> tuple[float, float]:
+        """Returns the tokens to compute, and those of media to encode, before a client's prompt of this size."""
+        tokens, media = defaultdict[str, float](float), defaultdict[str, float](float)
         for prompt in self._prompts.values():
-            before[prompt.client] += prompt.seconds
-        computed = now - max(self._ended, min(prompt.begun for prompt in self._prompts.values()))
-        return max(_work_before(before, client, seconds) - computed, 0.0)
+            left = prompt.share_left(now)
+            tokens[prompt.client] += left * prompt.size.num_tokens
+            media[prompt.client] += left * prompt.size.num_media_tokens
+        return _work_before(tokens, client, size.num_tokens), _work_before(media, client, size.num_media_tokens)
 
-    def _prompt_seconds(self, size: PromptSize) -> float | None:
-        computing = self._computing.seconds(size.features)
-        encoding = self._encoding.seconds(size.media_features) if size.num_media_tokens else 0.0
-        return None if computing is None or encoding is None else computing + encoding
+
+_MEDIA = 4
+
+
+def _features(size: PromptSize, before: tuple[float, float], num_running: int) -> npt.NDArray[np.float64]:
+    """Returns what the time to a first token is a sum over; index `_MEDIA` is that of media.
+
+    Steps that compute tokens compute those of running sequences too, so each token takes longer beside them.
+    """
+    num_tokens, num_media_tokens = size.num_tokens + before[0], size.num_media_tokens + before[1]
+    return np.array([1, num_tokens, num_running, num_tokens * num_running, num_media_tokens], dtype=np.float64)
 
 
 def _work_before(waiting: Mapping[str, float], client: str, own: float = 0.0) -> float:
@@ -177,28 +182,33 @@ def _work_before(waiting: Mapping[str, float], client: str, own: float = 0.0) ->
 class _Fit:
     """Times as a sum of a time for each feature: least squares of relative errors, none negative.
 
-    Recent times count more, and the median of the last ones relative to the fit corrects it: a few may be far off.
+    Recent times count more, and those that took much too long count little. The median of the last ones relative to the
+    fit corrects it.
     """
 
     def __init__(self, num_features: int) -> None:
         self._products = np.zeros((num_features, num_features))
         self._sums = np.zeros(num_features)
-        self._ratios = deque[float](maxlen=_NUM_RECENT)
+        self._recent = deque[tuple[npt.NDArray[np.float64], float]](maxlen=_NUM_RECENT)
 
     def observe(self, features: npt.NDArray[np.float64], seconds: float) -> None:
         if seconds <= 0:
             return
-        fitted = float(self._factors() @ features)
-        if fitted > 0:
-            self._ratios.append(seconds / fitted)
         self._products = _FADING * self._products + np.outer(features, features) / seconds**2
         self._sums = _FADING * self._sums + features / seconds
+        self._recent.append((features, seconds))
 
     def seconds(self, features: npt.NDArray[np.float64]) -> float | None:
         """Returns the expected time; None if nothing was observed."""
-        if not self._sums.any():
+        if not self._recent:
             return None
-        return float(self._factors() @ features) * (median(self._ratios) if self._ratios else 1.0)
+        factors = self._factors()
+        correction = median(seconds / max(float(factors @ each), 1e-9) for each, seconds in self._recent)
+        return float(factors @ features) * correction
+
+    def knows(self, index: int) -> bool:
+        """Returns whether a feature was observed."""
+        return bool(self._products[index, index])
 
     def _factors(self) -> npt.NDArray[np.float64]:
         factors = np.zeros(len(self._sums))

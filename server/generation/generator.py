@@ -126,11 +126,6 @@ class CompletionGenerator:
             async for delta in deltas:
                 index, num_tokens = delta.index, len(delta.token_ids)
                 timer.observe_tokens(index, num_tokens, delta.stats)
-                call.ticket.observe_first_token(
-                    delta.stats,
-                    num_encoded_tokens=encoded_tokens(prompts[0].seen, delta.stats),
-                    has_media=_has_loaded_media(prompts[0]),
-                )
                 call.ticket.end_waiting()
                 lengths[index] += num_tokens
                 if delta.finish is not None:
@@ -143,6 +138,11 @@ class CompletionGenerator:
                 if answers is not None:
                     await answers.add(delta)
                 yield delta
+                call.ticket.observe_first_token(  # which has been sent
+                    delta.stats,
+                    num_encoded_tokens=encoded_tokens(prompts[0].seen, delta.stats),
+                    has_media=_has_loaded_media(prompts[0]),
+                )
             self._metrics.count_encoder_cache_hits(usage.encoder_cache_hits)
 
     async def probe(self, prompt: LoadedPrompt, call: CallContext, *, cache_salt: str) -> RequestStats:

@@ -7,7 +7,7 @@ import pytest
 
 from glimpse.server.call.wait_estimator import PromptSize, WaitEstimator
 
-size = partial(PromptSize, num_tokens=100, num_media_tokens=0, num_running=0)
+size = partial(PromptSize, num_tokens=100, num_media_tokens=0)
 
 
 @pytest.fixture
@@ -64,77 +64,100 @@ def test_work_that_waits_in_other_processes_counts(estimator: WaitEstimator):
     assert estimator.wait_seconds("b") == 0.0
 
 
-def first_token(estimator: WaitEstimator, of: PromptSize, client: str = "a", now: float = 0.0) -> float | None:
-    return estimator.first_token_seconds(client, of, now, has_media=False)
+def first_token(
+    estimator: WaitEstimator, of: PromptSize, client: str = "a", *, num_running: int = 0, now: float = 0.0
+) -> float | None:
+    return estimator.first_token_seconds(client, of, num_running=num_running, now=now, has_media=False)
 
 
-def measured(of: PromptSize) -> float:
+def observe(estimator: WaitEstimator, of: PromptSize, seconds: float, *, num_running: int = 0) -> None:
+    """Has a prompt computed alone."""
+    estimator.begin_prompt("alone", "a", of, num_running=num_running, now=0.0)
+    estimator.end_prompt("alone", seconds, of)
+
+
+def measured(of: PromptSize, num_running: int = 0) -> float:
     steps = 1 + of.num_tokens / 100
-    return 0.02 + 0.001 * of.num_tokens + 0.005 * of.num_running * steps
+    return 0.02 + 0.001 * of.num_tokens + 0.005 * num_running * steps + 0.002 * of.num_media_tokens
 
 
 def test_no_first_token_is_expected_before_a_prompt_was_measured(estimator: WaitEstimator) -> None:
     assert first_token(estimator, size()) is None
-    estimator.observe_prompt(size(), seconds=0.2, encode_seconds=0)
+    observe(estimator, size(), 0.2)
     assert first_token(estimator, size()) == pytest.approx(0.2, rel=0.01)
     assert first_token(estimator, size(num_media_tokens=5)) is None
 
 
-def test_finds_the_times_of_tokens_and_of_running_sequences(estimator: WaitEstimator) -> None:
+def test_finds_the_times_of_tokens_media_and_running_sequences(estimator: WaitEstimator) -> None:
     draw = random.Random(0)
     for number in range(200):
-        drawn = size(num_tokens=draw.randint(1, 2000), num_running=draw.randint(0, 16))
+        drawn = size(num_tokens=draw.randint(1, 2000), num_media_tokens=draw.choice([0, draw.randint(1, 400)]))
+        num_running = draw.randint(0, 16)
         late = 50 if number % 20 == 0 else 1
-        estimator.observe_prompt(drawn, seconds=late * measured(drawn) * draw.uniform(0.9, 1.1), encode_seconds=0)
-    for num_tokens, num_running in ((10, 0), (10, 16), (500, 0), (2000, 8)):
-        asked = size(num_tokens=num_tokens, num_running=num_running)
-        assert first_token(estimator, asked) == pytest.approx(measured(asked), rel=0.3)
+        seconds = late * measured(drawn, num_running) * draw.uniform(0.9, 1.1)
+        observe(estimator, drawn, seconds, num_running=num_running)
+    for num_tokens, num_media_tokens, num_running in ((50, 0, 0), (50, 0, 16), (500, 300, 0), (2000, 50, 8)):
+        asked = size(num_tokens=num_tokens, num_media_tokens=num_media_tokens)
+        found = first_token(estimator, asked, num_running=num_running)
+        assert found == pytest.approx(measured(asked, num_running), rel=0.3)
 
 
 def test_equal_prompts_are_enough_for_their_like(estimator: WaitEstimator) -> None:
     for _ in range(10):
-        estimator.observe_prompt(size(num_running=2), seconds=0.3, encode_seconds=0)
-    assert first_token(estimator, size(num_running=2)) == pytest.approx(0.3, rel=0.01)
+        observe(estimator, size(), 0.3, num_running=2)
+    assert first_token(estimator, size(), num_running=2) == pytest.approx(0.3, rel=0.01)
 
 
-def test_media_that_are_encoded_add_to_it(estimator: WaitEstimator) -> None:
-    for num_media_tokens, seconds in ((50, 9.0), *((count, 0.1 + count / 500) for count in (20, 80, 50, 30, 70, 60))):
-        of = size(num_media_tokens=num_media_tokens)
-        estimator.observe_prompt(of, seconds=0.2 + seconds, encode_seconds=seconds)
-    assert first_token(estimator, size(num_media_tokens=40)) == pytest.approx(0.2 + 0.18, rel=0.15)
-    assert first_token(estimator, size()) == pytest.approx(0.2, rel=0.01), "media tell what the rest takes"
+def test_a_prompt_that_took_much_too_long_changes_little(estimator: WaitEstimator) -> None:
+    for number in range(20):
+        observe(estimator, size(num_tokens=100 + number), 9.0 if number == 10 else 0.2)
+    assert first_token(estimator, size()) == pytest.approx(0.2, rel=0.1)
+
+
+def test_a_prompt_that_ends_without_a_token_tells_nothing(estimator: WaitEstimator) -> None:
+    estimator.begin_prompt("cancelled", "a", size(), num_running=0, now=0.0)
+    estimator.end_prompt("cancelled", 5.0)
+    assert first_token(estimator, size()) is None
 
 
 def test_preparation_with_media_is_apart(estimator: WaitEstimator) -> None:
-    estimator.observe_prompt(size(), seconds=0.2, encode_seconds=0)
+    observe(estimator, size(), 0.2)
     estimator.observe_preparation(0.05, has_media=True)
-    assert estimator.first_token_seconds("a", size(), 0.0, has_media=True) == pytest.approx(0.25, rel=0.01)
+    asked = estimator.first_token_seconds("a", size(), num_running=0, now=0.0, has_media=True)
+    assert asked == pytest.approx(0.25, rel=0.01)
     assert first_token(estimator, size()) == pytest.approx(0.2, rel=0.01)
 
 
-def test_a_request_waits_for_the_prompts_before_it(estimator: WaitEstimator) -> None:
-    estimator.observe_prompt(size(), seconds=0.2, encode_seconds=0)
-    for name in ("first", "second"):
-        estimator.begin_prompt(name, "a", size(), 10.0)
-    assert first_token(estimator, size(), now=10.1) == pytest.approx(0.3 + 0.2, rel=0.01)
-    assert first_token(estimator, size(), now=99.0) == pytest.approx(0.2, rel=0.01)
-    assert estimator.end_prompt("first", 10.2) == pytest.approx(0.2)
-    assert first_token(estimator, size(), now=10.3) == pytest.approx(0.1 + 0.2, rel=0.01)
-    assert estimator.end_prompt("second", 10.4) == pytest.approx(0.2)
-    assert first_token(estimator, size(), now=10.4) == pytest.approx(0.2, rel=0.01)
+@pytest.fixture
+def of_tokens(estimator: WaitEstimator) -> WaitEstimator:
+    """Each token takes 2 ms."""
+    for num_tokens in (50, 100, 200, 400) * 3:
+        observe(estimator, size(num_tokens=num_tokens), num_tokens / 500)
+    return estimator
 
 
-def test_another_client_s_prompts_take_no_more_than_its_share(estimator: WaitEstimator) -> None:
-    estimator.observe_prompt(size(), seconds=0.2, encode_seconds=0)
+def test_a_request_waits_for_what_is_left_of_the_prompts_before_it(of_tokens: WaitEstimator) -> None:
+    of_tokens.begin_prompt("first", "a", size(), num_running=0, now=10.0)
+    assert first_token(of_tokens, size(), now=10.0) == pytest.approx(0.4, rel=0.05)
+    assert first_token(of_tokens, size(), now=10.1) == pytest.approx(0.3, rel=0.05)
+    assert first_token(of_tokens, size(), now=99.0) == pytest.approx(0.2, rel=0.05)
+    of_tokens.begin_prompt("second", "a", size(), num_running=0, now=10.1)
+    assert first_token(of_tokens, size(), now=10.1) == pytest.approx(0.5, rel=0.05)
+    of_tokens.end_prompt("first", 10.2, size())
+    of_tokens.end_prompt("second", 10.4, size())
+    assert first_token(of_tokens, size(), now=10.4) == pytest.approx(0.2, rel=0.05)
+
+
+def test_another_client_s_prompts_take_no_more_than_its_share(of_tokens: WaitEstimator) -> None:
     for name in range(5):
-        estimator.begin_prompt(name, "busy", size(), 10.0)
-    estimator.begin_prompt("own", "a", size(), 10.0)
-    assert first_token(estimator, size(), "a", 10.0) == pytest.approx(0.2 + 0.4 + 0.2, rel=0.01)
-    assert first_token(estimator, size(), "new", 10.0) == pytest.approx(0.2 + 0.2 + 0.2, rel=0.01)
+        of_tokens.begin_prompt(name, "busy", size(), num_running=0, now=10.0)
+    of_tokens.begin_prompt("own", "a", size(), num_running=0, now=10.0)
+    assert first_token(of_tokens, size(), "a", now=10.0) == pytest.approx(0.2 + 0.4 + 0.2, rel=0.05)
+    assert first_token(of_tokens, size(), "new", now=10.0) == pytest.approx(3 * 0.2, rel=0.05)
 
 
 def test_a_change_of_speed_is_followed(estimator: WaitEstimator) -> None:
     for seconds in (0.1, 1.0, 0.1):
-        for _ in range(40):
-            estimator.observe_prompt(size(), seconds=seconds, encode_seconds=0)
+        for _ in range(60):
+            observe(estimator, size(), seconds)
         assert first_token(estimator, size()) == pytest.approx(seconds, rel=0.1)
