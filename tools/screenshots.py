@@ -1,4 +1,4 @@
-"""Takes the screenshots in docs/figures, of a server with the embedded model that runs here.
+"""Takes the screenshots in docs/figures, of a server with the embedded model that runs here; page.webp moves.
 
 Run `make up` in one terminal and `.venv/bin/python tools/screenshots.py` in another. Needs Chromium.
 """
@@ -7,6 +7,8 @@ import argparse
 import io
 import shutil
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -29,14 +31,16 @@ def main() -> None:
         sys.exit("Chromium is not installed. On Debian: apt install chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium)
-        themes: tuple[tuple[Literal["light", "dark"], str], ...] = (("light", "page"), ("dark", "page-dark"))
-        for theme, name in themes:
-            page = opened(browser, url, theme)
-            converse(page)
-            save(page, name)
+        page = opened(browser, url, "light")
+        recording = Recording(page)
+        converse(page, recording.show)
+        save("page", *recording.frames, duration=recording.milliseconds)
+        page = opened(browser, url, "dark")
+        converse(page)
+        save("page-dark", screenshot(page))
         page = opened(browser, f"{url}/docs", "light")
         page.locator(".opblock").first.wait_for()
-        save(page, "page-reference")
+        save("page-reference", screenshot(page))
         browser.close()
 
 
@@ -46,20 +50,60 @@ def opened(browser: Browser, url: str, theme: Literal["light", "dark"]) -> Page:
     return page
 
 
-def converse(page: Page) -> None:
+class Recording:
+    """Frames of a page, each with the milliseconds for which it is shown."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._waits_since: float | None = None
+        self.frames: list[Image.Image] = []
+        self.milliseconds: list[int] = []
+
+    def show(self, seconds: float | None = None) -> None:
+        """Shows the page for so long, or until it is shown again; one that has not changed is shown for longer."""
+        frame, now = screenshot(self._page), time.monotonic()
+        if self._waits_since is not None:
+            self.milliseconds[-1] += round(1000 * (now - self._waits_since))
+        self._waits_since = now if seconds is None else None
+        if not self.frames or frame.tobytes() != self.frames[-1].tobytes():
+            self.frames.append(frame)
+            self.milliseconds.append(0)
+        self.milliseconds[-1] += round(1000 * (seconds or 0))
+
+
+def converse(page: Page, show: Callable[[float | None], None] = lambda _: None) -> None:
+    """Asks the question; `show` is called after each change, with seconds, or None while the answer comes."""
     page.locator(".status.up").wait_for()
     page.get_by_label("Show token probabilities").check()
+    show(1.0)
     page.get_by_label("Files").set_input_files(IMAGE)
     page.get_by_role("img", name=IMAGE.name).wait_for()
-    page.get_by_label("Message", exact=True).fill(QUESTION)
-    page.get_by_label("Message", exact=True).press("Enter")
-    page.locator(".assistant[aria-busy=false] .figures").wait_for()
+    show(1.0)
+    message = page.get_by_label("Message", exact=True)
+    for end in range(2, len(QUESTION), 2):
+        message.fill(QUESTION[:end])
+        show(0.12)
+    message.fill(QUESTION)
+    show(0.7)
+    message.press("Enter")
+    answered = page.locator(".assistant[aria-busy=false] .figures")
+    while not answered.is_visible():
+        show(None)
+    show(2.5)
     page.get_by_text("Token probabilities", exact=True).click()
+    show(4.0)
 
 
-def save(page: Page, name: str) -> None:
+def screenshot(page: Page) -> Image.Image:
+    return Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+
+
+def save(name: str, first: Image.Image, *others: Image.Image, duration: list[int] | None = None) -> None:
     path = FIGURES / f"{name}.webp"
-    Image.open(io.BytesIO(page.screenshot())).convert("RGB").save(path, lossless=True, method=6)
+    if others:
+        first.save(path, lossless=True, method=6, save_all=True, append_images=others, duration=duration, loop=0)
+    else:
+        first.save(path, lossless=True, method=6)
     print(f"{path.relative_to(ROOT)}: {path.stat().st_size // 1024} KiB")
 
 
