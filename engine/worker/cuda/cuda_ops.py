@@ -17,7 +17,7 @@ from glimpse.engine.worker.layers import ops
 from glimpse.engine.worker.layers.delta_net import DeltaNet, delta_net
 from glimpse.engine.worker.layers.group_quantized import GroupQuantizedLinear
 from glimpse.engine.worker.layers.linear import Int8Linear, Linear
-from glimpse.engine.worker.layers.mlp import Experts, GatedMLP, PlainMLP, gated
+from glimpse.engine.worker.layers.mlp import ExpertsMLP, GatedMLP, PlainMLP, gated
 from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.worker.layers.rotary import Rotation
 from glimpse.engine.worker.tensors.batch import Batch
@@ -75,7 +75,7 @@ class CudaOps(ops.TorchOps):
 
     def norm_mlp_add(self, hidden: Tensor, norm: ops.Norm, mlp: ops.MLP, *, residual: bool = True) -> Tensor:
         x = _normalize(hidden, norm)
-        if isinstance(mlp, Experts):
+        if isinstance(mlp, ExpertsMLP):
             mixed = mlp.mix(x, self.linear_add(x, mlp.router, None), lambda expert, rows: self._mlp(rows, expert, None))
             return hidden.add_(mixed) if residual else mixed
         return self._mlp(x, mlp, hidden if residual else None)

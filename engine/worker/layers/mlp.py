@@ -57,7 +57,7 @@ class PlainMLP(nn.Module):
         yield from self.fc2.named_weights("fc2")
 
 
-class Experts(nn.Module):
+class ExpertsMLP(nn.Module):
     """A mixture of gated MLPs (arXiv 2101.03961): Σ weight · expert(x) over the experts that the router chooses for x.
 
     Numerics follow transformers' models/qwen3_moe/modeling_qwen3_moe.py, but sums are in float32.

@@ -11,14 +11,14 @@ from torch.nn import functional
 
 from glimpse.engine.worker.layers.attention import AttentionPlan, paged_attention, plan_attention
 from glimpse.engine.worker.layers.delta_net import DeltaNet, delta_net, plan_states
-from glimpse.engine.worker.layers.mlp import Experts, GatedMLP, PlainMLP
+from glimpse.engine.worker.layers.mlp import ExpertsMLP, GatedMLP, PlainMLP
 from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.worker.layers.rotary import Rotation, rotate
 from glimpse.engine.worker.tensors.batch import Batch
 from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache, LayerStates
 
 Norm = RMSNorm | nn.LayerNorm
-MLP = GatedMLP | PlainMLP | Experts
+MLP = GatedMLP | PlainMLP | ExpertsMLP
 
 
 class Ops(Protocol):

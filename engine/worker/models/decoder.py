@@ -16,7 +16,7 @@ from torch.nn import functional
 from glimpse.engine.checkpoint.model_config.decoder import LayerKind, TextConfig
 from glimpse.engine.worker.layers.delta_net import DeltaNet
 from glimpse.engine.worker.layers.linear import Int8Linear, Linear
-from glimpse.engine.worker.layers.mlp import Experts, GatedMLP
+from glimpse.engine.worker.layers.mlp import ExpertsMLP, GatedMLP
 from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.rotary import Rotation, multimodal_rotation
@@ -225,7 +225,7 @@ class DecoderLayer(nn.Module):
         self.mixer: Attention | DeltaNetMixer = DeltaNetMixer(config) if is_delta_net else Attention(config)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.mlp = (
-            Experts(config.hidden_size, config.experts, activation=config.activation)
+            ExpertsMLP(config.hidden_size, config.experts, activation=config.activation)
             if config.experts is not None and index in config.experts.layers
             else GatedMLP(config.hidden_size, config.intermediate_size, activation=config.activation)
         )

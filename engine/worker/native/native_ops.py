@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from glimpse.engine.worker.layers import ops
 from glimpse.engine.worker.layers.attention import AttentionPlan
 from glimpse.engine.worker.layers.delta_net import DeltaNet, SingleTokens, StatePlan, delta_net, update_singles
-from glimpse.engine.worker.layers.mlp import Experts, GatedMLP, PlainMLP
+from glimpse.engine.worker.layers.mlp import ExpertsMLP, GatedMLP, PlainMLP
 from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.worker.layers.rotary import Rotation
 from glimpse.engine.worker.native import library as structures
@@ -51,7 +51,7 @@ class NativeOps(ops.TorchOps):
     def norm_mlp_add(self, hidden: Tensor, norm: ops.Norm, mlp: ops.MLP, *, residual: bool = True) -> Tensor:
         hidden = hidden.contiguous()
         output = torch.empty_like(hidden)
-        if isinstance(mlp, Experts):
+        if isinstance(mlp, ExpertsMLP):
             if mlp not in self._experts:
                 self._experts[mlp] = as_experts(mlp)
             self._library.glimpse_experts(
@@ -184,7 +184,7 @@ def as_norm(module: ops.Norm) -> Norm:
     return Norm(module.weight.data_ptr(), bias, module.eps, centered)
 
 
-def as_experts(mlp: Experts) -> structures.Experts:
+def as_experts(mlp: ExpertsMLP) -> structures.Experts:
     """Returns a mixture of experts for the kernels. It points to the weights of the module."""
     experts = [as_mlp(expert) for expert in mlp.experts if isinstance(expert, GatedMLP)]
     matrices = Weight * len(experts)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from glimpse.engine.worker.layers import ops
 from glimpse.engine.worker.layers.delta_net import DeltaNet
-from glimpse.engine.worker.layers.mlp import Experts
+from glimpse.engine.worker.layers.mlp import ExpertsMLP
 from glimpse.engine.worker.layers.norm import HeadNorms
 from glimpse.engine.worker.layers.rotary import Rotation
 from glimpse.engine.worker.native.library import Operation, Weight
@@ -62,7 +62,7 @@ class Recorder:
         return self._product("linear_add", x, linear, residual=_address(residual))
 
     def norm_mlp_add(self, hidden: Tensor, norm: ops.Norm, mlp: ops.MLP, *, residual: bool = True) -> Tensor:
-        if isinstance(mlp, Experts):
+        if isinstance(mlp, ExpertsMLP):
             output = self._result("norm_mlp_add", hidden.shape[1])
             self._structures.append(experts := as_experts(mlp))
             self._record(

@@ -18,7 +18,7 @@ from glimpse.engine.checkpoint.model_config.decoder import ExpertsConfig
 from glimpse.engine.worker.cuda.cuda_ops import CudaOps, TritonAttention
 from glimpse.engine.worker.cuda.rotary import rotate, rotate_and_store
 from glimpse.engine.worker.layers.linear import Linear
-from glimpse.engine.worker.layers.mlp import Experts, GatedMLP, PlainMLP
+from glimpse.engine.worker.layers.mlp import ExpertsMLP, GatedMLP, PlainMLP
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.ops import Ops, TorchOps
 from glimpse.engine.worker.layers.rotary import Rotation
@@ -95,7 +95,7 @@ class Layer(nn.Module):
         self.gated = GatedMLP(100, 70)
         self.quick = PlainMLP(100, 1100, activation="quick_gelu")
         self.gelu = PlainMLP(100, 1100, activation="gelu_tanh")
-        self.experts = Experts(100, EXPERTS)
+        self.experts = ExpertsMLP(100, EXPERTS)
 
     def outputs(self, ops: Ops, x: Tensor, hidden: Tensor) -> list[Tensor]:
         return [
