@@ -5,7 +5,14 @@ from math import ceil
 
 import msgspec
 
-from glimpse.engine.worker.loading.check_messages import Computing, Context, Decoding, Memory, ServingCheck, TensorCheck
+from glimpse.engine.worker.loading.check_messages import (
+    ComputingReport,
+    Context,
+    Decoding,
+    Memory,
+    ServingCheck,
+    TensorCheck,
+)
 from glimpse.server.cli.local.tables import size_text
 
 MIB = 1 << 20
@@ -79,7 +86,7 @@ def _rows(check: ModelCheck) -> Iterator[tuple[str, str]]:
     yield "tensors", _tensors(engine.tensors)
 
 
-def _computing(computing: Computing) -> str:
+def _computing(computing: ComputingReport) -> str:
     weights = "" if computing.quantization == "none" else f", {computing.quantization} weights"
     kernels = f"{computing.backend} backend" + (f" ({computing.cpu_level})" if computing.cpu_level else "")
     threads = f", {computing.num_threads} threads" if computing.num_threads else ""

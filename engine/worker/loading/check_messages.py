@@ -17,7 +17,7 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Tensors of its companions, their names with the companion's prefix."""
 
 
-class Computing(msgspec.Struct, frozen=True, kw_only=True):
+class ComputingReport(msgspec.Struct, frozen=True, kw_only=True):
     """What would compute."""
 
     device: str
@@ -103,7 +103,7 @@ class ServingCheck(msgspec.Struct, frozen=True, kw_only=True):
     """Why the checkpoint cannot be served here; empty if it can."""
     num_parameters: int | None = None
     """Number of unquantized weights."""
-    computing: Computing | None = None
+    computing: ComputingReport | None = None
     memory: Memory | None = None
     context: Context | None = None
     decoding: Decoding | None = None

@@ -23,8 +23,14 @@ from glimpse.engine.protocol.config import EngineConfig
 from glimpse.engine.worker.execution.memory_profile import DEFAULT_CPU_BYTES
 from glimpse.engine.worker.layers.mlp import Experts
 from glimpse.engine.worker.layers.quantized import QuantizationScheme
-from glimpse.engine.worker.loading.check_messages import CheckRequest, Context, Decoding, Memory, ServingCheck
-from glimpse.engine.worker.loading.check_messages import Computing as ComputingReport
+from glimpse.engine.worker.loading.check_messages import (
+    CheckRequest,
+    ComputingReport,
+    Context,
+    Decoding,
+    Memory,
+    ServingCheck,
+)
 from glimpse.engine.worker.loading.cpu import bind_to_node, num_threads, set_threads
 from glimpse.engine.worker.loading.load_engine import empty_model, model_as_computed
 from glimpse.engine.worker.loading.output_head import with_stored_head

@@ -15,7 +15,14 @@ import pytest
 from safetensors.torch import load_file
 
 from glimpse.engine.checkpoint.families.registry import FAMILIES, load_model_config
-from glimpse.engine.worker.loading.check_messages import Computing, Context, Decoding, Memory, ServingCheck, TensorCheck
+from glimpse.engine.worker.loading.check_messages import (
+    ComputingReport,
+    Context,
+    Decoding,
+    Memory,
+    ServingCheck,
+    TensorCheck,
+)
 from glimpse.server.cli.check_text import ModelCheck, check_text
 from glimpse.server.cli.run_check import template_origin
 from glimpse.server.settings import ModelSettings
@@ -135,7 +142,7 @@ CHECK = ModelCheck(
     engine=ServingCheck(
         problems=[],
         num_parameters=8_291_375_616,
-        computing=Computing(
+        computing=ComputingReport(
             device="cpu", backend="native", cpu_level="AVX2", dtype="bfloat16", quantization="int8", num_threads=4
         ),
         memory=Memory(

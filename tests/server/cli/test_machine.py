@@ -16,7 +16,7 @@ from PIL import Image
 from glimpse import Client
 from glimpse.engine.benchmark.messages import LimitsReport
 from glimpse.engine.checkpoint.families.registry import FAMILIES
-from glimpse.engine.worker.loading.check_messages import Computing, ServingCheck
+from glimpse.engine.worker.loading.check_messages import ComputingReport, ServingCheck
 from glimpse.native import processors as native_processors
 from glimpse.server.cli.machine import run_bench, system_findings
 from glimpse.server.cli.machine.bench_report import Answers, BenchReport, FirstToken, bench_text
@@ -96,7 +96,7 @@ def test_doctor_says_what_is_slow_and_what_to_do(monkeypatch: pytest.MonkeyPatch
 
 
 def test_doctor_reads_what_the_engine_found() -> None:
-    computing = Computing(
+    computing = ComputingReport(
         device="cpu",
         backend="torch",
         cpu_level="",
