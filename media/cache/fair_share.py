@@ -12,9 +12,11 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TypeVar
 
 from glimpse.media.cache.byte_count import ByteCount
+from glimpse.native.memory import available_memory
 
 ResultT = TypeVar("ResultT")
 
@@ -28,11 +30,16 @@ class FairCapacity:
         self.count = count or ByteCount()
         self._held = Counter[str]()  # by client; no zeros
 
-    def has_room(self, client: str, amount: int, *, own: int = 0) -> bool:
-        """Whether a client may take an amount. `own`: what it holds already for the same request."""
-        free = self.capacity - self.count.total - amount
+    @property
+    def free(self) -> float:
+        """What nobody holds."""
+        return self.capacity - self.count.total
+
+    def has_room(self, client: str, amount: int, *, own: int = 0, free: float | None = None) -> bool:
+        """Whether a client may take an amount. `own`: what it holds already for the same request. `free`: as known."""
+        left = (self.free if free is None else free) - amount
         held = self._held.get(client, 0)
-        return free >= 0 and (held <= own or held + amount <= free)
+        return left >= 0 and (held <= own or held + amount <= left)
 
     def take(self, client: str, amount: int, *, own: int = 0) -> bool:
         """Takes an amount if there is room for it. Returns whether there was."""
@@ -50,34 +57,50 @@ class FairCapacity:
             del self._held[client]
 
 
-class FairPlaces:
-    """Places for work that waits until there is one. Clients get them in turn."""
+class FreeMemory(FairCapacity):
+    """The memory that this process and those that it starts can still take.
 
-    def __init__(self, most_for_one: int) -> None:
-        """`most_for_one`: what one client may hold. As many again are there for others, for as long as it does."""
-        self._capacity = FairCapacity(2 * most_for_one)
-        self._waiting = OrderedDict[str, deque[asyncio.Future[None]]]()
+    Whoever finds nothing of it held may take any amount. What is held and in use by now counts twice, on the safe side.
+    """
+
+    @property
+    def free(self) -> float:
+        available = available_memory() if self.count.total else None
+        return math.inf if available is None else available - self.count.total
+
+
+class FairPlaces:
+    """Places for work that waits until there is one, or bytes for it. Clients get them in turn."""
+
+    def __init__(self, most_for_one: int = 0, *, capacity: FairCapacity | None = None) -> None:
+        """
+        Args:
+            most_for_one: What one client may hold. As many again are there for others, for as long as it does.
+            capacity: What is shared in place of so many.
+        """
+        self._capacity = capacity or FairCapacity(2 * most_for_one)
+        self._waiting = OrderedDict[str, deque[_Waiting]]()
 
     @asynccontextmanager
-    async def place(self, client: str) -> AsyncGenerator[None]:
-        """Holds a place for a client, once it has one, until the block ends."""
-        await self.acquire(client)
+    async def place(self, client: str, amount: int = 1) -> AsyncGenerator[None]:
+        """Holds an amount for a client, once it has that, until the block ends."""
+        await self.acquire(client, amount)
         try:
             yield
         finally:
-            self.release(client)
+            self.release(client, amount)
 
-    async def acquire(self, client: str) -> None:
-        """Waits for a place."""
-        if self._capacity.take(client, 1):
+    async def acquire(self, client: str, amount: int = 1) -> None:
+        """Waits for an amount."""
+        if self._capacity.take(client, amount):
             return
-        place = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(client, deque()).append(place)
+        waiting = _Waiting(amount, asyncio.get_running_loop().create_future())
+        self._waiting.setdefault(client, deque()).append(waiting)
         try:
-            await place
+            await waiting.granted
         except asyncio.CancelledError:
-            if not place.cancelled():  # it was granted in the same moment
-                self.release(client)
+            if not waiting.granted.cancelled():  # it was granted in the same moment
+                self.release(client, amount)
             raise
 
     async def submit(self, threads: Executor, client: str, work: Callable[[], ResultT]) -> "Future[ResultT]":
@@ -97,23 +120,31 @@ class FairPlaces:
         begun.add_done_callback(release)
         return begun
 
-    def release(self, client: str) -> None:
-        """Gives a place back, and passes on those that others may take now."""
-        self._capacity.give_back(client, 1)
+    def release(self, client: str, amount: int = 1) -> None:
+        """Gives an amount back, and passes on what others may take now."""
+        self._capacity.give_back(client, amount)
         while (following := self._next_client()) is not None:
             self._grant(following)
 
     def _next_client(self) -> str | None:
-        """Returns the client that has waited longest of those that may take a place."""
-        if self._capacity.count.total >= self._capacity.capacity:
+        """Returns the client that has waited longest of those that may take what they wait for."""
+        free = self._capacity.free if self._waiting else 0
+        if free <= 0:
             return None
-        return next((client for client in self._waiting if self._capacity.has_room(client, 1)), None)
+        waiting = self._waiting.items()
+        return next((who for who, own in waiting if self._capacity.has_room(who, own[0].amount, free=free)), None)
 
     def _grant(self, client: str) -> None:
-        """Gives a client's oldest request a place, unless it has stopped waiting. The client's next turn comes last."""
-        places = self._waiting.pop(client)
-        place = places.popleft()
-        if places:
-            self._waiting[client] = places
-        if not place.done() and self._capacity.take(client, 1):
-            place.set_result(None)
+        """Grants a client's oldest request, unless it has stopped waiting. The client's next turn comes last."""
+        own = self._waiting.pop(client)
+        waiting = own.popleft()
+        if own:
+            self._waiting[client] = own
+        if not waiting.granted.done() and self._capacity.take(client, waiting.amount):
+            waiting.granted.set_result(None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    amount: int
+    granted: "asyncio.Future[None]"

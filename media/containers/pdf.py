@@ -6,7 +6,7 @@ nothing in a document runs. It takes one call at a time.
 
 import math
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from functools import cache
 from importlib import import_module
@@ -23,6 +23,8 @@ DEFAULT_DPI = 150
 _POINTS_PER_INCH = 72
 _BELOW_ONE = 1 - 1e-6
 """Sides are rounded up, after products that may be slightly too large."""
+_PIXEL_BYTES = 8
+"""In PDFium and, copied, in Pillow."""
 _LOCKED = (4, 5)
 """PDFium's errors about a password, and about another kind of encryption."""
 _CLEAN = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"} | {2: "-", 0xFFFE: "-"}
@@ -38,13 +40,16 @@ class PdfFile:
         self._document = document
         self.num_pages = len(document)
 
-    def render(self, number: int, *, dpi: int | None, max_pixels: int) -> PIL.Image.Image:
+    def render(
+        self, number: int, *, dpi: int | None, max_pixels: int, on_size: Callable[[int], None] = lambda _: None
+    ) -> PIL.Image.Image:
         """Returns a page as it is shown: RGB.
 
         Args:
             number: The page's.
             dpi: Pixels per inch. None: `DEFAULT_DPI`, or what `max_pixels` allows.
             max_pixels: Limit on the image.
+            on_size: Called with about how much memory the image takes, before it is drawn; may raise MediaError.
 
         Raises:
             MediaError: INVALID_MEDIA if the page is corrupt, TOO_LARGE for too many pixels.
@@ -52,6 +57,7 @@ class PdfFile:
         with report_decode_errors(_name(number)), closing(self._document[number - 1]) as page:
             width, height = page.get_size()
             scale = _scale(width, height, dpi, max_pixels)
+            on_size(math.ceil(_PIXEL_BYTES * width * height * scale**2))
             with closing(page.render(scale=scale, rev_byteorder=True)) as bitmap:
                 return PIL.Image.fromarray(bitmap.to_numpy())
 

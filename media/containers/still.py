@@ -22,6 +22,11 @@ warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 MAX_JPEG_PIXELS = 300_000_000
 """Limit on a JPEG that is decoded at a fraction of its size: the largest cameras of phones have 200 million pixels."""
 
+_RGB_PIXEL_BYTES = 4
+"""Memory of a pixel in Pillow."""
+MAX_PIXEL_BYTES = 12
+"""Memory of pixels that are converted to RGB, with copies."""
+
 
 def open_image(data: bytes, *, max_pixels: int) -> PIL.Image.Image:
     """Reads the header of an image file of one frame; `load_pixels` decodes the rest.
@@ -74,6 +79,12 @@ def _load_plugin(image_format: ImageFormat) -> None:
         )
     elif image_format is ImageFormat.AVIF:
         cast(Any, import_module("PIL.AvifImagePlugin")).DEFAULT_MAX_THREADS = 1
+
+
+def decoded_bytes(image: PIL.Image.Image, *, max_pixels: int) -> int:
+    """Returns about how much memory `load_pixels` and conversion to RGB take; the arguments are those of the former."""
+    of_pixel = _RGB_PIXEL_BYTES if image.mode == "RGB" else MAX_PIXEL_BYTES
+    return of_pixel * min(image.width * image.height, max_pixels)
 
 
 def load_pixels(

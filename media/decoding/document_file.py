@@ -1,5 +1,7 @@
 """Reading of document files: what they are, and their pages as images."""
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -34,15 +36,19 @@ def document_from_file(data: bytes, job: DocumentJob) -> DocumentPages:
 
 
 def page_from_file(
-    data: bytes, job: PageJob, *, max_decoded_pixels: int
+    data: bytes, job: PageJob, *, max_decoded_pixels: int, on_size: Callable[[int], None] = lambda _: None
 ) -> tuple[npt.NDArray[np.uint8], ImagePlacement]:
     """Does a `PageJob`: returns the page's pixels and their placement, as `image_pixels` does.
 
-    `max_decoded_pixels` is a limit on the page as it is drawn, before it is resized.
+    Args:
+        data: The document.
+        job: The page.
+        max_decoded_pixels: Limit on the page as it is drawn, before it is resized.
+        on_size: Called with the memory that it takes, before it is drawn; may raise MediaError.
 
     Raises:
         MediaError: The page cannot be used.
     """
     with open_pdf(data) as pdf:
-        image = pdf.render(job.number, dpi=job.dpi, max_pixels=max_decoded_pixels)
+        image = pdf.render(job.number, dpi=job.dpi, max_pixels=max_decoded_pixels, on_size=on_size)
     return image_pixels(image, job.processing)

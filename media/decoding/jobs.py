@@ -4,12 +4,12 @@ A job is followed by the bytes of its files, and a result by the elements of the
 """
 
 from collections.abc import Sequence
-from typing import IO, TypeAlias
+from typing import IO, Annotated, TypeAlias
 
 import msgspec
 
 from glimpse.frames import Frames, write_message
-from glimpse.media.errors import MediaErrorCode
+from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.processing.audio import Audio, AudioProcessing
 from glimpse.media.processing.document import DocumentPages, PageRange
 from glimpse.media.processing.image import Image, ImageProcessing
@@ -98,26 +98,53 @@ class DecodeFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     message: str
 
 
+class NeedsMemory(msgspec.Struct, frozen=True, kw_only=True, tag="needs"):
+    """Result of a job that is not begun: it takes more memory than it may."""
+
+    num_bytes: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class DecodeLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job may take."""
+
+    max_pixels: int
+    """Pixels of an image, as it is decoded."""
+    memory_bytes: int
+    """Memory for the pixels of an image, as it is decoded, and for copies of them."""
+
+    def check_memory(self, num_bytes: int) -> None:
+        """Raises NeedsMemoryError if the job may not take so much."""
+        if num_bytes > self.memory_bytes:
+            raise NeedsMemoryError(num_bytes)
+
+
+class NeedsMemoryError(MediaError):
+    """A job needs more memory than it may take."""
+
+    def __init__(self, num_bytes: int) -> None:
+        super().__init__(MediaErrorCode.OVERLOADED, f"decoding needs {num_bytes} bytes of memory")
+        self.num_bytes = num_bytes
+
+
 class _JobMessage(msgspec.Struct, frozen=True, kw_only=True):
     job: Job
-    max_decoded_pixels: int
+    limits: DecodeLimits
     file_sizes: tuple[int, ...]
     """In bytes."""
 
 
 _JOBS = Frames[_JobMessage](_JobMessage)
-RESULTS = Frames[Decoded | DecodeFailed](Decoded | DecodeFailed, max_bytes=1 << 20)
+RESULTS = Frames[Decoded | DecodeFailed | NeedsMemory](Decoded | DecodeFailed | NeedsMemory, max_bytes=1 << 20)
 
 
-def write_job(stream: IO[bytes], job: Job, files: Sequence[bytes], *, max_decoded_pixels: int) -> None:
+def write_job(stream: IO[bytes], job: Job, files: Sequence[bytes], limits: DecodeLimits) -> None:
     """Writes a job and its files; blocks. Raises OSError if the other side has closed the pipe."""
-    sizes = tuple(map(len, files))
-    write_message(stream, _JobMessage(job=job, max_decoded_pixels=max_decoded_pixels, file_sizes=sizes), *files)
+    write_message(stream, _JobMessage(job=job, limits=limits, file_sizes=tuple(map(len, files))), *files)
 
 
-def read_job(stream: IO[bytes]) -> tuple[Job, list[bytes], int] | None:
-    """Reads a job, its files and the limit on an image's pixels; blocks. Returns None at the end of the stream."""
+def read_job(stream: IO[bytes]) -> tuple[Job, list[bytes], DecodeLimits] | None:
+    """Reads a job, its files and what it may take; blocks. Returns None at the end of the stream."""
     message = _JOBS.read(stream)
     if message is None:
         return None
-    return message.job, [stream.read(size) for size in message.file_sizes], message.max_decoded_pixels
+    return message.job, [stream.read(size) for size in message.file_sizes], message.limits

@@ -11,17 +11,20 @@ from typing import assert_never
 import msgspec
 
 from glimpse.frames import write_message
-from glimpse.media.containers.still import open_image
+from glimpse.media.containers.still import decoded_bytes, open_image
 from glimpse.media.decoding.audio_file import samples_from_file
 from glimpse.media.decoding.document_file import document_from_file, page_from_file
 from glimpse.media.decoding.jobs import (
     AudioJob,
     Decoded,
     DecodeFailed,
+    DecodeLimits,
     DocumentJob,
     FramesJob,
     ImageJob,
     Job,
+    NeedsMemory,
+    NeedsMemoryError,
     PageJob,
     VideoJob,
     read_job,
@@ -48,10 +51,14 @@ def main() -> None:
         del received  # frees the files while waiting for the next job
 
 
-def answer(job: Job, files: list[bytes], max_decoded_pixels: int) -> tuple[Decoded | DecodeFailed, bytes | memoryview]:
+def answer(
+    job: Job, files: list[bytes], limits: DecodeLimits
+) -> tuple[Decoded | DecodeFailed | NeedsMemory, bytes | memoryview]:
     """Returns a job's result and the elements that follow it."""
     try:
-        return decode(job, files, max_decoded_pixels)
+        return decode(job, files, limits)
+    except NeedsMemoryError as error:
+        return NeedsMemory(num_bytes=error.num_bytes), b""
     except MediaError as error:
         return DecodeFailed(code=error.code, message=error.message), b""
     except MemoryError:
@@ -59,18 +66,19 @@ def answer(job: Job, files: list[bytes], max_decoded_pixels: int) -> tuple[Decod
         return DecodeFailed(code=MediaErrorCode.TOO_LARGE, message=message), b""
 
 
-def decode(job: Job, files: list[bytes], max_decoded_pixels: int) -> tuple[Decoded, memoryview]:
-    """Decodes a job's files. Raises MediaError."""
+def decode(job: Job, files: list[bytes], limits: DecodeLimits) -> tuple[Decoded, memoryview]:
+    """Decodes a job's files. Raises MediaError; NeedsMemoryError before it takes more than it may."""
     match job:
         case ImageJob():
-            image = open_image(files[0], max_pixels=max_decoded_pixels)
-            pixels, placement = image_pixels(image, job.processing, max_decoded_pixels=max_decoded_pixels)
+            image = open_image(files[0], max_pixels=limits.max_pixels)
+            limits.check_memory(decoded_bytes(image, max_pixels=limits.max_pixels))
+            pixels, placement = image_pixels(image, job.processing, max_decoded_pixels=limits.max_pixels)
             return Decoded(shape=pixels.shape, source=placement.source), pixels.data.cast("B")
         case VideoJob():
             return _decoded_video(video_from_file(files[0], job.processing, job.options))
         case FramesJob():
             video = video_from_image_files(
-                files, job.frame_indices, job.processing, job.options, max_decoded_pixels=max_decoded_pixels
+                files, job.frame_indices, job.processing, job.options, max_decoded_pixels=limits.max_pixels
             )
             return _decoded_video(video)
         case AudioJob():
@@ -81,7 +89,9 @@ def decode(job: Job, files: list[bytes], max_decoded_pixels: int) -> tuple[Decod
             texts = msgspec.msgpack.encode(document.texts)
             return Decoded(shape=(len(texts),), num_pages=document.num_pages), memoryview(texts)
         case PageJob():
-            pixels, placement = page_from_file(files[0], job, max_decoded_pixels=max_decoded_pixels)
+            pixels, placement = page_from_file(
+                files[0], job, max_decoded_pixels=limits.max_pixels, on_size=limits.check_memory
+            )
             return Decoded(shape=pixels.shape, source=placement.source), pixels.data.cast("B")
         case _:
             assert_never(job)

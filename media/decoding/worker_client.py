@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from glimpse.frames import TransportError, fill
-from glimpse.media.containers.still import MAX_JPEG_PIXELS
+from glimpse.media.cache.fair_share import FairPlaces, FreeMemory
+from glimpse.media.containers.still import MAX_JPEG_PIXELS, MAX_PIXEL_BYTES
 from glimpse.media.decoding.document_file import MAX_CHARACTERS
 from glimpse.media.decoding.jobs import (
     RESULTS,
@@ -22,10 +23,13 @@ from glimpse.media.decoding.jobs import (
     Decoded,
     DecodedMedia,
     DecodeFailed,
+    DecodeLimits,
     DocumentJob,
     FramesJob,
     ImageJob,
     Job,
+    NeedsMemory,
+    NeedsMemoryError,
     PageJob,
     VideoJob,
     write_job,
@@ -42,6 +46,8 @@ from glimpse.media.processing.video import video_from_pixels
 
 _MEMORY_BYTES = 3 << 30
 """Address space for the program, two copies of the largest file, two forms of the largest media, and decoder frames."""
+_UNASKED_BYTES = 64 << 20
+"""Memory that each image may take as it is decoded, whatever others take: that of 16 million pixels."""
 _MAX_IMAGE_BYTES = 2 * LARGEST_MAX_PIXELS * 3
 """Sides are rounded up when an image is enlarged."""
 _MAX_TEXT_BYTES = 4 * MAX_CHARACTERS + (1 << 24)
@@ -79,12 +85,25 @@ class IsolatedDecoders:
         self._videos = WorkerPool(
             num_workers=num_videos, limits=video_limits, environment=_environment, command=command
         )
+        self._memory = FairPlaces(capacity=FreeMemory())
 
     async def decode(self, job: Job, files: Sequence[bytes], *, client: str = "") -> DecodedMedia:
-        """Decodes files of a client in a worker. Raises MediaError."""
-        is_video = isinstance(job, VideoJob | FramesJob)
-        request = partial(_request, job, files, self._max_decoded_pixels)
-        return await (self._videos if is_video else self._images).run(request, what=_name(job), client=client)
+        """Decodes files of a client in a worker. Raises MediaError.
+
+        A large image waits until there is memory for it: else the kernel would kill its worker, and no idle one would
+        be left for others.
+        """
+        try:
+            return await self._run(job, files, client, _UNASKED_BYTES)
+        except NeedsMemoryError as needed:
+            num_bytes = needed.num_bytes
+        async with self._memory.place(client, num_bytes):
+            return await self._run(job, files, client, num_bytes)
+
+    async def _run(self, job: Job, files: Sequence[bytes], client: str, memory_bytes: int) -> DecodedMedia:
+        pool = self._videos if isinstance(job, VideoJob | FramesJob) else self._images
+        limits = DecodeLimits(max_pixels=self._max_decoded_pixels, memory_bytes=memory_bytes)
+        return await pool.run(partial(_request, job, files, limits), what=_name(job), client=client)
 
     async def warm(self) -> None:
         """Starts a worker for the first image."""
@@ -119,12 +138,16 @@ def _name(job: Job) -> str:
 
 
 def _request(
-    job: Job, files: Sequence[bytes], max_decoded_pixels: int, stdin: IO[bytes], stdout: IO[bytes]
+    job: Job, files: Sequence[bytes], limits: DecodeLimits, stdin: IO[bytes], stdout: IO[bytes]
 ) -> DecodedMedia:
     """Blocks. Raises MediaError if the worker reports an error; OSError, EOFError or TransportError if it fails."""
-    write_job(stdin, job, files, max_decoded_pixels=max_decoded_pixels)
+    write_job(stdin, job, files, limits)
     result = RESULTS.read(stdout)
     match result:
+        case NeedsMemory(num_bytes=num_bytes):
+            if not limits.memory_bytes < num_bytes <= MAX_PIXEL_BYTES * limits.max_pixels:
+                raise TransportError("the memory does not fit the job")
+            raise NeedsMemoryError(num_bytes)
         case DecodeFailed(code=code, message=message):
             raise MediaError(code, message)
         case Decoded():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glimpse.media.cache.fair_share import FairCapacity, FairPlaces
+from glimpse.media.cache.fair_share import FairCapacity, FairPlaces, FreeMemory
 
 
 def take_all(capacity: FairCapacity, client: str) -> int:
@@ -118,3 +118,32 @@ async def test_the_place_of_a_client_that_left_goes_to_the_next():
     waiting[1].cancel()
     await asyncio.gather(*waiting[:2], return_exceptions=True)
     await soon(waiting[2])
+
+
+async def test_amounts_are_waited_for_in_turn_and_small_ones_pass():
+    places = FairPlaces(capacity=FairCapacity(100))
+    await soon(places.acquire("greedy", 90))
+    greedy, large = (asyncio.create_task(places.acquire(client, 40)) for client in ("greedy", "another"))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5), places.place("small", 10):
+        assert not greedy.done()
+        assert not large.done()
+    places.release("greedy", 90)
+    await soon(asyncio.shield(greedy))
+    await soon(asyncio.shield(large))
+
+
+async def test_memory_is_what_the_system_has_left(monkeypatch: pytest.MonkeyPatch):
+    left = 100
+    monkeypatch.setattr("glimpse.media.cache.fair_share.available_memory", lambda: left)
+    places = FairPlaces(capacity=FreeMemory())
+    await soon(places.acquire("a", 150))  # nobody has anything that could be waited for
+    left = 40
+    waiting = asyncio.create_task(places.acquire("b", 10))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    places.release("a", 150)
+    await soon(waiting)
+    left = 1000
+    async with asyncio.timeout(5), places.place("a", 100):
+        assert FreeMemory().free == float("inf")

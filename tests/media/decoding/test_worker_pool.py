@@ -170,6 +170,20 @@ async def test_media_errors_are_passed_on_and_keep_the_worker(decoders: Isolated
     assert await loaded_video(decoders)
 
 
+async def test_a_large_image_waits_for_memory_and_a_small_one_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glimpse.media.decoding.worker_client._UNASKED_BYTES", 4 * 300 * 200)
+    monkeypatch.setattr("glimpse.media.cache.fair_share.available_memory", lambda: 4 << 20)
+    job, large = ImageJob(processing=PROCESSING), encode(scene(800, 600), "PNG")
+    decoders: Any = make_decoders()
+    async with asyncio.timeout(60), decoders._memory.place("another", 3 << 20):
+        waiting = asyncio.create_task(decoders.decode(job, [large], client="a"))
+        for client in ("a", "b"):
+            assert isinstance(await decoders.decode(job, [PNG], client=client), Image)
+        assert not waiting.done()
+    assert isinstance(await waiting, Image)
+    await decoders.close()
+
+
 async def test_jobs_queue_for_a_free_worker(decoders: IsolatedDecoders) -> None:
     files = [encode(scene(width, 60), "PNG") for width in (60, 90, 120, 150)]
     source_images = await asyncio.gather(*(image(decoders, file) for file in files))
