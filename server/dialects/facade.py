@@ -23,7 +23,7 @@ from google.protobuf.message_factory import GetMessageClass
 from glimpse.dialect.bindings import Binding, bindings
 from glimpse.media.errors import MediaError
 from glimpse.server.call.context import CallContext
-from glimpse.server.call.offload import run_sized
+from glimpse.server.call.offload import MAX_INLINE_BYTES, run_sized
 from glimpse.server.codec.codec import Codec, Decoded
 from glimpse.server.codec.document import DecodeError
 from glimpse.server.codec.paths import json_path, source_path, with_sent_names
@@ -230,7 +230,9 @@ class _Endpoint:
         return self._codec.decode(body, request_class, stream_member=self._binding.stream_member)
 
     async def _encode(self, response: Message, call: CallContext) -> bytes:
-        return await run_sized(call.client, response.ByteSize(), self._codec.encode, response)
+        # What was read of stored responses counts as body. A message serializes itself to tell its size.
+        num_bytes = call.body.num_bytes if call.body.num_bytes > MAX_INLINE_BYTES else response.ByteSize()
+        return await run_sized(call.client, num_bytes, self._codec.encode, response)
 
 
 class _Request:

@@ -66,6 +66,9 @@ _GRPC_OPTIONS = (
     # Above these limits gRPC cancels requests at random. The engine sheds load itself, with a reason.
     ("grpc.server.max_pending_requests", 100_000),
     ("grpc.server.max_pending_requests_hard_limit", 100_000),
+    # In seconds. After 30 by default, gRPC cancels a request that still waits to be accepted, without a reason: some
+    # 300 are accepted in a second while two processors compute.
+    ("grpc.server_max_unrequested_time_in_server", 3600),
 )
 
 

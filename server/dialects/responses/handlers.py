@@ -110,17 +110,7 @@ class ResponsesHandlers:
         if request.order not in ("", "asc", "desc"):
             raise InvalidRequest("order", f"expected 'asc' or 'desc', got '{request.order[:64]}'")
         items = await self.stored.input_items(request.response_id, call)
-        if request.order != "asc":
-            items.reverse()
-        if request.after:
-            names = [item_id(item) for item in items]
-            if request.after not in names:
-                raise InvalidRequest("after", f"expected the id of an item of the list, got '{request.after[:64]}'")
-            items = items[names.index(request.after) + 1 :]
-        limit = request.limit if request.HasField("limit") else _MAX_LISTED
-        page = items[:limit]
-        ends = {"first_id": item_id(page[0]), "last_id": item_id(page[-1])} if page else {}
-        return responses_pb2.ListInputItemsResponse(data=page, has_more=len(items) > limit, **ends)
+        return await call.parse(_page, request, items)
 
     async def cancel(self, request: responses_pb2.CancelResponseRequest, call: CallContext) -> responses_pb2.Response:
         """CancelResponse."""
@@ -150,3 +140,20 @@ class ResponsesHandlers:
         call.adapted |= adapted  # errors until now name what was sent
         head, chat = self.chat.begin(adapted_request, call, streaming=streaming)
         return begin_response(request, head, chat.generation.sampling, response_name(call)), chat
+
+
+def _page(
+    request: responses_pb2.ListInputItemsRequest, items: list[responses_pb2.ResponseItem]
+) -> responses_pb2.ListInputItemsResponse:
+    """Returns the part of a list that is asked for. It copies the items, media and all. Raises InvalidRequest."""
+    if request.order != "asc":
+        items.reverse()
+    if request.after:
+        names = [item_id(item) for item in items]
+        if request.after not in names:
+            raise InvalidRequest("after", f"expected the id of an item of the list, got '{request.after[:64]}'")
+        items = items[names.index(request.after) + 1 :]
+    limit = request.limit if request.HasField("limit") else _MAX_LISTED
+    page = items[:limit]
+    ends = {"first_id": item_id(page[0]), "last_id": item_id(page[-1])} if page else {}
+    return responses_pb2.ListInputItemsResponse(data=page, has_more=len(items) > limit, **ends)
