@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from tests.chaos.calls import Call, Send, record
-from tests.chaos.endpoints import CHAT, MESSAGES, as_messages
+from tests.chaos.endpoints import CHAT, FORMS
 from tests.chaos.ledger import ANY_REASON, BROKEN, Ending
 from tests.chaos.probes import NOT_SERVING
 from tests.chaos.stack import Stack
@@ -45,10 +45,15 @@ class Arena:
 
     def anywhere(self, body: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
         """Chooses the endpoint of a chat completion at random; returns its body there, and the path."""
-        message = as_messages(body) if self.rng.random() < 0.5 else None
-        path = CHAT if message is None else MESSAGES
+        path = self.path()
+        form = FORMS[path](body)
+        path = CHAT if form is None else path
         self.counts[path] += 1
-        return message or body, path
+        return form or body, path
+
+    def path(self) -> str:
+        """Chooses one of the endpoints at random."""
+        return self.rng.choice([*FORMS])
 
     async def ask(
         self,

@@ -14,7 +14,7 @@ import grpc.aio
 from google.rpc import error_details_pb2, status_pb2
 
 from glimpse.v1 import chat_pb2, chat_pb2_grpc
-from tests.chaos.endpoints import CHAT, MESSAGES
+from tests.chaos.endpoints import CHAT, MESSAGES, RESPONSES
 from tests.chaos.transcript import Transcript
 
 JSON = {"content-type": "application/json"}
@@ -73,14 +73,14 @@ async def http_session(target_url: str, *, key: str = ATTACKER) -> AsyncGenerato
 
 
 def rest_unary(session: aiohttp.ClientSession, body: Mapping[str, Any], path: str = CHAT) -> Send:
-    """A chat completion or a message in one answer."""
+    """A chat completion, a message or a response in one answer."""
 
     async def send(call: Call) -> None:
         async with session.post(path, data=json.dumps(body).encode(), headers=JSON) as response:
             if await refused(response, call.transcript):
                 return
             if document := await response.read():
-                (_read_message if path == MESSAGES else _read_choices)(json.loads(document), call)
+                _READERS[path](json.loads(document), call)
 
     return send
 
@@ -99,6 +99,23 @@ def _read_message(document: Mapping[str, Any], call: Call) -> None:
         call.transcript.finish()
 
 
+def _read_response(document: Mapping[str, Any], call: Call) -> None:
+    for item in document["output"]:
+        for part in item.get("content", ()):
+            call.text(part.get("text", ""))
+    if document["status"] in _COMPLETE:
+        call.transcript.finish()
+
+
+_COMPLETE = ("completed", "incomplete")
+"""The second: it has as many tokens as were asked for."""
+_READERS: Mapping[str, Callable[[Mapping[str, Any], Call], None]] = {
+    CHAT: _read_choices,
+    MESSAGES: _read_message,
+    RESPONSES: _read_response,
+}
+
+
 def rest_stream(
     session: aiohttp.ClientSession,
     body: Mapping[str, Any],
@@ -106,7 +123,7 @@ def rest_stream(
     *,
     leave_after_seconds: float | None = None,
 ) -> Send:
-    """A chat completion or a message over SSE; the client may leave early, and its connection is closed then."""
+    """A chat completion, a message or a response over SSE; a client that leaves early closes its connection."""
 
     async def send(call: Call) -> None:
         data = json.dumps({**body, "stream": True}).encode()
@@ -135,6 +152,18 @@ def rest_value(session: aiohttp.ClientSession, path: str, body: Mapping[str, Any
             document = await response.read()
             if document:
                 call.text(str(json.loads(document)[member]))
+                call.transcript.finish()
+
+    return send
+
+
+def rest_read(session: aiohttp.ClientSession, path: str) -> Send:
+    """A document that is there already."""
+
+    async def send(call: Call) -> None:
+        async with session.get(path) as response:
+            if not await refused(response, call.transcript):
+                json.loads(await response.read())
                 call.transcript.finish()
 
     return send
@@ -173,7 +202,7 @@ def _read_event(event: bytes, call: Call) -> None:
         call.transcript.error(error.get("code") or "error event without a code", error.get("message") or "")
         return
     if "type" in document:
-        _read_message_event(document, call)
+        _read_typed_event(document, call)
         return
     for choice in document["choices"]:
         call.text(choice["delta"].get("content") or "", choice["index"])
@@ -181,13 +210,19 @@ def _read_event(event: bytes, call: Call) -> None:
             call.transcript.finish(choice["index"])
 
 
-def _read_message_event(document: Mapping[str, Any], call: Call) -> None:
+def _read_typed_event(document: Mapping[str, Any], call: Call) -> None:
+    """Reads an event of a message or of a response. Another event follows one that says that a response failed."""
     match document["type"]:
         case "content_block_delta":
             call.text(document["delta"].get("text", ""))
         case "message_delta":
             call.transcript.finish()
         case "message_stop":
+            call.transcript.done()
+        case "response.output_text.delta":
+            call.text(document["delta"])
+        case "response.completed" | "response.incomplete":
+            call.transcript.finish()
             call.transcript.done()
         case _:
             pass

@@ -23,9 +23,10 @@ from tests.chaos.calls import (
     rest_unary,
     rest_value,
 )
-from tests.chaos.endpoints import MESSAGES, as_messages
+from tests.chaos.endpoints import FORMS, MESSAGES, RESPONSES
 from tests.chaos.target import Target
 from tests.e2e.scenes import scene
+from tests.media import pdfs
 from tests.media.images import encode
 
 _RECONNECT = [*UNLIMITED, ("grpc.max_reconnect_backoff_ms", 500), ("grpc.use_local_subchannel_pool", 1)]
@@ -76,8 +77,9 @@ def questions() -> list[Question]:
     long = {"ignore_eos": True, "max_completion_tokens": 48}
     sampled = {"temperature": 0.8, "seed": 7}
     return [
-        Question(
-            name="Messages stream", make=lambda c, _: rest_stream(c.http, _message("Say hello."), MESSAGES), is_sse=True
+        *(
+            Question(name=f"{name} stream", make=_greeted(path), is_sse=True)
+            for name, path in (("Messages", MESSAGES), ("Responses", RESPONSES))
         ),
         Question(name="REST text", make=lambda c, _: rest_unary(c.http, chat("Say hello."))),
         Question(name="REST sampled", make=lambda c, _: rest_unary(c.http, chat("What can you do?", **sampled))),
@@ -86,6 +88,7 @@ def questions() -> list[Question]:
         Question(
             name="REST image stream", make=lambda c, salt: rest_stream(c.http, ask_about("shapes", salt)), is_sse=True
         ),
+        Question(name="REST document", make=lambda c, salt: rest_unary(c.http, _chat_with_page(salt))),
         Question(
             name="REST tokenize",
             make=lambda c, _: rest_value(c.http, "/tokenize", {"prompt": "How many tokens are these?"}, "tokens"),
@@ -107,10 +110,11 @@ def chat(text: str, **members: Any) -> dict[str, Any]:
     return body | members
 
 
-def _message(text: str) -> dict[str, Any]:
-    body = as_messages(chat(text))
+def _greeted(path: str) -> Callable[[Clients, str], Send]:
+    """Makes a greeting for an endpoint."""
+    body = FORMS[path](chat("Say hello."))
     assert body is not None
-    return body
+    return lambda clients, _: rest_stream(clients.http, body, path)
 
 
 def ask_about(image: str, salt: str, **members: Any) -> dict[str, Any]:
@@ -121,6 +125,18 @@ def ask_about(image: str, salt: str, **members: Any) -> dict[str, Any]:
 def chat_with_image(data: bytes, **members: Any) -> dict[str, Any]:
     """A question about the image of a file, be it a good one or not."""
     return chat_with_images([data], **members)
+
+
+def chat_with_document(data: bytes, **members: Any) -> dict[str, Any]:
+    """A question about a document, be it a good one or not."""
+    url = f"data:application/pdf;base64,{base64.b64encode(data).decode()}"
+    part = {"type": "file", "file": {"file_data": url, "filename": "a.pdf"}}
+    question = {"type": "text", "text": "Describe the page."}
+    return chat("", messages=[{"role": "user", "content": [question, part]}], **members)
+
+
+def _chat_with_page(salt: str) -> dict[str, Any]:
+    return chat_with_document(pdfs.document([pdfs.text("Hello")]), cache_salt=salt)
 
 
 def chat_with_images(images: Sequence[bytes | str], **members: Any) -> dict[str, Any]:

@@ -15,22 +15,21 @@ Pieces = Callable[[], AsyncIterator[bytes]]
 """Yields what is sent, from the request line on."""
 
 
-def head(target: Target, *, length: int, path: str = CHAT, extra: Iterable[bytes] = ()) -> bytes:
-    """The request line and the headers of a POST of JSON."""
+def head(target: Target, *, length: int, path: str = CHAT, content_type: str = "application/json") -> bytes:
+    """The request line and the headers of a POST."""
     lines = [
         f"POST {path} HTTP/1.1".encode(),
         f"host: {HOST}:{target.http_port}".encode(),
-        b"content-type: application/json",
+        f"content-type: {content_type}".encode(),
         f"content-length: {length}".encode(),
-        *extra,
     ]
     return b"\r\n".join(lines) + b"\r\n\r\n"
 
 
-def post(target: Target, parts: Iterable[bytes], *, path: str = CHAT, extra: Iterable[bytes] = ()) -> Send:
+def post(target: Target, parts: Iterable[bytes], *, path: str = CHAT, content_type: str = "application/json") -> Send:
     """A request whose body has these parts, which are not copied; at most an error is read from the response."""
     parts = list(parts)
-    start = head(target, length=sum(map(len, parts)), path=path, extra=extra)
+    start = head(target, length=sum(map(len, parts)), path=path, content_type=content_type)
 
     async def pieces() -> AsyncIterator[bytes]:
         yield start

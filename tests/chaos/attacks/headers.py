@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from tests.chaos.attack import Arena, ClientAttack
 from tests.chaos.calls import Call
-from tests.chaos.endpoints import CHAT, MESSAGES
+from tests.chaos.endpoints import CHAT
 from tests.chaos.target import HOST
 
 _BODY = b'{"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}'
@@ -22,7 +22,7 @@ async def _odd(arena: Arena) -> None:
 
 
 async def _send(arena: Arena, name: str, data: bytes) -> None:
-    data = data.replace(CHAT.encode(), arena.rng.choice((CHAT, MESSAGES)).encode(), 1)
+    data = data.replace(CHAT.encode(), arena.path().encode(), 1)
 
     async def send(call: Call) -> None:
         reader, writer = await asyncio.open_connection(HOST, arena.target.http_port)

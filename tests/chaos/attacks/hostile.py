@@ -2,13 +2,13 @@
 
 import asyncio
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
 from google.protobuf.descriptor_pb2 import DESCRIPTOR, FileDescriptorSet
 
 from tests.chaos.attack import Arena, ClientAttack
-from tests.chaos.calls import Send, http_session, rest_unary
+from tests.chaos.calls import http_session, rest_unary
 from tests.chaos.questions import chat, chat_with_image
 from tests.hostile.images import hostile_images
 
@@ -34,10 +34,8 @@ async def _images(arena: Arena) -> None:
     arena.rng.shuffle(files)
     files = files[: arena.times(len(files))]
     async with http_session(arena.target.url) as session:
-        await _some_at_once(
-            arena,
-            [rest_unary(session, *arena.anywhere(chat_with_image(data, max_completion_tokens=1))) for data in files],
-        )
+        bodies = (arena.anywhere(chat_with_image(data, max_completion_tokens=1)) for data in files)
+        await some_at_once(arena.ask(rest_unary(session, *body)) for body in bodies)
 
 
 async def _grammars(arena: Arena) -> None:
@@ -46,9 +44,8 @@ async def _grammars(arena: Arena) -> None:
             {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}} for schema in _GRAMMARS.values()
         ]
         formats.append({"type": "protobuf", "protobuf": _descriptors()})
-        await _some_at_once(
-            arena, [rest_unary(session, *arena.anywhere(chat("Go on.", response_format=each))) for each in formats]
-        )
+        bodies = (arena.anywhere(chat("Go on.", response_format=each)) for each in formats)
+        await some_at_once(arena.ask(rest_unary(session, *body)) for body in bodies)
 
 
 def _descriptors() -> dict[str, str]:
@@ -59,14 +56,15 @@ def _descriptors() -> dict[str, str]:
     return {"name": FileDescriptorSet.DESCRIPTOR.full_name, "file_descriptor_set": data}
 
 
-async def _some_at_once(arena: Arena, sends: Sequence[Send]) -> None:
+async def some_at_once(works: Iterable[Coroutine[Any, Any, object]]) -> None:
+    """Does some of the works at a time, until all are done."""
     slots = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(send: Send) -> None:
+    async def one(work: Coroutine[Any, Any, object]) -> None:
         async with slots:
-            await arena.ask(send)
+            await work
 
-    await asyncio.gather(*map(one, sends))
+    await asyncio.gather(*map(one, works))
 
 
 ATTACKS = [

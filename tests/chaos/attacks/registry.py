@@ -3,6 +3,7 @@
 from tests.chaos.attack import ClientAttack, ProcessAttack
 from tests.chaos.attacks import (
     bodies,
+    files,
     floods,
     headers,
     hogs,
@@ -19,6 +20,6 @@ Attack = ClientAttack | ProcessAttack
 
 ATTACKS: dict[str, Attack] = {
     attack.name: attack
-    for module in (kills, streams, floods, slow, bodies, shares, hogs, hostile, headers, restarts, surroundings)
+    for module in (kills, streams, floods, slow, bodies, files, shares, hogs, hostile, headers, restarts, surroundings)
     for attack in module.ATTACKS
 }

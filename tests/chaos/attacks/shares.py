@@ -15,7 +15,6 @@ import PIL.Image
 from tests.chaos import http2, raw_http
 from tests.chaos.attack import Arena, ClientAttack
 from tests.chaos.calls import Send, http_session, rest_unary
-from tests.chaos.endpoints import CHAT, MESSAGES
 from tests.chaos.questions import chat, chat_with_images, typed
 from tests.chaos.target import HOST
 
@@ -29,7 +28,8 @@ MediaServer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 """Answers a request for a medium."""
 
 
-def _seconds(arena: Arena) -> float:
+def attack_seconds(arena: Arena) -> float:
+    """How long an attack goes on."""
     return max(_LEAST_SECONDS, _SECONDS * arena.scale)
 
 
@@ -98,11 +98,11 @@ async def ask_about_flat_images(arena: Arena) -> None:
         return chat_with_images([file.getvalue() + arena.rng.randbytes(8) for _ in range(16)])
 
     async with http_session(arena.target.url) as session:
-        leave = [_leaving(rest_unary(session, *arena.anywhere(body())), _seconds(arena)) for _ in range(10)]
+        leave = [leaving(rest_unary(session, *arena.anywhere(body())), attack_seconds(arena)) for _ in range(10)]
         await arena.ask_all(leave)
 
 
-def _leaving(send: Send, seconds: float) -> Send:
+def leaving(send: Send, seconds: float) -> Send:
     """Returns a request like `send`, of a client that leaves after a while."""
 
     async def leaving(call: Any) -> None:
@@ -135,7 +135,7 @@ async def _large_tools(arena: Arena) -> None:
         form, path = arena.anywhere(body)
         return raw_http.post(arena.target, (json.dumps(form).encode(),), path=path)
 
-    await arena.ask_all(_leaving(post(), _seconds(arena)) for _ in range(arena.times(8)))
+    await arena.ask_all(leaving(post(), attack_seconds(arena)) for _ in range(arena.times(8)))
 
 
 async def _many_grammars(arena: Arena) -> None:
@@ -169,7 +169,7 @@ async def _compressed_messages(arena: Arena) -> None:
         async with http2.connect(arena.target.grpc_port) as connection:
             connection.request(headers, message)
             await connection.drain()
-            await asyncio.sleep(_seconds(arena))
+            await asyncio.sleep(attack_seconds(arena))
             arena.counts["messages"] += 1
 
     await _all(arena, [one() for _ in range(arena.times(40))])
@@ -185,7 +185,7 @@ async def _closed_windows(arena: Arena) -> None:
         for _ in range(arena.times(500)):
             connection.request(http2.grpc_headers(_STREAM, arena.target.grpc_port), message)
         await connection.drain()
-        await asyncio.sleep(_seconds(arena))
+        await asyncio.sleep(attack_seconds(arena))
         arena.counts.update(connection.received)
 
 
@@ -193,7 +193,7 @@ async def _slow_readers(arena: Arena) -> None:
     """Streams with many log-probabilities whose clients read a byte a second."""
     members = {"stream": True, "ignore_eos": True, "max_completion_tokens": 400, "logprobs": True, "top_logprobs": 20}
     body = json.dumps(chat("Go on.", **members)).encode()
-    until = time.monotonic() + _seconds(arena)
+    until = time.monotonic() + attack_seconds(arena)
 
     async def one() -> None:
         reader, writer = await asyncio.open_connection(HOST, arena.target.http_port, limit=1)
@@ -208,12 +208,11 @@ async def _slow_readers(arena: Arena) -> None:
 
 async def _tiny_frames(arena: Arena) -> None:
     """Bodies in frames of a byte."""
-    until = time.monotonic() + _seconds(arena)
+    until = time.monotonic() + attack_seconds(arena)
 
     async def one() -> None:
         async with http2.connect(arena.target.http_port) as connection:
-            path = arena.rng.choice((CHAT, MESSAGES))
-            stream = connection.request(http2.rest_headers(path, arena.target.http_port, 50 << 20), ends=False)
+            stream = connection.request(http2.rest_headers(arena.path(), arena.target.http_port, 50 << 20), ends=False)
             while time.monotonic() < until:
                 for _ in range(1000):
                     connection.send(_DATA, 0, stream, b" ")

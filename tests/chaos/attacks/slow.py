@@ -6,17 +6,12 @@ from collections.abc import AsyncIterator
 from glimpse.server.settings import ListenSettings
 from tests.chaos import raw_http
 from tests.chaos.attack import Arena, ClientAttack
-from tests.chaos.endpoints import CHAT, MESSAGES
 from tests.chaos.raw_http import CHUNK_BYTES, Pieces
 from tests.chaos.target import HOST
 
 _STALLED_BYTES = 60 << 20
 _MISSING_BYTES = 100
 _SECONDS, _LEAST_SECONDS = 12.0, 4.0
-
-
-def _path(arena: Arena) -> str:
-    return arena.rng.choice((CHAT, MESSAGES))
 
 
 async def _trickle(arena: Arena, pieces: Pieces) -> None:
@@ -34,7 +29,8 @@ async def _trickle(arena: Arena, pieces: Pieces) -> None:
         writer.transport.abort()
 
 
-async def _for_a_while(arena: Arena, *each: Pieces) -> None:
+async def for_a_while(arena: Arena, *each: Pieces) -> None:
+    """Sends requests in pieces, all at once, and leaves those that the server has not ended after a while."""
     seconds = max(_LEAST_SECONDS, _SECONDS * arena.scale)
     tasks = [asyncio.create_task(_trickle(arena, pieces)) for pieces in each]
     _, waiting = await asyncio.wait(tasks, timeout=seconds)
@@ -46,22 +42,22 @@ async def _for_a_while(arena: Arena, *each: Pieces) -> None:
 
 async def _headers(arena: Arena) -> None:
     async def pieces() -> AsyncIterator[bytes]:
-        yield f"POST {_path(arena)} HTTP/1.1\r\nhost: localhost\r\n".encode()
+        yield f"POST {arena.path()} HTTP/1.1\r\nhost: localhost\r\n".encode()
         for number in range(1000):
             yield f"x-{number}: y\r\n".encode()
             await asyncio.sleep(0.2)
 
-    await _for_a_while(arena, *[pieces] * arena.times(100))
+    await for_a_while(arena, *[pieces] * arena.times(100))
 
 
 async def _bodies(arena: Arena) -> None:
     async def pieces() -> AsyncIterator[bytes]:
-        yield raw_http.head(arena.target, length=100_000, path=_path(arena))
+        yield raw_http.head(arena.target, length=100_000, path=arena.path())
         for _ in range(1000):
             yield b" "
             await asyncio.sleep(0.1)
 
-    await _for_a_while(arena, *[pieces] * arena.times(100))
+    await for_a_while(arena, *[pieces] * arena.times(100))
 
 
 async def _stalled(arena: Arena) -> None:
@@ -69,7 +65,7 @@ async def _stalled(arena: Arena) -> None:
 
     def stalling(size: int) -> Pieces:
         async def pieces() -> AsyncIterator[bytes]:
-            yield raw_http.head(arena.target, length=size, path=_path(arena))
+            yield raw_http.head(arena.target, length=size, path=arena.path())
             for start in range(0, size - _MISSING_BYTES, CHUNK_BYTES):
                 yield b" " * min(CHUNK_BYTES, size - _MISSING_BYTES - start)
             for _ in range(_MISSING_BYTES - 1):
@@ -80,7 +76,7 @@ async def _stalled(arena: Arena) -> None:
 
     memory = ListenSettings().body_in_flight_bytes
     sizes = [_STALLED_BYTES] * (memory // _STALLED_BYTES) + [memory % _STALLED_BYTES, _STALLED_BYTES]
-    await _for_a_while(arena, *map(stalling, sizes))
+    await for_a_while(arena, *map(stalling, sizes))
 
 
 ATTACKS = [
