@@ -21,7 +21,7 @@ from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import EngineConfig
 from glimpse.engine.worker.execution.memory_profile import DEFAULT_CPU_BYTES
-from glimpse.engine.worker.layers.mlp import Experts
+from glimpse.engine.worker.layers.mlp import ExpertsMLP
 from glimpse.engine.worker.layers.quantized import QuantizationScheme
 from glimpse.engine.worker.loading.check_messages import (
     CheckRequest,
@@ -215,7 +215,7 @@ def read_bytes(model: Model) -> int:
     decoder = model.decoder
     # A step reads single rows of the embedding, unless that is the output head too.
     embedding = 0 if decoder.embed_tokens is None else decoder.embed_tokens.nbytes
-    mixtures = [module for module in decoder.modules() if isinstance(module, Experts)]
+    mixtures = [module for module in decoder.modules() if isinstance(module, ExpertsMLP)]
     idle = sum(
         _bytes(mixture.experts) * (1 - mixture.config.num_chosen / mixture.config.num_experts) for mixture in mixtures
     )
