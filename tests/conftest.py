@@ -11,6 +11,7 @@ import functools
 import gc
 import inspect
 import os
+import re
 import signal
 
 # A script's background jobs ignore Ctrl-C, and so would the programs that tests interrupt.
@@ -49,8 +50,32 @@ settings.load_profile("glimpse")
 _LONGEST_FIRST = ("page", "e2e", "models", "clients", "wheel", "server")
 """Folders whose files take longest: begun last, one of them would run alone at the end."""
 
+_SHARING = ("client", "e2e", "server/services")
+"""Folders whose files share servers: one process runs those that start none of their own."""
+_STARTS_ITS_OWN = re.compile(r"start_\w*stack\(|running_mesh\(|served\(")
+
 ASYNC_TEST_SECONDS = 150.0
 """An asynchronous test that waits longer than this fails where it waits."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hands out files, and at once those that share servers, which each process would start again."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _together(super()._split_scope(nodeid))
+
+    return Scheduling(config, log)
+
+
+@functools.cache
+def _together(file: str) -> str:
+    """Returns the folder of a file that shares servers with others of it, or else the file."""
+    folder = file.rpartition("/")[0]
+    shares = folder.removeprefix("tests/") in _SHARING and not _STARTS_ITS_OWN.search((ROOT / file).read_text())
+    return folder if shares else file
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -18,6 +18,7 @@ def client_server(
 ) -> Iterator[Served]:
     """A server that may fetch media from `media_host`."""
     flags = (f"--allowed-media-networks={HOST}/32", f"--allowed-media-ports={media_host.server_port}")
+    flags += ("--image-fetch-timeout=60",)  # a busy machine takes its time
     with served(tiny_checkpoint, tmp_path_factory.mktemp("client_server"), *flags) as server:
         yield server
 

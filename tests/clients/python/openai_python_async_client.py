@@ -6,7 +6,7 @@ from typing import Any
 
 import openai
 import pydantic
-from driver import WEATHER, WEATHER_DESCRIPTION, Outcome, Shapes, Task, call_of, drive, openai_message
+from driver import WEATHER, WEATHER_DESCRIPTION, Outcome, Shapes, Task, call_of, openai_message
 from openai import AsyncOpenAI
 
 
@@ -77,12 +77,11 @@ def whole(ask: Callable[[Any, Task], Coroutine[Any, Any, Outcome]]) -> Callable[
     return lambda task: asyncio.run(asked(task))
 
 
-if __name__ == "__main__":
-    drive(
-        plain=whole(plain),
-        streamed=whole(streamed),
-        image=whole(plain),
-        tool=whole(tool),
-        streamed_tool=whole(streamed_tool),
-        schema=whole(schema),
-    )
+ASKS = {
+    "plain": whole(plain),
+    "streamed": whole(streamed),
+    "image": whole(plain),
+    "tool": whole(tool),
+    "streamed_tool": whole(streamed_tool),
+    "schema": whole(schema),
+}

@@ -11,7 +11,6 @@ from driver import (
     Shapes,
     Task,
     call_of,
-    drive,
 )
 from openai import APIStatusError, OpenAI
 from openai.types.responses import Response
@@ -112,5 +111,11 @@ def schema(task: Task) -> Outcome:
     return Outcome(value=parsed.model_dump())
 
 
-if __name__ == "__main__":
-    drive(plain=plain, streamed=streamed, image=plain, tool=tool, streamed_tool=streamed_tool, schema=schema)
+ASKS = {
+    "plain": plain,
+    "streamed": streamed,
+    "image": plain,
+    "tool": tool,
+    "streamed_tool": streamed_tool,
+    "schema": schema,
+}

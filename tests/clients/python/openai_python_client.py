@@ -3,7 +3,7 @@
 import base64
 from typing import Any
 
-from driver import Call, Outcome, Shapes, Task, call_of, drive, openai_message, openai_tool
+from driver import Call, Outcome, Shapes, Task, call_of, openai_message, openai_tool
 from openai import OpenAI
 
 
@@ -81,14 +81,13 @@ def document(task: Task) -> Outcome:
     return Outcome(text=create(task, [{"role": "user", "content": content}]).choices[0].message.content)
 
 
-if __name__ == "__main__":
-    drive(
-        plain=plain,
-        streamed=streamed,
-        image=plain,
-        tool=tool,
-        streamed_tool=streamed_tool,
-        schema=schema,
-        files=files,
-        document=document,
-    )
+ASKS = {
+    "plain": plain,
+    "streamed": streamed,
+    "image": plain,
+    "tool": tool,
+    "streamed_tool": streamed_tool,
+    "schema": schema,
+    "files": files,
+    "document": document,
+}
