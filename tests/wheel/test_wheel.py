@@ -89,6 +89,7 @@ def test_has_its_data(installed: Installed) -> None:
         "v1/chat_pb2.pyi",
         "openai/v1/openai_pb2.pyi",
         "client/client.py",
+        "server/cli/local/published.json",
     }
 
 
