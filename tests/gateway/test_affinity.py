@@ -469,6 +469,11 @@ async def test_methods_with_keys_come_from_the_protos() -> None:
         *(CHAT, "/v1/completions", "/chat/completions", "/completions"),
         *(MESSAGES, f"{MESSAGES}/count_tokens", "/messages", "/messages/count_tokens"),
         *("/v1/responses", "/responses"),
+        *(
+            f"{version}/responses/{{response_id}}{part}"
+            for version in ("/v1", "")
+            for part in ("", "/cancel", "/input_items")
+        ),
         *(f"/glimpse/v1/{path}" for path in ("chatCompletions", "chatCompletions:stream")),
         *(f"/glimpse/v1/{path}" for path in ("completions", "completions:stream")),
     }
