@@ -3,6 +3,7 @@
 from google.protobuf.descriptor import FileDescriptor
 
 from glimpse.v1 import (
+    batch_pb2,
     chat_pb2,
     completion_pb2,
     embedding_pb2,
@@ -15,6 +16,7 @@ from glimpse.v1 import (
 )
 
 TYPED_FILES: tuple[FileDescriptor, ...] = (
+    batch_pb2.DESCRIPTOR,
     chat_pb2.DESCRIPTOR,
     completion_pb2.DESCRIPTOR,
     embedding_pb2.DESCRIPTOR,

@@ -147,6 +147,9 @@ class MediaSettings(BaseModel):
     """Memory for stored responses; the least recently used leave, of the tenant that has most. 0 stores none."""
     response_ttl: Annotated[float, Field(gt=0)] = 3600.0
     """Seconds after which a stored response expires."""
+    state_folder: Path | None = None
+    """Folder that keeps uploads, stored responses and batches on disk, so that they outlive the server. Default: they
+    are in memory, or in --media-store."""
     media_store: Annotated[str | None, Parameter(show_default=False)] = None
     """Redis that keeps uploads, uuids and fetched files for all servers that name it, and counts quotas (--tenants):
     redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss:// for TLS. Default: each server has its own."""
@@ -173,9 +176,11 @@ class MediaSettings(BaseModel):
 
     @field_validator("media_store")
     @classmethod
-    def _check_store(cls, url: str | None) -> str | None:
+    def _check_store(cls, url: str | None, others: ValidationInfo) -> str | None:
         if url is not None:
             parse_store_url(url)
+        if url is not None and others.data.get("state_folder") is not None:
+            raise ValueError("expected without --state-folder: it keeps the uploads and batches of all its servers")
         return url
 
     @field_validator("media_store_ca")

@@ -181,6 +181,21 @@ class AccessSettings(BaseModel):
     only the server's own limits apply."""
 
 
+class BatchSettings(BaseModel):
+    """Files of requests that are answered when nothing more urgent is to be done."""
+
+    model_config = FROZEN
+
+    batch_store_bytes: Size = ByteSize(1 << 30)
+    """Disk, or memory, for the requests and answers of batches. 0 refuses batches."""
+    batch_ttl: Annotated[float, Field(gt=0)] = 7 * 86400.0
+    """Seconds for which a batch and its answers are kept after its end."""
+    batch_requests: Annotated[int, Field(ge=1, le=1_000_000)] = 50_000
+    """Most requests of a batch."""
+    batch_at_once: Annotated[int, Field(ge=1, le=1024)] = 16
+    """Requests of one tenant's batches in progress; as many again for all other tenants."""
+
+
 class Settings(BaseModel):
     """All settings of the server."""
 
@@ -190,3 +205,4 @@ class Settings(BaseModel):
     media: Annotated[MediaSettings, Parameter(name="*", group=Group("Media", sort_key=2))] = MediaSettings()
     listen: Annotated[ListenSettings, Parameter(name="*", group=Group("Server", sort_key=3))] = ListenSettings()
     access: Annotated[AccessSettings, Parameter(name="*", group=Group("Access", sort_key=4))] = AccessSettings()
+    batches: Annotated[BatchSettings, Parameter(name="*", group=Group("Batches", sort_key=5))] = BatchSettings()

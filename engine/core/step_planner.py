@@ -4,6 +4,9 @@ Running sequences continue before waiting ones are admitted, except that the pro
 client served least first. When blocks run out, a running sequence is preempted: it gives up its blocks and is computed
 again later. While others decode, a step takes only as many prompt tokens as the prefill budget allows. While there are
 several clients, `decode_turns` bounds the decodes of a step.
+
+Clients in the background get what others leave: as long as there are others, none of their prompts is computed, and few
+of their sequences decode.
 """
 
 from collections.abc import Mapping
@@ -78,6 +81,7 @@ class StepPlanner:
         self._prefix_cache = state.prefix_cache
         self._encoder_cache = state.encoder_cache
         self._block_size = limits.block_size
+        self._is_urgent = state.queue.num_urgent_clients > 0  # clients in the background wait
         # Each running sequence can have a token in each step.
         self._max_sequences = min(
             limits.max_sequences, limits.max_batch_tokens, limits.num_states or limits.max_sequences
@@ -143,7 +147,7 @@ class StepPlanner:
         num_reserved_blocks = 0
         while not self._queue.has_equal_shares and len(reserved) < _MAX_RESERVED:
             sequence = self._queue.head()
-            if sequence is None or sequence.is_complete:
+            if sequence is None or sequence.is_complete or self._waits_for_others(sequence):
                 break
             num_wanted = self._block_tables.num_wanted(sequence, self._prefix_cache.match(sequence))
             shortage = Shortage(
@@ -168,17 +172,21 @@ class StepPlanner:
 
     def _choose_decodes(self) -> None:
         """Chooses the sequences that decode, and divides the tokens of the step between them and prompts."""
-        decoding = [sequence for sequence in self._running if sequence.decodes]
+        waiting_for_others = {sequence for sequence in self._running if self._waits_for_others(sequence)}
+        decoding = [sequence for sequence in self._running if sequence.decodes and sequence not in waiting_for_others]
         newcomer = self._newcomer()
         turns, budget = self._state.decode_turns, self._state.prefill_budget
-        is_shared = not self._queue.has_one_client
+        is_shared = self._queue.num_urgent_clients > 1 if self._is_urgent else not self._queue.has_one_client
         chosen = turns.begin_step(decoding, is_shared=is_shared, has_newcomer=newcomer is not None)
+        num_left_out = len(decoding) - len(chosen)
+        if waiting_for_others and chosen:
+            able = [sequence for sequence in self._running if sequence in waiting_for_others and sequence.decodes]
+            chosen = [*chosen, *turns.take_beside(len(chosen), able)]
         self._decodes, self._num_decodes_left = {*chosen}, len(chosen)
         self._num_draft_tokens = self._state.draft_budget.plan(chosen)
         self._has_only_newcomers = turns.begins_newcomer
-        num_left_out = len(decoding) - len(chosen)
-        if num_left_out:
-            self._left_out = {*decoding} - self._decodes
+        if num_left_out or waiting_for_others:
+            self._left_out = {*decoding, *waiting_for_others} - self._decodes
         if not chosen:
             # Newcomers would wait for a large step of others.
             is_bounded = turns.expects_newcomers and not turns.begins_newcomer
@@ -195,7 +203,10 @@ class StepPlanner:
         return sequence if sequence and self._state.fits(sequence, self._prefix_cache.match(sequence)) else None
 
     def _continue_running(self) -> list[Sequence]:
-        """Continues the running sequences. With several clients, prompts are left for later and returned."""
+        """Continues the running sequences. With several clients, prompts are left for later and returned.
+
+        What waits for others does nothing.
+        """
         prompts: list[Sequence] = []
         for sequence in tuple(self._running):
             if sequence.status is not RUNNING:
@@ -233,6 +244,10 @@ class StepPlanner:
             return
         if self._make_room(sequence, end):
             self._add(sequence, end, self._propose(sequence) if self._num_draft_tokens else ())
+
+    def _waits_for_others(self, sequence: Sequence) -> bool:
+        """The sequence is in the background, and others are not."""
+        return self._is_urgent and sequence.flow.client.is_background
 
     @property
     def _num_free_tokens(self) -> int:
@@ -341,6 +356,8 @@ class StepPlanner:
         while len(self._running) + len(self._skipped) < self._max_sequences:
             sequence = self._queue.head()
             if sequence is None or (before is not None and not sequence.flow.client.precedes(before)):
+                return
+            if self._waits_for_others(sequence):
                 return
             if self._has_only_newcomers and not self._queue.is_newcomer(sequence.flow.client):
                 return

@@ -16,6 +16,10 @@ from glimpse.engine.protocol.media import MediaContent, MediaSpan
 from glimpse.engine.protocol.pooling_params import PoolingParams
 from glimpse.engine.protocol.sampling_params import SamplingParams
 
+BACKGROUND_PRIORITY = 900
+"""Least priority of requests that are not urgent, which the engine computes with what others leave: those of batches.
+They have 1000 more than their own priority from -100 to 100."""
+
 
 class FinishReason(StrEnum):
     """Why a request ended."""
@@ -68,7 +72,7 @@ class PromptRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The prompt. Each medium has `num_tokens` placeholder ids in it."""
     media: list[MediaInput] = []
     priority: int = 0
-    """Smaller is served sooner."""
+    """Smaller is served sooner. From `BACKGROUND_PRIORITY` on, all others come first, of whatever client."""
     cache_salt: str = ""
     """Requests share cached prefixes only with requests of the same salt."""
     client: str = ""

@@ -15,6 +15,7 @@ _HINTS = (
     (r".*/responses?(/.*)?", "Use POST /v1/responses."),
     (r".*/messages(/count_tokens)?/?", "Use POST /v1/messages."),
     (r".*/files(/.*)?", "Use /v1/files."),
+    (r".*/batches(/.*)?", "Use /v1/batches."),
     (r".*/(completions?|generate(_stream)?|infer|invocations)/?", f"{_CHAT[:-1]}, or POST /v1/completions."),
     (r".*/embed(dings?)?/?", "Use POST /v1/embeddings."),
     (r".*/re-?rank(ings?)?/?", "Use POST /v1/rerank."),
@@ -28,7 +29,7 @@ _HINTS = (
     (r".*/(openapi|swagger)(\.json|\.yaml)?/?", "Use GET /openapi.json."),
     (r"(/api|/openai)?(/v\d+\w*)?/?", f"It is a base URL for clients. {_DOCUMENT}"),
     (
-        r".*/(audio|images|uploads|batches|assistants|threads|fine_tuning|moderations|realtime)(/.*)?",
+        r".*/(audio|images|uploads|assistants|threads|fine_tuning|moderations|realtime)(/.*)?",
         f"This part of OpenAI's API is not served. {_DOCUMENT}",
     ),
 )

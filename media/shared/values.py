@@ -1,8 +1,12 @@
 """What the shared store says about its values. Imports no Redis client: servers without a store do not need it."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from enum import StrEnum
 
 import msgspec
+
+from glimpse.media.errors import store_unavailable
 
 CHUNK_BYTES = 1 << 20
 """Most of a value that is transferred at once: sending it occupies the event loop for about a millisecond."""
@@ -12,6 +16,15 @@ OVERHEAD_BYTES = 512
 
 class StoreUnavailableError(Exception):
     """The shared media store cannot be reached, or refused a command."""
+
+
+@contextmanager
+def store_errors(advice: str) -> Generator[None]:
+    """Turns errors of a store within the block into MediaError (STORE_UNAVAILABLE)."""
+    try:
+        yield
+    except (StoreUnavailableError, TimeoutError):
+        raise store_unavailable(advice) from None
 
 
 class Outcome(StrEnum):

@@ -7,7 +7,7 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,10 +23,11 @@ from glimpse.media.containers.sniff import find_kind
 from glimpse.media.errors import MediaError, MediaErrorCode, store_unavailable, too_large
 from glimpse.media.kind import MediaKind
 from glimpse.media.shared.keys import Area, tenant_of
-from glimpse.media.shared.values import OVERHEAD_BYTES, Header, StoreUnavailableError
+from glimpse.media.shared.values import OVERHEAD_BYTES, Header, StoreUnavailableError, store_errors
 from glimpse.media.sources.source import DEFAULT_MAX_VIDEO_BYTES
 
 if TYPE_CHECKING:
+    from glimpse.media.shared.disk import DiskStore
     from glimpse.media.shared.store import SharedStore
 
 MAX_LISTED = 10_000
@@ -92,7 +93,7 @@ class Uploads:
         ttl_seconds: float,
         memory_budget: MemoryBudget,
         max_file_bytes: int = DEFAULT_MAX_VIDEO_BYTES,
-        shared: "SharedStore | None" = None,
+        shared: "SharedStore | DiskStore | None" = None,
         max_copied_bytes: int | None = None,
         area: Area = Area.UPLOADS,
         clock: Callable[[], float] = time.time,
@@ -103,7 +104,7 @@ class Uploads:
             ttl_seconds: Longest lifetime of an upload.
             memory_budget: Budget for the bytes of uploads in progress, and of those read from the shared store.
             max_file_bytes: Limit on one file.
-            shared: Shares uploads with other processes; None: they are this one's.
+            shared: Shares uploads with other processes, or with later ones; None: they are this one's.
             max_copied_bytes: Limit for copies of what the shared store has; None: `max_bytes`. An upload without a copy
                 is read from the store by each request.
             area: Whose budget of the shared store counts. Areas share nothing.
@@ -193,7 +194,7 @@ class Uploads:
             details=details,
         )
         if self._shared is not None:
-            with _unavailable("try again, or send the file itself"):
+            with store_errors("try again, or send the file itself"):
                 header = await self._share(self._shared, namespace, upload, file, max_tenant_bytes)
             if header is None:
                 raise too_large(self._max_file_bytes, "an upload")
@@ -233,7 +234,7 @@ class Uploads:
         if self._shared is None:
             stored = self._uploads.list_newest(tenant_of(namespace), MAX_LISTED)
             return FoundUploads(lambda: [each.upload for key, each in stored if key[0] == namespace])
-        with _unavailable("try again"):
+        with store_errors("try again"):
             headers = await self._shared.list_newest(self._area, namespace, MAX_LISTED)
         # A tenant's values are of all its namespaces. What is of this one has the key that its handle gives here.
         key_of = partial(self._key, self._shared, namespace)
@@ -265,7 +266,7 @@ class Uploads:
         """Removes an upload. Returns whether it existed. Raises MediaError (STORE_UNAVAILABLE)."""
         if self._shared is None:
             return self._uploads.get((namespace, handle)) is not None and self._uploads.drop((namespace, handle))
-        with _unavailable("try again"):
+        with store_errors("try again"):
             key = self._key(self._shared, namespace, handle)
             existed = await self._shared.remove(self._area, key, announcement=f"{_ANNOUNCEMENT}{handle}")
         self._uploads.drop((namespace, handle))
@@ -297,11 +298,13 @@ class Uploads:
             raise self._not_found()
         return file
 
-    async def _read(self, shared: "SharedStore", namespace: str, upload: Upload, seconds: float) -> MediaFile | None:
+    async def _read(
+        self, shared: "SharedStore | DiskStore", namespace: str, upload: Upload, seconds: float
+    ) -> MediaFile | None:
         """Returns the file from the shared store and stores it here too; None if the store does not have it."""
         header = Header(digest=upload.digest, num_bytes=upload.num_bytes, expires=upload.expires, note=b"")
         num_removals = self._num_removals
-        with _unavailable("try again, or send the file itself"), self._in_flight.reservation() as reservation:
+        with store_errors("try again, or send the file itself"), self._in_flight.reservation() as reservation:
             reservation.reserve(2 * max(upload.num_bytes, 0))
             async with asyncio.timeout(seconds):
                 data = await shared.read(self._area, self._key(shared, namespace, upload.handle), header)
@@ -314,7 +317,7 @@ class Uploads:
 
     async def _share(
         self,
-        shared: "SharedStore",
+        shared: "SharedStore | DiskStore",
         namespace: str,
         upload: Upload,
         file: MediaFile,
@@ -371,7 +374,7 @@ class Uploads:
             message = "uploads are disabled on this server (--upload-cache-bytes 0); send the file itself"
         return MediaError(MediaErrorCode.NOT_CACHED, message)
 
-    def _key(self, shared: "SharedStore", namespace: str, handle: str) -> str:
+    def _key(self, shared: "SharedStore | DiskStore", namespace: str, handle: str) -> str:
         return shared.keys.value(self._area, namespace, "upload", handle)
 
 
@@ -381,9 +384,9 @@ class FoundUploads:
     def __init__(self, read: Callable[[], list[Upload]]) -> None:
         self._read = read
 
-    def read(self) -> list[Upload]:
-        """Returns them, the latest first. Any thread may call it."""
-        return sorted(self._read(), key=lambda upload: (-upload.created, upload.handle))
+    def read(self, others: Sequence[Upload] = ()) -> list[Upload]:
+        """Returns them and others, the latest first. Any thread may call it."""
+        return sorted([*self._read(), *others], key=lambda upload: (-upload.created, upload.handle))
 
 
 class IncomingUpload:
@@ -438,15 +441,6 @@ def _described(header: Header) -> Upload | None:
         kind=note.kind,
         details=note.details,
     )
-
-
-@contextmanager
-def _unavailable(advice: str) -> Generator[None]:
-    """Turns errors of the shared store within the block into MediaError (STORE_UNAVAILABLE)."""
-    try:
-        yield
-    except (StoreUnavailableError, TimeoutError):
-        raise store_unavailable(advice) from None
 
 
 def _mismatch(message: str) -> MediaError:

@@ -1,11 +1,38 @@
-"""Parses the lines of a batch: requests of the REST API, one in each line, as OpenAI's batches have them."""
+"""The lines of a batch: requests of the REST API, one in each line, as OpenAI's batches have them, and answers."""
 
-from collections.abc import Container
+import re
+from collections.abc import Container, Mapping
 from typing import Annotated
 
+import grpc
 import msgspec
+from google.protobuf.descriptor import MethodDescriptor
 
+from glimpse.dialect.bindings import bindings
+from glimpse.dialect.options import http_option
+from glimpse.server.dialects.anthropic.dialect import ANTHROPIC
+from glimpse.server.dialects.openai import OPENAI
 from glimpse.server.errors import InvalidRequest
+
+OK = 200
+_SERVICE = "glimpse.v1.BatchService"
+_TEMPORARY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
+"""The server has no room, or its engine is starting again: the request waits."""
+_DIED = grpc.StatusCode.ABORTED
+"""The engine died while it had the request, which may have been the cause."""
+_MAX_ATTEMPTS = 3
+"""Attempts of a request with which the engine dies."""
+_HTTP_STATUSES = {
+    grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.FAILED_PRECONDITION: 400,
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
+    grpc.StatusCode.UNAVAILABLE: 503,
+    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
+}
+"""HTTP statuses as the gateway has them; others are 500."""
+_MEMBER = re.compile(r"`\$\.(\w+)|field `(\w+)`")
+"""A member in a message of msgspec."""
 
 
 class BatchLine(msgspec.Struct, frozen=True):
@@ -26,17 +53,76 @@ class _Body(msgspec.Struct):
     stream: bool | None = None
 
 
+class LineResponse(msgspec.Struct):
+    """What a request was answered with."""
+
+    status_code: int
+    request_id: str
+    body: msgspec.Raw
+
+
+class LineError(msgspec.Struct):
+    """Why a request was never asked."""
+
+    code: str
+    message: str
+
+
+class LineResult(msgspec.Struct):
+    """A line of results."""
+
+    id: str
+    custom_id: str
+    response: LineResponse | None
+    error: LineError | None
+
+
+def methods() -> Mapping[str, MethodDescriptor]:
+    """Returns the methods of facades that a batch may use, by their paths."""
+    found = (each for dialect in (OPENAI, ANTHROPIC) for each in bindings(dialect.service))
+    return {
+        http_option(each.facade).post: each.facade
+        for each in found
+        if each.facade.client_streaming and each.form is None and each.unary.containing_service.full_name != _SERVICE
+    }
+
+
 def parse_line(line: bytes, urls: Container[str]) -> BatchLine:
-    """Parses a line. `urls` are the paths that it may have. Raises InvalidRequest."""
+    """Parses a line. `urls` are the paths that it may have. Raises InvalidRequest, with OpenAI's code as its reason."""
     try:
         parsed = msgspec.json.decode(line, type=BatchLine)
         body = msgspec.json.decode(parsed.body, type=_Body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequest("", f"expected a request of a batch, got another document: {error}") from error
+        reason, member = "invalid_json_line", ""
+        if isinstance(error, msgspec.ValidationError):
+            found = _MEMBER.search(str(error))
+            member = "" if found is None else found[1] or found[2]
+            reason = "missing_required_parameter" if "missing" in str(error) else "invalid_value"
+        message = f"expected a request of a batch, got another document: {error}"
+        raise InvalidRequest(member, message, reason) from error
     if parsed.method != "POST":
-        raise InvalidRequest("method", f"expected 'POST', got '{parsed.method[:64]}'")
+        raise InvalidRequest("method", f"expected 'POST', got '{parsed.method[:64]}'", "invalid_method")
     if parsed.url not in urls:
-        raise InvalidRequest("url", f"expected the path of a POST request, got '{parsed.url[:64]}'")
+        message = f"expected the path of a POST request of this batch, got '{parsed.url[:64]}'"
+        raise InvalidRequest("url", message, "invalid_url")
     if body.stream:
         raise InvalidRequest("body.stream", "expected false: the result of a batch is a document")
     return parsed
+
+
+def may_succeed(code: grpc.StatusCode, reason: str, attempt: int) -> bool:
+    """Returns whether a request that ended with this status is asked again, after so many attempts."""
+    if code in _TEMPORARY and reason != "out_of_memory":
+        return True
+    return code in (*_TEMPORARY, _DIED) and attempt < _MAX_ATTEMPTS
+
+
+def http_status(code: grpc.StatusCode) -> int:
+    """Returns the HTTP status that the gateway makes of a gRPC status."""
+    return _HTTP_STATUSES.get(code, 500)
+
+
+def answered(custom_id: str, request_id: str, status: int, body: bytes) -> LineResult:
+    """Returns the result of a request that was asked."""
+    response = LineResponse(status_code=status, request_id=request_id, body=msgspec.Raw(body))
+    return LineResult(id=f"batch_req_{request_id}", custom_id=custom_id, response=response, error=None)

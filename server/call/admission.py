@@ -49,6 +49,10 @@ class Admission:
         self._clock = clock
         self._busy_since: float | None = None  # the last step after which requests waited
 
+    def background_ticket(self, client: str) -> "Ticket":
+        """Returns a ticket for a call that is not urgent: it takes its turn to be prepared, and delays nobody else."""
+        return Ticket(self, client, None, needs_engine=False, waits=True, is_background=True)
+
     def ticket(self, method: str = "", client: str = "", deadline: float | None = None) -> "Ticket":
         """Returns a ticket for a call; `close` must follow. Methods that do little wait for nothing."""
         name = method.rpartition("/")[2]
@@ -90,14 +94,23 @@ class Ticket:
     """What one request holds: a place among those being prepared, then work that waits for the engine."""
 
     def __init__(
-        self, admission: Admission, client: str, deadline: float | None, *, needs_engine: bool, waits: bool
+        self,
+        admission: Admission,
+        client: str,
+        deadline: float | None,
+        *,
+        needs_engine: bool,
+        waits: bool,
+        is_background: bool = False,
     ) -> None:
-        """`deadline` is in the event loop's time; without `waits` the request is prepared at once."""
+        """`deadline` is in the event loop's time; without `waits` the request is prepared at once; what is in the
+        background counts in no estimate."""
         self._admission = admission
         self._client = client
         self._deadline = deadline
         self._needs_engine = needs_engine
         self._waits = waits
+        self._is_background = is_background
         self._is_preparing = False
         self._num_waiting_tokens = 0
         self._arrived = admission.now
@@ -137,6 +150,8 @@ class Ticket:
 
     def submit(self, *, num_tokens: int, num_media_tokens: int) -> None:
         """Notes that a prompt of so many tokens, those of media among them, goes to the engine."""
+        if self._is_background:
+            return
         admission = self._admission
         self._submitted = admission.now
         size = PromptSize(num_tokens=num_tokens, num_media_tokens=num_media_tokens)
@@ -183,7 +198,8 @@ class Ticket:
 
     def end_completion(self, num_tokens: int) -> None:
         """Records the length of one of its completions."""
-        self._admission.estimator.observe_completion(num_tokens)
+        if not self._is_background:
+            self._admission.estimator.observe_completion(num_tokens)
 
     def close(self) -> None:
         """The request has ended. Idempotent."""
@@ -194,6 +210,6 @@ class Ticket:
             self._admission.estimator.end_prompt(self, self._admission.now)
 
     def _set_waiting(self, num_tokens: int) -> None:
-        if num_tokens != self._num_waiting_tokens:
+        if num_tokens != self._num_waiting_tokens and not self._is_background:
             self._admission.estimator.add_waiting(self._client, num_tokens - self._num_waiting_tokens)
             self._num_waiting_tokens = num_tokens

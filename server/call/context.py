@@ -5,12 +5,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
+from glimpse.engine.protocol.messages import BACKGROUND_PRIORITY
 from glimpse.identity.tenant import Tenant
 from glimpse.media.cache.fair_share import FairCapacity
 from glimpse.server.call.admission import Admission, Ticket
 from glimpse.server.call.body_budget import BodyReservation
 from glimpse.server.call.offload import run_sized
 
+_BEHIND_ALL = BACKGROUND_PRIORITY + 100
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -39,6 +41,8 @@ class CallContext:
     """Place of the call among the requests that wait or are being prepared."""
     body: BodyReservation = field(default_factory=lambda: BodyReservation(FairCapacity(), ""))
     """The memory of its request's body."""
+    is_background: bool = False
+    """Whether the engine computes it with what other calls leave."""
     is_json: bool = False
     """The request came as JSON, and the response becomes JSON."""
     ignored_fields: list[str] = field(default_factory=list[str])
@@ -50,6 +54,10 @@ class CallContext:
     prompt_tokens: int | None = None
     """Token counts, updated while the response is generated; None: it has none yet."""
     completion_tokens: int | None = None
+
+    def priority(self, chosen: int) -> int:
+        """Returns the engine's priority of a request of this call that has a priority from -100 to 100 of its own."""
+        return chosen + self.is_background * _BEHIND_ALL
 
     async def parse(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Calls a function that reads the request; in a thread if its body is large."""

@@ -93,8 +93,8 @@ class RestDialect:
 
 def add_facade(
     server: grpc.aio.Server, dialect: RestDialect, handlers: Mapping[str, Handler], *, max_body_bytes: int
-) -> None:
-    """Serves every bound method of a dialect's facade.
+) -> "Mapping[str, Endpoint]":
+    """Serves every bound method of a dialect's facade, and returns what serves each, by its full name.
 
     Args:
         server: the gRPC server.
@@ -102,14 +102,13 @@ def add_facade(
         handlers: the typed handlers, by full names of methods, such as "glimpse.v1.ModelService.GetModel".
         max_body_bytes: the maximum size of a request body.
     """
-    methods = {
-        binding.facade.name: _method_handler(binding.facade, _Endpoint(dialect, binding, handlers, max_body_bytes))
-        for binding in bindings(dialect.service)
-    }
+    endpoints = {each.facade: Endpoint(dialect, each, handlers, max_body_bytes) for each in bindings(dialect.service)}
+    methods = {method.name: _method_handler(method, endpoint) for method, endpoint in endpoints.items()}
     register_methods(server, dialect.service.full_name, methods)
+    return {method.full_name: endpoint for method, endpoint in endpoints.items()}
 
 
-def _method_handler(method: MethodDescriptor, endpoint: "_Endpoint") -> "grpc.RpcMethodHandler[Any, Any]":
+def _method_handler(method: MethodDescriptor, endpoint: "Endpoint") -> "grpc.RpcMethodHandler[Any, Any]":
     return METHOD_HANDLERS[method.client_streaming, method.server_streaming](
         endpoint.stream_response if method.server_streaming else endpoint.return_response,
         # gRPC would end a unary call whose message cannot be parsed as an error of the server.
@@ -118,7 +117,7 @@ def _method_handler(method: MethodDescriptor, endpoint: "_Endpoint") -> "grpc.Rp
     )
 
 
-class _Endpoint:
+class Endpoint:
     """One facade method."""
 
     def __init__(
@@ -164,6 +163,21 @@ class _Endpoint:
                 # HTTP/1.1 loses a status that follows a body, so that the client needs the error as an event too.
                 await rpc.context.write(HttpBody(content_type=_EVENTS, data=self._error_event(failure)))
             await abort(rpc, failure)
+
+    async def answer(self, body: bytes, call: CallContext) -> tuple[RpcFailure | None, bytes]:
+        """Answers a request that came in no RPC of its own.
+
+        Returns why it failed, None if it did not, and the document of the answer or of the failure.
+        """
+        request = None
+        try:
+            call.is_json = True
+            call.body.reserve(len(body))
+            request = await self._parse([body], call)
+            return None, await self._encode(await self._answer(request, call), call)
+        except Exception as error:  # `to_status` maps every exception
+            failure = self._failure(error, request, call)
+            return failure, msgspec.json.encode(self._dialect.error(failure))
 
     async def _answer(self, request: "_Request", call: CallContext) -> Message:
         try:
@@ -217,7 +231,9 @@ class _Endpoint:
             await call.ticket.begin()
             form = FormRequests(self._binding.form, self._binding.unary.input_type, self._codec, incoming, call)
             return _Request(form.requests(), ignored=form.ignored, aliased=form.aliased, form=form)
-        pieces = await collect(incoming, call.body, max_bytes=self._max_body_bytes)
+        return await self._parse(await collect(incoming, call.body, max_bytes=self._max_body_bytes), call)
+
+    async def _parse(self, pieces: list[bytes], call: CallContext) -> "_Request":
         await call.ticket.begin()
         request_class = GetMessageClass(self._binding.unary.input_type)
         found = await call.parse(self._decode, pieces, request_class)

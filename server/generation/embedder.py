@@ -111,7 +111,7 @@ class Embedder:
             token_ids=prompt.token_ids,
             media=prompt.media,
             pooling=batch.request.pooling,
-            priority=batch.request.priority,
+            priority=batch.call.priority(batch.request.priority),
             cache_salt=batch.call.tenant.engine_namespace(batch.request.cache_salt),
             client=batch.call.client,
             flow=batch.flow,

@@ -315,7 +315,7 @@ class CompletionGenerator:
             token_ids=prompt.token_ids,
             media=prompt.media,
             sampling=sampling,
-            priority=request.priority,
+            priority=call.priority(request.priority),
             cache_salt=call.tenant.engine_namespace(request.cache_salt),
             client=call.client,
             flow=flow,

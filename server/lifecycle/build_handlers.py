@@ -24,10 +24,11 @@ from glimpse.server.generation.constraints import ConstraintBuilder
 from glimpse.server.generation.embedder import Embedder
 from glimpse.server.generation.generator import CompletionGenerator
 from glimpse.server.generation.prompts import PromptLoader
+from glimpse.server.lifecycle.build_batches import BatchComponents
 from glimpse.server.lifecycle.build_media import MediaComponents
+from glimpse.server.lifecycle.observers import Observers
 from glimpse.server.lifecycle.served_checkpoint import Checkpoint
 from glimpse.server.request import ReasoningSupport
-from glimpse.server.rpc.load_meter import LoadMeter
 from glimpse.server.rpc.typed_handlers import Handler
 from glimpse.server.served_model import ServedModel
 from glimpse.server.services.chat import ChatHandlers
@@ -63,19 +64,23 @@ def build_handlers(
     checkpoint: Checkpoint,
     engine: Engine,
     media: MediaComponents,
-    metrics: Metrics,
-    load: LoadMeter,
+    observers: Observers,
     access: Access,
     purge: Callable[[str], Awaitable[bool]],
+    batches: BatchComponents,
 ) -> Mapping[str, Handler]:
     """Returns a handler for each typed method, by the method's full name. `purge` is as in `TenantHandlers`."""
-    shared = _shared(settings, checkpoint, engine, media, metrics)
-    uploads = MediaHandlers(media.uploads)
+    shared = _shared(settings, checkpoint, engine, media, observers.metrics)
+    uploads = MediaHandlers(media.uploads, batches.files)
     return {
         **_generation_handlers(shared, media),
         **_embedding_handlers(shared),
         **_model_handlers(shared),
-        "glimpse.v1.LoadService.StreamLoadReports": LoadHandlers(load).stream_load_reports,
+        "glimpse.v1.BatchService.CreateBatch": batches.handlers.create,
+        "glimpse.v1.BatchService.GetBatch": batches.handlers.get,
+        "glimpse.v1.BatchService.ListBatches": batches.handlers.list_batches,
+        "glimpse.v1.BatchService.CancelBatch": batches.handlers.cancel,
+        "glimpse.v1.LoadService.StreamLoadReports": LoadHandlers(observers.load).stream_load_reports,
         "glimpse.v1.MediaService.UploadMedia": uploads.upload,
         "glimpse.v1.MediaService.GetMedia": uploads.get_media,
         "glimpse.v1.MediaService.ListMedia": uploads.list_media,

@@ -1,10 +1,13 @@
 """Builds the media loader, its caches and its limits from the settings."""
 
 import logging
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.checkpoint.text.media_inputs import embedding_spec, read_media
@@ -15,19 +18,24 @@ from glimpse.media.cache.shared_media import SharedMedia
 from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.embeddings.loader import EmbeddingLoader
-from glimpse.media.errors import MediaOptionError, store_unavailable
+from glimpse.media.errors import MediaOptionError
 from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
 from glimpse.media.processing.media_processing import MediaProcessing, ProcessingDefaults
 from glimpse.media.shared.address import parse_store_url
+from glimpse.media.shared.disk import DiskStore
 from glimpse.media.shared.keys import Area
-from glimpse.media.shared.values import StoreUnavailableError
+from glimpse.media.shared.values import store_errors
 from glimpse.media.sources.fetcher import Fetcher
 from glimpse.media.sources.local import LocalFiles
 from glimpse.media.sources.policy import FetchPolicy
 from glimpse.media.sources.uploads import Uploads
 from glimpse.server.media_settings import MediaSettings
 from glimpse.server.telemetry.metrics import Metrics
+from glimpse.usage import UsageError
+
+if TYPE_CHECKING:
+    from glimpse.media.shared.store import SharedStore
 
 _logger = logging.getLogger(__name__)
 
@@ -44,6 +52,8 @@ class MediaComponents:
     embeddings: EmbeddingLoader
     shared: SharedMedia | None
     """The store that replicas share, if there is one."""
+    disk: DiskStore | None
+    """What keeps uploads and responses on disk, if there is a folder for it."""
 
     async def connect(self) -> bool:
         """Connects to the media store. Returns whether there is one and it answers."""
@@ -73,11 +83,12 @@ class MediaComponents:
         self.store.purge(prefix)
         self.uploads.purge(prefix)
         self.responses.purge(prefix)
+        if self.disk is not None:
+            with store_errors("files in the state folder are not purged; try again"):
+                await self.disk.purge(prefix)
         if self.shared is not None:
-            try:
+            with store_errors("this server alone is purged; try again"):
                 await self.shared.store.purge(prefix)
-            except StoreUnavailableError:
-                raise store_unavailable("this server alone is purged; try again") from None
         return self.shared is not None
 
     async def close(self) -> None:
@@ -86,6 +97,18 @@ class MediaComponents:
         await self.embeddings.close()
         if self.shared is not None:
             await self.shared.close()
+        if self.disk is not None:
+            await self.disk.close()
+
+
+@contextmanager
+def state_folder_errors() -> Generator[None]:
+    """Turns errors about the files of the state folder within the block into UsageError."""
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"'--state-folder': expected a folder for files of the server: {reason}") from error
 
 
 def build_media(
@@ -119,7 +142,12 @@ def build_media(
     )
     shared = _shared_media(settings, memory_budget, metrics, on_store_change)
     store = MediaStore(max_bytes=settings.media_cache_bytes // num_front_ends, shared=shared)
-    uploads, responses = _uploads(settings, memory_budget, shared, num_front_ends)
+    disk = _disk(settings)
+    uploads, responses = _uploads(settings, memory_budget, disk if shared is None else shared.store, num_front_ends)
+    if shared is not None:
+        for each in (uploads, responses):
+            shared.store.on_purge(partial(_purge, each))
+            shared.store.on_reconnect(each.restore)
     metrics.watch_media("cached", lambda: store.num_bytes)
     metrics.watch_media("uploaded", lambda: uploads.num_bytes)
     metrics.watch_media("responses", lambda: responses.num_bytes)
@@ -148,21 +176,38 @@ def build_media(
     )
     embeddings = EmbeddingLoader(spec=embedding_spec(model, processing), store=store)
     return MediaComponents(
-        loader=loader, store=store, uploads=uploads, responses=responses, embeddings=embeddings, shared=shared
+        loader=loader,
+        store=store,
+        uploads=uploads,
+        responses=responses,
+        embeddings=embeddings,
+        shared=shared,
+        disk=disk,
     )
 
 
+def _disk(settings: MediaSettings) -> DiskStore | None:
+    if settings.state_folder is None:
+        return None
+    budgets = {Area.UPLOADS: settings.upload_cache_bytes, Area.RESPONSES: settings.response_store_bytes}
+    with state_folder_errors():
+        return DiskStore(settings.state_folder, budgets=budgets)
+
+
 def _uploads(
-    settings: MediaSettings, memory_budget: MemoryBudget, shared: SharedMedia | None, num_front_ends: int
+    settings: MediaSettings,
+    memory_budget: MemoryBudget,
+    store: "SharedStore | DiskStore | None",
+    num_front_ends: int,
 ) -> list[Uploads]:
     """Returns what stores uploads, and what stores responses."""
-    kept = [
+    return [
         Uploads(
             max_bytes=max_bytes,
             ttl_seconds=ttl_seconds,
             max_file_bytes=settings.max_video_file_bytes,
             memory_budget=memory_budget,
-            shared=None if shared is None else shared.store,
+            shared=store,
             max_copied_bytes=max_bytes // num_front_ends,
             area=area,
         )
@@ -171,11 +216,6 @@ def _uploads(
             (Area.RESPONSES, settings.response_store_bytes, settings.response_ttl),
         )
     ]
-    if shared is not None:
-        for each in kept:
-            shared.store.on_purge(partial(_purge, each))
-            shared.store.on_reconnect(each.restore)
-    return kept
 
 
 def _purge(kept: Uploads, prefix: str, _name: str) -> None:

@@ -19,13 +19,14 @@ from glimpse.engine.protocol.messages import Loading
 from glimpse.identity.access import Access
 from glimpse.media.cache.byte_count import ByteCount
 from glimpse.media.cache.fair_share import FairCapacity
-from glimpse.media.shared.values import StoreUnavailableError
+from glimpse.media.shared.values import StoreUnavailableError, store_errors
 from glimpse.server.call.admission import Admission
 from glimpse.server.dialects.anthropic.dialect import ANTHROPIC
-from glimpse.server.dialects.facade import add_facade
+from glimpse.server.dialects.facade import Endpoint, add_facade
 from glimpse.server.dialects.openai import OPENAI
 from glimpse.server.lifecycle.addresses import PortError, address
 from glimpse.server.lifecycle.build_access import build_access, build_quotas
+from glimpse.server.lifecycle.build_batches import BatchComponents
 from glimpse.server.lifecycle.build_handlers import build_handlers
 from glimpse.server.lifecycle.build_media import MediaComponents, build_media
 from glimpse.server.lifecycle.connections import connection_options
@@ -147,19 +148,16 @@ async def start_front_end(
     clients = ClientIdentifier(settings.listen.trusted_proxies, group.client_salt)
     on_quota_store = partial(observers.health.set_store, QUOTA_STORE)
     quotas = build_quotas(settings, observers.metrics, server=group.server, on_change=on_quota_store)
-    access = build_access(
-        settings.access,
-        clients,
-        has_client_ca=settings.listen.tls.tls_client_ca is not None,
-        shared=quotas,
-    )
+    has_client_ca = settings.listen.tls.tls_client_ca is not None
+    access = build_access(settings.access, clients, has_client_ca=has_client_ca, shared=quotas)
+    bodies = FairCapacity(settings.listen.body_in_flight_bytes, group.body_bytes)
     interceptor = RpcInterceptor(
         observers.metrics,
         observers.load,
         access=access,
         clients=clients,
         admission=observers.admission,
-        bodies=FairCapacity(settings.listen.body_in_flight_bytes, group.body_bytes),
+        bodies=bodies,
         error_documents={dialect.service.full_name: dialect.error for dialect in _DIALECTS},
     )
     # A port in use is an error. By default, gRPC would share it with the process that has it.
@@ -174,17 +172,20 @@ async def start_front_end(
     # The engine still has what a tenant sent before it was purged.
     if group.size > 1 and not await media.connect() and media.shared is not None:
         raise StoreUnavailableError("'--media-store': expected a Redis that answers where several front ends start")
-    purge = partial(_purge, access=access, media=media)
-    handlers = build_handlers(settings, checkpoint, engine, media, observers.metrics, observers.load, access, purge)
-    _add_services(grpc_server, handlers)
+    batches = BatchComponents(settings.batches, settings.media, media.uploads)
+    purge = partial(_purge, access=access, media=media, batches=batches)
+    handlers = build_handlers(settings, checkpoint, engine, media, observers, access, purge, batches)
+    endpoints = _add_services(grpc_server, handlers)
     await observers.health.add_to(grpc_server)
     await grpc_server.start()
+    batches.start(endpoints, access, observers.admission, bodies, max_line_bytes=MAX_BODY_BYTES)
     return Server(
         port=port,
         grpc_server=grpc_server,
         metrics_server=metrics_server,
         engine=engine,
         media=media,
+        batches=batches,
         access=access,
         health=observers.health,
         open_rpcs=interceptor.open_rpcs,
@@ -208,10 +209,13 @@ def make_observers(settings: EngineSettings, model_name: str) -> Observers:
     )
 
 
-async def _purge(prefix: str, access: Access, media: MediaComponents) -> bool:
+async def _purge(prefix: str, access: Access, media: MediaComponents, batches: BatchComponents) -> bool:
     """Forgets what belongs to the namespaces with a prefix. Returns whether all servers do."""
     access.forget_prefixes(prefix)
-    return await media.purge(prefix)
+    reaches_all = await media.purge(prefix)
+    with store_errors("batches are not purged; try again"):
+        await batches.store.purge(prefix)
+    return reaches_all
 
 
 def _media(settings: Settings, checkpoint: Checkpoint, observers: Observers, group: FrontEndGroup) -> MediaComponents:
@@ -226,12 +230,15 @@ def _media(settings: Settings, checkpoint: Checkpoint, observers: Observers, gro
     )
 
 
-def _add_services(server: grpc.aio.Server, handlers: Mapping[str, Handler]) -> None:
+def _add_services(server: grpc.aio.Server, handlers: Mapping[str, Handler]) -> Mapping[str, Endpoint]:
+    """Returns what serves the methods of the dialects, by their full names."""
     add_typed_services(server, _TYPED_SERVICES, handlers)
     add_method_alias(server, _LOAD_REPORTS, handlers[_LOAD_REPORTS.full_name], ORCA_METHOD)
+    endpoints = dict[str, Endpoint]()
     for dialect in _DIALECTS:
-        add_facade(server, dialect, handlers, max_body_bytes=MAX_BODY_BYTES)
+        endpoints |= add_facade(server, dialect, handlers, max_body_bytes=MAX_BODY_BYTES)
     add_reflection(server, [*_SERVICE_NAMES, HEALTH_SERVICE])
+    return endpoints
 
 
 def _listen(server: grpc.aio.Server, settings: ListenSettings) -> int:

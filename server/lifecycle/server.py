@@ -11,6 +11,7 @@ from glimpse.engine.client.engine import Engine
 from glimpse.engine.protocol.messages import Ready
 from glimpse.identity.access import Access
 from glimpse.native.memory import freeze_garbage
+from glimpse.server.lifecycle.build_batches import BatchComponents
 from glimpse.server.lifecycle.build_media import MediaComponents
 from glimpse.server.rpc.stopping import OpenRpcs
 from glimpse.server.services.health import Health
@@ -37,6 +38,7 @@ class Server:
         metrics_server: MetricsServer | None,
         engine: Engine,
         media: MediaComponents,
+        batches: BatchComponents,
         access: Access,
         health: Health,
         open_rpcs: OpenRpcs,
@@ -48,6 +50,7 @@ class Server:
         self._metrics_server = metrics_server
         self._engine = engine
         self._media = media
+        self._batches = batches
         self.access = access
         """Who may call."""
         self._health = health
@@ -79,6 +82,7 @@ class Server:
     async def end_requests(self, *, grace_seconds: float) -> None:
         """Refuses new requests, gives running ones `grace_seconds` and ends the others with UNAVAILABLE. Idempotent."""
         await self._health.drain()
+        await self._batches.stop()
         self._open_rpcs.refuse_requests()
         await asyncio.sleep(_BEGIN_SECONDS)
         # Closes the port. Its grace is longer than what follows: gRPC cuts calls without a word.
@@ -100,6 +104,7 @@ class Server:
             watch.cancel()
         await asyncio.gather(self._loading, *self._watches, return_exceptions=True)
         await self._media.close()
+        await self._batches.close()
         if self._metrics_server is not None:
             await asyncio.to_thread(self._metrics_server.close)
 

@@ -112,6 +112,9 @@ _CODE_BY_REASON = {
     MediaErrorCode.STORE_UNAVAILABLE.value: grpc.StatusCode.UNAVAILABLE,
     "upload_not_found": grpc.StatusCode.NOT_FOUND,
     "response_not_found": grpc.StatusCode.NOT_FOUND,
+    "batch_not_found": grpc.StatusCode.NOT_FOUND,
+    "batch_ended": grpc.StatusCode.FAILED_PRECONDITION,
+    "batch_store_full": grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 _TEMPORARY = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 """The server is at fault: a later attempt may succeed."""

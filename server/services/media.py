@@ -1,6 +1,8 @@
 """MediaService: files that later requests refer to."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Protocol
 
 from glimpse.media.cache.media_file import MediaFile
 from glimpse.media.sources.uploads import FileDetails, FoundUploads, Upload, Uploads
@@ -12,9 +14,11 @@ from glimpse.server.rpc.http_bodies import PacedBody
 from glimpse.v1 import media_pb2
 
 Messages = AsyncIterator[media_pb2.UploadMediaRequest]
+_OneFile = media_pb2.GetMediaRequest | media_pb2.DownloadMediaRequest | media_pb2.DeleteMediaRequest
 
 PURPOSES = ("assistants", "batch", "evals", "fine-tune", "user_data", "vision")
 """What files may be for, as OpenAI's are."""
+_LISTED_PURPOSES = (*PURPOSES, "batch_output")
 
 _DIGEST_BYTES = 32
 _FILENAME_BYTES = 255
@@ -26,11 +30,35 @@ _MAX_LISTED = 1000
 """Files of a list whose request sets no limit."""
 
 
+class WrittenFiles(Protocol):
+    """Files that the server has written for tenants. `namespace`: what those of a tenant begin with.
+
+    Methods raise MediaError (STORE_UNAVAILABLE).
+    """
+
+    async def find(self, namespace: str, file_id: str) -> Upload | None:
+        """Returns a file of a tenant."""
+        ...
+
+    async def find_all(self, namespace: str) -> Sequence[Upload]:
+        """Returns all files of a tenant."""
+        ...
+
+    def read(self, file_id: str) -> AsyncGenerator[bytes]:
+        """Yields the bytes of a file that was found."""
+        ...
+
+    async def remove(self, file_id: str) -> None:
+        """Removes a file that was found."""
+        ...
+
+
 class MediaHandlers:
     """Methods of MediaService. `glimpse.server.rpc.errors` maps the exceptions they raise to statuses."""
 
-    def __init__(self, uploads: Uploads) -> None:
+    def __init__(self, uploads: Uploads, written: WrittenFiles) -> None:
         self._uploads = uploads
+        self._written = written
 
     async def upload(self, messages: Messages, call: CallContext) -> media_pb2.UploadMediaResponse:
         """UploadMedia."""
@@ -71,7 +99,9 @@ class MediaHandlers:
     async def get_media(self, request: media_pb2.GetMediaRequest, call: CallContext) -> media_pb2.GetMediaResponse:
         """GetMedia."""
         check_bounds(request)
-        upload = await self._uploads.find(call.tenant.namespace(request.cache_salt), request.upload_id)
+        upload = await self._find_written(request, call)
+        if upload is None:
+            upload = await self._uploads.find(call.tenant.namespace(request.cache_salt), request.upload_id)
         if upload is None:
             raise _not_found()
         return media_pb2.GetMediaResponse(media=_render(upload))
@@ -79,17 +109,25 @@ class MediaHandlers:
     async def list_media(self, request: media_pb2.ListMediaRequest, call: CallContext) -> media_pb2.ListMediaResponse:
         """ListMedia."""
         check_bounds(request)
-        _check_purpose(request.purpose, "purpose")
+        _check_purpose(request.purpose, "purpose", _LISTED_PURPOSES)
         if request.order not in ("", "asc", "desc"):
             raise InvalidRequest("order", f"expected 'asc' or 'desc', got '{request.order[:64]}'")
         found = await self._uploads.find_all(call.tenant.namespace(request.cache_salt))
-        return await run(call.client, _render_list, request, found)
+        written = () if request.cache_salt else await self._written.find_all(call.tenant.namespace_prefix)
+        return await run(call.client, _render_list, request, found, written)
 
     async def download(
         self, request: media_pb2.DownloadMediaRequest, call: CallContext
     ) -> AsyncGenerator[media_pb2.DownloadMediaResponse, None]:
         """DownloadMedia."""
         check_bounds(request)
+        if (written := await self._find_written(request, call)) is not None:
+            yield media_pb2.DownloadMediaResponse(media=_render(written))
+            async with aclosing(self._written.read(request.upload_id)) as parts:
+                async for part in parts:
+                    for start in range(0, len(part), _CHUNK_BYTES):
+                        yield media_pb2.DownloadMediaResponse(chunk=part[start : start + _CHUNK_BYTES])
+            return
         async with self._uploads.opened(
             call.tenant.namespace(request.cache_salt),
             request.upload_id,
@@ -109,9 +147,15 @@ class MediaHandlers:
     ) -> media_pb2.DeleteMediaResponse:
         """DeleteMedia."""
         check_bounds(request)
-        if not await self._uploads.remove(call.tenant.namespace(request.cache_salt), request.upload_id):
+        if await self._find_written(request, call) is not None:
+            await self._written.remove(request.upload_id)
+        elif not await self._uploads.remove(call.tenant.namespace(request.cache_salt), request.upload_id):
             raise _not_found()
         return media_pb2.DeleteMediaResponse(upload_id=request.upload_id, deleted=True)
+
+    async def _find_written(self, request: _OneFile, call: CallContext) -> Upload | None:
+        """Returns the file of the server's own that a request means, if it means one."""
+        return None if request.cache_salt else await self._written.find(call.tenant.namespace_prefix, request.upload_id)
 
     def _check_enabled(self) -> None:
         if not self._uploads.is_enabled:
@@ -139,14 +183,16 @@ def _size(header: media_pb2.UploadHeader) -> int | None:
     return header.size_bytes if header.HasField("size_bytes") else None
 
 
-def _check_purpose(purpose: str, field: str) -> None:
-    if purpose and purpose not in PURPOSES:
-        raise InvalidRequest(field, f"expected one of {', '.join(PURPOSES)}, got '{purpose[:64]}'")
+def _check_purpose(purpose: str, field: str, purposes: Sequence[str] = PURPOSES) -> None:
+    if purpose and purpose not in purposes:
+        raise InvalidRequest(field, f"expected one of {', '.join(purposes)}, got '{purpose[:64]}'")
 
 
-def _render_list(request: media_pb2.ListMediaRequest, found: FoundUploads) -> media_pb2.ListMediaResponse:
+def _render_list(
+    request: media_pb2.ListMediaRequest, found: FoundUploads, written: Sequence[Upload]
+) -> media_pb2.ListMediaResponse:
     """Returns a page of the list. Raises InvalidRequest."""
-    uploads = found.read()
+    uploads = found.read(written)
     if request.order == "asc":
         uploads.reverse()
     if request.after:

@@ -1,4 +1,7 @@
-"""`glimpse up` with an engine of the tests: `python -m tests.e2e.scripted_glimpse PORT SETTINGS COMMAND…`."""
+"""`glimpse up` with an engine of the tests: `python -m tests.e2e.scripted_glimpse PORT SETTINGS COMMAND…`.
+
+PORT is the gateway's; with "none" it is `glimpse serve`.
+"""
 
 import asyncio
 import sys
@@ -11,7 +14,8 @@ from glimpse.server.settings import Settings
 
 async def main() -> None:
     """Serves until SIGTERM."""
-    http_port, settings = int(sys.argv[1]), Settings.model_validate_json(sys.argv[2])
+    http_port = None if sys.argv[1] == "none" else int(sys.argv[1])
+    settings = Settings.model_validate_json(sys.argv[2])
     configure_logging(settings.listen.log_level)
     await run(
         settings,

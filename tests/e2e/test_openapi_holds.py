@@ -34,7 +34,7 @@ NUM_EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "60"))
 ALLOWED, FORBIDDEN = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
 WEIGHTS = {"/v1/chat/completions": 6, "/v1/responses": 6, "/v1/messages": 6, "/v1/completions": 3, "/v1/embeddings": 3}
 """Path → how many requests it gets, relative to the others."""
-IDS = {"response_id": "/v1/responses", "upload_id": "/v1/files"}
+IDS = {"response_id": "/v1/responses", "upload_id": "/v1/files", "batch_id": "/v1/batches"}
 """Parameter of a path → where what it names is created."""
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance]
 EVENTS = "text/event-stream"
@@ -95,11 +95,16 @@ def test_responses_match_the_openapi_document(echo_stack: Stack, verb: str, path
 
 
 def create(stack: Stack, path: str) -> str:
-    """Returns the id of a new response or file."""
+    """Returns the id of a new response, file or batch."""
     if path == "/v1/responses":
         return stack.post(path, {"input": "Hello"})["id"]
-    answer = requests.post(f"{stack.url}{path}", files={"file": b"Hello"}, data={"purpose": "user_data"}, timeout=60)
-    return answer.json()["id"]
+    is_batch = path == "/v1/batches"
+    purpose = {"purpose": "batch" if is_batch else "user_data"}
+    answer = requests.post(f"{stack.url}/v1/files", files={"file": b"Hello"}, data=purpose, timeout=60)
+    if not is_batch:
+        return answer.json()["id"]
+    members = {"input_file_id": answer.json()["id"], "endpoint": "/v1/completions", "completion_window": "24h"}
+    return stack.post(path, members)["id"]
 
 
 def check_events(body: str, path: str) -> None:

@@ -98,6 +98,9 @@ def test_paths_match_the_facade() -> None:
         "/v1/files": ["post", "get"],
         "/v1/files/{upload_id}": ["get", "delete"],
         "/v1/files/{upload_id}/content": ["get"],
+        "/v1/batches": ["post", "get"],
+        "/v1/batches/{batch_id}": ["get"],
+        "/v1/batches/{batch_id}/cancel": ["post"],
     }
     form = _DOCUMENT["paths"]["/v1/files"]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]
     assert form["allOf"][1]["required"] == ["file"]

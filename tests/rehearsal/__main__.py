@@ -1,6 +1,6 @@
 """Rehearses several servers on this machine: `python -m tests.rehearsal`; `--help` explains the options.
 
-The exit status is 1 if a request was lost or a conversation moved without reason.
+The exit status is 1 if a request was lost or answered twice, or a conversation moved without reason.
 """
 
 import argparse
@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.rehearsal.batches import Answers, answer_under_kills
 from tests.rehearsal.conversations import Findings, converse
 from tests.rehearsal.mesh import running_mesh
 from tests.rehearsal.rolling import Streams, restart_all, restart_under
@@ -23,7 +24,8 @@ def main() -> None:
     parser.add_argument("--streams-per-second", type=float, default=25, help="new streams in the rolling restart (25)")
     parser.add_argument("--tokens", type=int, default=12, help="tokens of such a stream (12)")
     parser.add_argument("--streams", type=int, default=200, help="streams at once in the second restart (200)")
-    parser.add_argument("--only", choices=["conversations", "restarts"], help="one of the two parts")
+    parser.add_argument("--kills", type=int, default=10, help="processes killed under a batch (10)")
+    parser.add_argument("--only", choices=["conversations", "restarts", "batches"], help="one of the parts")
     options = parser.parse_args()
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     sys.exit(0 if asyncio.run(_rehearse(options)) else 1)
@@ -31,6 +33,11 @@ def main() -> None:
 
 async def _rehearse(options: argparse.Namespace) -> bool:
     passed = True
+    if options.only in (None, "batches"):
+        with TemporaryDirectory(prefix="glimpse-batch-") as name:
+            passed &= _report_batch(answer_under_kills(Path(name), num_requests=400, num_kills=options.kills))
+    if options.only == "batches":
+        return passed
     with TemporaryDirectory(prefix="glimpse-mesh-") as name:
         async with running_mesh(Path(name)) as mesh:
             if options.only != "restarts":
@@ -48,6 +55,13 @@ def _report(found: Findings) -> bool:
     for name, value in asdict(found).items():
         print(f"{name.replace('_', ' '):24} {value}")
     return found.num_failed == found.moved_from_others == found.moved_at_return == 0
+
+
+def _report_batch(found: Answers) -> bool:
+    once = len(found.custom_ids) == len(set(found.custom_ids)) == 400
+    print(f"a batch of 400 requests with kills of {found.num_kills}: {found.status}, {found.num_failed} failed")
+    print("  each request is answered once" if once else f"  {len(set(found.custom_ids))} requests have answers")
+    return once and found.status == "BATCH_STATUS_COMPLETED"
 
 
 def _report_streams(title: str, streams: Streams) -> bool:

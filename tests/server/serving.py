@@ -17,7 +17,7 @@ from glimpse.server.lifecycle.build_server import start_server
 from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
 from glimpse.server.lifecycle.server import Server
 from glimpse.server.media_settings import MediaSettings
-from glimpse.server.settings import AccessSettings, EngineSettings, ListenSettings, Settings
+from glimpse.server.settings import AccessSettings, BatchSettings, EngineSettings, ListenSettings, Settings
 from tests.e2e.stack import Served, free_ports, health_stub, start
 from tests.engine.client.scripted import scripted_command
 
@@ -56,13 +56,14 @@ async def echoing(
     *,
     media: MediaSettings | None = None,
     access: AccessSettings | None = None,
+    batches: BatchSettings | None = None,
     step_ms: float = 0.5,
     **settings: Any,
 ) -> AsyncGenerator[tuple[Server, grpc.aio.Channel]]:
     """A server in this event loop, ready, with an engine that says what prompts say. `settings` are the engine's."""
     engine = EngineSettings(model=str(checkpoint), spare_engine=False, **settings)
     command = scripted_command("replies", step_ms=step_ms)
-    async with _in_this_loop(engine, command, media, access, drain_delay=0) as (server, channel):
+    async with _in_this_loop(engine, command, media, access, batches, drain_delay=0) as (server, channel):
         async with asyncio.timeout(20):
             watch = health_stub(channel).Watch(health_pb2.HealthCheckRequest())
             async for health in watch:
@@ -79,11 +80,16 @@ async def _in_this_loop(
     engine_command: list[str],
     media: MediaSettings | None = None,
     access: AccessSettings | None = None,
+    batches: BatchSettings | None = None,
     **listen: Any,
 ) -> AsyncGenerator[tuple[Server, grpc.aio.Channel]]:
     listening = ListenSettings(port=0, metrics_port=0, **listen)
     settings = Settings(
-        engine=engine, media=media or MediaSettings(), listen=listening, access=access or AccessSettings()
+        engine=engine,
+        media=media or MediaSettings(),
+        listen=listening,
+        access=access or AccessSettings(),
+        batches=batches or BatchSettings(),
     )
     server = await start_server(
         settings, find_checkpoint(settings.engine), on_loading=lambda _: None, engine_command=engine_command

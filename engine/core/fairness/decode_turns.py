@@ -44,6 +44,8 @@ NUM_SMALL = 4
 """Steps with no more decodes measure what any step costs."""
 NUM_LARGE = 16
 """Steps with no fewer decodes measure what each of them costs."""
+BACKGROUND_SHARE = 0.1
+"""How much longer sequences in the background may make a step with urgent decodes, as a share of it."""
 SAMPLE_INTERVAL = 32
 """One of so many steps of several clients is small, to measure, even where there is no bound: costs change."""
 WINDOW = 8
@@ -137,6 +139,14 @@ class DecodeTurns:
         limit = max(recent, len({sequence.flow.client for sequence in decoding}))
         self._recent_limit = limit if limit < min(usual, len(decoding)) else 0
         return min(usual, limit)
+
+    def take_beside(self, num_urgent: int, background: Many[Sequence]) -> Many[Sequence]:
+        """Returns the sequences in the background that decode in a step with `num_urgent` others: what costs little."""
+        costs, most = self._costs(), 1
+        if costs is not None:
+            fixed_seconds, decode_seconds = costs
+            most = int(BACKGROUND_SHARE * (fixed_seconds + num_urgent * decode_seconds) / decode_seconds)
+        return self.take(background, most)
 
     def take(self, decoding: Many[Sequence], num: int) -> Many[Sequence]:
         """Returns the `num` sequences whose turn it is. They go to the end of the order."""

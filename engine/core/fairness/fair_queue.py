@@ -2,7 +2,8 @@
 
 The client served least comes first. Within it come, in this order, the smallest priority number, the request with the
 fewest running sequences, and the oldest sequence. With a single client and one completion per request, that is the
-order of priority and arrival. Priorities never compare sequences of different clients.
+order of priority and arrival. Priorities never compare sequences of different clients, except that clients in the
+background come after all others.
 
 The service of a client is counted in computed tokens (as in Sheng et al., "Fairness in Serving Large Language Models",
 2024, with equal weights for prompt and answer). There is no clock.
@@ -15,6 +16,7 @@ from operator import attrgetter
 
 from glimpse.engine.core.fairness.flow import Client, Flow
 from glimpse.engine.core.sequence import Sequence
+from glimpse.engine.protocol.messages import BACKGROUND_PRIORITY
 
 _priority_key = attrgetter("priority_key")
 _NEWCOMER_SHARE = 4
@@ -28,14 +30,15 @@ class FairQueue:
         self._flows: dict[tuple[str, str], Flow] = {}
         self._waiting: dict[Flow, list[Sequence]] = {}  # sorted by priority key; no empty lists
         self._queues: dict[Client, list[Flow]] = {}  # flows with waiting sequences, sorted by `_flow_key`
-        # (service, running sequences, serial number, client), the least served first. An entry may be out of date:
-        # service only grows, so it is corrected when it comes up.
-        self._heap: list[tuple[int, int, int, Client]] = []
+        # (in the background, service, running sequences, serial number, client), the least served first. An entry may
+        # be out of date: service only grows, so it is corrected when it comes up.
+        self._heap: list[tuple[bool, int, int, int, Client]] = []
         self._queued: set[Client] = set()  # clients in the heap
         self._serial = count()
         self._num_waiting = 0
         self._num_running = 0
         self._num_wide_flows = 0
+        self._num_background = 0  # clients
 
     @property
     def num_waiting(self) -> int:
@@ -44,6 +47,11 @@ class FairQueue:
     @property
     def has_one_client(self) -> bool:
         return len(self._clients) <= 1
+
+    @property
+    def num_urgent_clients(self) -> int:
+        """Clients that are not in the background."""
+        return len(self._clients) - self._num_background
 
     @property
     def has_equal_shares(self) -> bool:
@@ -59,8 +67,11 @@ class FairQueue:
         name, flow_name = sequence.request.client, sequence.request.flow_name
         client = self._clients.get(name)
         if client is None:
-            service = min((other.service for other in self._clients.values()), default=0)
-            client = self._clients[name] = Client(name=name, service=service)
+            is_background = sequence.request.priority >= BACKGROUND_PRIORITY
+            alike = (each.service for each in self._clients.values() if each.is_background is is_background)
+            service = min(alike, default=0)
+            client = self._clients[name] = Client(name=name, is_background=is_background, service=service)
+            self._num_background += is_background
         flow = self._flows.get((name, flow_name))
         if flow is None:
             flow = self._flows[name, flow_name] = Flow(client=client, name=flow_name)
@@ -83,6 +94,7 @@ class FairQueue:
             client.num_flows -= 1
             if client.num_flows == 0:
                 del self._clients[client.name]
+                self._num_background -= client.is_background
 
     def head(self) -> Sequence | None:
         """Returns the sequence that is to be admitted next."""
@@ -90,9 +102,11 @@ class FairQueue:
         return None if client is None else self._waiting[self._queues[client][0]][0]
 
     def newcomer(self) -> Sequence | None:
-        """Returns the head if there are other clients, and it is a newcomer's."""
-        sequence = None if self.has_one_client else self.head()
-        return sequence if sequence and not sequence.is_complete and self.is_newcomer(sequence.flow.client) else None
+        """Returns the head if there are other clients that are as urgent, and it is a newcomer's."""
+        sequence = self.head() if self.num_urgent_clients > 1 else None
+        if sequence is None or sequence.is_complete or sequence.flow.client.is_background:
+            return None
+        return sequence if self.is_newcomer(sequence.flow.client) else None
 
     def is_newcomer(self, client: Client) -> bool:
         """Nothing runs of the client, or no more than a quarter of its share of the running sequences."""
@@ -111,7 +125,7 @@ class FairQueue:
 
     def _least_served(self) -> Client | None:
         while self._heap:
-            service, _, _, client = self._heap[0]
+            _, service, _, _, client = self._heap[0]
             if client not in self._queues:
                 heappop(self._heap)
                 self._queued.remove(client)
@@ -121,8 +135,8 @@ class FairQueue:
                 return client
         return None
 
-    def _entry(self, client: Client) -> tuple[int, int, int, Client]:
-        return (client.service, client.num_running, next(self._serial), client)
+    def _entry(self, client: Client) -> tuple[bool, int, int, int, Client]:
+        return (client.is_background, client.service, client.num_running, next(self._serial), client)
 
     def _enqueue(self, sequence: Sequence) -> None:
         flow, client = sequence.flow, sequence.flow.client

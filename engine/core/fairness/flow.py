@@ -11,6 +11,8 @@ class Client:
     """A client with sequences that wait or run."""
 
     name: str = ""
+    is_background: bool = False
+    """What it waits for is not urgent: it gets what others leave."""
     service: int = 0
     """Tokens computed for it. It begins with the least of all clients, so that idle time earns no credit."""
     num_running: int = 0
@@ -20,6 +22,8 @@ class Client:
 
     def precedes(self, other: "Client") -> bool:
         """A waiting sequence of this client is planned before a running prompt of the other."""
+        if self.is_background is not other.is_background:
+            return other.is_background
         return self is not other and self.service <= other.service
 
 

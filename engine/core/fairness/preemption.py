@@ -2,7 +2,8 @@
 
 A waiting sequence displaces running ones of a client that has more than its share, or of a request of its own client
 that has: those who give must keep at least as much as the taker then has. So nothing is displaced back and forth, and
-with a single client and one completion per request nothing is displaced at all.
+with a single client and one completion per request nothing is displaced at all. Clients in the background give way to
+all others, and others never to them.
 """
 
 from collections import Counter
@@ -74,18 +75,24 @@ def preempted_for_blocks(
 ) -> Sequence:
     """Returns the sequence that gives up its blocks when a running one finds none.
 
-    It is one of the client that holds the most blocks; of that client's requests, the one with the most running
-    sequences; and of those, the sequence with the largest priority key.
+    It is one of the client that holds the most blocks, in the background if there is one; of that client's requests,
+    the one with the most running sequences; and of those, the sequence with the largest priority key.
     """
     holdings = _Holdings(running, block_tables)
-    return max(candidates, key=lambda each: (holdings.client_blocks[each.flow.client], *_excess_in_client(each)))
+
+    def excess(sequence: Sequence) -> tuple[object, ...]:
+        client = sequence.flow.client
+        return (client.is_background, holdings.client_blocks[client], *_excess_in_client(sequence))
+
+    return max(candidates, key=excess)
 
 
 def _may_be_displaced(running: Sequence, waiting: Sequence) -> bool:
     flow, own = running.flow, waiting.flow
     if flow.client is own.client and (flow is own or running.request.priority < waiting.request.priority):
         return False
-    return running.num_tokens >= running.num_protected_tokens and not running.is_complete
+    yields = flow.client.is_background and not own.client.is_background
+    return (yields or running.num_tokens >= running.num_protected_tokens) and not running.is_complete
 
 
 def _excess_in_client(sequence: Sequence) -> tuple[int, tuple[int, int]]:
@@ -119,6 +126,8 @@ class _Holdings:
         giver, taker = running.flow.client, waiting.flow.client
         if giver is taker:
             return self._keeps_enough(running, running.flow, waiting.flow, self._flow_blocks, shortage)
+        if giver.is_background is not taker.is_background:
+            return giver.is_background
         if giver.service < taker.service:
             return False
         if taker.num_running == 0 and giver.service - taker.service >= _slice_tokens(running):
@@ -129,7 +138,8 @@ class _Holdings:
         """Sorts sequences by how much their client or flow has; the largest is displaced first."""
         client = running.flow.client
         num_running = client.num_running - self._taken[client]
-        return (client is not waiting.flow.client, self.client_blocks[client], num_running, *_excess_in_client(running))
+        is_other = client is not waiting.flow.client
+        return (client.is_background, is_other, self.client_blocks[client], num_running, *_excess_in_client(running))
 
     def _keeps_enough(
         self, running: Sequence, giver: _Group, taker: _Group, blocks: Counter[_Group], shortage: Shortage

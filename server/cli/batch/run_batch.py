@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,11 +19,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from glimpse.backoff import Backoff
-from glimpse.dialect.bindings import bindings
-from glimpse.dialect.options import http_option
-from glimpse.gateway import descriptors
 from glimpse.interrupts import INTERRUPTED
-from glimpse.server.batches.lines import BatchLine
+from glimpse.server.batches.lines import OK, BatchLine, LineResult, answered, http_status, may_succeed, methods
 from glimpse.server.cli.batch.files import check_requests, open_results, read_requests
 from glimpse.server.cli.machine.served import serving
 from glimpse.server.rpc.context import REQUEST_ID_HEADER
@@ -32,51 +29,14 @@ from glimpse.tasks import run_all
 
 _PIECE_BYTES = 1 << 20
 _UNLIMITED = (("grpc.max_receive_message_length", -1),)
-_OK = 200
 _PAUSE_SECONDS = (0.1, 5.0)
 """Before a request is sent again: first, and at most."""
-_DIED = grpc.StatusCode.ABORTED
-"""The engine died while it had the request, which may have been the cause."""
-_MAX_ATTEMPTS = 3
-"""Attempts of a request with which the engine dies."""
 _MAX_ATTEMPTS_WITHOUT_SERVER = 8
 """Within about ten seconds. The server is a process of this machine: it does not come back."""
-_TEMPORARY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
-"""The server has no room, or its engine is starting again: the request waits."""
-_HTTP_STATUSES = {
-    grpc.StatusCode.INVALID_ARGUMENT: 400,
-    grpc.StatusCode.FAILED_PRECONDITION: 400,
-    grpc.StatusCode.NOT_FOUND: 404,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
-    grpc.StatusCode.UNAVAILABLE: 503,
-    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
-}
-"""HTTP statuses as the gateway has them; others are 500."""
 
 
 class _ServerEndedError(Exception):
     """The server that was started for the batch does not answer any more."""
-
-
-class _Response(msgspec.Struct):
-    status_code: int
-    request_id: str
-    body: msgspec.Raw
-
-
-class _Result(msgspec.Struct):
-    """A line of results, as OpenAI's batches have it."""
-
-    id: str
-    custom_id: str
-    response: _Response
-    error: None = None
-
-
-def methods() -> Mapping[str, MethodDescriptor]:
-    """Returns the methods that a batch may use, by their paths."""
-    found = (each for service in descriptors.services() for each in bindings(service) if each.form is None)
-    return {http_option(each.facade).post: each.facade for each in found if http_option(each.facade).post}
 
 
 def run_batch(requests: Path, results: Path, model: str | None, flags: Sequence[str], *, at_once: int) -> None:
@@ -126,7 +86,7 @@ async def _answer(target: str, requests: Iterator[BatchLine], file: BinaryIO, pr
                 result = await asker.result(request)
                 file.write(msgspec.json.encode(result) + b"\n")
                 file.flush()
-                num_errors += result.response.status_code != _OK
+                num_errors += result.response is None or result.response.status_code != OK
                 progress.update(task, advance=1, errors=num_errors)
 
         await run_all(work() for _ in range(at_once))
@@ -138,7 +98,7 @@ class _Asker:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._calls = {url: _call(channel, method) for url, method in methods().items()}
 
-    async def result(self, request: BatchLine) -> _Result:
+    async def result(self, request: BatchLine) -> LineResult:
         """Returns the result of a request, which waits as long as the server has no room for it."""
         backoff = Backoff(*_PAUSE_SECONDS)
         for attempt in itertools.count(1):
@@ -150,17 +110,17 @@ class _Asker:
                     return _result(request, error.trailing_metadata(), *_failure(error))
                 await asyncio.sleep(backoff.take())
             else:
-                return _result(request, await call.initial_metadata(), _OK, body)
+                return _result(request, await call.initial_metadata(), OK, body)
         raise AssertionError("attempts have no end")
 
 
 def _may_succeed(error: grpc.aio.AioRpcError, attempt: int) -> bool:
     """Returns whether the request is sent again. Raises _ServerEndedError."""
-    if error.code() in _TEMPORARY:
-        if DETAILS_HEADER not in dict(error.trailing_metadata()) and attempt >= _MAX_ATTEMPTS_WITHOUT_SERVER:
-            raise _ServerEndedError
-        return True
-    return error.code() is _DIED and attempt < _MAX_ATTEMPTS
+    code = error.code()
+    again = may_succeed(code, "", attempt)
+    if again and attempt >= _MAX_ATTEMPTS_WITHOUT_SERVER and DETAILS_HEADER not in dict(error.trailing_metadata()):
+        raise _ServerEndedError
+    return again
 
 
 def _call(channel: grpc.aio.Channel, method: MethodDescriptor) -> Callable[[AsyncIterator[HttpBody]], Any]:
@@ -184,11 +144,9 @@ def _failure(error: grpc.aio.AioRpcError) -> tuple[int, bytes]:
     details = status_pb2.Status.FromString(trailers.get(DETAILS_HEADER, b"")).details
     if not details or not details[-1].Unpack(document):
         document.update({"error": {"message": error.details(), "type": "server_error", "param": None, "code": None}})
-    status = int(trailers.get(HTTP_STATUS_HEADER) or _HTTP_STATUSES.get(error.code(), 500))
+    status = int(trailers.get(HTTP_STATUS_HEADER) or http_status(error.code()))
     return status, json_format.MessageToJson(document, indent=None, ensure_ascii=False).encode()
 
 
-def _result(request: BatchLine, metadata: Any, status: int, body: bytes) -> _Result:
-    request_id = dict(metadata).get(REQUEST_ID_HEADER, "")
-    response = _Response(status_code=status, request_id=request_id, body=msgspec.Raw(body))
-    return _Result(id=f"batch_req_{request_id}", custom_id=request.custom_id, response=response)
+def _result(request: BatchLine, metadata: Any, status: int, body: bytes) -> LineResult:
+    return answered(request.custom_id, dict(metadata).get(REQUEST_ID_HEADER, ""), status, body)

@@ -11,11 +11,13 @@ from glimpse.client.calls import Attempts, Caller, WaitUntilReady
 from glimpse.client.channel import DEFAULT_TARGET, open_channel
 from glimpse.client.messages import EmbeddingInput, Prompt
 from glimpse.client.options import (
+    BatchOptions,
     CallOptions,
     ChatOptions,
     CompletionOptions,
     DetokenizeOptions,
     EmbedOptions,
+    ListBatchesOptions,
     ListUploadsOptions,
     QuoteOptions,
     RerankOptions,
@@ -26,6 +28,7 @@ from glimpse.client.options import (
 )
 from glimpse.client.requests import (
     TextPrompt,
+    batch_request,
     chat_request,
     completion_request,
     count_request,
@@ -40,6 +43,8 @@ from glimpse.client.responses import Chunk, Completion, Embeddings, Ranking, Sco
 from glimpse.client.sources import ImageFile
 from glimpse.client.tls import Tls
 from glimpse.v1 import (
+    batch_pb2,
+    batch_pb2_grpc,
     chat_pb2,
     chat_pb2_grpc,
     completion_pb2_grpc,
@@ -90,6 +95,7 @@ class Client:
         """
         self._channel = open_channel(grpc.insecure_channel, grpc.secure_channel, target, credentials, tls, max_retries)
         self._caller = Caller(target=target, api_key=api_key, timeout=timeout, wait_until_ready=wait_until_ready)
+        self._batches = batch_pb2_grpc.BatchServiceStub(self._channel)
         self._chat = chat_pb2_grpc.ChatServiceStub(self._channel)
         self._completion = completion_pb2_grpc.CompletionServiceStub(self._channel)
         self._embedding = embedding_pb2_grpc.EmbeddingServiceStub(self._channel)
@@ -202,9 +208,10 @@ class Client:
         )
         return self._call(self._media.ListMedia, request, options).media
 
-    def download(self, upload: media_pb2.Media, **options: Unpack[UploadedOptions]) -> bytes:
-        """Returns the file of an upload."""
-        request = media_pb2.DownloadMediaRequest(upload_id=upload.upload_id, cache_salt=options.get("cache_salt"))
+    def download(self, upload: media_pb2.Media | str, **options: Unpack[UploadedOptions]) -> bytes:
+        """Returns the file of an upload, or of an id, such as a batch's `output_file_id`."""
+        upload_id = upload if isinstance(upload, str) else upload.upload_id
+        request = media_pb2.DownloadMediaRequest(upload_id=upload_id, cache_salt=options.get("cache_salt"))
         attempts = Attempts(self._caller, options)
         while True:
             call = self._media.DownloadMedia(request, **attempts.arguments())
@@ -220,6 +227,31 @@ class Client:
         """Deletes an upload."""
         request = media_pb2.DeleteMediaRequest(upload_id=upload.upload_id, cache_salt=options.get("cache_salt"))
         self._call(self._media.DeleteMedia, request, options)
+
+    def create_batch(
+        self, requests: media_pb2.Media, endpoint: str, **options: Unpack[BatchOptions]
+    ) -> batch_pb2.Batch:
+        """Begins to answer a file of requests when nothing more urgent is to be done.
+
+        `requests` is an upload whose purpose is "batch"; all its lines have the path `endpoint`.
+        """
+        request = batch_request(requests, endpoint, options)
+        return self._call(self._batches.CreateBatch, request, options).batch
+
+    def batch(self, batch_id: str, **options: Unpack[CallOptions]) -> batch_pb2.Batch:
+        """Returns a batch."""
+        request = batch_pb2.GetBatchRequest(batch_id=batch_id)
+        return self._call(self._batches.GetBatch, request, options).batch
+
+    def batches(self, **options: Unpack[ListBatchesOptions]) -> Sequence[batch_pb2.Batch]:
+        """Returns the batches of the caller's tenant, the latest first."""
+        request = batch_pb2.ListBatchesRequest(limit=options.get("limit"), after=options.get("after"))
+        return self._call(self._batches.ListBatches, request, options).batches
+
+    def cancel_batch(self, batch_id: str, **options: Unpack[CallOptions]) -> batch_pb2.Batch:
+        """Cancels a batch; what is answered by then stays in its files."""
+        request = batch_pb2.CancelBatchRequest(batch_id=batch_id)
+        return self._call(self._batches.CancelBatch, request, options).batch
 
     def models(self, **options: Unpack[CallOptions]) -> Sequence[model_pb2.Model]:
         """Returns the models that the server serves, one for each name."""

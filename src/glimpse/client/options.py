@@ -51,6 +51,26 @@ class ListUploadsOptions(UploadedOptions, total=False):
     """By the time of creation. Default: "desc", the latest first."""
 
 
+class BatchOptions(CallOptions, total=False):
+    """Options of `create_batch`."""
+
+    completion_window: str
+    """The time for all answers, such as "24h", at most "7d". Default: "24h"."""
+    metadata: Mapping[str, str]
+    """The caller's own records, at most 16."""
+    output_seconds: int | None
+    """How long the answers are kept. Default, and the most: the server's `--batch-ttl`."""
+
+
+class ListBatchesOptions(CallOptions, total=False):
+    """Options of `batches`."""
+
+    limit: int | None
+    """The most batches, 1 to 100. Default: 20."""
+    after: str | None
+    """The id of the batch after which the list begins."""
+
+
 class ModelOptions(CallOptions, total=False):
     """Options of every call that a model serves."""
 

@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from glimpse.client.messages import EmbeddingInput, Prompt, to_messages
 from glimpse.client.openai_json import OptionError, to_message
 from glimpse.client.options import (
+    BatchOptions,
     CallOptions,
     ChatOptions,
     CompletionOptions,
@@ -26,7 +27,7 @@ from glimpse.client.options import (
     UploadOptions,
 )
 from glimpse.client.sources import ImageFile, read_file
-from glimpse.v1 import chat_pb2, completion_pb2, embedding_pb2, media_pb2, rerank_pb2, tokenizer_pb2
+from glimpse.v1 import batch_pb2, chat_pb2, completion_pb2, embedding_pb2, media_pb2, rerank_pb2, tokenizer_pb2
 
 TextPrompt: TypeAlias = str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]]
 """A text or its token ids, or several of them."""
@@ -109,6 +110,19 @@ def score_request(
 ) -> rerank_pb2.ScoreRequest:
     """Returns the request of `score`."""
     return to_message(rerank_pb2.ScoreRequest, _members(options, queries=queries, documents=documents))
+
+
+def batch_request(requests: media_pb2.Media, endpoint: str, options: BatchOptions) -> batch_pb2.CreateBatchRequest:
+    """Returns the request of `create_batch`."""
+    request = batch_pb2.CreateBatchRequest(
+        input_file_id=requests.upload_id,
+        endpoint=endpoint,
+        completion_window=options.get("completion_window", "24h"),
+        metadata=options.get("metadata", {}),
+    )
+    if (seconds := options.get("output_seconds")) is not None:
+        request.output_expires_after.seconds = seconds
+    return request
 
 
 def upload_requests(source: ImageFile, options: UploadOptions) -> Iterator[media_pb2.UploadMediaRequest]:

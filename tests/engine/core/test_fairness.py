@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from glimpse.engine.core.core import Core
 from glimpse.engine.core.fairness.preemption import NUM_PROTECTED_TOKENS, NUM_SLICE_TOKENS
+from glimpse.engine.protocol.messages import BACKGROUND_PRIORITY as BACKGROUND
 from glimpse.engine.protocol.messages import FinishReason, Generate
 from glimpse.engine.protocol.sampling_params import SamplingParams
-from tests.engine.checking_runner import generate, make_core, run_until_idle
+from tests.engine.checking_runner import answers, generate, make_core, run_until_idle
 
 
 def ask(
@@ -309,3 +310,49 @@ def test_every_completion_ends_once_within_the_work_that_there_is(
         step()
     assert finishes == dict.fromkeys(names, 1)
     assert core.scheduler.state.block_pool.num_used == 0
+
+
+def test_what_is_in_the_background_leaves_all_places_to_others_at_once() -> None:
+    core, _ = make_core(max_sequences=2, num_blocks=64)
+    for number in range(4):
+        ask(core, f"b{number}", max_tokens=200, client="batches", priority=BACKGROUND)
+    for _ in range(6):
+        core.step()
+    urgent = {f"u{number}" for number in range(4)}
+    for name in sorted(urgent):
+        ask(core, name, max_tokens=8, client="user")
+    # Two steps for each pair: its prompts, and then the first tokens are there; nothing of others is between them.
+    alone, _ = make_core(max_sequences=2, num_blocks=64)
+    for name in sorted(urgent):
+        ask(alone, name, max_tokens=8, client="user")
+    assert first_tokens(core, urgent, 100) == first_tokens(alone, urgent, 100)
+    tokens = answers(run_until_idle(core))
+    assert {name for name in tokens if name.startswith("b")} == {"b0", "b1", "b2", "b3"}
+
+
+def test_blocks_are_taken_from_the_background_first() -> None:
+    core, _ = make_core(max_sequences=8, num_blocks=16)
+    ask(core, "b1", 24, max_tokens=200, client="batches", priority=BACKGROUND)
+    for _ in range(8):
+        core.step()
+    ask(core, "u1", 24, max_tokens=24, client="user")
+    assert first_tokens(core, {"u1"}, 3) == {"u1": 1}
+
+
+def test_few_sequences_of_the_background_decode_beside_others_and_none_of_their_prompts_is_computed() -> None:
+    core, runner = make_core(max_sequences=8, num_blocks=64)
+    for number in range(3):
+        ask(core, f"b{number}", max_tokens=300, client="batches", priority=BACKGROUND)
+    for _ in range(4):
+        core.step()
+    ask(core, "u1", max_tokens=40, client="user")
+    core.step()
+    ask(core, "b9", 40, max_tokens=4, client="batches", priority=BACKGROUND)
+    runner.plans.clear()
+    while any(each.request_id == "u1" and each.finish is None for each in core.step().events):
+        pass
+    assert len(runner.plans) > 30
+    # Costs are unknown here: one of them decodes beside the other, in turn.
+    assert {len(plan.chunks) for plan in runner.plans} <= {1, 2}
+    assert max(len(chunk.token_ids) for plan in runner.plans for chunk in plan.chunks) == 1
+    assert len(answers(run_until_idle(core))["b9"]) == 4

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from glimpse.server.batches.lines import methods
 from glimpse.server.cli.batch.files import check_requests, open_results, read_requests
-from glimpse.server.cli.batch.run_batch import methods
 from glimpse.usage import UsageError
 from tests.e2e.stack import eventually
 from tests.paths import ROOT

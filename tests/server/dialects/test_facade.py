@@ -115,6 +115,7 @@ async def channel(script: Script) -> AsyncIterator[grpc.aio.Channel]:
     methods = ["CompletionService.CreateCompletion", "EmbeddingService.CreateEmbeddings"]
     methods += ["RerankService.Rerank", "RerankService.Score"]
     methods += [f"MediaService.{name}Media" for name in ("Get", "List", "Delete")]
+    methods += [f"BatchService.{name}" for name in ("CreateBatch", "GetBatch", "ListBatches", "CancelBatch")]
     for method in (*methods, "TokenizerService.Tokenize", "TokenizerService.Detokenize"):
         handlers[f"glimpse.v1.{method}"] = script.create
     handlers["glimpse.v1.CompletionService.StreamCompletion"] = script.stream

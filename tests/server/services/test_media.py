@@ -9,6 +9,8 @@ import pytest
 from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.sources.uploads import Uploads
+from glimpse.server.batches.handlers import BatchFiles
+from glimpse.server.batches.store import SqliteStore
 from glimpse.server.call.context import CallContext
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.services.media import MediaHandlers
@@ -18,7 +20,8 @@ DATA = b"x" * 100
 
 
 def handlers(memory_budget: MemoryBudget, *, max_bytes: int = 10_000) -> MediaHandlers:
-    return MediaHandlers(Uploads(max_bytes=max_bytes, ttl_seconds=60, memory_budget=memory_budget))
+    uploads = Uploads(max_bytes=max_bytes, ttl_seconds=60, memory_budget=memory_budget)
+    return MediaHandlers(uploads, BatchFiles(SqliteStore(None)))
 
 
 async def parts(stuck: asyncio.Event | None = None) -> AsyncIterator[media_pb2.UploadMediaRequest]:

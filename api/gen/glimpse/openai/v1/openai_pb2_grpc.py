@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from glimpse.openai.v1 import responses_pb2 as glimpse_dot_openai_dot_v1_dot_responses__pb2
+from glimpse.v1 import batch_pb2 as glimpse_dot_v1_dot_batch__pb2
 from glimpse.v1 import media_pb2 as glimpse_dot_v1_dot_media__pb2
 from glimpse.v1 import model_pb2 as glimpse_dot_v1_dot_model__pb2
 from google.api import httpbody_pb2 as google_dot_api_dot_httpbody__pb2
@@ -137,6 +138,26 @@ class OpenAIServiceStub:
         self.DeleteFile = channel.unary_unary(
                 '/glimpse.openai.v1.OpenAIService/DeleteFile',
                 request_serializer=glimpse_dot_v1_dot_media__pb2.DeleteMediaRequest.SerializeToString,
+                response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                _registered_method=True)
+        self.CreateBatch = channel.stream_unary(
+                '/glimpse.openai.v1.OpenAIService/CreateBatch',
+                request_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+                response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                _registered_method=True)
+        self.ListBatches = channel.unary_unary(
+                '/glimpse.openai.v1.OpenAIService/ListBatches',
+                request_serializer=glimpse_dot_v1_dot_batch__pb2.ListBatchesRequest.SerializeToString,
+                response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                _registered_method=True)
+        self.GetBatch = channel.unary_unary(
+                '/glimpse.openai.v1.OpenAIService/GetBatch',
+                request_serializer=glimpse_dot_v1_dot_batch__pb2.GetBatchRequest.SerializeToString,
+                response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                _registered_method=True)
+        self.CancelBatch = channel.unary_unary(
+                '/glimpse.openai.v1.OpenAIService/CancelBatch',
+                request_serializer=glimpse_dot_v1_dot_batch__pb2.CancelBatchRequest.SerializeToString,
                 response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
                 _registered_method=True)
 
@@ -285,6 +306,34 @@ class OpenAIServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateBatch(self, request_iterator, context):
+        """Begins a batch: answers the requests of a file, when nothing more urgent is to be done.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListBatches(self, request, context):
+        """Lists the batches.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetBatch(self, request, context):
+        """Returns a batch.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelBatch(self, request, context):
+        """Cancels a batch.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OpenAIServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -381,6 +430,26 @@ def add_OpenAIServiceServicer_to_server(servicer, server):
             'DeleteFile': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteFile,
                     request_deserializer=glimpse_dot_v1_dot_media__pb2.DeleteMediaRequest.FromString,
+                    response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            ),
+            'CreateBatch': grpc.stream_unary_rpc_method_handler(
+                    servicer.CreateBatch,
+                    request_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                    response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            ),
+            'ListBatches': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListBatches,
+                    request_deserializer=glimpse_dot_v1_dot_batch__pb2.ListBatchesRequest.FromString,
+                    response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            ),
+            'GetBatch': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetBatch,
+                    request_deserializer=glimpse_dot_v1_dot_batch__pb2.GetBatchRequest.FromString,
+                    response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            ),
+            'CancelBatch': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelBatch,
+                    request_deserializer=glimpse_dot_v1_dot_batch__pb2.CancelBatchRequest.FromString,
                     response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
             ),
     }
@@ -903,6 +972,114 @@ class OpenAIService:
             target,
             '/glimpse.openai.v1.OpenAIService/DeleteFile',
             glimpse_dot_v1_dot_media__pb2.DeleteMediaRequest.SerializeToString,
+            google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateBatch(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/glimpse.openai.v1.OpenAIService/CreateBatch',
+            google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListBatches(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/glimpse.openai.v1.OpenAIService/ListBatches',
+            glimpse_dot_v1_dot_batch__pb2.ListBatchesRequest.SerializeToString,
+            google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetBatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/glimpse.openai.v1.OpenAIService/GetBatch',
+            glimpse_dot_v1_dot_batch__pb2.GetBatchRequest.SerializeToString,
+            google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelBatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/glimpse.openai.v1.OpenAIService/CancelBatch',
+            glimpse_dot_v1_dot_batch__pb2.CancelBatchRequest.SerializeToString,
             google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
             options,
             channel_credentials,

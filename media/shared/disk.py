@@ -1,0 +1,150 @@
+"""Values of one server on disk, so that they outlive it: what `SharedStore` does for several, in an SQLite file.
+
+Values have a header, a budget per area, and a lifetime. Where there is no room, the least recently used leave.
+"""
+
+import sqlite3
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from glimpse.media.shared.keys import Area, StoreKeys, tenant_of
+from glimpse.media.shared.sqlite_file import SqliteFile
+from glimpse.media.shared.values import CHUNK_BYTES, OVERHEAD_BYTES, Header
+
+_FILE_NAME = "files.sqlite"
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS stored (
+    key TEXT PRIMARY KEY, area TEXT NOT NULL, tenant TEXT NOT NULL, size INTEGER NOT NULL, used REAL NOT NULL,
+    expires REAL NOT NULL, header BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS by_use ON stored (area, tenant, used);
+CREATE TABLE IF NOT EXISTS chunks (
+    key TEXT NOT NULL REFERENCES stored ON DELETE CASCADE, number INTEGER NOT NULL, data BLOB NOT NULL,
+    PRIMARY KEY (key, number)
+) WITHOUT ROWID;
+"""
+
+
+class DiskStore:
+    """Values in a file of the state folder. Methods raise StoreUnavailableError if it cannot be used."""
+
+    def __init__(self, folder: Path, *, budgets: Mapping[Area, int], clock: Callable[[], float] = time.time) -> None:
+        """
+        Args:
+            folder: Made if it is missing.
+            budgets: Limit in bytes of each area.
+            clock: Returns the seconds since 1970-01-01 UTC.
+
+        Raises:
+            OSError or sqlite3.Error: the file cannot be used.
+        """
+        self.keys = StoreKeys("")
+        self._file = SqliteFile(folder / _FILE_NAME, _SCHEMA)
+        self._budgets = budgets
+        self._clock = clock
+
+    def on_removal(self, listener: Callable[[str], None]) -> None:
+        """Does nothing: no other process removes values."""
+
+    async def put(
+        self,
+        area: Area,
+        key: str,
+        data: bytes | memoryview,
+        *,
+        digest: bytes,
+        seconds: float,
+        note: bytes = b"",
+        max_tenant_bytes: int | None = None,
+    ) -> Header | None:
+        """Stores a value, replacing one of the same key. Returns its header; None if it is larger than a limit."""
+        view, limit, now = memoryview(data).cast("B"), self._budgets[area], self._clock()
+        own_limit = limit if max_tenant_bytes is None else min(limit, max_tenant_bytes)
+        size, tenant = len(view) + len(note) + OVERHEAD_BYTES, key.split(":")[1]
+        header = Header(digest=digest, num_bytes=len(view), expires=now + seconds, note=note)
+        if size > own_limit:
+            return None
+
+        def run(database: sqlite3.Connection) -> None:
+            database.execute("DELETE FROM stored WHERE expires < ? OR key = ?", (now, key))
+            while (loser := _loser(database, area, tenant, size, limit, own_limit)) is not None:
+                oldest = "SELECT key FROM stored WHERE area = ? AND tenant = ? ORDER BY used LIMIT 1"
+                database.execute(f"DELETE FROM stored WHERE key = ({oldest})", (area, loser))  # noqa: S608 - ours
+            values = (key, area, tenant, size, now, header.expires, msgspec.msgpack.encode(header))
+            database.execute("INSERT INTO stored VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+            starts = enumerate(range(0, len(view), CHUNK_BYTES))
+            chunks = ((key, number, view[start : start + CHUNK_BYTES]) for number, start in starts)
+            database.executemany("INSERT INTO chunks VALUES (?, ?, ?)", chunks)
+
+        await self._file.run(run)
+        return header
+
+    async def find(self, area: Area, key: str) -> Header | None:
+        """Returns a value's header and marks the value as recently used."""
+        now = self._clock()
+
+        def run(database: sqlite3.Connection) -> Header | None:
+            database.execute("UPDATE stored SET used = ? WHERE key = ?", (now, key))
+            query = "SELECT header FROM stored WHERE area = ? AND key = ? AND expires >= ?"
+            found = database.execute(query, (area, key, now)).fetchone()
+            return None if found is None else msgspec.msgpack.decode(found[0], type=Header)
+
+        return await self._file.run(run)
+
+    async def list_newest(self, area: Area, namespace: str, most: int) -> dict[str, Header]:
+        """Returns the headers of a tenant's values by their keys: of the `most` that were used last."""
+        values = (area, tenant_of(namespace) or "-", self._clock(), most)
+
+        def run(database: sqlite3.Connection) -> dict[str, Header]:
+            query = (
+                "SELECT key, header FROM stored WHERE area = ? AND tenant = ? AND expires >= ?"
+                " ORDER BY used DESC LIMIT ?"
+            )
+            rows = database.execute(query, values).fetchall()
+            return {key: msgspec.msgpack.decode(header, type=Header) for key, header in rows}
+
+        return await self._file.run(run)
+
+    async def read(self, _area: Area, key: str, _header: Header) -> bytes | None:
+        """Returns a value's bytes; None if it has left the store."""
+
+        def run(database: sqlite3.Connection) -> bytes | None:
+            if database.execute("SELECT 1 FROM stored WHERE key = ?", (key,)).fetchone() is None:
+                return None
+            rows = database.execute("SELECT data FROM chunks WHERE key = ? ORDER BY number", (key,)).fetchall()
+            return b"".join(data for (data,) in rows)
+
+        return await self._file.run(run)
+
+    async def remove(self, _area: Area, key: str, *, announcement: str = "") -> bool:  # noqa: ARG002 - as SharedStore
+        """Removes a value. Returns whether it existed."""
+
+        def run(database: sqlite3.Connection) -> bool:
+            return database.execute("DELETE FROM stored WHERE key = ?", (key,)).rowcount > 0
+
+        return await self._file.run(run)
+
+    async def purge(self, prefix: str) -> None:
+        """Removes all values of a tenant. `prefix` begins the tenant's namespaces."""
+        tenant = tenant_of(prefix)
+        await self._file.run(lambda database: database.execute("DELETE FROM stored WHERE tenant = ?", (tenant,)))
+
+    async def close(self) -> None:
+        """Closes the file. Idempotent."""
+        await self._file.close()
+
+
+def _loser(database: sqlite3.Connection, area: Area, tenant: str, size: int, limit: int, own_limit: int) -> str | None:
+    """Returns the tenant that has to lose a value for one of this tenant, if any has; as commit.lua does."""
+    query = "SELECT tenant, SUM(size) FROM stored WHERE area = ? GROUP BY tenant"
+    sizes: dict[str, int] = dict(database.execute(query, (area,)).fetchall())
+    own = sizes.get(tenant, 0)
+    if own + size > own_limit and own:
+        return tenant
+    if sum(sizes.values()) + size <= limit:
+        return None
+    largest = max(sizes, key=lambda each: sizes[each])
+    return tenant if own and own + size > sizes[largest] else largest

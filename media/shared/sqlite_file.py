@@ -1,0 +1,74 @@
+"""A file of the state folder: an SQLite database that is used in a thread of its own."""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from glimpse.media.shared.values import StoreUnavailableError
+
+_BUSY_SECONDS = 30.0
+"""Longest wait for another process that writes the file."""
+_T = TypeVar("_T")
+
+_logger = logging.getLogger(__name__)
+
+
+class SqliteFile:
+    """A database. Several processes may have the same file."""
+
+    def __init__(self, path: Path | None, schema: str) -> None:
+        """
+        Args:
+            path: The file, which is made with its folder if it is missing. None: the database is in memory.
+            schema: Statements that make what is missing.
+
+        Raises:
+            OSError or sqlite3.Error: the file cannot be used.
+        """
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        self._name = "database" if path is None else path.name
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix=self._name)
+        self._database = self._threads.submit(_open, ":memory:" if path is None else str(path), schema).result()
+        self._is_closed = False
+
+    async def run(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Does something in a transaction. Raises StoreUnavailableError, for example if the disk is full."""
+
+        def run() -> _T:
+            try:
+                with self._database as database:
+                    database.execute("BEGIN IMMEDIATE")
+                    return work(database)
+            except sqlite3.OperationalError as error:
+                _logger.warning("%s in the state folder cannot be used: %s", self._name, error)
+                raise StoreUnavailableError from None
+
+        return await asyncio.wrap_future(self._threads.submit(run))
+
+    async def close(self) -> None:
+        """Closes it. Idempotent."""
+        if not self._is_closed:
+            self._is_closed = True
+            await asyncio.wrap_future(self._threads.submit(self._database.close))
+            self._threads.shutdown()
+
+
+def num_used_bytes(database: sqlite3.Connection) -> int:
+    """Returns the size of the pages in use."""
+    num_pages, num_free, page_bytes = (
+        database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+    )
+    return (num_pages - num_free) * page_bytes
+
+
+def _open(path: str, schema: str) -> sqlite3.Connection:
+    database = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+    for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "secure_delete = ON"):
+        database.execute(f"PRAGMA {setting}")
+    database.executescript(schema)
+    return database
