@@ -19,8 +19,8 @@ CHAOS ?= --seconds 60 --seed 24 --scale 0.2 --cores 1 --rest 2 --without rolling
 MESH ?=
 REHEARSE ?=
 VENV := .venv/bin
-# A process per core and one more, because many tests wait; at most 4. The tests of a file share one, and with it the
-# servers that they start. Files keep their order: xdist would begin those last that have few tests, which take longest.
+# A process per core and one more, because many tests wait; at most 4. The tests of a file share one, as do files that
+# share servers. Files keep their order: xdist would begin those last that have few tests, which take longest.
 PROCESSES := $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores + 1 : 4)))
 PARALLEL := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 # Run as a module, so that its hooks find tools/; without its notice about the next version of MkDocs.

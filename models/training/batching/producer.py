@@ -27,7 +27,7 @@ class Producer:
             worker: the worker's index.
             num_processes: processes that alternate.
         """
-        context = get_context("spawn")
+        context = get_context("forkserver")
         self._queues: list[Any] = [context.Queue(AHEAD) for _ in range(num_processes)]
         self._processes = [
             context.Process(

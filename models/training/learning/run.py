@@ -67,7 +67,8 @@ class TrainingRun:
 
 def train(run: TrainingRun, memory: Memory) -> None:
     """Runs training with one process per worker."""
-    context = torch.multiprocessing.get_context("spawn")
+    context = torch.multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])  # torch is imported once for all processes
     barrier = context.Barrier(run.num_workers)
     others = [
         context.Process(target=_work_or_abort, args=(run, memory, barrier, worker))
