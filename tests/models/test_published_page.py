@@ -2,6 +2,8 @@
 
 import re
 
+import msgspec
+
 from glimpse.server.cli.local.recommend import PublishedModel, published_models, recommend, recommendations_text
 from models.published.page import with_tables
 from models.published.table import load_table
@@ -80,6 +82,8 @@ def test_recommends_the_largest_of_each_family_that_fits_and_is_fast_enough() ->
     text = recommendations_text(found)
     assert "read at 11.2 GiB/s" in text
     assert "Too large or too slow here: C." in text
+    assert "busy" not in text
+    assert "busy (load 999.0)" in recommendations_text(msgspec.structs.replace(found, load=999.0))
     unknown = recommend(models, device="cpu", available=8 << 30, rate=None)
     assert [each.flags for each in unknown.models] == ["--quantization int8", ""]
     assert "–" in recommendations_text(unknown)

@@ -1,5 +1,6 @@
 """Which published models this machine can serve, and how fast: `glimpse models --recommend`."""
 
+import os
 from collections.abc import Iterable, Iterator
 from importlib import resources
 from itertools import groupby
@@ -7,6 +8,7 @@ from itertools import groupby
 import msgspec
 
 from glimpse.engine.checkpoint.location import DEFAULT_MODEL
+from glimpse.native.processors import num_processors
 from glimpse.server.cli.local.tables import size_text, table
 from glimpse.server.cli.run_check import check_model
 from glimpse.server.settings import ModelSettings
@@ -64,6 +66,8 @@ class Recommendations(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of memory that a server may take."""
     read_rate: float | None
     """Bytes per second, measured."""
+    load: float = 0.0
+    """Load average of the last minute: other programs make the rate smaller."""
     models: list[Recommendation]
     """The largest of each family, the larger families first."""
     too_large: list[str]
@@ -82,7 +86,10 @@ def look() -> Recommendations | str:
     if check is None or check.memory is None or check.memory.available is None or check.computing is None:
         return "the system does not say how much memory is available; `glimpse check MODEL` looks at one model"
     rate = None if check.decoding is None else check.decoding.read_rate
-    return recommend(published_models(), device=check.computing.device, available=check.memory.available, rate=rate)
+    load = os.getloadavg()[0]
+    memory = check.memory.available
+    found = recommend(published_models(), device=check.computing.device, available=memory, rate=rate)
+    return msgspec.structs.replace(found, load=load)
 
 
 def recommend(models: Iterable[PublishedModel], *, device: str, available: int, rate: float | None) -> Recommendations:
@@ -136,6 +143,8 @@ def _fitting(model: PublishedModel, available: int, rate: float | None) -> Itera
 def recommendations_text(found: Recommendations) -> str:
     """Returns a table, what it is about before it, and how to read it after it."""
     rate = "" if found.read_rate is None else f", read at {size_text(found.read_rate)}/s (measured now)"
+    if found.load > num_processors():
+        rate += f"; other programs keep the processors busy (load {found.load:.1f}), so this is slower than it could be"
     lines = [f"{found.device}: {size_text(found.available)} of memory are available{rate}."]
     if found.models:
         rows = [
