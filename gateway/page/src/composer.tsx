@@ -5,7 +5,7 @@ import { Icon, IconButton, LabelledButton } from "./controls";
 import { stop, type Setup } from "./conversation";
 import { MediaFigure } from "./figure";
 import { newId, readMedia, recordingObstacle, startRecording, type Recording } from "./media";
-import { duration } from "./message";
+import { duration, loadMarkdown } from "./message";
 import { quote, type Quote } from "./quote";
 import { t, type Text } from "./text";
 import type { Kind, Media, Turn, UserTurn } from "./types";
@@ -60,7 +60,11 @@ export function Composer({ kinds, path, setup, isRunning, onSend }: ComposerProp
         rows={1}
         placeholder={kinds.length ? t("Ask about {kinds}: drop or paste it anywhere.", { kinds: names }) : t("Ask")}
         value={text}
-        onInput={({ currentTarget }) => setText(currentTarget.value)}
+        onInput={({ currentTarget }) => {
+          setText(currentTarget.value);
+          // The answer needs it with its first words.
+          void loadMarkdown();
+        }}
         onKeyDown={onKeyDown}
         onPaste={onPaste}
       />

@@ -32,14 +32,21 @@ let isRefused = false;
 
 const listeners = new Set<() => void>();
 let isScheduled = false;
+let drawn = 0;
 
+// Draws what has changed: at once, and what follows at intervals.
 function changed(): void {
   if (isScheduled) return;
   isScheduled = true;
-  setTimeout(() => {
-    isScheduled = false;
-    for (const listener of listeners) listener();
-  }, DRAW_INTERVAL_MS);
+  const wait = drawn + DRAW_INTERVAL_MS - performance.now();
+  if (wait > 0) setTimeout(draw, wait);
+  else queueMicrotask(draw);
+}
+
+function draw(): void {
+  isScheduled = false;
+  drawn = performance.now();
+  for (const listener of listeners) listener();
 }
 
 function blank(): Conversation {
@@ -168,7 +175,7 @@ export function ask(text: string, media: Media[], setups: Setup[]): void {
     const blob = contentOf(each);
     return blob ? [{ id: each.id, conversation: conversation.id, blob, added: Date.now() }] : [];
   });
-  keep(store.saveFiles(files));
+  if (files.length) keep(store.saveFiles(files));
   add([turn]);
   answer(turn, setups);
 }
@@ -269,7 +276,10 @@ async function generate(first: AssistantTurn, before: Turn[], setup: Setup, opti
   const { settings, grounds } = setup;
   const start = performance.now();
   try {
-    const body = requestBody(setup.model, before, settings, await dataUrls(mediaOf(before)));
+    const media = mediaOf(before);
+    // Without media the request leaves at once, before anything is drawn.
+    const urlOf = media.length ? await dataUrls(media) : () => "";
+    const body = requestBody(setup.model, before, settings, urlOf);
     const all = { ...body, ...options, stream: true, stream_options: { include_usage: true }, ...(grounds ? { grounding: true } : {}) };
     for await (const chunk of streamChat(all, abort.signal)) show(withChunk(turn, chunk, performance.now() - start));
     show({ isRunning: false });

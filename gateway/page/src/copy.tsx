@@ -44,14 +44,23 @@ async function writeClipboard(text: string): Promise<void> {
   field.remove();
 }
 
-export function CopyPanel({ turns, ...rest }: CopyProps) {
+export function CopyPanel(props: CopyProps) {
+  const [isOpen, setOpen] = useState(false);
+  return (
+    <details class="copy" onToggle={({ currentTarget }) => setOpen(currentTarget.open)}>
+      <summary>{t("Copy as code")}</summary>
+      {isOpen && <Program {...props} />}
+    </details>
+  );
+}
+
+function Program({ turns, ...rest }: CopyProps) {
   const [language, setLanguage] = useState<Language>("curl");
   // The answer that came last is what the request asks for.
   const asked = turns.at(-1)?.role === "assistant" ? turns.slice(0, -1) : turns;
   const text = program(language, { turns: asked.length ? asked : [EXAMPLE], ...rest });
   return (
-    <details class="copy">
-      <summary>{t("Copy as code")}</summary>
+    <>
       <div class="actions">
         <select
           aria-label={t("Programming language")}
@@ -67,7 +76,7 @@ export function CopyPanel({ turns, ...rest }: CopyProps) {
       <pre tabIndex={0} aria-label={t("Code")}>
         {text}
       </pre>
-    </details>
+    </>
   );
 }
 

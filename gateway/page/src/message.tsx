@@ -122,8 +122,6 @@ export function AssistantTurns(props: AssistantProps) {
 }
 
 function AssistantMessage({ turn, media, isLast, setups, isRunning }: AssistantProps) {
-  // It is needed with the first words.
-  useEffect(() => void load(), []);
   const usages = turn.usage?.media_usage?.media ?? [];
   const images = media.some(({ kind }) => kind === "document") ? [] : media.filter(({ kind }) => kind === "image");
   const isWaiting = turn.isRunning && !turn.text && !turn.reasoning && !turn.toolCalls.length;
@@ -190,7 +188,8 @@ function Ending({ turn, setups }: { turn: AssistantTurn; setups: Setup[] }) {
 type Rendered = ComponentType<{ text: string; isRunning: boolean }>;
 let loaded: Rendered | null = null;
 
-async function load(): Promise<Rendered | null> {
+// Loads what shows Markdown.
+export async function loadMarkdown(): Promise<Rendered | null> {
   // Without a connection, the next answer tries again.
   loaded ??= await import("./markdown").then((part) => part.default, () => null);
   return loaded;
@@ -200,7 +199,7 @@ async function load(): Promise<Rendered | null> {
 function Markdown({ text, isRunning }: { text: string; isRunning: boolean }) {
   const [Shown, setShown] = useState<Rendered | null>(() => loaded);
   useEffect(() => {
-    if (!Shown) void load().then((rendered) => setShown(() => rendered));
+    if (!Shown) void loadMarkdown().then((rendered) => setShown(() => rendered));
   }, [Shown]);
   return Shown ? <Shown text={text} isRunning={isRunning} /> : <p class="text written">{text}</p>;
 }

@@ -216,10 +216,13 @@ function useFollowing(path: Turn[]) {
   return { place, isAtEnd, follow, onScroll };
 }
 
+// The longest text that is read out. Who wants more reads the messages.
+const MAX_ANNOUNCED = 4000;
+
 // Screen readers hear the answer once it is complete, rather than word by word.
 function announcement(last: Turn | undefined, isRunning: boolean): string {
   if (isRunning) return t("The model answers.");
-  return last?.role === "assistant" ? last.text : "";
+  return last?.role === "assistant" ? last.text.slice(0, MAX_ANNOUNCED) : "";
 }
 
 const KEYS: [string, Text][] = [
