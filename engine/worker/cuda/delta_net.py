@@ -2,7 +2,8 @@
 
 The reference implementation is `update_singles` in `engine/worker/layers/delta_net.py`.
 """
-# pyright: basic, reportPrivateImportUsage=false, reportCallIssue=false
+# pyright: basic, reportPrivateImportUsage=false, reportCallIssue=false, reportArgumentType=false
+# pyright: reportGeneralTypeIssues=false
 # (kernels are written in Triton's language, whose values have no Python types;
 # a launch takes options of its own)
 
