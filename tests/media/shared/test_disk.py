@@ -1,0 +1,59 @@
+"""Uploads on disk: they outlive the process, within their budget, by tenant."""
+
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from glimpse.media.cache.media_file import MediaFile
+from glimpse.media.cache.memory_budget import MemoryBudget
+from glimpse.media.errors import MediaError
+from glimpse.media.shared.disk import DiskStore
+from glimpse.media.shared.keys import Area
+from glimpse.media.sources.uploads import FileDetails, Uploads
+
+TENANT, OTHER = (f"{digit}" * 32 + "." for digit in "ab")
+
+
+def uploads(folder: Path, *, copied: int = 0, max_bytes: int = 10_000) -> tuple[Uploads, DiskStore]:
+    """What a process has: with `copied` 0, all is read from the disk."""
+    disk = DiskStore(folder, budgets={Area.UPLOADS: max_bytes})
+    kept = Uploads(
+        max_bytes=max_bytes, ttl_seconds=60, memory_budget=MemoryBudget(), shared=disk, max_copied_bytes=copied
+    )
+    return kept, disk
+
+
+def file(data: bytes) -> MediaFile:
+    return MediaFile(digest=sha256(data).digest(), data=data)
+
+
+async def test_an_upload_outlives_its_process(tmp_path: Path) -> None:
+    before, disk = uploads(tmp_path)
+    stored = await before.store(TENANT, file(b"x" * 5000), ttl_seconds=None, details=FileDetails("a.png", "vision"))
+    await disk.close()
+    after, disk = uploads(tmp_path)
+    assert await after.find(TENANT, stored.handle) == stored
+    assert (await after.find_all(TENANT)).read() == [stored]
+    assert (await after.file(TENANT, stored.handle, max_bytes=10_000, seconds=5)).data == b"x" * 5000
+    assert await after.find(OTHER, stored.handle) is None
+    assert await after.remove(TENANT, stored.handle)
+    assert await after.find(TENANT, stored.handle) is None
+    await disk.close()
+
+
+async def test_the_least_recently_used_leave_and_a_purge_removes_one_tenant_s(tmp_path: Path) -> None:
+    kept, disk = uploads(tmp_path)
+    first, second = [await kept.store(TENANT, file(bytes([n]) * 3000), ttl_seconds=None) for n in (1, 2)]
+    await kept.find(TENANT, first.handle)
+    third = await kept.store(OTHER, file(b"3" * 4000), ttl_seconds=None)
+    found = {each.handle for namespace in (TENANT, OTHER) for each in (await kept.find_all(namespace)).read()}
+    assert found == {first.handle, third.handle}
+    assert second.handle not in found
+    with pytest.raises(MediaError, match="bytes"):
+        await kept.store(OTHER, file(b"4" * 10_000), ttl_seconds=None)
+    await disk.purge(TENANT)
+    kept.purge(TENANT)
+    assert await kept.find(TENANT, first.handle) is None
+    assert await kept.find(OTHER, third.handle) == third
+    await disk.close()
