@@ -108,7 +108,7 @@ def test_says_where_the_chat_template_comes_from(tiny_checkpoint: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "problem"),
     [
-        ({"architectures": ["Qwen2MoeForCausalLM"]}, "the closest name of those that are is Qwen2ForCausalLM"),
+        ({"architectures": ["Qwen2MoeForCausalLM"]}, "the closest name of those that are is Qwen3MoeForCausalLM"),
         ({"architectures": ["T5"]}, "not supported; supported: Qwen2VLForConditionalGeneration"),
         ({"architectures": ["LlamaForCausalLM"], "mlp_bias": True}, "'mlp_bias': expected false, got true"),
     ],
