@@ -33,7 +33,7 @@ _COMPUTING = frozenset(
     )
 )
 """Methods that need the engine."""
-_PREPARED_ONLY = frozenset(("CountTokens", "CountMessageTokens", "Tokenize", "Detokenize"))
+_PREPARED_ONLY = frozenset(("CountTokens", "CountMessageTokens", "CreateBatch", "Tokenize", "Detokenize"))
 
 
 class Admission:
