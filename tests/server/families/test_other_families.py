@@ -16,6 +16,7 @@ from tests.checkpoints.internvl import make_internvl_checkpoint, make_original_c
 from tests.checkpoints.llava import make_next_checkpoint
 from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
+from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.e2e.stack import Stack
 from tests.server.families import (
     test_audio,
@@ -30,6 +31,10 @@ from tests.server.families.second_answers import check_second_answers
 
 TRIED: Mapping[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
     "Qwen2VLForConditionalGeneration": (make_checkpoint, ("image", "video")),
+    "Qwen3VLMoeForConditionalGeneration": (
+        lambda path: make_qwen3_vl_checkpoint(path, experts=True),
+        ("image", "video"),
+    ),
     "Qwen3_5ForConditionalGeneration": (make_qwen3_5_checkpoint, ("image", "video")),
     "Idefics3ForConditionalGeneration": (lambda path: make_idefics3_checkpoint(path, "idefics3"), ("image",)),
     "LlavaNextForConditionalGeneration": (make_next_checkpoint, ("image",)),
