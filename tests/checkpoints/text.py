@@ -46,6 +46,7 @@ LLAMA3_ROPE = {
 """Llama 3.1's numbers, with a smaller context window, so that all three ranges of wavelengths occur."""
 
 EXPERTS: Mapping[str, Any] = {
+    "head_dim": 32,
     "num_experts": 6,
     "num_experts_per_tok": 3,
     "moe_intermediate_size": 40,
@@ -120,7 +121,7 @@ def _models() -> Mapping[str, Any]:
     return {
         "qwen2": Qwen2ForCausalLM(Qwen2Config(**_SIZES)),
         "qwen3": Qwen3ForCausalLM(Qwen3Config(**_SIZES, head_dim=32)),
-        "qwen3 moe": Qwen3MoeForCausalLM(Qwen3MoeConfig(**_SIZES, head_dim=32, **EXPERTS)),
+        "qwen3 moe": Qwen3MoeForCausalLM(Qwen3MoeConfig(**_SIZES, **EXPERTS)),
         "llama3": LlamaForCausalLM(LlamaConfig(**_SIZES, rope_parameters=LLAMA3_ROPE)),
         "linear rope": LlamaForCausalLM(
             LlamaConfig(**_SIZES, rope_parameters={"rope_type": "linear", "rope_theta": 10_000.0, "factor": 4.0})

@@ -72,8 +72,8 @@ INLINED float sum_of_squares(const float* x, int count) {
 // Convolves `count` channels and applies SiLU. `before` and `after`: [conv_size - 1][stride], the inputs of the tokens
 // before this one, and those that the next one will find; they may be the same. No `before`: zeros.
 template <class T>
-INLINED void convolve(const T* x, const float* taps, int conv_size, int64_t stride, int count, const T* before, T* after,
-                      float* convolved) {
+INLINED void convolve(const T* x, const float* taps, int conv_size, int64_t stride, int count, const T* before,
+                      T* after, float* convolved) {
   const int last = conv_size - 1;
   for (int i = 0; i < count; ++i) convolved[i] = 0.0f;
   for (int tap = 0; before && tap < last; ++tap)
@@ -122,8 +122,8 @@ INLINED void update(const float* before, float* after, const float* query, const
 }
 
 template <class T>
-INLINED void run_task(const DeltaNetLayer& net, const StateStep& step, const T* projected, const T* rates, T* conv_states,
-                      float* recurrent, T* output, int64_t task) {
+INLINED void run_task(const DeltaNetLayer& net, const StateStep& step, const T* projected, const T* rates,
+                      T* conv_states, float* recurrent, T* output, int64_t task) {
   const int64_t token = task / net.num_key_heads;
   const int key_head = static_cast<int>(task % net.num_key_heads);
   const int key_dim = net.key_head_dim, value_dim = net.value_head_dim, num_values = net.num_value_heads;
@@ -187,8 +187,8 @@ VECTORIZED void multiply(const float* x, const float* gates, int64_t count, floa
 namespace glimpse {
 
 template <class T>
-void run_delta_net_task(const DeltaNetLayer& net, const StateStep& step, const T* projected, const T* rates, T* conv_states,
-                        float* recurrent, T* output, int64_t task) {
+void run_delta_net_task(const DeltaNetLayer& net, const StateStep& step, const T* projected, const T* rates,
+                        T* conv_states, float* recurrent, T* output, int64_t task) {
   run_one(net, step, projected, rates, conv_states, recurrent, output, task);
 }
 
@@ -199,8 +199,8 @@ void multiply_gates(const T* x, const T* gates, int64_t count, T* output) {
 
 template void run_delta_net_task(const DeltaNetLayer&, const StateStep&, const bf16*, const bf16*, bf16*, float*, bf16*,
                                  int64_t);
-template void run_delta_net_task(const DeltaNetLayer&, const StateStep&, const float*, const float*, float*, float*, float*,
-                                 int64_t);
+template void run_delta_net_task(const DeltaNetLayer&, const StateStep&, const float*, const float*, float*, float*,
+                                 float*, int64_t);
 template void multiply_gates(const bf16*, const bf16*, int64_t, bf16*);
 template void multiply_gates(const float*, const float*, int64_t, float*);
 

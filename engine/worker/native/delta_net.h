@@ -29,8 +29,8 @@ struct StateStep {
 // conv_states: [states, conv_size - 1, conv_width]. All of these are of type T: bf16 or float.
 // recurrent: [states, value_heads, key_head_dim, value_head_dim].
 template <class T>
-void run_delta_net_task(const DeltaNetLayer& net, const StateStep& step, const T* projected, const T* rates, T* conv_states,
-                        float* recurrent, T* output, int64_t task);
+void run_delta_net_task(const DeltaNetLayer& net, const StateStep& step, const T* projected, const T* rates,
+                        T* conv_states, float* recurrent, T* output, int64_t task);
 
 inline int64_t delta_net_tasks(const DeltaNetLayer& net, const StateStep& step) {
   return step.num_tokens * net.num_key_heads;

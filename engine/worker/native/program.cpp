@@ -72,7 +72,7 @@ struct DecodeInputs {
   const int64_t* key_lengths;    // [sequences]
   int64_t num_sequences;
   int64_t table_width;
-  const float *cos, *sin;  // [positions, head_dim / 2]: rotation of each position
+  const float *cos, *sin;         // [positions, head_dim / 2]: rotation of each position
   const int64_t *reads, *writes;  // [rows]: states, as in `StateStep`; null if no layer keeps states
 };
 
