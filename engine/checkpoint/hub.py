@@ -111,7 +111,7 @@ def _download_large(files: Sequence["_MissingFile"]) -> None:
 def downloaded_models() -> list[DownloadedModel]:
     """Returns the models in the local cache, by name."""
     try:
-        repositories = scan_cache_dir().repos
+        repositories = scan_cache_dir(constants.HF_HUB_CACHE).repos
     except CacheNotFound:
         return []
     return sorted(
@@ -133,7 +133,11 @@ def downloaded_models() -> list[DownloadedModel]:
 
 def remove(model: str) -> None:
     """Removes a model from the local cache. Raises CheckpointError if it is not there."""
-    found = [each for each in scan_cache_dir().repos if (each.repo_type, each.repo_id) == ("model", model)]
+    try:
+        repositories = scan_cache_dir(constants.HF_HUB_CACHE).repos
+    except CacheNotFound:
+        repositories = frozenset()
+    found = [each for each in repositories if (each.repo_type, each.repo_id) == ("model", model)]
     if not found:
         raise CheckpointError(f"{model!r} is not in the local cache; `glimpse list` shows what is")
     shutil.rmtree(found[0].repo_path)

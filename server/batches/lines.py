@@ -13,8 +13,20 @@ from glimpse.dialect.options import http_option
 from glimpse.server.dialects.anthropic.dialect import ANTHROPIC
 from glimpse.server.dialects.openai import OPENAI
 from glimpse.server.errors import InvalidRequest
+from glimpse.v1 import (
+    batch_pb2,
+    chat_pb2,
+    completion_pb2,
+    embedding_pb2,
+    media_pb2,
+    model_pb2,
+    rerank_pb2,
+    tokenizer_pb2,
+)
 
 OK = 200
+TYPED = (batch_pb2, chat_pb2, completion_pb2, embedding_pb2, media_pb2, model_pb2, rerank_pb2, tokenizer_pb2)
+"""Imported, because facades name their methods, and `glimpse batch` imports nothing else that has them."""
 _SERVICE = "glimpse.v1.BatchService"
 _TEMPORARY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
 """The server has no room, or its engine is starting again: the request waits."""

@@ -167,7 +167,7 @@ async def test_batches_go_on_after_a_restart(tiny_checkpoint: Path, tmp_path: Pa
 
 
 async def test_pages_of_a_list_and_a_cancelled_batch(tiny_checkpoint: Path) -> None:
-    async with served(tiny_checkpoint, step_ms=50) as client:
+    async with served(tiny_checkpoint, step_ms=500) as client:
         batches = [await begin(client, chat("a", "some words " * 8)) for _ in range(3)]
         ids = [each.batch_id for each in batches]
         assert [each.batch_id for each in await client.batches(limit=2)] == ids[:0:-1]

@@ -123,13 +123,16 @@ def test_goes_on_where_it_was_stopped(tmp_path: Path, how: signal.Signals) -> No
         ("", "expected a request in each line, got none"),
         (line("a", {}) + "{", "line 2: expected a request of a batch"),
         (line("a", {}) + line("b", {}) + line("a", {}), "line 3: expected a custom_id of its own, got 'a' again"),
-        (line("", {}), "line 1: expected a request of a batch"),
-        (line("a", {}, "/v1/files"), "line 1: 'url': expected the path of a POST request, got '/v1/files'"),
+        (line("", {}), "line 1: 'custom_id': expected a request of a batch"),
+        (
+            line("a", {}, "/v1/files"),
+            "line 1: 'url': expected the path of a POST request of this batch, got '/v1/files'",
+        ),
         (line("a", {}, "/v1/models"), "line 1: 'url'"),
         (line("a", {}, method="GET"), "line 1: 'method': expected 'POST', got 'GET'"),
         (line("a", {"stream": True}), "line 1: 'body.stream': expected false"),
         (line("a", []), "line 1: expected a request of a batch"),
-        ('{"custom_id": "a", "url": "/v1/completions"}', "line 1: expected a request of a batch"),
+        ('{"custom_id": "a", "url": "/v1/completions"}', "line 1: 'body': expected a request of a batch"),
     ],
 )
 def test_refuses_a_file_before_anything_is_answered(tmp_path: Path, text: str, told: str) -> None:
