@@ -103,10 +103,12 @@ class Layer(nn.Module):
             ops.logits(hidden, self.norm, self.plain),
             ops.linear_add(x, self.plain, None),
             *(ops.linear_add(x, linear, hidden.clone()) for linear in (self.plain, self.biased)),
-            *(ops.norm_mlp_add(hidden.clone(), self.norm, mlp) for mlp in (self.gated, self.quick, self.gelu)),
+            *(
+                ops.norm_mlp_add(hidden.clone(), self.norm, mlp)
+                for mlp in (self.gated, self.quick, self.gelu, self.experts)
+            ),
             ops.norm_mlp_add(hidden, self.norm, self.gated, residual=False),
             ops.norm_mlp_add(hidden, self.norm, self.experts, residual=False),
-            ops.norm_mlp_add(hidden, self.norm, self.experts),
         ]
 
 
