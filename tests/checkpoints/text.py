@@ -55,6 +55,7 @@ EXPERTS: Mapping[str, Any] = {
 }
 """A dense layer, then one whose tokens are computed by three of six experts."""
 QWEN3_5_TRAITS: Mapping[str, Any] = {
+    "initializer_range": 0.2,
     "num_hidden_layers": 4,
     "head_dim": 32,
     "layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention"],
@@ -121,7 +122,6 @@ def _models() -> Mapping[str, Any]:
     return {
         "qwen2": Qwen2ForCausalLM(Qwen2Config(**_SIZES)),
         "qwen3": Qwen3ForCausalLM(Qwen3Config(**_SIZES, head_dim=32)),
-        "qwen3 moe": Qwen3MoeForCausalLM(Qwen3MoeConfig(**_SIZES, **EXPERTS)),
         "llama3": LlamaForCausalLM(LlamaConfig(**_SIZES, rope_parameters=LLAMA3_ROPE)),
         "linear rope": LlamaForCausalLM(
             LlamaConfig(**_SIZES, rope_parameters={"rope_type": "linear", "rope_theta": 10_000.0, "factor": 4.0})
@@ -129,12 +129,13 @@ def _models() -> Mapping[str, Any]:
         "smollm2": LlamaForCausalLM(LlamaConfig(**_SIZES, tie_word_embeddings=True)),
         "mistral": MistralForCausalLM(MistralConfig(**_SIZES, head_dim=32, sliding_window=None)),
         "phi3": Phi3ForCausalLM(Phi3Config(**_SIZES, sliding_window=None)),
-        "qwen3_5": Qwen3_5ForCausalLM(Qwen3_5TextConfig(**{**_SIZES, **QWEN3_5_TRAITS})),
         "gemma3": Gemma3ForCausalLM(Gemma3TextConfig(**{**_SIZES, **GEMMA3_TRAITS})),
         "phi3 128k": Phi3ForCausalLM(Phi3Config(**_SIZES, rope_parameters=dict(LONG_ROPE))),
         "phi4 mini": Phi3ForCausalLM(
             Phi3Config(**_SIZES, rope_parameters=dict(PARTIAL_LONG_ROPE), tie_word_embeddings=True)
         ),
+        "qwen3 moe": Qwen3MoeForCausalLM(Qwen3MoeConfig(**_SIZES, **EXPERTS)),
+        "qwen3_5": Qwen3_5ForCausalLM(Qwen3_5TextConfig(**{**_SIZES, **QWEN3_5_TRAITS})),
     }
 
 

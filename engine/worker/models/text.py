@@ -8,6 +8,7 @@ from torch import Tensor
 
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
+from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.models.model import Model
 
 
@@ -29,6 +30,8 @@ class TextModel(Model):
             if name.endswith(f".{stack}.weight") and len(tensor) == sum(sizes):
                 names = (name.replace(stack, part) for part in parts)
                 return zip(names, tensor.split(sizes), strict=True)
+        if ".qkv_proj." in name and text.rotary_dim != text.head_dim:
+            raise CheckpointError(f"tensor {name!r}: expected an unquantized weight, as heads rotate only in part")
         return super().split_weight(name, tensor, text)
 
 
