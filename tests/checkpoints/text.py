@@ -119,7 +119,7 @@ _SIZES: Mapping[str, Any] = {
 
 
 def _models() -> Mapping[str, Any]:
-    return {
+    models: dict[str, Any] = {
         "qwen2": Qwen2ForCausalLM(Qwen2Config(**_SIZES)),
         "qwen3": Qwen3ForCausalLM(Qwen3Config(**_SIZES, head_dim=32)),
         "llama3": LlamaForCausalLM(LlamaConfig(**_SIZES, rope_parameters=LLAMA3_ROPE)),
@@ -134,9 +134,13 @@ def _models() -> Mapping[str, Any]:
         "phi4 mini": Phi3ForCausalLM(
             Phi3Config(**_SIZES, rope_parameters=dict(PARTIAL_LONG_ROPE), tie_word_embeddings=True)
         ),
-        "qwen3 moe": Qwen3MoeForCausalLM(Qwen3MoeConfig(**_SIZES, **EXPERTS)),
-        "qwen3_5": Qwen3_5ForCausalLM(Qwen3_5TextConfig(**{**_SIZES, **QWEN3_5_TRAITS})),
     }
+    with torch.random.fork_rng(devices=[]):  # those above keep the weights that they had before these
+        models |= {
+            "qwen3 moe": Qwen3MoeForCausalLM(Qwen3MoeConfig(**_SIZES, **EXPERTS)),
+            "qwen3_5": Qwen3_5ForCausalLM(Qwen3_5TextConfig(**{**_SIZES, **QWEN3_5_TRAITS})),
+        }
+    return models
 
 
 FAMILIES = (

@@ -1,5 +1,7 @@
 """A server whose chat template opens the reasoning in the prompt, with a real engine: budgets and constraints hold."""
 
+import base64
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -95,7 +97,8 @@ def test_messages_have_the_same_thinking(channel: grpc.Channel) -> None:
         )
         return json.loads(answer.data)["content"]
 
-    thought = {"type": "thinking", "thinking": typed.reasoning, "signature": ""}
+    signature = base64.b64encode(hashlib.sha256(typed.reasoning.encode()).digest()).decode()
+    thought = {"type": "thinking", "thinking": typed.reasoning, "signature": signature}
     assert content(asked) == [thought, {"type": "text", "text": typed.content}]
     asked["thinking"] |= {"display": "omitted"}
     assert content(asked) == [{"type": "text", "text": typed.content}]
