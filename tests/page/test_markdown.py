@@ -122,7 +122,7 @@ def test_a_hostile_answer_does_nothing(page: Page) -> None:
 
 def test_what_is_shown_stays_while_an_answer_grows(page: Page) -> None:
     page.evaluate(TAG_HEADINGS)
-    constrain(page, "# First\n\n" + "A word and another word. " * 300 + "\n\n## Second\n\nThe end.")
+    constrain(page, "# First\n\n" + "A word and another word. " * 120 + "\n\n## Second\n\nThe end.")
     ask(page, "Hello!")
     expect(answers(page).get_by_role("heading", name="Second")).to_be_visible()
     at_first, at_last = page.evaluate(
