@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from cyclopts.help import HelpEntry, HelpPanel
     from rich.console import Console, ConsoleOptions
 
-_SERVER_PANELS = frozenset({"Parameters", "Model", "Media", "Server", "Access"})
+_SERVER_PANELS = frozenset({"Parameters", "Model", "Media", "Server", "Access", "Batches"})
 _COMMON = frozenset(
     {
         "--http-port",
@@ -99,8 +99,8 @@ class HelpFormatter(DefaultFormatter):
         if self._is_whole or panel.title not in _SERVER_PANELS:
             super().__call__(console, options, panel)
             return
-        shown = [_without_variable(entry) for entry in panel.entries if _is_common(entry)]
-        super().__call__(console, options, panel.copy(entries=shown))
+        if shown := [_without_variable(entry) for entry in panel.entries if _is_common(entry)]:
+            super().__call__(console, options, panel.copy(entries=shown))
 
 
 def _is_common(entry: "HelpEntry") -> bool:

@@ -83,9 +83,7 @@ class _Watchdog:
         self._is_turning = False
 
     def _judged_limit(self) -> float:
-        # Nothing was seen: C code held Python's lock, or the looking thread had no processor.
-        is_copying = not self._seen or self._seen.startswith(_COPYING)
-        return (_MAX_COPY_SECONDS if is_copying else MAX_SECONDS) * _slowness()
+        return (_MAX_COPY_SECONDS if self._seen.startswith(_COPYING) else MAX_SECONDS) * _slowness()
 
     def _stack(self) -> str:
         frame = sys._current_frames()[self._thread_id]  # pyright: ignore[reportPrivateUsage]

@@ -96,7 +96,7 @@ def test_prints_the_package_version() -> None:
 def test_help_lists_commands_and_flags(command: tuple[str, ...], words: tuple[str, ...]) -> None:
     text = glimpse(*command).stdout
     assert all(word in text for word in words)
-    assert "--help-all" in command or len(text.splitlines()) < 120
+    assert "--help-all" in command or len(text.splitlines()) < 100
 
 
 @pytest.mark.parametrize("flag", ["--port", "--metrics-port", "--http-port"])
