@@ -8,10 +8,12 @@ import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from tests.paths import ROOT
 
@@ -214,3 +216,13 @@ def test_image_installs_what_the_project_requires(tmp_path: Path) -> None:
     names = {re.split(r"[\[><=]", each)[0] for each in requirements}
     project = (ROOT / "pyproject.toml").read_text().split("dependencies = [", 1)[1].split("\n]", 1)[0]
     assert names == {re.split(r"[\[><=]", each)[0] for each in re.findall(r'^  "([^"]+)",$', project, re.MULTILINE)}
+
+
+def test_the_pinned_packages_run_on_every_supported_python() -> None:
+    (minimum,) = SpecifierSet(metadata.metadata("glimpse")["Requires-Python"])
+    refusing = {
+        f"{each.name} {each.version}: {needed}"
+        for each in metadata.distributions()
+        if (needed := each.metadata["Requires-Python"]) and f"{minimum.version}.0" not in SpecifierSet(needed)
+    }
+    assert not refusing
