@@ -210,7 +210,7 @@ class Core:
         grammar, trigger = checked.sampling.grammar, None
         if grammar is not None and grammar.trigger is not None and self._watch_trigger is not None:
             trigger = self._watch_trigger(grammar)
-        return Sequence(sequence_id=self._num_submitted, request=checked, trigger=trigger, queued_since=self._clock())
+        return Sequence(sequence_id=self._num_submitted, request=checked, trigger=trigger, arrived=self._clock())
 
     def _check_accepted(self, request_id: str) -> None:
         if request_id in self._sequences:
@@ -233,6 +233,8 @@ class Core:
         if result.failed and (message := result.failed.get(sequence.sequence_id)) is not None:
             return self._failure(sequence, EngineError(EngineErrorCode.UNSUPPORTED, message))
         is_first = sequence.num_generated == len(samples)
+        if is_first:
+            sequence.mark_first_token(self._clock())
         finish = _finish_reason(sequence) if samples else FinishReason.STOP
         if finish is None and not is_first and samples[0].logprob is None:  # nearly always
             return TokenEvent(request_id=sequence.request.request_id, token_ids=[sample.token_id for sample in samples])

@@ -8,8 +8,11 @@ has failed.
 Plain bookkeeping: no model, no tensors, no clock.
 """
 
+from dataclasses import asdict
+
 from msgspec.structs import replace
 
+from glimpse.engine.core.forecast import StepCosts, forecast
 from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.scheduler_state import SchedulerState
 from glimpse.engine.core.sequence import RUNNING, Sequence
@@ -22,6 +25,7 @@ class Scheduler:
     def __init__(self, limits: SchedulerLimits) -> None:
         self.state = SchedulerState(limits)
         self._limits = limits
+        self._costs = StepCosts()
         self._ended: dict[int, None] = {}  # ids of sequences that the next plan makes the runner forget
 
     @property
@@ -42,11 +46,13 @@ class Scheduler:
         self.state.add(sequence)
 
     def probe(self, sequence: Sequence) -> None:
-        """Sets the statistics that a sequence would have if it began now. It is not queued."""
+        """Sets the statistics that a sequence would have with its first token if it arrived now. It is not queued."""
         prefixes, outputs = self.state.prefix_cache, self.state.encoder_cache
         num_cached_tokens = len(prefixes.match(sequence)) * self._limits.block_size
+        foreseen = forecast(sequence, self.state, self._limits, self._costs)
         prefixes.forget(sequence)
-        sequence.stats = replace(sequence.stats, num_cached_tokens=num_cached_tokens)
+        times = {} if foreseen is None else asdict(foreseen)
+        sequence.stats = replace(sequence.stats, num_cached_tokens=num_cached_tokens, **times)
         sequence.encoded_keys = {
             span.key
             for span in sequence.request.spans
@@ -55,6 +61,8 @@ class Scheduler:
 
     def remove(self, sequence: Sequence) -> None:
         """Ends a sequence in any state and frees all that it holds. The next plan makes the runner forget it."""
+        if sequence.num_generated:
+            self._costs.observe_answer(sequence.num_generated)
         self.state.remove(sequence)
         self.restart_in_runner(sequence)
 
@@ -91,11 +99,12 @@ class Scheduler:
             if start < sequence.request.num_prompt_tokens:
                 self.state.encoder_cache.advance(sequence, first_token=start)
 
-    def observe(self, scheduled: ScheduledStep, seconds: float) -> None:
-        """Records how long a step took."""
+    def observe(self, scheduled: ScheduledStep, seconds: float, encode_seconds: float = 0.0) -> None:
+        """Records how long a step took, and its encoder."""
         self.state.decode_turns.count_seconds(seconds)
         # Without samples a runner need not wait until its device has computed the step.
         if any(chunk.samples for chunk in scheduled.plan.chunks):
+            self._costs.observe(scheduled, seconds, encode_seconds)
             work, turns = scheduled.work, self.state.decode_turns
             turns.observe(work, seconds)
             decode_seconds = turns.expected_seconds(work.num_decodes) if scheduled.leaves_out_decodes else None

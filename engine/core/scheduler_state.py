@@ -22,7 +22,7 @@ class SchedulerState:
     """The waiting and the running sequences, the memory that they share, and budgets that follow from recent steps."""
 
     def __init__(self, limits: SchedulerLimits) -> None:
-        self._block_size = limits.block_size
+        self.block_size = limits.block_size
         self.block_pool = BlockPool(limits.num_blocks)
         self.encoder_cache = EncoderCache(
             bytes_per_row=limits.encoder_bytes_per_row,
@@ -77,7 +77,7 @@ class SchedulerState:
         self.block_tables.begin(sequence, matched)
         if self.states is not None:
             self.states.begin(sequence, len(matched))
-        sequence.run(len(matched) * self._block_size)
+        sequence.run(len(matched) * self.block_size)
         self.queue.start(sequence)
         insort(self.running, sequence, key=_priority_key)
 

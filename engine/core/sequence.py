@@ -83,8 +83,10 @@ class Sequence:
     """Index in the answer of the first token that a grammar with a trigger constrains. None: it was not triggered."""
     end_token_ids: frozenset[int] = field(init=False)
     """Tokens that end the answer."""
-    queued_since: float | None = None
-    """Time of arrival, in seconds of the core's clock. None: a step with some of its tokens was planned since."""
+    arrived: float = 0.0
+    """Time of arrival, in seconds of the core's clock."""
+    was_planned: bool = False
+    """A step with some of its tokens was planned."""
     stats: RequestStats = field(default_factory=RequestStats)
     """What was measured; `current_stats` adds what is counted elsewhere."""
     encoded_keys: set[bytes] = field(default_factory=set[bytes])
@@ -186,9 +188,13 @@ class Sequence:
 
     def mark_scheduled(self, now: float) -> None:
         """Ends the time in the queue if a step with some of its tokens is planned for the first time."""
-        if self.queued_since is not None:
-            self.stats = msgspec.structs.replace(self.stats, queue_seconds=now - self.queued_since)
-            self.queued_since = None
+        if not self.was_planned:
+            self.stats = msgspec.structs.replace(self.stats, queue_seconds=now - self.arrived)
+            self.was_planned = True
+
+    def mark_first_token(self, now: float) -> None:
+        """Ends the time to the first token, or to the embedding."""
+        self.stats = msgspec.structs.replace(self.stats, first_token_seconds=now - self.arrived)
 
     def count_encoding(self, keys: set[bytes], seconds: float) -> None:
         """Counts the time of a step's encoder if it encoded media of this sequence, which waited for all of them."""

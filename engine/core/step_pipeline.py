@@ -215,7 +215,7 @@ class StepPipeline:
         for sequence, own in sampled:
             sequence.append_token(own[-1].token_id)
         if not self._is_hidden(step):
-            self._scheduler.observe(step.scheduled, seconds)
+            self._scheduler.observe(step.scheduled, seconds, result.encode_seconds)
         # Sequences without a sample in this step were dropped from it: their misprediction does not affect `_ahead`.
         self._mispredicted = self._begin_grammars(sampled)
         if result.mispredicted:

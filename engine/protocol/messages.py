@@ -195,6 +195,9 @@ class RequestStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Time from the request's arrival in the engine to the step in which it was first computed; 0 if it never was."""
     encode_seconds: float = 0.0
     """How long the steps that encoded media of the prompt spent in the encoder."""
+    first_token_seconds: float = 0.0
+    """Time from the request's arrival in the engine to its first token, or to its embedding. Of a probe, all times are
+    expected ones, and this is 0 if too little was measured."""
 
 
 NO_STATS = RequestStats()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.messages import RequestStats, StepStats
 from glimpse.media.cache.fair_share import FairPlaces
-from glimpse.server.call.wait_estimator import PromptSize, WaitEstimator
+from glimpse.server.call.wait_estimator import FirstTokenTime, PromptSize, WaitEstimator
 from glimpse.server.errors import DeadlineExceededError
 
 MAX_PREPARED_AT_ONCE = 4
@@ -42,8 +42,8 @@ class Admission:
     def __init__(self, *, max_queue_seconds: float = float("inf"), clock: Callable[[], float] = time.monotonic) -> None:
         """Requests whose expected wait is longer than `max_queue_seconds` are refused."""
         self.estimator = WaitEstimator()
-        self.num_running = 0
-        """Sequences that the engine computes."""
+        self.step_seconds = 0.0
+        """The length of the engine's last step; 0 if nothing runs."""
         self.places = FairPlaces(MAX_PREPARED_AT_ONCE)
         self._max_queue_seconds = max_queue_seconds
         self._clock = clock
@@ -82,7 +82,7 @@ class Admission:
 
     def engine_stepped(self, stats: StepStats) -> None:
         """Measures the engine's rate over the steps between which requests waited."""
-        self.num_running = stats.num_running
+        self.step_seconds = stats.step_seconds if stats.num_running else 0.0
         now, since = self._clock(), self._busy_since
         self._busy_since = now if stats.num_waiting else None
         if since is not None:
@@ -115,6 +115,8 @@ class Ticket:
         self._num_waiting_tokens = 0
         self._arrived = admission.now
         self._submitted: float | None = None
+        self._size: PromptSize | None = None
+        self._step_seconds = 0.0  # when it was submitted
 
     async def begin(self) -> None:
         """Waits for the request's turn to be prepared. Idempotent.
@@ -152,45 +154,37 @@ class Ticket:
         """Notes that a prompt of so many tokens, those of media among them, goes to the engine."""
         if self._is_background:
             return
-        admission = self._admission
-        self._submitted = admission.now
-        size = PromptSize(num_tokens=num_tokens, num_media_tokens=num_media_tokens)
-        admission.estimator.begin_prompt(
-            self, self._client, size, num_running=admission.num_running, now=self._submitted
-        )
+        self._submitted, self._step_seconds = self._admission.now, self._admission.step_seconds
+        self._size = PromptSize(num_tokens=num_tokens, num_media_tokens=num_media_tokens)
 
-    def observe_first_token(self, stats: RequestStats, *, num_encoded_tokens: int, has_media: bool | None) -> None:
+    def observe_first_token(self, stats: RequestStats, *, had_media: bool) -> None:
         """Records how long the first token of the prompt took. Idempotent.
 
         Args:
             stats: What the engine measured.
-            num_encoded_tokens: Tokens of the media that were encoded.
-            has_media: The prompt has media; None if they had to be loaded first.
+            had_media: The prompt's media, if it has any, were loaded before.
         """
-        if self._submitted is None:
+        if self._submitted is None or self._size is None:
             return
         submitted, self._submitted = self._submitted, None
         estimator = self._admission.estimator
-        if has_media is not None:
-            estimator.observe_preparation(submitted - self._arrived, has_media=has_media)
-        computed = PromptSize(
-            num_tokens=stats.num_computed_prompt_tokens - stats.num_cached_tokens, num_media_tokens=num_encoded_tokens
-        )
-        estimator.end_prompt(self, self._admission.now, computed)
+        if had_media:
+            estimator.observe_preparation(self._size, submitted - self._arrived)
+        delivery_seconds = self._admission.now - submitted - stats.first_token_seconds
+        estimator.observe_delivery(delivery_seconds, step_seconds=self._step_seconds)
 
-    def expected_seconds(self, *, num_tokens: int, num_media_tokens: int, has_media: bool) -> float | None:
-        """Returns the expected time to the first token of a request that arrives now; None if it is unknown.
+    def expected_first_token(
+        self, stats: RequestStats, *, num_tokens: int, num_media_tokens: int
+    ) -> FirstTokenTime | None:
+        """Returns when the first token of a request that arrives now is expected; None if it is unknown.
 
         Args:
-            num_tokens: Tokens of its prompt that are to be computed.
-            num_media_tokens: Tokens of its media that are to be encoded.
-            has_media: The prompt has media, which are loaded.
+            stats: What the engine expects of its prompt.
+            num_tokens: Tokens of the prompt.
+            num_media_tokens: tokens among them that stand for media.
         """
-        admission = self._admission
         size = PromptSize(num_tokens=num_tokens, num_media_tokens=num_media_tokens)
-        return admission.estimator.first_token_seconds(
-            self._client, size, num_running=admission.num_running, now=admission.now, has_media=has_media
-        )
+        return self._admission.estimator.first_token(size, stats, step_seconds=self._admission.step_seconds)
 
     def end_waiting(self) -> None:
         """Notes that the first tokens have come. Idempotent."""
@@ -205,9 +199,6 @@ class Ticket:
         """The request has ended. Idempotent."""
         self.end_preparing()
         self.end_waiting()
-        if self._submitted is not None:
-            self._submitted = None
-            self._admission.estimator.end_prompt(self, self._admission.now)
 
     def _set_waiting(self, num_tokens: int) -> None:
         if num_tokens != self._num_waiting_tokens and not self._is_background:

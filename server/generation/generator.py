@@ -39,7 +39,6 @@ from glimpse.server.generation.completion_parser import (
 from glimpse.server.generation.constraints import ConstraintBuilder, OutputConstraints
 from glimpse.server.generation.engine_failures import check_end, check_ready
 from glimpse.server.generation.grounding import GroundingReader, placements
-from glimpse.server.generation.medium_usage import encoded_tokens
 from glimpse.server.generation.merge_streams import merge_streams
 from glimpse.server.generation.prompts import PromptLoader
 from glimpse.server.generation.quote import Quote, make_quote
@@ -138,11 +137,7 @@ class CompletionGenerator:
                 if answers is not None:
                     await answers.add(delta)
                 yield delta
-                call.ticket.observe_first_token(  # which has been sent
-                    delta.stats,
-                    num_encoded_tokens=encoded_tokens(prompts[0].seen, delta.stats),
-                    has_media=_has_loaded_media(prompts[0]),
-                )
+                call.ticket.observe_first_token(delta.stats, had_media=_had_media(prompts[0]))  # which has been sent
             self._metrics.count_encoder_cache_hits(usage.encoder_cache_hits)
 
     async def probe(self, prompt: LoadedPrompt, call: CallContext, *, cache_salt: str) -> RequestStats:
@@ -352,10 +347,10 @@ class _PromptScores:
         return self._waiting
 
 
-def _has_loaded_media(prompt: LoadedPrompt) -> bool | None:
-    """Returns whether a prompt has media; None if it had to wait for them."""
+def _had_media(prompt: LoadedPrompt) -> bool:
+    """Returns whether the prompt did not have to wait for media."""
     usage = prompt.media_usage
-    return None if usage is not None and (usage.num_decoded or usage.num_fetched) else usage is not None
+    return usage is None or not (usage.num_decoded or usage.num_fetched)
 
 
 def _check_scores(request: GenerationRequest, prompts: Sequence[LoadedPrompt]) -> None:

@@ -1,13 +1,12 @@
 """What a request's media were to the model: their size, their tokens, and what caches held of them."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import assert_never
 
 from glimpse.engine.protocol.media import MediaSpan
-from glimpse.engine.protocol.messages import RequestStats
 from glimpse.media.cache.request_media import MediumOrigin
 from glimpse.media.embeddings.embeddings import Embedding
 from glimpse.media.kind import MediaKind
@@ -94,11 +93,6 @@ def media_tokens(media: Iterable[PromptMedium]) -> Counter[MediaKind]:
     for medium in media:
         counts[medium.span.kind] += medium.span.num_tokens
     return counts
-
-
-def encoded_tokens(media: Sequence[PromptMedium], stats: RequestStats) -> int:
-    """Returns the number of tokens of the media of a prompt that the engine's encoder processed."""
-    return sum(media[index].span.num_rows for index in stats.encoded_media if not media[index].is_embedding)
 
 
 def cache_tier(medium: PromptMedium, num_cached_tokens: int, *, is_encoded: bool) -> CacheTier:

@@ -8,7 +8,8 @@ from glimpse.engine.checkpoint.text.conversation import ChatMessage
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.protocol.messages import RequestStats
 from glimpse.server.call.context import CallContext
-from glimpse.server.generation.medium_usage import CacheTier, PromptMedium, cache_tier, encoded_tokens
+from glimpse.server.call.wait_estimator import FirstTokenTime
+from glimpse.server.generation.medium_usage import CacheTier, PromptMedium, cache_tier
 from glimpse.server.generation.usage import LoadedPrompt
 
 
@@ -34,8 +35,8 @@ class Quote:
     parts: tuple[PartQuote, ...]
     num_cached_tokens: int
     """Tokens of the prompt in the prefix cache."""
-    first_token_seconds: float | None
-    """The expected time to the first token; None: nothing comparable was measured."""
+    first_token: FirstTokenTime | None
+    """When the first token is expected; None: nothing comparable was measured."""
 
 
 def make_quote(
@@ -46,14 +47,13 @@ def make_quote(
     tokenizer: Tokenizer,
 ) -> Quote:
     """Returns the quote of a prompt that was built of these messages and of which the engine told `stats`."""
-    computed = len(prompt.token_ids) - stats.num_cached_tokens
     return Quote(
         parts=tuple(_parts(prompt, messages, stats, tokenizer)),
         num_cached_tokens=stats.num_cached_tokens,
-        first_token_seconds=call.ticket.expected_seconds(
-            num_tokens=computed,
-            num_media_tokens=encoded_tokens(prompt.seen, stats),
-            has_media=bool(prompt.seen),
+        first_token=call.ticket.expected_first_token(
+            stats,
+            num_tokens=len(prompt.token_ids),
+            num_media_tokens=sum(medium.span.num_tokens for medium in prompt.seen),
         ),
     )
 

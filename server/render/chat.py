@@ -288,8 +288,7 @@ def _rounded(pixels: float) -> float:
 
 def render_quote(quote: Quote) -> chat_pb2.Quote:
     """Renders what a request would cost."""
-    seconds = quote.first_token_seconds
-    return chat_pb2.Quote(
+    quoted = chat_pb2.Quote(
         parts=[
             chat_pb2.QuotedPart(
                 message_index=part.message_index,
@@ -299,8 +298,18 @@ def render_quote(quote: Quote) -> chat_pb2.Quote:
             )
             for part in quote.parts
         ],
-        first_token_milliseconds=None if seconds is None else round(seconds * 1000, 3),
     )
+    if (expected := quote.first_token) is not None:
+        quoted.first_token_milliseconds = _milliseconds(expected.seconds)
+        quoted.first_token_stages.preparation_milliseconds = _milliseconds(expected.preparation_seconds)
+        quoted.first_token_stages.queue_milliseconds = _milliseconds(expected.queue_seconds)
+        quoted.first_token_stages.encode_milliseconds = _milliseconds(expected.encode_seconds)
+        quoted.first_token_stages.prefill_milliseconds = _milliseconds(expected.prefill_seconds)
+    return quoted
+
+
+def _milliseconds(seconds: float) -> float:
+    return round(seconds * 1000, 3)
 
 
 def with_usage(chunk: Message | TextChunk, usage: Usage) -> Any:

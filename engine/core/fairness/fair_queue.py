@@ -10,6 +10,7 @@ The service of a client is counted in computed tokens (as in Sheng et al., "Fair
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Iterator
 from heapq import heappop, heappush, heapreplace
 from itertools import count
 from operator import attrgetter
@@ -95,6 +96,12 @@ class FairQueue:
             if client.num_flows == 0:
                 del self._clients[client.name]
                 self._num_background -= client.is_background
+
+    def waiting(self) -> Iterator[Sequence]:
+        """Yields the waiting sequences, those of each client in their order."""
+        for flows in self._queues.values():
+            for flow in flows:
+                yield from self._waiting[flow]
 
     def head(self) -> Sequence | None:
         """Returns the sequence that is to be admitted next."""

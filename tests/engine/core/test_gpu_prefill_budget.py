@@ -47,7 +47,7 @@ def test_prompt_tokens_of_a_decoding_step(steps: Many[tuple[StepWork, float]], n
 def test_launches_count_for_their_own_step(monkeypatch: pytest.MonkeyPatch) -> None:
     core, observed = TimedCore(max_slowdown=2.35, runner=TimedGpuRunner()), list[tuple[bool, float]]()
 
-    def observe(scheduled: ScheduledStep, seconds: float) -> None:
+    def observe(scheduled: ScheduledStep, seconds: float, _: float) -> None:
         observed.append((scheduled.work.num_prompt_tokens > 0, seconds))
 
     core.submit(text("stream", 10))

@@ -406,12 +406,26 @@ class CountTokensResponse(_message.Message):
     def __init__(self, prompt_tokens: _Optional[int] = ..., prompt_tokens_details: _Optional[_Union[_generation_pb2.PromptTokensDetails, _Mapping]] = ..., max_model_len: _Optional[int] = ..., videos: _Optional[_Iterable[_Union[_content_pb2.SampledVideo, _Mapping]]] = ..., quote: _Optional[_Union[Quote, _Mapping]] = ...) -> None: ...
 
 class Quote(_message.Message):
-    __slots__ = ("parts", "first_token_milliseconds")
+    __slots__ = ("parts", "first_token_milliseconds", "first_token_stages")
     PARTS_FIELD_NUMBER: _ClassVar[int]
     FIRST_TOKEN_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_STAGES_FIELD_NUMBER: _ClassVar[int]
     parts: _containers.RepeatedCompositeFieldContainer[QuotedPart]
     first_token_milliseconds: float
-    def __init__(self, parts: _Optional[_Iterable[_Union[QuotedPart, _Mapping]]] = ..., first_token_milliseconds: _Optional[float] = ...) -> None: ...
+    first_token_stages: FirstTokenStages
+    def __init__(self, parts: _Optional[_Iterable[_Union[QuotedPart, _Mapping]]] = ..., first_token_milliseconds: _Optional[float] = ..., first_token_stages: _Optional[_Union[FirstTokenStages, _Mapping]] = ...) -> None: ...
+
+class FirstTokenStages(_message.Message):
+    __slots__ = ("preparation_milliseconds", "queue_milliseconds", "encode_milliseconds", "prefill_milliseconds")
+    PREPARATION_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
+    ENCODE_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
+    preparation_milliseconds: float
+    queue_milliseconds: float
+    encode_milliseconds: float
+    prefill_milliseconds: float
+    def __init__(self, preparation_milliseconds: _Optional[float] = ..., queue_milliseconds: _Optional[float] = ..., encode_milliseconds: _Optional[float] = ..., prefill_milliseconds: _Optional[float] = ...) -> None: ...
 
 class QuotedPart(_message.Message):
     __slots__ = ("message_index", "part_index", "tokens", "medium")

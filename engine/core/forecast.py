@@ -1,0 +1,315 @@
+"""Foresees when a prompt would have its first token: plans the steps until then as the scheduler would, in short, and
+adds up what such steps took recently."""
+
+from collections.abc import Sequence as Many
+from dataclasses import dataclass, field, fields, replace
+from heapq import heapify, heappop, heappush
+from typing import TypeAlias
+
+from glimpse.engine.core.limits import SchedulerLimits
+from glimpse.engine.core.scheduler_state import SchedulerState
+from glimpse.engine.core.sequence import RUNNING, Sequence
+from glimpse.engine.core.step_planner import ScheduledStep
+from glimpse.engine.protocol.time_fit import TimeFit
+
+_MAX_PLANNED = 64
+"""Waiting prompts that are planned one by one. Those after them are taken to be like them."""
+_MAX_PARTS = 16
+"""Parts of a prompt that are planned one by one. Longer prompts have parts of several steps."""
+_DECODE_INTERVAL = 8
+"""One of so many steps that only decode is recorded: they are many, and alike."""
+_MEAN_SHARE = 0.05
+"""Weight of an answer that has ended in the mean over answers."""
+_INITIAL_ANSWER_TOKENS = 128
+"""Tokens of an answer, until some have ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """When a sequence that arrives now would have its first token."""
+
+    queue_seconds: float
+    """Until the first step that computes its tokens."""
+    encode_seconds: float
+    """In the encoder, in the steps that encode its media."""
+    first_token_seconds: float
+    """In all."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Work:
+    """What steps do."""
+
+    num_steps: float = 0
+    num_decodes: float = 0
+    num_prompt_steps: float = 0
+    num_prompt_tokens: float = 0
+    num_attended: float = 0
+    """Tokens before each computed one, added up."""
+    num_media: float = 0
+    """Media that are encoded."""
+    num_rows: float = 0
+    """Rows of their encoder outputs."""
+
+    @property
+    def computing(self) -> tuple[float, ...]:
+        num_steps = (self.num_steps, self.num_decodes, self.num_prompt_steps)
+        return (*num_steps, self.num_prompt_tokens, self.num_attended)
+
+    @property
+    def encoding(self) -> tuple[float, ...]:
+        return (self.num_media, self.num_rows)
+
+    def __mul__(self, factor: float) -> "_Work":
+        return _Work(**{each.name: factor * getattr(self, each.name) for each in fields(self)})
+
+
+class StepCosts:
+    """What the work of recent steps took."""
+
+    def __init__(self) -> None:
+        self._computing = TimeFit(5)
+        self._encoding = TimeFit(2)
+        self._num_decode_steps = 0
+        self.answer_tokens = float(_INITIAL_ANSWER_TOKENS)
+        """Mean tokens of recent answers."""
+
+    def observe(self, step: ScheduledStep, seconds: float, encode_seconds: float) -> None:
+        """Records how long a step took, and its encoder."""
+        work, chunks = step.work, step.plan.chunks
+        is_decode = not work.num_prompt_tokens + work.num_media_tokens
+        if is_decode:
+            self._num_decode_steps += 1
+            if self._num_decode_steps % _DECODE_INTERVAL != 1:
+                return
+        done = _Work(
+            num_steps=1,
+            num_decodes=work.num_decodes,
+            num_prompt_steps=not is_decode,
+            num_prompt_tokens=work.num_prompt_tokens,
+            num_attended=sum(len(chunk.token_ids) * (chunk.start + len(chunk.token_ids) / 2) for chunk in chunks),
+            num_media=len(step.plan.encode),
+            num_rows=work.num_media_tokens,
+        )
+        self._computing.observe(done.computing, seconds - encode_seconds, group="decode" if is_decode else "prompt")
+        if done.num_rows:
+            self._encoding.observe(done.encoding, encode_seconds)
+
+    def observe_answer(self, num_tokens: int) -> None:
+        """Records the length of an answer that has ended."""
+        self.answer_tokens += _MEAN_SHARE * (num_tokens - self.answer_tokens)
+
+    def seconds(self, work: _Work) -> tuple[float, float] | None:
+        """Returns what work would take to compute and to encode; None if nothing like it was measured."""
+        computing, encoding = self._computing.seconds(work.computing), self._encoding.seconds(work.encoding)
+        if computing is None or (encoding is None and work.num_rows):
+            return None
+        return computing, encoding or 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Prompt:
+    """What is left to compute of a prompt."""
+
+    start: int
+    end: int
+    media: list[tuple[int, int]]
+    """(first token, rows) of those to encode, in order."""
+    num_wanted_blocks: int = 0
+    """0: it runs."""
+    num_answer_tokens: float
+
+
+_Share: TypeAlias = tuple[Sequence, int]
+"""The most tokens that are computed of a sequence's prompt."""
+
+
+@dataclass(order=True, slots=True)
+class _Running:
+    """A sequence that decodes or will."""
+
+    last_step: float
+    num_tokens: int = field(compare=False)
+
+
+def forecast(sequence: Sequence, state: SchedulerState, limits: SchedulerLimits, costs: StepCosts) -> Forecast | None:
+    """Returns when a sequence that the scheduler does not have would have its first token if it were added now.
+
+    Returns:
+        None: too little was measured.
+    """
+    own = _prompt_of(sequence, state, costs)
+    encoding = _Work(num_media=len(own.media), num_rows=sum(rows for _, rows in own.media))
+    num_own_tokens = own.end - own.start + int(encoding.num_rows * state.prefill_budget.media_weight)
+    before, beside = _prompts_until(sequence, num_own_tokens, state)
+    schedule = _Schedule(state, limits, costs)
+    schedule.compute_all(before)
+    schedule.admit(own)
+    queue = costs.seconds(schedule.start)
+    schedule.compute_all(beside)
+    schedule.compute(own)
+    schedule.end_step()
+    whole, encode = costs.seconds(schedule.work), costs.seconds(encoding)
+    if queue is None or whole is None or encode is None:
+        return None
+    return Forecast(queue_seconds=sum(queue), encode_seconds=encode[1], first_token_seconds=sum(whole))
+
+
+class _Schedule:
+    """Steps being planned: the work of all so far, and what is left of the last one."""
+
+    def __init__(self, state: SchedulerState, limits: SchedulerLimits, costs: StepCosts) -> None:
+        self.work = _Work()
+        self._state, self._costs = state, costs
+        self._budget = state.prefill_budget
+        self._max_tokens = limits.max_batch_tokens
+        self._max_sequences = min(limits.max_sequences, limits.num_states or limits.max_sequences)
+        self._block_size = limits.block_size
+        self._num_free_blocks = state.block_pool.num_free
+        is_shared = state.queue.num_urgent_clients > 1
+        self._max_decodes = (state.decode_turns.max_decodes() if is_shared else None) or limits.max_sequences
+        self._running = [
+            _Running(_answer_left(each, costs), each.num_tokens)
+            for each in state.running
+            if each.decodes and not each.flow.client.is_background
+        ]
+        heapify(self._running)
+        self._num_prompts = len(state.running) - len(self._running)
+        self._before = self.work
+        self._tokens = self._step_tokens = self._step_rows = 0
+        self._begin_step()
+
+    @property
+    def start(self) -> _Work:
+        """The work of the steps before the one to which the next tokens of a prompt are added."""
+        return self._before if self._tokens > 0 else self.work
+
+    def compute_all(self, shares: Many[_Share]) -> None:
+        """Plans the steps that compute shares of the prompts of sequences."""
+        for sequence, num_tokens in shares[:_MAX_PLANNED]:
+            prompt = _prompt_of(sequence, self._state, self._costs)
+            prompt.end = min(prompt.end, prompt.start + num_tokens)
+            self.admit(prompt)
+            self.compute(prompt)
+        if len(shares) > _MAX_PLANNED:
+            self.work *= len(shares) / _MAX_PLANNED
+
+    def admit(self, prompt: _Prompt) -> None:
+        """Plans steps that only decode until a prompt has a place, unless it runs."""
+        num_blocks = prompt.num_wanted_blocks
+        while (
+            num_blocks
+            and self._running
+            and (len(self._running) + self._num_prompts >= self._max_sequences or self._num_free_blocks < num_blocks)
+        ):
+            self.end_step(max(1, int(self._running[0].last_step - self.work.num_steps)))
+        self._num_free_blocks -= num_blocks
+        self._num_prompts += num_blocks > 0
+
+    def compute(self, prompt: _Prompt) -> None:
+        """Plans the steps that compute a prompt that has a place."""
+        position, media = prompt.start, prompt.media
+        while position < prompt.end:
+            end = min(prompt.end, position + max(self._tokens, 0))
+            max_rows = (self._tokens - (end - position)) / self._budget.media_weight
+            while media and media[0][0] < end:
+                first, rows = media[0]
+                if self._step_rows and rows > max_rows:
+                    end = max(first, position)
+                    break
+                del media[0]
+                max_rows -= rows
+                self._step_rows += rows
+                self._tokens -= int(rows * self._budget.media_weight)
+                self.work.num_media += 1
+                self.work.num_rows += rows
+            if end <= position:
+                self.end_step()
+                continue
+            # A part of several equal steps.
+            repeats = max(1, (prompt.end - position) // max(_MAX_PARTS * (end - position), 1)) if not media else 1
+            length = (end - position) * repeats
+            self._add_prompt(position, length)
+            position += length
+            if repeats > 1:
+                self.end_step(repeats)
+        self._num_prompts -= 1
+        heappush(self._running, _Running(self.work.num_steps + prompt.num_answer_tokens, prompt.end))
+
+    def end_step(self, repeats: int = 1) -> None:
+        """Ends a step, or a part of several that are equal."""
+        decodes = self._running[: self._max_decodes]
+        self.work.num_steps += repeats
+        self.work.num_decodes += repeats * self._num_decodes
+        self.work.num_prompt_steps += repeats * bool(self._step_tokens)
+        self.work.num_attended += repeats * sum(each.num_tokens for each in decodes)
+        while self._running and self._running[0].last_step <= self.work.num_steps:
+            self._num_free_blocks += heappop(self._running).num_tokens // self._block_size
+        self._begin_step()
+
+    @property
+    def _num_decodes(self) -> int:
+        return min(len(self._running), self._max_decodes)
+
+    def _begin_step(self) -> None:
+        most = self._budget.num_prompt_tokens or self._max_tokens
+        self._tokens = min(self._max_tokens - self._num_decodes, most) if self._running else self._max_tokens
+        self._step_tokens = self._step_rows = 0
+        self._before = replace(self.work)
+
+    def _add_prompt(self, position: int, length: int) -> None:
+        self._tokens -= length
+        self._step_tokens += length
+        self.work.num_prompt_tokens += length
+        self.work.num_attended += length * (position + length / 2)
+
+
+def _prompts_until(sequence: Sequence, num_own_tokens: int, state: SchedulerState) -> tuple[list[_Share], list[_Share]]:
+    """Returns what is computed of other prompts before that of `sequence` begins, and from then on until it ends.
+
+    Clients take turns, the one served least first: until the prompt ends, each is computed as much as its client has. A
+    client has its running prompts, then its waiting ones in their order.
+    """
+    queue, own = state.queue, sequence.request
+    prompts: dict[str, list[Sequence]] = {own.client: []}
+    for each in (*state.running, *queue.waiting()):
+        if not each.decodes and not each.is_complete and each.request.priority <= own.priority:
+            prompts.setdefault(each.request.client, []).append(each)
+    service = queue.service_by_client()
+    before = [(each, each.num_tokens) for each in prompts.pop(own.client)]
+    begin = service.get(own.client, min(service.values(), default=0))
+    begin += sum(each.num_tokens - each.num_computed_tokens for each, _ in before)
+    beside = list[_Share]()
+    for client, others in prompts.items():
+        served = service[client]
+        for each in others:
+            if served >= begin + num_own_tokens:
+                break
+            num_tokens = each.num_tokens - each.num_computed_tokens
+            (before if served < begin else beside).append((each, begin + num_own_tokens - served))
+            served += num_tokens
+    return before, beside
+
+
+def _prompt_of(sequence: Sequence, state: SchedulerState, costs: StepCosts) -> _Prompt:
+    is_running = sequence.status is RUNNING
+    matched = [] if is_running else state.prefix_cache.match(sequence)
+    start = sequence.num_computed_tokens if is_running else len(matched) * state.block_size
+    keys = dict[bytes, tuple[int, int]]()
+    for span in sequence.request.spans:
+        first = next(span.rows_between(start, span.end), None)
+        if first is not None and not state.encoder_cache.holds(span.key):
+            keys.setdefault(span.key, (first[1], span.num_rows))
+    return _Prompt(
+        start=start,
+        end=sequence.num_tokens,
+        media=sorted(keys.values()),
+        num_wanted_blocks=0 if is_running else state.block_tables.num_wanted(sequence, matched),
+        num_answer_tokens=_answer_left(sequence, costs),
+    )
+
+
+def _answer_left(sequence: Sequence, costs: StepCosts) -> float:
+    return min(
+        sequence.request.max_num_tokens - sequence.num_tokens, max(costs.answer_tokens - sequence.num_generated, 1.0)
+    )

@@ -1,0 +1,110 @@
+"""Probes foresee when a prompt has its first token: planned as the scheduler plans, at the cost of recent steps."""
+
+import random
+from dataclasses import dataclass
+
+import pytest
+from msgspec.structs import replace
+
+from glimpse.engine.protocol.messages import Generate, RequestStats
+from glimpse.engine.protocol.sampling_params import SamplingParams
+from tests.engine.checking_runner import PLACEHOLDER, generate, image_input
+from tests.engine.core.timed_core import DECODE_SECONDS, TimedCore, text
+
+
+def foresee(timed: TimedCore, request: Generate) -> RequestStats:
+    timed.core.submit(replace(request, request_id="probe", is_probe=True))
+    (event,) = (event for event in timed.run(1) if event.request_id == "probe")
+    return event.stats
+
+
+@dataclass(slots=True, kw_only=True)
+class Traffic:
+    """Requests at random times, of random clients, some with an image."""
+
+    draw: random.Random
+    num_clients: int
+    timed: TimedCore
+    num_requests: int = 0
+
+    def request(self) -> Generate:
+        self.num_requests += 1
+        num_tokens, num_rows = self.draw.randint(5, 1500), self.draw.choice([0, 0, self.draw.randint(8, 300)])
+        media = (image_input(f"image {self.num_requests}", num_tokens, num_rows),) if num_rows else ()
+        return generate(
+            f"request {self.num_requests}",
+            [1] * num_tokens + [PLACEHOLDER] * num_rows,
+            *media,
+            sampling=SamplingParams(max_tokens=self.draw.randint(1, 80)),
+            client=f"client {self.draw.randrange(self.num_clients)}",
+        )
+
+    def flow(self) -> None:
+        """Lets requests come and steps pass."""
+        for _ in range(self.draw.choice([0, 0, 1, 3])):
+            self.timed.submit(self.request())
+        self.timed.times["probe"] = []
+        self.timed.run(self.draw.randint(1, 12))
+
+
+@pytest.mark.parametrize("max_sequences", [64, 6])
+@pytest.mark.parametrize("num_clients", [1, 4])
+@pytest.mark.parametrize("max_slowdown", [1.5, 4, 1000])
+def test_first_tokens_come_when_they_are_foreseen(max_slowdown: float, num_clients: int, max_sequences: int) -> None:
+    ratios: list[float] = []
+    for seed in range(4):
+        timed = TimedCore(max_slowdown=max_slowdown, max_sequences=max_sequences)
+        traffic = Traffic(draw=random.Random(seed), num_clients=num_clients, timed=timed)
+        for number in range(60):
+            traffic.flow()
+            if number >= 15 and number % 3 == 0:
+                request = traffic.request()
+                foreseen = foresee(timed, request)
+                timed.submit(request)
+                seconds = timed.run_until_first_token(request.request_id)
+                if foreseen.first_token_seconds:  # else no medium was encoded yet
+                    ratios.append(seconds / foreseen.first_token_seconds)
+    assert len(ratios) > 50
+    assert sum(1 / 1.5 <= ratio <= 1.5 for ratio in ratios) >= 0.85 * len(ratios)
+
+
+def test_nothing_is_foreseen_before_a_step_was_measured() -> None:
+    timed = TimedCore(max_slowdown=4)
+    timed.times["probe"] = []
+    assert foresee(timed, text("a", 10)).first_token_seconds == 0.0
+
+
+def test_media_are_foreseen_once_some_were_encoded() -> None:
+    timed = TimedCore(max_slowdown=4)
+    timed.times["probe"] = []
+    image = generate("b", [1] + [PLACEHOLDER] * 8, image_input("b", 1, 8), sampling=SamplingParams(max_tokens=1))
+    timed.submit(text("a", 10, max_tokens=1))
+    timed.run_until_first_token("a")
+    assert foresee(timed, image).first_token_seconds == 0.0
+    timed.submit(image)
+    timed.run_until_first_token("b")
+    cached = foresee(timed, image)
+    assert cached.encode_seconds == 0.0
+    other = replace(image, media=[image_input("c", 1, 8)])
+    assert foresee(timed, other).encode_seconds == pytest.approx(0.008, rel=0.01)
+
+
+def test_a_sequence_waits_for_a_place() -> None:
+    timed = TimedCore(max_slowdown=4, max_sequences=1)
+    timed.times["probe"] = []
+    for name in ("a", "b"):
+        timed.submit(text(name, 10, max_tokens=40))
+    timed.run_until_first_token("b")
+    foreseen = foresee(timed, text("c", 10))
+    assert foreseen.queue_seconds == pytest.approx(40 * DECODE_SECONDS, rel=0.1)
+    assert foreseen.first_token_seconds == pytest.approx(foreseen.queue_seconds + DECODE_SECONDS, rel=0.1)
+
+
+def test_prompts_of_less_priority_are_not_waited_for() -> None:
+    timed = TimedCore(max_slowdown=4)
+    timed.times["probe"] = []
+    timed.submit(text("first", 10, max_tokens=1))
+    timed.run_until_first_token("first")
+    alone = foresee(timed, text("c", 10)).first_token_seconds
+    timed.submit(replace(text("a", 6000), priority=5))
+    assert foresee(timed, text("c", 10)).first_token_seconds == pytest.approx(alone, rel=0.5)
