@@ -232,10 +232,9 @@ HOSTILE = {
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_texts_give_bounded_results(text: str) -> None:
-    """With quadratic time it would take hours."""
-    for architecture, family in FAMILIES.items():
-        if family.grounding:
-            assert len(found_by(architecture, text)) <= MAX_GROUNDINGS
+    """With quadratic time it would take hours. Families that write the same forms read them alike."""
+    for architecture in {family.grounding: name for name, family in FAMILIES.items() if family.grounding}.values():
+        assert len(found_by(architecture, text)) <= MAX_GROUNDINGS
 
 
 def test_families_that_write_none_have_no_forms() -> None:
