@@ -51,7 +51,7 @@ builds = Offload("schemas")
 class LoopTurns:
     """Turns of the event loop for work that cannot be made shorter. A client has one, and at most one other client.
 
-    So the loop serves cheap RPCs in between. gRPC accepts an RPC in some five turns of the loop, and in the order in
+    So the loop serves cheap RPCs in between. gRPC accepts RPCs in some turns of the loop, and in the order in
     which they came: while it accepts them, most turns have no such work.
     """
 

@@ -35,6 +35,7 @@ from glimpse.server.lifecycle.served_checkpoint import Checkpoint
 from glimpse.server.lifecycle.server import Server
 from glimpse.server.lifecycle.tls import server_credentials
 from glimpse.server.lifecycle.watches import return_memory, watch_loop_delay
+from glimpse.server.rpc.accepting_server import accepting_server
 from glimpse.server.rpc.client_identity import ClientIdentifier
 from glimpse.server.rpc.interceptors import RpcInterceptor
 from glimpse.server.rpc.load_meter import LoadMeter
@@ -67,8 +68,7 @@ _GRPC_OPTIONS = (
     # Above these limits gRPC cancels requests at random. The engine sheds load itself, with a reason.
     ("grpc.server.max_pending_requests", 100_000),
     ("grpc.server.max_pending_requests_hard_limit", 100_000),
-    # In seconds. After 30 by default, gRPC cancels a request that still waits to be accepted, without a reason: some
-    # 300 are accepted in a second while two processors compute.
+    # In seconds. After 30 by default, gRPC cancels a request that still waits to be accepted, without a reason.
     ("grpc.server_max_unrequested_time_in_server", 3600),
 )
 
@@ -163,7 +163,7 @@ async def start_front_end(
     # A port in use is an error. By default, gRPC would share it with the process that has it.
     reuse = ("grpc.so_reuseport", int(group.size > 1))
     options = (*_GRPC_OPTIONS, reuse, *connection_options(settings.listen))
-    grpc_server = grpc.aio.server(interceptors=[interceptor], options=options)
+    grpc_server = accepting_server([interceptor], options)
     port = _listen(grpc_server, settings.listen)
     if group.own_port is not None:
         _listen(grpc_server, settings.listen.model_copy(update={"host": "127.0.0.1", "port": group.own_port}))

@@ -12,6 +12,7 @@ from google.api.httpbody_pb2 import HttpBody
 from glimpse.dialect.bindings import bindings
 from glimpse.server.dialects.facade import add_facade
 from glimpse.server.dialects.openai import OPENAI
+from glimpse.server.rpc.accepting_server import accepting_server
 from glimpse.server.rpc.interceptors import MethodHandler, RpcInterceptor
 from glimpse.server.rpc.load_meter import LoadMeter
 from glimpse.server.rpc.typed_handlers import Handler, add_typed_services
@@ -32,6 +33,14 @@ class Accepted(grpc.aio.ServerInterceptor):
 
     def __init__(self) -> None:
         self.methods: list[str] = []
+        self.turn = 0
+        self.turns = set[int]()
+        """The turns of the event loop in which some were accepted."""
+
+    async def count_turns(self) -> None:
+        while True:
+            self.turn += 1
+            await asyncio.sleep(0)
 
     async def intercept_service(
         self,
@@ -39,6 +48,7 @@ class Accepted(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> MethodHandler:
         self.methods.append(handler_call_details.method)
+        self.turns.add(self.turn)
         return await continuation(handler_call_details)
 
 
@@ -73,7 +83,7 @@ def arrive(connection: Connection) -> None:
 async def served() -> AsyncGenerator[tuple[int, Accepted]]:
     """A server's port, and what it accepts."""
     accepted = Accepted()
-    server = grpc.aio.server(interceptors=[accepted, RpcInterceptor(Metrics(), LoadMeter(max_sequences=1))])
+    server = accepting_server([accepted, RpcInterceptor(Metrics(), LoadMeter(max_sequences=1))])
     services = [module.DESCRIPTOR.services_by_name for module in (chat_pb2, model_pb2)]
     add_typed_services(server, [each for names in services for each in names.values()], handlers())
     add_facade(server, OPENAI, handlers(), max_body_bytes=1000)
@@ -101,3 +111,16 @@ async def test_list_models_is_accepted_before_most_of_a_flood_that_came_first(
         assert accepted.methods.index(cheap) < FEW
         assert await asyncio.to_thread(flood.until, HEADERS, flags=END_STREAM, times=FLOOD)
     assert len(accepted.methods) == FLOOD + 1
+
+
+async def test_several_rpcs_of_a_flood_are_accepted_in_a_turn_of_the_event_loop(served: tuple[int, Accepted]) -> None:
+    port, accepted = served
+    with connected(port) as flood:
+        for number in range(FLOOD):
+            flood.call(*TYPED_CHAT, stream=2 * number + 1)
+        arrive(flood)
+        counting = asyncio.create_task(accepted.count_turns())
+        assert await asyncio.to_thread(flood.until, HEADERS, flags=END_STREAM, times=FLOOD)
+        counting.cancel()
+    assert len(accepted.methods) == FLOOD
+    assert len(accepted.turns) < FLOOD / 2
