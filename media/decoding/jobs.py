@@ -110,7 +110,7 @@ class DecodeLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_pixels: int
     """Pixels of an image, as it is decoded."""
     memory_bytes: int
-    """Memory for the pixels of an image, as it is decoded, and for copies of them."""
+    """Memory for the pixels of an image or of a video's frames, as they are decoded, and for copies of them."""
 
     def check_memory(self, num_bytes: int) -> None:
         """Raises NeedsMemoryError if the job may not take so much."""

@@ -15,12 +15,19 @@ from glimpse.media.processing.video_options import VideoOptions, check_options
 
 MAX_FRAME_PIXELS = 4096 * 2304
 """Limit on a frame: a decoder keeps up to 16 of them in memory."""
+_DECODER_BYTES = 24
+"""For a pixel of these 16, in YUV with a quarter of the colors."""
 MAX_DECODED_PIXELS = 40_000_000_000
 """Limit on the pixels of all frames decoded for one file: one to two minutes of CPU time."""
 
 
 def video_from_file(
-    data: bytes, processing: VideoProcessing, options: VideoOptions, *, stopped: Callable[[], bool] = lambda: False
+    data: bytes,
+    processing: VideoProcessing,
+    options: VideoOptions,
+    *,
+    stopped: Callable[[], bool] = lambda: False,
+    on_size: Callable[[int], None] = lambda _: None,
 ) -> Video:
     """Decodes and preprocesses a video file, or an animated image.
 
@@ -29,6 +36,7 @@ def video_from_file(
         processing: The checkpoint's parameters.
         options: The request's options; without `fps` and `num_frames`, frames are sampled at the default rate.
         stopped: Called between frames; True cancels the decoding.
+        on_size: See `make_video`.
 
     Raises:
         MediaError: The file cannot be used, or the options do not fit it.
@@ -51,6 +59,7 @@ def video_from_file(
             frame_seconds=tuple(frames.seconds(index) for index in frame_indices),
             fps=fps,
             duration_seconds=float(_duration(frames, range(len(frames.times)))),
+            on_size=lambda num_bytes: on_size(num_bytes + _DECODER_BYTES * video.width * video.height),
         )
 
 

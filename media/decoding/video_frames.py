@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import PIL.Image
 
 from glimpse.media.containers.decode_errors import cancelled
-from glimpse.media.containers.still import load_pixels, open_image
+from glimpse.media.containers.still import decoded_bytes, load_pixels, open_image
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.processing.frame_sampling import MAX_FRAMES, FrameSampling
 from glimpse.media.processing.rgb import upright_rgb
@@ -38,6 +38,7 @@ def video_from_images(
     options: VideoOptions,
     *,
     seconds: Sequence[float] | None = None,
+    on_size: Callable[[int], None] = lambda _: None,
 ) -> Video:
     """Preprocesses images of any mode and equal size as the frames of a video.
 
@@ -47,6 +48,7 @@ def video_from_images(
         processing: The checkpoint's parameters.
         options: The request's options; `fps` is the frame rate of all frames.
         seconds: Times of all frames, in place of `fps`.
+        on_size: See `make_video`.
 
     Raises:
         MediaError: An image is corrupt or of another size, or they are too large in total.
@@ -61,6 +63,7 @@ def video_from_images(
         processing.with_options(options),
         frame_seconds=frame_seconds,
         fps=None,
+        on_size=on_size,
     )
 
 
@@ -72,6 +75,7 @@ def video_from_image_files(
     *,
     max_decoded_pixels: int,
     stopped: Callable[[], bool] = lambda: False,
+    on_size: Callable[[int], None] = lambda _: None,
 ) -> Video:
     """Like `video_from_images`, for image files.
 
@@ -82,14 +86,18 @@ def video_from_image_files(
         options: See `video_from_images`.
         max_decoded_pixels: Limit on each image.
         stopped: Called between images; True cancels the decoding.
+        on_size: See `make_video`. Also called with the memory of each image before it is decoded.
 
     Raises:
         MediaError: See `video_from_images`; or a file is not an image.
     """
-    return video_from_images(_opened(files, max_decoded_pixels, stopped), frame_indices, processing, options)
+    images = _opened(files, max_decoded_pixels, stopped, on_size)
+    return video_from_images(images, frame_indices, processing, options, on_size=on_size)
 
 
-def _opened(files: Iterable[bytes], max_decoded_pixels: int, stopped: Callable[[], bool]) -> Iterator[PIL.Image.Image]:
+def _opened(
+    files: Iterable[bytes], max_decoded_pixels: int, stopped: Callable[[], bool], on_size: Callable[[int], None]
+) -> Iterator[PIL.Image.Image]:
     num_pixels = 0
     for file in files:
         if stopped():
@@ -99,6 +107,7 @@ def _opened(files: Iterable[bytes], max_decoded_pixels: int, stopped: Callable[[
         if num_pixels > _MAX_LISTED_PIXELS:
             message = f"expected frames of at most {_MAX_LISTED_PIXELS} pixels in total, got more"
             raise MediaError(MediaErrorCode.TOO_LARGE, message)
+        on_size(decoded_bytes(image, max_pixels=max_decoded_pixels))
         load_pixels(image, max_pixels=max_decoded_pixels)
         yield image
 

@@ -75,10 +75,16 @@ def decode(job: Job, files: list[bytes], limits: DecodeLimits) -> tuple[Decoded,
             pixels, placement = image_pixels(image, job.processing, max_decoded_pixels=limits.max_pixels)
             return Decoded(shape=pixels.shape, source=placement.source), pixels.data.cast("B")
         case VideoJob():
-            return _decoded_video(video_from_file(files[0], job.processing, job.options))
+            video = video_from_file(files[0], job.processing, job.options, on_size=limits.check_memory)
+            return _decoded_video(video)
         case FramesJob():
             video = video_from_image_files(
-                files, job.frame_indices, job.processing, job.options, max_decoded_pixels=limits.max_pixels
+                files,
+                job.frame_indices,
+                job.processing,
+                job.options,
+                max_decoded_pixels=limits.max_pixels,
+                on_size=limits.check_memory,
             )
             return _decoded_video(video)
         case AudioJob():

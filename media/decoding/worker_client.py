@@ -47,7 +47,7 @@ from glimpse.media.processing.video import video_from_pixels
 _MEMORY_BYTES = 3 << 30
 """Address space for the program, two copies of the largest file, two forms of the largest media, and decoder frames."""
 _UNASKED_BYTES = 64 << 20
-"""Memory that each image may take as it is decoded, whatever others take: that of 16 million pixels."""
+"""Memory that each medium may take as it is decoded, whatever others take: that of 16 million pixels."""
 _MAX_IMAGE_BYTES = 2 * LARGEST_MAX_PIXELS * 3
 """Sides are rounded up when an image is enlarged."""
 _MAX_TEXT_BYTES = 4 * MAX_CHARACTERS + (1 << 24)
@@ -90,8 +90,8 @@ class IsolatedDecoders:
     async def decode(self, job: Job, files: Sequence[bytes], *, client: str = "") -> DecodedMedia:
         """Decodes files of a client in a worker. Raises MediaError.
 
-        A large image waits until there is memory for it: else the kernel would kill its worker, and no idle one would
-        be left for others.
+        A large image or video waits until there is memory for it: else the kernel would kill its worker, and no idle
+        one would be left for others.
         """
         try:
             return await self._run(job, files, client, _UNASKED_BYTES)
@@ -145,7 +145,9 @@ def _request(
     result = RESULTS.read(stdout)
     match result:
         case NeedsMemory(num_bytes=num_bytes):
-            if not limits.memory_bytes < num_bytes <= MAX_PIXEL_BYTES * limits.max_pixels:
+            of_image = MAX_PIXEL_BYTES * limits.max_pixels
+            most = max(of_image, _MEMORY_BYTES) if isinstance(job, VideoJob | FramesJob) else of_image
+            if not limits.memory_bytes < num_bytes <= most:
                 raise TransportError("the memory does not fit the job")
             raise NeedsMemoryError(num_bytes)
         case DecodeFailed(code=code, message=message):

@@ -4,7 +4,8 @@ Frames arrive one at a time, from any source, and their memory is allocated in a
 and cuts them into patches.
 """
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -163,6 +164,7 @@ def make_video(
     frame_seconds: tuple[float, ...],
     fps: float | None,
     duration_seconds: float | None = None,
+    on_size: Callable[[int], None] = lambda _: None,
 ) -> Video:
     """Resizes frames. The target size follows from the first frame's size and the number of frames.
 
@@ -173,13 +175,16 @@ def make_video(
         frame_seconds: See `Video`.
         fps: See `Video`.
         duration_seconds: See `Video`.
+        on_size: Called with the memory that all takes, once the first frame is known; may raise MediaError.
 
     Raises:
         MediaError: The frames are too elongated, or too large in total; or from `frames`.
     """
     iterator = iter(frames)
     first = next(iterator)
-    view = processing.sizing.plan(num_frames, *image_size(first))
+    height, width = image_size(first)
+    view = processing.sizing.plan(num_frames, height, width)
+    on_size(3 * (num_frames * math.prod(view.whole) + height * width))
     pixels = np.empty((num_frames, *view.whole, 3), np.uint8)
     for index, frame in enumerate(chain([first], iterator)):
         render_view(frame, view, pixels[index : index + 1], processing.resampling)

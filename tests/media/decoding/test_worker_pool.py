@@ -184,6 +184,27 @@ async def test_a_large_image_waits_for_memory_and_a_small_one_does_not(monkeypat
     await decoders.close()
 
 
+@pytest.mark.parametrize("kind", ["file", "frames"])
+async def test_a_large_video_waits_for_memory_and_a_small_one_does_not(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("glimpse.media.decoding.worker_client._UNASKED_BYTES", 3 << 20)
+    monkeypatch.setattr("glimpse.media.cache.fair_share.available_memory", lambda: 4 << 20)
+    job: VideoJob | FramesJob = VideoJob(processing=VIDEO_PROCESSING, options=VideoOptions())
+    small, large = ([video(greys(4, width=width, height=width))] for width in (64, 480))
+    if kind == "frames":
+        job = FramesJob(processing=VIDEO_PROCESSING, options=VideoOptions(), frame_indices=(0, 1))
+        small, large = ([encode(scene(width, width), "PNG")] * 2 for width in (64, 960))
+    decoders: Any = make_decoders()
+    async with asyncio.timeout(60), decoders._memory.place("another", 3 << 20):
+        waiting = asyncio.create_task(decoders.decode(job, large, client="a"))
+        for client in ("a", "b"):
+            assert isinstance(await decoders.decode(job, small, client=client), Video)
+        assert not waiting.done()
+    assert isinstance(await waiting, Video)
+    await decoders.close()
+
+
 async def test_jobs_queue_for_a_free_worker(decoders: IsolatedDecoders) -> None:
     files = [encode(scene(width, 60), "PNG") for width in (60, 90, 120, 150)]
     source_images = await asyncio.gather(*(image(decoders, file) for file in files))
