@@ -88,6 +88,7 @@ class MediaLoader:
         local: LocalFiles | None = None,
         store: MediaStore | None = None,
         uploads: Uploads | None = None,
+        stored: Uploads | None = None,
         memory_budget: MemoryBudget | None = None,
         fetch_timeouts: Mapping[MediaKind, float] = FETCH_TIMEOUTS,
         max_file_bytes: Mapping[MediaKind, int] = MAX_FILE_BYTES,
@@ -101,6 +102,7 @@ class MediaLoader:
             local: Reads files of this host; None refuses them.
             store: Caches media between requests; None disables caching.
             uploads: Stores uploads; None disables them.
+            stored: Stores the media of stored responses; None: there are none.
             memory_budget: Limits the memory of media in use; None sets no limit.
             fetch_timeouts: Limits in seconds on fetching one file of each kind, or all frames of a video together.
             max_file_bytes: Limits on one file of each kind, or on all frames of a video together.
@@ -115,7 +117,8 @@ class MediaLoader:
             fetcher=fetcher,
             local=local,
             store=self._store,
-            uploads=uploads or Uploads(max_bytes=0, ttl_seconds=0, memory_budget=self._memory_budget),
+            uploads=uploads or self._no_uploads(),
+            stored=stored or self._no_uploads(),
             memory_budget=self._memory_budget,
             limits={
                 kind: FileLimits(max_bytes=max_file_bytes[kind], timeout_seconds=fetch_timeouts[kind])
@@ -257,6 +260,9 @@ class MediaLoader:
         """Closes the fetcher and the decoders."""
         await self._fetcher.close()
         await self._decoders.close()
+
+    def _no_uploads(self) -> Uploads:
+        return Uploads(max_bytes=0, ttl_seconds=0, memory_budget=self._memory_budget)
 
     def _within(self, batch: RequestMedia | None) -> AbstractContextManager[RequestMedia]:
         return self.batch() if batch is None else nullcontext(batch)

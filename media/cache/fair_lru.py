@@ -4,7 +4,7 @@ import heapq
 import itertools
 import math
 import time
-from collections.abc import Callable, Generator, Hashable, Iterable
+from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
@@ -85,11 +85,24 @@ class FairLru(Generic[KeyT, ValueT]):
             return own.get(key)
 
     def put(
-        self, key: KeyT, value: ValueT, *, num_bytes: int, seconds: float = math.inf, max_own_bytes: float = math.inf
+        self,
+        key: KeyT,
+        value: ValueT,
+        *,
+        num_bytes: int,
+        seconds: float = math.inf,
+        max_own_bytes: float = math.inf,
+        refers_to: Sequence[KeyT] = (),
     ) -> bool:
         """Stores a value for `seconds`, replacing one of the same key. Returns False if it alone exceeds a limit.
 
-        `max_own_bytes` limits what its owner has: the owner's least recently used entries leave.
+        Args:
+            key: The entry's.
+            value: What is stored.
+            num_bytes: Size of the value.
+            seconds: Lifetime.
+            max_own_bytes: Limit on what the owner has: the owner's least recently used entries leave.
+            refers_to: Entries of the same owner, as in `Lru`.
         """
         self.drop(key)
         if num_bytes > min(max_own_bytes, self._max_bytes) or seconds <= 0:
@@ -100,7 +113,7 @@ class FairLru(Generic[KeyT, ValueT]):
                 own.drop_oldest()
         self._make_room(owner, num_bytes)
         with self._counting(owner) as own:
-            own.put(key, value, num_bytes=num_bytes, seconds=seconds)
+            own.put(key, value, num_bytes=num_bytes, seconds=seconds, refers_to=refers_to)
         if seconds < math.inf:
             self._expiries.push(self._clock() + seconds, key)
             self._expiries.prune(self._num_entries, self._list_expiries)

@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
@@ -13,14 +13,18 @@ ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry(Generic[ValueT]):
+class _Entry(Generic[KeyT, ValueT]):
     value: ValueT
     num_bytes: int
     expires_at: float
+    refers_to: Sequence[KeyT]
 
 
 class Lru(Generic[KeyT, ValueT]):
-    """Holds at most `max_bytes`, counted by the sizes that callers pass to `put`."""
+    """Holds at most `max_bytes`, counted by the sizes that callers pass to `put`.
+
+    An entry may refer to others. They leave with the last one that refers to them, and for lack of room not before.
+    """
 
     def __init__(self, *, max_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
         """
@@ -32,7 +36,9 @@ class Lru(Generic[KeyT, ValueT]):
         self.num_bytes = 0
         """Size of all entries."""
         self._clock = clock
-        self._entries: OrderedDict[KeyT, _Entry[ValueT]] = OrderedDict()
+        self._entries: OrderedDict[KeyT, _Entry[KeyT, ValueT]] = OrderedDict()
+        """The least recently used first. What an entry refers to stands behind it."""
+        self._num_referring = Counter[KeyT]()  # no zeros
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -53,17 +59,23 @@ class Lru(Generic[KeyT, ValueT]):
         entry = self._entries.get(key)
         if entry is None:
             return None
-        self._entries.move_to_end(key)
+        self._touch(key, entry)
         return entry.value
 
-    def put(self, key: KeyT, value: ValueT, *, num_bytes: int, seconds: float = math.inf) -> bool:
+    def put(
+        self, key: KeyT, value: ValueT, *, num_bytes: int, seconds: float = math.inf, refers_to: Sequence[KeyT] = ()
+    ) -> bool:
         """Stores a value for `seconds`, replacing one of the same key. Returns False if it alone exceeds the limit."""
         self.drop(key)
         if num_bytes > self.max_bytes or seconds <= 0:
             return False
         while self.num_bytes + num_bytes > self.max_bytes:
             self.drop_oldest()
-        self._entries[key] = _Entry(value=value, num_bytes=num_bytes, expires_at=self._clock() + seconds)
+        expires_at = self._clock() + seconds
+        entry = _Entry(value=value, num_bytes=num_bytes, expires_at=expires_at, refers_to=refers_to)
+        self._entries[key] = entry
+        self._num_referring.update(refers_to)
+        self._touch(key, entry)
         self.num_bytes += num_bytes
         return True
 
@@ -73,6 +85,11 @@ class Lru(Generic[KeyT, ValueT]):
         if entry is None:
             return False
         self.num_bytes -= entry.num_bytes
+        for other in entry.refers_to:
+            self._num_referring[other] -= 1
+            if not self._num_referring[other]:
+                del self._num_referring[other]
+                self.drop(other)
         return True
 
     def drop_oldest(self) -> int:
@@ -95,3 +112,8 @@ class Lru(Generic[KeyT, ValueT]):
     def list_expiries(self) -> list[tuple[float, KeyT]]:
         """Returns when each entry that does expires, and its key."""
         return [(entry.expires_at, key) for key, entry in self._entries.items() if entry.expires_at < math.inf]
+
+    def _touch(self, key: KeyT, entry: _Entry[KeyT, ValueT]) -> None:
+        for each in (key, *entry.refers_to):
+            if each in self._entries:
+                self._entries.move_to_end(each)

@@ -1,10 +1,11 @@
 -- Makes a value visible, after removing what expired and what exceeds a limit: of the tenant that has most, or of the value's
 -- own tenant if that exceeds its own limit, the least recently used values.
--- KEYS: the staged chunks, the value, and the area's indexes.
+-- KEYS: the staged chunks, the value, the area's indexes, and the values that it refers to. These are not removed for lack of
+-- room any more, but with the last value that refers to them.
 -- ARGV: the header, the size in bytes, the lifetime in ms, the area's limit in bytes, the tenant's, whether chunks are staged
 -- (1 or 0), and the value's order: it replaces no later value; 0 if it has none.
 -- Returns 1, or 0 if the value alone exceeds a limit or there is a later one, or -1 if the staged chunks have expired, or -2 if
--- more must be removed: then run it again. Redis does nothing else meanwhile, so that a single run removes few values.
+-- more must be removed: then run it again, or -3 if it refers to a value that is not there. Redis does nothing else meanwhile, so that a single run removes few values.
 local staged, value, indexes = KEYS[1], KEYS[2], { KEYS[3], KEYS[4], KEYS[5], KEYS[6] }
 local used, sizes, expiry, shares = unpack(indexes)
 local header, size, lifetime, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -54,6 +55,24 @@ while tenant do
   drop(oldest, indexes)
   removals = removals - 1
   tenant = loser()
+end
+local others = { unpack(KEYS, 7) }
+for _, other in ipairs(others) do
+  if redis.call('EXISTS', other) == 0 then
+    redis.call('DEL', staged)
+    return -3
+  end
+end
+for _, other in ipairs(others) do
+  redis.call('HINCRBY', sizes, 'referring:' .. other, 1)
+  redis.call('ZREM', used .. ':' .. own, other)
+  if redis.call('PTTL', other) < lifetime then
+    redis.call('PEXPIRE', other, lifetime)
+    redis.call('ZADD', expiry, now + lifetime, other)
+  end
+end
+if #others > 0 then
+  redis.call('HSET', sizes, 'refers to:' .. value, table.concat(others, '\n'))
 end
 if is_staged then
   redis.call('RENAME', staged, value)

@@ -5,16 +5,18 @@ Values have a header, a budget per area, and a lifetime. Where there is no room,
 
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from glimpse.media.shared.keys import Area, StoreKeys, tenant_of
 from glimpse.media.shared.sqlite_file import SqliteFile
-from glimpse.media.shared.values import CHUNK_BYTES, OVERHEAD_BYTES, Header
+from glimpse.media.shared.values import CHUNK_BYTES, OVERHEAD_BYTES, Header, ReferenceMissingError
 
 _FILE_NAME = "files.sqlite"
+_FREE = "NOT EXISTS (SELECT 1 FROM referring WHERE other = stored.key)"
+"""Holds for values that none refers to."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS stored (
     key TEXT PRIMARY KEY, area TEXT NOT NULL, tenant TEXT NOT NULL, size INTEGER NOT NULL, used REAL NOT NULL,
@@ -25,6 +27,15 @@ CREATE TABLE IF NOT EXISTS chunks (
     key TEXT NOT NULL REFERENCES stored ON DELETE CASCADE, number INTEGER NOT NULL, data BLOB NOT NULL,
     PRIMARY KEY (key, number)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS referring (
+    key TEXT NOT NULL REFERENCES stored ON DELETE CASCADE, other TEXT NOT NULL, PRIMARY KEY (other, key)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS by_key ON referring (key);
+CREATE TRIGGER IF NOT EXISTS unreferred AFTER DELETE ON referring
+WHEN NOT EXISTS (SELECT 1 FROM referring WHERE other = OLD.other)
+BEGIN
+    DELETE FROM stored WHERE key = OLD.other;
+END;
 """
 
 
@@ -59,8 +70,13 @@ class DiskStore:
         seconds: float,
         note: bytes = b"",
         max_tenant_bytes: int | None = None,
+        refers_to: Sequence[str] = (),
     ) -> Header | None:
-        """Stores a value, replacing one of the same key. Returns its header; None if it is larger than a limit."""
+        """Stores a value, replacing one of the same key. Returns its header; None if it is larger than a limit.
+
+        Raises:
+            ReferenceMissingError: a value that it is to refer to is not there.
+        """
         view, limit, now = memoryview(data).cast("B"), self._budgets[area], self._clock()
         own_limit = limit if max_tenant_bytes is None else min(limit, max_tenant_bytes)
         size, tenant = len(view) + len(note) + OVERHEAD_BYTES, key.split(":")[1]
@@ -71,23 +87,31 @@ class DiskStore:
         def run(database: sqlite3.Connection) -> None:
             database.execute("DELETE FROM stored WHERE expires < ? OR key = ?", (now, key))
             while (loser := _loser(database, area, tenant, size, limit, own_limit)) is not None:
-                oldest = "SELECT key FROM stored WHERE area = ? AND tenant = ? ORDER BY used LIMIT 1"
-                database.execute(f"DELETE FROM stored WHERE key = ({oldest})", (area, loser))  # noqa: S608 - ours
+                oldest = f"SELECT key FROM stored WHERE area = ? AND tenant = ? AND {_FREE} ORDER BY used LIMIT 1"  # noqa: S608
+                if not database.execute(f"DELETE FROM stored WHERE key = ({oldest})", (area, loser)).rowcount:  # noqa: S608
+                    break
             values = (key, area, tenant, size, now, header.expires, msgspec.msgpack.encode(header))
             database.execute("INSERT INTO stored VALUES (?, ?, ?, ?, ?, ?, ?)", values)
             starts = enumerate(range(0, len(view), CHUNK_BYTES))
             chunks = ((key, number, view[start : start + CHUNK_BYTES]) for number, start in starts)
             database.executemany("INSERT INTO chunks VALUES (?, ?, ?)", chunks)
+            for other in refers_to:
+                update = "UPDATE stored SET expires = MAX(expires, ?) WHERE key = ?"
+                if not database.execute(update, (header.expires, other)).rowcount:
+                    raise ReferenceMissingError
+                database.execute("INSERT INTO referring VALUES (?, ?)", (key, other))
 
         await self._file.run(run)
         return header
 
-    async def find(self, area: Area, key: str) -> Header | None:
-        """Returns a value's header and marks the value as recently used."""
+    async def find(self, area: Area, key: str, *, min_seconds: float = 0) -> Header | None:
+        """Returns a value's header and marks the value as recently used. It then lives for `min_seconds` at least."""
         now = self._clock()
+        until = now + min_seconds
 
         def run(database: sqlite3.Connection) -> Header | None:
-            database.execute("UPDATE stored SET used = ? WHERE key = ?", (now, key))
+            update = "UPDATE stored SET used = ?, expires = MAX(expires, ?) WHERE key = ? AND expires >= ?"
+            database.execute(update, (now, until, key, now))
             query = "SELECT header FROM stored WHERE area = ? AND key = ? AND expires >= ?"
             found = database.execute(query, (area, key, now)).fetchone()
             return None if found is None else msgspec.msgpack.decode(found[0], type=Header)
@@ -100,7 +124,7 @@ class DiskStore:
 
         def run(database: sqlite3.Connection) -> dict[str, Header]:
             query = (
-                "SELECT key, header FROM stored WHERE area = ? AND tenant = ? AND expires >= ?"
+                f"SELECT key, header FROM stored WHERE area = ? AND tenant = ? AND expires >= ? AND {_FREE}"  # noqa: S608
                 " ORDER BY used DESC LIMIT ?"
             )
             rows = database.execute(query, values).fetchall()

@@ -7,6 +7,8 @@ from enum import StrEnum
 _TENANT = re.compile(r"[0-9a-f]{32}(?=\.)")
 """The tenant at the beginning of a cache namespace. Keys have it in clear, so that a tenant's values can be found."""
 
+_SHARE = re.compile(r".*-([0-9a-f]{8})(?:--.*)?", re.DOTALL)
+
 _NAMELESS = "-"
 """Stands for the tenant where there is none."""
 
@@ -77,7 +79,8 @@ class StoreKeys:
         for field in (namespace.encode(), kind.encode(), name.encode() if isinstance(name, str) else name):
             digest.update(len(field).to_bytes(8, "little"))
             digest.update(field)
-        return f"{self.of_tenant(area, namespace)}{digest.hexdigest()}"
+        owner = owner_of(area, namespace, name) if isinstance(name, str) else tenant_of(namespace)
+        return f"{self._prefix}{area}:{owner or _NAMELESS}:{digest.hexdigest()}"
 
     def of_tenant(self, area: Area, namespace: str) -> str:
         """Returns how the keys of all values of a namespace's tenant begin."""
@@ -88,3 +91,17 @@ def tenant_of(namespace: str) -> str:
     """Returns the tenant at the beginning of a cache namespace; empty if there is none."""
     found = _TENANT.match(namespace)
     return found[0] if found else ""
+
+
+def owner_of(area: Area, namespace: str, name: str) -> str:
+    """Returns whose share of an area a value counts in: its tenant's.
+
+    Where there are no tenants, the names of responses and their media say which client's it is (`share_of`).
+    """
+    found = _SHARE.fullmatch(name) if area is Area.RESPONSES else None
+    return tenant_of(namespace) or (found[1] if found else "")
+
+
+def share_of(client: str) -> str:
+    """Returns what the names of a client's values have behind a dash, at their end or before two dashes."""
+    return hashlib.sha256(client.encode()).hexdigest()[:8]

@@ -20,7 +20,14 @@ from glimpse.media.shared.address import StoreAddress
 from glimpse.media.shared.keys import Area, StoreKeys
 from glimpse.media.shared.link import COMMAND_SECONDS, PROBE_SECONDS, Client, RedisLink
 from glimpse.media.shared.script import Script
-from glimpse.media.shared.values import CHUNK_BYTES, OVERHEAD_BYTES, Header, Outcome, StoreUnavailableError
+from glimpse.media.shared.values import (
+    CHUNK_BYTES,
+    OVERHEAD_BYTES,
+    Header,
+    Outcome,
+    ReferenceMissingError,
+    StoreUnavailableError,
+)
 
 ResultT = TypeVar("ResultT")
 
@@ -36,6 +43,7 @@ _LISTED_AT_ONCE = 500
 """Headers that Redis returns at once: for about a millisecond it does nothing else."""
 _MUST_REMOVE_MORE = -2
 """What commit.lua returns after it has removed as many values as Redis can remove without keeping others waiting."""
+_REFERENCE_MISSING = -3
 
 _logger = logging.getLogger(__name__)
 
@@ -135,6 +143,7 @@ class SharedStore:
         note: bytes = b"",
         order: int = 0,
         max_tenant_bytes: int | None = None,
+        refers_to: Sequence[str] = (),
     ) -> Header | None:
         """Stores a value, replacing one of the same key. Returns its header; None if it is not stored.
 
@@ -150,6 +159,11 @@ class SharedStore:
             note: Stored in the header.
             order: No value of the same key with a higher one is replaced. 0: any is replaced.
             max_tenant_bytes: Limit on what its tenant has in the area; None: the area's.
+            refers_to: Keys of values of the same tenant and area. They leave with the last value that refers to them,
+                and for lack of room not before.
+
+        Raises:
+            ReferenceMissingError: one of these values is not there.
         """
         view = memoryview(data).cast("B")
         size = len(view) + len(note) + OVERHEAD_BYTES
@@ -163,9 +177,11 @@ class SharedStore:
                 await self._stage(staged, index, view[start : start + CHUNK_BYTES])
             encoded = msgspec.msgpack.encode(header)
             arguments = [encoded, size, max(int(seconds * 1000), 1), limit, own_limit, int(len(view) > 0), order]
-            keys, outcome = [staged, key, *self.keys.indexes(area)], _MUST_REMOVE_MORE
+            keys, outcome = [staged, key, *self.keys.indexes(area), *refers_to], _MUST_REMOVE_MORE
             while outcome == _MUST_REMOVE_MORE:
                 outcome = await self._run(self._commit, keys, arguments)
+            if outcome == _REFERENCE_MISSING:
+                raise ReferenceMissingError
             is_stored = outcome == 1
         self.observe(Outcome.STORED if is_stored else Outcome.SKIPPED)
         return header if is_stored else None

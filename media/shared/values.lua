@@ -5,7 +5,7 @@ local function tenant_of(value)
   return string.match(value, ':([^:]*):[^:]*$')
 end
 
--- Removes a value. Returns whether it existed (1 or 0).
+-- Removes a value, and those that it alone refers to. Returns whether it existed (1 or 0).
 local function drop(value, indexes)
   local used, sizes, expiry, shares = unpack(indexes)
   local tenant, bytes = tenant_of(value), redis.call('HGET', sizes, value)
@@ -18,6 +18,13 @@ local function drop(value, indexes)
   end
   redis.call('ZREM', used .. ':' .. tenant, value)
   redis.call('ZREM', expiry, value)
+  local others = redis.call('HGET', sizes, 'refers to:' .. value)
+  redis.call('HDEL', sizes, 'refers to:' .. value, 'referring:' .. value)
+  for other in string.gmatch(others or '', '[^\n]+') do
+    if redis.call('HINCRBY', sizes, 'referring:' .. other, -1) <= 0 then
+      drop(other, indexes)
+    end
+  end
   return redis.call('DEL', value)
 end
 

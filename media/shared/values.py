@@ -18,6 +18,10 @@ class StoreUnavailableError(Exception):
     """The shared media store cannot be reached, or refused a command."""
 
 
+class ReferenceMissingError(Exception):
+    """A value is to refer to one that has left the store."""
+
+
 @contextmanager
 def store_errors(advice: str) -> Generator[None]:
     """Turns errors of a store within the block into MediaError (STORE_UNAVAILABLE)."""

@@ -33,6 +33,8 @@ from glimpse.media.sources.source import (
 from glimpse.media.sources.uploads import Uploads
 from glimpse.tasks import run_all
 
+STORED = "media-"
+"""Begins the handles of media that belong to stored responses."""
 FETCH_TIMEOUTS = {MediaKind.IMAGE: 5.0, MediaKind.VIDEO: 30.0, MediaKind.AUDIO: 10.0, MediaKind.DOCUMENT: 10.0}
 """Default limits on fetching, in seconds."""
 MAX_FILE_BYTES = {
@@ -107,6 +109,7 @@ class FileLoader:
         local: LocalFiles | None,
         store: MediaStore,
         uploads: Uploads,
+        stored: Uploads,
         memory_budget: MemoryBudget,
         limits: Mapping[MediaKind, FileLimits],
         max_fetches: int,
@@ -117,6 +120,7 @@ class FileLoader:
             local: Reads files of this host; None refuses them.
             store: Caches files.
             uploads: Stores uploads.
+            stored: Stores the media of stored responses, whose handles begin with `STORED`.
             memory_budget: Budget for files while they are fetched.
             limits: Limits on one file of each kind. Those of a video also apply to all of its frames together.
             max_fetches: Number of concurrent fetches of one client; further ones wait.
@@ -125,6 +129,7 @@ class FileLoader:
         self._local = local
         self._store = store
         self._uploads = uploads
+        self._stored = stored
         self._memory_budget = memory_budget
         self._limits = limits
         self._fetch_places = FairPlaces(max_fetches)
@@ -243,7 +248,8 @@ class FileLoader:
                 batch.reservation.reserve(len(data))
                 return MediaFile(digest=await file_digest(data), data=data)
             case UploadSource(handle=handle):
-                file = await self._uploads.file(
+                uploads = self._stored if handle.startswith(STORED) else self._uploads
+                file = await uploads.file(
                     batch.namespace, handle, max_bytes=limits.max_bytes, seconds=limits.timeout_seconds
                 )
             case FileSource(path=path):

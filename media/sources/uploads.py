@@ -8,7 +8,7 @@ import math
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,8 +22,14 @@ from glimpse.media.cache.single_flight import SingleFlight
 from glimpse.media.containers.sniff import find_kind
 from glimpse.media.errors import MediaError, MediaErrorCode, store_unavailable, too_large
 from glimpse.media.kind import MediaKind
-from glimpse.media.shared.keys import Area, tenant_of
-from glimpse.media.shared.values import OVERHEAD_BYTES, Header, StoreUnavailableError, store_errors
+from glimpse.media.shared.keys import Area, owner_of, tenant_of
+from glimpse.media.shared.values import (
+    OVERHEAD_BYTES,
+    Header,
+    ReferenceMissingError,
+    StoreUnavailableError,
+    store_errors,
+)
 from glimpse.media.sources.source import DEFAULT_MAX_VIDEO_BYTES
 
 if TYPE_CHECKING:
@@ -61,6 +67,8 @@ class Upload:
     kind: MediaKind | None = None
     """By its first bytes; None: it is no file of a medium."""
     details: FileDetails
+    parts: tuple[str, ...] = ()
+    """Handles of the parts that it was stored with."""
 
 
 class _Note(msgspec.Struct, frozen=True, array_like=True):
@@ -69,6 +77,17 @@ class _Note(msgspec.Struct, frozen=True, array_like=True):
     handle: str
     created: float
     kind: MediaKind | None
+    details: FileDetails
+    parts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What an upload refers to: a file that is stored once, however many uploads of its owner have it."""
+
+    handle: str
+    """Equal for equal files."""
+    file: MediaFile
     details: FileDetails
 
 
@@ -119,7 +138,7 @@ class Uploads:
         self._clock = clock
         self._uploads = FairLru[tuple[str, str], _Stored](
             max_bytes=max_bytes if shared is None or max_copied_bytes is None else max_copied_bytes,
-            owner=lambda key: tenant_of(key[0]),
+            owner=lambda key: owner_of(area, *key),
             clock=clock,
         )
         self._reads = SingleFlight[tuple[str, str], MediaFile | None]()
@@ -170,37 +189,82 @@ class Uploads:
         max_tenant_bytes: int | None = None,
         details: FileDetails = FileDetails(),  # noqa: B008 - immutable
         handle: str | None = None,
+        parts: Sequence[Part] = (),
     ) -> Upload:
         """Stores a file for `ttl_seconds`, or for the server's limit if that is shorter or None is given.
 
-        `handle`: identifies it, in place of any that has it. None: a new one.
+        Args:
+            namespace: Cache namespace.
+            file: The file.
+            ttl_seconds: Lifetime.
+            max_tenant_bytes: Limit on what its tenant has.
+            details: What its owner calls it.
+            handle: Identifies it, in place of any that has it. None: a new one.
+            parts: Stored with it, each once by its handle. They leave with the last upload that has them.
 
         Where there is no room, the least recently used uploads leave: those of the same tenant if it would have more
         than `max_tenant_bytes`, else those of the tenant that has most.
 
         Raises:
-            MediaError: STORE_UNAVAILABLE.
+            MediaError: STORE_UNAVAILABLE; TOO_LARGE.
         """
         self._uploads.drop_expired()
         seconds = min(self._ttl_seconds, ttl_seconds or self._ttl_seconds)
+        for part in parts:
+            await self._keep_part(namespace, part, seconds, max_tenant_bytes)
+        handle = handle or f"file-{secrets.token_urlsafe(_HANDLE_BYTES)}"
+        upload = self._describe(handle, file, seconds, details, tuple(part.handle for part in parts))
+        if self._shared is not None:
+            upload = await self._put_shared(self._shared, namespace, upload, file, max_tenant_bytes)
+        self._put(namespace, upload, file, max_tenant_bytes)
+        if self._shared is None and not all(self._uploads.get((namespace, part)) for part in upload.parts):
+            self._uploads.drop((namespace, upload.handle))
+            raise too_large(self._max_file_bytes, "an upload with its parts")
+        return upload
+
+    async def _keep_part(self, namespace: str, part: Part, seconds: float, max_tenant_bytes: int | None) -> None:
+        """Stores a part for so long, if it is not there."""
+        upload = self._describe(part.handle, part.file, seconds, part.details)
+        if self._shared is not None:
+            key = self._key(self._shared, namespace, part.handle)
+            with store_errors("try again, or send the file itself"):
+                found = await self._shared.find(self._area, key, min_seconds=seconds)
+            if found is None:
+                await self._put_shared(self._shared, namespace, upload, part.file, max_tenant_bytes)
+        self._put(namespace, upload, part.file, max_tenant_bytes)
+
+    def _describe(
+        self, handle: str, file: MediaFile, seconds: float, details: FileDetails, parts: tuple[str, ...] = ()
+    ) -> Upload:
         created = self._clock()
-        upload = Upload(
-            handle=handle or f"file-{secrets.token_urlsafe(_HANDLE_BYTES)}",
+        return Upload(
+            handle=handle,
             digest=file.digest,
             num_bytes=len(file.data),
             expires=created + seconds,
             created=created,
             kind=find_kind(file.data),
             details=details,
+            parts=parts,
         )
-        if self._shared is not None:
+
+    async def _put_shared(
+        self,
+        shared: "SharedStore | DiskStore",
+        namespace: str,
+        upload: Upload,
+        file: MediaFile,
+        max_tenant_bytes: int | None,
+    ) -> Upload:
+        """Puts an upload into the shared store and returns it as it is there. Raises MediaError."""
+        try:
             with store_errors("try again, or send the file itself"):
-                header = await self._share(self._shared, namespace, upload, file, max_tenant_bytes)
-            if header is None:
-                raise too_large(self._max_file_bytes, "an upload")
-            upload = replace(upload, expires=header.expires)
-        self._put(namespace, upload, file, max_tenant_bytes)
-        return upload
+                header = await self._share(shared, namespace, upload, file, max_tenant_bytes)
+        except ReferenceMissingError:
+            header = None
+        if header is None:
+            raise too_large(self._max_file_bytes, "an upload")
+        return replace(upload, expires=header.expires)
 
     async def find(self, namespace: str, handle: str) -> Upload | None:
         """Returns a stored upload. Raises MediaError (STORE_UNAVAILABLE)."""
@@ -323,9 +387,18 @@ class Uploads:
         file: MediaFile,
         max_tenant_bytes: int | None = None,
     ) -> Header | None:
-        """Puts an upload into the shared store; None if it is too large. Raises StoreUnavailableError."""
+        """Puts an upload into the shared store; None if it is too large.
+
+        Raises StoreUnavailableError, or ReferenceMissingError if its parts have left.
+        """
         key, seconds = self._key(shared, namespace, upload.handle), upload.expires - self._clock()
-        note = _Note(handle=upload.handle, created=upload.created, kind=upload.kind, details=upload.details)
+        note = _Note(
+            handle=upload.handle,
+            created=upload.created,
+            kind=upload.kind,
+            details=upload.details,
+            parts=upload.parts,
+        )
         return await shared.put(
             self._area,
             key,
@@ -334,6 +407,7 @@ class Uploads:
             seconds=seconds,
             note=msgspec.msgpack.encode(note),
             max_tenant_bytes=max_tenant_bytes,
+            refers_to=[self._key(shared, namespace, part) for part in upload.parts],
         )
 
     def purge(self, prefix: str) -> None:
@@ -353,11 +427,13 @@ class Uploads:
         if self._shared is None:
             return
         self._uploads.drop_expired()
-        for namespace, handle in self._uploads.list_keys():
-            stored = self._uploads.get((namespace, handle))
-            key = self._key(self._shared, namespace, handle)
-            if stored is not None and await self._shared.find(self._area, key) is None:
-                await self._share(self._shared, namespace, stored.upload, stored.file)
+        found = ((key[0], self._uploads.get(key)) for key in self._uploads.list_keys())
+        kept = [(namespace, stored) for namespace, stored in found if stored is not None]
+        for namespace, stored in sorted(kept, key=lambda each: len(each[1].upload.parts)):  # parts first
+            key = self._key(self._shared, namespace, stored.upload.handle)
+            with suppress(ReferenceMissingError):
+                if await self._shared.find(self._area, key) is None:
+                    await self._share(self._shared, namespace, stored.upload, stored.file)
 
     def _put(self, namespace: str, upload: Upload, file: MediaFile, max_tenant_bytes: int | None = None) -> None:
         self._uploads.put(
@@ -366,6 +442,7 @@ class Uploads:
             num_bytes=len(file.data) + OVERHEAD_BYTES,
             seconds=upload.expires - self._clock(),
             max_own_bytes=math.inf if max_tenant_bytes is None else max_tenant_bytes,
+            refers_to=[(namespace, part) for part in upload.parts],
         )
 
     def _not_found(self) -> MediaError:
@@ -404,6 +481,10 @@ class IncomingUpload:
         self._reservation.reserve(len(chunk))
         self._data += chunk
 
+    def hold(self, num_bytes: int) -> None:
+        """Counts the memory of what is stored with it, while it arrives. Raises MediaError: OVERLOADED."""
+        self._reservation.reserve(num_bytes)
+
     async def finish(self, *, digest: bytes | None = None, num_bytes: int | None = None) -> MediaFile:
         """Returns the file.
 
@@ -440,6 +521,7 @@ def _described(header: Header) -> Upload | None:
         created=note.created,
         kind=note.kind,
         details=note.details,
+        parts=note.parts,
     )
 
 

@@ -160,6 +160,7 @@ def build_media(
         decoders=Decoders(max_decoded_pixels=settings.max_image_pixels, num_sharing=num_front_ends),
         store=store,
         uploads=uploads,
+        stored=responses,
         memory_budget=memory_budget,
         fetch_timeouts={
             MediaKind.IMAGE: settings.image_fetch_timeout,

@@ -145,7 +145,7 @@ class ResponsesHandlers:
 def _page(
     request: responses_pb2.ListInputItemsRequest, items: list[responses_pb2.ResponseItem]
 ) -> responses_pb2.ListInputItemsResponse:
-    """Returns the part of a list that is asked for. It copies the items, media and all. Raises InvalidRequest."""
+    """Returns the part of a list that is asked for. Raises InvalidRequest."""
     if request.order != "asc":
         items.reverse()
     if request.after:

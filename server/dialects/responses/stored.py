@@ -1,7 +1,7 @@
 """Stored responses: what later requests continue, refer to, or ask for again.
 
-They are values of the store that uploads have: by tenant, bounded in bytes and time, shared by servers with a media
-store.
+They are values of the store that uploads have: by tenant, else by client, bounded in bytes and time, shared by servers
+with a media store. Their media are values of their own, so that a later turn reads them only where no cache has them.
 """
 
 import re
@@ -10,11 +10,14 @@ from contextlib import contextmanager
 
 import structlog
 
+from glimpse.media.cache.media_file import MediaFile
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.sources.uploads import IncomingUpload, Uploads
+from glimpse.media.shared.keys import share_of, tenant_of
+from glimpse.media.sources.uploads import IncomingUpload, Part, Upload, Uploads
 from glimpse.openai.v1 import responses_pb2
 from glimpse.server.call.context import CallContext
 from glimpse.server.call.offload import run_sized
+from glimpse.server.dialects.responses.stored_media import attach, detach, detached
 from glimpse.server.errors import InvalidRequest
 
 _READ_SECONDS = 30.0
@@ -41,10 +44,13 @@ class Recording:
         self._values = values
         self._incoming: IncomingUpload | None = incoming
         self._call = call
+        self._media: list[Part] = []
 
     async def begin(self, request: responses_pb2.CreateResponseRequest) -> None:
         """Records what is asked. Where there is no room, nothing is stored."""
-        self._append(await self._call.parse(_asked, request, response_name(self._call)))
+        name, share = response_name(self._call), _share(self._call)
+        asked, self._media = await self._call.parse(_asked, request, name, share)
+        self._append(asked, num_media_bytes=sum(len(part.file.data) for part in self._media))
 
     async def finish(self, response: responses_pb2.Response) -> None:
         """Stores the response with its id. Where it cannot be stored, the client is told if it still can be."""
@@ -60,20 +66,22 @@ class Recording:
                 ttl_seconds=None,
                 max_tenant_bytes=tenant.limits.max_upload_bytes,
                 handle=response.id,
+                parts=self._media,
             )
         except MediaError as error:
             self._drop(error)
 
-    def _append(self, part: bytes) -> None:
+    def _append(self, part: bytes, *, num_media_bytes: int = 0) -> None:
         """Appends a part: messages one after another are one. The event loop alone counts memory."""
         if self._incoming is not None:
             try:
+                self._incoming.hold(num_media_bytes)
                 self._incoming.append(part)
             except MediaError as error:
                 self._drop(error)
 
     def _drop(self, error: MediaError) -> None:
-        self._incoming = None
+        self._incoming, self._media = None, []
         self._call.ignored_fields.append("store")
         _log.warning("response_not_stored", reason=error.code.value)
 
@@ -103,18 +111,21 @@ class StoredResponses:
         self, response_id: str, call: CallContext, field: str = "response_id"
     ) -> responses_pb2.StoredResponse:
         """Returns a response. Raises InvalidRequest, about the field that has its id."""
+        upload, file = await self._read(response_id, call, field)
+        call.body.reserve(upload.num_bytes)  # until the media of the request are loaded, as if it had sent all this
+        return await run_sized(call.client, len(file.data), responses_pb2.StoredResponse.FromString, file.data)
+
+    async def _read(self, handle: str, call: CallContext, field: str) -> tuple[Upload, MediaFile]:
+        """Returns a value. Raises InvalidRequest, about the field that has its handle."""
         namespace = call.tenant.namespace("")
         try:
-            found = await self._values.find(namespace, response_id)
-            if found is None:
-                raise self._not_found(response_id, field)
-            call.body.reserve(found.num_bytes)  # until the media of the request are loaded, as if it had sent all this
-            file = await self._values.file(namespace, response_id, max_bytes=found.num_bytes, seconds=_READ_SECONDS)
+            upload = await self._values.known(namespace, handle)
+            file = await self._values.file(namespace, handle, max_bytes=upload.num_bytes, seconds=_READ_SECONDS)
         except MediaError as error:
             if error.code is MediaErrorCode.NOT_CACHED:
-                raise self._not_found(response_id, field) from None
+                raise self._not_found(handle, field) from None
             raise InvalidRequest(field, "the media store does not answer; try again", error.code) from None
-        return await run_sized(call.client, len(file.data), responses_pb2.StoredResponse.FromString, file.data)
+        return upload, file
 
     async def remove(self, response_id: str, call: CallContext) -> None:
         """Removes a response. Raises InvalidRequest."""
@@ -166,6 +177,18 @@ class StoredResponses:
             if name not in known[response_id]:
                 raise self._not_found(name, field)
             item.CopyFrom(known[response_id][name])
+            await self._attach([item], call, field)  # the new response has media of its own
+
+    async def _attach(self, items: Sequence[responses_pb2.ResponseItem], call: CallContext, field: str) -> None:
+        """Puts the media of stored items into them. Raises InvalidRequest, about this field."""
+        media: dict[str, tuple[Upload, MediaFile]] = {}
+        num_bytes = 0
+        for handle in detached(items):
+            upload, file = media.get(handle) or await self._read(handle, call, field)
+            media[handle] = upload, file
+            call.body.reserve(2 * len(file.data))
+            num_bytes += len(file.data)
+        await run_sized(call.client, num_bytes, attach, items, media)
 
     def _not_found(self, name: str, field: str) -> InvalidRequest:
         if not self._values.is_enabled:
@@ -179,7 +202,13 @@ def response_name(call: CallContext) -> str:
 
     It ends with the call's routing key, by which the gateway finds the server of a later call about the response.
     """
-    return f"{call.request_id}--{call.routing_key}" if _KEY.fullmatch(call.routing_key) else call.request_id
+    name = f"{call.request_id}-{share}" if (share := _share(call)) else call.request_id
+    return f"{name}--{call.routing_key}" if _KEY.fullmatch(call.routing_key) else name
+
+
+def _share(call: CallContext) -> str:
+    """Returns what the names of a client's values end with; empty if its tenant says whose they are."""
+    return "" if tenant_of(call.tenant.namespace("")) else share_of(call.client)
 
 
 def item_id(item: responses_pb2.ResponseItem) -> str:
@@ -187,7 +216,9 @@ def item_id(item: responses_pb2.ResponseItem) -> str:
     return getattr(item, item.WhichOneof("item") or "message").id
 
 
-def _asked(request: responses_pb2.CreateResponseRequest, name: str) -> bytes:
+def _asked(request: responses_pb2.CreateResponseRequest, name: str, share: str) -> tuple[bytes, list[Part]]:
+    """Returns what is stored of a request, and its media. The request has no media any more."""
+    media = detach(request.input.items.items, share)
     stored = responses_pb2.StoredResponse(input=request.input.items.items)
     if request.input.HasField("text"):
         message = stored.input.add().message
@@ -195,7 +226,7 @@ def _asked(request: responses_pb2.CreateResponseRequest, name: str) -> bytes:
         message.content.add().input_text.text = request.input.text
     for index, item in enumerate(stored.input):
         _complete(item, f"{name}_i{index}")
-    return stored.SerializeToString()
+    return stored.SerializeToString(), media
 
 
 def _answered(response: responses_pb2.Response) -> bytes:

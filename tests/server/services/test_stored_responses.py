@@ -1,5 +1,6 @@
 """Stored responses: conversations go on from them, with media and all; they are read, listed and deleted."""
 
+import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from glimpse.openai.v1 import openai_pb2_grpc, responses_pb2
 from glimpse.server.rpc.context import KEY_HEADER
 from tests.server.dialects.responses_client import RESPONSE, document_of
+from tests.server.requests import png
 from tests.server.services.test_responses import FORMAT, IMAGE, TOOL, ask, post, said, streamed, text, text_of
 from tests.server.serving import served
 
@@ -161,3 +163,43 @@ def test_a_server_that_stores_none_says_so(forgetful: grpc.Channel) -> None:
     code, details = refused(lambda: post(forgetful, previous_response_id=name))
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert "--response-store-bytes" in details
+
+
+def large_image(*colour: int) -> Any:
+    """An image that is stored apart; what follows its end is ignored."""
+    data = base64.b64encode(png(colour=(colour[0], colour[1], colour[2])) + b"x" * 4000).decode()
+    return {"type": "input_image", "image_url": f"data:image/png;base64,{data}"}
+
+
+def test_media_are_stored_apart_and_leave_with_the_last_response_that_has_them(channel: grpc.Channel) -> None:
+    image = large_image(0, 128, 128)
+    first = ask(channel, input=[said("user", image, text("one"))])
+    again = ask(channel, input=[said("user", image, text("two"))])
+    (listed,) = items(channel, first["id"])["data"]
+    file_id = listed["content"][0]["file_id"]
+    assert items(channel, again["id"])["data"][0]["content"][0]["file_id"] == file_id
+    second = ask(channel, input="and now", previous_response_id=first["id"])
+    turns = [said("user", image, text("one")), *first["output"], said("user", text("and now"))]
+    assert text_of(second) == text_of(ask(channel, input=turns, store=False))
+    by_id = ask(channel, input=[said("user", {"type": "input_image", "file_id": file_id}, text("two"))], store=False)
+    assert text_of(by_id) == text_of(again)
+    reference = ask(channel, input=[{"type": "item_reference", "id": listed["id"]}])
+    assert text_of(reference) == text_of(first)
+    for found in (first, again):
+        stub(channel).DeleteResponse(responses_pb2.DeleteResponseRequest(response_id=found["id"]))
+    assert text_of(ask(channel, input="go on", previous_response_id=reference["id"]))
+    stub(channel).DeleteResponse(responses_pb2.DeleteResponseRequest(response_id=reference["id"]))
+    by_id = [said("user", {"type": "input_image", "file_id": file_id}, text("two"))]
+    code, _ = refused(lambda: post(channel, input=by_id, store=False))
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+
+
+def test_frames_and_documents_are_stored_apart(channel: grpc.Channel) -> None:
+    frame = base64.b64encode(png(colour=(0, 0, 128)) + b"x" * 4000).decode()
+    video = {"type": "input_video", "video_url": {"url": f"data:video/jpeg;base64,{frame},{frame}"}}
+    first = ask(channel, input=[said("user", video, text("what"))])
+    (listed,) = items(channel, first["id"])["data"]
+    assert frame not in json.dumps(listed)
+    second = ask(channel, input="and now", previous_response_id=first["id"])
+    turns = [said("user", video, text("what")), *first["output"], said("user", text("and now"))]
+    assert text_of(second) == text_of(ask(channel, input=turns))
