@@ -148,7 +148,7 @@ def _delta_net(draw: Draw, name: str) -> Iterator[Named]:
     yield f"{name}.A_log", torch.linspace(-4, 0.5, VALUE_HEADS)
     yield f"{name}.dt_bias", torch.randn(VALUE_HEADS, generator=draw.generator) * 0.5 - 1
     yield from draw.norm(f"{name}.norm", VALUE_DIM)
-    yield from draw.linear(f"{name}.out_proj", HIDDEN, values, gain=2, bias=False)
+    yield from draw.linear(f"{name}.out_proj", HIDDEN, values, bias=False)
 
 
 def _draft_weights(draw: Draw) -> Iterator[Named]:

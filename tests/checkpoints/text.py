@@ -55,6 +55,9 @@ EXPERTS: Mapping[str, Any] = {
 }
 """A dense layer, then one whose tokens are computed by three of six experts."""
 QWEN3_5_TRAITS: Mapping[str, Any] = {
+    # Larger weights amplify rounding in a delta net: with 0.3, over 40 seeds, logits of float32 are up to 1e-4 from
+    # those of float64, also those of transformers, and once 4e-4; those of bfloat16 0.17 of their deviation.
+    # In float64, prompts in chunks give the logits of whole ones to 2e-13, here and in transformers.
     "initializer_range": 0.2,
     "num_hidden_layers": 4,
     "head_dim": 32,

@@ -23,21 +23,24 @@ struct StateStep {
   int64_t num_tokens;
 };
 
-// Updates the states of one head of keys of one token, and those of the heads of values that it serves. Tasks are
-// numbered from 0 to `delta_net_tasks`, and independent. Each computes every number in the same order on any processor.
-// projected: [tokens, conv_width + value_width]. rates: [tokens, 2 · value_heads]. output: [tokens, value_width].
-// conv_states: [states, conv_size - 1, conv_width]. All of these are of type T: bf16 or float.
-// recurrent: [states, value_heads, key_head_dim, value_head_dim].
+// What a processor level gives gated delta nets. T is bf16 or float.
 template <class T>
-void run_delta_net_task(const DeltaNetLayer& net, const StateStep& step, const T* projected, const T* rates,
-                        T* conv_states, float* recurrent, T* output, int64_t task);
+struct DeltaNetKernels {
+  // Updates the states of one head of keys of one token, and those of the heads of values that it serves. Tasks are
+  // numbered from 0 to `delta_net_tasks`, and independent.
+  // projected: [tokens, conv_width + value_width]. rates: [tokens, 2 · value_heads]. output: [tokens, value_width].
+  // conv_states: [states, conv_size - 1, conv_width]. recurrent: [states, value_heads, key_head_dim, value_head_dim].
+  void (*run_task)(const DeltaNetLayer& net, const StateStep& step, const T* projected, const T* rates, T* conv_states,
+                   float* recurrent, T* output, int64_t task);
+  // output = x · sigmoid(gates), `count` numbers each.
+  void (*multiply_gates)(const T* x, const T* gates, int64_t count, T* output);
+};
+
+template <class T>
+const DeltaNetKernels<T>& delta_net_kernels(int level);
 
 inline int64_t delta_net_tasks(const DeltaNetLayer& net, const StateStep& step) {
   return step.num_tokens * net.num_key_heads;
 }
-
-// output = x · sigmoid(gates), `count` numbers each.
-template <class T>
-void multiply_gates(const T* x, const T* gates, int64_t count, T* output);
 
 }  // namespace glimpse

@@ -109,7 +109,7 @@ class NativeOps(ops.TorchOps):
     def gate(self, x: Tensor, gates: Tensor) -> Tensor:
         output = torch.empty_like(x)
         self._library.glimpse_multiply_gates(
-            DType.of(x.dtype), x.data_ptr(), gates.data_ptr(), x.numel(), output.data_ptr()
+            self._level, DType.of(x.dtype), x.data_ptr(), gates.data_ptr(), x.numel(), output.data_ptr()
         )
         return output
 
@@ -126,6 +126,7 @@ class NativeOps(ops.TorchOps):
             self._nets[net] = DeltaNetTensors(net)
         output = projected.new_empty(len(projected), net.sizes.value_width)
         self._library.glimpse_delta_net(
+            self._level,
             DType.of(projected.dtype),
             byref(self._nets[net].layer),
             projected.contiguous().data_ptr(),

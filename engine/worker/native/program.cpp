@@ -85,7 +85,7 @@ class Step {
   // Prepares what all threads share.
   Step(const Program& program, const DecodeInputs& inputs)
       : program_(program), inputs_(inputs), kernels_(kernels_of(program.level, static_cast<DType>(program.dtype))),
-        attention_(attention_kernels<T>(program.level, program.head_dim)),
+        attention_(attention_kernels<T>(program.level, program.head_dim)), states_(delta_net_kernels<T>(program.level)),
         shape_{program.head_dim, program.head_dim, score_scale(program.head_dim)},
         tables_(inputs.block_tables, inputs.block_tables + inputs.num_sequences * inputs.table_width),
         next_tasks_(program.num_operations) {
@@ -195,16 +195,16 @@ class Step {
 
   void gate(const Operation& operation) const {
     const Range range = share(program_.rows * operation.width);
-    multiply_gates(numbers(operation.x) + range.begin, numbers(operation.gates) + range.begin, range.end - range.begin,
-                   numbers(operation.y) + range.begin);
+    states_.multiply_gates(numbers(operation.x) + range.begin, numbers(operation.gates) + range.begin,
+                           range.end - range.begin, numbers(operation.y) + range.begin);
   }
 
   void update_states(const Operation& operation) const {
     const StateStep step = {inputs_.reads, inputs_.writes, program_.rows};
     const Range tasks = share(delta_net_tasks(*operation.net, step));
     for (int64_t task = tasks.begin; task < tasks.end; ++task) {
-      run_delta_net_task(*operation.net, step, numbers(operation.x), numbers(operation.gates),
-                         numbers(operation.conv_states), operation.recurrent, numbers(operation.y), task);
+      states_.run_task(*operation.net, step, numbers(operation.x), numbers(operation.gates),
+                       numbers(operation.conv_states), operation.recurrent, numbers(operation.y), task);
     }
   }
 
@@ -237,6 +237,7 @@ class Step {
   const DecodeInputs& inputs_;
   const Kernels& kernels_;
   const AttentionKernels<T>& attention_;
+  const DeltaNetKernels<T>& states_;
   const HeadShape shape_;
   TeamBuffers& buffers_ = team_buffers();
   const std::vector<int32_t> tables_;

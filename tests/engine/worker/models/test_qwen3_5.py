@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 from transformers.models.qwen3_5.modeling_qwen3_5 import torch_recurrent_gated_delta_rule
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.checkpoint.model_config.decoder import DeltaNetSizes
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.worker.layers.delta_net import chunked_delta_rule
+from glimpse.engine.worker.layers.delta_net import DeltaNet, chunked_delta_rule, delta_net, plan_states
 from glimpse.engine.worker.native.library import Level
+from glimpse.engine.worker.tensors.batch import StateRows
+from glimpse.engine.worker.tensors.kv_cache import LayerStates
 from tests.checkpoints.quantized import WeightFormat, quantize_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
 from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
@@ -100,6 +105,32 @@ def test_chunks_of_tokens_update_a_state_as_single_ones_do(num_tokens: int, seed
     assert last is not None
     assert torch.allclose(found, expected[0], atol=2e-5, rtol=1e-4)
     assert torch.allclose(found_last, last[0], atol=2e-5, rtol=1e-4)
+
+
+@settings(max_examples=20)
+@given(ends=st.sets(st.integers(1, 149), max_size=5), seed=st.integers(0, 99))
+def test_chunks_hand_over_a_state_without_loss(ends: set[int], seed: int) -> None:
+    """In float64, where rounding hides nothing."""
+    sizes = DeltaNetSizes(num_key_heads=2, num_value_heads=4, key_head_dim=12, value_head_dim=16, conv_size=4)
+    random = torch.Generator().manual_seed(seed)
+    projected = torch.randn(150, sizes.conv_width + sizes.value_width, generator=random, dtype=torch.float64)
+    rates = torch.randn(150, 8, generator=random, dtype=torch.float64)
+
+    def compute(net: DeltaNet, *chunks: int) -> tuple[Tensor, ...]:
+        states = LayerStates(torch.zeros(1, 3, sizes.conv_width).double(), torch.zeros(1, 4, 12, 16).double())
+        outputs: list[Tensor] = []
+        for start, end in pairwise((0, *chunks, 150)):
+            plan = plan_states([StateRows(0, end - start, 0 if start else -1, 0, False)], torch.device("cpu"))
+            outputs.append(delta_net(projected[start:end], rates[start:end], net, states, plan))
+        return torch.cat(outputs), *states
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tensor, "float", Tensor.double)
+        net = DeltaNet(sizes, 64, eps=1e-6).double()
+        for parameter in net.parameters():
+            parameter.data.copy_(torch.randn(parameter.shape, generator=random))
+        for whole, divided in zip(compute(net), compute(net, *sorted(ends)), strict=True):
+            assert (whole - divided).abs().max() <= 1e-9
 
 
 def test_layers_without_a_list_follow_the_interval(tmp_path: Path, checkpoint: Path) -> None:

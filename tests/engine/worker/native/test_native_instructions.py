@@ -24,6 +24,8 @@ FILES = {
     "attention_avx512f.cpp": Level.AVX512,
     "attention_avx512.cpp": Level.AVX512_BF16,
     "attention_amx.cpp": Level.AMX,
+    "delta_net_avx2.cpp": Level.AVX2,
+    "delta_net_avx512.cpp": Level.AVX512,
     "kernels_avx2.cpp": Level.AVX2,
     "kernels_avx_vnni.cpp": Level.AVX_VNNI,
     "kernels_avx512.cpp": Level.AVX512,
@@ -104,7 +106,8 @@ def test_kernels_have_no_instructions_above_their_level(compiled: list[Function]
     assert above == []
 
 
-@pytest.mark.parametrize("file", FILES)
+# Gated delta nets multiply rows in memory, each once.
+@pytest.mark.parametrize("file", [file for file in FILES if not file.startswith("delta_net_")])
 def test_busy_loops_keep_their_sums_in_registers(compiled: list[Function], file: str):
     num_loops = 0
     for function in of_file(compiled, file):

@@ -26,6 +26,7 @@ from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.worker.loading.load_engine import load_core
 from glimpse.engine.worker.parallel.messages import Join, Load, Loaded, channel_to_rank
 from glimpse.engine.worker.parallel.ranks import Ranks
+from tests.checkpoints.text import make_text_checkpoint
 from tests.engine.harness import Prompt, make_prompt, request_of
 from tests.engine.processes import alive
 
@@ -136,6 +137,18 @@ def test_two_ranks_answer_as_one_until_a_rank_dies(tiny_checkpoint: Path, alone:
     assert [event.error for event in events_of(core)][-1] is EngineErrorCode.INTERNAL
     core.submit(request("second", PROMPTS[1]))
     assert [event.error for event in events_of(core)] == [EngineErrorCode.INTERNAL]
+
+
+def test_two_ranks_divide_the_heads_of_gated_delta_nets(tmp_path: Path):
+    path = make_text_checkpoint(tmp_path / "qwen3_5", "qwen3_5")
+    prompts = [make_prompt(1, 23), make_prompt(2, 150)]
+    alone, ranks = answer(load(path, 1), prompts), load(path, 2)
+    for num_cached in ([0, 0], [16, 144]):
+        together = answer(ranks, prompts)
+        assert list(map(tokens, together)) == list(map(tokens, alone))
+        for ours, theirs in zip(together, alone, strict=True):
+            assert logprobs(ours) == pytest.approx(logprobs(theirs), abs=TOLERANCE)
+        assert [events[-1].stats.num_cached_tokens for events in together] == num_cached
 
 
 async def test_death_of_a_rank_ends_requests_as_unavailable_and_restarts_all(
