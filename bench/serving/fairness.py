@@ -4,13 +4,15 @@
     python -m bench.serving.fairness --target 127.0.0.1:50051
 
 One client sends two requests for 128 completions each, another 500 streams, all of which generate until the end. With
---long-prompts, one client sends prompts of about 2500 words for a token each instead, 8 at a time. The floods run in a
-process of their own, as other clients would. Each client has an API key of its own; with --one-client they
+--long-prompts, one client sends prompts of about 2500 words for a token each instead, 8 at a time. With --batch, a
+batch of prompts of up to 300 words is answered instead. The floods run in a process of their own, as other clients
+would. Each client has an API key of its own; with --one-client they
 share one, so that only requests are told apart.
 """
 
 import argparse
 import asyncio
+import json
 import multiprocessing
 import random
 import statistics
@@ -23,8 +25,17 @@ import grpc.aio
 import uvloop
 
 from bench.figures import percentile
-from bench.serving.words import COMMON
-from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, generation_pb2
+from bench.serving.words import COMMON, common_text
+from glimpse.v1 import (
+    batch_pb2,
+    batch_pb2_grpc,
+    chat_pb2,
+    chat_pb2_grpc,
+    content_pb2,
+    generation_pb2,
+    media_pb2,
+    media_pb2_grpc,
+)
 
 _NUM_WIDE = 2
 _COMPLETIONS = 128
@@ -32,6 +43,9 @@ _LONG_TOKENS = 8000
 _SHORT_TOKENS = 8
 _NUM_LONG_PROMPTS = 8
 _PROMPT_WORDS = 2500
+_BATCH_WORDS = 300
+_BATCH_TOKENS = 100
+_ENDPOINT = "/v1/chat/completions"
 
 
 def _request(text: str, *, max_tokens: int, num_completions: int = 1) -> chat_pb2.CreateChatCompletionRequest:
@@ -57,17 +71,39 @@ class Clients:
 
     async def ask(self, name: str, request: chat_pb2.CreateChatCompletionRequest) -> float:
         """Streams an answer to its end. Returns the seconds to its first token."""
-        if name not in self._channels:
-            options = [("grpc.use_local_subchannel_pool", 1)]
-            self._channels[name] = grpc.aio.insecure_channel(self._target, options=options)
-        key = "shared" if self._share_key else name
-        stub = chat_pb2_grpc.ChatServiceStub(self._channels[name])
+        stub = chat_pb2_grpc.ChatServiceStub(self._channel(name))
         begun, first = time.perf_counter(), None
-        async for chunk in stub.StreamChatCompletion(request, metadata=[("authorization", f"Bearer {key}")]):
+        async for chunk in stub.StreamChatCompletion(request, metadata=self._metadata(name)):
             first = first or time.perf_counter()
             self.num_characters += sum(len(choice.delta.content) for choice in chunk.choices)
         self.num_answers += 1
         return (first or time.perf_counter()) - begun
+
+    async def answer_batch(self, name: str, lines: Sequence[str]) -> None:
+        """Has a batch answered, and cancels it if this call is cancelled."""
+        metadata, channel = self._metadata(name), self._channel(name)
+        media, batches = media_pb2_grpc.MediaServiceStub(channel), batch_pb2_grpc.BatchServiceStub(channel)
+        header = media_pb2.UploadMediaRequest(header=media_pb2.UploadHeader(purpose="batch"))
+        chunk = media_pb2.UploadMediaRequest(chunk="\n".join(lines).encode())
+        upload = (await media.UploadMedia(iter((header, chunk)), metadata=metadata)).media
+        asked = batch_pb2.CreateBatchRequest(input_file_id=upload.upload_id, endpoint=_ENDPOINT, completion_window="1h")
+        batch_id = (await batches.CreateBatch(asked, metadata=metadata)).batch.batch_id
+        try:
+            while self.num_answers < len(lines):
+                found = await batches.GetBatch(batch_pb2.GetBatchRequest(batch_id=batch_id), metadata=metadata)
+                self.num_answers = found.batch.request_counts.completed
+                await asyncio.sleep(0.2)
+        finally:
+            await batches.CancelBatch(batch_pb2.CancelBatchRequest(batch_id=batch_id), metadata=metadata)
+
+    def _channel(self, name: str) -> grpc.aio.Channel:
+        if name not in self._channels:
+            options = [("grpc.use_local_subchannel_pool", 1)]
+            self._channels[name] = grpc.aio.insecure_channel(self._target, options=options)
+        return self._channels[name]
+
+    def _metadata(self, name: str) -> list[tuple[str, str]]:
+        return [("authorization", f"Bearer {'shared' if self._share_key else name}")]
 
     async def close(self) -> None:
         for channel in self._channels.values():
@@ -90,9 +126,21 @@ async def _send_long_prompts(clients: Clients, index: int) -> None:
         await clients.ask("prompts", _request(text, max_tokens=1))
 
 
+def _batch_lines(num: int) -> list[str]:
+    """Returns requests of a batch, with answers of equal length."""
+    draw, lines = random.Random(0), list[str]()
+    for index in range(num):
+        message = {"role": "user", "content": common_text(draw, draw.randint(10, _BATCH_WORDS))}
+        body = {"messages": [message], "max_tokens": _BATCH_TOKENS, "ignore_eos": True}
+        lines.append(json.dumps({"custom_id": str(index), "method": "POST", "url": _ENDPOINT, "body": body}))
+    return lines
+
+
 def _floods(clients: Clients, arguments: argparse.Namespace) -> list[Coroutine[Any, Any, object]]:
     if arguments.long_prompts:
         return [_send_long_prompts(clients, index) for index in range(_NUM_LONG_PROMPTS)]
+    if arguments.batch:
+        return [clients.answer_batch("batch", _batch_lines(arguments.batch))]
     wide = [
         _request(f"count {index}", max_tokens=_LONG_TOKENS, num_completions=_COMPLETIONS) for index in range(_NUM_WIDE)
     ]
@@ -149,6 +197,9 @@ def main() -> None:
     parser.add_argument("--target", default="127.0.0.1:50051", help="host and port of gRPC")
     parser.add_argument("--streams", type=int, default=500, help="streams of the second client")
     parser.add_argument("--long-prompts", action="store_true", help="flood with long prompts in place of streams")
+    parser.add_argument(
+        "--batch", type=int, default=0, help="flood with a batch of so many requests in place of streams"
+    )
     parser.add_argument("--requests", type=int, default=20, help="of the third client, before and during the floods")
     parser.add_argument("--settle-seconds", type=float, default=20.0, help="from the floods to the measurement")
     parser.add_argument("--one-client", action="store_true", help="send the same key everywhere")

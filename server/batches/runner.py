@@ -35,6 +35,7 @@ from glimpse.server.call.context import CallContext
 from glimpse.server.call.offload import run_sized
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.rpc.failure import RpcFailure
+from glimpse.server.telemetry.metrics import Metrics
 from glimpse.tasks import first, run_all
 
 Answer = Callable[[str, bytes, CallContext], Awaitable[tuple[RpcFailure | None, bytes]]]
@@ -66,6 +67,7 @@ class BatchRunner:
         store: BatchStore,
         answer: Answer,
         new_call: Callable[[str], CallContext],
+        metrics: Metrics,
         *,
         max_store_bytes: int,
         max_requests: int,
@@ -80,6 +82,7 @@ class BatchRunner:
             store: Has the batches.
             answer: Answers a request. Failures are told in its result.
             new_call: Tenant's name → the call that a request of it is served for; closed here.
+            metrics: Count batches and their requests.
             max_store_bytes: Budget of the store. Answers beyond it become errors.
             max_requests: Limit on the requests of a batch.
             max_line_bytes: Limit on one of them.
@@ -91,6 +94,7 @@ class BatchRunner:
         self._store = store
         self._answer = answer
         self._new_call = new_call
+        self._metrics = metrics
         self._max_store_bytes = max_store_bytes
         self._max_requests = max_requests
         self._max_line_bytes = max_line_bytes
@@ -132,6 +136,7 @@ class BatchRunner:
             if await self._store.change(self._leased(stored.record), stored.version):
                 task = asyncio.create_task(self._work(batch_id))
                 self._working[batch_id] = stored.record.tenant, task
+                self._metrics.set_running_batches(len(self._working))
 
     def _may_begin(self, record: BatchRecord) -> bool:
         if record.owner != self._name and record.leased_until > self._clock():
@@ -161,6 +166,7 @@ class BatchRunner:
             await asyncio.sleep(self._lease_seconds)
         finally:
             del self._working[batch_id]
+            self._metrics.set_running_batches(len(self._working))
 
     async def _advance(self, batch: "_OwnBatch") -> None:
         """Takes a batch through its states to its end."""
@@ -168,6 +174,8 @@ class BatchRunner:
         if record.status is Status.VALIDATING:
             num_requests, problems = await self._check(record)
             record = await batch.change(lambda old: self._checked(old, num_requests, problems))
+            if record.status is Status.FAILED:
+                self._metrics.batch_ended(record.status)
         if record.status is Status.IN_PROGRESS:
             await first(self._watch(batch), self._answer_all(record))
             record = await batch.change(self._stopped)
@@ -202,6 +210,7 @@ class BatchRunner:
                 ends.get(record.status, Status.CANCELLED), now
             )
         )
+        self._metrics.batch_ended(ended.status)
         _logger.info("the batch %s is %s", batch_id, ended.status)
 
     async def _check(self, record: BatchRecord) -> tuple[int, list[LineProblem]]:
@@ -292,9 +301,13 @@ class BatchRunner:
             data = _unanswered(result.custom_id, error)
             # Beyond the budget: what says so is small, and each request has its result.
             most = 2 * self._max_store_bytes + len(data)
-            stored = await self._store.put_result(record.batch_id, number, Kind.ERROR, data, max_bytes=most)
+            stored, kind = (
+                await self._store.put_result(record.batch_id, number, Kind.ERROR, data, max_bytes=most),
+                Kind.ERROR,
+            )
         if not stored:
             raise _LostError
+        self._metrics.batch_request_ended("failed" if kind is Kind.ERROR else "completed")
 
     async def _end_others(self, record: BatchRecord, code: str, message: str) -> None:
         """Ends the requests without results."""
@@ -307,6 +320,7 @@ class BatchRunner:
                     most = 2 * self._max_store_bytes + len(data)
                     if not await self._store.put_result(record.batch_id, number, Kind.ERROR, data, max_bytes=most):
                         raise _LostError
+                    self._metrics.batch_request_ended("failed")
 
     async def _describe(self, batch_id: str, kind: Kind) -> ResultFile:
         digest, num_bytes = hashlib.sha256(), 0

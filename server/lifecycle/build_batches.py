@@ -20,6 +20,7 @@ from glimpse.server.dialects.facade import Endpoint
 from glimpse.server.lifecycle.build_media import state_folder_errors
 from glimpse.server.rpc.failure import RpcFailure
 from glimpse.server.settings import BatchSettings, MediaSettings
+from glimpse.server.telemetry.metrics import Metrics
 
 
 class BatchComponents:
@@ -47,6 +48,7 @@ class BatchComponents:
         access: Access,
         admission: Admission,
         bodies: FairCapacity,
+        metrics: Metrics,
         *,
         max_line_bytes: int,
     ) -> None:
@@ -57,6 +59,7 @@ class BatchComponents:
             access: Knows the tenants.
             admission: Lets their requests be prepared in turn.
             bodies: Memory for requests.
+            metrics: Count batches and their requests.
             max_line_bytes: Limit on one of them.
         """
         if self._settings.batch_store_bytes == 0:
@@ -70,6 +73,7 @@ class BatchComponents:
             self.store,
             answer,
             partial(_new_call, access=access, admission=admission, bodies=bodies),
+            metrics,
             max_store_bytes=self._settings.batch_store_bytes,
             max_requests=self._settings.batch_requests,
             max_line_bytes=max_line_bytes,

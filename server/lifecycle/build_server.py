@@ -178,7 +178,7 @@ async def start_front_end(
     endpoints = _add_services(grpc_server, handlers)
     await observers.health.add_to(grpc_server)
     await grpc_server.start()
-    batches.start(endpoints, access, observers.admission, bodies, max_line_bytes=MAX_BODY_BYTES)
+    batches.start(endpoints, access, observers.admission, bodies, observers.metrics, max_line_bytes=MAX_BODY_BYTES)
     return Server(
         port=port,
         grpc_server=grpc_server,

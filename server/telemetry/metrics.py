@@ -107,6 +107,14 @@ class Metrics:
         )
         self._embeddings = self._counter("glimpse_embeddings", "Inputs embedded, and documents scored.")
 
+        self._batches_running = self._gauge("glimpse_batches_running", "Batches that are being answered.")
+        self._batches = self._counter(
+            "glimpse_batches", "Batches that ended: completed, failed, expired or cancelled.", ["status"]
+        )
+        self._batch_requests = self._counter(
+            "glimpse_batch_requests", "Requests of batches with a result: completed or failed.", ["outcome"]
+        )
+
     def _stage_histogram(self, name: str, text: str) -> Histogram:
         return self._histogram(name, text, _STAGE_BUCKETS, [MODEL_LABEL]).labels(self.model_name)
 
@@ -212,6 +220,17 @@ class Metrics:
     def count_embeddings(self, count: int) -> None:
         """Records the embeddings of a request."""
         self._embeddings.inc(count)
+
+    def set_running_batches(self, count: int) -> None:
+        self._batches_running.set(count)
+
+    def batch_ended(self, status: str) -> None:
+        """Counts a batch that ended."""
+        self._batches.labels(status).inc()
+
+    def batch_request_ended(self, outcome: str) -> None:
+        """Counts a request of a batch whose result was stored."""
+        self._batch_requests.labels(outcome).inc()
 
     def loop_delayed(self, seconds: float) -> None:
         """Records a measured delay of the event loop."""

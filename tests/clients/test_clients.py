@@ -105,6 +105,14 @@ def test_a_file_is_kept_and_asked_about(client: str, stack: Stack, program: Call
     assert outcome["text"] == reference(stack, sent)
 
 
+@pytest.mark.parametrize("client", ["openai-python", "openai-python 2", "openai-node"])
+def test_a_batch_is_answered(client: str, stack: Stack, program: Callable[[str], Program]) -> None:
+    sent = ASKS["image"]
+    task = {"max_tokens": sent.max_tokens, "question": sent.question, "image": sent.image, "forecast": ""}
+    outcome = program(client).ask(client, "batches", task | {"url": stack.openai_url, "model": "nano"})
+    assert outcome["text"] == reference(stack, sent)
+
+
 @pytest.mark.parametrize(
     "client", ["openai-python", "openai-python 2", "openai-node", "anthropic-python", "anthropic-node"]
 )

@@ -64,6 +64,35 @@ async function files(task) {
   return { text: completion.choices[0].message.content };
 }
 
+// Has a question about the image answered by a batch, and a request that fails beside it.
+async function batches(task) {
+  const client = new OpenAI({ baseURL: task.url, apiKey: "none", maxRetries: 0 });
+  const body = request(task);
+  const lines = Object.entries({ good: body, bad: { ...body, model: "another" } }).map(([custom_id, each]) =>
+    JSON.stringify({ custom_id, method: "POST", url: "/v1/chat/completions", body: each }),
+  );
+  const file = await toFile(Buffer.from(lines.join("\n")), "requests.jsonl");
+  const { id: input_file_id } = await client.files.create({ file, purpose: "batch" });
+  const created = { input_file_id, endpoint: "/v1/chat/completions", completion_window: "24h" };
+  let batch = await client.batches.create(created);
+  const ids = [];
+  for await (const each of client.batches.list({ limit: 1 })) ids.push(each.id);
+  deepEqual(ids.includes(batch.id), true);
+  while (["validating", "in_progress", "finalizing"].includes(batch.status)) {
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    batch = await client.batches.retrieve(batch.id);
+  }
+  deepEqual(batch.status, "completed");
+  deepEqual(batch.request_counts, { total: 2, completed: 1, failed: 1 });
+  const [answer, error] = await Promise.all(
+    [batch.output_file_id, batch.error_file_id].map(async (id) => (await client.files.content(id)).json()),
+  );
+  deepEqual([answer.custom_id, error.custom_id, error.response.status_code], ["good", "bad", 404]);
+  const refused = await client.batches.cancel(batch.id).catch((reason) => reason);
+  deepEqual(refused.code, "batch_ended");
+  return { text: answer.response.body.choices[0].message.content };
+}
+
 // Asks about a PDF file, which the task has in place of an image.
 async function document(task) {
   const file = { filename: "scene.pdf", file_data: task.image };
@@ -72,4 +101,4 @@ async function document(task) {
   return { text: completion.choices[0].message.content };
 }
 
-await drive({ plain, streamed, image: plain, tool, streamed_tool: streamedTool, schema, files, document });
+await drive({ plain, streamed, image: plain, tool, streamed_tool: streamedTool, schema, files, batches, document });

@@ -1,10 +1,13 @@
 """openai-python's synchronous client, in two major versions."""
 
 import base64
+import json
+import time
+from contextlib import suppress
 from typing import Any
 
 from driver import Call, Outcome, Shapes, Task, call_of, openai_message, openai_tool
-from openai import OpenAI
+from openai import BadRequestError, OpenAI
 
 
 def create(task: Task, messages: list[Any], **options: Any) -> Any:
@@ -74,6 +77,37 @@ def files(task: Task) -> Outcome:
     return Outcome(text=answer)
 
 
+def batches(task: Task) -> Outcome:
+    """Has a question about the image answered by a batch, and a request that fails beside it."""
+    body = {"model": task.model, "messages": [openai_message(task)], "temperature": 0, "max_tokens": task.max_tokens}
+    requests = {"good": body, "bad": {**body, "model": "another"}}
+    lines = (
+        json.dumps({"custom_id": name, "method": "POST", "url": "/v1/chat/completions", "body": each})
+        for name, each in requests.items()
+    )
+    with OpenAI(base_url=task.url, api_key="none", max_retries=0) as client:
+        file = client.files.create(file=("requests.jsonl", "\n".join(lines).encode()), purpose="batch")
+        batch = client.batches.create(
+            input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h", metadata={"by": "a test"}
+        )
+        assert batch.id in [each.id for each in client.batches.list(limit=5)]
+        while batch.status in ("validating", "in_progress", "finalizing"):
+            time.sleep(0.1)
+            batch = client.batches.retrieve(batch.id)
+        assert (batch.status, batch.metadata) == ("completed", {"by": "a test"})
+        assert batch.request_counts is not None
+        assert (batch.request_counts.completed, batch.request_counts.failed) == (1, 1)
+        answer, error = (
+            json.loads(client.files.content(str(each)).text) for each in (batch.output_file_id, batch.error_file_id)
+        )
+        assert (answer["custom_id"], error["custom_id"]) == ("good", "bad")
+        assert error["response"]["status_code"] == 404
+        with suppress(BadRequestError):
+            client.batches.cancel(batch.id)
+        assert client.batches.retrieve(batch.id) == batch
+    return Outcome(text=answer["response"]["body"]["choices"][0]["message"]["content"])
+
+
 def document(task: Task) -> Outcome:
     """Asks about a PDF file, which the task has in place of an image."""
     part = {"type": "file", "file": {"filename": "scene.pdf", "file_data": task.image}}
@@ -89,5 +123,6 @@ ASKS = {
     "streamed_tool": streamed_tool,
     "schema": schema,
     "files": files,
+    "batches": batches,
     "document": document,
 }

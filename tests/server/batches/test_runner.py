@@ -17,6 +17,7 @@ from glimpse.server.batches.runner import Answer, BatchRunner
 from glimpse.server.batches.store import BatchStore, StoredBatch
 from glimpse.server.call.context import CallContext
 from glimpse.server.rpc.failure import RpcFailure
+from glimpse.server.telemetry.metrics import Metrics
 from tests.server.batches.batches import CHAT, NEVER, answers, line, new_batch, requests
 
 LEASE_SECONDS = 0.2
@@ -39,7 +40,8 @@ def runner(store: BatchStore, answer: Answer = answer, **options: Any) -> BatchR
         "wake": asyncio.Event(),
         "lease_seconds": LEASE_SECONDS,
     }
-    return BatchRunner(store, answer, lambda tenant: CallContext(client=tenant), **(values | options))
+    metrics = options.pop("metrics", None) or Metrics()
+    return BatchRunner(store, answer, lambda tenant: CallContext(client=tenant), metrics, **(values | options))
 
 
 @asynccontextmanager
@@ -83,8 +85,21 @@ async def test_requests_are_answered_in_their_order_and_files_are_described(stor
 
     lines = b"\n\n".join(line(f"r{number}", body={"n": number}).strip() for number in range(6))
     await store.add(new_batch(tenant="acme"), [lines[:100], lines[100:]], max_bytes=NEVER)
-    async with running(runner(store, later)):
+    metrics = Metrics()
+    async with running(runner(store, later, metrics=metrics)):
         record = await ended(store)
+    counted = {
+        sample.name + "".join(sample.labels.values()): sample.value
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if "batch" in sample.name
+    }
+    assert counted == {
+        "glimpse_batches_running": 0,
+        "glimpse_batches_totalcompleted": 1,
+        "glimpse_batch_requests_totalcompleted": 5,
+        "glimpse_batch_requests_totalfailed": 1,
+    }
     output, errors = await answers(store, "batch_1", Kind.OUTPUT), await answers(store, "batch_1", Kind.ERROR)
     assert [each["custom_id"] for each in output] == ["r0", "r1", "r2", "r4", "r5"]
     assert [each["response"]["body"] for each in output] == [{"n": number} for number in (0, 1, 2, 4, 5)]
