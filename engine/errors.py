@@ -43,3 +43,7 @@ class OutOfDeviceMemoryError(Exception):
 
 class CheckpointError(Exception):
     """The checkpoint cannot be served: a file or a field is missing, or the architecture is unknown."""
+
+
+class TemplateError(ValueError):
+    """The chat template refuses the conversation, or its media do not match the prompt. Caused by the client."""

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from glimpse.engine.checkpoint.text.conversation import num_characters
-from glimpse.engine.checkpoint.text.prompt import TemplateError
 from glimpse.engine.client.engine import Engine
 from glimpse.engine.client.suspects import prompt_digest
-from glimpse.engine.errors import EngineError, EngineErrorCode
+from glimpse.engine.errors import EngineError, EngineErrorCode, TemplateError
 from glimpse.engine.protocol.messages import Embed, Ready, TokenEvent
 from glimpse.server.call.context import CallContext
 from glimpse.server.errors import DeadlineExceededError, InvalidRequest

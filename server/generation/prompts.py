@@ -12,8 +12,9 @@ from typing import assert_never
 from glimpse.engine.checkpoint.families.token_layout import TokenLayout
 from glimpse.engine.checkpoint.text.conversation import filled, num_characters
 from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts, media_inputs
-from glimpse.engine.checkpoint.text.prompt import Prompt, PromptBuilder, TemplateError
+from glimpse.engine.checkpoint.text.prompt import Prompt, PromptBuilder
 from glimpse.engine.checkpoint.text.slots import PlaceholderError
+from glimpse.engine.errors import TemplateError
 from glimpse.engine.protocol.media import Embeddings
 from glimpse.engine.protocol.messages import MediaInput
 from glimpse.media.cache.request_media import MediaUsage, RequestMedia

@@ -17,8 +17,7 @@ from google.protobuf import any_pb2, struct_pb2
 from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 
-from glimpse.engine.checkpoint.text.prompt import TemplateError
-from glimpse.engine.errors import EngineError, EngineErrorCode
+from glimpse.engine.errors import EngineError, EngineErrorCode, TemplateError
 from glimpse.identity.errors import (
     AccessError,
     PermissionDeniedError,

@@ -13,8 +13,8 @@ from glimpse.engine.checkpoint.families.registry import family_of
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.checkpoint.text.prompt import Prompt
-from glimpse.engine.checkpoint.text.template import TemplateError
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
+from glimpse.engine.errors import TemplateError
 from glimpse.engine.protocol.media import Embeddings, MediaContent, MediaSpan
 from glimpse.engine.protocol.messages import MediaInput
 from glimpse.media.embeddings.embeddings import Embedding, EmbeddingSpec

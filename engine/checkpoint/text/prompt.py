@@ -19,13 +19,7 @@ from glimpse.engine.checkpoint.text.conversation import (
 from glimpse.engine.checkpoint.text.edge_texts import with_edge_texts
 from glimpse.engine.checkpoint.text.slots import SlotWriter, make_slots
 from glimpse.engine.checkpoint.text.special_token_escaping import SpecialTokenEscaper, SpecialTokenPatterns
-from glimpse.engine.checkpoint.text.template import (
-    ChatTemplate,
-    ChatTemplates,
-    TemplateError,
-    ToolTemplate,
-    load_chat_templates,
-)
+from glimpse.engine.checkpoint.text.template import ChatTemplate, ChatTemplates, ToolTemplate, load_chat_templates
 from glimpse.engine.checkpoint.text.template_values import (
     append_end_mark,
     escape_json,
@@ -34,7 +28,7 @@ from glimpse.engine.checkpoint.text.template_values import (
     with_system_tools,
 )
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer, load_tokenizer
-from glimpse.engine.errors import EngineError, EngineErrorCode
+from glimpse.engine.errors import EngineError, EngineErrorCode, TemplateError
 from glimpse.media.kind import MediaKind
 
 DEFAULT_OPTIONS = TemplateOptions()

@@ -8,7 +8,8 @@ from typing import Self
 
 from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot
 from glimpse.engine.checkpoint.text.special_token_escaping import SpecialTokenEscaper
-from glimpse.engine.checkpoint.text.template import ChatTemplate, TemplateError
+from glimpse.engine.checkpoint.text.template import ChatTemplate
+from glimpse.engine.errors import TemplateError
 from glimpse.media.kind import MediaKind
 
 # Qwen2-Audio's published template recognizes audio by the `audio_url` member.

@@ -23,15 +23,11 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from glimpse.engine.checkpoint.families.spec import FamilySpec
 from glimpse.engine.checkpoint.model_config.model import read_json
 from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot, ToolDefinition
-from glimpse.engine.errors import CheckpointError
+from glimpse.engine.errors import CheckpointError, TemplateError
 from glimpse.media.kind import MediaKind
 
 ToolTemplate: TypeAlias = Literal["auto", "off"]
 """Whether conversations with tools have the family's template for them, if the checkpoint's ignores tools."""
-
-
-class TemplateError(ValueError):
-    """The chat template refuses the conversation, or its media do not match the prompt. Caused by the client."""
 
 
 class ChatTemplate:

@@ -7,8 +7,7 @@ import torch
 
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import ChosenBackend, EngineOptions
-from glimpse.engine.worker.loading.cpu_topology import default_num_threads, numa_nodes
-from glimpse.engine.worker.loading.numa import bind_memory, bind_threads
+from glimpse.engine.worker.loading.cpu_topology import bind_memory, bind_threads, default_num_threads, numa_nodes
 from glimpse.engine.worker.loading.resolve import NativeAvailability
 from glimpse.engine.worker.native.library import Level
 from glimpse.native.processors import cpu_quota, usable_processors

@@ -16,9 +16,8 @@ from glimpse.engine.checkpoint.text.grammar_check import GrammarChecker, Grammar
 from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts, media_inputs
 from glimpse.engine.checkpoint.text.prompt import Prompt, PromptBuilder
 from glimpse.engine.checkpoint.text.slots import PlaceholderError
-from glimpse.engine.checkpoint.text.template import TemplateError
 from glimpse.engine.core.core import Core
-from glimpse.engine.errors import EngineError
+from glimpse.engine.errors import EngineError, TemplateError
 from glimpse.engine.protocol.messages import Embed, Generate, MediaInput, Sibling
 from glimpse.engine.protocol.pooling_params import PoolingParams
 from glimpse.engine.protocol.sampling_params import Grammar, SamplingParams

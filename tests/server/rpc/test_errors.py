@@ -8,8 +8,7 @@ import grpc.aio
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from glimpse.engine.checkpoint.text.prompt import TemplateError
-from glimpse.engine.errors import EngineError, EngineErrorCode
+from glimpse.engine.errors import EngineError, EngineErrorCode, TemplateError
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.server.call.context import CallContext
 from glimpse.server.dialects.openai import OPENAI

@@ -13,8 +13,9 @@ from glimpse.engine.checkpoint.families.token_layout import TokenLayout, one_run
 from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot, TemplateOptions
 from glimpse.engine.checkpoint.text.prompt import PromptBuilder, load_prompt_builder
 from glimpse.engine.checkpoint.text.slots import PlaceholderError
-from glimpse.engine.checkpoint.text.template import ChatTemplate, ChatTemplates, TemplateError
+from glimpse.engine.checkpoint.text.template import ChatTemplate, ChatTemplates
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
+from glimpse.engine.errors import TemplateError
 from glimpse.media.kind import MediaKind
 from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE, make_tokenizer
 from tests.engine.checkpoint.text.reference import reference_messages, reference_tokenizer

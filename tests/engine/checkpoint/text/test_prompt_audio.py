@@ -12,8 +12,9 @@ from glimpse.engine.checkpoint.families.registry import FAMILIES
 from glimpse.engine.checkpoint.families.token_layout import TokenLayout, one_run
 from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot
 from glimpse.engine.checkpoint.text.prompt import PromptBuilder
-from glimpse.engine.checkpoint.text.template import ChatTemplate, ChatTemplates, TemplateError
+from glimpse.engine.checkpoint.text.template import ChatTemplate, ChatTemplates
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
+from glimpse.engine.errors import TemplateError
 from glimpse.media.kind import MediaKind
 from tests.checkpoints.qwen2_audio import CHAT_TEMPLATE, SPECIAL_TOKENS, TOKEN_IDS
 from tests.checkpoints.qwen2_vl import make_tokenizer

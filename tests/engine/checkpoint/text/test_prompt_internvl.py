@@ -10,7 +10,8 @@ from glimpse.engine.checkpoint.families.internvl import TEMPLATE
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.text.conversation import ChatMessage
 from glimpse.engine.checkpoint.text.prompt import PromptBuilder, load_prompt_builder
-from glimpse.engine.checkpoint.text.template import ChatTemplate, TemplateError
+from glimpse.engine.checkpoint.text.template import ChatTemplate
+from glimpse.engine.errors import TemplateError
 from glimpse.media.processing.video import Video, make_video
 from tests.checkpoints.internvl import CHAT_TEMPLATE, SPECIAL_TOKENS, TOKEN_IDS, make_internvl_checkpoint
 from tests.checkpoints.qwen2_vl import make_tokenizer

@@ -23,7 +23,7 @@ from glimpse.engine.checkpoint.families.token_layout import one_run
 from glimpse.engine.checkpoint.model_config.encoders import LlavaOneVisionConfig
 from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot
 from glimpse.engine.checkpoint.text.prompt import PromptBuilder, load_prompt_builder
-from glimpse.engine.checkpoint.text.template import TemplateError
+from glimpse.engine.errors import TemplateError
 from glimpse.media.kind import MediaKind
 from tests.checkpoints.llava import (
     CHAT_TEMPLATE,

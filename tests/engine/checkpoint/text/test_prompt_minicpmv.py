@@ -10,7 +10,7 @@ import pytest
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot
 from glimpse.engine.checkpoint.text.prompt import PromptBuilder, load_prompt_builder
-from glimpse.engine.checkpoint.text.template import TemplateError
+from glimpse.engine.errors import TemplateError
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.video import make_video
 from tests.checkpoints.llava import save_tokenizer

@@ -10,7 +10,7 @@ from glimpse.engine.checkpoint.families.token_layout import one_run
 from glimpse.engine.checkpoint.text.conversation import ChatMessage
 from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts
 from glimpse.engine.checkpoint.text.prompt import Prompt, PromptBuilder, load_prompt_builder
-from glimpse.engine.checkpoint.text.template import TemplateError
+from glimpse.engine.errors import TemplateError
 from glimpse.media.kind import MediaKind
 from tests.checkpoints.phi3v import MAX_TILES, PLACEHOLDER_ID, SIDE, make_phi3v_checkpoint
 from tests.engine.checkpoint.text.conversations import IMAGE, IMAGE_CONVERSATIONS, assistant, user

@@ -11,7 +11,7 @@ from glimpse.engine.checkpoint.families.token_layout import one_run
 from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot
 from glimpse.engine.checkpoint.text.prompt import PromptBuilder, load_prompt_builder
 from glimpse.engine.checkpoint.text.slots import PlaceholderError
-from glimpse.engine.checkpoint.text.template import TemplateError
+from glimpse.engine.errors import TemplateError
 from glimpse.media.kind import MediaKind
 from tests.checkpoints.gemma3 import make_gemma3_checkpoint
 from tests.checkpoints.idefics3 import make_idefics3_checkpoint

@@ -11,7 +11,7 @@ from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.families.token_layout import TokenLayout, one_run
 from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot
 from glimpse.engine.checkpoint.text.prompt import PromptBuilder, load_prompt_builder
-from glimpse.engine.checkpoint.text.template import TemplateError
+from glimpse.engine.errors import TemplateError
 from glimpse.media.kind import MediaKind
 from tests.checkpoints.qwen2_vl import make_tokenizer
 from tests.checkpoints.ultravox import AUDIO_TOKEN_ID, CHAT_TEMPLATE, SPECIAL_TOKENS, make_ultravox_checkpoint

@@ -10,8 +10,8 @@ import pytest
 from glimpse.engine.checkpoint.families.qwen.qwen2_vl import QWEN2_VL
 from glimpse.engine.checkpoint.families.reading.chatml import QWEN2_VL_TEMPLATE, QWEN3_VL_TEMPLATE
 from glimpse.engine.checkpoint.families.text import LLAMA
-from glimpse.engine.checkpoint.text.template import ChatTemplate, TemplateError, load_chat_templates
-from glimpse.engine.errors import CheckpointError
+from glimpse.engine.checkpoint.text.template import ChatTemplate, load_chat_templates
+from glimpse.engine.errors import CheckpointError, TemplateError
 from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE, make_tokenizer
 from tests.engine.checkpoint.text.reference import reference_tokenizer
 

@@ -19,9 +19,10 @@ from glimpse.engine.checkpoint.text.conversation import (
     ToolDefinition,
 )
 from glimpse.engine.checkpoint.text.prompt import PromptBuilder, load_prompt_builder
-from glimpse.engine.checkpoint.text.template import ChatTemplate, ChatTemplates, TemplateError
+from glimpse.engine.checkpoint.text.template import ChatTemplate, ChatTemplates
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.checkpoint.text.tools import FORMATS, find_format
+from glimpse.engine.errors import TemplateError
 from glimpse.media.kind import MediaKind
 from tests.checkpoints.qwen2_vl import make_checkpoint, make_tokenizer
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="NUMA nodes are 
 
 BIND = """
 import os, threading
-from glimpse.engine.worker.loading.numa import bind_memory, bind_threads
+from glimpse.engine.worker.loading.cpu_topology import bind_memory, bind_threads
 release = threading.Event()
 other = threading.Thread(target=release.wait)
 other.start()
