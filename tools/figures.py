@@ -25,6 +25,12 @@ GENERATED = ("glimpse.v1", "glimpse.json", "glimpse.anthropic", "glimpse.openai"
 GENERATED_FILE = "Generated from"
 """In the first line of a file that a tool wrote: no one has to read it."""
 FEW_LINES = 40
+DIALECTS = {
+    "OpenAI, all but Responses": ("openai/v1/openai.proto", "openai.txtpb", ("openai.py",)),
+    "Responses": ("openai/v1/responses.proto", "openai_responses.txtpb", ("responses/",)),
+    "Messages": ("anthropic/v1/anthropic.proto", "anthropic.txtpb", ("anthropic/",)),
+}
+"""What each dialect adds: its protos, its rules, and its adapter with the form of its stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +132,19 @@ def figures(root: Path) -> Iterator[Figure]:
     yield Figure(f"modules under {FEW_LINES} lines with one importer", len(small), None, ", ".join(small))
     yield Figure("names that several public classes have", len(shared), 10, ", ".join(shared))
     yield Figure("modules of the largest folder", size, 15, largest)
+    yield from dialect_figures(root)
     yield Figure("lines of a function: median", median(lengths))
     yield Figure("lines of a function: 99 of 100", quantiles(lengths, n=100)[-1])
     yield Figure("lines of a function: largest", max(lengths), 75)
+
+
+def dialect_figures(root: Path) -> Iterator[Figure]:
+    """Counts the lines that each dialect adds. All share the codec and the facade."""
+    for name, (protos, rules, adapter) in DIALECTS.items():
+        paths = (root / "api" / "glimpse" / protos, root / "dialect" / rules)
+        counts = [text(path).count("\n") for path in paths if path.is_file()]
+        counts.append(lines(files(root, *(f"server/dialects/{each}" for each in adapter))))
+        yield Figure(f"lines of {name}", sum(counts), None, "protos, rules, adapter: " + ", ".join(map(str, counts)))
 
 
 def main() -> None:

@@ -13,16 +13,25 @@ import pytest
 from openai import OpenAI
 from PIL import Image
 
+from glimpse.client import Client
+from glimpse.client import Image as MediaBytes
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2
 from tests.e2e.images import data_url, encoded
 from tests.e2e.scenes import Thing, moving, scene
 from tests.e2e.stack import Stack
 from tests.media.pdfs import document, of_images, rectangle
 from tests.media.videos import video
+from tests.protos.compiled import message_class
 
 MIDDLE = (0.5, 0.5)
 RED_CIRCLE: Thing = ("red", "circle", MIDDLE, 0.5)
 BLUE_SQUARE: Thing = ("blue", "square", MIDDLE, 0.5)
+CORNERS = {
+    "top left": (0.25, 0.25),
+    "top right": (0.75, 0.25),
+    "bottom left": (0.25, 0.75),
+    "bottom right": (0.75, 0.75),
+}
 RIGHTWARDS = [(0.18, 0.5), (0.39, 0.5), (0.61, 0.5), (0.82, 0.5)]
 
 
@@ -150,6 +159,30 @@ def test_fills_a_json_schema_correctly(client: OpenAI) -> None:
     part = image_part(data_url(scene(BLUE_SQUARE)))
     question = "Describe it as a JSON object with shape and colour."
     assert json.loads(ask(client, question, part, response_format=form)) == {"shape": "square", "colour": "blue"}
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        {("circle", "red", "top left"), ("square", "blue", "bottom right")},
+        {("triangle", "green", "top right"), ("star", "black", "bottom left")},
+        {("circle", "blue", "top left"), ("circle", "red", "bottom right")},
+        {("star", "blue", "bottom right")},
+    ],
+)
+def test_fills_a_message_with_a_list_of_objects(stack: Stack, drawn: set[tuple[str, str, str]]) -> None:
+    """At most two objects: the small model mistakes the place of a third."""
+    things = [(colour, shape, CORNERS[place], 0.3) for shape, colour, place in drawn]
+    image = encoded(scene(*things, width=224, height=224))
+    with Client(stack.target) as client:
+        drawing: Any = client.chat(
+            [MediaBytes(image), "What is in this image? Reply in JSON."],
+            answer=message_class("Drawing"),
+            temperature=0,
+            max_completion_tokens=300,
+        )
+    assert len(drawing.objects) == len(drawn)
+    assert {(each.shape, each.colour, each.place) for each in drawing.objects} == drawn
 
 
 def test_says_what_it_does_not_know(client: OpenAI) -> None:
