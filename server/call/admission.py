@@ -11,6 +11,7 @@ from collections.abc import Callable
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.messages import RequestStats, StepStats
 from glimpse.media.cache.fair_share import FairPlaces
+from glimpse.server.call.offload import turns
 from glimpse.server.call.wait_estimator import FirstTokenTime, PromptSize, WaitEstimator
 from glimpse.server.errors import DeadlineExceededError
 
@@ -134,6 +135,7 @@ class Ticket:
             async with asyncio.timeout_at(self._deadline):
                 await self._admission.places.acquire(self._client)
                 self._is_preparing = True
+                await turns.next(self._client)
         except TimeoutError as error:
             raise DeadlineExceededError from error
 

@@ -49,14 +49,15 @@ builds = Offload("schemas")
 
 
 class LoopTurns:
-    """Turns of the event loop for work that cannot be made shorter. A client has one, and at most one other client.
+    """Turns of the event loop, for work that cannot be made shorter and for requests that begin.
 
-    So the loop serves cheap RPCs in between. gRPC accepts RPCs in some turns of the loop, and in the order in
-    which they came: while it accepts them, most turns have no such work.
+    A client has one, and at most one other client. So the loop serves cheap RPCs in between. gRPC accepts RPCs in the
+    order in which they came: while it accepts them, most turns have no such work, and nobody waits long behind a flood.
     """
 
     def __init__(self) -> None:
         self._places = FairPlaces(1)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._accepted_at = -math.inf
 
     def note_accepted(self) -> None:
@@ -65,8 +66,11 @@ class LoopTurns:
 
     async def next(self, client: str) -> None:
         """Waits for a turn."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:  # the one before has ended, perhaps within a pause
+            self._loop, self._places = loop, FairPlaces(1)
         await self._places.acquire(client)
-        asyncio.get_running_loop().call_soon(self._end, client, time.monotonic())
+        loop.call_soon(self._end, client, time.monotonic())
 
     def _end(self, client: str, began: float) -> None:
         now = time.monotonic()

@@ -98,12 +98,29 @@ async def test_few_requests_are_prepared_at_a_time():
         with closing(admission.ticket(CHAT, "a")) as ticket:
             await ticket.begin()
             running, most = running + 1, max(most, running + 1)
-            await asyncio.sleep(0)
+            for _ in range(20):  # longer than the turns in which others begin
+                await asyncio.sleep(0)
             running -= 1
             ticket.end_preparing()
 
     await asyncio.gather(*(prepare() for _ in range(100)))
     assert (running, most) == (0, MAX_PREPARED_AT_ONCE)
+
+
+async def test_a_client_s_requests_begin_in_turns_of_the_event_loop_which_accepts_others_in_between():
+    admission, turn, begun = Admission(), 0, dict[str, list[int]]()
+
+    async def request(client: str) -> None:
+        await in_call(admission, client, lambda _: begun.setdefault(client, []).append(turn))
+
+    requests = [asyncio.create_task(request("many")) for _ in range(20)]
+    while not all(each.done() for each in requests):
+        if turn == 10:
+            requests.append(asyncio.create_task(request("other")))
+        turn += 1
+        await asyncio.sleep(0)
+    assert len(set(begun["many"])) == 20
+    assert begun["other"][0] < 15
 
 
 async def test_other_methods_do_not_wait():
