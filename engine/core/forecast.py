@@ -101,7 +101,8 @@ class StepCosts:
 
     def seconds(self, work: _Work) -> tuple[float, float] | None:
         """Returns what work would take to compute and to encode; None if nothing like it was measured."""
-        computing, encoding = self._computing.seconds(work.computing), self._encoding.seconds(work.encoding)
+        computing = self._computing.seconds(work.computing, num_pieces=work.num_steps)
+        encoding = self._encoding.seconds(work.encoding, num_pieces=work.num_media)
         if computing is None or (encoding is None and work.num_rows):
             return None
         return computing, encoding or 0.0

@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 _WINDOW = 48
-"""Times of each group that count."""
 _RIDGE = 1e-6
 """Keeps apart what the times so far do not tell apart."""
 _ROUNDS = 6
@@ -21,28 +20,37 @@ class TimeFit:
     """Times as sums of non-negative seconds per unit: least absolute relative errors, by iteratively reweighted least
     squares, over recent times.
 
-    Other work of the machine makes some times much longer: those count little.
+    Other work of the machine makes some times much longer. Those count little for the time of one piece of work, but
+    many pieces together take their mean.
     """
 
-    def __init__(self, num_units: int) -> None:
+    def __init__(self, num_units: int, *, window: int = _WINDOW) -> None:
+        """`window`: times of each group that count."""
         self._num_units = num_units
+        self._window = window
         self._recent: dict[str, deque[tuple[Sequence[float], float]]] = {}
         self._factors: _Vector | None = None
         """None: times came since it was computed."""
+        self._mean = 1.0
+        """Mean of recent times, relative to the fit."""
 
     def observe(self, units: Sequence[float], seconds: float, *, group: str = "") -> None:
         """Records how long so many units of each kind took together. A group keeps its times whatever others get."""
         if seconds > 0:
-            self._recent.setdefault(group, deque(maxlen=_WINDOW)).append((units, seconds))
+            self._recent.setdefault(group, deque(maxlen=self._window)).append((units, seconds))
             self._factors = None
 
-    def seconds(self, units: Sequence[float]) -> float | None:
-        """Returns how long so many units of each kind would take; None before a time was recorded."""
+    def seconds(self, units: Sequence[float], *, num_pieces: float = 1) -> float | None:
+        """Returns how long so many units of each kind would take; None before a time was recorded.
+
+        `num_pieces`: the units are those of so many pieces of work.
+        """
         if not self._recent:
             return None
         if self._factors is None:
             self._factors = self._fit()
-        return float(self._factors @ np.asarray(units, dtype=np.float64))
+        late = 1 + (self._mean - 1) * (1 - 1 / max(num_pieces, 1))
+        return late * float(self._factors @ np.asarray(units, dtype=np.float64))
 
     def _fit(self) -> _Vector:
         times = [each for group in self._recent.values() for each in group]
@@ -52,6 +60,9 @@ class TimeFit:
         for _ in range(_ROUNDS):
             factors = _non_negative(rows, weights)
             weights = 1 / np.maximum(np.abs(rows @ factors - 1), _PRECISION)
+        seconds = np.array([seconds for _, seconds in times])
+        expected = float((rows @ factors) @ seconds)
+        self._mean = max(float(seconds.sum()) / expected, 1.0) if expected else 1.0
         return factors
 
 

@@ -19,6 +19,8 @@ from glimpse.engine.protocol.time_fit import TimeFit
 
 _WINDOW_SECONDS = 10.0
 """Older measurements of the rate count less and less."""
+_NUM_RECENT = 16
+"""Requests from which the times outside of the engine are learnt: they change with the load."""
 _MEAN_SHARE = 0.05
 """Weight of a request that has ended in the mean over requests."""
 _INITIAL_COMPLETION_TOKENS = 128
@@ -66,8 +68,8 @@ class WaitEstimator:
         self._tokens = 0.0  # computed while requests waited; recent ones count more
         self._seconds = 0.0
         self._completion_tokens = float(_INITIAL_COMPLETION_TOKENS)
-        self._preparation = TimeFit(4)
-        self._delivery = TimeFit(2)
+        self._preparation = TimeFit(4, window=_NUM_RECENT)
+        self._delivery = TimeFit(2, window=_NUM_RECENT)
 
     @property
     def tokens_per_second(self) -> float | None:

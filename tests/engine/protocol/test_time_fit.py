@@ -32,6 +32,13 @@ def test_finds_what_each_unit_takes_and_ignores_a_few_late_times(fit: TimeFit) -
         assert fit.seconds(units) == pytest.approx(seconds(units), rel=0.15)
 
 
+def test_many_pieces_of_work_take_their_mean(fit: TimeFit) -> None:
+    for number in range(48):
+        fit.observe((1, 0, 0), 0.5 if number % 8 == 0 else 0.1)
+    assert fit.seconds((1, 0, 0)) == pytest.approx(0.1, rel=0.05)
+    assert fit.seconds((1000, 0, 0), num_pieces=1000) == pytest.approx(1000 * 0.15, rel=0.05)
+
+
 def test_equal_work_is_enough_for_its_like(fit: TimeFit) -> None:
     for _ in range(10):
         fit.observe((1, 100, 7), 0.3)
