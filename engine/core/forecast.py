@@ -12,9 +12,9 @@ from glimpse.engine.core.sequence import RUNNING, Sequence
 from glimpse.engine.core.step_planner import ScheduledStep
 from glimpse.engine.protocol.time_fit import TimeFit
 
-_MAX_PLANNED = 64
+_MAX_PLANNED = 32
 """Waiting prompts that are planned one by one. Those after them are taken to be like them."""
-_MAX_PARTS = 16
+_MAX_PARTS = 8
 """Parts of a prompt that are planned one by one. Longer prompts have parts of several steps."""
 _DECODE_INTERVAL = 8
 """One of so many steps that only decode is recorded: they are many, and alike."""
@@ -60,8 +60,10 @@ class _Work:
     def encoding(self) -> tuple[float, ...]:
         return (self.num_media, self.num_rows)
 
-    def __mul__(self, factor: float) -> "_Work":
-        return _Work(**{each.name: factor * getattr(self, each.name) for each in fields(self)})
+    def stretched(self, since: "_Work", factor: float) -> "_Work":
+        """Returns the work with what was added since an earlier one multiplied."""
+        before, now = ({each.name: getattr(work, each.name) for each in fields(self)} for work in (since, self))
+        return _Work(**{name: before[name] + factor * (now[name] - before[name]) for name in now})
 
 
 class StepCosts:
@@ -187,13 +189,15 @@ class _Schedule:
 
     def compute_all(self, shares: Many[_Share]) -> None:
         """Plans the steps that compute shares of the prompts of sequences."""
+        begun = replace(self.work)
         for sequence, num_tokens in shares[:_MAX_PLANNED]:
             prompt = _prompt_of(sequence, self._state, self._costs)
             prompt.end = min(prompt.end, prompt.start + num_tokens)
             self.admit(prompt)
             self.compute(prompt)
         if len(shares) > _MAX_PLANNED:
-            self.work *= len(shares) / _MAX_PLANNED
+            self.work = self.work.stretched(begun, len(shares) / _MAX_PLANNED)
+            self._before = replace(self.work)
 
     def admit(self, prompt: _Prompt) -> None:
         """Plans steps that only decode until a prompt has a place, unless it runs."""

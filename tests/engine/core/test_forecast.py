@@ -100,6 +100,20 @@ def test_a_sequence_waits_for_a_place() -> None:
     assert foreseen.first_token_seconds == pytest.approx(foreseen.queue_seconds + DECODE_SECONDS, rel=0.1)
 
 
+def test_a_long_queue_is_foreseen_from_its_first_prompts() -> None:
+    timed, draw = TimedCore(max_slowdown=4), random.Random(0)
+    timed.times["probe"] = []
+    for number in range(300):
+        timed.submit(text(f"r{number}", draw.randint(10, 400), max_tokens=30, client=f"c{number % 3}"))
+    timed.run(100)
+    foreseen = foresee(timed, text("last", 50, client="c1"))
+    assert timed.core.scheduler.num_waiting > 100
+    timed.submit(text("last", 50, client="c1"))
+    seconds = timed.run_until_first_token("last")
+    assert 0.5 < foreseen.queue_seconds / seconds < 1.5
+    assert seconds == pytest.approx(foreseen.first_token_seconds, rel=0.35)
+
+
 def test_prompts_of_less_priority_are_not_waited_for() -> None:
     timed = TimedCore(max_slowdown=4)
     timed.times["probe"] = []
