@@ -50,7 +50,7 @@ settings.load_profile("glimpse")
 _LONGEST_FIRST = ("page", "e2e", "models", "clients", "wheel", "server")
 """Folders whose files take longest: begun last, one of them would run alone at the end."""
 
-_SHARING = ("client", "e2e", "server/services")
+_SHARING = ("client", "e2e", "page", "server/services")
 """Folders whose files share servers: one process runs those that start none of their own."""
 _STARTS_ITS_OWN = re.compile(r"start_\w*stack\(|running_mesh\(|served\(")
 
