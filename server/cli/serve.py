@@ -1,5 +1,6 @@
 """`glimpse up` and `glimpse serve`: their flags. `glimpse.server.cli.run_server` is what they do."""
 
+import gc
 import os
 from typing import Annotated
 
@@ -99,6 +100,8 @@ def _run(settings: Settings, http_port: int | None = None, gateway: PublicOption
     check_nodes(settings)
     if (number := settings.listen.front_ends) > 1 and settings.media.media_store is None:
         raise UsageError(_NO_STORE.format(number))
+    gc.disable()  # imports make no garbage, and looking for it is a sixth of their time
     from glimpse.server.cli.run_server import run_server  # noqa: PLC0415 - `--help` and refused flags load no server
 
+    gc.enable()
     run_server(settings, http_port=http_port, gateway=gateway)
