@@ -6,10 +6,13 @@ from dataclasses import dataclass
 import pytest
 from msgspec.structs import replace
 
-from glimpse.engine.protocol.messages import Generate, RequestStats
+from glimpse.engine.core.core import Core
+from glimpse.engine.core.limits import SchedulerLimits
+from glimpse.engine.core.request import ModelSpec
+from glimpse.engine.protocol.messages import BACKGROUND_PRIORITY, Generate, RequestStats
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from tests.engine.checking_runner import PLACEHOLDER, generate, image_input
-from tests.engine.core.timed_core import DECODE_SECONDS, TimedCore, text
+from tests.engine.core.timed_core import DECODE_SECONDS, TimedCore, TimedRunner, text
 
 
 def foresee(timed: TimedCore, request: Generate) -> RequestStats:
@@ -122,3 +125,39 @@ def test_prompts_of_less_priority_are_not_waited_for() -> None:
     alone = foresee(timed, text("c", 10)).first_token_seconds
     timed.submit(replace(text("a", 6000), priority=5))
     assert foresee(timed, text("c", 10)).first_token_seconds == pytest.approx(alone, rel=0.5)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_state_of_the_scheduler_has_a_forecast(seed: int) -> None:
+    """Tiny steps, few blocks, clients in the background: each probe is answered, and the queue is a part of the time."""
+    draw = random.Random(seed)
+    block_size, max_model_len = draw.choice([1, 4, 16]), draw.choice([48, 208, 608])
+    limits = SchedulerLimits(
+        num_blocks=max_model_len // block_size + draw.randint(1, 40),
+        block_size=block_size,
+        max_model_len=max_model_len,
+        max_batch_tokens=draw.choice([1, 2, 7, 64, 512]),
+        max_sequences=draw.choice([1, 2, 8, 64]),
+        encoder_bytes_per_row=1,
+        encoder_cache_bytes=draw.choice([10, 100, 1000]),
+        prefix_caching=draw.random() < 0.5,
+        max_decode_slowdown=draw.choice([1, 2, 9]),
+    )
+    runner = TimedRunner()
+    model = ModelSpec(vocab_size=8, encoder_row_width=2, eos_token_ids=())
+    core = Core(runner=runner, model=model, limits=limits, max_waiting=1000, clock=lambda: runner.now)
+    for number in range(100):
+        num_tokens, num_rows = draw.randint(1, max_model_len // 2), draw.choice([0, draw.randint(1, 10)])
+        media = (image_input(f"image {number % 6}", num_tokens, num_rows),) if num_rows else ()
+        request = generate(
+            f"request {number}",
+            [1] * num_tokens + [PLACEHOLDER] * num_rows,
+            *media,
+            sampling=SamplingParams(max_tokens=draw.randint(1, 50)),
+            client=f"client {draw.randrange(4)}",
+        )
+        request = replace(request, priority=draw.choice([0, -3, 5, BACKGROUND_PRIORITY]))
+        core.submit(replace(request, is_probe=True, request_id="probe"))
+        core.submit(request)
+        (stats,) = (event.stats for event in core.step().events if event.request_id == "probe")
+        assert 0 <= stats.queue_seconds <= stats.first_token_seconds
