@@ -24,12 +24,15 @@ from glimpse.media.processing.sizing.any_res import AnyRes
 from glimpse.media.processing.sizing.aspect_tiles import AspectTiles
 from glimpse.media.processing.sizing.fixed_size import FixedSize
 from glimpse.media.processing.sizing.hd_tiles import HdTiles
+from glimpse.media.processing.sizing.longest_edge import LongestEdge
 from glimpse.media.processing.sizing.placement import SIDEWAYS, ImagePlacement, ImageSource
 from glimpse.media.processing.sizing.smart_resize import LARGEST_MAX_PIXELS, SmartResize
 from glimpse.media.processing.sizing.split_tiles import SplitTiles
 from glimpse.media.processing.sizing.views import ImagePlan, Size
 
-ImageSizing: TypeAlias = SmartResize | SplitTiles | FixedSize | AnyRes | AspectTiles | AdaptiveSlices | HdTiles
+ImageSizing: TypeAlias = (
+    SmartResize | SplitTiles | FixedSize | AnyRes | AspectTiles | AdaptiveSlices | HdTiles | LongestEdge
+)
 """The recipes of all families: a closed union, since decoding workers parse it."""
 
 

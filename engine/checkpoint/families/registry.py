@@ -13,6 +13,7 @@ from glimpse.engine.checkpoint.families.llava.llava import LLAVA
 from glimpse.engine.checkpoint.families.llava.llava_next import LLAVA_NEXT
 from glimpse.engine.checkpoint.families.llava.llava_onevision import LLAVA_ONEVISION
 from glimpse.engine.checkpoint.families.minicpmv import MINICPMV
+from glimpse.engine.checkpoint.families.mistral3 import LIGHTON_OCR, MISTRAL3
 from glimpse.engine.checkpoint.families.phi3v import PHI3V
 from glimpse.engine.checkpoint.families.qwen.qwen2_audio import QWEN2_AUDIO
 from glimpse.engine.checkpoint.families.qwen.qwen2_vl import QWEN2_5_VL, QWEN2_VL
@@ -42,6 +43,8 @@ FAMILIES: Mapping[str, FamilySpec] = {
     "InternVLForConditionalGeneration": INTERNVL,
     "InternVLChatModel": INTERNVL_CHAT,
     "Gemma3ForConditionalGeneration": GEMMA3,
+    "Mistral3ForConditionalGeneration": MISTRAL3,
+    "LightOnOcrForConditionalGeneration": LIGHTON_OCR,
     "UltravoxModel": ULTRAVOX,
     "MiniCPMV": MINICPMV,
     "Phi3VForCausalLM": PHI3V,

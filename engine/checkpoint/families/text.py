@@ -47,6 +47,14 @@ _QWEN_SIZES = {
     "max_position_embeddings": 32768,
 }
 _MISTRAL_SIZES = {**_SIZES, "intermediate_size": 14336, "num_key_value_heads": 8, "max_position_embeddings": 131072}
+_MINISTRAL3_SIZES = {
+    **_MISTRAL_SIZES,
+    "vocab_size": 131072,
+    "num_hidden_layers": 34,
+    "head_dim": 128,
+    "rms_norm_eps": 1e-5,
+    "max_position_embeddings": 262144,
+}
 _DECODERS = {
     "llama": _Decoder(nested_defaults=_SIZES),
     "qwen2": _Decoder(qkv_bias=True, nested_defaults=_QWEN_SIZES),
@@ -54,6 +62,7 @@ _DECODERS = {
     "qwen3_moe": _Decoder(head_norms=True),
     # Their `sliding_window` counts without a field that turns it on. Mistral's default is that of transformers.
     "mistral": _Decoder(defaults={"use_sliding_window": True, "sliding_window": 4096}, nested_defaults=_MISTRAL_SIZES),
+    "ministral3": _Decoder(defaults={"use_sliding_window": True}, nested_defaults=_MINISTRAL3_SIZES),
     "phi3": _Decoder(partial_rotary=True, defaults={"use_sliding_window": True}),
 }
 

@@ -45,7 +45,21 @@ class LongRopeScaling:
         return self.long_factors if self.max_context > self.original_context else self.short_factors
 
 
-RopeScaling: TypeAlias = LinearScaling | Llama3Scaling | LongRopeScaling
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YarnScaling:
+    """YaRN (arXiv 2309.00071): wavelengths that turn often are kept, those that turn seldom are stretched by a factor,
+    the others blended."""
+
+    factor: float
+    kept: float
+    """Index of the first wavelength that is not kept; may be between two."""
+    stretched: float
+    """Index of the first wavelength that is stretched by the whole factor."""
+    attention_factor: float
+    """Factor of rotated queries and of rotated keys."""
+
+
+RopeScaling: TypeAlias = LinearScaling | Llama3Scaling | LongRopeScaling | YarnScaling
 
 
 LayerKind: TypeAlias = Literal["full", "sliding", "delta_net"]

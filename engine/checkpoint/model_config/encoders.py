@@ -40,6 +40,10 @@ class VisionConfig:
     """True: RMSNorm and gated MLPs, as in Qwen2.5-VL. False: LayerNorm and MLPs of two products."""
     activation: Literal["quick_gelu", "gelu_tanh"] = "quick_gelu"
     """Function between the products of MLPs that are not gated."""
+    block_bias: bool = True
+    """The products of attention and of gated MLPs have biases."""
+    norm_eps: float = 1e-6
+    """What the blocks' norms add to the mean square."""
     windows: WindowConfig | None = None
     """None: all blocks attend to the whole frame."""
     tokens_per_second: int | None = None
@@ -90,6 +94,18 @@ class Qwen3VisionConfig(VisionConfig):
     """Side of the square grid of learned positions."""
     deepstack_blocks: tuple[int, ...]
     """Blocks after which the hidden states are merged for the decoder's first layers, ascending."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PixtralVisionConfig(VisionConfig):
+    """Vision encoder of Pixtral, as in Mistral 3 and LightOnOCR, and the projection to the decoder's width."""
+
+    rope_theta: float
+    merged_norm_eps: float
+    """What the norm before patches are merged adds to the mean square."""
+    projector_bias: bool
+    row_breaks: bool
+    """The tokens of an image are rows, each of which ends with a token that says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

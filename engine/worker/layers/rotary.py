@@ -12,7 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from glimpse.engine.checkpoint.model_config.decoder import LinearScaling, Llama3Scaling, LongRopeScaling, RopeScaling
+from glimpse.engine.checkpoint.model_config.decoder import (
+    LinearScaling,
+    Llama3Scaling,
+    LongRopeScaling,
+    RopeScaling,
+    YarnScaling,
+)
 
 
 class Rotation(NamedTuple):
@@ -50,7 +56,7 @@ def multimodal_rotation(
     rotary_dim = rotary_dim or head_dim
     frequencies = inverse_wavelengths(rotary_dim, theta, positions.device, scaling)
     rotation = _rotation(places[:, : rotary_dim // 2] * frequencies)
-    if isinstance(scaling, LongRopeScaling):
+    if isinstance(scaling, LongRopeScaling | YarnScaling):
         rotation = Rotation(rotation.cos * scaling.attention_factor, rotation.sin * scaling.attention_factor)
     return rotation if rotary_dim == head_dim else _padded(rotation, (head_dim - rotary_dim) // 2)
 
@@ -69,15 +75,23 @@ def rotary_axes(section: tuple[int, ...], *, interleaved: bool) -> tuple[int, ..
     return tuple(index % 3 if index < 3 * section[index % 3] else 0 for index in range(sum(section)))
 
 
-def planar_rotation(positions: Tensor, *, head_dim: int, theta: float = 10_000.0) -> Rotation:
-    """Returns the rotation of Qwen2-VL's vision encoder: half of the frequencies use the row, half the column.
+def planar_rotation(
+    positions: Tensor, *, head_dim: int, theta: float = 10_000.0, alternating: bool = False
+) -> Rotation:
+    """Returns the rotation of a vision encoder: half of the frequencies use the row, half the column.
 
     Args:
         positions: int64 [patches, 2]: row, column.
         head_dim: dimensions per head.
         theta: base of the wavelengths.
+        alternating: rows and columns have frequencies of their own, as in Pixtral: every second one of a head. False:
+            they have the same ones, as in Qwen2-VL.
     """
-    angles = positions.float()[..., None] * inverse_wavelengths(head_dim // 2, theta, positions.device)
+    if alternating:
+        frequencies = inverse_wavelengths(head_dim, theta, positions.device).unflatten(0, (-1, 2)).T
+    else:
+        frequencies = inverse_wavelengths(head_dim // 2, theta, positions.device)
+    angles = positions.float()[..., None] * frequencies
     return _rotation(angles.flatten(1))  # [patches, 2, head_dim / 4] → [patches, head_dim / 2]
 
 
@@ -95,6 +109,10 @@ def inverse_wavelengths(dim: int, theta: float, device: torch.device, scaling: R
             return _llama3_frequencies(frequencies, scaling)
         case LongRopeScaling(factors=factors):
             return 1.0 / (torch.tensor(factors, device=device) * wavelengths)  # rounded as transformers does
+        case YarnScaling():
+            places = torch.arange(dim // 2, dtype=torch.float32, device=device)
+            stretched = ((places - scaling.kept) / (scaling.stretched - scaling.kept)).clamp(0, 1)
+            return stretched / (scaling.factor * wavelengths) + (1 - stretched) * frequencies
 
 
 @cache

@@ -14,6 +14,7 @@ from glimpse.engine.checkpoint.families.spec import FamilySpec
 from tests.checkpoints.idefics3 import make_idefics3_checkpoint
 from tests.checkpoints.internvl import make_internvl_checkpoint, make_original_checkpoint
 from tests.checkpoints.llava import make_next_checkpoint
+from tests.checkpoints.mistral3 import make_mistral3_checkpoint
 from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
@@ -36,6 +37,11 @@ TRIED: Mapping[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
         ("image", "video"),
     ),
     "Qwen3_5ForConditionalGeneration": (make_qwen3_5_checkpoint, ("image", "video")),
+    "Mistral3ForConditionalGeneration": (make_mistral3_checkpoint, ("image",)),
+    "LightOnOcrForConditionalGeneration": (
+        lambda path: make_mistral3_checkpoint(path, kind="lighton_ocr"),
+        ("image",),
+    ),
     "Idefics3ForConditionalGeneration": (lambda path: make_idefics3_checkpoint(path, "idefics3"), ("image",)),
     "LlavaNextForConditionalGeneration": (make_next_checkpoint, ("image",)),
     "InternVLChatModel": (

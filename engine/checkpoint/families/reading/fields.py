@@ -13,6 +13,7 @@ from glimpse.engine.checkpoint.model_config.decoder import (
     LongRopeScaling,
     RopeScaling,
     TextConfig,
+    YarnScaling,
 )
 from glimpse.engine.errors import CheckpointError
 
@@ -56,10 +57,10 @@ def text_config(
         traits: further fields of `TextConfig`.
     """
     head_dim = text.get("head_dim") or text["hidden_size"] // text["num_attention_heads"]
-    window = _sliding_window(text)
-    length = text["max_position_embeddings"]
-    # Within its sliding window, attention is full attention.
-    context = length if window is None else min(length, window)
+    # Within its sliding window, attention is full attention. Ministral 3 scales no query before the second window.
+    unscaled = rope["original_max_position_embeddings"] if rope.get("llama_4_scaling_beta") else None
+    lengths = (text["max_position_embeddings"], _sliding_window(text), unscaled)
+    context = min(length for length in lengths if length is not None)
     decoder = TextConfig(
         vocab_size=text["vocab_size"],
         hidden_size=text["hidden_size"],
@@ -122,10 +123,12 @@ def _rope_scaling(rope: Mapping[str, Any], text: Mapping[str, Any], decoder: Tex
             )
         case "longrope" | "su":
             return _long_rope(rope, text, decoder)
+        case "yarn":
+            return _yarn(rope, text, decoder)
         case other:
             raise CheckpointError(
-                "config.json: 'rope_scaling.rope_type': expected 'default', 'dynamic', 'linear', 'llama3' or"
-                f" 'longrope', got {other!r}"
+                "config.json: 'rope_scaling.rope_type': expected 'default', 'dynamic', 'linear', 'llama3', 'longrope'"
+                f" or 'yarn', got {other!r}"
             )
 
 
@@ -143,6 +146,31 @@ def _long_rope(rope: Mapping[str, Any], text: Mapping[str, Any], decoder: TextCo
         original_context=original,
         attention_factor=rope.get("attention_factor") or default,
         max_context=decoder.max_position_embeddings,
+    )
+
+
+def _yarn(rope: Mapping[str, Any], text: Mapping[str, Any], decoder: TextConfig) -> YarnScaling:
+    """Reads YaRN's parameters as transformers' `_compute_yarn_parameters` does (modeling_rope_utils.py)."""
+    original = rope["original_max_position_embeddings"]
+    factor = rope.get("factor") or text["max_position_embeddings"] / original
+
+    def place(turns: float) -> float:  # index of the wavelength that turns so often within the original context
+        return decoder.rotary_dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(decoder.rope_theta))
+
+    def magnitude(scale: float) -> float:
+        return 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0
+
+    kept, stretched = place(rope.get("beta_fast") or 32), place(rope.get("beta_slow") or 1)
+    if rope.get("truncate", True):
+        kept, stretched = math.floor(kept), math.ceil(stretched)
+    kept, stretched = max(kept, 0), min(stretched, decoder.rotary_dim - 1)
+    mscale, mscale_all = rope.get("mscale"), rope.get("mscale_all_dim")
+    default = magnitude(mscale) / magnitude(mscale_all) if mscale and mscale_all else magnitude(1)
+    return YarnScaling(
+        factor=factor,
+        kept=kept,
+        stretched=stretched if stretched != kept else kept + 0.001,
+        attention_factor=default if rope.get("attention_factor") is None else rope["attention_factor"],
     )
 
 

@@ -31,8 +31,6 @@ from glimpse.engine.worker.models.encoders.varlen_segments import (
 )
 from glimpse.engine.worker.tensors.transfer import upload_bytes
 
-_NORM_EPS = 1e-6
-
 
 class VisionTower(Encoder):
     """Encodes all images and videos of a step in one packed batch."""
@@ -109,10 +107,12 @@ class VisionTower(Encoder):
 class VisionBlock(nn.Module):
     """Attention and feed-forward, each preceded by a norm."""
 
-    def __init__(self, width: int, num_heads: int, *, norms: tuple[Norm, Norm], mlp: GatedMLP | PlainMLP) -> None:
+    def __init__(
+        self, width: int, num_heads: int, *, norms: tuple[Norm, Norm], mlp: GatedMLP | PlainMLP, bias: bool = True
+    ) -> None:
         super().__init__()
         self.norm1, self.norm2 = norms
-        self.attn = VisionAttention(width, num_heads)
+        self.attn = VisionAttention(width, num_heads, bias=bias)
         self.mlp = mlp
 
     def forward(self, hidden: Tensor, ops: Ops, segments: VarlenSegments) -> Tensor:
@@ -131,11 +131,11 @@ class VisionBlock(nn.Module):
 class VisionAttention(nn.Module):
     """The weights of attention."""
 
-    def __init__(self, width: int, num_heads: int) -> None:
+    def __init__(self, width: int, num_heads: int, *, bias: bool) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.qkv = Linear(width, 3 * width, bias=True)
-        self.proj = Linear(width, width, bias=True)
+        self.qkv = Linear(width, (width, width, width), bias=bias)
+        self.proj = Linear(width, width, bias=bias)
 
 
 class PatchMerger(nn.Module):
@@ -160,13 +160,14 @@ class PatchMerger(nn.Module):
 
 def _block(config: VisionConfig) -> VisionBlock:
     width, inner = config.embed_dim, config.intermediate_size
-    gated = GatedMLP(width, inner, bias=True) if config.gated else None
+    gated = GatedMLP(width, inner, bias=config.block_bias) if config.gated else None
     mlp = gated or PlainMLP(width, inner, activation=config.activation)
-    return VisionBlock(width, config.num_heads, norms=(_norm(config, width), _norm(config, width)), mlp=mlp)
+    norms = (_norm(config, width), _norm(config, width))
+    return VisionBlock(width, config.num_heads, norms=norms, mlp=mlp, bias=config.block_bias)
 
 
 def _norm(config: VisionConfig, width: int) -> Norm:
-    return (RMSNorm if config.gated else nn.LayerNorm)(width, eps=_NORM_EPS)
+    return (RMSNorm if config.gated else nn.LayerNorm)(width, eps=config.norm_eps)
 
 
 def by_frame_size(grids: Sequence[Grid]) -> list[int]:

@@ -122,7 +122,7 @@ def test_a_sliding_window_bounds_the_context_window(
 @pytest.mark.parametrize(
     ("family", "change", "message"),
     [
-        ("llama3", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "or 'longrope', got 'yarn'"),
+        ("llama3", {"rope_parameters": {"rope_type": "x", "rope_theta": 1e4}}, "'longrope' or 'yarn', got 'x'"),
         (
             "phi3 128k",
             {"rope_parameters": LONG_ROPE | {"long_factor": [1.0]}},

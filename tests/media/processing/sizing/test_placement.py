@@ -17,12 +17,14 @@ from glimpse.media.processing.sizing.any_res import AnyRes
 from glimpse.media.processing.sizing.aspect_tiles import AspectTiles
 from glimpse.media.processing.sizing.fixed_size import FixedSize
 from glimpse.media.processing.sizing.hd_tiles import HdTiles
+from glimpse.media.processing.sizing.longest_edge import LongestEdge
 from glimpse.media.processing.sizing.smart_resize import SmartResize
 from glimpse.media.processing.sizing.split_tiles import SplitTiles
 from tests.media.images import encode
 
 RECIPES: dict[str, ImageSizing] = {
     "resized": SmartResize(min_pixels=150 * 150, max_pixels=300 * 300),
+    "longest edge": LongestEdge(longest_edge=300, patch_size=14, merge_size=2),
     "stretched": FixedSize(side=224),
     "cropped": FixedSize(side=168, shortest_edge=224),
     "tiles": AspectTiles(tile=112, max_tiles=6),

@@ -1,0 +1,116 @@
+"""Mistral 3, Ministral 3 and LightOnOCR: logits and greedy answers match transformers, with images of any shape."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.errors import CheckpointError
+from glimpse.media.kind import MediaKind
+from tests.checkpoints.mistral3 import MERGE, PATCH, Kind, make_mistral3_checkpoint, token_ids_of
+from tests.checkpoints.qwen2_vl import write_json
+from tests.engine.harness import Harness, PlacedMedium, Prompt, ScriptedSequence, prompt_with
+from tests.engine.worker.models.steps import LevelSteps, NativeSteps, assert_same
+from tests.oracles.mistral3 import greedy_answer
+
+NUM_TOKENS = 8
+PARTS: Mapping[str, tuple[int | tuple[int, int], ...]] = {
+    "text": (150,),
+    "one": (5, (3, 2), 9),
+    "shapes": (3, (1, 1), 1, (2, 5), 1, (5, 1), 4, (3, 3), 6),
+    "first": ((1, 4), 1),
+    "equal": (2, (2, 3), (3, 2), 3),
+}
+"""Numbers of text tokens, and rows and columns of images in tokens."""
+PROMPTS = PARTS
+
+
+@pytest.fixture(scope="module", params=get_args(Kind))
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def checkpoint(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_mistral3_checkpoint(tmp_path_factory.mktemp("mistral3") / kind, kind=kind)
+
+
+@pytest.fixture(scope="module")
+def prompts(kind: Kind) -> Mapping[str, Prompt]:
+    return prompts_of(kind)
+
+
+def prompts_of(kind: Kind) -> dict[str, Prompt]:
+    ids = token_ids_of(kind)
+
+    def place(random: np.random.Generator, size: tuple[int, int]) -> PlacedMedium:
+        rows, columns = size
+        if kind == "lighton_ocr":
+            token_ids, runs = [ids["<|image_pad|>"]] * (rows * columns), ((0, rows * columns),)
+        else:
+            row = [*[ids["[IMG]"]] * columns, ids["[IMG_BREAK]"]]
+            token_ids = [*(row * rows)[:-1], ids["[IMG_END]"]]
+            runs = tuple((index * (columns + 1), columns) for index in range(rows))
+        side = PATCH * MERGE
+        return PlacedMedium(
+            token_ids=token_ids,
+            kind=MediaKind.IMAGE,
+            grid=(1, rows * MERGE, columns * MERGE),
+            content=random.integers(0, 256, (rows * side, columns * side, 3), dtype=np.uint8),
+            runs=runs,
+        )
+
+    return {name: prompt_with(seed, parts, place) for seed, (name, parts) in enumerate(PARTS.items())}
+
+
+def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
+    prompt = sequence.prompt
+    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.images, len(sequence.answer)))
+
+
+class TestSteps(LevelSteps, NativeSteps):
+    agrees = staticmethod(assert_agrees)
+    divided, cached = "shapes", ("one", "shapes")
+
+
+def test_names_of_tensors_inside_transformers(tmp_path: Path, kind: Kind) -> None:
+    path = make_mistral3_checkpoint(tmp_path / "own", kind=kind, names="nested")
+    harness = Harness(path)
+    assert_agrees(harness.answer(harness.begin(prompts_of(kind)["one"]), NUM_TOKENS), path)
+
+
+def test_contexts_end_where_queries_would_be_scaled(kind: Kind, checkpoint: Path) -> None:
+    length = load_model_config(checkpoint).text.max_position_embeddings
+    assert length == (256 if kind == "ministral3" else 512)
+
+
+def _set(*names: str, value: object) -> Callable[[dict[str, Any]], None]:
+    def change(config: dict[str, Any]) -> None:
+        for name in names[:-1]:
+            config = config[name]
+        config[names[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_set("vision_config", "hidden_act", value="gelu"), "'vision_config.hidden_act': expected 'silu', got 'gelu'"),
+        (_set("vision_config", "model_type", value="x"), "'vision_config.model_type': expected 'pixtral', got 'x'"),
+        (_set("vision_feature_layer", value=-2), "'vision_feature_layer': expected -1, got -2"),
+        (_set("projector_hidden_act", value="silu"), "'projector_hidden_act': expected 'gelu', got 'silu'"),
+    ],
+)
+def test_refuses_unsupported_configurations(
+    tmp_path: Path, checkpoint: Path, change: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    config = json.loads((checkpoint / "config.json").read_text())
+    change(config)
+    write_json(tmp_path / "config.json", config)
+    with pytest.raises(CheckpointError, match=message):
+        load_model_config(tmp_path)
