@@ -23,6 +23,8 @@ _NUM_THREADS = 2
 
 _ACCEPTING_SECONDS = 0.02
 """After which no RPC waits to be accepted, if none was."""
+_CANCELLING_TURNS = 3
+"""After which an RPC that its client cancelled before is cancelled here, while many are accepted."""
 _PAUSE = 3
 """Multiple of its turn that a client waits for the next one while RPCs are accepted."""
 
@@ -63,6 +65,14 @@ class LoopTurns:
     def note_accepted(self) -> None:
         """Notes that an RPC was accepted: others may wait for it."""
         self._accepted_at = time.monotonic()
+
+    async def begin_rpc(self) -> None:
+        """Notes that an RPC was accepted, and lets it wait for some turns if others are: most of a flood is cancelled
+        by then, before it costs more."""
+        is_alone = time.monotonic() - self._accepted_at > _ACCEPTING_SECONDS
+        self.note_accepted()
+        for _ in range(0 if is_alone else _CANCELLING_TURNS):
+            await asyncio.sleep(0)
 
     async def next(self, client: str) -> None:
         """Waits for a turn."""

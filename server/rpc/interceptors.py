@@ -1,4 +1,7 @@
-"""Observes every RPC: context, metrics, traces, load reports and the access log, none with request content."""
+"""Observes every RPC: context, metrics, traces, load reports and the access log, none with request content.
+
+RPCs of a flood that are cancelled as soon as they are accepted end unseen.
+"""
 
 import asyncio
 import inspect
@@ -86,6 +89,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         takes_rpc = not method.startswith(_LIBRARY)
 
         async def unary(request: Any, context: Context) -> Any:
+            await turns.begin_rpc()
             rpc = self._begin(method, context)
             try:
                 async with self._observe(method, rpc):
@@ -100,6 +104,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                 del request, context, rpc
 
         async def stream(request: Any, context: Context) -> AsyncIterator[Any]:
+            await turns.begin_rpc()
             rpc = self._begin(method, context)
             try:
                 async with self._observe(method, rpc):
@@ -122,7 +127,6 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
 
     def _begin(self, method: str, context: Context) -> Rpc:
         """Returns the RPC and its call: whose it is, or why it is refused."""
-        turns.note_accepted()
         metadata, refusal = context.invocation_metadata() or (), None
         try:
             identity = self._access.authenticate(method, metadata, context.peer(), context.auth_context())

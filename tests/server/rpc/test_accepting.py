@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
+from unittest.mock import Mock
 
 import grpc
 import grpc.aio
@@ -18,10 +19,11 @@ from glimpse.server.rpc.load_meter import LoadMeter
 from glimpse.server.rpc.typed_handlers import Handler, add_typed_services
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.v1 import chat_pb2, model_pb2
-from tests.server.http2 import ACK, END_STREAM, HEADERS, PING, Connection, connected
+from tests.server.http2 import ACK, END_STREAM, HEADERS, PING, RST_STREAM, Connection, connected
 
 FLOOD = 300
 FEW = 30
+CANCEL = b"\0\0\0\x08"
 CHAT_BODY = HttpBody(content_type="application/json", data=b'{"messages": []}').SerializeToString()
 LIST_MODELS = "/glimpse.v1.ModelService/ListModels"
 TYPED_CHAT = ("/glimpse.v1.ChatService/CreateChatCompletion", b"")
@@ -33,6 +35,7 @@ class Accepted(grpc.aio.ServerInterceptor):
 
     def __init__(self) -> None:
         self.methods: list[str] = []
+        self.metrics = Metrics()
         self.turn = 0
         self.turns = set[int]()
         """The turns of the event loop in which some were accepted."""
@@ -83,7 +86,7 @@ def arrive(connection: Connection) -> None:
 async def served() -> AsyncGenerator[tuple[int, Accepted]]:
     """A server's port, and what it accepts."""
     accepted = Accepted()
-    server = accepting_server([accepted, RpcInterceptor(Metrics(), LoadMeter(max_sequences=1))])
+    server = accepting_server([accepted, RpcInterceptor(accepted.metrics, LoadMeter(max_sequences=1))])
     services = [module.DESCRIPTOR.services_by_name for module in (chat_pb2, model_pb2)]
     add_typed_services(server, [each for names in services for each in names.values()], handlers())
     add_facade(server, OPENAI, handlers(), max_body_bytes=1000)
@@ -124,3 +127,20 @@ async def test_several_rpcs_of_a_flood_are_accepted_in_a_turn_of_the_event_loop(
         counting.cancel()
     assert len(accepted.methods) == FLOOD
     assert len(accepted.turns) < FLOOD / 2
+
+
+async def test_most_rpcs_of_a_flood_that_are_cancelled_when_they_are_accepted_are_not_begun(
+    served: tuple[int, Accepted],
+) -> None:
+    port, accepted = served
+    begun = Mock(wraps=accepted.metrics.rpc_ended)
+    accepted.metrics.rpc_ended = begun
+    with connected(port) as flood, connected(port) as other:
+        for stream_id in range(1, 2 * FLOOD, 2):
+            flood.call(*TYPED_CHAT, stream=stream_id)
+            flood.send(RST_STREAM, CANCEL, stream=stream_id)
+        arrive(flood)
+        other.call(*TYPED_CHAT)  # accepted after them
+        assert await asyncio.to_thread(other.until, HEADERS, flags=END_STREAM)
+    assert len(accepted.methods) == FLOOD + 1
+    assert begun.call_count < FLOOD / 2
