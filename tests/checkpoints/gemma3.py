@@ -1,7 +1,7 @@
 """Tiny Gemma 3 checkpoints with images and seeded random weights, written by transformers, in the layout of published
 ones."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ _ADDED = ("<start_of_turn>", "<end_of_turn>", "<start_of_image>", "<end_of_image
 _MERGES = ("▁ t", "h e", "▁t he", "i n", "a n", "▁ a", "▁ ▁", "\n \n", "\n\n \n")
 _CHARACTERS = [chr(code) for code in range(33, 127)]
 _TOKENS = [*_SPECIAL, *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "\n", *_CHARACTERS]
-_PLAIN = (*_TOKENS, *(merge.replace(" ", "") for merge in _MERGES))
-TOKEN_IDS = {token: index for index, token in enumerate((*_PLAIN, *_ADDED))}
+PLAIN = (*_TOKENS, *(merge.replace(" ", "") for merge in _MERGES))
+TOKEN_IDS = {token: index for index, token in enumerate((*PLAIN, *_ADDED))}
 VOCAB_SIZE = 384
 """Rows of the embedding table: more than the tokenizer's tokens, as in published checkpoints."""
 
@@ -67,6 +67,18 @@ PREPROCESSOR_CONFIG: Mapping[str, Any] = {
     "resample": 2,
     "rescale_factor": 0.00392156862745098,
     "size": {"height": SIDE, "width": SIDE},
+}
+
+_TOKENIZER: Mapping[str, Any] = {
+    "bos_token": "<bos>",
+    "eos_token": "<eos>",
+    "unk_token": "<unk>",
+    "pad_token": "<pad>",
+    "boi_token": "<start_of_image>",
+    "eoi_token": "<end_of_image>",
+    "image_token": "<image_soft_token>",
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    "processor_class": "Gemma3Processor",
 }
 
 
@@ -113,12 +125,13 @@ def make_gemma3_checkpoint(path: Path, *, names: Names = "published") -> Path:
     write_json(path / "generation_config.json", {"eos_token_id": [1, TOKEN_IDS["<end_of_turn>"]]})
     write_json(path / "preprocessor_config.json", dict(PREPROCESSOR_CONFIG))
     write_json(path / "chat_template.json", {"chat_template": CHAT_TEMPLATE})
-    _save_tokenizer(path)
+    save_tokenizer(path, _ADDED, _TOKENIZER)
     return path
 
 
-def _save_tokenizer(path: Path) -> None:
-    vocab = {token: index for index, token in enumerate(_PLAIN)}
+def save_tokenizer(path: Path, added: Sequence[str], document: Mapping[str, Any]) -> None:
+    """Writes a tokenizer with these special tokens after the plain ones, and its `tokenizer_config.json`."""
+    vocab = {token: index for index, token in enumerate(PLAIN)}
     pairs = [(left, right) for left, right in (merge.split(" ") for merge in _MERGES)]
     model = models.BPE(vocab=vocab, merges=pairs, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
     tokenizer = tokenizers.Tokenizer(model)
@@ -126,17 +139,6 @@ def _save_tokenizer(path: Path) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     tokenizer.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 2)])
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in (*_SPECIAL, *_ADDED)])
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in (*_SPECIAL, *added)])
     tokenizer.save(str(path / "tokenizer.json"))
-    document = {
-        "bos_token": "<bos>",
-        "eos_token": "<eos>",
-        "unk_token": "<unk>",
-        "pad_token": "<pad>",
-        "boi_token": "<start_of_image>",
-        "eoi_token": "<end_of_image>",
-        "image_token": "<image_soft_token>",
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "processor_class": "Gemma3Processor",
-    }
-    write_json(path / "tokenizer_config.json", document)
+    write_json(path / "tokenizer_config.json", dict(document))

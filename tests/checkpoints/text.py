@@ -21,6 +21,8 @@ from transformers import (
 )
 from transformers.models.gemma3.configuration_gemma3 import Gemma3TextConfig
 from transformers.models.gemma3.modeling_gemma3 import Gemma3ForCausalLM
+from transformers.models.gemma4.configuration_gemma4 import Gemma4TextConfig
+from transformers.models.gemma4.modeling_gemma4 import Gemma4ForCausalLM
 from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5TextConfig
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5ForCausalLM
 from transformers.models.qwen3_moe.configuration_qwen3_moe import Qwen3MoeConfig
@@ -89,6 +91,33 @@ GEMMA3_TRAITS: Mapping[str, Any] = {
 }
 """Gemma 3's layers, with a window shorter than the tests' prompts."""
 
+GEMMA4_TRAITS: Mapping[str, Any] = {
+    "initializer_range": 0.2,
+    "num_hidden_layers": 6,
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "sliding_window": 20,
+    "layer_types": ["sliding_attention", "full_attention"] * 3,
+    "num_kv_shared_layers": 2,
+    "use_double_wide_mlp": True,
+    "hidden_size_per_layer_input": 12,
+    "vocab_size_per_layer_input": VOCAB_SIZE,
+    "pad_token_id": 0,
+    "final_logit_softcapping": 30.0,
+}
+"""The layers of Gemma 4 E2B: two kinds of heads, embeddings for each layer, and layers without keys of their own."""
+
+LARGE_GEMMA4_TRAITS: Mapping[str, Any] = {
+    "initializer_range": 0.2,
+    **GEMMA4_TRAITS,
+    "num_kv_shared_layers": 0,
+    "use_double_wide_mlp": False,
+    "hidden_size_per_layer_input": 0,
+    "num_global_key_value_heads": 1,
+    "attention_k_eq_v": True,
+}
+"""The layers of Gemma 4 31B: those that attend to all tokens have keys for values, in fewer heads."""
+
 LONG_ROPE = {
     "rope_type": "longrope",
     "rope_theta": 10_000.0,
@@ -142,6 +171,8 @@ def _models() -> Mapping[str, Any]:
         models |= {
             "qwen3 moe": Qwen3MoeForCausalLM(Qwen3MoeConfig(**_SIZES, **EXPERTS)),
             "qwen3_5": Qwen3_5ForCausalLM(Qwen3_5TextConfig(**{**_SIZES, **QWEN3_5_TRAITS})),
+            "gemma4": Gemma4ForCausalLM(Gemma4TextConfig(**{**_SIZES, **GEMMA4_TRAITS})),
+            "gemma4 large": Gemma4ForCausalLM(Gemma4TextConfig(**{**_SIZES, **LARGE_GEMMA4_TRAITS})),
         }
     return models
 
@@ -159,6 +190,8 @@ FAMILIES = (
     "phi4 mini",
     "gemma3",
     "qwen3_5",
+    "gemma4",
+    "gemma4 large",
 )
 
 
@@ -182,6 +215,19 @@ def _draw_norms_and_biases(model: torch.nn.Module) -> None:
                     parameter.sub_(1)  # how it is stored
             elif name.endswith(".bias"):
                 parameter.normal_(std=0.3)
+        if type(model).__name__.startswith("Gemma4"):
+            temper(model)
+
+
+def temper(model: torch.nn.Module) -> None:
+    """Draws the factors of Gemma 4's layers, and makes its scores of attention, which have no factor, so small that
+    rounding is not magnified."""
+    with torch.no_grad():
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            if name.endswith("q_norm.weight"):
+                tensor.mul_(0.25)
+            elif name.endswith("layer_scalar"):
+                tensor.uniform_(0.5, 1.5)
 
 
 def make_embedding_checkpoint(

@@ -78,7 +78,7 @@ def read_decoder(text: Mapping[str, Any], *, tied: bool) -> TextConfig:
         head_norms=True,
         activation="gelu_tanh",
         embedding_factor=text["hidden_size"] ** 0.5,
-        query_factor=(text["head_dim"] / text["query_pre_attn_scalar"]) ** 0.5,
+        score_factor=text["query_pre_attn_scalar"] ** -0.5,
         output_norms=True,
         zero_centered_norms=True,
         layer_kinds=(kinds := _layer_kinds(text)),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from glimpse.engine.checkpoint.families.gemma3 import GEMMA3, GEMMA3_TEXT
+from glimpse.engine.checkpoint.families.gemma4 import GEMMA4, GEMMA4_TEXT
 from glimpse.engine.checkpoint.families.idefics3 import IDEFICS3, SMOLVLM
 from glimpse.engine.checkpoint.families.internvl import INTERNVL
 from glimpse.engine.checkpoint.families.internvl_chat import INTERNVL_CHAT
@@ -45,6 +46,7 @@ FAMILIES: Mapping[str, FamilySpec] = {
     "Gemma3ForConditionalGeneration": GEMMA3,
     "Mistral3ForConditionalGeneration": MISTRAL3,
     "LightOnOcrForConditionalGeneration": LIGHTON_OCR,
+    "Gemma4ForConditionalGeneration": GEMMA4,
     "UltravoxModel": ULTRAVOX,
     "MiniCPMV": MINICPMV,
     "Phi3VForCausalLM": PHI3V,
@@ -56,6 +58,7 @@ FAMILIES: Mapping[str, FamilySpec] = {
     "MistralForCausalLM": MISTRAL,
     "Phi3ForCausalLM": PHI3,
     "Gemma3ForCausalLM": GEMMA3_TEXT,
+    "Gemma4ForCausalLM": GEMMA4_TEXT,
     "Qwen2Model": QWEN2,
     "Qwen3Model": QWEN3,
     "LlamaModel": LLAMA,

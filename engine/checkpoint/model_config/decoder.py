@@ -1,7 +1,7 @@
 """The configuration of a decoder: its sizes, and the traits in which decoders differ."""
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +59,30 @@ class YarnScaling:
     """Factor of rotated queries and of rotated keys."""
 
 
-RopeScaling: TypeAlias = LinearScaling | Llama3Scaling | LongRopeScaling | YarnScaling
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProportionalScaling:
+    """Rotary frequencies of which the lowest are 0, "proportional" in checkpoints of Gemma 4: those pairs of a head's
+    dimensions are the same at all positions."""
+
+    share: float
+    """Share of the frequencies that are not 0."""
+    factor: float = 1.0
+    """What these are divided by."""
+
+
+RopeScaling: TypeAlias = LinearScaling | Llama3Scaling | LongRopeScaling | YarnScaling | ProportionalScaling
 
 
 LayerKind: TypeAlias = Literal["full", "sliding", "delta_net"]
 """What a layer does before its MLP: attend to all tokens up to its own, or to the last ones alone, or update a state of
 fixed size."""
+
+
+class KVHeads(NamedTuple):
+    """The heads of keys and of values in a layer of attention."""
+
+    number: int
+    dim: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +93,19 @@ class SlidingAttention:
     """Tokens that a token attends to: itself and those right before it."""
     rope_theta: float
     """Base of their rotary wavelengths, which are not scaled."""
+    kv_heads: KVHeads | None = None
+    """None: those of the layers that attend to all tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerEmbeddings:
+    """Embeddings of a token that layers add, each its own, besides the one that they compute on (Gemma 3n, Gemma 4)."""
+
+    vocab_size: int
+    width: int
+    """Values for each layer."""
+    media_token_id: int
+    """Token whose embeddings placeholders of media have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +177,12 @@ class TextConfig:
     """Activation of the gates in the MLPs."""
     embedding_factor: float = 1.0
     """Factor of the tokens' embeddings, rounded to their type; not of those that an encoder computes."""
-    query_factor: float = 1.0
-    """Factor of the queries, besides that of attention, head_dim ** -0.5. Not 1 only with `head_norms`."""
+    score_factor: float | None = None
+    """Factor of the products of queries and keys; None: head_dim ** -0.5. Not None only with `head_norms`."""
+    value_norms: bool = False
+    """Heads of values are divided by their root mean square, as in Gemma 4."""
+    keys_are_values: bool = False
+    """Layers that attend to all tokens project keys and values alike, as in larger Gemma 4."""
     output_norms: bool = False
     """The outputs of attention and of the MLP are normalized before they are added, as in Gemma 3."""
     zero_centered_norms: bool = False
@@ -159,9 +194,20 @@ class TextConfig:
     """None: no layer is "sliding"."""
     delta_net: DeltaNetSizes | None = None
     """None: no layer is "delta_net"."""
+    num_sharing_layers: int = 0
+    """Last layers of attention without keys and values of their own; see `cache_layer`."""
+    sharing_mlp_factor: int = 1
+    """How many times `intermediate_size` these layers' MLPs have."""
+    layer_embeddings: LayerEmbeddings | None = None
+    layer_factors: bool = False
+    """The output of each layer is multiplied by a number of the checkpoint, as in Gemma 4."""
+    logit_cap: float | None = None
+    """Logits are cap · tanh(logits / cap)."""
     bidirectional_run: int = 0
-    """Length of the runs of placeholders whose tokens attend to each other, also to later ones, as in Gemma 3. A step
-    computes them together. 0: attention is causal everywhere."""
+    """Greatest length of the runs of placeholders whose tokens attend to each other, also to later ones, as in Gemma 3.
+    A step computes them together. 0: attention is causal everywhere."""
+    bidirectional_full: bool = True
+    """Layers that attend to all tokens do so in these runs too; False for Gemma 4, where sliding ones alone do."""
     experts: ExpertsConfig | None = None
     """None: all layers have a gated MLP."""
     num_deepstack_layers: int = 0
@@ -171,6 +217,19 @@ class TextConfig:
     @property
     def num_layers(self) -> int:
         return len(self.layer_kinds)
+
+    def kv_heads(self, index: int) -> KVHeads:
+        """Returns the heads of keys and values of a layer of attention."""
+        own = self.sliding.kv_heads if self.sliding is not None and self.layer_kinds[index] == "sliding" else None
+        return own or KVHeads(self.num_kv_heads, self.head_dim)
+
+    def cache_layer(self, index: int) -> int:
+        """Returns the layer whose keys and values a layer attends to: its own, or for the last `num_sharing_layers` the
+        last one of their kind before those."""
+        first = self.num_layers - self.num_sharing_layers
+        if index < first:
+            return index
+        return max(each for each in range(first) if self.layer_kinds[each] == self.layer_kinds[index])
 
     @property
     def rotary_dim(self) -> int:

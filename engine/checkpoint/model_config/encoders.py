@@ -314,6 +314,35 @@ class Gemma3VisionConfig:
         return self.side**2
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gemma4VisionConfig:
+    """Vision encoder of Gemma 4: patches of images of any size, of which each square becomes one token."""
+
+    width: int
+    intermediate_size: int
+    """Width inside the MLPs."""
+    num_layers: int
+    num_heads: int
+    head_dim: int
+    patch_size: int
+    """Side of a patch in pixels."""
+    pool_size: int
+    """Patches along each side of a square that becomes one token."""
+    num_positions: int
+    """Learned positions of rows, and as many of columns."""
+    norm_eps: float
+    rope_theta: float
+    """Base of the rotary wavelengths of rows and of columns."""
+    clipped: bool
+    """The inputs and outputs of products are clipped to bounds in the checkpoint."""
+    standardizes: bool
+    """The outputs are standardized by statistics in the checkpoint."""
+    start_token_id: int
+    """Token before an image's tokens."""
+    end_token_id: int
+    """Token after them."""
+
+
 EncoderConfig: TypeAlias = (
     VisionConfig
     | TiledVisionConfig
@@ -321,6 +350,7 @@ EncoderConfig: TypeAlias = (
     | LlavaOneVisionConfig
     | InternVisionConfig
     | Gemma3VisionConfig
+    | Gemma4VisionConfig
     | ResampledVisionConfig
     | HdVisionConfig
     | AudioConfig

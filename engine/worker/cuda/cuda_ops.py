@@ -92,8 +92,9 @@ class CudaOps(ops.TorchOps):
         return self.linear_add(_normalize(hidden, norm), head, None).float()
 
     def rotate_and_store(
-        self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor, norms: HeadNorms | None = None
+        self, qkv: Tensor, rotation: Rotation, cache: LayerCache | None, slots: Tensor, norms: HeadNorms | None = None
     ) -> Tensor:
+        assert cache is not None  # such models have sliding windows too
         if norms is not None:
             norms.normalize(qkv, num_kv_heads=cache.keys.shape[2])
         return rotate_and_store(qkv, rotation, cache, slots)

@@ -20,17 +20,26 @@ class RMSNorm(nn.Module):
 
 
 class HeadNorms(nn.Module):
-    """Norms of each head of the queries and of the keys (query-key normalization, arXiv 2302.05442)."""
+    """Norms of each head of the queries and of the keys (query-key normalization, arXiv 2302.05442), and of values."""
 
-    def __init__(self, head_dim: int, *, eps: float) -> None:
+    def __init__(self, head_dim: int, *, eps: float, keys: bool = True, values: bool = False) -> None:
+        """
+        Args:
+            head_dim: Dimensions of a head.
+            eps: Term that keeps the root from being zero.
+            keys: Keys are normalized; False where a layer has none of its own.
+            values: Values are normalized.
+        """
         super().__init__()
         self.query = RMSNorm(head_dim, eps=eps)
-        self.key = RMSNorm(head_dim, eps=eps)
+        self.key = RMSNorm(head_dim, eps=eps) if keys else None
+        self.value = RMSNorm(head_dim, eps=eps) if values else None
 
     def normalize(self, qkv: Tensor, *, num_kv_heads: int) -> None:
-        """Normalizes query and key heads of [tokens, (heads + 2 · kv_heads) · head_dim] in place."""
+        """Normalizes heads of [tokens, (heads + 2 · kv_heads) · head_dim] in place."""
         heads = qkv.unflatten(-1, (-1, len(self.query.weight)))
         num_heads = heads.shape[1] - 2 * num_kv_heads
-        query, key, _ = heads.split([num_heads, num_kv_heads, num_kv_heads], dim=1)
-        query.copy_(self.query(query))
-        key.copy_(self.key(key))
+        parts = heads.split([num_heads, num_kv_heads, num_kv_heads], dim=1)
+        for norm, part in zip((self.query, self.key, self.value), parts, strict=True):
+            if norm is not None:
+                part.copy_(norm(part))

@@ -46,16 +46,16 @@ class Ops(Protocol):
         ...
 
     def rotate_and_store(
-        self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor, norms: HeadNorms | None = None
+        self, qkv: Tensor, rotation: Rotation, cache: LayerCache | None, slots: Tensor, norms: HeadNorms | None = None
     ) -> Tensor:
         """Applies rotary embedding to queries and keys, and writes keys and values to the cache.
 
         Args:
             qkv: [tokens, (heads + 2 · kv_heads) · head_dim]: query heads, key heads, value heads; may be overwritten.
             rotation: rotation of the step's tokens.
-            cache: KV cache of the layer.
+            cache: KV cache of the layer; None if `qkv` has queries alone.
             slots: int64 [tokens]
-            norms: of query and key heads, before the rotation.
+            norms: of heads, before the rotation.
 
         Returns:
             The rotated queries, [tokens, heads, head_dim].
@@ -119,14 +119,15 @@ class TorchOps:
         )
 
     def rotate_and_store(
-        self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor, norms: HeadNorms | None = None
+        self, qkv: Tensor, rotation: Rotation, cache: LayerCache | None, slots: Tensor, norms: HeadNorms | None = None
     ) -> Tensor:
-        num_kv_heads, head_dim = cache.keys.shape[2:]
+        num_kv_heads, head_dim = 0 if cache is None else cache.keys.shape[2], 2 * rotation.cos.shape[-1]
         if norms is not None:
             norms.normalize(qkv, num_kv_heads=num_kv_heads)
         heads = qkv.unflatten(-1, (-1, head_dim))  # [tokens, query, key and value heads, head_dim]
         query, key, value = heads.split([heads.shape[1] - 2 * num_kv_heads, num_kv_heads, num_kv_heads], dim=1)
-        cache.write(slots, rotate(key, rotation), value)
+        if cache is not None:
+            cache.write(slots, rotate(key, rotation), value)
         return rotate(query, rotation)
 
     def attend(self, query: Tensor, cache: LayerCache, plan: AttentionPlan) -> Tensor:

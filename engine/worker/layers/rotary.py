@@ -16,6 +16,7 @@ from glimpse.engine.checkpoint.model_config.decoder import (
     LinearScaling,
     Llama3Scaling,
     LongRopeScaling,
+    ProportionalScaling,
     RopeScaling,
     YarnScaling,
 )
@@ -105,6 +106,9 @@ def inverse_wavelengths(dim: int, theta: float, device: torch.device, scaling: R
             return frequencies
         case LinearScaling(factor=factor):
             return frequencies / factor
+        case ProportionalScaling(share=share, factor=factor):
+            turns = torch.arange(len(frequencies), device=device) < int(share * dim // 2)
+            return turns * frequencies / factor
         case Llama3Scaling():
             return _llama3_frequencies(frequencies, scaling)
         case LongRopeScaling(factors=factors):

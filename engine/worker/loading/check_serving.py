@@ -213,8 +213,9 @@ def _kv_bytes(model: Model, dtype: torch.dtype) -> int:
 def read_bytes(model: Model) -> int:
     """Returns the bytes of weights that a step reads for one sequence: of experts, those that a token chooses."""
     decoder = model.decoder
-    # A step reads single rows of the embedding, unless that is the output head too.
+    # A step reads single rows of embeddings, unless those are the output head too.
     embedding = 0 if decoder.embed_tokens is None else decoder.embed_tokens.nbytes
+    embedding += 0 if decoder.layer_embeddings is None else decoder.layer_embeddings.table.nbytes
     mixtures = [module for module in decoder.modules() if isinstance(module, ExpertsMLP)]
     idle = sum(
         _bytes(mixture.experts) * (1 - mixture.config.num_chosen / mixture.config.num_experts) for mixture in mixtures

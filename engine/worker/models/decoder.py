@@ -1,10 +1,11 @@
 """A decoder over packed tokens, where embeddings of placeholder tokens come from a media encoder.
 
-Its configuration has the traits in which Qwen2, Qwen3, Qwen3.5, Llama, Mistral, Phi-3 and Gemma 3 differ. Numerics
-follow transformers' models/qwen2/modeling_qwen2.py and its siblings.
+Its configuration has the traits in which Qwen2, Qwen3, Qwen3.5, Llama, Mistral, Phi-3, Gemma 3 and Gemma 4 differ.
+Numerics follow transformers' models/qwen2/modeling_qwen2.py and its siblings.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -13,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from glimpse.engine.checkpoint.model_config.decoder import LayerKind, TextConfig
+from glimpse.engine.checkpoint.model_config.decoder import LayerEmbeddings, LayerKind, TextConfig
 from glimpse.engine.worker.layers.delta_net import DeltaNet
 from glimpse.engine.worker.layers.linear import Int8Linear, Linear
-from glimpse.engine.worker.layers.mlp import ExpertsMLP, GatedMLP
+from glimpse.engine.worker.layers.mlp import ExpertsMLP, GatedMLP, activate
 from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.rotary import Rotation, multimodal_rotation
@@ -57,6 +58,7 @@ class Decoder(nn.Module):
         self.embed_tokens = (
             None if config.tie_word_embeddings else nn.Parameter(torch.empty(shape), requires_grad=False)
         )
+        self.layer_embeddings = None if config.layer_embeddings is None else LayerEmbedder(config)
         self.layers = nn.ModuleList(DecoderLayer(config, index) for index in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
@@ -74,7 +76,12 @@ class Decoder(nn.Module):
             float32 [samples, vocab_size]
         """
         hidden = self.hidden_states(batch, cache, encoder_outputs, ops)
-        return ops.logits(hidden[batch.sampled_rows], self.norm, self.lm_head)
+        return self.logits(hidden[batch.sampled_rows], ops)
+
+    def logits(self, hidden: Tensor, ops: Ops) -> Tensor:
+        """Returns the logits of rows of `hidden_states`: [rows, hidden_size] → float32 [rows, vocab_size]"""
+        logits, cap = ops.logits(hidden, self.norm, self.lm_head), self.config.logit_cap
+        return logits if cap is None else logits.div_(cap).tanh_().mul_(cap)
 
     def hidden_states(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor], ops: Ops) -> Tensor:
         """Computes all layers, but not the final norm: [tokens, hidden_size]. The arguments are those of `forward`."""
@@ -83,7 +90,8 @@ class Decoder(nn.Module):
             encoded = _encoded_rows(rows, encoder_outputs)
             hidden[rows.row : rows.row + rows.num_tokens] = encoded[:, : self.config.hidden_size]
         deepstack = self._deepstack(batch, encoder_outputs)
-        return self._compute(hidden, self._inputs(batch, cache, ops), cache, ops, deepstack=deepstack)
+        added = None if self.layer_embeddings is None else self.layer_embeddings(batch, hidden, ops)
+        return self._compute(hidden, self._inputs(batch, cache, ops), cache, ops, deepstack=deepstack, added=added)
 
     def decode(
         self, token_ids: Tensor, positions: Tensor, slots: Tensor, plan: Any, cache: KVCache, ops: Ops
@@ -112,7 +120,7 @@ class Decoder(nn.Module):
         `is_recordable`."""
         inputs = LayerInputs(rotation, slots, plan)
         hidden = self._compute(hidden, {"full": inputs, "delta_net": inputs}, cache, ops)
-        return ops.logits(hidden, self.norm, self.lm_head)
+        return self.logits(hidden, ops)
 
     @property
     def is_recordable(self) -> bool:
@@ -141,10 +149,11 @@ class Decoder(nn.Module):
         ops: Ops,
         *,
         deepstack: DeepStack | None = None,
+        added: Tensor | None = None,
     ) -> Tensor:
-        """Runs all layers: [tokens, hidden_size] → [tokens, hidden_size]"""
+        """Runs all layers: [tokens, hidden_size] → [tokens, hidden_size]. `added`: see `LayerEmbedder`."""
         for index, (layer, kind) in enumerate(zip(self.layers, self.config.layer_kinds, strict=True)):
-            hidden = layer(hidden, ops, inputs[kind], cache, index)
+            hidden = layer(hidden, ops, inputs[kind], cache, index, None if added is None else added[:, index])
             if deepstack is not None and index < self.config.num_deepstack_layers:
                 hidden[deepstack.rows] += deepstack.values[:, index]
         return hidden
@@ -152,12 +161,12 @@ class Decoder(nn.Module):
     def _inputs(self, batch: Batch, cache: KVCache, ops: Ops) -> Mapping[LayerKind, LayerInputs]:
         """Returns the inputs of the layers of each kind."""
         config, positions, slots = self.config, batch.positions, batch.slots
-        full = LayerInputs(self.rotation(positions), slots, ops.plan_attention(batch, cache))
+        causal = batch if config.bidirectional_full else replace(batch, bidirectional=())
+        full = LayerInputs(self.rotation(positions), slots, ops.plan_attention(causal, cache))
         inputs: dict[LayerKind, LayerInputs] = {"full": full}
         if (sliding := config.sliding) is not None:
-            rotation = multimodal_rotation(
-                positions, head_dim=config.head_dim, theta=sliding.rope_theta, section=config.mrope_section
-            )
+            dim = config.head_dim if sliding.kv_heads is None else sliding.kv_heads.dim
+            rotation = multimodal_rotation(positions, head_dim=dim, theta=sliding.rope_theta, section=(dim // 2, 0, 0))
             inputs["sliding"] = LayerInputs(rotation, slots, ops.plan_attention(batch, cache, sliding.window))
         if config.delta_net is not None:
             inputs["delta_net"] = full._replace(plan=ops.plan_states(batch, cache))
@@ -191,6 +200,8 @@ class Decoder(nn.Module):
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, DecoderLayer)
             yield from ((f"model.layers.{index}.{name}", tensor) for name, tensor in layer.named_weights())
+        if self.layer_embeddings is not None:
+            yield from ((f"model.{name}", tensor) for name, tensor in self.layer_embeddings.named_weights())
         yield "model.norm.weight", self.norm.weight.data
         if self.embed_tokens is not None:
             yield from self.lm_head.named_weights("lm_head")
@@ -222,22 +233,30 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.input_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         is_delta_net = config.layer_kinds[index] == "delta_net"
-        self.mixer: Attention | DeltaNetMixer = DeltaNetMixer(config) if is_delta_net else Attention(config)
+        self.mixer: Attention | DeltaNetMixer = DeltaNetMixer(config) if is_delta_net else Attention(config, index)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.mlp = (
             ExpertsMLP(config.hidden_size, config.experts, activation=config.activation)
             if config.experts is not None and index in config.experts.layers
-            else GatedMLP(config.hidden_size, config.intermediate_size, activation=config.activation)
+            else GatedMLP(config.hidden_size, _mlp_width(config, index), activation=config.activation)
         )
         self.output_norms = OutputNorms(config) if config.output_norms else None
+        self.addition = None if config.layer_embeddings is None else LayerAddition(config, config.layer_embeddings)
+        self.factor = nn.Parameter(torch.empty(1), requires_grad=False) if config.layer_factors else None
 
-    def forward(self, hidden: Tensor, ops: Ops, inputs: LayerInputs, cache: KVCache, index: int) -> Tensor:
-        """[tokens, hidden_size] → [tokens, hidden_size], for the layer of this index."""
+    def forward(
+        self, hidden: Tensor, ops: Ops, inputs: LayerInputs, cache: KVCache, index: int, added: Tensor | None = None
+    ) -> Tensor:
+        """[tokens, hidden_size] → [tokens, hidden_size], for the layer of this index. `added`: its part of what
+        `LayerEmbedder` returns."""
         mixed = self.mixer(hidden, self.input_layernorm, ops, inputs, cache, index)
         if (norms := self.output_norms) is not None:
             hidden = hidden + norms.attention(ops.linear_add(mixed, self.mixer.out, None))
             output = ops.norm_mlp_add(hidden, self.post_attention_layernorm, self.mlp, residual=False)
-            return hidden + norms.feed_forward(output)
+            hidden = hidden + norms.feed_forward(output)
+            if self.addition is not None and added is not None:
+                hidden = self.addition(hidden, added, ops)
+            return hidden if self.factor is None else hidden * self.factor
         hidden = ops.linear_add(mixed, self.mixer.out, hidden)
         return ops.norm_mlp_add(hidden, self.post_attention_layernorm, self.mlp)
 
@@ -252,6 +271,65 @@ class DecoderLayer(nn.Module):
             yield "pre_feedforward_layernorm.weight", self.post_attention_layernorm.weight.data
             yield "post_feedforward_layernorm.weight", norms.feed_forward.weight.data
         yield from ((f"mlp.{name}", tensor) for name, tensor in self.mlp.named_weights())
+        if self.addition is not None:
+            yield from self.addition.named_weights()
+        if self.factor is not None:
+            yield "layer_scalar", self.factor.data
+
+
+def _mlp_width(config: TextConfig, index: int) -> int:
+    shares = config.cache_layer(index) != index
+    return config.intermediate_size * (config.sharing_mlp_factor if shares else 1)
+
+
+class LayerEmbedder(nn.Module):
+    """What layers add to the hidden states of tokens, from embeddings of their own and from the tokens' embeddings."""
+
+    def __init__(self, config: TextConfig) -> None:
+        super().__init__()
+        assert config.layer_embeddings is not None
+        self.sizes = config.layer_embeddings
+        width = config.num_layers * self.sizes.width
+        self.table = nn.Parameter(torch.empty(self.sizes.vocab_size, width), requires_grad=False)
+        self.projection = Linear(config.hidden_size, width, bias=False)
+        self.norm = RMSNorm(self.sizes.width, eps=config.rms_norm_eps)
+
+    def forward(self, batch: Batch, embedded: Tensor, ops: Ops) -> Tensor:
+        """Returns [tokens, layers, width] for a batch whose embeddings are [tokens, hidden_size]."""
+        token_ids = batch.token_ids.clone()
+        for rows in batch.media:
+            token_ids[rows.row : rows.row + rows.num_tokens] = self.sizes.media_token_id
+        own = functional.embedding(token_ids, self.table).unflatten(1, (-1, self.sizes.width))
+        projected = ops.linear_add(embedded, self.projection, None).unflatten(1, (-1, self.sizes.width))
+        projected = self.norm(projected * embedded.shape[1] ** -0.5)
+        return (projected + own * self.sizes.width**0.5) * 0.5**0.5
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields all weights with their checkpoint names, without the decoder's prefix."""
+        yield "embed_tokens_per_layer.weight", self.table.data
+        yield from self.projection.named_weights("per_layer_model_projection")
+        yield "per_layer_projection_norm.weight", self.norm.weight.data
+
+
+class LayerAddition(nn.Module):
+    """The sum of a layer's output and a projection of its part of `LayerEmbedder`, gated by the output."""
+
+    def __init__(self, config: TextConfig, sizes: LayerEmbeddings) -> None:
+        super().__init__()
+        self.gate = Linear(config.hidden_size, sizes.width, bias=False)
+        self.projection = Linear(sizes.width, config.hidden_size, bias=False)
+        self.norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+
+    def forward(self, hidden: Tensor, added: Tensor, ops: Ops) -> Tensor:
+        """[tokens, hidden_size], [tokens, width] → [tokens, hidden_size]"""
+        gated = activate(ops.linear_add(hidden, self.gate, None), "gelu_tanh") * added
+        return hidden + self.norm(ops.linear_add(gated, self.projection, None))
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields all weights with their checkpoint names, without the layer's prefix."""
+        yield from self.gate.named_weights("per_layer_input_gate")
+        yield from self.projection.named_weights("per_layer_projection")
+        yield "post_per_layer_input_norm.weight", self.norm.weight.data
 
 
 class OutputNorms(nn.Module):
@@ -266,14 +344,19 @@ class OutputNorms(nn.Module):
 class Attention(nn.Module):
     """Grouped-query attention (arXiv 2305.13245) without its output projection, `out`."""
 
-    def __init__(self, config: TextConfig) -> None:
+    def __init__(self, config: TextConfig, index: int) -> None:
         super().__init__()
-        head_dim, hidden_size = config.head_dim, config.hidden_size
-        widths = [heads * head_dim for heads in (config.num_heads, config.num_kv_heads, config.num_kv_heads)]
+        (num_kv_heads, head_dim), hidden_size = config.kv_heads(index), config.hidden_size
+        self.stores = config.cache_layer(index) == index
+        counts = (config.num_heads, num_kv_heads, num_kv_heads) if self.stores else (config.num_heads,)
+        widths = [heads * head_dim for heads in counts]
         self.qkv_proj = Linear(hidden_size, widths, bias=config.qkv_bias)
         self.gate_proj = Linear(hidden_size, widths[0], bias=False) if config.output_gate else None
         self.out = Linear(widths[0], hidden_size, bias=False)
-        self.head_norms = HeadNorms(head_dim, eps=config.rms_norm_eps) if config.head_norms else None
+        values = config.value_norms and self.stores
+        self.head_norms = (
+            HeadNorms(head_dim, eps=config.rms_norm_eps, keys=self.stores, values=values) if config.head_norms else None
+        )
 
     def forward(
         self, hidden: Tensor, norm: RMSNorm, ops: Ops, inputs: LayerInputs, cache: KVCache, index: int
@@ -282,7 +365,7 @@ class Attention(nn.Module):
         rotation, slots, plan = inputs
         layer = cache.layer(index)
         qkv = ops.norm_linear(hidden, norm, self.qkv_proj)
-        query = ops.rotate_and_store(qkv, rotation, layer, slots, self.head_norms)
+        query = ops.rotate_and_store(qkv, rotation, layer if self.stores else None, slots, self.head_norms)
         attended = ops.attend(query, layer, plan).flatten(1)  # [tokens, heads · head_dim]
         if self.gate_proj is None:
             return attended
@@ -291,12 +374,13 @@ class Attention(nn.Module):
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names, without the layer's prefix. Those of gates, which checkpoints
         have in "q_proj", are in "q_gate"."""
-        yield from self.qkv_proj.named_weights("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+        names = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+        yield from self.qkv_proj.named_weights(*names[: len(self.qkv_proj.sizes)])
         if self.gate_proj is not None:
             yield from self.gate_proj.named_weights("self_attn.q_gate")
         if (heads := self.head_norms) is not None:
-            yield "self_attn.q_norm.weight", heads.query.weight.data
-            yield "self_attn.k_norm.weight", heads.key.weight.data
+            parts = (("q_norm", heads.query), ("k_norm", heads.key), ("v_norm", heads.value))
+            yield from ((f"self_attn.{name}.weight", norm.weight.data) for name, norm in parts if norm is not None)
         yield from self.out.named_weights("self_attn.o_proj")
 
 

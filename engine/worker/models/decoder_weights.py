@@ -13,7 +13,9 @@ def arrange(name: str, tensor: Tensor, text: TextConfig) -> Iterator[tuple[str, 
 
     - Gates of attention's output, which stand behind the queries of each head, are a matrix of their own.
     - Where heads rotate only in part, their rows are in the order of `reorder_partial_heads`.
-    - Norms are stored as factors. The factor of the queries goes into their norm, since a rotation does not change it.
+    - Norms are stored as factors. The factor of scores goes into the norm of queries, since a rotation does not change
+      it. The norm of values has none in checkpoints.
+    - Where keys are values, their projection is stored as that of values too.
 
     Args:
         name: checkpoint name.
@@ -24,7 +26,12 @@ def arrange(name: str, tensor: Tensor, text: TextConfig) -> Iterator[tuple[str, 
     layer, _, module = stem.rpartition(".")
     if module.endswith("norm") and not layer.endswith("linear_attn"):
         tensor = 1 + tensor.float() if text.zero_centered_norms else tensor
-        tensor = tensor * text.query_factor if module == "q_norm" and text.query_factor != 1 else tensor
+        if module == "q_norm" and text.score_factor is not None:
+            tensor = tensor * (text.score_factor * len(tensor) ** 0.5)
+    if module == "k_norm" and text.value_norms:
+        yield f"{layer}.v_norm.{kind}", torch.ones_like(tensor)
+    if module == "k_proj" and text.keys_are_values and text.layer_kinds[layer_index(name)] == "full":
+        yield f"{layer}.v_proj.{kind}", tensor
     if kind != "group_index" and module == "q_proj" and text.output_gate:
         tensor, gate = (half.flatten(0, 1) for half in tensor.unflatten(0, (text.num_heads, 2, -1)).unbind(1))
         yield f"{layer}.q_gate.{kind}", gate
@@ -34,6 +41,15 @@ def arrange(name: str, tensor: Tensor, text: TextConfig) -> Iterator[tuple[str, 
     if is_partial and kind != "group_index":
         tensor = reorder_partial_heads(tensor, head_dim=text.head_dim, rotary_dim=text.rotary_dim)
     yield name, tensor
+
+
+def layer_index(name: str) -> int:
+    """Returns the layer that a tensor of the decoder belongs to, by its checkpoint name.
+
+    Raises:
+        ValueError: it belongs to none.
+    """
+    return int(name.partition(".layers.")[2].partition(".")[0])
 
 
 def reorder_partial_heads(tensor: Tensor, *, head_dim: int, rotary_dim: int) -> Tensor:

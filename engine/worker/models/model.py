@@ -44,8 +44,7 @@ class Model(nn.Module):
 
     def logits_of_rows(self, hidden: Tensor) -> Tensor:
         """Returns the logits, float32 [rows, vocab_size], of rows of `hidden_states`."""
-        ops = self.decoder_ops or self.ops
-        return ops.logits(hidden, self.decoder.norm, self.decoder.lm_head)
+        return self.decoder.logits(hidden, self.decoder_ops or self.ops)
 
     def encode(self, media: Sequence[Encode]) -> list[Tensor]:
         """Returns the rows of each medium; see `Encoder.encode`.

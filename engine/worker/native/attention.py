@@ -19,7 +19,7 @@ from glimpse.engine.worker.tensors import paged_plan
 from glimpse.engine.worker.tensors.kv_cache import LayerCache
 from glimpse.engine.worker.tensors.paged_plan import PagedPlan
 
-MAX_HEAD_DIM = 256
+MAX_HEAD_DIM = 512
 BLOCK_SIZES = (32, 64, 96, 128)
 
 _LANES = 16
@@ -85,25 +85,28 @@ def supports(*, head_dim: int, block_size: int) -> bool:
 def rotate_and_store(
     qkv: Tensor,
     rotation: Rotation,
-    cache: LayerCache,
+    cache: LayerCache | None,
     slots: Tensor,
     query_norm: Norm | None = None,
     key_norm: Norm | None = None,
+    value_norm: Norm | None = None,
 ) -> Tensor:
     """Normalizes heads, applies rotary embedding to queries and keys, and writes keys and values to the KV cache.
 
     Args:
         qkv: [tokens, (heads + 2 · kv_heads) · head_dim]: queries, keys, values. Overwritten where heads have norms.
         rotation: rotation of the tokens.
-        cache: KV cache of the layer, allocated on the CPU.
+        cache: KV cache of the layer, allocated on the CPU; None if `qkv` has queries alone.
         slots: int64 [tokens]: block · block_size + offset in the block, each at most once.
         query_norm: RMSNorm of query heads, before the rotation.
         key_norm: RMSNorm of key heads, before the rotation.
+        value_norm: RMSNorm of value heads.
 
     Returns:
         The rotated queries, [tokens, heads, head_dim].
     """
-    _, block_size, num_kv_heads, head_dim = cache.keys.shape
+    head_dim = 2 * rotation.cos.shape[-1]
+    block_size, num_kv_heads = (1, 0) if cache is None else cache.keys.shape[1:3]
     num_heads = qkv.shape[1] // head_dim - 2 * num_kv_heads
     query = qkv.new_empty(len(qkv), num_heads, head_dim)
     _kernels().glimpse_rotate_and_store(
@@ -111,6 +114,7 @@ def rotate_and_store(
         qkv.data_ptr(),
         query_norm and byref(query_norm),
         key_norm and byref(key_norm),
+        value_norm and byref(value_norm),
         rotation.cos.data_ptr(),
         rotation.sin.data_ptr(),
         slots.data_ptr(),
@@ -119,8 +123,8 @@ def rotate_and_store(
         num_kv_heads,
         head_dim,
         block_size,
-        cache.keys.data_ptr(),
-        cache.values.data_ptr(),
+        None if cache is None else cache.keys.data_ptr(),
+        None if cache is None else cache.values.data_ptr(),
         query.data_ptr(),
     )
     return query

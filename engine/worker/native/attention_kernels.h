@@ -16,7 +16,7 @@ constexpr int kBlockKeys = 32;   // keys per step of the matrix units
 constexpr int kRangeBlocks = 8;  // blocks between two rescalings
 constexpr int kRangeKeys = kBlockKeys * kRangeBlocks;
 constexpr int kMaxColumns = 32;  // columns per tile: a multiple of the level's `column_step`
-constexpr int kMaxHeadDim = 256;
+constexpr int kMaxHeadDim = 512;
 
 struct HeadShape {
   int query_dim;  // of queries and keys: a multiple of 32, or of 16 below the AMX level; head_dim, padded with zeros

@@ -10,7 +10,7 @@ using glimpse::bf16;
 using glimpse::DType;
 using glimpse::Norm;
 
-constexpr int kMaxHeadDim = 256;
+constexpr int kMaxHeadDim = 512;
 constexpr long kTokensPerThread = 16;  // fewer tokens do not repay waking a thread
 
 // The compiler vectorizes these loops for the machine's vector width. fp-contract is off, so that products are rounded
@@ -113,7 +113,9 @@ void glimpse::rotate_and_store_head(const RotaryStore<T>& store, long token, int
   const int half = head_dim / 2;
   T* head = store.qkv + (token * (num_heads + 2 * num_kv_heads) + index) * head_dim;
   const float *cos = store.cos + token * half, *sin = store.sin + token * half;
-  const Norm* norm = index < num_heads ? store.query_norm : index < num_heads + num_kv_heads ? store.key_norm : nullptr;
+  const Norm* norm = index < num_heads                  ? store.query_norm
+                     : index < num_heads + num_kv_heads ? store.key_norm
+                                                        : store.value_norm;
   if (norm) normalize_head(head, *norm, head_dim);
   if (index < num_heads) {
     rotate_head(head, cos, sin, half, store.query + (token * num_heads + index) * head_dim);
@@ -135,12 +137,12 @@ template void glimpse::rotate_and_store_head(const RotaryStore<float>&, long, in
 
 // qkv: [tokens, num_heads + 2 · num_kv_heads, head_dim]. cos, sin: [tokens, head_dim / 2]. query: [tokens, num_heads,
 // head_dim]. keys: [blocks, num_kv_heads, block_size, head_dim]. values: [blocks, num_kv_heads, head_dim, block_size].
-// qkv, keys, values and query are of `dtype`. query_norm, key_norm: RMSNorms of heads, which are applied to qkv in
-// place; null: none.
+// qkv, keys, values and query are of `dtype`. query_norm, key_norm, value_norm: RMSNorms of heads, which are applied to
+// qkv in place; null: none.
 extern "C" void glimpse_rotate_and_store(DType dtype, void* qkv, const Norm* query_norm, const Norm* key_norm,
-                                         const float* cos, const float* sin, const std::int64_t* slots, long num_tokens,
-                                         int num_heads, int num_kv_heads, int head_dim, int block_size, void* keys,
-                                         void* values, void* query) {
+                                         const Norm* value_norm, const float* cos, const float* sin,
+                                         const std::int64_t* slots, long num_tokens, int num_heads, int num_kv_heads,
+                                         int head_dim, int block_size, void* keys, void* values, void* query) {
   glimpse::with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
     const glimpse::RotaryStore<T> store = {static_cast<T*>(qkv),
@@ -153,6 +155,7 @@ extern "C" void glimpse_rotate_and_store(DType dtype, void* qkv, const Norm* que
                                            block_size,
                                            query_norm,
                                            key_norm,
+                                           value_norm,
                                            static_cast<T*>(keys),
                                            static_cast<T*>(values),
                                            static_cast<T*>(query)};

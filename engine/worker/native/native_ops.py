@@ -82,7 +82,7 @@ class NativeOps(ops.TorchOps):
         return _packed(head).compute(hidden, self._norm(norm), None, torch.float32)
 
     def plan_attention(self, batch: Batch, cache: KVCache, window: int | None = None) -> Any:
-        if not supports(head_dim=cache.keys.shape[-1], block_size=cache.block_size):
+        if not all(supports(head_dim=dim, block_size=cache.block_size) for dim in cache.head_dims):
             return super().plan_attention(batch, cache, window)
         return plan_attention(
             query_lengths=batch.query_lengths,
@@ -93,11 +93,12 @@ class NativeOps(ops.TorchOps):
         )
 
     def rotate_and_store(
-        self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor, norms: HeadNorms | None = None
+        self, qkv: Tensor, rotation: Rotation, cache: LayerCache | None, slots: Tensor, norms: HeadNorms | None = None
     ) -> Tensor:
         if norms is None:
             return rotate_and_store(qkv, rotation, cache, slots)
-        return rotate_and_store(qkv, rotation, cache, slots, self._norm(norms.query), self._norm(norms.key))
+        parts = (None if each is None else self._norm(each) for each in (norms.query, norms.key, norms.value))
+        return rotate_and_store(qkv, rotation, cache, slots, *parts)
 
     def attend(self, query: Tensor, cache: LayerCache, plan: AttentionPlan | MaskedPlan) -> Tensor:
         match plan:

@@ -185,6 +185,7 @@ class Step {
                                   program_.block_size,
                                   operation.norm,
                                   operation.key_norm,
+                                  nullptr,
                                   numbers(operation.keys),
                                   numbers(operation.values),
                                   numbers(operation.y)};

@@ -45,7 +45,7 @@ class RecordableDecoder:
 def can_record(cache: KVCache) -> bool:
     """Whether the kernels attend over this cache and update its states; otherwise torch does."""
     updates = cache.states is None or supports_states(cache.states.recurrent)
-    return updates and supports(head_dim=cache.keys.shape[-1], block_size=cache.block_size)
+    return updates and all(supports(head_dim=dim, block_size=cache.block_size) for dim in cache.head_dims)
 
 
 class DecodePrograms:

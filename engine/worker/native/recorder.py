@@ -99,13 +99,16 @@ class Recorder:
         raise NotImplementedError("the attention of a program is planned when it runs")
 
     def rotate_and_store(
-        self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor, norms: HeadNorms | None = None
+        self, qkv: Tensor, rotation: Rotation, cache: LayerCache | None, slots: Tensor, norms: HeadNorms | None = None
     ) -> Tensor:
+        assert cache is not None  # see `Decoder.is_recordable`
         del rotation, slots  # a program uses those of the step that runs it
         _, _, num_kv_heads, head_dim = cache.keys.shape
         num_heads = qkv.shape[1] // head_dim - 2 * num_kv_heads
         query = self._result("query", num_heads * head_dim)
-        members = {} if norms is None else {"norm": self._norm(norms.query), "key_norm": self._norm(norms.key)}
+        members: dict[str, Any] = {}
+        if norms is not None and norms.key is not None:
+            members = {"norm": self._norm(norms.query), "key_norm": self._norm(norms.key)}
         self._record_cached(OperationKind.ROTATE, qkv, cache, query, **members)
         return query.unflatten(1, (num_heads, head_dim))
 

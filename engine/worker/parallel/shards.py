@@ -27,6 +27,8 @@ def shard_config(text: TextConfig, num_ranks: int) -> TextConfig:
     Raises:
         CheckpointError: the decoder cannot be sharded evenly.
     """
+    if num_ranks > 1 and text.sliding is not None and text.sliding.kv_heads is not None:
+        raise CheckpointError(f"'--tensor-parallel-size': expected 1 for heads that differ by layer, got {num_ranks}")
     counts = [(text.num_heads, "attention heads"), (text.intermediate_size, "features in its feed-forward")]
     if text.experts is not None:
         counts.append((text.experts.intermediate_size, "features in an expert"))

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glimpse.engine.checkpoint.model_config.decoder import DeltaNetSizes, LayerKind, TextConfig
+from glimpse.engine.checkpoint.model_config.decoder import DeltaNetSizes, KVHeads, LayerKind, TextConfig
 
 
 class LayerCache(NamedTuple):
-    """The cache of one layer."""
+    """The cache of one layer. Those of several layers have them as another first dimension."""
 
     keys: Tensor
     """[num_blocks, block_size, kv_heads, head_dim]"""
@@ -48,6 +48,14 @@ class LayerStates(NamedTuple):
     """float32 [num_states, value_heads, key_head_dim, value_head_dim]"""
 
 
+class LayerPlace(NamedTuple):
+    """Where a layer finds what it keeps."""
+
+    kind: LayerKind
+    """"sliding" only where sliding layers have tensors of their own."""
+    row: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVCache:
     """What all layers keep of earlier tokens: keys and values of attention, and states of gated delta nets."""
@@ -56,10 +64,12 @@ class KVCache:
     """[layers of attention, num_blocks, block_size, kv_heads, head_dim]"""
     values: Tensor
     """[layers of attention, num_blocks, block_size, kv_heads, head_dim]"""
+    sliding: LayerCache | None = None
+    """Keys and values of sliding layers whose heads have sizes of their own, in the same blocks."""
     states: LayerStates | None = None
     """Tensors of `LayerStates`, each with the gated delta nets as another first dimension; None without any."""
-    places: tuple[int, ...] = ()
-    """Where each layer is among those that keep the same. Empty: all layers are of attention."""
+    places: tuple[LayerPlace, ...] = ()
+    """The place of each layer. Empty: `keys` and `values` have all layers in their order."""
 
     @property
     def num_blocks(self) -> int:
@@ -70,19 +80,25 @@ class KVCache:
         return self.keys.shape[2]
 
     @property
+    def head_dims(self) -> tuple[int, ...]:
+        """The dimensions that heads have, in some layer or other."""
+        return (self.keys.shape[-1], *(() if self.sliding is None else self.sliding.keys.shape[-1:]))
+
+    @property
     def num_states(self) -> int:
         """How many states each gated delta net has; 0 without any."""
         return 0 if self.states is None else self.states.conv.shape[1]
 
     def layer(self, index: int) -> LayerCache:
         """Returns the cache of a layer of attention."""
-        place = self.places[index] if self.places else index
-        return LayerCache(self.keys[place], self.values[place])
+        kind, place = self.places[index] if self.places else ("full", index)
+        keys, values = self.sliding if kind == "sliding" and self.sliding is not None else (self.keys, self.values)
+        return LayerCache(keys[place], values[place])
 
     def layer_states(self, index: int) -> LayerStates:
         """Returns the states of a layer that is a gated delta net."""
         assert self.states is not None
-        place = self.places[index]
+        place = self.places[index].row
         return LayerStates(self.states.conv[place], self.states.recurrent[place])
 
 
@@ -101,6 +117,10 @@ class CacheShape:
     num_kv_heads: int
     head_dim: int
     layer_kinds: tuple[LayerKind, ...] = ("full",)
+    sliding: KVHeads | None = None
+    """Heads of the sliding layers; None: those of the others."""
+    owners: tuple[int, ...] = ()
+    """For each layer the one whose keys and values it attends to; see `TextConfig.cache_layer`. Empty: its own."""
     delta_net: DeltaNetSizes | None = None
 
     @classmethod
@@ -109,20 +129,33 @@ class CacheShape:
             num_kv_heads=text.num_kv_heads,
             head_dim=text.head_dim,
             layer_kinds=text.layer_kinds,
+            sliding=text.sliding and text.sliding.kv_heads,
+            owners=tuple(map(text.cache_layer, range(text.num_layers))),
             delta_net=text.delta_net,
         )
 
     @property
-    def _num_delta_nets(self) -> int:
-        return self.layer_kinds.count("delta_net")
+    def _places(self) -> tuple[LayerPlace, ...]:
+        kinds: list[LayerKind] = [
+            "full" if kind == "sliding" and self.sliding is None else kind for kind in self.layer_kinds
+        ]  # by the tensors that layers are in
+        owners = self.owners or tuple(range(len(kinds)))
+        own = [index for index, owner in enumerate(owners) if index == owner]
+        return tuple(
+            LayerPlace(kinds[owner], sum(kinds[each] == kinds[owner] for each in own if each < owner))
+            for owner in owners
+        )
 
-    @property
-    def _num_attention_layers(self) -> int:
-        return len(self.layer_kinds) - self._num_delta_nets
+    def _count(self, kind: LayerKind) -> int:
+        """Returns how many layers have something of their own in the tensors of a kind."""
+        return len({place for place in self._places if place.kind == kind})
 
     def block_bytes(self, block_size: int, dtype: torch.dtype) -> int:
         """Returns the size of a block of so many tokens in bytes, keys and values of all layers."""
-        return 2 * self._num_attention_layers * block_size * self.num_kv_heads * self.head_dim * dtype.itemsize
+        values = self._count("full") * self.num_kv_heads * self.head_dim
+        if self.sliding is not None:
+            values += self._count("sliding") * self.sliding.number * self.sliding.dim
+        return 2 * block_size * values * dtype.itemsize
 
     def state_bytes(self, dtype: torch.dtype) -> int:
         """Returns the size of a sequence's states in bytes, those of all layers; 0 if no layer keeps one."""
@@ -130,7 +163,7 @@ class CacheShape:
         if sizes is None:
             return 0
         conv = (sizes.conv_size - 1) * sizes.conv_width * dtype.itemsize
-        return self._num_delta_nets * (conv + sizes.value_width * sizes.key_head_dim * torch.float32.itemsize)
+        return self._count("delta_net") * (conv + sizes.value_width * sizes.key_head_dim * torch.float32.itemsize)
 
     def divide(self, num_bytes: int, *, block_size: int, max_sequences: int, dtype: torch.dtype) -> CacheSizes:
         """Returns how many blocks and states a memory holds.
@@ -147,22 +180,30 @@ class CacheShape:
         self, num_blocks: int, block_size: int, dtype: torch.dtype, device: torch.device, *, num_states: int = 0
     ) -> KVCache:
         """Allocates a cache of zeros. Attention also reads masked slots, where NaN would spread."""
-        layers, heads, head_dim = self._num_attention_layers, self.num_kv_heads, self.head_dim
-        keys = _zeros((layers, num_blocks, heads, block_size, head_dim), dtype, device)
-        if device.type == "cpu":
-            values = _zeros((layers, num_blocks, heads, head_dim, block_size), dtype, device)
-            keys, values = keys.permute(0, 1, 3, 2, 4), values.permute(0, 1, 4, 2, 3)
-        else:
-            keys = keys.view(layers, num_blocks, block_size, heads, head_dim)
-            values = torch.zeros_like(keys)
-        if (sizes := self.delta_net) is None:
-            return KVCache(keys=keys, values=values)
-        conv = (self._num_delta_nets, num_states, sizes.conv_size - 1, sizes.conv_width)
-        recurrent = (*conv[:2], sizes.num_value_heads, sizes.key_head_dim, sizes.value_head_dim)
-        states = LayerStates(_zeros(conv, dtype, device), _zeros(recurrent, torch.float32, device))
-        are_states = [kind == "delta_net" for kind in self.layer_kinds]
-        places = tuple(are_states[:index].count(is_state) for index, is_state in enumerate(are_states))
-        return KVCache(keys=keys, values=values, states=states, places=places)
+        places = self._places
+
+        def pair(kind: LayerKind, heads: KVHeads) -> LayerCache:
+            layers, (num_heads, head_dim) = self._count(kind), heads
+            keys = _zeros((layers, num_blocks, num_heads, block_size, head_dim), dtype, device)
+            if device.type != "cpu":
+                keys = keys.view(layers, num_blocks, block_size, num_heads, head_dim)
+                return LayerCache(keys, torch.zeros_like(keys))
+            values = _zeros((layers, num_blocks, num_heads, head_dim, block_size), dtype, device)
+            return LayerCache(keys.permute(0, 1, 3, 2, 4), values.permute(0, 1, 4, 2, 3))
+
+        keys, values = pair("full", KVHeads(self.num_kv_heads, self.head_dim))
+        states = None
+        if (sizes := self.delta_net) is not None:
+            conv = (self._count("delta_net"), num_states, sizes.conv_size - 1, sizes.conv_width)
+            recurrent = (*conv[:2], sizes.num_value_heads, sizes.key_head_dim, sizes.value_head_dim)
+            states = LayerStates(_zeros(conv, dtype, device), _zeros(recurrent, torch.float32, device))
+        return KVCache(
+            keys=keys,
+            values=values,
+            sliding=self.sliding and pair("sliding", self.sliding),
+            states=states,
+            places=() if places == tuple(LayerPlace("full", index) for index in range(len(places))) else places,
+        )
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -11,6 +11,7 @@ from glimpse.engine.checkpoint.model_config.decoder import (
     LinearScaling,
     Llama3Scaling,
     LongRopeScaling,
+    ProportionalScaling,
     RopeScaling,
     TextConfig,
     YarnScaling,
@@ -125,10 +126,12 @@ def _rope_scaling(rope: Mapping[str, Any], text: Mapping[str, Any], decoder: Tex
             return _long_rope(rope, text, decoder)
         case "yarn":
             return _yarn(rope, text, decoder)
+        case "proportional":
+            return ProportionalScaling(share=rope.get("partial_rotary_factor", 1.0), factor=rope.get("factor", 1.0))
         case other:
             raise CheckpointError(
-                "config.json: 'rope_scaling.rope_type': expected 'default', 'dynamic', 'linear', 'llama3', 'longrope'"
-                f" or 'yarn', got {other!r}"
+                "config.json: 'rope_scaling.rope_type': expected 'default', 'dynamic', 'linear', 'llama3',"
+                f" 'proportional', 'longrope' or 'yarn', got {other!r}"
             )
 
 

@@ -51,7 +51,7 @@ def test_reads_the_fields_of_published_checkpoints(tmp_path: Path) -> None:
     assert [index for index, kind in enumerate(text.layer_kinds) if kind != "sliding"] == [5, 11, 17, 23]
     assert text.sliding == SlidingAttention(window=512, rope_theta=10_000.0)
     assert (text.rope_theta, text.rope_scaling, text.max_position_embeddings) == (1_000_000.0, None, 32768)
-    assert (text.query_factor, text.embedding_factor) == (1.0, 1152**0.5)
+    assert (text.score_factor, text.embedding_factor) == (256**-0.5, 1152**0.5)
     assert text.tie_word_embeddings
     assert config.eos_token_ids == (1, 106)
 

@@ -257,7 +257,8 @@ def test_rotate_keeps_other_heads(dtype: torch.dtype, num_tokens: int):
         (256, 128, True),
         (8, 32, False),
         (72, 32, False),
-        (512, 32, False),
+        (512, 32, True),
+        (528, 32, False),
         (64, 16, False),
     ],
 )

@@ -1,0 +1,304 @@
+"""Gemma 4: the decoder alone, and with images."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from glimpse.engine.checkpoint.families.reading.fields import require, text_config
+from glimpse.engine.checkpoint.families.reading.preprocessor import PREPROCESSOR
+from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
+from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout
+from glimpse.engine.checkpoint.model_config.decoder import (
+    KVHeads,
+    LayerEmbeddings,
+    LayerKind,
+    SlidingAttention,
+    TextConfig,
+)
+from glimpse.engine.checkpoint.model_config.encoders import Gemma4VisionConfig
+from glimpse.engine.checkpoint.model_config.model import ModelConfig
+from glimpse.engine.errors import CheckpointError
+from glimpse.media.kind import MediaKind
+from glimpse.media.processing.image import ImageProcessing
+from glimpse.media.processing.media_processing import MediaProcessing
+from glimpse.media.processing.preprocessor import check_resampling, read_json
+from glimpse.media.processing.sizing.patch_budget import BUDGETS, PatchBudget
+
+if TYPE_CHECKING:
+    from glimpse.media.medium import Medium
+
+_PROCESSOR = "processor_config.json"
+"""File that has the processing of images among that of other media."""
+
+_DEFAULTS: Mapping[str, Any] = {
+    "vocab_size": 262_144,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "global_head_dim": 512,
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 131_072,
+    "sliding_window": 512,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "hidden_size_per_layer_input": 256,
+    "vocab_size_per_layer_input": 262_144,
+    "pad_token_id": 0,
+    "num_kv_shared_layers": 0,
+}
+"""Values of fields that documents leave out, as in transformers' models/gemma4/configuration_gemma4.py."""
+
+_ROPES: Mapping[str, Mapping[str, Any]] = {
+    "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1_000_000.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+}
+_PATTERN = 6
+"""Every sixth layer attends to all tokens, unless the document says otherwise."""
+_END_TOKEN = 1
+"""`<eos>`, for checkpoints whose files name no end token."""
+
+
+def read_decoder(text: Mapping[str, Any], *, tied: bool) -> TextConfig:
+    """Reads the decoder's fields.
+
+    Args:
+        text: the fields, as published or as transformers 5 writes them.
+        tied: whether the output head has the weights of the embedding.
+
+    Raises:
+        CheckpointError: a value is not supported.
+    """
+    text = {**_DEFAULTS, **text}
+    _check(text)
+    kinds = _layer_kinds(text)
+    ropes = {**_ROPES, **(text.get("rope_parameters") or {})}
+    sliding_heads = KVHeads(text["num_key_value_heads"], text["head_dim"])
+    full_heads = _full_heads(text, kinds)
+    width = text["hidden_size_per_layer_input"]
+    return text_config(
+        {**text, "num_key_value_heads": full_heads.number, "head_dim": full_heads.dim},
+        {"tie_word_embeddings": tied},
+        ropes["full_attention"],
+        qkv_bias=False,
+        head_norms=True,
+        activation="gelu_tanh",
+        embedding_factor=text["hidden_size"] ** 0.5,
+        score_factor=1.0,
+        value_norms=True,
+        keys_are_values=bool(text.get("attention_k_eq_v")),
+        output_norms=True,
+        layer_kinds=kinds,
+        sliding=_sliding(text, ropes["sliding_attention"], sliding_heads) if "sliding" in kinds else None,
+        num_sharing_layers=text["num_kv_shared_layers"],
+        sharing_mlp_factor=2 if text.get("use_double_wide_mlp") else 1,
+        layer_embeddings=LayerEmbeddings(
+            vocab_size=text["vocab_size_per_layer_input"], width=width, media_token_id=text["pad_token_id"] or 0
+        )
+        if width
+        else None,
+        layer_factors=True,
+        logit_cap=text.get("final_logit_softcapping"),
+    )
+
+
+def _check(text: Mapping[str, Any]) -> None:
+    """Refuses what other models of the same architecture have."""
+    require("hidden_activation", text["hidden_activation"], "gelu_pytorch_tanh")
+    for name in ("attention_bias", "enable_moe_block"):
+        if text.get(name):
+            raise CheckpointError(f"config.json: '{name}': expected false, got true")
+    if text.get("use_bidirectional_attention") not in (None, "vision"):
+        raise CheckpointError(
+            "config.json: 'use_bidirectional_attention': expected null or 'vision', got"
+            f" {text['use_bidirectional_attention']!r}"
+        )
+
+
+def _layer_kinds(text: Mapping[str, Any]) -> list[LayerKind]:
+    named: list[str] = text.get("layer_types") or [
+        "full_attention" if (index + 1) % _PATTERN == 0 else "sliding_attention"
+        for index in range(text["num_hidden_layers"])
+    ]
+    kinds = [*named[:-1], "full_attention"]  # the last one is, as in transformers
+    first = len(kinds) - text["num_kv_shared_layers"]
+    if missing := {*kinds} - {*kinds[:first]}:
+        raise CheckpointError(
+            f"config.json: 'num_kv_shared_layers': expected a layer of {missing.pop()} before those, got"
+            f" {text['num_kv_shared_layers']} of {len(kinds)} layers"
+        )
+    return ["sliding" if kind == "sliding_attention" else "full" for kind in kinds]
+
+
+def _full_heads(text: Mapping[str, Any], kinds: list[LayerKind]) -> KVHeads:
+    """Returns the heads of layers that attend to all tokens: `per_layer_config` of transformers 5, or the published
+    fields."""
+    heads = KVHeads(text["num_key_value_heads"], text["global_head_dim"])
+    if text.get("attention_k_eq_v") and text.get("num_global_key_value_heads"):
+        heads = heads._replace(number=text["num_global_key_value_heads"])
+    layers: Mapping[str, Mapping[str, Any]] | None = text.get("per_layer_config")
+    if layers is None:
+        return heads
+    found = {int(index): (each.get("num_key_value_heads"), each.get("head_dim")) for index, each in layers.items()}
+    if {*found} != {index for index, kind in enumerate(kinds) if kind == "full"} or len({*found.values()}) > 1:
+        raise CheckpointError(
+            "config.json: 'per_layer_config': expected the same heads for each full_attention layer, got"
+            f" {dict(sorted(found.items()))}"
+        )
+    number, dim = next(iter(found.values()))
+    return KVHeads(number or text["num_key_value_heads"], dim or text["head_dim"])
+
+
+def _sliding(text: Mapping[str, Any], rope: Mapping[str, Any], heads: KVHeads) -> SlidingAttention:
+    require("rope_parameters.sliding_attention.rope_type", rope.get("rope_type", "default"), "default")
+    return SlidingAttention(window=text["sliding_window"], rope_theta=float(rope["rope_theta"]), kv_heads=heads)
+
+
+def _read_text_config(config: Mapping[str, Any]) -> FamilyConfig:
+    tied = bool(config.get("tie_word_embeddings", True))
+    return FamilyConfig(text=read_decoder(config, tied=tied), placeholder_ids={}, eos_token_ids=(_END_TOKEN,))
+
+
+_VISION_DEFAULTS: Mapping[str, Any] = {
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 12,
+    "num_key_value_heads": None,
+    "head_dim": 64,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "rms_norm_eps": 1e-6,
+    "pooling_kernel_size": 3,
+    "patch_size": 16,
+    "position_embedding_size": 10_240,
+    "use_clipped_linears": False,
+    "standardize": False,
+    "attention_bias": False,
+}
+_TOKEN_IDS: Mapping[str, int] = {"boi": 255_999, "eoi": 258_882, "image": 258_880}
+
+
+def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
+    text = config["text_config"]
+    tied = bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", True)))
+    decoder = read_decoder(text, tied=tied)
+    if text.get("use_bidirectional_attention") == "vision":
+        decoder = replace(decoder, bidirectional_run=BUDGETS[-1], bidirectional_full=False)
+    ids = {name: config.get(f"{name}_token_id") or default for name, default in _TOKEN_IDS.items()}
+    return FamilyConfig(
+        text=decoder,
+        encoder=_read_vision(config["vision_config"], start=ids["boi"], end=ids["eoi"]),
+        placeholder_ids={"image": ids["image"]},
+        eos_token_ids=(_END_TOKEN,),
+    )
+
+
+def _read_vision(vision: Mapping[str, Any], *, start: int, end: int) -> Gemma4VisionConfig:
+    vision = {**_VISION_DEFAULTS, **vision}
+    heads = vision["num_attention_heads"]
+    require("vision_config.num_key_value_heads", vision["num_key_value_heads"] or heads, heads)
+    require("vision_config.hidden_activation", vision["hidden_activation"], "gelu_pytorch_tanh")
+    require("vision_config.attention_bias", bool(vision["attention_bias"]), False)
+    rope: Mapping[str, Any] = vision.get("rope_parameters") or {}
+    if vision["head_dim"] % 4:
+        raise CheckpointError(
+            f"config.json: 'vision_config.head_dim': expected a multiple of 4, got {vision['head_dim']}"
+        )
+    return Gemma4VisionConfig(
+        width=vision["hidden_size"],
+        intermediate_size=vision["intermediate_size"],
+        num_layers=vision["num_hidden_layers"],
+        num_heads=heads,
+        head_dim=vision["head_dim"],
+        patch_size=vision["patch_size"],
+        pool_size=vision["pooling_kernel_size"],
+        num_positions=vision["position_embedding_size"],
+        norm_eps=vision["rms_norm_eps"],
+        rope_theta=float(rope.get("rope_theta", 100.0)),
+        clipped=bool(vision["use_clipped_linears"]),
+        standardizes=bool(vision["standardize"]),
+        start_token_id=start,
+        end_token_id=end,
+    )
+
+
+def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
+    """Reads the processing of images, from the file of all media as published, or from one of its own."""
+    whole = read_json(path / _PROCESSOR, is_optional=True)
+    name, processor = (
+        (f"{_PROCESSOR}: 'image_processor", whole["image_processor"])
+        if "image_processor" in whole
+        else (f"{PREPROCESSOR}: '", read_json(path / PREPROCESSOR))
+    )
+    check_resampling(processor)
+    vision = config.encoder_as(Gemma4VisionConfig)
+    expected = {
+        "do_resize": True,
+        "do_rescale": True,
+        "do_normalize": False,
+        "patch_size": vision.patch_size,
+        "pooling_kernel_size": vision.pool_size,
+    }
+    for field, value in expected.items():
+        if processor.get(field, value) != value:
+            raise ValueError(f"{name}.{field}': expected {value!r}, got {processor[field]!r}")
+    if not math.isclose(factor := processor.get("rescale_factor", 1 / 255), 1 / 255, rel_tol=1e-6):
+        raise ValueError(f"{name}.rescale_factor': expected 1/255, got {factor!r}")
+    budget = processor.get("max_soft_tokens", 280)
+    if budget not in BUDGETS:
+        raise ValueError(f"{name}.max_soft_tokens': expected one of {BUDGETS}, got {budget!r}")
+    return MediaProcessing(
+        images=ImageProcessing(
+            sizing=PatchBudget(patch_size=vision.patch_size, pool_size=vision.pool_size, max_tokens=budget)
+        )
+    )
+
+
+def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
+    """Returns the tokens of an image: one for each square of patches, between two marks."""
+    encoder = context.model.encoder_as(Gemma4VisionConfig)
+    return TokenLayout(
+        kind=medium.kind,
+        pieces=((encoder.start_token_id,), _num_tokens(encoder, medium.grid), (encoder.end_token_id,)),
+    )
+
+
+def _num_tokens(encoder: Gemma4VisionConfig, grid: tuple[int, ...]) -> int:
+    return math.prod(grid) // encoder.pool_size**2
+
+
+def _embedding_grid(config: ModelConfig, _kind: MediaKind, num_rows: int) -> tuple[int, ...]:
+    if num_rows > BUDGETS[-1]:
+        raise ValueError(f"expected at most {BUDGETS[-1]} tokens of an image")
+    side = config.encoder_as(Gemma4VisionConfig).pool_size
+    return (1, side, side * num_rows)
+
+
+def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
+    """Returns images of about `num_tokens` tokens, one under the other."""
+    encoder = config.encoder_as(Gemma4VisionConfig)
+    side = max(1, math.isqrt(min(num_tokens, BUDGETS[-1]))) * encoder.pool_size
+    count = max(1, num_tokens // BUDGETS[-1])
+    return LargestMedium(
+        kind=MediaKind.IMAGE,
+        grid=(count, side, side),
+        num_bytes=3 * count * (side * encoder.patch_size) ** 2,
+        num_positions=count * side**2,
+        width=encoder.width,
+        intermediate_size=encoder.intermediate_size,
+    )
+
+
+GEMMA4_TEXT = FamilySpec(read_config=_read_text_config, module="gemma4")
+GEMMA4 = FamilySpec(
+    read_config=_read_config,
+    module="gemma4",
+    slots_in_lines=False,
+    read_media=_read_media,
+    layout=_layout,
+    largest_medium=_largest_medium,
+    embedding_grid=_embedding_grid,
+)

@@ -1,0 +1,150 @@
+"""Tiny Gemma 4 checkpoints with images and seeded random weights, written by transformers, in the layout of published
+ones."""
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.models.gemma4.configuration_gemma4 import Gemma4Config, Gemma4TextConfig, Gemma4VisionConfig
+from transformers.models.gemma4.modeling_gemma4 import Gemma4ForConditionalGeneration
+
+from tests.checkpoints.gemma3 import PLAIN, VOCAB_SIZE, save_tokenizer
+from tests.checkpoints.llava import draw_weights
+from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.text import GEMMA4_TRAITS, LARGE_GEMMA4_TRAITS, temper
+
+PATCH, POOL = 4, 2
+"""Sides of a patch in pixels and of a token in patches."""
+BUDGET = 70
+
+_ADDED = ("<|turn>", "<turn|>", "<|image>", "<image|>", "<|image|>", "<|audio>", "<audio|>", "<|audio|>", "<|video|>")
+TOKEN_IDS = {token: index for index, token in enumerate((*PLAIN, *_ADDED))}
+
+CHAT_TEMPLATE = """\
+{{ bos_token }}\
+{%- for message in messages -%}\
+{{ '<|turn>' + ('model' if message['role'] == 'assistant' else message['role']) + '\n' }}\
+{%- if message['content'] is string -%}{{ message['content'] | trim }}\
+{%- else -%}\
+{%- for part in message['content'] -%}\
+{%- if part['type'] == 'image' -%}{{ '\n\n<|image|>\n\n' }}\
+{%- elif part['type'] == 'text' -%}{{ part['text'] | trim }}{%- endif -%}\
+{%- endfor -%}\
+{%- endif -%}\
+{{ '<turn|>\n' }}\
+{%- endfor -%}\
+{%- if add_generation_prompt -%}{{ '<|turn>model\n' }}{%- endif -%}\
+"""
+"""A template of the published one's form."""
+
+IMAGE_PROCESSOR: Mapping[str, Any] = {
+    "do_convert_rgb": True,
+    "do_normalize": False,
+    "do_rescale": True,
+    "do_resize": True,
+    "image_mean": [0.0, 0.0, 0.0],
+    "image_processor_type": "Gemma4ImageProcessor",
+    "image_seq_length": BUDGET,
+    "image_std": [1.0, 1.0, 1.0],
+    "max_soft_tokens": BUDGET,
+    "patch_size": PATCH,
+    "pooling_kernel_size": POOL,
+    "resample": 3,
+    "rescale_factor": 0.00392156862745098,
+}
+_TOKENIZER: Mapping[str, Any] = {
+    "bos_token": "<bos>",
+    "eos_token": "<eos>",
+    "unk_token": "<unk>",
+    "pad_token": "<pad>",
+    "boi_token": "<|image>",
+    "eoi_token": "<image|>",
+    "image_token": "<|image|>",
+    "boa_token": "<|audio>",
+    "eoa_token": "<audio|>",
+    "audio_token": "<|audio|>",
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    "processor_class": "Gemma4Processor",
+}
+
+
+def make_gemma4_checkpoint(path: Path, *, is_large: bool = False) -> Path:
+    """Writes a checkpoint of float32 into the folder `path` and returns it.
+
+    Args:
+        path: made if it does not exist.
+        is_large: as 31B, where the tokens of an image attend to each other; otherwise as E2B.
+    """
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 512,
+        "vocab_size": VOCAB_SIZE,
+    }
+    traits = LARGE_GEMMA4_TRAITS if is_large else GEMMA4_TRAITS
+    text: dict[str, Any] = {
+        **sizes,
+        **traits,
+        "vocab_size_per_layer_input": VOCAB_SIZE,
+        "use_bidirectional_attention": "vision" if is_large else None,
+    }
+    vision = Gemma4VisionConfig(
+        hidden_size=32,
+        intermediate_size=52,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=24,
+        patch_size=PATCH,
+        pooling_kernel_size=POOL,
+        position_embedding_size=64,
+        use_clipped_linears=not is_large,
+        standardize=is_large,
+    )
+    config = Gemma4Config(
+        text_config=Gemma4TextConfig(**text),
+        vision_config=vision,
+        boi_token_id=TOKEN_IDS["<|image>"],
+        eoi_token_id=TOKEN_IDS["<image|>"],
+        image_token_id=TOKEN_IDS["<|image|>"],
+        boa_token_id=TOKEN_IDS["<|audio>"],
+        eoa_token_index=TOKEN_IDS["<audio|>"],
+        audio_token_id=TOKEN_IDS["<|audio|>"],
+        video_token_id=TOKEN_IDS["<|video|>"],
+    )
+    model: Any = Gemma4ForConditionalGeneration(config).float()
+    draw_weights(model)
+    temper(model)
+    # Answers have no placeholders, which the reference would take for media.
+    model.get_input_embeddings().weight.data[len(PLAIN) :].mul_(0.2)
+    _draw_buffers(model)
+    model.save_pretrained(path)
+    write_json(path / "generation_config.json", {"eos_token_id": [1, TOKEN_IDS["<turn|>"]]})
+    processor = {"processor_class": "Gemma4Processor", "image_processor": dict(IMAGE_PROCESSOR)}
+    write_json(path / "processor_config.json", processor)
+    (path / "chat_template.jinja").write_text(CHAT_TEMPLATE)
+    save_tokenizer(path, _ADDED, _TOKENIZER)
+    return path
+
+
+make_large_gemma4_checkpoint = partial(make_gemma4_checkpoint, is_large=True)
+
+
+def _draw_buffers(model: torch.nn.Module) -> None:
+    """Draws bounds that some activations exceed, and statistics."""
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            member = name.rpartition(".")[2]
+            if member in ("input_min", "output_min"):
+                buffer.fill_(-1.5)
+            elif member in ("input_max", "output_max"):
+                buffer.fill_(1.25)
+            elif member == "std_scale":
+                buffer.uniform_(0.5, 1.5)
+            elif member == "std_bias":
+                buffer.normal_(std=0.3)

@@ -1,0 +1,149 @@
+"""Prompts and pixels of Gemma 4: equal to the reference processor's."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+from transformers.models.gemma4.image_processing_pil_gemma4 import get_aspect_ratio_preserving_size
+
+from glimpse.engine.checkpoint.families.registry import family_of, load_model_config
+from glimpse.engine.checkpoint.families.token_layout import LayoutContext
+from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot
+from glimpse.engine.checkpoint.text.prompt import load_prompt_builder
+from glimpse.media.errors import MediaOptionError
+from glimpse.media.kind import MediaKind
+from glimpse.media.processing.image import Image, ImageProcessing, prepare_image
+from glimpse.media.processing.sizing.patch_budget import BUDGETS, PatchBudget, budget_size
+from tests.checkpoints.gemma4 import PATCH, POOL, TOKEN_IDS, make_gemma4_checkpoint
+from tests.checkpoints.qwen2_vl import write_json
+from tests.oracles.gemma4 import image_processor
+
+CHECKPOINT = make_gemma4_checkpoint
+IMAGE = MediaSlot(kind=MediaKind.IMAGE)
+
+
+def processing_of(checkpoint: Path) -> ImageProcessing:
+    config = load_model_config(checkpoint)
+    processing = family_of(config).read_media(checkpoint, config).images
+    assert processing is not None
+    return processing
+
+
+def prepared(checkpoint: Path, height: int, width: int, seed: int = 0) -> tuple[PIL.Image.Image, Image]:
+    array = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return PIL.Image.fromarray(array), prepare_image(PIL.Image.fromarray(array), processing_of(checkpoint))
+
+
+@settings(max_examples=20, deadline=None)
+@given(height=st.integers(1, 200), width=st.integers(1, 200), seed=st.integers(0, 99))
+def test_pixels_equal_the_reference_processors(checkpoint: Path, height: int, width: int, seed: int) -> None:
+    source, image = prepared(checkpoint, height, width, seed)
+    expected = image_processor()(source, return_tensors="np")
+    rows, columns = image.grid[1:]
+    patches = image.pixels.reshape(rows, PATCH, columns, PATCH, 3).swapaxes(1, 2).reshape(rows * columns, -1)
+    found = (expected["pixel_values"][0] * 255).round().astype(np.uint8)
+    np.testing.assert_array_equal(found[: rows * columns], patches)
+    assert not found[rows * columns :].any()
+    assert expected["num_soft_tokens_per_image"][0] == rows * columns // POOL**2
+
+
+@given(height=st.integers(1, 5000), width=st.integers(1, 5000), budget=st.sampled_from(BUDGETS))
+def test_sizes_equal_the_reference_processors(height: int, width: int, budget: int) -> None:
+    if max(height, width) <= 200 * min(height, width):
+        expected = get_aspect_ratio_preserving_size(height, width, 16, budget * 9, 3)
+        assert budget_size(height, width, factor=48, max_tokens=budget) == expected
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    turns=st.lists(
+        st.lists(st.text("the an\n", min_size=1, max_size=9) | st.just(IMAGE), min_size=1, max_size=4)
+        .map(tuple)
+        .filter(lambda each: len(each) == 1 or IMAGE in each),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_prompts_equal_the_reference_processors(checkpoint: Path, turns: list[tuple[str | MediaSlot, ...]]) -> None:
+    """The reference processor replaces each `<|image|>` of the text by its tokens between two marks."""
+    config = load_model_config(checkpoint)
+    _, image = prepared(checkpoint, 40, 30)
+    roles = ["user" if index % 2 == 0 else "assistant" for index in range(len(turns))]
+    messages = [ChatMessage(role=role, content=content) for role, content in zip(roles, turns, strict=True)]
+    conversation = [
+        {
+            "role": message.role,
+            "content": [
+                {"type": "image"} if isinstance(each, MediaSlot) else {"type": "text", "text": each}
+                for each in message.content
+            ],
+        }
+        for message in messages
+    ]
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    text = tokenizer.apply_chat_template(conversation, add_generation_prompt=True, tokenize=False)
+    num_tokens = image.grid[1] * image.grid[2] // POOL**2
+    expected = tokenizer(
+        text.replace("<|image|>", "<|image>" + "<|image|>" * num_tokens + "<image|>"), add_special_tokens=False
+    )["input_ids"]
+    builder = load_prompt_builder(checkpoint, config)
+    layout = family_of(config).layout(image, LayoutContext(model=config, encode=lambda _text: []))
+    layouts = [layout for message in messages for each in message.content if isinstance(each, MediaSlot)]
+    prompt = builder.chat(messages, layouts)
+    assert prompt.token_ids == expected
+    assert prompt.token_ids.count(TOKEN_IDS["<|image|>"]) == num_tokens * len(layouts)
+
+
+@pytest.mark.parametrize(
+    ("max_pixels", "expected"),
+    [(161_280, 70), (322_559, 70), (645_120, 280), (700_000, 280), (1_290_240, 560), (9_000_000, 1120)],
+)
+def test_a_bound_on_pixels_chooses_a_budget_of_tokens(max_pixels: int, expected: int) -> None:
+    assert PatchBudget().with_bounds(min_pixels=None, max_pixels=max_pixels).max_tokens == expected
+
+
+def test_low_detail_is_the_smallest_budget() -> None:
+    assert PatchBudget().low_detail().max_tokens == 70
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        ({"min_pixels": 1000, "max_pixels": None}, "expected none, since images fill a budget, got 1000"),
+        ({"min_pixels": None, "max_pixels": 1000}, "expected at least 161280, the model's smallest images, got 1000"),
+    ],
+)
+def test_refuses_bounds_without_a_budget(bounds: dict[str, int | None], message: str) -> None:
+    with pytest.raises(MediaOptionError, match=message):
+        PatchBudget().with_bounds(**bounds)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_soft_tokens": 100}, "image_processor.max_soft_tokens': expected one of .*, got 100"),
+        ({"resample": 2}, r"'resample': expected 3 \(bicubic\), got 2"),
+        ({"patch_size": 16}, "image_processor.patch_size': expected 4, got 16"),
+        ({"do_normalize": True}, "image_processor.do_normalize': expected False, got True"),
+        ({"rescale_factor": 1.0}, "image_processor.rescale_factor': expected 1/255, got 1.0"),
+    ],
+)
+def test_refuses_other_processing(checkpoint: Path, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    document = json.loads((checkpoint / "processor_config.json").read_text())
+    write_json(tmp_path / "processor_config.json", {"image_processor": document["image_processor"] | changes})
+    config = load_model_config(checkpoint)
+    with pytest.raises(ValueError, match=message):
+        family_of(config).read_media(tmp_path, config)
+
+
+def test_reads_the_processing_of_images_from_a_file_of_its_own(checkpoint: Path, tmp_path: Path) -> None:
+    document = json.loads((checkpoint / "processor_config.json").read_text())
+    write_json(tmp_path / "preprocessor_config.json", document["image_processor"])
+    config = load_model_config(checkpoint)
+    assert family_of(config).read_media(tmp_path, config).images == processing_of(checkpoint)
