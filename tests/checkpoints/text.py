@@ -118,6 +118,15 @@ LARGE_GEMMA4_TRAITS: Mapping[str, Any] = {
 }
 """The layers of Gemma 4 31B: those that attend to all tokens have keys for values, in fewer heads."""
 
+GEMMA4_EXPERTS: Mapping[str, Any] = {
+    **LARGE_GEMMA4_TRAITS,
+    "enable_moe_block": True,
+    "num_experts": 6,
+    "top_k_experts": 3,
+    "moe_intermediate_size": 40,
+}
+"""The layers of Gemma 4 26B-A4B: experts beside the MLP."""
+
 LONG_ROPE = {
     "rope_type": "longrope",
     "rope_theta": 10_000.0,
@@ -173,6 +182,7 @@ def _models() -> Mapping[str, Any]:
             "qwen3_5": Qwen3_5ForCausalLM(Qwen3_5TextConfig(**{**_SIZES, **QWEN3_5_TRAITS})),
             "gemma4": Gemma4ForCausalLM(Gemma4TextConfig(**{**_SIZES, **GEMMA4_TRAITS})),
             "gemma4 large": Gemma4ForCausalLM(Gemma4TextConfig(**{**_SIZES, **LARGE_GEMMA4_TRAITS})),
+            "gemma4 moe": Gemma4ForCausalLM(Gemma4TextConfig(**{**_SIZES, **GEMMA4_EXPERTS})),
         }
     return models
 
@@ -192,6 +202,7 @@ FAMILIES = (
     "qwen3_5",
     "gemma4",
     "gemma4 large",
+    "gemma4 moe",
 )
 
 
@@ -220,13 +231,19 @@ def _draw_norms_and_biases(model: torch.nn.Module) -> None:
 
 
 def temper(model: torch.nn.Module) -> None:
-    """Draws the factors of Gemma 4's layers, and makes its scores of attention, which have no factor, so small that
-    rounding is not magnified."""
+    """Draws the factors and the numbered norms of Gemma 4's layers. Rounding must not be magnified: scores of
+    attention, which have no factor, are small, and so are the outputs of experts, which rounding may exchange."""
     with torch.no_grad():
         for name, tensor in (*model.named_parameters(), *model.named_buffers()):
             if name.endswith("q_norm.weight"):
                 tensor.mul_(0.25)
-            elif name.endswith("layer_scalar"):
+            elif name.endswith("post_feedforward_layernorm_2.weight"):
+                tensor.uniform_(0.1, 0.3)
+            elif name.endswith(("layernorm_1.weight", "layernorm_2.weight")):
+                tensor.uniform_(0.5, 1.5)
+            elif name.endswith("router.scale"):  # so large that the experts of a token differ in weight
+                tensor.uniform_(4, 12)
+            elif name.endswith(("layer_scalar", "per_expert_scale")):
                 tensor.uniform_(0.5, 1.5)
 
 

@@ -11,6 +11,7 @@ from glimpse.engine.checkpoint.families.reading.preprocessor import PREPROCESSOR
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout
 from glimpse.engine.checkpoint.model_config.decoder import (
+    ExpertsConfig,
     KVHeads,
     LayerEmbeddings,
     LayerKind,
@@ -102,15 +103,15 @@ def read_decoder(text: Mapping[str, Any], *, tied: bool) -> TextConfig:
         else None,
         layer_factors=True,
         logit_cap=text.get("final_logit_softcapping"),
+        experts=_experts(text) if text.get("enable_moe_block") else None,
     )
 
 
 def _check(text: Mapping[str, Any]) -> None:
     """Refuses what other models of the same architecture have."""
     require("hidden_activation", text["hidden_activation"], "gelu_pytorch_tanh")
-    for name in ("attention_bias", "enable_moe_block"):
-        if text.get(name):
-            raise CheckpointError(f"config.json: '{name}': expected false, got true")
+    if text.get("attention_bias"):
+        raise CheckpointError("config.json: 'attention_bias': expected false, got true")
     if text.get("use_bidirectional_attention") not in (None, "vision"):
         raise CheckpointError(
             "config.json: 'use_bidirectional_attention': expected null or 'vision', got"
@@ -155,6 +156,17 @@ def _full_heads(text: Mapping[str, Any], kinds: list[LayerKind]) -> KVHeads:
 def _sliding(text: Mapping[str, Any], rope: Mapping[str, Any], heads: KVHeads) -> SlidingAttention:
     require("rope_parameters.sliding_attention.rope_type", rope.get("rope_type", "default"), "default")
     return SlidingAttention(window=text["sliding_window"], rope_theta=float(rope["rope_theta"]), kv_heads=heads)
+
+
+def _experts(text: Mapping[str, Any]) -> ExpertsConfig:
+    return ExpertsConfig(
+        num_experts=text["num_experts"],
+        num_chosen=text["top_k_experts"],
+        intermediate_size=text["moe_intermediate_size"],
+        renormalized=True,
+        layers=frozenset(range(text["num_hidden_layers"])),
+        beside_mlp=True,
+    )
 
 
 def _read_text_config(config: Mapping[str, Any]) -> FamilyConfig:

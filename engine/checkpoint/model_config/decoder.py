@@ -110,7 +110,7 @@ class LayerEmbeddings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertsConfig:
-    """A mixture of experts (arXiv 2101.03961), which some layers have in place of the gated MLP."""
+    """A mixture of experts (arXiv 2101.03961), which some layers have in place of the gated MLP, or beside it."""
 
     num_experts: int
     num_chosen: int
@@ -121,6 +121,9 @@ class ExpertsConfig:
     """The weights of the experts that compute a token add up to 1."""
     layers: frozenset[int]
     """Indices of the layers."""
+    beside_mlp: bool = False
+    """The layers have a gated MLP too, to whose outputs those of the experts are added. The router has a norm of its
+    own, and each expert a factor, as in Gemma 4."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.decoder import ExpertsConfig
 from glimpse.engine.worker.layers.linear import Linear, UnquantizedLinear
+from glimpse.engine.worker.layers.norm import RMSNorm
 
 Activation: TypeAlias = Literal["quick_gelu", "gelu_tanh"]
 """An activation between the products of a feed-forward block without gates; see `activate`."""
@@ -63,18 +64,24 @@ class ExpertsMLP(nn.Module):
     Numerics follow transformers' models/qwen3_moe/modeling_qwen3_moe.py, but sums are in float32.
     """
 
-    def __init__(self, width: int, config: ExpertsConfig, *, activation: GateActivation = "silu") -> None:
+    def __init__(
+        self, width: int, config: ExpertsConfig, *, activation: GateActivation = "silu", norm_eps: float = 1e-6
+    ) -> None:
         super().__init__()
         self.config = config
         self.activation: GateActivation = activation
         self.router = UnquantizedLinear(width, config.num_experts, bias=False)
+        self.router_norm = RMSNorm(width, eps=norm_eps) if config.beside_mlp else None
+        factors = torch.empty(config.num_experts)
+        self.factors = nn.Parameter(factors, requires_grad=False) if config.beside_mlp else None
         self.experts = nn.ModuleList(
             GatedMLP(width, config.intermediate_size, activation=activation) for _ in range(config.num_experts)
         )
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[tokens, width] → [tokens, width]"""
-        return self.mix(x, self.router(x), lambda expert, rows: expert(rows))
+    def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
+        """Returns [tokens, width] for [tokens, width], which are the layer's norm of `hidden`."""
+        routed = x if self.router_norm is None else self.router_norm(hidden)
+        return self.mix(x, self.router(routed), lambda expert, rows: expert(rows))
 
     def mix(self, x: Tensor, scores: Tensor, compute: Callable[[GatedMLP, Tensor], Tensor]) -> Tensor:
         """Returns the weighted sum of the chosen experts' outputs.
@@ -95,11 +102,15 @@ class ExpertsMLP(nn.Module):
     def choose(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Returns each token's experts, int64 [tokens, num_chosen], and their weights, float32 [tokens, num_chosen]."""
         weights, chosen = scores.softmax(dim=-1, dtype=torch.float32).topk(self.config.num_chosen, dim=-1)
-        return chosen, weights / weights.sum(dim=-1, keepdim=True) if self.config.renormalized else weights
+        weights = weights / weights.sum(dim=-1, keepdim=True) if self.config.renormalized else weights
+        return chosen, weights if self.factors is None else weights * self.factors[chosen]
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `GatedMLP.named_weights`."""
         yield from self.router.named_weights("gate")
+        if self.router_norm is not None and self.factors is not None:
+            yield "router_norm.weight", self.router_norm.weight.data
+            yield "factors", self.factors.data
         for index, expert in enumerate(self.experts):
             assert isinstance(expert, GatedMLP)
             yield from ((f"experts.{index}.{name}", tensor) for name, tensor in expert.named_weights())

@@ -102,7 +102,9 @@ class TorchOps:
         return linear(x) if residual is None else residual + linear(x)
 
     def norm_mlp_add(self, hidden: Tensor, norm: Norm, mlp: MLP, *, residual: bool = True) -> Tensor:
-        return hidden + mlp(norm(hidden)) if residual else mlp(norm(hidden))
+        x = norm(hidden)
+        output = mlp(x, hidden) if isinstance(mlp, ExpertsMLP) else mlp(x)
+        return hidden + output if residual else output
 
     def logits(self, hidden: Tensor, norm: Norm, head: nn.Module) -> Tensor:
         return head(norm(hidden)).float()

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from glimpse.engine.checkpoint.model_config.decoder import LayerEmbeddings, LayerKind, TextConfig
+from glimpse.engine.checkpoint.model_config.decoder import ExpertsConfig, LayerEmbeddings, LayerKind, TextConfig
 from glimpse.engine.worker.layers.delta_net import DeltaNet
 from glimpse.engine.worker.layers.linear import Int8Linear, Linear
 from glimpse.engine.worker.layers.mlp import ExpertsMLP, GatedMLP, activate
@@ -237,10 +237,15 @@ class DecoderLayer(nn.Module):
         self.post_attention_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.mlp = (
             ExpertsMLP(config.hidden_size, config.experts, activation=config.activation)
-            if config.experts is not None and index in config.experts.layers
+            if config.experts is not None and index in config.experts.layers and not config.experts.beside_mlp
             else GatedMLP(config.hidden_size, _mlp_width(config, index), activation=config.activation)
         )
         self.output_norms = OutputNorms(config) if config.output_norms else None
+        self.mixture = (
+            MixtureBesideMLP(config, config.experts)
+            if config.experts is not None and config.experts.beside_mlp
+            else None
+        )
         self.addition = None if config.layer_embeddings is None else LayerAddition(config, config.layer_embeddings)
         self.factor = nn.Parameter(torch.empty(1), requires_grad=False) if config.layer_factors else None
 
@@ -253,6 +258,8 @@ class DecoderLayer(nn.Module):
         if (norms := self.output_norms) is not None:
             hidden = hidden + norms.attention(ops.linear_add(mixed, self.mixer.out, None))
             output = ops.norm_mlp_add(hidden, self.post_attention_layernorm, self.mlp, residual=False)
+            if self.mixture is not None:
+                output = self.mixture(output, hidden, ops)
             hidden = hidden + norms.feed_forward(output)
             if self.addition is not None and added is not None:
                 hidden = self.addition(hidden, added, ops)
@@ -271,6 +278,8 @@ class DecoderLayer(nn.Module):
             yield "pre_feedforward_layernorm.weight", self.post_attention_layernorm.weight.data
             yield "post_feedforward_layernorm.weight", norms.feed_forward.weight.data
         yield from ((f"mlp.{name}", tensor) for name, tensor in self.mlp.named_weights())
+        if self.mixture is not None:
+            yield from self.mixture.named_weights()
         if self.addition is not None:
             yield from self.addition.named_weights()
         if self.factor is not None:
@@ -280,6 +289,28 @@ class DecoderLayer(nn.Module):
 def _mlp_width(config: TextConfig, index: int) -> int:
     shares = config.cache_layer(index) != index
     return config.intermediate_size * (config.sharing_mlp_factor if shares else 1)
+
+
+class MixtureBesideMLP(nn.Module):
+    """Experts whose outputs are added to those of a layer's MLP, with a norm of each."""
+
+    def __init__(self, config: TextConfig, experts: ExpertsConfig) -> None:
+        super().__init__()
+        width, eps = config.hidden_size, config.rms_norm_eps
+        self.mlp_norm, self.norm, self.output_norm = (RMSNorm(width, eps=eps) for _ in range(3))
+        self.experts = ExpertsMLP(width, experts, activation=config.activation, norm_eps=eps)
+
+    def forward(self, output: Tensor, hidden: Tensor, ops: Ops) -> Tensor:
+        """Returns the sum, from outputs of the MLP and what it computed them of: [tokens, hidden_size]"""
+        mixed = ops.norm_mlp_add(hidden, self.norm, self.experts, residual=False)
+        return self.mlp_norm(output) + self.output_norm(mixed)
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields all weights with their checkpoint names, without the layer's prefix."""
+        yield "post_feedforward_layernorm_1.weight", self.mlp_norm.weight.data
+        yield "pre_feedforward_layernorm_2.weight", self.norm.weight.data
+        yield "post_feedforward_layernorm_2.weight", self.output_norm.weight.data
+        yield from ((f"mlp.{name}", tensor) for name, tensor in self.experts.named_weights())
 
 
 class LayerEmbedder(nn.Module):

@@ -16,6 +16,7 @@ from glimpse.engine.worker.models.decoder_weights import layer_index
 from glimpse.engine.worker.models.encoders.gemma4_vision import TOWER, Gemma4VisionTower, reorder_planar_heads
 from glimpse.engine.worker.models.model import Model
 
+_ROUTER = {"proj.weight": "gate.weight", "per_expert_scale": "factors"}
 _AUDIO = ("audio_tower.", "embed_audio.")
 
 
@@ -31,7 +32,13 @@ class Gemma4(Model):
         is_rotated = name.startswith(TOWER) and any(part in name for part in (".q_proj.l", ".k_proj.l", ".q_n", ".k_n"))
         if is_rotated and isinstance(self.encoder, Gemma4VisionTower):
             return [(name, reorder_planar_heads(tensor, self.encoder.config.head_dim))]
-        return super().split_weight(name, tensor, text)
+        # Names of the experts are those of other families.
+        layer, _, member = name.partition(".router.")
+        if member == "scale":
+            return [(f"{layer}.mlp.router_norm.weight", tensor.float() * text.hidden_size**-0.5)]
+        if member in _ROUTER:
+            return [(f"{layer}.mlp.{_ROUTER[member]}", tensor)]
+        return super().split_weight(name.replace(".experts.", ".mlp.experts."), tensor, text)
 
     def is_unused(self, name: str) -> bool:
         if super().is_unused(name) or name.startswith(_AUDIO):

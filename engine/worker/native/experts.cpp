@@ -45,7 +45,7 @@ struct Routing {
   }
 
   // Chooses the experts with the highest scores for a row. Equal scores: the first ones.
-  void choose(int64_t row, bool renormalizes) const {
+  void choose(int64_t row, bool renormalizes, const float* factors) const {
     float* score = scores + row * num_experts;
     int64_t* experts = chosen + row * num_chosen;
     float* weight = weights + row * num_chosen;
@@ -57,7 +57,10 @@ struct Routing {
       chosen_total += weight[i] = score[experts[i]];
       score[experts[i]] = -1;
     }
-    for (int64_t i = 0; i < num_chosen; ++i) weight[i] /= renormalizes ? chosen_total : total;
+    for (int64_t i = 0; i < num_chosen; ++i) {
+      weight[i] /= renormalizes ? chosen_total : total;
+      if (factors) weight[i] *= factors[experts[i]];
+    }
   }
 
   // Sorts rows by their experts.
@@ -111,7 +114,8 @@ Mlp mlp_of(const Mixture& mixture, const Routing& routing, int64_t expert, int64
 }
 
 Linear router_of(const Mixture& mixture, const Routing& routing) {
-  return {mixture.experts->router, mixture.norm, mixture.x, mixture.rows, kIdentity, nullptr, routing.scores, nullptr};
+  const Norm* norm = mixture.experts->router_norm ? mixture.experts->router_norm : mixture.norm;
+  return {mixture.experts->router, norm, mixture.x, mixture.rows, kIdentity, nullptr, routing.scores, nullptr};
 }
 
 }  // namespace
@@ -130,7 +134,9 @@ void run_in_team(const Kernels& kernels, const Mixture& mixture, TeamBuffers& bu
   for (int64_t row = 0; row < routing.rows; ++row)
     std::fill(routing.sums + row * routing.width + columns.begin, routing.sums + row * routing.width + columns.end, 0);
 #pragma omp barrier
-  for (int64_t row = rows.begin; row < rows.end; ++row) routing.choose(row, mixture.experts->renormalizes);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    routing.choose(row, mixture.experts->renormalizes, mixture.experts->factors);
+  }
 #pragma omp barrier
 #pragma omp single
   routing.sort();  // the others wait at its end

@@ -43,6 +43,8 @@ struct Experts {
   int64_t num_experts, num_chosen;
   int64_t renormalizes;  // 1: the weights of a row's experts add up to 1
   int64_t activation;
+  const Norm* router_norm;  // of the router's rows; null: that of the experts'
+  const float* factors;     // [num_experts], of the experts' weights; null: 1
 };
 
 // y = Σ weight · expert(norm(x)) + residual, over the `num_chosen` experts with the highest scores for each row

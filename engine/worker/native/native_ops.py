@@ -39,7 +39,7 @@ class NativeOps(ops.TorchOps):
     def __init__(self, library: CDLL, level: Level) -> None:
         self._library, self._level = library, level
         self._norms: dict[nn.Module, Norm] = {}
-        self._experts: dict[nn.Module, structures.Experts] = {}
+        self._experts: dict[nn.Module, ExpertsTensors] = {}
         self._nets: dict[nn.Module, DeltaNetTensors] = {}
 
     def norm_linear(self, hidden: Tensor, norm: ops.Norm, linear: nn.Module) -> Tensor:
@@ -53,10 +53,10 @@ class NativeOps(ops.TorchOps):
         output = torch.empty_like(hidden)
         if isinstance(mlp, ExpertsMLP):
             if mlp not in self._experts:
-                self._experts[mlp] = as_experts(mlp)
+                self._experts[mlp] = ExpertsTensors(mlp)
             self._library.glimpse_experts(
                 self._level,
-                byref(self._experts[mlp]),
+                byref(self._experts[mlp].experts),
                 byref(self._norm(norm)),
                 hidden.data_ptr(),
                 hidden.shape[0],
@@ -186,19 +186,24 @@ def as_norm(module: ops.Norm) -> Norm:
     return Norm(module.weight.data_ptr(), bias, module.eps, centered)
 
 
-def as_experts(mlp: ExpertsMLP) -> structures.Experts:
-    """Returns a mixture of experts for the kernels. It points to the weights of the module."""
-    experts = [as_mlp(expert) for expert in mlp.experts if isinstance(expert, GatedMLP)]
-    matrices = Weight * len(experts)
-    return structures.Experts(
-        router=pointer(_packed(mlp.router).packed),
-        first=cast(matrices(*(first.packed for first, _, _ in experts)), POINTER(Weight)),
-        second=cast(matrices(*(second.packed for _, second, _ in experts)), POINTER(Weight)),
-        num_experts=len(experts),
-        num_chosen=mlp.config.num_chosen,
-        renormalizes=mlp.config.renormalized,
-        activation=_GATE_ACTIVATIONS[mlp.activation],
-    )
+class ExpertsTensors:
+    """A mixture of experts for the kernels. It points to the weights of the module."""
+
+    def __init__(self, mlp: ExpertsMLP) -> None:
+        experts = [as_mlp(expert) for expert in mlp.experts if isinstance(expert, GatedMLP)]
+        matrices = Weight * len(experts)
+        self._factors = None if mlp.factors is None else mlp.factors.float().contiguous()
+        self.experts = structures.Experts(
+            router=pointer(_packed(mlp.router).packed),
+            first=cast(matrices(*(first.packed for first, _, _ in experts)), POINTER(Weight)),
+            second=cast(matrices(*(second.packed for _, second, _ in experts)), POINTER(Weight)),
+            num_experts=len(experts),
+            num_chosen=mlp.config.num_chosen,
+            renormalizes=mlp.config.renormalized,
+            activation=_GATE_ACTIVATIONS[mlp.activation],
+            router_norm=None if mlp.router_norm is None else pointer(as_norm(mlp.router_norm)),
+            factors=None if self._factors is None else self._factors.data_ptr(),
+        )
 
 
 def as_mlp(mlp: GatedMLP | PlainMLP) -> tuple[PackedLinear, PackedLinear, Activation]:

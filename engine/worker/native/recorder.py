@@ -14,7 +14,7 @@ from glimpse.engine.worker.layers.norm import HeadNorms
 from glimpse.engine.worker.layers.rotary import Rotation
 from glimpse.engine.worker.native.library import Operation, Weight
 from glimpse.engine.worker.native.linear import PackedLinear
-from glimpse.engine.worker.native.native_ops import DeltaNetTensors, as_experts, as_mlp, as_norm
+from glimpse.engine.worker.native.native_ops import DeltaNetTensors, ExpertsTensors, as_mlp, as_norm
 from glimpse.engine.worker.tensors.batch import Batch
 from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache, LayerStates
 
@@ -48,7 +48,7 @@ class Recorder:
         self._dtype = dtype
         self._operations: list[Operation] = []
         self._structures: list[Structure] = []  # those that operations point to
-        self._nets: list[DeltaNetTensors] = []
+        self._tensors: list[DeltaNetTensors | ExpertsTensors] = []
         self._results: dict[tuple[str, int], Tensor] = {}
 
     def operations(self) -> Array[Operation]:
@@ -64,10 +64,10 @@ class Recorder:
     def norm_mlp_add(self, hidden: Tensor, norm: ops.Norm, mlp: ops.MLP, *, residual: bool = True) -> Tensor:
         if isinstance(mlp, ExpertsMLP):
             output = self._result("norm_mlp_add", hidden.shape[1])
-            self._structures.append(experts := as_experts(mlp))
+            self._tensors.append(experts := ExpertsTensors(mlp))
             self._record(
                 OperationKind.EXPERTS,
-                experts=pointer(experts),
+                experts=pointer(experts.experts),
                 norm=self._norm(norm),
                 x=_address(hidden),
                 residual=_address(hidden) if residual else None,
@@ -130,12 +130,12 @@ class Recorder:
     def delta_net(self, projected: Tensor, rates: Tensor, net: DeltaNet, states: LayerStates, plan: Any) -> Tensor:
         del plan
         output = self._result("delta_net", net.sizes.value_width)
-        self._nets.append(DeltaNetTensors(net))
+        self._tensors.append(tensors := DeltaNetTensors(net))
         self._record(
             OperationKind.DELTA_NET,
             x=_address(projected),
             gates=_address(rates),
-            net=pointer(self._nets[-1].layer),
+            net=pointer(tensors.layer),
             conv_states=states.conv.data_ptr(),
             recurrent=states.recurrent.data_ptr(),
             y=output.data_ptr(),

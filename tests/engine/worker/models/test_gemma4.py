@@ -55,7 +55,7 @@ LARGE = SMALL | {
 }
 
 
-@pytest.fixture(scope="module", params=["gemma4", "gemma4 large"])
+@pytest.fixture(scope="module", params=["gemma4", "gemma4 large", "gemma4 moe"])
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_text_checkpoint(tmp_path_factory.mktemp("gemma4"), request.param)
 
@@ -99,7 +99,6 @@ def test_layers_without_keys_of_their_own_take_no_cache(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"enable_moe_block": True}, "'enable_moe_block': expected false, got true"),
         ({"attention_bias": True}, "'attention_bias': expected false, got true"),
         ({"hidden_activation": "gelu"}, "'hidden_activation': expected 'gelu_pytorch_tanh', got 'gelu'"),
         ({"use_bidirectional_attention": "all"}, "'use_bidirectional_attention': expected null or 'vision', got 'all'"),
