@@ -1,7 +1,7 @@
 // The recurrent step of gated delta nets: each state is read once from memory, and written once. The compiler
 // vectorizes these loops for the level of the file that includes them.
 
-constexpr int kMaxHeadDim = 256;
+constexpr int kMaxHeadDim = 512;
 
 #define INLINED __attribute__((always_inline)) inline
 
