@@ -19,7 +19,7 @@ from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.preprocessor import positive, read_json
-from glimpse.media.processing.sizing.longest_edge import LongestEdge
+from glimpse.media.processing.sizing.patches.longest_edge import LongestEdge
 
 if TYPE_CHECKING:
     from glimpse.media.medium import Medium

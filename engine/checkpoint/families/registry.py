@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from glimpse.engine.checkpoint.families.gemma3 import GEMMA3, GEMMA3_TEXT
-from glimpse.engine.checkpoint.families.gemma4 import GEMMA4, GEMMA4_TEXT
+from glimpse.engine.checkpoint.families.gemma.gemma3 import GEMMA3, GEMMA3_TEXT
+from glimpse.engine.checkpoint.families.gemma.gemma4 import GEMMA4, GEMMA4_TEXT
 from glimpse.engine.checkpoint.families.idefics3 import IDEFICS3, SMOLVLM
 from glimpse.engine.checkpoint.families.internvl import INTERNVL
 from glimpse.engine.checkpoint.families.internvl_chat import INTERNVL_CHAT

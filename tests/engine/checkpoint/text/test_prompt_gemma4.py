@@ -19,7 +19,7 @@ from glimpse.engine.checkpoint.text.prompt import load_prompt_builder
 from glimpse.media.errors import MediaOptionError
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import Image, ImageProcessing, prepare_image
-from glimpse.media.processing.sizing.patch_budget import BUDGETS, PatchBudget, budget_size
+from glimpse.media.processing.sizing.patches.patch_budget import BUDGETS, PatchBudget, budget_size
 from tests.checkpoints.gemma4 import PATCH, POOL, TOKEN_IDS, make_gemma4_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
 from tests.oracles.gemma4 import image_processor

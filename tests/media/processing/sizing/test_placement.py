@@ -17,7 +17,7 @@ from glimpse.media.processing.sizing.any_res import AnyRes
 from glimpse.media.processing.sizing.aspect_tiles import AspectTiles
 from glimpse.media.processing.sizing.fixed_size import FixedSize
 from glimpse.media.processing.sizing.hd_tiles import HdTiles
-from glimpse.media.processing.sizing.longest_edge import LongestEdge
+from glimpse.media.processing.sizing.patches.longest_edge import LongestEdge
 from glimpse.media.processing.sizing.smart_resize import SmartResize
 from glimpse.media.processing.sizing.split_tiles import SplitTiles
 from tests.media.images import encode

@@ -25,7 +25,7 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.preprocessor import check_resampling, read_json
-from glimpse.media.processing.sizing.patch_budget import BUDGETS, PatchBudget
+from glimpse.media.processing.sizing.patches.patch_budget import BUDGETS, PatchBudget
 
 if TYPE_CHECKING:
     from glimpse.media.medium import Medium
@@ -304,10 +304,10 @@ def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
     )
 
 
-GEMMA4_TEXT = FamilySpec(read_config=_read_text_config, module="gemma4")
+GEMMA4_TEXT = FamilySpec(read_config=_read_text_config, module="gemma.gemma4")
 GEMMA4 = FamilySpec(
     read_config=_read_config,
-    module="gemma4",
+    module="gemma.gemma4",
     slots_in_lines=False,
     read_media=_read_media,
     layout=_layout,

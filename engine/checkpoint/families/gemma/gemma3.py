@@ -193,7 +193,7 @@ def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
     return LargestMedium.of_tiles(encoder.vit, num_images, grid=(num_images, 1))
 
 
-GEMMA3_TEXT = FamilySpec(read_config=_read_text_config, module="gemma3")
+GEMMA3_TEXT = FamilySpec(read_config=_read_text_config, module="gemma.gemma3")
 _GROUNDING = (
     JsonForm(box="box_2d", point="point", scale=1000, y_first=True),
     TextForm(pattern=re.compile(r"(?P<box>(?:<loc\d{4}>){4})[ \t]*(?P<label>[^<;\n]*)"), scale=1024, y_first=True),
@@ -202,7 +202,7 @@ _GROUNDING = (
 discussion 38). The second is PaliGemma's (arXiv 2407.07726, section 3), which checkpoints tuned for detection write."""
 GEMMA3 = FamilySpec(
     read_config=_read_config,
-    module="gemma3",
+    module="gemma.gemma3",
     slots_in_lines=False,
     read_media=_read_media,
     layout=_layout,
