@@ -1,5 +1,7 @@
 """The cache of several owners: who loses what, and what no one loses."""
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,9 +17,16 @@ def make_cache(clock: Clock | None = None) -> FairLru[str, int]:
     return FairLru[str, int](max_bytes=MAX_BYTES, owner=lambda key: key[0], clock=clock or Clock())
 
 
-def fill(cache: FairLru[str, int], keys: list[str], num_bytes: int = 100, **limits: float) -> None:
+def fill(
+    cache: FairLru[str, int],
+    keys: list[str],
+    num_bytes: int = 100,
+    *,
+    seconds: float = math.inf,
+    max_own_bytes: float = math.inf,
+) -> None:
     for key in keys:
-        assert cache.put(key, 1, num_bytes=num_bytes, **limits)
+        assert cache.put(key, 1, num_bytes=num_bytes, seconds=seconds, max_own_bytes=max_own_bytes)
 
 
 def found(cache: FairLru[str, int], keys: list[str]) -> list[bool]:
