@@ -26,7 +26,7 @@ _ACCEPTING_SECONDS = 0.02
 _CANCELLING_TURNS = 3
 """After which an RPC that its client cancelled before is cancelled here, while many are accepted."""
 _PAUSE = 3
-"""Multiple of its turn that a client waits for the next one while RPCs are accepted."""
+"""Multiple of its turn that a client waits for the next one while RPCs are accepted, if it has more to do already."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -84,7 +84,7 @@ class LoopTurns:
 
     def _end(self, client: str, began: float) -> None:
         now = time.monotonic()
-        if now - self._accepted_at > _ACCEPTING_SECONDS:
+        if now - self._accepted_at > _ACCEPTING_SECONDS or not self._places.is_waiting(client):
             self._places.release(client)
         else:
             asyncio.get_running_loop().call_later(_PAUSE * (now - began), self._places.release, client)

@@ -74,3 +74,20 @@ async def test_turns_of_a_client_are_rare_while_rpcs_are_accepted():
     while taken < before + 3:  # noqa: ASYNC110 - they go on
         await asyncio.sleep(0.001)
     rendering.cancel()
+
+
+async def test_clients_that_have_one_thing_to_do_get_turns_one_after_another_while_rpcs_are_accepted():
+    turns, turn = LoopTurns(), 0
+
+    async def take(client: str) -> int:
+        await turns.next(client)
+        return turn
+
+    taken = [asyncio.create_task(take(client)) for client in ("busy", "busy", "busy", *map(str, range(10)))]
+    while not all(each.done() for each in taken[3:]):
+        turns.note_accepted()
+        turn += 1
+        time.sleep(0.001)  # noqa: ASYNC251 - a pause is at least three such turns
+        await asyncio.sleep(0)
+    assert taken[-1].result() < 28, "two turns each"
+    await asyncio.wait(taken)
