@@ -129,7 +129,7 @@ def test_prompts_of_less_priority_are_not_waited_for() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_every_state_of_the_scheduler_has_a_forecast(seed: int) -> None:
-    """Tiny steps, few blocks, clients in the background: each probe is answered, and the queue is a part of the time."""
+    """Tiny steps, few blocks, clients in the background: a probe is answered, and the queue is part of the time."""
     draw = random.Random(seed)
     block_size, max_model_len = draw.choice([1, 4, 16]), draw.choice([48, 208, 608])
     limits = SchedulerLimits(
