@@ -104,8 +104,10 @@ def seen_box(box: Corners, placement: ImagePlacement, sizing: ImageSizing) -> tu
     if (
         isinstance(sizing, FixedSize) and sizing.shortest_edge
     ):  # the center of an image whose shorter side has this length
-        scale = sizing.shortest_edge / min(width, height)
-        shift_x, shift_y = (width * scale - sizing.side) // 2, (height * scale - sizing.side) // 2
+        edge, shorter = sizing.shortest_edge, min(width, height)
+        scale = edge / shorter
+        # In integers: the product with the scale may be just below a whole number.
+        shift_x, shift_y = ((side * edge // shorter - sizing.side) // 2 for side in (width, height))
         return x1 * scale - shift_x, y1 * scale - shift_y, x2 * scale - shift_x, y2 * scale - shift_y
     scale_x, scale_y = shown_width / width, shown_height / height
     return x1 * scale_x, y1 * scale_y, x2 * scale_x, y2 * scale_y
@@ -247,5 +249,8 @@ def test_families_that_write_none_have_no_forms() -> None:
         "LlavaOnevisionForConditionalGeneration",
         "UltravoxModel",
         "Phi3VForCausalLM",
+        "Gemma4ForConditionalGeneration",
+        "Mistral3ForConditionalGeneration",
+        "LightOnOcrForConditionalGeneration",
     }
     assert {way[0] for way in WAYS.values()} == {name for name, family in FAMILIES.items() if family.grounding}
