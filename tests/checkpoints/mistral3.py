@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from transformers import MistralConfig, Qwen3Config
+from transformers import LlavaConfig, LlavaForConditionalGeneration, MistralConfig, Qwen3Config
 from transformers.models.lighton_ocr.configuration_lighton_ocr import LightOnOcrConfig
 from transformers.models.lighton_ocr.modeling_lighton_ocr import LightOnOcrForConditionalGeneration
 from transformers.models.ministral3.configuration_ministral3 import Ministral3Config
@@ -20,10 +20,10 @@ from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE as CHATML
 from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, make_tokenizer, write_json
 from tests.checkpoints.qwen2_vl import SPECIAL_TOKENS as CHATML_TOKENS
 
-Kind = Literal["mistral", "ministral3", "lighton_ocr"]
+Kind = Literal["mistral", "ministral3", "pixtral", "lighton_ocr"]
 """What the decoder is, or the model."""
 
-PATCH, MERGE = 14, 2
+PATCH = 14
 LONGEST_EDGE = 140
 _MISTRAL_TOKENS = (
     *("<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]"),
@@ -82,6 +82,11 @@ YARN: Mapping[str, Any] = {
 """Ministral 3's numbers, with a smaller context window, and `beta_fast` so that frequencies of all kinds occur."""
 
 
+def merge_of(kind: Kind) -> int:
+    """Returns how many patches lie along each side of a token."""
+    return 1 if kind == "pixtral" else 2
+
+
 def token_ids_of(kind: Kind) -> Mapping[str, int]:
     """Returns the ids of special tokens."""
     tokens = CHATML_TOKENS if kind == "lighton_ocr" else _MISTRAL_TOKENS
@@ -109,10 +114,21 @@ def make_mistral3_checkpoint(path: Path, *, kind: Kind = "mistral", names: Names
         patch_size=PATCH,
         hidden_act="silu",
     )
-    if is_ocr:
-        text: Any = Qwen3Config(**sizes, max_position_embeddings=512)
-        config: Any = LightOnOcrConfig(vision_config=vision, text_config=text, image_token_id=ids["<|image_pad|>"])
-        model: Any = LightOnOcrForConditionalGeneration(config).float()
+    if kind == "pixtral":
+        text: Any = MistralConfig(**sizes, max_position_embeddings=512, sliding_window=None)
+        config: Any = LlavaConfig(
+            vision_config=vision,
+            text_config=text,
+            image_token_index=ids["[IMG]"],
+            vision_feature_layer=-1,
+            vision_feature_select_strategy="full",
+            tie_word_embeddings=False,
+        )
+        model: Any = LlavaForConditionalGeneration(config).float()
+    elif is_ocr:
+        text = Qwen3Config(**sizes, max_position_embeddings=512)
+        config = LightOnOcrConfig(vision_config=vision, text_config=text, image_token_id=ids["<|image_pad|>"])
+        model = LightOnOcrForConditionalGeneration(config).float()
     else:
         text = (
             MistralConfig(**sizes, max_position_embeddings=512, sliding_window=None)
@@ -125,7 +141,8 @@ def make_mistral3_checkpoint(path: Path, *, kind: Kind = "mistral", names: Names
         model = Mistral3ForConditionalGeneration(config).float()
     draw_weights(model)
     save_model(model, path, names)
-    token = PATCH * MERGE if is_ocr else PATCH
+    merge = merge_of(kind)
+    token = PATCH * merge if is_ocr else PATCH
     processor = {
         name: CLIP_PREPROCESSOR_CONFIG[name] for name in ("image_mean", "image_std", "resample", "rescale_factor")
     }
@@ -133,7 +150,7 @@ def make_mistral3_checkpoint(path: Path, *, kind: Kind = "mistral", names: Names
     write_json(
         path / "preprocessor_config.json", {**processor, **sides, "image_processor_type": "PixtralImageProcessor"}
     )
-    write_json(path / "processor_config.json", {"patch_size": PATCH, "spatial_merge_size": MERGE})
+    write_json(path / "processor_config.json", {"patch_size": PATCH, "spatial_merge_size": merge})
     make_tokenizer(tuple(ids)).save(str(path / "tokenizer.json"))
     document = {
         "bos_token": None if is_ocr else "<s>",

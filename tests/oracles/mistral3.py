@@ -1,5 +1,6 @@
 """The oracle of tests: transformers' Mistral 3 and LightOnOCR. The engine never imports this."""
 
+import json
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -9,14 +10,14 @@ import numpy as np
 import torch
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 
-from tests.checkpoints.mistral3 import MERGE, PATCH
+from tests.checkpoints.mistral3 import PATCH
 from tests.oracles.answers import Answer, generate, load_oracle
 
 
 @cache
 def image_processor(path: Path) -> Any:
     """Returns the reference image processor, with the size that the processors around it set."""
-    side = PATCH * MERGE
+    side = PATCH * json.loads((path / "processor_config.json").read_text())["spatial_merge_size"]
     return PixtralImageProcessorPil.from_pretrained(path, patch_size={"height": side, "width": side})
 
 

@@ -1,4 +1,4 @@
-"""Mistral Small 3.1 and later, and Ministral 3: Pixtral's encoder (arXiv 2410.07073) and a decoder of Mistral's; and
+"""Pixtral (arXiv 2410.07073), Mistral Small 3.1 and later, and Ministral 3: one encoder, and decoders of Mistral's; and
 LightOnOCR, which has the same encoder and a decoder of Qwen3's."""
 
 from collections.abc import Mapping
@@ -41,6 +41,7 @@ def _read_config(config: Mapping[str, Any], *, defaults: Mapping[str, Any], row_
     text = nested_decoder(config)
     require("projector_hidden_act", config.get("projector_hidden_act", "gelu"), "gelu")
     require("vision_feature_layer", config.get("vision_feature_layer", -1), -1)
+    require("vision_feature_select_strategy", config.get("vision_feature_select_strategy", "full"), "full")
     vision = {**_VISION_DEFAULTS, **config["vision_config"]}
     require("vision_config.model_type", vision.get("model_type", "pixtral"), "pixtral")
     require("vision_config.hidden_act", vision["hidden_act"], "silu")
@@ -61,7 +62,7 @@ def _read_config(config: Mapping[str, Any], *, defaults: Mapping[str, Any], row_
             block_bias=False,
             norm_eps=1e-5,
             rope_theta=float(rope.get("rope_theta", vision.get("rope_theta", 10_000.0))),
-            merged_norm_eps=text.rms_norm_eps,
+            merged_norm_eps=text.rms_norm_eps if config["model_type"] != "llava" else None,
             projector_bias=config.get("multimodal_projector_bias", False),
             row_breaks=row_breaks,
         ),
@@ -107,6 +108,19 @@ MISTRAL3 = FamilySpec(
     layout=_layout,
     largest_medium=largest_medium,
     embedding_merge_size=embedding_merge_size,
+)
+PIXTRAL = replace(
+    MISTRAL3,
+    read_config=partial(
+        _read_config,
+        defaults={
+            "spatial_merge_size": 1,
+            "multimodal_projector_bias": True,
+            "vision_feature_select_strategy": "default",
+            "vision_feature_layer": -2,
+        },
+        row_breaks=True,
+    ),
 )
 LIGHTON_OCR = replace(
     MISTRAL3,

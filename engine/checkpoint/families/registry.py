@@ -14,7 +14,7 @@ from glimpse.engine.checkpoint.families.llava.llava import LLAVA
 from glimpse.engine.checkpoint.families.llava.llava_next import LLAVA_NEXT
 from glimpse.engine.checkpoint.families.llava.llava_onevision import LLAVA_ONEVISION
 from glimpse.engine.checkpoint.families.minicpmv import MINICPMV
-from glimpse.engine.checkpoint.families.mistral3 import LIGHTON_OCR, MISTRAL3
+from glimpse.engine.checkpoint.families.mistral3 import LIGHTON_OCR, MISTRAL3, PIXTRAL
 from glimpse.engine.checkpoint.families.phi3v import PHI3V
 from glimpse.engine.checkpoint.families.qwen.qwen2_audio import QWEN2_AUDIO
 from glimpse.engine.checkpoint.families.qwen.qwen2_vl import QWEN2_5_VL, QWEN2_VL
@@ -47,6 +47,7 @@ FAMILIES: Mapping[str, FamilySpec] = {
     "Mistral3ForConditionalGeneration": MISTRAL3,
     "LightOnOcrForConditionalGeneration": LIGHTON_OCR,
     "Gemma4ForConditionalGeneration": GEMMA4,
+    "PixtralForConditionalGeneration": PIXTRAL,
     "UltravoxModel": ULTRAVOX,
     "MiniCPMV": MINICPMV,
     "Phi3VForCausalLM": PHI3V,
@@ -120,8 +121,13 @@ def load_model_config(path: Path, folders: Mapping[str, str] | None = None) -> M
 
 
 def architecture_of(config: Mapping[str, Any]) -> str:
-    """Returns the name in `architectures` of a `config.json`; "?" without one."""
-    return str((config.get("architectures") or ["?"])[0])
+    """Returns the name in `architectures` of a `config.json`; "?" without one. That of Pixtral, whose documents have
+    LLaVA's name, is vLLM's."""
+    name = str((config.get("architectures") or ["?"])[0])
+    is_llava = name == "LlavaForConditionalGeneration"
+    if is_llava and config.get("vision_config", {}).get("model_type") == "pixtral":
+        return "PixtralForConditionalGeneration"
+    return name
 
 
 def _companions(config: Mapping[str, Any], spec: FamilySpec, folders: Mapping[str, str]) -> tuple[Companion, ...]:

@@ -101,8 +101,8 @@ class PixtralVisionConfig(VisionConfig):
     """Vision encoder of Pixtral, as in Mistral 3 and LightOnOCR, and the projection to the decoder's width."""
 
     rope_theta: float
-    merged_norm_eps: float
-    """What the norm before patches are merged adds to the mean square."""
+    merged_norm_eps: float | None
+    """What the norm before patches are merged adds to the mean square. None: each patch is a token (Pixtral)."""
     projector_bias: bool
     row_breaks: bool
     """The tokens of an image are rows, each of which ends with a token that says so."""

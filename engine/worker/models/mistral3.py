@@ -74,28 +74,41 @@ class PixtralTower(VisionTower):
             yield from block.attn.proj.named_weights(f"{layer}attention.o_proj")
             yield f"{layer}ffn_norm.weight", block.norm2.weight.data
             yield from ((f"{layer}feed_forward.{name}", tensor) for name, tensor in block.mlp.named_weights())
-        yield f"{_PROJECTOR}norm.weight", self.merger.ln_q.weight.data
-        yield from self.merger.merging.named_weights(f"{_PROJECTOR}patch_merger.merging_layer")
+        if (squares := self.merger.squares) is not None:
+            yield f"{_PROJECTOR}norm.weight", squares.norm.weight.data
+            yield from squares.merging.named_weights(f"{_PROJECTOR}patch_merger.merging_layer")
         yield from self.merger.linear_1.named_weights(f"{_PROJECTOR}linear_1")
         yield from self.merger.linear_2.named_weights(f"{_PROJECTOR}linear_2")
 
 
 class PixtralMerger(nn.Module):
-    """Merges each square of patches into one row, of the decoder's width."""
+    """Merges each square of patches into one row, unless a patch is a token, and projects to the decoder's width."""
 
     def __init__(self, config: PixtralVisionConfig) -> None:
         super().__init__()
-        self.num_merged = config.spatial_merge_size**2
-        self.ln_q = RMSNorm(config.embed_dim, eps=config.merged_norm_eps)
-        self.merging = Linear(self.num_merged * config.embed_dim, config.embed_dim, bias=False)
+        self.squares = None if (eps := config.merged_norm_eps) is None else Squares(config, eps)
         self.linear_1 = Linear(config.embed_dim, config.hidden_size, bias=config.projector_bias)
         self.linear_2 = Linear(config.hidden_size, config.hidden_size, bias=config.projector_bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """[patches, embed_dim] → [patches / num_merged, hidden_size]"""
+        rows = hidden if self.squares is None else self.squares(hidden)
+        return self.linear_2(functional.gelu(self.linear_1(rows)))
+
+
+class Squares(nn.Module):
+    """Merges each square of patches into one row of the encoder's width."""
+
+    def __init__(self, config: PixtralVisionConfig, eps: float) -> None:
+        super().__init__()
+        self.num_merged = config.spatial_merge_size**2
+        self.norm = RMSNorm(config.embed_dim, eps=eps)
+        self.merging = Linear(self.num_merged * config.embed_dim, config.embed_dim, bias=False)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """[patches, embed_dim] → [patches / num_merged, embed_dim]"""
         # The values of a square are ordered by feature, then by patch, as `unfold` returns them.
-        squares = self.ln_q(hidden).unflatten(0, (-1, self.num_merged)).transpose(1, 2).flatten(1)
-        return self.linear_2(functional.gelu(self.linear_1(self.merging(squares))))
+        return self.merging(self.norm(hidden).unflatten(0, (-1, self.num_merged)).transpose(1, 2).flatten(1))
 
 
 def make_model(path: Path, config: ModelConfig) -> Mistral3:

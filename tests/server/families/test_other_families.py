@@ -38,6 +38,7 @@ TRIED: Mapping[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
     ),
     "Qwen3_5ForConditionalGeneration": (make_qwen3_5_checkpoint, ("image", "video")),
     "Mistral3ForConditionalGeneration": (make_mistral3_checkpoint, ("image",)),
+    "PixtralForConditionalGeneration": (lambda path: make_mistral3_checkpoint(path, kind="pixtral"), ("image",)),
     "LightOnOcrForConditionalGeneration": (
         lambda path: make_mistral3_checkpoint(path, kind="lighton_ocr"),
         ("image",),

@@ -67,7 +67,7 @@ class VisionTower(Encoder):
 
     def _embed(self, medium: Encode) -> Tensor:
         """Returns the embedded patches of a medium, [patches, width]."""
-        weight = self.merger.ln_q.weight
+        weight = next(self.blocks[0].parameters())  # of a norm, which no backend replaces
         patches = cut_patches(medium.data, medium.grid, self.config, weight.device)
         return self.patch_embed(normalize(patches, self.statistics).flatten(1).to(weight.dtype))
 
