@@ -11,7 +11,8 @@ from openai.types import CompletionUsage
 from openai.types.chat.chat_completion import Choice
 
 from glimpse.client import Client
-from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.checkpoint.families.registry import architecture_of
+from glimpse.engine.checkpoint.model_config.model import read_json
 from glimpse.v1 import chat_pb2, generation_pb2, model_pb2, model_pb2_grpc
 from tests.e2e.images import data_url, tiles
 from tests.e2e.stack import Stack
@@ -27,7 +28,7 @@ QUESTION = "What do you see and hear? " * 4
 
 def check_second_answers(stack: Stack, checkpoint: Path, architecture: str, *kinds: str) -> None:
     """Asks OpenAI's client twice about each kind of media that the model supports, and about none."""
-    assert load_model_config(checkpoint).architecture == architecture
+    assert architecture_of(read_json(checkpoint / "config.json")) == architecture
     with grpc.insecure_channel(stack.target) as channel:
         listed: Any = model_pb2_grpc.ModelServiceStub(channel).ListModels(model_pb2.ListModelsRequest())
     modalities = {model_pb2.Modality.Name(each) for each in listed.data[0].input_modalities}

@@ -22,6 +22,7 @@ from tests.e2e.stack import Stack
 from tests.server.families import (
     test_audio,
     test_gemma3,
+    test_gemma4,
     test_llava,
     test_qwen2_5_vl,
     test_qwen3_vl,
@@ -51,7 +52,16 @@ TRIED: Mapping[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
     ),
 }
 """Architecture → what writes a tiny checkpoint into a folder, and the media that the model supports."""
-OTHERS = (test_audio, test_gemma3, test_llava, test_qwen2_5_vl, test_qwen3_vl, test_tiled_images, test_ultravox)
+OTHERS = (
+    test_audio,
+    test_gemma3,
+    test_gemma4,
+    test_llava,
+    test_qwen2_5_vl,
+    test_qwen3_vl,
+    test_tiled_images,
+    test_ultravox,
+)
 
 
 @pytest.fixture(scope="module", params=TRIED)

@@ -224,6 +224,7 @@ def test_rotate_and_store_matches_the_reference_implementation(
 def test_heads_are_normalized_before_their_rotation(dtype: torch.dtype, num_tokens: int, head_dim: int):
     """Sums of squares differ from torch's in their last bits, so bfloat16 results do now and then."""
     norms = HeadNorms(head_dim, eps=1e-6).to(dtype)
+    assert norms.key is not None
     for norm in (norms.query, norms.key):
         norm.weight.uniform_(0.5, 1.5)
     qkv = torch.randn(num_tokens, (6 + 2 * 2) * head_dim).to(dtype)

@@ -40,7 +40,7 @@ class SizesOnly(SmolVLMImageProcessorPil):
 def reference(sizing: SplitTiles, height: int, width: int) -> tuple[list[tuple[int, int]], tuple[int, int]]:
     """Returns the sizes to which the reference resizes an image one after the other, and its rows and columns."""
     options: Any = {
-        "size": {"longest_edge": sizing.patches.longest_edge},
+        "size": {"longest_edge": sizing.longest_edge},
         "max_image_size": {"longest_edge": sizing.tile},
         "do_image_splitting": sizing.split,
         "return_row_col_info": True,
