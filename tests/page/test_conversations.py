@@ -171,6 +171,29 @@ def test_the_reader_scrolls_while_an_answer_grows(page: Page) -> None:
     page.wait_for_function(AT_END)
 
 
+GROW_BEFORE_THE_EVENT_OF_A_SCROLL = """async (turns) => {
+  const frames = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  const grown = turns.appendChild(document.createElement("div"));
+  grown.style.minHeight = "1000px";
+  await new Promise((done) => queueMicrotask(() => queueMicrotask(done)));
+  const followed = turns.scrollTop > 500;
+  grown.style.minHeight = "5000px";
+  await frames();
+  grown.append("The last word.");
+  await frames();
+  return [followed, turns.scrollHeight - turns.scrollTop - turns.clientHeight];
+}"""
+
+
+def test_text_that_comes_before_the_event_of_a_scroll_is_followed(page: Page) -> None:
+    constrain(page, "A line.")
+    ask(page, "One line, please.")
+    expect(answers(page)).to_have_count(1)
+    has_followed, rest = page.locator(".turns").evaluate(GROW_BEFORE_THE_EVENT_OF_A_SCROLL)
+    assert has_followed
+    assert rest < 2
+
+
 def test_an_answer_in_another_conversation_goes_on(page: Page) -> None:
     constrain(page, "A long answer. " * 60 + "END")
     ask(page, "First question")

@@ -193,9 +193,11 @@ function useFollowing(path: Turn[]) {
   const onScroll = (): void => {
     const { scrollTop, scrollHeight, clientHeight } = place.current!;
     const rest = scrollHeight - scrollTop - clientHeight;
-    isFollowing.current = rest < 2 || (rest < NEAR && scrollTop >= lastTop.current);
+    // More text may have come since the scroll that this event tells of: the end is then far, though nobody scrolled up.
+    if (scrollTop >= lastTop.current) isFollowing.current ||= rest < NEAR;
+    else isFollowing.current = rest < 2;
     lastTop.current = scrollTop;
-    setAtEnd(rest < NEAR);
+    setAtEnd(isFollowing.current || rest < NEAR);
   };
   useLayoutEffect(follow, [asked]);
   useEffect(() => {
