@@ -233,7 +233,7 @@ async def test_files_of_one_client_that_take_long_delay_no_other_client() -> Non
 async def test_images_do_not_wait_for_videos() -> None:
     videos_never_end = (
         "import time; from glimpse.media.decoding import worker\n"
-        "worker.video_from_file = lambda *job: time.sleep(600)\nworker.main()"
+        "worker.video_from_file = lambda *job, **options: time.sleep(600)\nworker.main()"
     )
     decoders = make_decoders(videos_never_end)
     waiting = asyncio.create_task(loaded_video(decoders))
