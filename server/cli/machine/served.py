@@ -1,13 +1,17 @@
 """A server of this machine for the time of a command."""
 
+import random
 import socket
 import subprocess
 import sys
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 _STOP_SECONDS = 75.0
 """Longer than running requests get when a server stops."""
+_PORTS = range(24_000, 32_000)
+"""Below those that systems give to clients: until the server listens, a client might get a port of theirs."""
+_MAX_PROBES = 100
 
 
 @contextmanager
@@ -46,10 +50,10 @@ def wait_or_kill(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> No
 
 def free_port(host: str, port: int) -> int:
     """Returns the port, or a free one where it is 0 or taken."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            probe.bind((host, 0))
-        return probe.getsockname()[1]
+    wanted = [port] if port else []
+    for each in [*wanted, *random.sample(_PORTS, _MAX_PROBES)]:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, each))
+            return each
+    return port  # the host has no port to listen on: the server says so
