@@ -1,4 +1,4 @@
-"""What `glimpse up` prints: progress while the model loads, above it the log, then what it serves."""
+"""What commands print on standard error: their own words, and progress while a model loads, above it the log."""
 
 import os
 import pty
@@ -22,6 +22,11 @@ _log = structlog.stdlib.get_logger(__name__)
 _STDERR = 2
 _LAST_SECONDS = 2.0
 """Time for the last lines to be shown. Children that have not ended may write more."""
+
+
+def say(text: str, *, style: str = "") -> None:
+    """Prints what is not a command's result. On a terminal, lines are broken between words."""
+    Console(stderr=True, soft_wrap=not sys.stderr.isatty(), highlight=False).print(text, style=style, markup=False)
 
 
 @contextmanager

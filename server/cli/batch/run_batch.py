@@ -22,6 +22,7 @@ from glimpse.backoff import Backoff
 from glimpse.interrupts import INTERRUPTED
 from glimpse.server.batches.lines import OK, BatchLine, LineResult, answered, http_status, may_succeed, methods
 from glimpse.server.cli.batch.files import check_requests, open_results, read_requests
+from glimpse.server.cli.console import say
 from glimpse.server.cli.machine.served import serving
 from glimpse.server.rpc.context import REQUEST_ID_HEADER
 from glimpse.server.rpc.errors import DETAILS_HEADER, HTTP_STATUS_HEADER
@@ -57,13 +58,9 @@ def run_batch(requests: Path, results: Path, model: str | None, flags: Sequence[
             except _ServerEndedError:
                 sys.exit(f"{results}: the server ended, for the reason above; the same command goes on")
             except KeyboardInterrupt:
-                _say(f"{results}: stopped before all {len(names)} results; the same command goes on")
+                say(f"{results}: stopped before all {len(names)} results; the same command goes on")
                 sys.exit(INTERRUPTED)
-    _say(f"{results}: {len(names)} results")
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    say(f"{results}: {len(names)} results")
 
 
 def _progress(total: int, completed: int) -> Progress:

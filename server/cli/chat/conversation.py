@@ -1,7 +1,6 @@
 """A conversation at the terminal: lines are questions or commands. Ctrl-C ends an answer, Ctrl-D the conversation."""
 
 import signal
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -9,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
-from rich.console import Console
 
 from glimpse.client import ChatOptions, Chunk, Client, GlimpseError
 from glimpse.server.cli.chat.answer import print_answer
@@ -18,6 +16,7 @@ from glimpse.server.cli.chat.connection import in_words
 from glimpse.server.cli.chat.history import ChatHistory
 from glimpse.server.cli.chat.prompt import make_prompt
 from glimpse.server.cli.chat.slash import COMMANDS, CommandError, run_command
+from glimpse.server.cli.console import say
 from glimpse.v1 import model_pb2
 
 _CONNECT_SECONDS = 10.0
@@ -120,6 +119,6 @@ def _figures(last: Chunk, seconds: float) -> str:
 
 
 def _show(text: str) -> None:
-    """Prints what is not the model's, with lines broken between words."""
+    """Prints what is not the model's."""
     if text:
-        Console(stderr=True, soft_wrap=not sys.stderr.isatty(), highlight=False).print(text, style="dim", markup=False)
+        say(text, style="dim")

@@ -17,8 +17,8 @@ _Command = Callable[[ChatHistory, str], str]
 """Takes what follows the command's name. Returns what to show. Raises CommandError, OSError, and EOFError to end."""
 
 HELP = """\
-/image FILE …   ask the next question about images; paths or URLs. /video, /audio and /document likewise.
-                A path in a question, typed or dropped on the terminal, does the same.
+/image FILE …   ask the next question about images, paths or URLs; /video,
+                /audio and /document likewise; a path in a question does the same
 /model NAME     ask another model of this server; without NAME, list them
 /system TEXT    set the system message; without TEXT, show it
 /detach         forget the files that the next question is about
@@ -27,7 +27,8 @@ HELP = """\
 /help           show this, as /? does
 /exit           end the conversation, as /bye, /quit and Ctrl-D do
 
-Enter sends. Alt-Enter, or \\ at the end of a line, begins another line. Up and down look through earlier lines.
+Enter sends. Alt-Enter, or \\ at the end of a line, begins another line.
+Up and down look through earlier lines.
 Ctrl-C ends the answer, Ctrl-D the conversation."""
 
 

@@ -13,7 +13,7 @@ from glimpse.engine.worker.loading.weight_files import read_headers
 from glimpse.server.cli.chat.command import Asking, Questions, talk
 from glimpse.server.cli.chat.connection import Connection
 from glimpse.server.cli.check_text import check_text
-from glimpse.server.cli.console import LoadingProgress
+from glimpse.server.cli.console import LoadingProgress, say
 from glimpse.server.cli.local.running import RunningServer, running_servers
 from glimpse.server.cli.local.started import started_server
 from glimpse.server.cli.machine.served import free_port
@@ -38,7 +38,7 @@ def run_model(settings: Settings, questions: Questions, asking: Asking, *, keep:
     server = next((each for each in running_servers() if each.serves(model)), None)
     if server is not None:
         _check_flags(server, settings)
-        _say(f"{server.names[0]} is served by process {server.pid}, which goes on afterwards.")
+        say(f"{server.names[0]} is served by process {server.pid}, which goes on afterwards.")
         talk(_connection(server.target), questions, asking)
         return
     try:
@@ -51,10 +51,10 @@ def run_model(settings: Settings, questions: Questions, asking: Asking, *, keep:
         starting = started_server(_adapt(settings).model_dump_json(), keep=keep, on_loading=progress.show)
         with starting as served:
             progress.stop()
-            _say(served.description)
+            say(served.description)
             talk(_connection(served.target), questions, asking)
             if keep:
-                _say(f"The server goes on at {served.target}; `glimpse stop` ends it.")
+                say(f"The server goes on at {served.target}; `glimpse stop` ends it.")
 
 
 def fetch(model: str, settings: EngineSettings) -> None:
@@ -94,7 +94,3 @@ def _adapt(settings: Settings) -> Settings:
     )
     engine = settings.engine.model_copy(update={"spare_engine": False})
     return settings.model_copy(update={"listen": listen, "engine": engine})
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -18,6 +18,7 @@ from glimpse.client.messages import Part
 from glimpse.client.png import RGB, encode_png
 from glimpse.engine.benchmark.messages import LimitsReport
 from glimpse.native.processors import num_processors
+from glimpse.server.cli.console import say
 from glimpse.server.cli.machine.bench_report import Answers, BenchReport, FirstToken, bench_text
 from glimpse.server.cli.machine.served import serving
 from glimpse.v1 import model_pb2
@@ -39,9 +40,9 @@ def run_bench(model: str | None, flags: Sequence[str], *, as_json: bool) -> None
     """Prints the report. Ends the process with a message if the machine or the model cannot be measured."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C ends the server too
     load = os.getloadavg()[0]
-    _say("measuring memory and arithmetic")
+    say("measuring memory and arithmetic")
     limits = _measure_limits()
-    _say("loading the model")
+    say("loading the model")
     try:
         own = [] if model is None else [f"--model={model}"]
         with (
@@ -70,7 +71,7 @@ def _measure_limits() -> LimitsReport:
 
 def measure_first_tokens(client: Client) -> list[FirstToken]:
     """Measures the time until an answer begins, for each kind of prompt that the model takes."""
-    _say("measuring first tokens")
+    say("measuring first tokens")
     (model, *_) = client.models()
     draw = random.Random(0)  # noqa: S311 - no secret
     _median_first_token(client, "", lambda: [_text(draw, 10)])  # warms up
@@ -101,7 +102,7 @@ def _median_first_token(client: Client, content: str, prompt: Callable[[], list[
 
 def measure_answers(client: Client) -> list[Answers]:
     """Measures the rate of one answer, and of several at once."""
-    _say("measuring answers")
+    say("measuring answers")
     draw = random.Random(1)  # noqa: S311 - no secret
     rate = _rate(client, draw, 1, _MIN_TOKENS)
     num_tokens = max(_MIN_TOKENS, round(min(rate * _ANSWER_SECONDS, _MAX_TOKENS)))
@@ -139,10 +140,6 @@ def _span(client: Client, prompt: str, num_tokens: int) -> tuple[float, float]:
 
 def _text(draw: random.Random, num_words: int) -> str:
     return " ".join(draw.choice(_WORDS) for _ in range(num_words))
-
-
-def _say(stage: str) -> None:
-    print(stage, file=sys.stderr, flush=True)
 
 
 def noise_png(draw: random.Random, side: int) -> bytes:
