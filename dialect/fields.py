@@ -17,7 +17,6 @@ class Member:
     path: str
     """JSON path of the member, such as "messages[].content[].uuid"."""
     effect: Effect
-    """What it does."""
     aliases: tuple[str, ...] = ()
     """Other names of the member."""
     reason: str = ""

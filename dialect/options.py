@@ -40,12 +40,10 @@ def descriptor_of(message: Message | type[Message]) -> Descriptor:
 
 
 def message_type(field: FieldDescriptor) -> Descriptor:
-    """Returns the type of a message field."""
     return cast(Descriptor, field.message_type)
 
 
 def enum_type(field: FieldDescriptor) -> EnumDescriptor:
-    """Returns the type of an enum field."""
     return cast(EnumDescriptor, field.enum_type)
 
 

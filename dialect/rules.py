@@ -66,7 +66,6 @@ class FieldRules:
     """The JSON form of one field."""
 
     descriptor: FieldDescriptor
-    """The field itself."""
     name: str
     """JSON name, which is also its tag if it belongs to a tagged oneof."""
     aliases: tuple[str, ...]
@@ -76,7 +75,6 @@ class FieldRules:
     element_kinds: frozenset[JsonKind]
     """The JSON types of its elements if it is a list, otherwise the same as `kinds`."""
     rule: dialect_pb2.FieldRule
-    """The rule that the dialect has for it."""
     required: bool
     """`google.api.field_behavior` says REQUIRED."""
     min: float | None
@@ -88,7 +86,6 @@ class FieldRules:
     blamed: tuple[str, str] | None
     """The member of this field's message that a bare string sets, and the one that errors about its absence name."""
     effect: Effect
-    """What it does."""
     inline: bool
     """The members of its message stand in the enclosing object."""
     shortcuts: tuple[tuple[str, "FieldRules"], ...]
@@ -125,7 +122,6 @@ class ForeignForm:
     """Another tag of a oneof, and the members that may hold the value next to it."""
 
     tag: str
-    """The tag."""
     members: tuple[str, ...]
     """The members, of which an object has one."""
     field: FieldRules | None
@@ -139,7 +135,6 @@ class OneofRules:
     """The JSON form of a oneof."""
 
     descriptor: OneofDescriptor
-    """The oneof itself."""
     tag: str | None
     """The member that names the field that is set. None if the field's own member says so."""
     tag_only_with: str | None
@@ -159,7 +154,6 @@ class MessageRules:
     """The JSON form of a message."""
 
     descriptor: Descriptor
-    """The message itself."""
     constants: tuple[tuple[str, str], ...]
     """Members with fixed values: name, value."""
     scalar_field: FieldRules | None

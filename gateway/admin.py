@@ -46,7 +46,6 @@ class ServerStatus:
 
 
 def servers(path: Path, cluster: str) -> list[ServerStatus]:
-    """Returns the servers of a cluster."""
     clusters = json.loads(_request(path, "GET", "/clusters?format=json"))["cluster_statuses"]
     hosts = next((each.get("host_statuses", []) for each in clusters if each["name"] == cluster), [])
     return [_server(host) for host in hosts]

@@ -84,13 +84,11 @@ class GatewayOptions(PublicOptions):
     metrics_upstream: AddressFlag | None = None
     """The server's Prometheus endpoint, to be served as /metrics. For a gateway with a single server. Default: none."""
     tls: ListenerTls = PLAIN_TEXT
-    """TLS to clients."""
     api_keys: Path | None = None
     """Refused: the server judges API keys, with its own --api-keys."""
     authentication: AuthenticationOptions = NO_AUTHENTICATION
     """How the gateway learns who is calling. By default every request reaches the server, which may check."""
     upstream_tls: UpstreamTls = NO_UPSTREAM_TLS
-    """TLS to the servers."""
     limits: GatewayLimits = DEFAULT_LIMITS
     """Bounds on connections and memory."""
 
@@ -101,7 +99,6 @@ class GatewayOptions(PublicOptions):
 
     @property
     def routes_by_key(self) -> bool:
-        """Requests are routed by key."""
         return clusters.may_be_several(self.upstream) if self.route_by_key is None else self.route_by_key
 
     def check(self) -> None:
@@ -135,7 +132,6 @@ def write_config(folder: Path, options: GatewayOptions, *, admin: Address | Path
 
     Args:
         folder: where the files go; Envoy must see it under the same path.
-        options: what the gateway does.
         admin: the address of Envoy's admin interface, or the path of a Unix socket that Envoy creates.
     """
     descriptor_path = folder / "api.binpb"

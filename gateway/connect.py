@@ -29,7 +29,6 @@ def http_filter() -> dict[str, Any]:
 
 
 def turned_on(route: dict[str, Any]) -> dict[str, Any]:
-    """Returns the route with the filter turned on."""
     kind = "type.googleapis.com/envoy.config.route.v3.FilterConfig"
     filters = route.get("typed_per_filter_config", {}) | {_FILTER: {"@type": kind, "config": {}}}
     return route | {"typed_per_filter_config": filters, "request_body_buffer_limit": MAX_UNARY_BYTES}

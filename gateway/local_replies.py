@@ -20,7 +20,6 @@ class _LocalReply:
     """The error that replaces an error of Envoy's own."""
 
     status: int
-    """The HTTP status."""
     replacement: int | None = None
     """The HTTP status that clients get in its place."""
     header: tuple[str, str] | None = None

@@ -74,7 +74,6 @@ class Envoy:
         """Does not start Envoy; `start` does.
 
         Args:
-            options: what the gateway does.
             run_dir: an existing folder for the configuration, the admin socket and the log. Its path must be short
                 enough for a Unix socket, about 90 bytes.
             drain_seconds: how long `drain` waits for running requests.
@@ -97,7 +96,6 @@ class Envoy:
 
     @property
     def url(self) -> str:
-        """The address as a URL."""
         return f"{'http' if self._options.tls.tls_certificate is None else 'https'}://{self.address}"
 
     @property

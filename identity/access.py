@@ -45,7 +45,6 @@ class Access:
         """
         Args:
             keys: the callers of API keys, by the hashes of the keys.
-            tokens: verifies JWTs.
             is_gateway: whether a peer, as gRPC writes it, may say whose requests it passes on. None: no one may.
             by_certificate: the certificate of the client names the tenant. Connections without a valid one must be
                 refused before.
@@ -85,7 +84,6 @@ class Access:
 
         Args:
             method: its full name, such as "/glimpse.v1.ChatService/CountTokens".
-            metadata: its invocation metadata.
             peer: the other end of the connection, as gRPC writes it.
             connection: what gRPC knows of a TLS connection (`auth_context`).
 

@@ -50,7 +50,6 @@ def parse_keys(text: str, name: str) -> Mapping[str, KeyOwner]:
 
     Args:
         text: the file. Empty lines, and lines that begin with "#", mean nothing.
-        name: the file's, for errors.
 
     Raises:
         IdentityConfigError: a line is not a key's, or a hash occurs twice.

@@ -43,7 +43,6 @@ def quota_exceeded(what: str, per_minute: int, seconds: float) -> QuotaExceededE
 
     Args:
         what: "requests" or "tokens".
-        per_minute: The tenant's limit.
         seconds: When to repeat the request.
     """
     message = f"your tenant has used its {per_minute} {what} per minute; repeat the request in {seconds:.1f} s"

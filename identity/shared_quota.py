@@ -46,12 +46,10 @@ class SharedQuotas:
     ) -> None:
         """
         Args:
-            address: Where Redis is.
             prefix: Begins all keys. Servers that count together have the same.
             server: Name of the server, of which this is one of several front ends; they count requests in progress
                 together. Empty: it has one.
             on_change: Told whether Redis is available, whenever that changes.
-            command_seconds: Limit on one command.
         """
         self._prefix = prefix
         self._server = server

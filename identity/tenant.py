@@ -66,7 +66,6 @@ class Tenant:
         """
         Args:
             name: Name of the tenant; empty: the nameless one.
-            shared: Counts it in several processes.
             clock: Returns the time in seconds.
         """
         self.name = name

@@ -136,7 +136,6 @@ class MediaDefaults:
     num_frames: int | None = None
     """Rate of videos that set neither `fps` nor `num_frames`."""
     background: Colour | None = None
-    """Background of images."""
     field: str | None = None
     """Path of the options in the request, for errors."""
 

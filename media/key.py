@@ -18,7 +18,6 @@ def content_key(kind: str, pixels: npt.NDArray[np.uint8], *parameters: int) -> b
     Args:
         kind: "image" or "video".
         pixels: uint8 RGB, C-contiguous. The shape is part of the key.
-        parameters: Parameters of the processing that follows.
     """
     numbers = (pixels.ndim, *pixels.shape, *parameters)
     return _hash((kind.encode(), b"RGB", *_texts(numbers), pixels.data))
@@ -29,7 +28,6 @@ def audio_key(samples: npt.NDArray[np.float32], *parameters: int) -> bytes:
 
     Args:
         samples: [samples], C-contiguous.
-        parameters: Parameters of the processing that follows.
     """
     return _hash((b"audio", b"float32", *_texts((len(samples), *parameters)), samples.data))
 
@@ -51,10 +49,7 @@ def embedding_key(kind: str, dtype: str, numbers: Iterable[int], data: memoryvie
     """Returns the SHA-256 of embeddings. It never equals the key of the media that they were computed from.
 
     Args:
-        kind: Kind of the media that the embeddings stand for.
-        dtype: Type of the elements.
         numbers: Shape of the tensor and grid of the media.
-        data: Elements.
     """
     return _hash((b"embedding", kind.encode(), dtype.encode(), *_texts(numbers), data))
 

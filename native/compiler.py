@@ -45,7 +45,6 @@ def build_library(sources: Sources, on_progress: Callable[[str], None]) -> Path:
     """Returns the path of the library: from the environment variable, next to the sources, from the cache, or compiled.
 
     Args:
-        sources: sources of the library.
         on_progress: called with a description if the library must be compiled.
 
     Raises:

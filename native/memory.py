@@ -100,7 +100,6 @@ def _read_table(file: Path, skip: str = "") -> Mapping[str, int]:
 
     Args:
         file: has a name, a number and sometimes a unit in each line.
-        skip: prefix of each line.
     """
     try:
         lines = file.read_text().splitlines()

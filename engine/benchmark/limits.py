@@ -58,10 +58,8 @@ def measure_limits(
     """Measures the limits; takes seconds and 1 GiB.
 
     Args:
-        num_threads: threads that read and compute.
         level: instruction set level whose units count; None for the machine's highest.
         integers: hold products to the units that multiply integers, not to those that multiply floats.
-        repeats: runs of each loop.
 
     Raises:
         ValueError: this machine does not have the level.

@@ -17,7 +17,6 @@ class StepPace:
         self._seconds_per_token = math.inf
 
     def add(self, stats: StepStats) -> None:
-        """Measures a step."""
         num_tokens = stats.num_prompt_tokens + stats.num_generated_tokens
         if num_tokens:
             self._seconds_per_token = min(self._seconds_per_token, stats.step_seconds / num_tokens)

@@ -103,9 +103,6 @@ class Core:
     ) -> None:
         """
         Args:
-            runner: Executes the steps.
-            model: What requests are checked against.
-            limits: Memory and sizes of steps.
             max_waiting: Requests beyond this number of waiting ones are refused as OVERLOADED.
             async_scheduling: Steps are launched before the previous one has finished.
             prepare: Called by the method of this name.

@@ -72,7 +72,6 @@ class PrefillBudget:
         """
         Args:
             max_slowdown: How long a step with decodes may take, as a multiple of a step that only decodes; at least 1.
-            uses_gpu: Steps run on a GPU.
         """
         self._max_slowdown = max_slowdown
         self._min_tokens = NUM_GPU_TOKENS if uses_gpu else NUM_FREE_TOKENS

@@ -25,7 +25,6 @@ class Request:
 
     request_id: str
     client: str
-    """Who the request is computed for."""
     flow_name: str
     """Shared by the completions of a request."""
     priority: int

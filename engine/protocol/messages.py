@@ -239,7 +239,6 @@ class StepStats(msgspec.Struct, frozen=True, kw_only=True):
     num_used_blocks: int
     """KV blocks held by running sequences. Blocks that are only cached count as free."""
     num_prompt_tokens: int
-    """Prompt tokens computed in the step."""
     num_generated_tokens: int
     num_cached_tokens: int
     """Prompt tokens found in the prefix cache, of sequences admitted in the step."""
@@ -247,7 +246,6 @@ class StepStats(msgspec.Struct, frozen=True, kw_only=True):
     num_preemptions: int
     step_seconds: float
     num_draft_tokens: int = 0
-    """Draft tokens verified in the step."""
     num_accepted_tokens: int = 0
     """Draft tokens that were accepted."""
     num_admitted_tokens: int = 0

@@ -27,7 +27,6 @@ def inherited_socket(program: str, *, log_name: str) -> socket.socket:
     With `--end-with-stdin`, this process ends at the end of its standard input, which its parent holds open.
 
     Args:
-        program: name of the module that runs.
         log_name: what the process is called in its log.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -66,7 +65,6 @@ class _JsonFormatter(logging.Formatter):
         self._log_name = log_name
 
     def format(self, record: logging.LogRecord) -> str:
-        """Returns the line of a record."""
         line = {"event": record.getMessage(), "process": self._log_name, "logger": record.name}
         line |= {"level": record.levelname.lower(), "timestamp": _timestamp(record)}
         if record.exc_info:

@@ -49,8 +49,6 @@ class Schemas:
     ) -> None:
         """
         Args:
-            dialect: the form of the documents.
-            comments: descriptions by full name.
             response_only: the messages that clients never send.
             components: gets the schemas by name. Messages of several dialects have names of their own.
         """
@@ -60,7 +58,6 @@ class Schemas:
         self._response_only = response_only
 
     def reference(self, descriptor: Descriptor) -> Schema:
-        """Returns a reference to the schema of a message."""
         if descriptor.name not in self._components:
             self._components[descriptor.name] = {}  # so that a message can refer to itself
             self._components[descriptor.name] |= self._message(self.dialect.message(descriptor))

@@ -73,7 +73,6 @@ class StaticFile:
     """A file, as clients see it."""
 
     path: str
-    """The path of its URL."""
     name: str
     """The name of the file that Envoy reads, relative to the folder of static files."""
     content: bytes
@@ -110,7 +109,6 @@ def static_routes(files: Sequence[StaticFile], folder: Path, *, is_authenticated
     """Writes the files to a folder, and returns Envoy's routes to them. They need no credential.
 
     Args:
-        files: what is served.
         folder: where Envoy reads the files; it is made.
         is_authenticated: other requests need a credential.
     """

@@ -39,7 +39,6 @@ def lb_policy(cluster: str, *, by_key: bool) -> dict[str, Any]:
     """Returns a cluster's `load_balancing_policy`.
 
     Args:
-        cluster: its name.
         by_key: whether there are two clusters, of requests with and without a key.
     """
     if cluster == BY_KEY:

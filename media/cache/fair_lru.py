@@ -54,7 +54,6 @@ class FairLru(Generic[KeyT, ValueT]):
     ) -> None:
         """
         Args:
-            max_bytes: Limit for all entries together.
             owner: Returns whose entry a key's is.
             clock: Returns the time in seconds.
         """
@@ -97,10 +96,6 @@ class FairLru(Generic[KeyT, ValueT]):
         """Stores a value for `seconds`, replacing one of the same key. Returns False if it alone exceeds a limit.
 
         Args:
-            key: The entry's.
-            value: What is stored.
-            num_bytes: Size of the value.
-            seconds: Lifetime.
             max_own_bytes: Limit on what the owner has: the owner's least recently used entries leave.
             refers_to: Entries of the same owner, as in `Lru`.
         """

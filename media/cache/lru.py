@@ -29,7 +29,6 @@ class Lru(Generic[KeyT, ValueT]):
     def __init__(self, *, max_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
         """
         Args:
-            max_bytes: Limit for all entries together.
             clock: Returns the time in seconds.
         """
         self.max_bytes = max_bytes

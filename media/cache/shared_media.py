@@ -144,10 +144,6 @@ class SharedMedia:
         """Stores in the background the tensor that a uuid refers to.
 
         Args:
-            namespace: Cache namespace of the request.
-            kind: Kind of the uuid.
-            uuid: The client's.
-            data: Elements.
             note: Stored in the header.
             content: Differs if the tensor does.
         """

@@ -120,9 +120,6 @@ class MediaStore:
         """Returns the file at a URL, of at most `max_bytes`, from the cache or by fetching it.
 
         Args:
-            namespace: Cache namespace of the request.
-            url: Location of the file.
-            max_bytes: Limit that `fetch` enforces.
             fetch: Fetches the file; returns its bytes and for how many seconds they may be reused.
         """
 
@@ -158,7 +155,6 @@ class MediaStore:
         return self._decoded.get((namespace, key))
 
     def put_decoded(self, namespace: str, key: bytes, media: object, num_bytes: int) -> None:
-        """Caches decoded media."""
         self._decoded.put((namespace, key), media, num_bytes=num_bytes + _OVERHEAD_BYTES)
 
     async def decode(
@@ -171,9 +167,7 @@ class MediaStore:
         """Returns decoded media from the cache, from another request's decode, or by decoding.
 
         Args:
-            namespace: Cache namespace of the request.
             key: A `glimpse.media.key.decoded_key`.
-            decode: Decodes the media.
             num_bytes: Returns the size of decoded media.
         """
 

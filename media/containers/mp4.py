@@ -23,7 +23,6 @@ _HEADER_BYTES = 8
 class _Box:
     kind: bytes
     start: int
-    """Start of the header."""
     body: int
     end: int
 
@@ -34,7 +33,6 @@ def checked_mp4(data: bytes, *, hidden_kind: bytes = b"soun") -> BytesIO:
     Video decoding does not need audio tracks, and uncompressed audio legitimately has more samples than the limit.
 
     Args:
-        data: The file.
         hidden_kind: Handler type of the tracks to hide: "soun" or "vide".
 
     Raises:

@@ -46,9 +46,7 @@ class PdfFile:
         """Returns a page as it is shown: RGB.
 
         Args:
-            number: The page's.
             dpi: Pixels per inch. None: `DEFAULT_DPI`, or what `max_pixels` allows.
-            max_pixels: Limit on the image.
             on_size: Called with about how much memory the image takes, before it is drawn; may raise MediaError.
 
         Raises:

@@ -57,7 +57,6 @@ class FrameTimes:
     """Times of keyframes, ascending; at least one."""
     unit_seconds: Fraction
     last_duration: int
-    """Duration of the last frame."""
 
     def seconds(self, index: int) -> float:
         """Returns the time of a frame, relative to the first."""
@@ -131,11 +130,8 @@ def open_container(
     """Opens a file with the demuxer of its format. Raises MediaError, or an exception of FFmpeg.
 
     Args:
-        data: The file.
-        container_format: The file's format.
         decoders: FFmpeg decoders that may run.
         hidden_kind: See `checked_mp4`.
-        options: Further options of the decoders.
     """
     is_mp4 = container_format in (VideoFormat.MP4, AudioFormat.MP4)
     file = checked_mp4(data, hidden_kind=hidden_kind) if is_mp4 else BytesIO(data)

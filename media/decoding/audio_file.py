@@ -35,7 +35,6 @@ def audio_from_file(data: bytes, processing: AudioProcessing, *, stopped: Callab
 
     Args:
         data: The file; of a video, the first audio stream is used.
-        processing: The checkpoint's parameters.
         stopped: Called between frames; True cancels the decoding.
 
     Raises:

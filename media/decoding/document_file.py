@@ -41,8 +41,6 @@ def page_from_file(
     """Does a `PageJob`: returns the page's pixels and their placement, as `image_pixels` does.
 
     Args:
-        data: The document.
-        job: The page.
         max_decoded_pixels: Limit on the page as it is drawn, before it is resized.
         on_size: Called with the memory that it takes, before it is drawn; may raise MediaError.
 

@@ -32,11 +32,8 @@ def video_from_file(
     """Decodes and preprocesses a video file, or an animated image.
 
     Args:
-        data: The file.
-        processing: The checkpoint's parameters.
         options: The request's options; without `fps` and `num_frames`, frames are sampled at the default rate.
         stopped: Called between frames; True cancels the decoding.
-        on_size: See `make_video`.
 
     Raises:
         MediaError: The file cannot be used, or the options do not fit it.

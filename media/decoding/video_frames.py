@@ -45,10 +45,8 @@ def video_from_images(
     Args:
         images: The sampled frames. Each is used before the next is requested.
         frame_indices: Indices of `images` among all frames, from `sample_frame_indices`.
-        processing: The checkpoint's parameters.
         options: The request's options; `fps` is the frame rate of all frames.
         seconds: Times of all frames, in place of `fps`.
-        on_size: See `make_video`.
 
     Raises:
         MediaError: An image is corrupt or of another size, or they are too large in total.
@@ -80,11 +78,6 @@ def video_from_image_files(
     """Like `video_from_images`, for image files.
 
     Args:
-        files: Files of the sampled frames.
-        frame_indices: See `video_from_images`.
-        processing: See `video_from_images`.
-        options: See `video_from_images`.
-        max_decoded_pixels: Limit on each image.
         stopped: Called between images; True cancels the decoding.
         on_size: See `make_video`. Also called with the memory of each image before it is decoded.
 

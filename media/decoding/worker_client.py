@@ -74,9 +74,6 @@ class IsolatedDecoders:
             num_images: Number of images, audio files and pages of one client decoded concurrently.
             num_videos: Number of videos of one client decoded concurrently, files and lists of frames together.
             max_decoded_pixels: Limit on an image before resizing.
-            image_limits: Limits of a worker for images, audio and documents.
-            video_limits: Limits of a worker for videos.
-            command: Command that starts a worker.
         """
         self._max_decoded_pixels = max_decoded_pixels
         self._images = WorkerPool(

@@ -74,10 +74,8 @@ class WorkerPool:
         """
         Args:
             num_workers: Number of concurrent jobs of one client; further ones wait. Twice as many for several clients.
-            limits: Limits of each worker.
             environment: Returns environment variables to add for workers; may block.
             command: Command that starts a worker; the limits are appended as arguments.
-            crash_code: Error code for files that crash a worker.
         """
         self._crash_code = crash_code
         self._limits = limits

@@ -116,10 +116,8 @@ def make_embedding(
     """Validates embeddings. The expensive check, of each value, comes last.
 
     Args:
-        kind: Kind of media that the embeddings stand for.
         tensor: Embeddings [tokens, hidden_size] or [1, tokens, hidden_size].
         grid: INT64 [3] or [1, 3]: patches in time, height and width, before merging.
-        spec: What the checkpoint accepts.
         size: INT64 [2] or [1, 2]: width and height of an image in pixels.
 
     Raises:

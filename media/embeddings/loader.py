@@ -27,11 +27,6 @@ class EmbeddingLoader:
     """Loads and caches the embeddings of all requests of one event loop."""
 
     def __init__(self, *, spec: EmbeddingSpec, store: MediaStore) -> None:
-        """
-        Args:
-            spec: What the checkpoint accepts.
-            store: Caches embeddings.
-        """
         self._spec = spec
         self._store = store
         self._torch_files = TorchFileLoader()

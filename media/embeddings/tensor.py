@@ -83,7 +83,6 @@ def largest_magnitude(tensor: Tensor) -> float:
 
 
 def invalid(message: str) -> MediaError:
-    """Returns the error for an invalid tensor."""
     return MediaError(MediaErrorCode.INVALID_EMBEDDINGS, message)
 
 

@@ -51,11 +51,6 @@ class TorchFileLoader:
     """Loads the files of all requests of one event loop, one at a time."""
 
     def __init__(self, *, limits: WorkerLimits = LIMITS, command: Sequence[str] = WORKER_COMMAND) -> None:
-        """
-        Args:
-            limits: Limits of the worker.
-            command: Command that starts the worker.
-        """
         self._workers = WorkerPool(
             num_workers=1,
             limits=limits,

@@ -42,7 +42,6 @@ class Resizer:
     def __init__(self, path: Path, level: ResizerLevel | None = None) -> None:
         """
         Args:
-            path: path of the library.
             level: instruction set level; None for the machine's highest. Tests pass lower ones.
 
         Raises:

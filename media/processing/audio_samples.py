@@ -20,7 +20,6 @@ def audio_from_array(array: npt.NDArray[Any], rate: int, processing: AudioProces
     Args:
         array: Floats [samples] or [channels, samples], full scale at 1. Channels are averaged.
         rate: In Hz.
-        processing: The checkpoint's parameters.
 
     Raises:
         MediaError: The rate is not supported, or the samples are invalid.

@@ -139,7 +139,6 @@ def num_frames_at_rate(
         num_frames: Frames of the video, at least 1.
         duration_seconds: Duration of the video, including its last frame's.
         fps: Frames to sample per second.
-        max_frames: Limit on the number of sampled frames.
         depth: Frames per patch.
     """
     most = min(max_frames, num_frames) // depth * depth

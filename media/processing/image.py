@@ -45,7 +45,6 @@ class ImageProcessing:
     """A checkpoint's image preprocessing parameters, by default Qwen2-VL's."""
 
     sizing: ImageSizing = field(default_factory=SmartResize)
-    """Sizes and tiles."""
     resampling: Resampling = Resampling.BICUBIC
     """Filter for resizing: BILINEAR, BICUBIC or LANCZOS."""
     background: Colour = (255, 255, 255)
@@ -100,7 +99,6 @@ def image_processing(path: Path, default: SmartResize = _QWEN2_VL) -> ImageProce
     """Reads Qwen's `preprocessor_config.json`, in the format of the published checkpoints or transformers 5.
 
     Args:
-        path: folder of the checkpoint.
         default: values of fields that the file leaves out. Its `max_pixels` is a limit on the checkpoint's, too.
 
     Raises:
@@ -149,7 +147,6 @@ def image_pixels(
     """Returns the pixels of an image, upright and resized as in `Image`, and where they come from.
 
     Args:
-        image: Any image.
         processing: Parameters with the request's bounds.
         max_decoded_pixels: See `load_pixels`.
 

@@ -34,7 +34,6 @@ def log_mel(
         sampling_rate: In Hz.
         fft_size: Samples per frame.
         hop: Samples between the starts of frames.
-        num_bins: Number of mel bins.
 
     Returns:
         [num_bins, num_frames]. The maximum is at most 2 (8 decades / 4) above the minimum.

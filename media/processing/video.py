@@ -38,11 +38,9 @@ class VideoProcessing:
     """A checkpoint's video preprocessing parameters, by default Qwen2-VL's."""
 
     sizing: VideoSizing = field(default_factory=SmartFrames)
-    """Size of the frames."""
     resampling: Resampling = Resampling.BICUBIC
     """Filter for resizing: BILINEAR, BICUBIC or LANCZOS."""
     sampling: FrameSampling = field(default_factory=PatchSampling)
-    """Which frames are sampled."""
     num_frames: int | None = None
     """Number of frames to sample from a file by default; None: as many as the rate of `sampling` gives."""
     max_seconds: float = 3600.0
@@ -172,9 +170,6 @@ def make_video(
         frames: Upright images. Each is used before the next is requested.
         num_frames: Number of frames, at least 1.
         processing: Parameters with the request's bounds.
-        frame_seconds: See `Video`.
-        fps: See `Video`.
-        duration_seconds: See `Video`.
         on_size: Called with the memory that all takes, once the first frame is known; may raise MediaError.
 
     Raises:

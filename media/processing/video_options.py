@@ -36,7 +36,6 @@ def check_options(options: VideoOptions, *, of_frames: bool) -> None:
     """Checks the ranges of the options, and that they do not contradict each other.
 
     Args:
-        options: a request's.
         of_frames: the video is a list of frames, not a file.
 
     Raises:

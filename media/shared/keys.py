@@ -19,7 +19,6 @@ class Area(StrEnum):
     MEDIA = "media"
     """What the media cache holds: files, and what uuids and URLs refer to."""
     UPLOADS = "uploads"
-    """Uploaded files."""
     RESPONSES = "responses"
     """Answers of the Responses API, with what was asked."""
 
@@ -70,7 +69,6 @@ class StoreKeys:
         """Returns the key of a value. It seals namespaces from one another: those of two namespaces are never equal.
 
         Args:
-            area: What the value is for.
             namespace: Cache namespace: the client's salt, and its tenant where clients are authenticated.
             kind: What `name` names.
             name: Identifies the value within its namespace and kind.

@@ -56,11 +56,8 @@ class RedisLink:
     ) -> None:
         """
         Args:
-            address: Where Redis is.
             probe: Run every second to see whether Redis answers, and whether it takes writes.
             on_change: Called when Redis becomes available (True) or unavailable (False).
-            name: What it is for, in logs.
-            command_seconds: Limit on one command.
         """
         self.is_available = False
         """Whether the last command or probe succeeded."""

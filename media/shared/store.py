@@ -66,12 +66,9 @@ class SharedStore:
     ) -> None:
         """
         Args:
-            address: Where Redis is.
             prefix: Begins all keys. Servers that share media have the same.
             budgets: Limit in bytes for each area, of all servers together.
-            observe: Told how each operation ends.
             on_change: Told whether Redis is available, whenever that changes.
-            command_seconds: Limit on one command.
         """
         self.keys = StoreKeys(prefix)
         self._budgets = budgets
@@ -152,11 +149,9 @@ class SharedStore:
 
         Args:
             area: Whose budget counts.
-            key: A key of this area.
             data: The bytes; may be empty.
             digest: SHA-256 of `data`.
             seconds: Lifetime, at least a millisecond.
-            note: Stored in the header.
             order: No value of the same key with a higher one is replaced. 0: any is replaced.
             max_tenant_bytes: Limit on what its tenant has in the area; None: the area's.
             refers_to: Keys of values of the same tenant and area. They leave with the last value that refers to them,

@@ -65,9 +65,7 @@ async def fetch(
     """Fetches the file at an http(s) URL.
 
     Args:
-        url: Location of the file.
         policy: Rules on URLs and addresses.
-        max_bytes: Limit on the body.
         timeout_seconds: Limit on DNS lookups, connections, redirects and the body together.
         on_bytes: Called with the size of each piece that arrives; an exception from it ends the fetch.
         resolver: DNS resolver; by default the operating system's.

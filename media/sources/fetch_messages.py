@@ -28,7 +28,6 @@ class PolicyMessage(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def policy(self) -> FetchPolicy:
-        """Returns the policy."""
         return FetchPolicy(
             enabled=self.enabled,
             allowed_domains=self.allowed_domains,
@@ -41,7 +40,6 @@ class StartFetch(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
     """Starts a fetch."""
 
     number: int
-    """Identifies the fetch."""
     url: str
     max_bytes: int
     timeout_seconds: float

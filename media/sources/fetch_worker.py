@@ -75,7 +75,6 @@ class _Fetcher:
         self._longest_seconds = 0.0
 
     def start(self, start: StartFetch) -> None:
-        """Starts a fetch."""
         # The kernel ends a process that still computes when the time of all of its fetches is over.
         self._longest_seconds = max(self._longest_seconds, start.timeout_seconds)
         limit_time(math.ceil(self._longest_seconds) + _SPARE_SECONDS)

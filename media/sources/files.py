@@ -116,10 +116,7 @@ class FileLoader:
     ) -> None:
         """
         Args:
-            fetcher: Fetches URLs.
             local: Reads files of this host; None refuses them.
-            store: Caches files.
-            uploads: Stores uploads.
             stored: Stores the media of stored responses, whose handles begin with `STORED`.
             memory_budget: Budget for files while they are fetched.
             limits: Limits on one file of each kind. Those of a video also apply to all of its frames together.

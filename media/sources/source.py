@@ -59,7 +59,6 @@ class UploadSource:
     """Media that were uploaded earlier."""
 
     handle: str
-    """Handle that the upload returned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,6 @@ def start_worker(
     """Starts a worker; blocks.
 
     Args:
-        command: The program and its arguments.
         environment: Variables in addition to those of this process.
         connection: What the worker reads and writes as standard input and output. None: two pipes.
     """

@@ -43,11 +43,9 @@ class BatchHandlers:
     ) -> None:
         """
         Args:
-            store: Has the batches.
             uploads: Have the files of requests.
             endpoints: Paths that requests may have.
             on_change: Called when a batch begins or is cancelled.
-            max_store_bytes: Budget of the store.
             ttl_seconds: Longest time for which a batch is kept after its end.
             clock: Returns the seconds since 1970-01-01 UTC.
         """
@@ -60,7 +58,6 @@ class BatchHandlers:
         self._clock = clock
 
     async def create(self, request: batch_pb2.CreateBatchRequest, call: CallContext) -> batch_pb2.CreateBatchResponse:
-        """CreateBatch."""
         check_bounds(request)
         record = self._record(request, call)
         with store_errors("try again"):
@@ -115,14 +112,12 @@ class BatchHandlers:
         )
 
     async def get(self, request: batch_pb2.GetBatchRequest, call: CallContext) -> batch_pb2.GetBatchResponse:
-        """GetBatch."""
         check_bounds(request)
         return batch_pb2.GetBatchResponse(batch=_render(await self._known(request.batch_id, call)))
 
     async def list_batches(
         self, request: batch_pb2.ListBatchesRequest, call: CallContext
     ) -> batch_pb2.ListBatchesResponse:
-        """ListBatches."""
         check_bounds(request)
         with store_errors("try again"):
             found = await self._store.of_tenant(call.tenant.namespace_prefix)
@@ -137,7 +132,6 @@ class BatchHandlers:
         return batch_pb2.ListBatchesResponse(batches=page, has_more=len(found) > limit, **ends)
 
     async def cancel(self, request: batch_pb2.CancelBatchRequest, call: CallContext) -> batch_pb2.CancelBatchResponse:
-        """CancelBatch."""
         check_bounds(request)
         while True:
             stored = await self._known(request.batch_id, call)
@@ -166,7 +160,6 @@ class BatchFiles:
     """The files of answers, as MediaService has them."""
 
     def __init__(self, store: BatchStore) -> None:
-        """`store`: has the batches."""
         self._store = store
 
     async def find(self, namespace: str, file_id: str) -> Upload | None:

@@ -92,11 +92,9 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, status=status, reached={**self.reached, status: now})
 
     def leased(self, owner: str, until: float) -> "BatchRecord":
-        """Returns the batch with an owner."""
         return msgspec.structs.replace(self, owner=owner, leased_until=until)
 
     def file_id(self, kind: Kind) -> str:
-        """Returns the id of one of its files."""
         return f"file-{self.batch_id}-{kind}"
 
 

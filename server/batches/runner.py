@@ -79,13 +79,9 @@ class BatchRunner:
     ) -> None:
         """
         Args:
-            store: Has the batches.
             answer: Answers a request. Failures are told in its result.
             new_call: Tenant's name → the call that a request of it is served for; closed here.
-            metrics: Count batches and their requests.
             max_store_bytes: Budget of the store. Answers beyond it become errors.
-            max_requests: Limit on the requests of a batch.
-            max_line_bytes: Limit on one of them.
             at_once: Requests of a tenant in progress; as many again are there for the others.
             wake: Set when there is something new in the store.
             clock: Returns the seconds since 1970-01-01 UTC.

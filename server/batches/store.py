@@ -43,7 +43,6 @@ class StoredBatch:
     version: int
     """Changes with the record. A change names the version that it was made of."""
     counts: Mapping[Kind, int] = field(default_factory=dict[Kind, int])
-    """Results."""
 
 
 class BatchStore(Protocol):
@@ -53,9 +52,7 @@ class BatchStore(Protocol):
         """Stores a new batch and its file of requests, whole or not at all: False if that exceeds the budget."""
         ...
 
-    async def get(self, batch_id: str) -> StoredBatch | None:
-        """Returns a batch."""
-        ...
+    async def get(self, batch_id: str) -> StoredBatch | None: ...
 
     async def change(self, record: BatchRecord, version: int) -> bool:
         """Replaces the record of a batch that still has this version. A batch that has ended loses its requests."""
@@ -106,12 +103,10 @@ class BatchStore(Protocol):
 
 
 def encode(record: BatchRecord) -> bytes:
-    """Returns a record as it is stored."""
     return msgspec.msgpack.encode(record)
 
 
 def decode(data: bytes) -> BatchRecord:
-    """Returns a stored record."""
     return msgspec.msgpack.decode(data, type=BatchRecord)
 
 

@@ -95,9 +95,6 @@ def ready_text(
     """Returns the lines that describe the served model.
 
     Args:
-        ready: what the engine reports.
-        model: its name.
-        untrained: whether its weights are random.
         trained_len: its own context window in tokens.
         asked_len: that of `--max-model-len`.
     """

@@ -142,10 +142,8 @@ def usage_text(
     """Returns commands to copy, those whose programs are installed; Glimpse's own always is.
 
     Args:
-        model: its name.
         http_url: the gateway's URL, if there is one.
         target: HOST:PORT for gRPC.
-        reads_images: whether the examples ask about one.
         only_embeds: whether the model was published for embeddings, and the examples ask for one.
         uses_tls: only the first command is shown, with a place for the CA, which is not known here.
         needs_certificate: with TLS, clients need a certificate of their own too: the command has places for it.

@@ -45,9 +45,7 @@ def run_server(
     Raises UsageError for a file of the flags that cannot be used.
 
     Args:
-        settings: the server's.
         http_port: the gateway's port; None starts no gateway.
-        gateway: the gateway's flags.
         report: called with the progress. Default: a person is told, and shown how to reach the server.
     """
     try:

@@ -21,7 +21,6 @@ class Decoded(Generic[_MessageT]):
     """A decoded document."""
 
     message: _MessageT
-    """The message."""
     ignored: list[str]
     """JSON paths of members that have no effect and are not null, unknown ones among them."""
     streaming: bool
@@ -44,8 +43,6 @@ class Codec:
         """Decodes a document.
 
         Args:
-            document: the JSON text.
-            message_class: the type of the message.
             stream_member: the name of the boolean member of the outermost object that asks for a stream, if any.
 
         Raises:

@@ -125,7 +125,6 @@ class MessageWriter:
         return put
 
     def _presence_putter(self, field: FieldRules) -> _Put:
-        """Puts a field with presence if it is set."""
         name, json_name, nullable = field.descriptor.name, field.name, field.rule.nullable
         write = self._field_writer(field)
 

@@ -43,7 +43,6 @@ def kind_of(value: Any) -> JsonKind | None:
 
 
 def wrong_type(expected: str | Collection[JsonKind], value: Any, path: FieldPath) -> DecodeError:
-    """Returns the error for a value of another type than expected."""
     wanted = expected if isinstance(expected, str) else _either([kind for kind in JsonKind if kind in expected])
     match value:
         case None:

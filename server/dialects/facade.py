@@ -72,9 +72,7 @@ class RestDialect:
         """Describes an error to a client who knows JSON names only.
 
         Args:
-            error: the exception.
             sent_path: proto path of a field → where it stands in the client's document.
-            request_id: the request's.
         """
         if isinstance(error, DecodeError):
             failure = to_status(InvalidRequest(error.path or "", error.message, error.code), request_id)
@@ -97,10 +95,7 @@ def add_facade(
     """Serves every bound method of a dialect's facade, and returns what serves each, by its full name.
 
     Args:
-        server: the gRPC server.
-        dialect: how clients speak.
         handlers: the typed handlers, by full names of methods, such as "glimpse.v1.ModelService.GetModel".
-        max_body_bytes: the maximum size of a request body.
     """
     endpoints = {each.facade: Endpoint(dialect, each, handlers, max_body_bytes) for each in bindings(dialect.service)}
     methods = {method.name: _method_handler(method, endpoint) for method, endpoint in endpoints.items()}

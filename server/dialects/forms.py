@@ -40,10 +40,6 @@ class FormRequests:
         """
         Args:
             form: which fields the form's members set.
-            request_type: the type of a request of the method.
-            codec: of the dialect of the members.
-            chunks: the body.
-            call: whose it is.
         """
         self.ignored: list[str] = []
         """Paths of members that have no effect; complete once the last request was taken."""

@@ -112,7 +112,6 @@ class CompletionParser:
     ) -> None:
         """
         Args:
-            processor: Decodes the tokens.
             tool_calls: Extracts tool calls from the text; None: the text is not searched for any.
             reasoning: Separates the reasoning from the text; None: the text has none.
         """

@@ -164,7 +164,6 @@ class CompletionGenerator:
     def quote(
         self, prompt: LoadedPrompt, messages: Sequence[ChatMessage], stats: RequestStats, call: CallContext
     ) -> Quote:
-        """Calls `make_quote`."""
         return make_quote(prompt, messages, stats, call, self._tokenizer)
 
     async def _build_constraints(self, request: GenerationRequest, call: CallContext) -> OutputConstraints:
@@ -287,7 +286,6 @@ class CompletionGenerator:
     def _sampling(
         self, request: GenerationRequest, constraints: OutputConstraints, reasoning: ReasoningTags | None
     ) -> SamplingParams:
-        """Returns the sampling parameters with all constraints."""
         grammar, budget = constraints.grammar, None
         if reasoning is not None and grammar is not None:
             grammar = replace(grammar, reasoning=reasoning)

@@ -23,8 +23,6 @@ class GroundingReader:
         """
         Args:
             parser: Parses the completion a second time, with its special tokens in the text.
-            forms: The family's.
-            images: Images of the prompt, at least one.
         """
         self._parser = parser
         self._forms = forms

@@ -23,7 +23,6 @@ class CacheTier(Enum):
 
     NONE = auto()
     FILE = auto()
-    """Files of the medium."""
     DECODED = auto()
     """The decoded medium, or embeddings in its place."""
     ENCODER = auto()
@@ -99,9 +98,7 @@ def cache_tier(medium: PromptMedium, num_cached_tokens: int, *, is_encoded: bool
     """Returns what caches held of a medium.
 
     Args:
-        medium: A medium of a prompt.
         num_cached_tokens: Tokens of the prompt that the prefix cache held.
-        is_encoded: Whether it was encoded for the prompt.
     """
     offset, length = medium.span.runs[-1]
     if not is_encoded:

@@ -57,13 +57,8 @@ class PromptLoader:
     ) -> None:
         """
         Args:
-            prompts: Builds prompts from text.
-            layouts: Lays out media in prompts.
-            media: Loads media.
-            embeddings: Loads embeddings.
             accepts_embeddings: Requests may contain embeddings.
             max_model_len: Returns the context window in tokens.
-            metrics: Records how media were loaded.
         """
         self._prompts = prompts
         self._layouts = layouts
@@ -84,8 +79,6 @@ class PromptLoader:
         """Fetches and decodes the media concurrently and builds the prompt. Holds its memory until the block ends.
 
         Args:
-            source: What the prompt is built from.
-            call: Whom it is built for.
             cache_salt: Only media cached by requests with the same salt are reused.
             keeps_body: Other prompts are still to be built from the request's body.
 

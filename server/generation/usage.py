@@ -46,14 +46,12 @@ class Usage:
     """Completion index → tokens of the reasoning so far."""
 
     def add_prompt(self, index: int, prompt: LoadedPrompt) -> None:
-        """Adds a prompt that is loaded."""
         self.prompt_tokens += len(prompt.token_ids)
         if prompt.media_usage is not None:
             self.media_usage = prompt.media_usage + (self.media_usage or MediaUsage())
             self._media[index] = prompt.seen
 
     def add_delta(self, prompt_index: int, delta: Delta) -> None:
-        """Adds a delta of a completion of a prompt."""
         self.completion_tokens += len(delta.token_ids)
         self._reasoning_tokens[delta.index] = delta.num_reasoning_tokens  # fewer once a tag turns out to be complete
         if delta.index not in self._begun:

@@ -33,8 +33,6 @@ def build_access(
 
     Args:
         settings: who may call.
-        clients: knows the trusted proxies.
-        has_client_ca: clients need a certificate.
         shared: counts what tenants use in several processes.
 
     Raises:

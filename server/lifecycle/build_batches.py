@@ -56,11 +56,7 @@ class BatchComponents:
 
         Args:
             endpoints: What serves the methods of REST APIs, by their full names.
-            access: Knows the tenants.
             admission: Lets their requests be prepared in turn.
-            bodies: Memory for requests.
-            metrics: Count batches and their requests.
-            max_line_bytes: Limit on one of them.
         """
         if self._settings.batch_store_bytes == 0:
             return
@@ -91,7 +87,6 @@ class BatchComponents:
                 await running
 
     async def close(self) -> None:
-        """Closes the store."""
         await self.stop()
         await self.store.close()
 

@@ -124,10 +124,6 @@ def build_media(
     """Builds them.
 
     Args:
-        settings: The media settings.
-        checkpoint: Folder of the checkpoint.
-        model: Configuration of the checkpoint.
-        metrics: Told of memory and of the media store.
         on_store_change: Told whether the media store is available, first and whenever that changes.
         in_flight: Counts what the media of running requests occupy. Default: those of this process.
         num_front_ends: Front ends that share the processors and the memory of caches.

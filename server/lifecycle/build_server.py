@@ -137,10 +137,7 @@ async def start_front_end(
     """Starts to listen, and starts the engine. Raises as `start_server`, and StoreUnavailableError.
 
     Args:
-        settings: The server's.
-        checkpoint: What is served.
         observers: Told what happens; the engine tells them itself.
-        engine: Started here.
         group: The front ends that share the engine. Default: there is one.
         metrics_server: Serves `observers.metrics`; belongs to the server from now on. None: another process does.
     """

@@ -34,7 +34,6 @@ class Observers:
         self.health.set(state is EngineState.READY)
 
     def engine_stepped(self, stats: StepStats) -> None:
-        """The engine has done a step."""
         self.metrics.engine_stepped(stats)
         self.load.engine_stepped(stats)
         self.admission.engine_stepped(stats)
@@ -44,7 +43,6 @@ def serve_metrics(metrics: Metrics, listen: ListenSettings, *, merged: Collector
     """Starts the Prometheus endpoint. Raises PortError.
 
     Args:
-        metrics: Metrics of this process.
         listen: Says where and under which names.
         merged: The families of `metrics` summed over all processes. Default: this process is the only one.
     """

@@ -51,10 +51,8 @@ def load_checkpoint(
     """Reads a checkpoint that was found. Raises CheckpointError.
 
     Args:
-        path: Folder of the checkpoint.
         folders: Folders of its companions, by the field of `config.json`.
         names: Names that requests may give as `model`.
-        generation_config: See the settings.
     """
     return Checkpoint(
         path=path,

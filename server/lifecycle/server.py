@@ -52,7 +52,6 @@ class Server:
         self._media = media
         self._batches = batches
         self.access = access
-        """Who may call."""
         self._health = health
         self._open_rpcs = open_rpcs
         self._watches = watches

@@ -42,12 +42,6 @@ def parse_chat(
 ) -> ChatRequest:
     """Parses a request to complete a conversation.
 
-    Args:
-        request: the message.
-        call: the call that it came with.
-        model: what it is checked against.
-        streaming: the response is a stream.
-
     Raises:
         InvalidRequest: the request cannot be served.
     """

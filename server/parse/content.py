@@ -31,10 +31,7 @@ def parse_conversation(
     """Parses the messages of a request.
 
     Args:
-        messages: the conversation.
-        model: what it is checked against.
         name: the model's, if the request has it.
-        field: the path of the messages in the request.
 
     Raises:
         InvalidRequest: the first field that cannot be served.

@@ -45,9 +45,6 @@ def with_options(
     """Returns a conversation with a request's options for the template and for media.
 
     Args:
-        conversation: its messages and media.
-        request: has the options.
-        tools: that the template shows to the model.
         begins_answer: default of `add_generation_prompt`.
 
     Raises:

@@ -50,9 +50,6 @@ class FrontEndProcess:
         """Starts a front end and tells it to begin.
 
         Args:
-            begin: How it serves.
-            broker: Broker of the engine that it shares.
-            counts_descriptor: Descriptor of the memory of `SharedByteCounts`.
             on_message: Called with its messages other than replies, in order; must not block.
             command: Program and arguments of the front end.
 

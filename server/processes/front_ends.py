@@ -102,11 +102,8 @@ class FrontEnds:
         """Starts all processes.
 
         Args:
-            settings: The server's.
-            checkpoint: What is served.
             has_gateway: Whether front ends have ports of their own too, for a gateway on this machine.
             on_loading: Called with the progress of loading.
-            engine_command: The engine's program and its arguments.
 
         Raises:
             PortError: a port cannot be listened on.

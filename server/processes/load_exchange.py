@@ -22,7 +22,6 @@ class LoadExchange:
         self._loads: dict[int, FrontEndLoad] = {}
 
     def set(self, number: int, load: FrontEndLoad) -> None:
-        """A front end has this load now."""
         self._loads[number] = load
 
     def remove(self, number: int) -> None:

@@ -31,7 +31,6 @@ def reserved_port(host: str, port: int) -> Generator[int]:
 
 
 def _addresses(host: str) -> Sequence[tuple[socket.AddressFamily, str]]:
-    """Returns family and address of all addresses of a host."""
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     return [(family, str(name[0])) for family, _, _, _, name in found]
 

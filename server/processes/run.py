@@ -47,13 +47,10 @@ async def run(
     Returns whether SIGINT came before it served.
 
     Args:
-        settings: the server's.
-        checkpoint: what to serve.
         http_port: the gateway's port; 0 takes a free one, None starts no gateway.
         gateway_flags: the gateway's. Default: its defaults.
         on_loading: called with the progress of loading.
         on_ready: called once requests are served, also through the gateway.
-        engine_command: the engine's program and its arguments.
 
     Raises:
         CheckpointError: the checkpoint cannot be served.

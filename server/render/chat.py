@@ -325,7 +325,6 @@ def render_finish_reason(reason: FinishReason | None) -> generation_pb2.FinishRe
 
 
 def render_usage(usage: Usage) -> generation_pb2.Usage:
-    """Renders the usage of a request."""
     return generation_pb2.Usage(
         prompt_tokens=usage.prompt_tokens,
         completion_tokens=usage.completion_tokens,

@@ -14,9 +14,6 @@ def render_rerank(
     """Renders the best documents.
 
     Args:
-        request_id: of the RPC.
-        model: its name for the response.
-        request: what was asked.
         logits: of "yes" and of "no", for each document.
     """
     scores = _scores(logits)

@@ -53,7 +53,6 @@ class ChatHandlers:
     async def stream(
         self, request: chat_pb2.CreateChatCompletionRequest, call: CallContext
     ) -> AsyncGenerator[chat_pb2.StreamChatCompletionResponse | TextChunk, None]:
-        """StreamChatCompletion."""
         await self._set_kinds(request, call)
         head, chat = await call.parse(self.begin, request, call, streaming=True)
         del request  # which has the media's bytes
@@ -72,7 +71,6 @@ class ChatHandlers:
     async def count_tokens(
         self, request: chat_pb2.CountTokensRequest, call: CallContext
     ) -> chat_pb2.CountTokensResponse:
-        """CountTokens."""
         self.model.check_name(request.model)
         max_model_len = self.generator.check_ready().max_model_len
         await self._set_kinds(request, call)

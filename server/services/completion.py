@@ -42,7 +42,6 @@ class CompletionHandlers:
     async def stream(
         self, request: completion_pb2.CreateCompletionRequest, call: CallContext
     ) -> AsyncGenerator[completion_pb2.StreamCompletionResponse | TextChunk, None]:
-        """StreamCompletion."""
         renderer, completion = await call.parse(self._begin, request, call, streaming=True)
         del request
         usage = Usage()

@@ -24,7 +24,6 @@ class EmbeddingHandlers:
     async def create(
         self, request: embedding_pb2.CreateEmbeddingsRequest, call: CallContext
     ) -> embedding_pb2.CreateEmbeddingsResponse:
-        """CreateEmbeddings."""
         name = self.model.check_name(request.model)
         await self._set_kinds(request, call)
         parsed = await call.parse(parse_embedding_request, request, call, self.model)
@@ -49,7 +48,6 @@ class EmbeddingHandlers:
 def render_embeddings(
     head: CompletionHead, embeddings: EmbeddedInputs, *, as_base64: bool
 ) -> embedding_pb2.CreateEmbeddingsResponse:
-    """Renders the embeddings of a request."""
     return embedding_pb2.CreateEmbeddingsResponse(
         id=head.id,
         created=head.created,

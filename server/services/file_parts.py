@@ -20,11 +20,7 @@ async def set_kinds(
     """Changes each part that is an upload of any kind into one of the upload's own kind.
 
     Args:
-        messages: of a request.
         call: whose it is. Errors about the parts name what was sent.
-        loader: knows the uploads.
-        cache_salt: the request's.
-        field: path of the messages in the request.
 
     Raises:
         InvalidRequest: an upload is no file of a medium, or not there.

@@ -36,9 +36,7 @@ class WrittenFiles(Protocol):
     Methods raise MediaError (STORE_UNAVAILABLE).
     """
 
-    async def find(self, namespace: str, file_id: str) -> Upload | None:
-        """Returns a file of a tenant."""
-        ...
+    async def find(self, namespace: str, file_id: str) -> Upload | None: ...
 
     async def find_all(self, namespace: str) -> Sequence[Upload]:
         """Returns all files of a tenant."""
@@ -61,7 +59,6 @@ class MediaHandlers:
         self._written = written
 
     async def upload(self, messages: Messages, call: CallContext) -> media_pb2.UploadMediaResponse:
-        """UploadMedia."""
         self._check_enabled()
         header, file = await self._receive(PacedBody(messages, lambda message: len(message.chunk)), call)
         upload = await self._uploads.store(
@@ -97,7 +94,6 @@ class MediaHandlers:
             return header, await incoming.finish(digest=header.sha256 or None, num_bytes=_size(header))
 
     async def get_media(self, request: media_pb2.GetMediaRequest, call: CallContext) -> media_pb2.GetMediaResponse:
-        """GetMedia."""
         check_bounds(request)
         upload = await self._find_written(request, call)
         if upload is None:
@@ -107,7 +103,6 @@ class MediaHandlers:
         return media_pb2.GetMediaResponse(media=_render(upload))
 
     async def list_media(self, request: media_pb2.ListMediaRequest, call: CallContext) -> media_pb2.ListMediaResponse:
-        """ListMedia."""
         check_bounds(request)
         _check_purpose(request.purpose, "purpose", _LISTED_PURPOSES)
         if request.order not in ("", "asc", "desc"):
@@ -119,7 +114,6 @@ class MediaHandlers:
     async def download(
         self, request: media_pb2.DownloadMediaRequest, call: CallContext
     ) -> AsyncGenerator[media_pb2.DownloadMediaResponse, None]:
-        """DownloadMedia."""
         check_bounds(request)
         if (written := await self._find_written(request, call)) is not None:
             yield media_pb2.DownloadMediaResponse(media=_render(written))
@@ -145,7 +139,6 @@ class MediaHandlers:
     async def delete_media(
         self, request: media_pb2.DeleteMediaRequest, call: CallContext
     ) -> media_pb2.DeleteMediaResponse:
-        """DeleteMedia."""
         check_bounds(request)
         if await self._find_written(request, call) is not None:
             await self._written.remove(request.upload_id)

@@ -25,7 +25,6 @@ class RerankHandlers:
     embedder: Embedder
 
     async def rerank(self, request: rerank_pb2.RerankRequest, call: CallContext) -> rerank_pb2.RerankResponse:
-        """Rerank."""
         name = self.model.check_name(request.model)
         num_bytes = call.body.num_bytes
         parsed = await run_sized(call.client, num_bytes, parse_rerank, request, call, self.tokens)
@@ -33,7 +32,6 @@ class RerankHandlers:
         return await run_sized(call.client, num_bytes, render_rerank, call.request_id, name, request, logits)
 
     async def score(self, request: rerank_pb2.ScoreRequest, call: CallContext) -> rerank_pb2.ScoreResponse:
-        """Score."""
         name = self.model.check_name(request.model)
         parsed = await call.parse(parse_score, request, call, self.tokens)
         head = CompletionHead(id=f"score-{call.request_id}", created=int(time.time()), model=name)

@@ -20,7 +20,6 @@ class TenantHandlers:
         self._purge = purge
 
     async def purge(self, request: tenant_pb2.PurgeTenantRequest, call: CallContext) -> tenant_pb2.PurgeTenantResponse:
-        """PurgeTenant."""
         check_bounds(request)
         if not self._access.is_required:
             raise InvalidRequest(

@@ -36,7 +36,6 @@ class TokenizerHandlers:
     async def tokenize(
         self, request: tokenizer_pb2.TokenizeRequest, call: CallContext
     ) -> tokenizer_pb2.TokenizeResponse:
-        """Tokenize."""
         self.model.check_name(request.model)
         await set_kinds(request.messages, call, self.loader, cache_salt=request.cache_salt)
         source = await call.parse(self._parse, request)
@@ -52,7 +51,6 @@ class TokenizerHandlers:
     async def detokenize(
         self, request: tokenizer_pb2.DetokenizeRequest, call: CallContext
     ) -> tokenizer_pb2.DetokenizeResponse:
-        """Detokenize."""
         self.model.check_name(request.model)
         return await call.parse(self._detokenize, request)
 

@@ -25,7 +25,6 @@ class MergedMetrics(Collector):
         """Reads nothing yet.
 
         Args:
-            own: The supervisor's metrics.
             snapshots: Returns the snapshots of the front ends that answer, by number; raises nothing. Called for each
                 scrape, in a thread of the metrics server, by one thread at a time. It may wait for the event loop.
         """

@@ -42,7 +42,6 @@ def record_prompt_stages(submitted: float, ended: float, stats: RequestStats, co
     Args:
         submitted: Time of `time.monotonic()`.
         ended: Time of `time.monotonic()`.
-        stats: What the engine measured.
         completion: Index of the completion; None for embeddings.
     """
     scheduled = min(submitted + stats.queue_seconds, ended)

@@ -20,7 +20,6 @@ def begin_span(method: str, metadata: Iterable[tuple[str, str | bytes]]) -> Span
 
     Args:
         method: Such as "/glimpse.v1.ChatService/CreateChatCompletion".
-        metadata: The RPC's invocation metadata.
     """
     caller = _PROPAGATOR.extract({key: value for key, value in metadata if isinstance(value, str)})
     service, _, name = method.strip("/").rpartition("/")

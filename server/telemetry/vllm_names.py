@@ -141,7 +141,6 @@ def named_registry(
 
     Args:
         own: The families of `Metrics`, of one process or merged.
-        names: Which names to give them.
         model_name: The label of vLLM's metrics.
         ready: Returns what the engine reported when it became ready; None before that.
     """

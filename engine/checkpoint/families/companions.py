@@ -32,7 +32,6 @@ def resolve_companions(path: Path, replaced: Mapping[str, str], *, with_weights:
     Args:
         path: folder of the checkpoint that names others.
         replaced: what stands for some of the names: a folder, or an id on the hub.
-        with_weights: as for `resolve_checkpoint`.
 
     Raises:
         CheckpointError: a checkpoint cannot be found, or `replaced` has a name that `config.json` has not.

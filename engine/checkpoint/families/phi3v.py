@@ -93,7 +93,6 @@ def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
 
 
 def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
-    """Returns the tokens of an image."""
     rows, columns = medium.grid[:2]
     return one_run(medium.kind, context.model.encoder_as(HdVisionConfig).num_tokens(rows, columns))
 

@@ -120,7 +120,6 @@ class TiledVisionConfig:
 
     @property
     def num_tile_tokens(self) -> int:
-        """Placeholder tokens of a tile."""
         return (self.vit.side // self.shuffle) ** 2
 
 
@@ -161,7 +160,6 @@ class InternVisionConfig:
 
     @property
     def num_tile_tokens(self) -> int:
-        """Placeholder tokens of a tile."""
         return (self.side // self.shuffle) ** 2
 
 
@@ -254,7 +252,6 @@ class LlavaConfig:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of an image."""
         return self.vit.num_positions - self.drops_first
 
 
@@ -340,7 +337,6 @@ class Gemma4VisionConfig:
     start_token_id: int
     """Token before an image's tokens."""
     end_token_id: int
-    """Token after them."""
 
 
 EncoderConfig: TypeAlias = (

@@ -26,7 +26,6 @@ class Companion:
     field: str
     """Field of `config.json` that names the companion."""
     path: Path
-    """Folder of the companion."""
     prefix: str
     """What the names of its tensors have before them in a checkpoint that holds all parts."""
 

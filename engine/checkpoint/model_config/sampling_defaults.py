@@ -47,7 +47,6 @@ def read_sampling_defaults(choice: str, checkpoint: Path) -> SamplingDefaults:
     Args:
         choice: "auto": of the checkpoint, none if it has no such file; "none" or "vllm": no defaults; or a folder
             with a `generation_config.json`.
-        checkpoint: folder of the checkpoint.
 
     Raises:
         CheckpointError: the file is missing from the folder, is not JSON, or has an invalid value.

@@ -28,7 +28,6 @@ class ToolCall:
     id: str
     """Identifier by which a tool message refers to the call."""
     name: str
-    """Name of the function."""
     arguments: str
     """A JSON object, as text."""
 
@@ -38,7 +37,6 @@ class ChatMessage:
     """One message of a conversation."""
 
     role: str
-    """One of `ROLES`."""
     content: tuple[str | MediaSlot, ...]
     """Texts and media in order; empty: the message has no content."""
     name: str | None = None

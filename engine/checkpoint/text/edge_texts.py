@@ -18,7 +18,6 @@ def with_edge_texts(
     Args:
         rendered: the text of a prompt. Placeholders without a medium stay as they are.
         media: the layouts of the prompt's media, in the order of each kind's placeholders.
-        placeholders: spelling of each kind's placeholder.
         spell: returns the text of tokens.
     """
     if not any(layout.leading or layout.trailing for layout in media):

@@ -47,9 +47,6 @@ def find_groundings(
     """Returns the boxes and points of an answer in the order of the text, those outside of the image left out.
 
     Args:
-        text: the answer with its special tokens.
-        forms: the family's.
-        placement: what the model sees of the image.
         image_index: index of the image among those of the prompt.
     """
     found = ((each, form) for form in forms for each in islice(_find(text, form), MAX_GROUNDINGS))

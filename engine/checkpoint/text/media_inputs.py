@@ -98,8 +98,6 @@ def media_inputs(media: Sequence[Medium], layouts: Sequence[TokenLayout], prompt
 
     Args:
         media: in prompt order.
-        layouts: their layouts.
-        prompt: built with the layouts.
     """
     return [
         MediaInput(

@@ -47,7 +47,6 @@ def prompt_token_texts(
     """Returns the decoded tokens of a prompt. The log-probability of the first is NaN: nothing is before it.
 
     Args:
-        tokenizer: The checkpoint's.
         token_ids: The prompt, at least one token.
         logprobs: Log-probabilities of all tokens but the first.
     """
@@ -70,7 +69,6 @@ class ToolCallDelta:
     """New output of one tool call."""
 
     index: int
-    """Index of the call in the completion."""
     id: str | None
     """Set in the call's first delta."""
     name: str | None
@@ -131,7 +129,6 @@ class OutputProcessor:
     ) -> None:
         """
         Args:
-            tokenizer: The checkpoint's.
             stop: Non-empty stop strings.
             include_stop: The stop string that ends the completion is part of its text.
             logprobs: See `SamplingParams`; None: `Delta.tokens` stays empty.

@@ -59,13 +59,8 @@ class PromptBuilder:
     ) -> None:
         """
         Args:
-            tokenizer: The checkpoint's.
-            templates: The checkpoint's.
             placeholder_ids: The token that stands for each kind of media that the model supports in a rendered prompt.
             run_ids: The token of the runs in each kind's layouts. Default: the same.
-            slot_texts: See `FamilySpec`.
-            slots_in_lines: See `FamilySpec`.
-            numbered_tags: See `FamilySpec`.
         """
         self.tokenizer = tokenizer
         self.templates = templates
@@ -92,9 +87,7 @@ class PromptBuilder:
         If the model supports media, it starts with the tokens that start each text for this tokenizer, such as `<s>`.
 
         Args:
-            messages: The conversation.
             media: The layouts of the media in the messages' slots, in order.
-            options: Options of the template.
             max_tokens: A longer prompt may be refused before it is encoded. Default: no limit.
 
         Raises:
@@ -169,10 +162,8 @@ class PromptBuilder:
         """Encodes a text that nothing follows: like `text`, but with the tokens that end each text.
 
         Args:
-            text: The text.
             media: Media of the text's placeholders, in order.
             add_special_tokens: False: neither the tokens that start each text nor those that end it are added.
-            max_tokens: See `text`.
         """
         self._check_length(text, max_tokens)
         token_ids = self._encode(text, with_prefix=add_special_tokens)
@@ -250,8 +241,6 @@ class PromptBuilder:
         """Returns the token ids of a prompt, in which placeholders stand for media.
 
         Args:
-            text: the whole prompt.
-            escaper: what escaped client text in it.
             with_prefix: it starts with the tokens that start each text, and so does each text between media with
                 numbered tags.
         """
@@ -321,10 +310,7 @@ def load_prompt_builder(
     """Loads the tokenizer and the chat template of a checkpoint.
 
     Args:
-        path: Folder of the checkpoint.
-        model: The checkpoint's configuration.
         chat_template: Path of a template that overrides the checkpoint's.
-        tool_template: See `load_chat_templates`.
 
     Raises:
         CheckpointError: the tokenizer or the chat template is missing or cannot be read.

@@ -112,14 +112,7 @@ class Slots:
 def make_slots(
     placeholders: Mapping[MediaKind, str], texts: Mapping[MediaKind, str], *, in_lines: bool, numbered_tags: bool
 ) -> Slots:
-    """Returns what stands for media in the texts of a model.
-
-    Args:
-        placeholders: spelling of each kind's placeholder.
-        texts: `slot_texts` in `FamilySpec`.
-        in_lines: `slots_in_lines` in `FamilySpec`.
-        numbered_tags: as in `FamilySpec`.
-    """
+    """Returns what stands for media in the texts of a model."""
     texts, image = {**placeholders, **texts}, MediaKind.IMAGE
     return Slots(
         placeholders=placeholders,

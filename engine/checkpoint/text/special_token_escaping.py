@@ -20,7 +20,6 @@ class SpecialTokenPatterns:
         self._prefixes = tuple(sorted(prefixes, key=len, reverse=True))
 
     def new_escaper(self) -> "SpecialTokenEscaper":
-        """Returns an escaper for one conversation."""
         return SpecialTokenEscaper(self)
 
     def spans(self, text: str) -> list[tuple[int, int]]:

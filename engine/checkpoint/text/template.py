@@ -36,7 +36,6 @@ class ChatTemplate:
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         """
         Args:
-            source: The template's source.
             special_tokens: Names such as `bos_token` → texts.
 
         Raises:
@@ -95,7 +94,6 @@ class ChatTemplate:
         """Renders the text of the prompt.
 
         Args:
-            messages: The conversation.
             add_generation_prompt: End the prompt with the header of an assistant message.
             tools: Functions that the model may call, in the format of the OpenAI API.
             variables: Further template variables; they cannot override the ones above.
@@ -137,7 +135,6 @@ class ChatTemplates:
 
     @property
     def with_tools(self) -> ChatTemplate:
-        """Template of conversations with tools."""
         return self.tools or self.default
 
     def choose(self, messages: Sequence[ChatMessage], tools: Sequence[ToolDefinition]) -> ChatTemplate:
@@ -169,7 +166,6 @@ def load_chat_templates(
     """Loads a checkpoint's chat template, and those of its family for what it ignores.
 
     Args:
-        path: Folder of the checkpoint.
         family: The checkpoint's, which has a template for those without one.
         override: Path of a template that takes precedence over all.
         tool_template: "off": not the family's template of conversations with tools.

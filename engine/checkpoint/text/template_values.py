@@ -25,9 +25,6 @@ def message_value(
     """Converts a message.
 
     Args:
-        message: one of the conversation.
-        role: the name that the template uses for its role.
-        escaper: the conversation's.
         as_parts: the template reads contents as lists of parts only.
         slots: writes the message's media into one text. Default: they are parts.
     """

@@ -45,14 +45,7 @@ class Shortage:
 def displaced_by(
     sequence: Sequence, running: Iterable[Sequence], shortage: Shortage, block_tables: BlockTables
 ) -> list[Sequence]:
-    """Returns the running sequences that must give way to a waiting one; none if it has to wait.
-
-    Args:
-        sequence: The waiting sequence.
-        running: All running sequences.
-        shortage: What it lacks.
-        block_tables: The blocks of the running sequences.
-    """
+    """Returns the running sequences that must give way to a waiting one; none if it has to wait."""
     candidates = [each for each in running if _may_be_displaced(each, sequence)]
     holdings = _Holdings(running if shortage.num_blocks > 0 else (), block_tables)
     displaced: list[Sequence] = []

@@ -112,7 +112,6 @@ def block_hash(parent: bytes, start: int, token_ids: Many[int], spans: Many[Medi
     Args:
         parent: Hash of the block before it, or the root.
         start: Index in the sequence of its first token.
-        token_ids: The block's tokens.
         spans: The sequence's media. Those outside the block are ignored.
     """
     end = start + len(token_ids)

@@ -63,7 +63,6 @@ class StateTable:
         """Whether a running sequence will keep a snapshot that a waiting one can begin with.
 
         Args:
-            sequence: The waiting sequence.
             num_blocks: The blocks with which it could begin now.
         """
         return any(

@@ -35,7 +35,6 @@ def paged_attention(query: Tensor, cache: LayerCache, plan: PagedPlan) -> Tensor
     Args:
         query: [tokens, heads, head_dim], contiguous; consecutive query heads share a key-value head.
         cache: KV cache of the layer, including the new tokens' keys and values.
-        plan: attention plan of the step.
 
     Returns:
         [tokens, heads, head_dim]

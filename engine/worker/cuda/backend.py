@@ -69,9 +69,7 @@ def make_cuda_ops(backend: CudaBackend, *, num_heads: int, device: torch.device)
     """Returns the operations of an available backend; see `why_not_triton` and `why_not_flashinfer`.
 
     Args:
-        backend: computes attention.
         num_heads: number of query heads of a layer on this device.
-        device: a CUDA device.
     """
     ops = import_module("glimpse.engine.worker.cuda.cuda_ops")
     return ops.CudaOps(ops.TritonAttention() if backend == "triton" else _flashinfer(num_heads, device))

@@ -97,14 +97,8 @@ class DecodeGraphs:
     ) -> None:
         """
         Args:
-            compute: computation to capture.
-            capturer: captures graphs on `device`.
-            max_sequences: maximum number of sequences in a step.
             widths: numbers of columns of the block tables, ascending; the last one is the maximum of a sequence.
-            block_size: tokens in a block.
             scratch_slot: slot of the KV cache in a block that no sequence uses.
-            vocab_size: vocabulary size of the model.
-            device: device of all tensors.
         """
         self._compute = compute
         self._capturer = capturer

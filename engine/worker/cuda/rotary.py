@@ -22,8 +22,6 @@ def rotate_and_store(qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: 
 
     Args:
         qkv: [tokens, (heads + 2 · kv_heads) · head_dim], contiguous: queries, keys, values.
-        rotation: rotation of the tokens.
-        cache: KV cache of the layer.
         slots: int64 [tokens]: block · block_size + offset in the block, each at most once; tokens with a negative slot
             are not written.
 

@@ -30,7 +30,6 @@ def draw_tokens(logits: Tensor, params: DrawParams, token_ids: Tensor) -> None:
 
     Args:
         logits: float32 [rows of logits, vocab_size]; a row is contiguous.
-        params: rows to draw for, and their parameters.
         token_ids: int64 [rows of logits]; the drawn tokens are written to their rows, others are kept.
     """
     num_rows, vocab_size = len(params.rows), logits.shape[1]

@@ -137,7 +137,6 @@ def draw_positions(probs: Tensor, params: DrawParams, *, complete: bool) -> tupl
 
     Args:
         probs: float64 [rows, tokens]: probabilities of each row's most likely tokens, descending.
-        params: Parameters of the rows.
         complete: `probs` has all tokens.
 
     Returns:

@@ -87,7 +87,6 @@ class EncodingStep:
 
     step: InFlightStep
     stopwatch: Stopwatch
-    """Stopwatch of the encoder."""
 
     def result(self) -> StepResult:
         return replace(self.step.result(), encode_seconds=self.stopwatch.seconds())

@@ -48,7 +48,6 @@ def kv_cache_bytes(use: MemoryUse, *, utilization: float) -> int:
     """Returns the memory that is left for keys and values.
 
     Args:
-        use: What else the memory is used for.
         utilization: Share of the total that the engine may use.
 
     Raises:
@@ -125,7 +124,6 @@ def graph_bytes(make: Callable[[], Graphs], num_graphs: int, read_free: Callable
 
     Args:
         make: makes the graphs. The first one that they capture is the largest.
-        num_graphs: their number.
         read_free: reads how many bytes of GPU memory are free.
     """
     before = read_free()

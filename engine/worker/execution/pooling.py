@@ -84,10 +84,8 @@ def pool_chunks(
     """Pools the hidden states of a step.
 
     Args:
-        chunks: All of the step.
         poolers: Sequence id → pooler, for the sequences that pool.
         hidden: [tokens, hidden_size], before the final norm.
-        norm: The decoder's final norm.
         head: Returns the logits, float32 [rows, vocab_size], of rows of hidden states before the final norm.
 
     Returns:

@@ -57,7 +57,6 @@ class RunningSequence:
     pooler: SequencePooler | None = None
     """Pooler of a sequence that pools instead of sampling."""
     scorer: PromptScorer | None = None
-    """Scorer of a sequence whose prompt is scored."""
 
 
 class RecordedDecode(Protocol):
@@ -99,12 +98,6 @@ class ModelRunner:
     ) -> None:
         """
         Args:
-            model: On the device, with its weights.
-            cache: On the device.
-            eos_token_ids: Tokens that end an answer.
-            device: Device of all tensors.
-            dtype: Type of activations.
-            grammars: For answers with a grammar.
             share_outputs: With several ranks: called in each step that encodes.
             samples_on_device: Tokens are sampled there where possible, so a plan may contain PENDING_TOKEN_ID.
             recorded: Recorded decode steps of the model and the cache. Without, no step is recorded.

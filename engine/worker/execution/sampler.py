@@ -49,11 +49,7 @@ class SequenceSampler:
     ) -> None:
         """
         Args:
-            sampling: Parameters of the sequence.
-            prompt_token_ids: The prompt.
-            eos_token_ids: The model's end tokens.
             matcher: Matches `sampling.grammar`; None before its trigger.
-            limiter: Keeps to `sampling.reasoning_budget`.
             grammar_start: Index in the answer of the first token that the grammar constrains.
         """
         self.sampling = sampling
@@ -183,7 +179,6 @@ def sample(logits: Tensor, sequences: Sequence[SequenceSampler]) -> list[Sample]
 
     Args:
         logits: float32 [rows, vocab_size]; changed in place.
-        sequences: One for each row.
     """
     _constrain(logits, sequences)
     demanding = [row for row, sequence in enumerate(sequences) if not sequence.is_plain_argmax]
@@ -217,8 +212,6 @@ def sample_with_draft_tokens(
     Args:
         logits: float32 [rows, vocab_size]; changed in place. For each sequence in turn one row, and one for each draft
             token.
-        sequences: Sequences that sample.
-        draft_token_ids: Draft tokens of each sequence.
 
     Returns:
         For each sequence its accepted draft tokens and the token after them.

@@ -63,8 +63,6 @@ def plan_attention(
         query_lengths: number of new tokens of each sequence, in packed order.
         key_lengths: number of tokens of each sequence so far, including the new ones.
         block_tables: int64 [sequences, blocks], padded with any valid block.
-        block_size: tokens per block.
-        dtype: dtype of the queries.
         window: how many tokens each token attends to, itself included; None for all up to itself.
         bidirectional: (first row, number of rows) of new tokens that attend to each other, also to later ones; those of
             one sequence each.
@@ -101,7 +99,6 @@ def paged_attention(query: Tensor, keys: Tensor, values: Tensor, plan: Attention
         query: [tokens, heads, head_dim]; consecutive query heads share a key-value head.
         keys: key cache of the layer, [blocks, block_size, kv_heads, head_dim], including the new tokens' keys.
         values: value cache of the layer, like `keys`.
-        plan: attention plan of the step.
 
     Returns:
         [tokens, heads, head_dim]

@@ -81,7 +81,6 @@ def plan_states(states: Sequence[StateRows], device: torch.device) -> StatePlan:
 
     Args:
         states: parts of the step's sequences, each in its order.
-        device: device of the states.
     """
     rounds: list[list[StateRows]] = []
     place = -1
@@ -144,10 +143,6 @@ def delta_net(
     Args:
         projected: [tokens, conv_width + value_width], from `in_proj`.
         rates: [tokens, 2 · value_heads], from `rates_proj`.
-        net: the layer's weights.
-        states: of the layer.
-        plan: of the step.
-        update: computes single tokens.
 
     Returns:
         [tokens, value_width]

@@ -38,10 +38,8 @@ class GroupQuantizedLinear(nn.Module):
         """Takes the sizes and the bias of a linear; weights are uninitialized until they are loaded.
 
         Args:
-            linear: the linear to replace.
             bits: bits per weight, 4 or 8.
             group_size: inputs that share a scale; must divide the number of inputs.
-            scale_dtype: dtype of the scales.
             desc_act: whether the checkpoint assigns inputs to groups; see `sort_inputs`.
         """
         super().__init__()
@@ -125,9 +123,7 @@ def quantize_groups(weight: Tensor, *, bits: int, group_size: int, scale_dtype: 
 
     Args:
         weight: [out, in]
-        bits: bits per weight.
         group_size: inputs that share a scale.
-        scale_dtype: dtype of the scales.
 
     Returns:
         `weight` in this module's layout, `scale` and `zero` [out, groups].
@@ -159,8 +155,6 @@ def _round_groups(
         grouped: float32 [rows, groups, group_size]
         low: the range's lowest weight, at most 0, [rows, groups].
         high: likewise the highest, at least 0.
-        bits: bits per weight.
-        scale_dtype: dtype of the scales.
 
     Returns:
         The values [rows, groups, group_size]; the scales, zeros and sums of squared errors, [rows, groups].

@@ -25,10 +25,8 @@ class HeadNorms(nn.Module):
     def __init__(self, head_dim: int, *, eps: float, keys: bool = True, values: bool = False) -> None:
         """
         Args:
-            head_dim: Dimensions of a head.
             eps: Term that keeps the root from being zero.
             keys: Keys are normalized; False where a layer has none of its own.
-            values: Values are normalized.
         """
         super().__init__()
         self.query = RMSNorm(head_dim, eps=eps)

@@ -52,10 +52,8 @@ class Ops(Protocol):
 
         Args:
             qkv: [tokens, (heads + 2 · kv_heads) · head_dim]: query heads, key heads, value heads; may be overwritten.
-            rotation: rotation of the step's tokens.
             cache: KV cache of the layer; None if `qkv` has queries alone.
             slots: int64 [tokens]
-            norms: of heads, before the rotation.
 
         Returns:
             The rotated queries, [tokens, heads, head_dim].

@@ -32,10 +32,6 @@ def resolve_scheme(quantization: Quantization, stored: CheckpointQuantization | 
     auto keeps a quantized checkpoint's scheme and is otherwise None here: `engine.loading.quantization_choice` chooses
     once the dtype is known.
 
-    Args:
-        quantization: the requested quantization.
-        stored: the quantization of the checkpoint.
-
     Raises:
         CheckpointError: the request contradicts the checkpoint.
     """
@@ -48,11 +44,6 @@ def resolve_scheme(quantization: Quantization, stored: CheckpointQuantization | 
 
 def quantize_linears(root: nn.Module, scheme: QuantizationScheme, *, scale_dtype: torch.dtype) -> None:
     """Replaces every `Linear` that may be quantized by one of this scheme, uninitialized until it is loaded.
-
-    Args:
-        root: module whose linears are replaced.
-        scheme: quantization scheme of the weights.
-        scale_dtype: dtype of the scales of groups.
 
     Raises:
         CheckpointError: the scheme does not support matrices of these sizes.

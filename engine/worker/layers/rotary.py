@@ -45,10 +45,8 @@ def multimodal_rotation(
 
     Args:
         positions: int64 [3, tokens]: time, height, width.
-        head_dim: dimensions per head.
         theta: base of the wavelengths.
         section: how many of the head_dim / 2 frequencies use time, height and width.
-        interleaved: as in `rotary_axes`.
         rotary_dim: dimensions per head that rotate, those of the first frequencies; None: all.
         scaling: how frequencies are scaled to a longer context window.
     """
@@ -83,7 +81,6 @@ def planar_rotation(
 
     Args:
         positions: int64 [patches, 2]: row, column.
-        head_dim: dimensions per head.
         theta: base of the wavelengths.
         alternating: rows and columns have frequencies of their own, as in Pixtral: every second one of a head. False:
             they have the same ones, as in Qwen2-VL.

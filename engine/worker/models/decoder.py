@@ -66,11 +66,9 @@ class Decoder(nn.Module):
         """Computes the batch's tokens, writes their keys and values to the cache, and returns logits of sampled rows.
 
         Args:
-            batch: batch of this step.
             cache: KV cache with all earlier tokens of the batch's sequences.
             encoder_outputs: encoder output of each media item in the batch, by key: one row per placeholder token, of
                 `encoder_row_width` values.
-            ops: backend.
 
         Returns:
             float32 [samples, vocab_size]
@@ -104,9 +102,6 @@ class Decoder(nn.Module):
             token_ids: int64 [sequences]
             positions: int64 [3, sequences]
             slots: int64 [sequences]
-            plan: attention plan from the backend's `plan_attention`.
-            cache: as for `forward`.
-            ops: backend.
 
         Returns:
             float32 [sequences, vocab_size]
@@ -159,7 +154,6 @@ class Decoder(nn.Module):
         return hidden
 
     def _inputs(self, batch: Batch, cache: KVCache, ops: Ops) -> Mapping[LayerKind, LayerInputs]:
-        """Returns the inputs of the layers of each kind."""
         config, positions, slots = self.config, batch.positions, batch.slots
         causal = batch if config.bidirectional_full else replace(batch, bidirectional=())
         full = LayerInputs(self.rotation(positions), slots, ops.plan_attention(causal, cache))

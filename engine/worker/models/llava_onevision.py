@@ -41,7 +41,6 @@ class LlavaOneVisionEncoder(LlavaEncoder):
         Args:
             media: an image is its overview and then its tiles, row by row, with the grid of `num_image_tokens` of
                 `LlavaOneVisionConfig`; a video is its frames. All have the encoder's size.
-            ops: backend.
         """
         parts = self.features(media, ops)
         return [self._joined(medium, part) for medium, part in zip(media, parts, strict=True)]

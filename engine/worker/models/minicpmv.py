@@ -52,7 +52,6 @@ class ResampledEncoder(Encoder):
         Args:
             media: pixels are uint8 [patches, patch_size, patch_size, 3] of images, as in `AdaptiveSlices`, and uint8
                 [frames, height, width, 3] of videos, as in `ScaledFrames`.
-            ops: backend.
         """
         return [
             self._encode_video(medium, ops) if medium.kind is MediaKind.VIDEO else self._encode_image(medium, ops)

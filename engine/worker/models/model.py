@@ -83,7 +83,6 @@ class Model(nn.Module):
         outputs, inputs] in transformers 5.
 
         Args:
-            name: its checkpoint name.
             tensor: the whole tensor.
             text: sizes of the whole decoder, of which this model may be a shard.
         """
@@ -103,7 +102,6 @@ class Model(nn.Module):
         """Returns the parts of a tensor that linears and norms store, in their order; see `arrange`.
 
         Args:
-            name: its checkpoint name, or that of a part of it.
             tensor: the part, converted to what a quantized linear stores: output features first.
             text: sizes of the whole decoder, of which this model may be a shard.
         """

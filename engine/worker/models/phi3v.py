@@ -43,7 +43,6 @@ class HdEncoder(Encoder):
 
         Args:
             media: pixels are uint8 [tiles, image_size, image_size, 3], row-major, with the grid of `HdTiles`.
-            ops: backend.
         """
         side = self.config.vit.image_size
         images = [upload_bytes(medium.data, self.line_end.device).view(-1, side, side, 3) for medium in media]

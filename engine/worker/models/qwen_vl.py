@@ -56,7 +56,6 @@ def layout_prompt(num_tokens: int, spans: Sequence[MediaSpan], spatial_merge_siz
     only, so that text after a video of many small frames shares positions with it, which trained weights never saw.)
 
     Args:
-        num_tokens: number of tokens of the prompt.
         spans: media spans of the prompt, ordered by `start`.
         spatial_merge_size: patches per side of the square that becomes one token.
     """

@@ -51,7 +51,6 @@ def plan_attention(
         query_lengths: number of new tokens of each sequence, in packed order.
         key_lengths: number of tokens of each sequence so far, including the new ones.
         block_tables: [sequences, blocks], padded with any valid block.
-        window: as in `MaskedPlan`.
         bidirectional: (first row, number of rows) of new tokens that attend to each other, also to later ones; those of
             one sequence each.
     """
@@ -95,12 +94,10 @@ def rotate_and_store(
 
     Args:
         qkv: [tokens, (heads + 2 · kv_heads) · head_dim]: queries, keys, values. Overwritten where heads have norms.
-        rotation: rotation of the tokens.
         cache: KV cache of the layer, allocated on the CPU; None if `qkv` has queries alone.
         slots: int64 [tokens]: block · block_size + offset in the block, each at most once.
         query_norm: RMSNorm of query heads, before the rotation.
         key_norm: RMSNorm of key heads, before the rotation.
-        value_norm: RMSNorm of value heads.
 
     Returns:
         The rotated queries, [tokens, heads, head_dim].
@@ -135,7 +132,6 @@ def rotate(x: Tensor, rotation: Rotation, *, num_heads: int) -> None:
 
     Args:
         x: [tokens, heads, head_dim], contiguous.
-        rotation: rotation of the tokens.
         num_heads: number of heads to rotate; others are unchanged.
     """
     num_tokens, row_heads, head_dim = x.shape
@@ -158,8 +154,6 @@ def paged_attention(query: Tensor, cache: LayerCache, plan: MaskedPlan, *, level
     Args:
         query: [tokens, heads, head_dim]; consecutive query heads share a key-value head.
         cache: KV cache of the layer, allocated on the CPU, including the new tokens' keys and values.
-        plan: attention plan of the step.
-        level: instruction set level.
 
     Returns:
         [tokens, heads, head_dim]
@@ -197,7 +191,6 @@ def packed_attention(query: Tensor, key: Tensor, value: Tensor, segment_starts: 
         key: like `query`.
         value: like `query`.
         segment_starts: int32 [segments + 1]: first patch of each segment, then the number of patches.
-        level: instruction set level.
 
     Returns:
         [patches, heads, head_dim]

@@ -29,7 +29,6 @@ def use_native(model: nn.Module, level: Level | None = None, dtype: torch.dtype 
     """Packs a model's weights and returns operations that use the packed weights.
 
     Args:
-        model: model on the CPU.
         level: instruction set level; None for the one that `choose_level` returns.
         dtype: of activations and of weights that are not quantized, bfloat16 or float32.
 

@@ -69,9 +69,6 @@ class PackedLinear(nn.Module):
         Args:
             linear: linear on the CPU; weights that are not quantized must be in `dtype`.
             gated: whether this is the first linear of a gated MLP, whose output halves are combined in pairs.
-            library: native kernels.
-            level: instruction set level of the kernels.
-            memory: allocates the packed weights.
             dtype: of activations, bfloat16 or float32.
         """
         super().__init__()

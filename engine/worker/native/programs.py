@@ -56,9 +56,7 @@ class DecodePrograms:
     def __init__(self, decoder: RecordableDecoder, cache: KVCache, *, library: CDLL, level: Level) -> None:
         """
         Args:
-            decoder: the model's.
             cache: cache for which `can_record` is True.
-            library: native kernels.
             level: instruction set level of the packed weights.
         """
         self._decoder = decoder

@@ -41,7 +41,6 @@ class Recorder:
     def __init__(self, rows: int, dtype: torch.dtype) -> None:
         """
         Args:
-            rows: tokens of the step.
             dtype: of activations and of the KV cache.
         """
         self._rows = rows

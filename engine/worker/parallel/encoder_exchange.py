@@ -25,10 +25,7 @@ def share_outputs(
     Args:
         keys: keys of the step's media, the same on all ranks.
         own: outputs of this rank, [rows, row_width] each.
-        group: the group of all ranks.
         row_width: values of an encoder output for each placeholder token.
-        device: device of the outputs.
-        dtype: dtype of the outputs.
     """
     num_rows = torch.tensor([len(own[key]) if key in own else 0 for key in keys], device=device)
     lengths: list[int] = group.sum(num_rows).tolist()

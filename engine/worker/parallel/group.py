@@ -72,8 +72,6 @@ def join_group(
 
     Args:
         rendezvous: where all ranks meet: a path that did not exist before, or the address of rank 0's store.
-        rank: this process's rank.
-        num_ranks: number of ranks.
         device: device of the tensors that are summed.
         address: the address to which this rank binds its sockets.
         store_socket: rank 0's socket that listens at the store's address; the store becomes its owner.

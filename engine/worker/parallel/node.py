@@ -41,11 +41,6 @@ _log = logging.getLogger(__name__)
 async def serve_node(config: EngineConfig, digest: str, *, command: Sequence[str] = RANK_COMMAND) -> NoReturn:
     """Computes for node 0 until it is cancelled. While node 0 is away, waits for it.
 
-    Args:
-        config: this node's configuration.
-        digest: of its checkpoint.
-        command: program of a rank.
-
     Raises:
         CheckpointError: node 0 refuses this node, or a rank cannot serve the checkpoint.
     """

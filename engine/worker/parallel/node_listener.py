@@ -43,7 +43,6 @@ class NodeListener:
         """
         self._socket = _listen(config)
         self.address: str = self._socket.getsockname()[0]
-        """Address of this node."""
         self._hello = make_hello(config, digest, rank=0, address=self.address)
         self._missing = set(range(config.num_local_ranks, config.tensor_parallel_size))
         self._lock = threading.Lock()

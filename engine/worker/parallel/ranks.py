@@ -63,10 +63,6 @@ class Ranks:
     def join(self, device: torch.device, own: Loaded) -> Group:
         """Waits until all other ranks have loaded, and forms the group with this rank, which has loaded too.
 
-        Args:
-            device: of this rank.
-            own: what this rank has loaded.
-
         Raises:
             CheckpointError: a rank cannot serve the checkpoint, or computes differently.
             EngineError: a rank has exited.

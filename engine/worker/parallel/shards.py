@@ -67,8 +67,6 @@ def shard_tensor(name: str, tensor: Tensor, text: TextConfig, *, rank: int, num_
         name: checkpoint name, or the name that `engine.loading.weight_conversion` gives a tensor of a quantized linear.
         tensor: whole tensor: output features first and, for a matrix, inputs (or groups of inputs) second.
         text: sizes of the whole decoder, checked by `shard_config`.
-        rank: rank of the shard.
-        num_ranks: number of ranks.
 
     Raises:
         CheckpointError: the tensor cannot be sharded.

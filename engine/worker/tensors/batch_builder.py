@@ -27,8 +27,6 @@ class BatchBuilder:
     def __init__(self, *, block_size: int, device: torch.device, keeps_tables_there: bool | None = None) -> None:
         """
         Args:
-            block_size: Tokens in a block.
-            device: Device of the tensors.
             keeps_tables_there: The block tables have a copy on the device. Default: unless it is the CPU, which reads
                 those of the host.
         """
@@ -234,11 +232,7 @@ def make_batch(
     """Packs the chunks of a single step.
 
     Args:
-        chunks: See `BatchBuilder.build`.
         layouts: Sequence id → layout, for every chunk.
-        block_size: Tokens in a block.
-        device: Device of the tensors.
-        last_sampled_rows: See `BatchBuilder.build`.
     """
     builder = BatchBuilder(block_size=block_size, device=device)
     for chunk in chunks:

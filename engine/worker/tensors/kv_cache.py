@@ -90,7 +90,6 @@ class KVCache:
         return 0 if self.states is None else self.states.conv.shape[1]
 
     def layer(self, index: int) -> LayerCache:
-        """Returns the cache of a layer of attention."""
         kind, place = self.places[index] if self.places else ("full", index)
         keys, values = self.sliding if kind == "sliding" and self.sliding is not None else (self.keys, self.values)
         return LayerCache(keys[place], values[place])

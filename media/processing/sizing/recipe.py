@@ -75,7 +75,6 @@ class VideoRecipe(msgspec.Struct, frozen=True, kw_only=True):
         """Returns what becomes of each frame, which is a single tile.
 
         Args:
-            num_frames: Number of sampled frames.
             height: Height of a frame before it is resized, in pixels.
             width: Width of a frame before it is resized, in pixels.
 
@@ -88,11 +87,7 @@ class VideoRecipe(msgspec.Struct, frozen=True, kw_only=True):
         """Returns the grid of frames of this size after they are resized, as in `MediaSpan` of the engine."""
 
     def times(self, frame_seconds: Sequence[float]) -> tuple[int, ...]:  # noqa: ARG002 - for recipes that override it
-        """Returns what the encoder knows of the times of frames, which follows the grid. Default: nothing.
-
-        Args:
-            frame_seconds: See `Video`.
-        """
+        """Returns what the encoder knows of the times of frames, which follows the grid. Default: nothing."""
         return ()
 
     @abstractmethod

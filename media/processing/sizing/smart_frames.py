@@ -88,7 +88,6 @@ def frame_max_pixels(num_frames: int, *, min_pixels: int, max_pixels: int, total
     The formula is Qwen2-VL's. A share is at least 1.05 · `min_pixels`, so that frames of long videos stay legible.
 
     Args:
-        num_frames: Number of frames.
         min_pixels: Area to which smaller frames are enlarged.
         max_pixels: Area to which larger frames are reduced.
         total_pixels: Area of all frames together, where the `depth` frames of a patch count as one.

@@ -97,12 +97,6 @@ def request_bounds(own_min: int, own_max: int, *, min_pixels: int | None, max_pi
 
     If the request sets only one bound, the checkpoint's other bound is moved so that it does not contradict it.
 
-    Args:
-        own_min: The checkpoint's minimum.
-        own_max: The checkpoint's maximum.
-        min_pixels: The request's minimum.
-        max_pixels: The request's maximum.
-
     Raises:
         MediaOptionError: The request's bounds are out of range or contradict each other.
     """

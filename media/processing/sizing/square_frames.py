@@ -33,7 +33,6 @@ class SquareFrames(VideoRecipe, frozen=True, kw_only=True, tag="square_frames"):
         return View(resized=(self.tile, self.tile), through=through)
 
     def grid(self, num_frames: int, height: int, width: int) -> tuple[int, ...]:  # noqa: ARG002 - frames have one size
-        """Returns the number of frames."""
         return (num_frames,)
 
     def fits(self, num_frames: int, height: int, width: int) -> bool:  # noqa: ARG002 - any number

@@ -52,7 +52,6 @@ class ImagePlan:
 
     @property
     def tile(self) -> Size:
-        """Size of each tile."""
         view = next(view for view in self.views if view.num_tiles)
         height, width = view.whole
         return height // view.rows, width // view.columns
@@ -63,5 +62,4 @@ class ImagePlan:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the pixels."""
         return (self.num_tiles, *self.tile, 3) if self.is_tiled else (*self.tile, 3)

@@ -85,7 +85,6 @@ def print_answer(chunks: Iterable[Chunk], written: list[str] | None = None, *, m
     """Prints the text to standard output and what the model reasons before it to standard error.
 
     Args:
-        chunks: the answer.
         written: gets the pieces of the text, for callers whose user interrupts the answer.
         markdown: render the text as Markdown, on a terminal.
 

@@ -104,9 +104,6 @@ def talk(server: Connection, questions: Questions, asking: Asking, *, model: str
 
     Args:
         server: where it is.
-        questions: what to ask.
-        asking: how.
-        model: name of the model, for servers with several.
     """
     options = _options(asking)
     flags = ((Image, asking.image), (Video, asking.video), (Audio, asking.audio), (Document, asking.document))

@@ -96,7 +96,6 @@ def recommend(models: Iterable[PublishedModel], *, device: str, available: int, 
     """Returns the largest model of each family that fits and can be as fast as people read.
 
     Args:
-        models: to choose from.
         device: where they compute.
         available: bytes of memory.
         rate: bytes per second that the device reads from its memory; None if it is not known.

@@ -30,8 +30,6 @@ def run_model(settings: Settings, questions: Questions, asking: Asking, *, keep:
 
     Args:
         settings: those of a server, which is started unless one serves the model on this machine.
-        questions: what to ask.
-        asking: how.
         keep: let a server that is started go on.
     """
     model = settings.engine.model or str(DEFAULT_MODEL)

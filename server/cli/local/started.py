@@ -40,7 +40,6 @@ def started_server(settings: str, *, keep: bool, on_loading: Callable[[Loading],
 
     Args:
         settings: `Settings` as JSON.
-        keep: go on after the block.
         on_loading: called with the progress of loading.
 
     Yields:

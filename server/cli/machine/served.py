@@ -18,9 +18,6 @@ _MAX_PROBES = 100
 def serving(flags: Sequence[str]) -> Generator[tuple[str, str]]:
     """Serves a model on a free port of this machine.
 
-    Args:
-        flags: those of `glimpse serve`.
-
     Yields:
         its address, HOST:PORT, and the line in which it says what it serves.
 

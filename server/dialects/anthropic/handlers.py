@@ -33,7 +33,6 @@ class MessagesHandlers:
     async def create(
         self, request: anthropic_pb2.CreateMessageRequest, call: CallContext
     ) -> anthropic_pb2.CreateMessageResponse:
-        """CreateMessage."""
         message, chat = await call.parse(self._begin, request, call, streaming=False)
         del request  # which has the media's bytes
         usage = Usage()
@@ -45,7 +44,6 @@ class MessagesHandlers:
     async def stream(
         self, request: anthropic_pb2.CreateMessageRequest, call: CallContext
     ) -> AsyncGenerator[anthropic_pb2.StreamMessageResponse | TextChunk, None]:
-        """StreamMessage."""
         message, chat = await call.parse(self._begin, request, call, streaming=True)
         del request  # which has the media's bytes
         usage = Usage()
@@ -58,7 +56,6 @@ class MessagesHandlers:
     async def count_tokens(
         self, request: anthropic_pb2.CountMessageTokensRequest, call: CallContext
     ) -> anthropic_pb2.CountMessageTokensResponse:
-        """CountMessageTokens."""
         count = await call.parse(self._begin_count, request, call)
         del request  # which has the media's bytes
         counted = await self.chat.count_tokens(count, call)

@@ -35,7 +35,6 @@ def to_chat(
     """Returns the request to complete the conversation.
 
     Args:
-        request: the client's.
         adapted: gets the path of each field of the result, and of what it was made of.
 
     Raises:

@@ -72,11 +72,6 @@ class EventRenderer:
     """Renders the events of one stream."""
 
     def __init__(self, head: anthropic_pb2.CreateMessageResponse, usage: Usage) -> None:
-        """
-        Args:
-            head: the message's id and model.
-            usage: grows with the completion.
-        """
         self._head = head
         self._usage = usage
         self._begun = False

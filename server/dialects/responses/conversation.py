@@ -24,7 +24,6 @@ class ConversationWriter:
     def __init__(self, messages: Any, adapted: dict[str, str]) -> None:
         """
         Args:
-            messages: the repeated field of the request.
             adapted: gets the path of each message and its fields, and of what they were made of.
         """
         self._messages = messages

@@ -34,7 +34,6 @@ class ResponsesHandlers:
     stored: StoredResponses
 
     async def create(self, request: responses_pb2.CreateResponseRequest, call: CallContext) -> responses_pb2.Response:
-        """CreateResponse."""
         history = await self._prepare(request, call)
         with self.stored.recording(request, call) as recording:
             response, chat = await call.parse(self._begin, request, history, call, streaming=False)
@@ -86,7 +85,6 @@ class ResponsesHandlers:
             raise FailedRpcError(failure) from error
 
     async def get(self, request: responses_pb2.GetResponseRequest, call: CallContext) -> responses_pb2.Response:
-        """GetResponse."""
         check_bounds(request)
         if request.stream:
             raise InvalidRequest(
@@ -97,7 +95,6 @@ class ResponsesHandlers:
     async def delete(
         self, request: responses_pb2.DeleteResponseRequest, call: CallContext
     ) -> responses_pb2.DeleteResponseResponse:
-        """DeleteResponse."""
         check_bounds(request)
         await self.stored.remove(request.response_id, call)
         return responses_pb2.DeleteResponseResponse(id=request.response_id, deleted=True)
@@ -105,7 +102,6 @@ class ResponsesHandlers:
     async def list_input_items(
         self, request: responses_pb2.ListInputItemsRequest, call: CallContext
     ) -> responses_pb2.ListInputItemsResponse:
-        """ListInputItems."""
         check_bounds(request)
         if request.order not in ("", "asc", "desc"):
             raise InvalidRequest("order", f"expected 'asc' or 'desc', got '{request.order[:64]}'")
@@ -113,7 +109,6 @@ class ResponsesHandlers:
         return await call.parse(_page, request, items)
 
     async def cancel(self, request: responses_pb2.CancelResponseRequest, call: CallContext) -> responses_pb2.Response:
-        """CancelResponse."""
         check_bounds(request)
         await self.stored.get(request.response_id, call)
         message = "expected a response in the background, got one that has ended"

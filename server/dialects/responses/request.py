@@ -43,7 +43,6 @@ def to_chat(
     """Returns the request to complete the conversation.
 
     Args:
-        request: the client's.
         history: the responses before it, the first one first.
         adapted: gets the path of each field of the result, and of what it was made of.
         ignored: gets the paths of the request's fields without effect.

@@ -74,7 +74,6 @@ class ResponseRenderer:
         """
         Args:
             response: in progress, without output; see `begin_response`.
-            usage: grows with the completion.
         """
         self._response = response
         self._usage = usage
@@ -91,7 +90,6 @@ class ResponseRenderer:
         self._logprobs = responses_pb2.ResponseOutputText()
         """Has the log probabilities of the last item."""
         self._withheld: list[TokenText] = []
-        """Tokens whose text is withheld."""
 
     @property
     def has_begun(self) -> bool:

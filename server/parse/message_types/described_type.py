@@ -24,7 +24,6 @@ class DescribedType:
     """A message type in the files of a request."""
 
     name: str
-    """The full name."""
     files: bytes
     """A serialized FileDescriptorSet."""
 

@@ -244,7 +244,6 @@ class _GrammarBuilder:
 
 
 def _text(text: str) -> str:
-    """Returns the terminal of a text."""
     return json.dumps(text)
 
 

@@ -42,9 +42,6 @@ def parse(
     """Parses a request that is made of a caller's arguments.
 
     Args:
-        document: the request's members.
-        message_class: the type of the request.
-        function: parses it, as the server does.
         call: what was called, for errors about the whole document.
         names: path in the document → what the caller wrote there, inner paths first.
         reasons: path in the document → why a value there changes nothing.

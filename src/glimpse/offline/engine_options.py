@@ -46,8 +46,6 @@ def parse_engine_options(
 
     Args:
         options: as `read_options` returns them.
-        checkpoint: its folder.
-        companions: as in `EngineConfig`.
 
     Raises:
         InputError: a value has another type, or is out of range.

@@ -82,9 +82,7 @@ def parse_conversations(
     """Parses one conversation or several in OpenAI's format. Raises InputError.
 
     Args:
-        messages: the conversation, or a list of conversations.
         options: further members of the request to complete a conversation.
-        model: answers.
     """
     if any(isinstance(message, Mapping) for message in messages):
         return [parse_conversation(messages, "messages", options, model)]
@@ -96,13 +94,6 @@ def parse_conversation(
     messages: object, field: str, options: Mapping[str, object], model: ServedModel, options_field: str = ""
 ) -> OfflineRequest:
     """Parses messages in OpenAI's format.
-
-    Args:
-        messages: the conversation.
-        field: its path.
-        options: as in `parse_conversations`.
-        model: answers.
-        options_field: what precedes the names of the options in paths.
 
     Raises:
         InputError: a message or an option is something else.

@@ -48,11 +48,6 @@ class RequestBuilder:
     ) -> None:
         """
         Args:
-            core: The engine's.
-            prompts: The checkpoint's.
-            layouts: The checkpoint's.
-            media: Loads them.
-            accepts_embeddings: In place of media.
             model: What sampling parameters are checked against.
             seed: Seed of the seeds of prompts that have none; None: their sampling is not repeatable.
         """

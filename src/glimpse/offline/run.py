@@ -102,9 +102,6 @@ def run_batch(core: Core, requests: Sequence[Generate], tokenizer: Tokenizer, *,
     """Completes requests and returns their outputs in the same order. Leaves no request in the core, even on failure.
 
     Args:
-        core: An idle core.
-        requests: With unique ids.
-        tokenizer: The checkpoint's.
         progress: Show a progress bar on standard error.
 
     Raises:

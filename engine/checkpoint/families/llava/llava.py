@@ -60,7 +60,6 @@ def llava_encoder(config: Mapping[str, Any], *, feature_layer: int, strategy: st
     """Reads the encoder.
 
     Args:
-        config: the document.
         feature_layer: default of `vision_feature_layer`.
         strategy: default of `vision_feature_select_strategy`.
     """

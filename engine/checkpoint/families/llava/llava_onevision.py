@@ -88,7 +88,6 @@ def read_resolutions(config: Mapping[str, Any], default: tuple[Size, ...], *, ti
     """Returns the resolutions of images that are cut into tiles. Raises CheckpointError.
 
     Args:
-        config: the document.
         default: those of a document without any.
         tile: side of a tile in pixels.
     """
@@ -122,8 +121,6 @@ def read_tiles(processor: Mapping[str, Any], config: ModelConfig, default: tuple
     """Returns how images are cut into tiles of the encoder's size.
 
     Args:
-        processor: the preprocessor's document.
-        config: of a model with a `LlavaOneVisionConfig`.
         default: the resolutions of a document without any.
 
     Raises:

@@ -61,7 +61,6 @@ def find_reasoning_format(template: str, name: str = "auto") -> ReasoningFormat 
     """Returns the format by name, or detects it in a chat template; None if answers have no reasoning.
 
     Args:
-        template: The template's source.
         name: One of `REASONING_FORMATS`, "none", or "auto" to detect the format.
 
     Raises:

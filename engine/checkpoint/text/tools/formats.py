@@ -113,7 +113,6 @@ def find_format(template: str, name: str = "auto") -> ToolFormat | None:
     """Returns the format by name, or detects it in a chat template; None if the template does not support tools.
 
     Args:
-        template: The template's source.
         name: One of `FORMATS`, or "auto" to detect the format.
 
     Raises:

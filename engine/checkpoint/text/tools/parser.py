@@ -31,7 +31,6 @@ class ToolCallStarted:
     index: int
     """Index of the call in the completion, from 0."""
     name: str
-    """Name of the function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,6 @@ class ToolParser:
     ) -> None:
         """
         Args:
-            tool_format: The format in which the model writes tool calls.
             tools: The tools offered to the model. A call of any other is text.
             openings: Tags that begin calls. Default: that of the format.
         """

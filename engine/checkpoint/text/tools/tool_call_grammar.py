@@ -35,7 +35,6 @@ def tool_grammar(
     a call, but that is no trigger, is not allowed then.
 
     Args:
-        tool_format: The format in which the model writes tool calls.
         tools: The tools offered, at least one, with unique names.
         choice: Which tools may or must be called. A named tool is called exactly once.
         parallel: Several calls are allowed, unless `choice` names a tool.
@@ -74,7 +73,6 @@ class _GrammarWriter:
         self._tag_ids = tag_ids
 
     def calls(self, tools: Sequence[ToolDefinition], *, several: bool) -> list[str]:
-        """Only tool calls."""
         return [f"start: {self._opening} calls", *self._call_rules(tools, several=several)]
 
     def json_or_calls(self, tools: Sequence[ToolDefinition], response: Grammar, *, several: bool) -> list[str]:
@@ -177,7 +175,6 @@ class _GrammarWriter:
 
 
 def _response_rules(response: Grammar) -> list[str]:
-    """Returns the rules of `response`."""
     if response.kind is GrammarKind.LARK:
         return response.text.replace("start:", "response:", 1).splitlines()
     schema = response.text if response.kind is GrammarKind.JSON_SCHEMA else json.dumps({"type": "object"})

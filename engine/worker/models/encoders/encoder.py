@@ -18,7 +18,6 @@ class Encoder(nn.Module, ABC):
 
         Args:
             media: at least one, each with `data`.
-            ops: backend.
         """
 
     @abstractmethod

@@ -39,7 +39,6 @@ class InternVit(nn.Module):
 
         Args:
             tiles: uint8 [tiles, image_size, image_size, 3], on the device of the weights.
-            ops: backend.
 
         Returns:
             [tiles, patches, width]: features of the patches, row by row. Those of the class token are left out.

@@ -51,7 +51,6 @@ class VisionTower(Encoder):
         Args:
             media: at least one; pixels are uint8 [frames, grid_h · patch_size, grid_w · patch_size, 3], row-major. The
                 grid is the numbers of patches in time, height and width.
-            ops: backend.
 
         Returns:
             For each image or video [grid_t · grid_h · grid_w / spatial_merge_size², encoder_row_width of the decoder].

@@ -28,7 +28,6 @@ class TileEncoder(Encoder):
 
         Args:
             media: at least one; pixels are uint8 [tiles, image_size, image_size, 3], row-major.
-            ops: backend.
         """
         parts = self.features(media, ops)
         # Copies if there are several: a view would keep all outputs in memory until the last is evicted.

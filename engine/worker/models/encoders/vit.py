@@ -42,7 +42,6 @@ class VisionTransformer(nn.Module):
         Args:
             images: [images, height, width, 3], uint8 or floats from 0 to 255, on the device of the weights;
                 `image_size` in height and width without `positions`.
-            ops: backend.
             positions: int64 [patches of an image], the learned position of each; None for all of them in order.
 
         Returns:

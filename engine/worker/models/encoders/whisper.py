@@ -38,7 +38,6 @@ class WhisperEncoder(Encoder):
 
         Args:
             media: audio inputs, with features, float32 [mel bins, frames], and grids (1, mel bins, frames).
-            ops: backend.
         """
         return [self.encode_audio(self._upload(medium), ops) for medium in media]
 
@@ -55,9 +54,7 @@ class WhisperEncoder(Encoder):
 
         Args:
             spectrum: [mel bins, frames]. A further last frame only contributes to the convolution at the last position.
-            num_positions: positions to compute.
             num_keys: positions of audio, the first ones. The others are padding, to which none attends.
-            ops: backend.
 
         Returns:
             [num_positions, width]

@@ -24,12 +24,10 @@ def parse_embeddings(kind: MediaKind, value: object, field: str) -> list[Embeddi
     """Parses the embeddings of several media.
 
     Args:
-        kind: of the media.
         value: the embeddings, or a dict of them (`image_embeds`) and what the model needs besides: their grids
             (`image_grid_thw`, [media, 3]; audio has none), or the widths and heights of images in pixels
             (`image_sizes`, [media, 2]). Embeddings are [media, tokens, hidden_size], a list of [tokens, hidden_size],
             or with grids the tokens of all media in one [tokens, hidden_size].
-        field: its path.
 
     Raises:
         InputError: it is something else.

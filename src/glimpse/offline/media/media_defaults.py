@@ -33,9 +33,7 @@ def split_kwargs(kwargs: object, videos: Sequence[int], field: str) -> tuple[obj
     False: frames in memory are all used.
 
     Args:
-        kwargs: the prompt's.
         videos: indices of the prompt's media that are videos.
-        field: the path of the options.
 
     Returns:
         The options of a request, the rate of each of `videos` that has one, and `do_sample_frames`.

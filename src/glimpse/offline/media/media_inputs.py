@@ -53,11 +53,6 @@ class DocumentMedia:
     def part(self, part: Mapping[str, object], path: str, field: str) -> Mapping[str, object]:
         """Returns a content part of the document.
 
-        Args:
-            part: has a type.
-            path: that of the part in the document.
-            field: that of its medium in what the caller passed.
-
         Raises:
             InputError: its medium is none.
         """
@@ -126,7 +121,6 @@ def prompt_parts(media: object, uuids: object, field: str) -> Iterator[PromptPar
     Args:
         media: `multi_modal_data`: for each kind a medium, or a list of media; None stands for a cached one.
         uuids: `multi_modal_uuids`: for each kind a uuid, or a list of as many uuids (or None) as there are media.
-        field: the path of the prompt.
 
     Raises:
         InputError: they are something else.
