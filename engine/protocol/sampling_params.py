@@ -34,7 +34,7 @@ class ReasoningTags:
     opening: str
     closing: str
     special_ids: tuple[tuple[str, int], ...] = ()
-    """(tag, token id) of the tags that are special tokens."""
+    """(text, token id) of the special tokens with which the tags begin."""
     is_open: bool = False
     """The answer begins inside the reasoning: the prompt ends with the opening tag."""
     strips_answer: bool = True

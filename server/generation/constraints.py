@@ -19,7 +19,7 @@ from glimpse.engine.checkpoint.text.grammar_check import (
     check_text,
 )
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
-from glimpse.engine.checkpoint.text.tools import ToolFormat, tag_ids, tool_grammar, unenforced_in_xml
+from glimpse.engine.checkpoint.text.tools import ToolFormat, tag_ids, tool_grammar, unenforced_in_calls
 from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.generation.completion_parser import ToolCallReader
@@ -211,7 +211,7 @@ class _Build:
                 raise _refusal(field, error) from error
             return _with_any_arguments(tool, field, told)
         tool = replace(tool, parameters=schema.grammar.text)
-        in_format = unenforced_in_xml(tool) if _required(self._format).is_xml else ()
+        in_format = unenforced_in_calls(_required(self._format), tool)
         told += (f"{field}{pointer}" for pointer in (*schema.unenforced, *in_format))
         return tool
 

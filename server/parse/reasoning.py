@@ -49,15 +49,15 @@ def with_effort(
     if effort == chat_pb2.REASONING_EFFORT_UNSPECIFIED:
         return prompt
     variables: dict[str, Any] = {"reasoning_effort": _EFFORTS[effort]} if support.has_effort else {}
-    if effort == _NONE and support.has_switch:
-        variables["enable_thinking"] = False
+    chosen = prompt.options.template_kwargs
+    if support.has_switch:
+        variables["enable_thinking"] = effort != _NONE and chosen.get("enable_thinking", True)
     if not variables and effort != _NONE:
         call.ignored_fields.append("reasoning_effort")
     elif not variables and support.is_parsed:
         message = "the model's chat template cannot turn off its reasoning"
         raise InvalidRequest("reasoning_effort", message, "unsupported")
-    template_kwargs = {**prompt.options.template_kwargs, **variables}
-    return replace(prompt, options=replace(prompt.options, template_kwargs=template_kwargs))
+    return replace(prompt, options=replace(prompt.options, template_kwargs={**chosen, **variables}))
 
 
 def _unsupported(field: str) -> InvalidRequest:

@@ -19,25 +19,90 @@ PATCH, POOL = 4, 2
 """Sides of a patch in pixels and of a token in patches."""
 BUDGET = 70
 
-_ADDED = ("<|turn>", "<turn|>", "<|image>", "<image|>", "<|image|>", "<|audio>", "<audio|>", "<|audio|>", "<|video|>")
+_ADDED = (
+    "<|turn>",
+    "<turn|>",
+    "<|image>",
+    "<image|>",
+    "<|image|>",
+    "<|audio>",
+    "<audio|>",
+    "<|audio|>",
+    "<|video|>",
+    "<|tool>",
+    "<tool|>",
+    "<|tool_call>",
+    "<tool_call|>",
+    "<|tool_response>",
+    "<tool_response|>",
+    '<|"|>',
+    "<|channel>",
+    "<channel|>",
+    "<|think|>",
+)
 TOKEN_IDS = {token: index for index, token in enumerate((*PLAIN, *_ADDED))}
 
 CHAT_TEMPLATE = """\
-{{ bos_token }}\
-{%- for message in messages -%}\
-{{ '<|turn>' + ('model' if message['role'] == 'assistant' else message['role']) + '\n' }}\
-{%- if message['content'] is string -%}{{ message['content'] | trim }}\
-{%- else -%}\
-{%- for part in message['content'] -%}\
-{%- if part['type'] == 'image' -%}{{ '\n\n<|image|>\n\n' }}\
-{%- elif part['type'] == 'text' -%}{{ part['text'] | trim }}{%- endif -%}\
-{%- endfor -%}\
-{%- endif -%}\
-{{ '<turn|>\n' }}\
-{%- endfor -%}\
-{%- if add_generation_prompt -%}{{ '<|turn>model\n' }}{%- endif -%}\
+{%- macro written(value) -%}
+{%- if value is string -%}{{ '<|"|>' + value + '<|"|>' }}
+{%- elif value is boolean -%}{{ 'true' if value else 'false' }}
+{%- elif value is mapping -%}{{ '{' + members(value) + '}' }}
+{%- elif value is iterable -%}
+{{ '[' }}{%- for each in value -%}{{ written(each) + ('' if loop.last else ',') }}{%- endfor -%}{{ ']' }}
+{%- else -%}{{ value }}{%- endif -%}
+{%- endmacro -%}
+{%- macro members(value) -%}
+{%- for name, each in value | dictsort -%}{{ name + ':' + written(each) + ('' if loop.last else ',') }}{%- endfor -%}
+{%- endmacro -%}
+{{ bos_token }}
+{%- set open = namespace(is_model=false, is_called=false) -%}
+{%- set first = messages[0]['role'] in ['system', 'developer'] -%}
+{%- if first or tools or enable_thinking -%}
+{{ '<|turn>system\n' + ('<|think|>\n' if enable_thinking else '') }}
+{%- if first -%}
+{%- set text = messages[0]['content'] -%}
+{{ text | trim if text is string else text | map(attribute='text') | map('trim') | join(' ') }}
+{%- endif -%}
+{%- for tool in tools or [] -%}
+{%- set function = tool['function'] -%}
+{{ '<|tool>declaration:' + function['name'] + '{' + members(
+    {'description': function['description'] or '', 'parameters': function['parameters']}) + '}<tool|>' }}
+{%- endfor -%}
+{{ '<turn|>\n' }}
+{%- endif -%}
+{%- for message in (messages[1:] if first else messages) -%}
+{%- set is_model = message['role'] == 'assistant' -%}
+{%- if message['role'] == 'tool' -%}
+{{ '<|tool_response>response:' + open.names[message['tool_call_id']] + '{value:' + written(message['content']) +
+    '}<tool_response|>' }}
+{%- else -%}
+{%- if not (open.is_model and is_model) -%}
+{{ '<|turn>' + ('model' if is_model else message['role']) + '\n' }}
+{%- endif -%}
+{%- if message['tool_calls'] and message['reasoning_content'] -%}
+{{ '<|channel>thought\n' + message['reasoning_content'] + '\n<channel|>' }}
+{%- endif -%}
+{%- set open.names = {} -%}
+{%- for call in message['tool_calls'] or [] -%}
+{{ '<|tool_call>call:' + call['function']['name'] + '{' + members(call['function']['arguments']) + '}<tool_call|>' }}
+{%- set open.names = dict(open.names, **{call['id']: call['function']['name']}) -%}
+{%- endfor -%}
+{%- if message['content'] is string -%}{{ message['content'] | trim }}
+{%- else -%}
+{%- for part in message['content'] -%}
+{%- if part['type'] == 'image' -%}{{ '<|image|>' }}
+{%- elif part['type'] == 'text' -%}{{ part['text'] | trim }}{%- endif -%}
+{%- endfor -%}
+{%- endif -%}
+{%- set open.is_model = is_model and message['tool_calls'] -%}
+{%- if not open.is_model -%}{{ '<turn|>\n' }}{%- endif -%}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt and not open.is_model -%}
+{{ '<|turn>model\n' + ('' if enable_thinking else '<|channel>thought\n<channel|>') }}
+{%- endif -%}
 """
-"""A template of the published one's form."""
+"""A template of the published one's form: calls, their results and the answer after them are one turn of the model."""
 
 IMAGE_PROCESSOR: Mapping[str, Any] = {
     "do_convert_rgb": True,
@@ -124,7 +189,9 @@ def make_gemma4_checkpoint(path: Path, *, is_large: bool = False) -> Path:
     model.get_input_embeddings().weight.data[len(PLAIN) :].mul_(0.2)
     _draw_buffers(model)
     model.save_pretrained(path)
-    write_json(path / "generation_config.json", {"eos_token_id": [1, TOKEN_IDS["<turn|>"]]})
+    write_json(
+        path / "generation_config.json", {"eos_token_id": [1, TOKEN_IDS["<turn|>"], TOKEN_IDS["<|tool_response>"]]}
+    )
     processor = {"processor_class": "Gemma4Processor", "image_processor": dict(IMAGE_PROCESSOR)}
     write_json(path / "processor_config.json", processor)
     (path / "chat_template.jinja").write_text(CHAT_TEMPLATE)

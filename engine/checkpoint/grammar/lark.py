@@ -7,7 +7,7 @@ possible: llguidance could force those tokens, but takes seconds to find the end
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
 
@@ -76,6 +76,12 @@ def to_lark(grammar: Grammar) -> str:
     return f"{rules}\n{_LARK_OPTIONS}\n"
 
 
+def lark_literal(text: str, token_ids: Mapping[str, int]) -> str:
+    """Quotes a text for Lark; the special tokens in `token_ids`, text → id, become ids."""
+    parts = re.split("|".join(f"({re.escape(token)})" for token in token_ids), text) if token_ids else [text]
+    return " ".join(f"<[{token_ids[part]}]>" if part in token_ids else json.dumps(part) for part in parts if part)
+
+
 def reasoning_before(answer: str, tags: ReasoningTags) -> str:
     """Returns a grammar in llguidance's dialect of Lark for reasoning between tags, then the grammar named `answer`.
 
@@ -83,9 +89,7 @@ def reasoning_before(answer: str, tags: ReasoningTags) -> str:
     space before the answer does not matter, two line breaks are allowed there, because models are used to them.
     """
     special = dict(tags.special_ids)
-    opening, closing = (
-        f"<[{special[tag]}]>" if tag in special else json.dumps(tag) for tag in (tags.opening, tags.closing)
-    )
+    opening, closing = lark_literal(tags.opening, special), lark_literal(tags.closing, special)
     blank = r"/\n{0,2}/" if tags.strips_answer else ""
     if tags.closing in special:
         reasoning = [f"reasoning: TEXT {closing}", "TEXT: /(?s:.*)/"]

@@ -233,6 +233,8 @@ def _add_effort(request: Request, chat: ChatRequest, adapted: dict[str, str]) ->
     if request.thinking.HasField("disabled"):
         effort = chat_pb2.REASONING_EFFORT_NONE
         adapted["reasoning_effort"] = "thinking"
+    elif request.thinking.HasField("enabled"):
+        chat.chat_template_kwargs = '{"enable_thinking": true}'
     chat.reasoning_effort = effort
 
 

@@ -235,6 +235,38 @@ def test_tells_what_is_not_enforced_in_the_model_s_format(schema: Any, pointers:
     assert builder("hermes").build(asked(definition)).unenforced == ()
 
 
+@pytest.mark.parametrize(
+    ("schema", "pointers"),
+    [
+        ({"properties": {"a": {"type": "string", "pattern": "a+", "maxLength": 5}}}, ["#/properties/a/pattern"]),
+        ({"properties": {"a": {"type": "array", "items": {"type": "integer", "maximum": 5}, "maxItems": 2}}}, []),
+        (
+            {"properties": {"a": {"type": "object", "properties": {"b": {"minimum": 5}}}}},
+            ["#/properties/a/properties/b/minimum"],
+        ),
+        ({"properties": {"a": {"allOf": [{"type": "string"}]}}}, ["#/properties/a/allOf"]),
+        (
+            {"properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": {"type": "string", "format": "date"}}},
+            ["#/$defs/x/format"],
+        ),
+        ({"additionalProperties": {"type": "string"}, "maxProperties": 3}, ["#/maxProperties"]),
+    ],
+)
+def test_tells_what_is_not_enforced_between_quotes_of_their_own(schema: Any, pointers: list[str]) -> None:
+    definition = tool({"type": "object"} | schema, strict=True)
+    for choice in (ToolMode.AUTO, ToolMode.REQUIRED):
+        constraints = builder("gemma4").build(asked(definition, choice=choice))
+        assert constraints.unenforced == tuple(f"tools[0].function.parameters{pointer}" for pointer in pointers)
+        assert constraints.grammar is not None
+
+
+@pytest.mark.parametrize(
+    ("format_name", "answer"),
+    [
+        ("qwen3_coder", "<function=look>\n<parameter=a>\n1\n</parameter>\n</function>"),
+        ("gemma4", "<|tool_call>call:look{a:1}<tool_call|>"),
+    ],
+)
 @pytest.mark.parametrize("choice", [ToolMode.REQUIRED, ToolMode.AUTO])
 @pytest.mark.parametrize(
     "schema",
@@ -246,11 +278,13 @@ def test_tells_what_is_not_enforced_in_the_model_s_format(schema: Any, pointers:
         {"properties": {"a": {"type": "string", "minLength": -1, "maxLength": True}}},
     ],
 )
-def test_invalid_schemas_of_tools_that_are_not_strict_are_ignored(schema: dict[str, Any], choice: ToolMode) -> None:
-    constraints = builder("qwen3_coder").build(asked(tool(schema), choice=choice))
+def test_invalid_schemas_of_tools_that_are_not_strict_are_ignored(
+    schema: dict[str, Any], choice: ToolMode, format_name: str, answer: str
+) -> None:
+    constraints = builder(format_name).build(asked(tool(schema), choice=choice))
     assert constraints.grammar is not None
-    reader = builder("qwen3_coder").tool_call_reader(Tools(definitions=(tool(schema),), choice=choice, parallel=True))
-    _, calls = reader.read("<function=look>\n<parameter=a>\n1\n</parameter>\n</function>", is_last=True)
+    reader = builder(format_name).tool_call_reader(Tools(definitions=(tool(schema),), choice=choice, parallel=True))
+    _, calls = reader.read(answer, is_last=True)
     assert len(calls) == 1
 
 

@@ -576,14 +576,23 @@ def test_effort_none_turns_off_reasoning(support: ReasoningSupport, variables: d
     assert conversation.options.template_kwargs == variables
 
 
-@pytest.mark.parametrize("support", [ReasoningSupport(), ReasoningSupport(has_switch=True, is_parsed=True)])
-def test_an_effort_that_the_template_lacks_is_accepted_and_told(support: ReasoningSupport) -> None:
+@pytest.mark.parametrize(
+    ("support", "chosen", "variables", "ignored"),
+    [
+        (ReasoningSupport(), "{}", {}, ["reasoning_effort"]),
+        (ReasoningSupport(has_switch=True, is_parsed=True), "{}", {"enable_thinking": True}, []),
+        (ReasoningSupport(has_switch=True), '{"enable_thinking": false}', {"enable_thinking": False}, []),
+    ],
+)
+def test_an_effort_turns_on_reasoning_and_is_told_where_the_template_has_no_switch(
+    support: ReasoningSupport, chosen: str, variables: dict[str, Any], ignored: list[str]
+) -> None:
     call = CallContext()
-    wire = with_member(reasoning_effort=chat_pb2.REASONING_EFFORT_HIGH)
+    wire = with_member(reasoning_effort=chat_pb2.REASONING_EFFORT_HIGH, chat_template_kwargs=chosen)
     (conversation,) = parse_for(support, wire, call).prompts
     assert isinstance(conversation, Conversation)
-    assert conversation.options.template_kwargs == {}
-    assert call.ignored_fields == ["reasoning_effort"]
+    assert conversation.options.template_kwargs == variables
+    assert call.ignored_fields == ignored
 
 
 @pytest.mark.parametrize(

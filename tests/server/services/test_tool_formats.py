@@ -9,6 +9,7 @@ import grpc.aio
 import pytest
 from google.api.httpbody_pb2 import HttpBody
 
+from glimpse.engine.checkpoint.text.reasoning import REASONING_FORMATS, ReasoningFormat
 from glimpse.engine.checkpoint.text.tools import FORMATS, ToolFormat
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.server.dialects.openai import OPENAI
@@ -30,6 +31,12 @@ def written(tool_format: ToolFormat) -> str:
             for each in ARGUMENTS
         ]
         calls = [f"<function=look>\n{each}</function>" for each in values]
+    elif quote := tool_format.quote:
+        values = [
+            ",".join(f"{n}:{quote}{v}{quote}" if isinstance(v, str) else f"{n}:{v}" for n, v in each.items())
+            for each in ARGUMENTS
+        ]
+        calls = [f"call:look{{{each}}}" for each in values]
     else:
         key = tool_format.arguments_key
         calls = [json.dumps({"name": "look", key: each}, ensure_ascii=False) for each in ARGUMENTS]
@@ -37,7 +44,12 @@ def written(tool_format: ToolFormat) -> str:
             calls = [f"look{tool_format.arguments_tag}{json.dumps(each, ensure_ascii=False)}" for each in ARGUMENTS]
     before = "" if tool_format.bare else f"I look.\n{tool_format.opening}"
     whole = tool_format.before + tool_format.between.join(calls) + tool_format.after
-    return f"<think>\n{THOUGHT}\n</think>\n\n{before}{whole}"
+    tags = reasoning_of(tool_format)
+    return f"{tags.opening}\n{THOUGHT}\n{tags.closing}\n\n{before}{whole}"
+
+
+def reasoning_of(tool_format: ToolFormat) -> ReasoningFormat:
+    return REASONING_FORMATS.get(tool_format.name, REASONING_FORMATS["qwen3"])
 
 
 def joined(messages: Iterable[Any]) -> dict[str, Any]:
@@ -75,7 +87,8 @@ async def test_all_kinds_of_answers_say_the_same(tiny_checkpoint: Path, tool_for
         "messages": [{"role": "user", "content": prompt}],
         "tools": [{"type": "function", "function": {"name": "look", "parameters": SCHEMA}}],
     }
-    async with echoing(tiny_checkpoint, tool_call_parser=tool_format.name, reasoning_parser="qwen3") as (_, channel):
+    reasoning = reasoning_of(tool_format).name
+    async with echoing(tiny_checkpoint, tool_call_parser=tool_format.name, reasoning_parser=reasoning) as (_, channel):
         chat: Any = chat_pb2_grpc.ChatServiceStub(channel)
         typed = json.loads(OPENAI.codec.encode(await chat.CreateChatCompletion(wire)))
         chunks = [json.loads(OPENAI.codec.encode(chunk)) async for chunk in chat.StreamChatCompletion(wire)]

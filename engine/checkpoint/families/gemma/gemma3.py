@@ -53,7 +53,7 @@ _LOCAL_THETA = 10_000.0
 _PATTERN = 6
 """Every sixth layer attends to all tokens, unless the document says otherwise."""
 
-_END_TOKEN = 1
+END_TOKEN = 1
 """`<eos>`, for checkpoints whose files name no end token."""
 
 
@@ -81,7 +81,7 @@ def read_decoder(text: Mapping[str, Any], *, tied: bool) -> TextConfig:
         score_factor=text["query_pre_attn_scalar"] ** -0.5,
         output_norms=True,
         zero_centered_norms=True,
-        layer_kinds=(kinds := _layer_kinds(text)),
+        layer_kinds=(kinds := layer_kinds(text)),
         sliding=_sliding(text, ropes["sliding_attention"]) if "sliding" in kinds else None,
     )
 
@@ -106,7 +106,8 @@ def _ropes(text: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     return {kind: {**older[kind], **(ropes.get(kind) or {})} for kind in older}
 
 
-def _layer_kinds(text: Mapping[str, Any]) -> list[LayerKind]:
+def layer_kinds(text: Mapping[str, Any]) -> list[LayerKind]:
+    """Returns the kinds of layers: `layer_types` of transformers 5, or the older pattern."""
     pattern = text.get("sliding_window_pattern") or _PATTERN
     kinds: list[str] = text.get("layer_types") or [
         "sliding_attention" if (index + 1) % pattern else "full_attention" for index in range(text["num_hidden_layers"])
@@ -121,7 +122,7 @@ def _sliding(text: Mapping[str, Any], rope: Mapping[str, Any]) -> SlidingAttenti
 
 def _read_text_config(config: Mapping[str, Any]) -> FamilyConfig:
     tied = bool(config.get("tie_word_embeddings", True))
-    return FamilyConfig(text=read_decoder(config, tied=tied), placeholder_ids={}, eos_token_ids=(_END_TOKEN,))
+    return FamilyConfig(text=read_decoder(config, tied=tied), placeholder_ids={}, eos_token_ids=(END_TOKEN,))
 
 
 def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
@@ -134,7 +135,7 @@ def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
         encoder=encoder,
         placeholder_ids={"image": _token_id(config, "image", 262_144)},
         placeholder_texts={"image": _IMAGE},
-        eos_token_ids=(_END_TOKEN,),
+        eos_token_ids=(END_TOKEN,),
     )
 
 

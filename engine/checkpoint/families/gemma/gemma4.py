@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from glimpse.engine.checkpoint.families.gemma.gemma3 import END_TOKEN, layer_kinds
 from glimpse.engine.checkpoint.families.reading.fields import require, text_config
 from glimpse.engine.checkpoint.families.reading.preprocessor import PREPROCESSOR
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
@@ -57,10 +58,8 @@ _ROPES: Mapping[str, Mapping[str, Any]] = {
     "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1_000_000.0},
     "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
 }
-_PATTERN = 6
-"""Every sixth layer attends to all tokens, unless the document says otherwise."""
-_END_TOKEN = 1
-"""`<eos>`, for checkpoints whose files name no end token."""
+_END_TOKENS = ("<|tool_response>",)
+"""Where the results of calls follow."""
 
 
 def read_decoder(text: Mapping[str, Any], *, tied: bool) -> TextConfig:
@@ -120,18 +119,14 @@ def _check(text: Mapping[str, Any]) -> None:
 
 
 def _layer_kinds(text: Mapping[str, Any]) -> list[LayerKind]:
-    named: list[str] = text.get("layer_types") or [
-        "full_attention" if (index + 1) % _PATTERN == 0 else "sliding_attention"
-        for index in range(text["num_hidden_layers"])
-    ]
-    kinds = [*named[:-1], "full_attention"]  # the last one is, as in transformers
+    kinds: list[LayerKind] = [*layer_kinds(text)[:-1], "full"]  # the last one is, as in transformers
     first = len(kinds) - text["num_kv_shared_layers"]
     if missing := {*kinds} - {*kinds[:first]}:
         raise CheckpointError(
-            f"config.json: 'num_kv_shared_layers': expected a layer of {missing.pop()} before those, got"
+            f"config.json: 'num_kv_shared_layers': expected a layer of {missing.pop()}_attention before those, got"
             f" {text['num_kv_shared_layers']} of {len(kinds)} layers"
         )
-    return ["sliding" if kind == "sliding_attention" else "full" for kind in kinds]
+    return kinds
 
 
 def _full_heads(text: Mapping[str, Any], kinds: list[LayerKind]) -> KVHeads:
@@ -171,7 +166,9 @@ def _experts(text: Mapping[str, Any]) -> ExpertsConfig:
 
 def _read_text_config(config: Mapping[str, Any]) -> FamilyConfig:
     tied = bool(config.get("tie_word_embeddings", True))
-    return FamilyConfig(text=read_decoder(config, tied=tied), placeholder_ids={}, eos_token_ids=(_END_TOKEN,))
+    return FamilyConfig(
+        text=read_decoder(config, tied=tied), placeholder_ids={}, eos_token_ids=(END_TOKEN,), end_tokens=_END_TOKENS
+    )
 
 
 _VISION_DEFAULTS: Mapping[str, Any] = {
@@ -204,7 +201,8 @@ def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
         text=decoder,
         encoder=_read_vision(config["vision_config"], start=ids["boi"], end=ids["eoi"]),
         placeholder_ids={"image": ids["image"]},
-        eos_token_ids=(_END_TOKEN,),
+        eos_token_ids=(END_TOKEN,),
+        end_tokens=_END_TOKENS,
     )
 
 

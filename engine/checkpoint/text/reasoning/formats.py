@@ -39,11 +39,12 @@ class ReasoningFormat:
         return self._tags(tokenizer, is_open=True) if tail.endswith(self.opening) else None
 
     def _tags(self, tokenizer: Tokenizer, *, is_open: bool) -> ReasoningTags:
-        special = {tokenizer.token_text(token_id): token_id for token_id in tokenizer.special_ids}
+        special = ((tokenizer.token_text(token_id), token_id) for token_id in sorted(tokenizer.special_ids))
+        tags = self.opening, self.closing
         return ReasoningTags(
             opening=self.opening,
             closing=self.closing,
-            special_ids=tuple((tag, special[tag]) for tag in (self.opening, self.closing) if tag in special),
+            special_ids=tuple(each for each in special if any(tag.startswith(each[0]) for tag in tags)),
             is_open=is_open,
         )
 
@@ -52,8 +53,10 @@ DEEPSEEK_R1 = ReasoningFormat(name="deepseek_r1", template_marker="<｜Assistant
 """DeepSeek-R1: some of its templates open the reasoning in the prompt, and the model may leave the tag out."""
 QWEN3 = ReasoningFormat(name="qwen3", template_marker="")
 """Qwen3, and all other models that mark reasoning with `<think>`: the model or its template writes the opening tag."""
+GEMMA4 = ReasoningFormat(name="gemma4", opening="<|channel>thought", closing="<channel|>", template_marker="")
+"""Gemma 4: a channel of its own. Its template closes an empty one in the prompt unless reasoning is turned on."""
 
-REASONING_FORMATS: Mapping[str, ReasoningFormat] = {each.name: each for each in (DEEPSEEK_R1, QWEN3)}
+REASONING_FORMATS: Mapping[str, ReasoningFormat] = {each.name: each for each in (DEEPSEEK_R1, QWEN3, GEMMA4)}
 """Name → format."""
 
 

@@ -1,5 +1,6 @@
 """Tool calls in generated text: formats as data (`formats`), streaming parsers for calls in JSON (`parser`), in XML
-(`xml_parser`) and with tags (`tagged_parser`), grammar writers for them (`tool_call_grammar`, `xml_call_grammar`)."""
+(`xml_parser`), with tags (`tagged_parser`) and with quotes of their own (`quoted_parser`), grammar writers for them
+(`tool_call_grammar`, `xml_call_grammar`, `quoted_call_grammar`)."""
 
 from collections.abc import Sequence
 
@@ -12,9 +13,9 @@ from glimpse.engine.checkpoint.text.tools.parser import (
     ToolEvent,
     ToolParser,
 )
+from glimpse.engine.checkpoint.text.tools.quoted_parser import QuotedToolParser
 from glimpse.engine.checkpoint.text.tools.tagged_parser import TaggedToolParser
-from glimpse.engine.checkpoint.text.tools.tool_call_grammar import tool_grammar
-from glimpse.engine.checkpoint.text.tools.xml_parameters import unenforced_in_xml
+from glimpse.engine.checkpoint.text.tools.tool_call_grammar import tool_grammar, unenforced_in_calls
 from glimpse.engine.checkpoint.text.tools.xml_parser import XmlToolParser
 
 __all__ = [
@@ -30,7 +31,7 @@ __all__ = [
     "new_tool_parser",
     "tag_ids",
     "tool_grammar",
-    "unenforced_in_xml",
+    "unenforced_in_calls",
 ]
 
 
@@ -38,4 +39,6 @@ def new_tool_parser(tool_format: ToolFormat, *, tools: Sequence[ToolDefinition])
     """Returns a parser of one completion; the arguments are those of `ToolParser`."""
     if tool_format.arguments_tag:
         return TaggedToolParser(tool_format, tools=tools)
+    if tool_format.quote:
+        return QuotedToolParser(tool_format, tools=tools)
     return (XmlToolParser if tool_format.is_xml else ToolParser)(tool_format, tools=tools)

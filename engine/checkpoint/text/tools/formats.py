@@ -1,7 +1,7 @@
 """Table of the formats in which models write tool calls.
 
-A call is a JSON object, an element with a parameter on each line (`is_xml`), or a name, a tag and arguments
-(`arguments_tag`). What surrounds it differs.
+A call is a JSON object, an element with a parameter on each line (`is_xml`), a name, a tag and arguments
+(`arguments_tag`), or a name and arguments with quotes of their own (`quote`). What surrounds it differs.
 """
 
 import secrets
@@ -43,11 +43,14 @@ class ToolFormat:
     """A call is its name, this tag and its arguments, a JSON object; empty: it is not."""
     id_tag: str = ""
     """Tag before an id that models may write between the name and `arguments_tag`."""
+    quote: str = ""
+    """A call is `call:NAME{KEY:VALUE,…}`: JSON whose strings have this tag on both sides, and whose names are bare;
+    empty: it is not."""
 
     @property
     def tags(self) -> tuple[str, ...]:
         """All tags of the format that are not empty."""
-        return tuple(tag for tag in (self.opening, self.closing, self.arguments_tag, self.id_tag) if tag)
+        return tuple(tag for tag in (self.opening, self.closing, self.arguments_tag, self.id_tag, self.quote) if tag)
 
 
 MISTRAL_ARGS = ToolFormat(
@@ -91,6 +94,16 @@ PHI4_MINI = ToolFormat(
     after="]<|/tool_call|>",
 )
 """Phi-4-mini."""
+GEMMA4 = ToolFormat(
+    name="gemma4",
+    template_markers=("<|tool_call>",),
+    opening="<|tool_call>",
+    closing="<tool_call|>",
+    between="<tool_call|><|tool_call>",
+    after="<tool_call|>",
+    quote='<|"|>',
+)
+"""Gemma 4."""
 LLAMA = ToolFormat(
     name="llama",
     template_markers=("<|python_tag|>", '"parameters":'),
@@ -104,7 +117,7 @@ JSON = ToolFormat(name="json", template_markers=(), bare=True, between="\n")
 """Only calls, without tags: for templates that use none of the other formats."""
 
 FORMATS: Mapping[str, ToolFormat] = {
-    each.name: each for each in (MISTRAL_ARGS, MISTRAL, QWEN3_CODER, HERMES, PHI4_MINI, LLAMA, JSON)
+    each.name: each for each in (MISTRAL_ARGS, MISTRAL, QWEN3_CODER, HERMES, PHI4_MINI, GEMMA4, LLAMA, JSON)
 }
 """Name → format. Templates of a format may contain the markers of those after it."""
 

@@ -49,6 +49,7 @@ Reader: TypeAlias = Generator[None, None, _T]
 
 _ARGUMENTS_KEYS = ('"arguments"', '"parameters"')
 """Models confuse them."""
+_MAX_NAME_CHARACTERS = 256
 _OTHER_KEYS = ('"type"', '"id"')
 """Members that models add to a call; their values are strings and ignored. With any other member it is not a call."""
 
@@ -70,7 +71,7 @@ class ToolParser:
         """
         self._format = tool_format
         self._openings = openings or (tool_format.opening,)
-        self._tags = tuple(tag for tag in (*self._openings, tool_format.closing) if tag)
+        self._tags = tuple(tag for tag in dict.fromkeys((*self._openings, *tool_format.tags)) if tag)
         self._never_text = re.compile("|".join(map(re.escape, tool_format.tags)) or "(?!)")
         self._names = frozenset(tool.name for tool in tools)
         self._input = ""
@@ -223,6 +224,24 @@ class ToolParser:
             is_escaped = char == "\\" and not is_escaped
         raise NotACallError
 
+    def _read_name_to(self, end: str) -> Reader[str]:
+        """Reads a name on one line, and the character after it; both are withheld."""
+        name = ""
+        while char := (yield from self._peek()):
+            if char == "\n" or len(name) > _MAX_NAME_CHARACTERS:
+                break
+            self._withhold()
+            if char == end:
+                return name
+            name += char
+        raise NotACallError
+
+    def _expect_text(self, text: str) -> Reader[None]:
+        for wanted in text:
+            if (yield from self._peek()) != wanted:
+                raise NotACallError
+            self._withhold()
+
     def _expect(self, char: str) -> Reader[None]:
         if not (yield from self._accept(char)):
             raise NotACallError
@@ -283,6 +302,11 @@ class ToolParser:
         """Returns the new events; consecutive events of one kind are merged."""
         events, self._events = self._events, []
         return [event for _, run in itertools.groupby(events, _kind) for event in _merged(list(run))]
+
+
+def escaped(text: str) -> str:
+    """Returns a text as it stands inside a JSON string."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def _kind(event: ToolEvent) -> tuple[type, int]:

@@ -3,20 +3,11 @@
 `[TOOL_CALLS]NAME[ARGS]{…}`, or with an id, which is ignored: `[TOOL_CALLS]NAME[CALL_ID]ID[ARGS]{…}`.
 """
 
-from collections.abc import Sequence
-
-from glimpse.engine.checkpoint.text.conversation import ToolDefinition
-from glimpse.engine.checkpoint.text.tools.formats import ToolFormat
 from glimpse.engine.checkpoint.text.tools.parser import NotACallError, Reader, ToolParser
 
 
 class TaggedToolParser(ToolParser):
     """Parses one completion."""
-
-    def __init__(self, tool_format: ToolFormat, *, tools: Sequence[ToolDefinition]) -> None:
-        """The arguments are those of `ToolParser`."""
-        super().__init__(tool_format, tools=tools)
-        self._tags = tuple(tag for tag in (*self._tags, tool_format.arguments_tag, tool_format.id_tag) if tag)
 
     def _read_calls(self, opening: str) -> Reader[None]:
         """Reads one call. Releases what is not a call."""

@@ -5,9 +5,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import assert_never
 
+from glimpse.engine.checkpoint.grammar.lark import lark_literal
 from glimpse.engine.checkpoint.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
 from glimpse.engine.checkpoint.text.tools.formats import ToolFormat
+from glimpse.engine.checkpoint.text.tools.quoted_call_grammar import QuotedCallWriter, unenforced_in_quoted
 from glimpse.engine.checkpoint.text.tools.xml_call_grammar import xml_call_rules
+from glimpse.engine.checkpoint.text.tools.xml_parameters import unenforced_in_xml
 from glimpse.engine.checkpoint.text.tools.xml_parser import FUNCTION
 from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind, GrammarTrigger
 
@@ -59,6 +62,13 @@ def tool_grammar(
         case _:
             assert_never(choice)
     return _lark(rules)
+
+
+def unenforced_in_calls(tool_format: ToolFormat, tool: ToolDefinition) -> tuple[str, ...]:
+    """Returns the keywords of a tool's schema that no grammar of the format enforces, as JSON pointers."""
+    if tool_format.quote:
+        return unenforced_in_quoted(tool)
+    return unenforced_in_xml(tool) if tool_format.is_xml else ()
 
 
 def _lark(rules: Sequence[str], trigger: GrammarTrigger | None = None) -> Grammar:
@@ -149,6 +159,11 @@ class _GrammarWriter:
             f"calls: {before} call {f'({between} call)*' if several else ''} {after}",
             f"call: {' | '.join(f'call_{index}' for index in range(len(tools)))}",
         ]
+        if quote := self._format.quote:
+            writer = QuotedCallWriter(quote, self._literal, is_token=quote in self._tag_ids)
+            for index, tool in enumerate(tools):
+                writer.add_call(index, tool)
+            return [*rules, *writer.rules()]
         for index, tool in enumerate(tools):
             if self._format.is_xml:
                 rules += xml_call_rules(index, tool)
@@ -165,13 +180,7 @@ class _GrammarWriter:
         return f'{json.dumps(head)} {arguments} "}}"'
 
     def _literal(self, text: str) -> str:
-        """Quotes a text for Lark; tags that are special tokens become token ids."""
-        if not text:
-            return ""
-        parts = re.split("|".join(f"({re.escape(tag)})" for tag in self._tag_ids), text) if self._tag_ids else [text]
-        return " ".join(
-            f"<[{self._tag_ids[part]}]>" if part in self._tag_ids else json.dumps(part) for part in parts if part
-        )
+        return lark_literal(text, self._tag_ids)
 
 
 def _response_rules(response: Grammar) -> list[str]:

@@ -10,7 +10,6 @@ from glimpse.engine.checkpoint.text.tools.xml_parameters import XmlParameter, xm
 from glimpse.engine.checkpoint.text.tools.xml_parser import FUNCTION, FUNCTION_END, PARAMETER, PARAMETER_END
 
 _END = f"\n{PARAMETER_END}\n"
-_CLOSING = re.escape(PARAMETER_END).replace("/", r"\/")
 
 
 def xml_call_rules(index: int, tool: ToolDefinition) -> Iterator[str]:
@@ -43,10 +42,10 @@ def _value_rules(name: str, parameter: XmlParameter) -> Iterator[str]:
         values = schema["enum"] if "enum" in schema else [schema["const"]]
         yield f"{name}: ({' | '.join(map(json.dumps, values))}) {json.dumps(_END)}"
     else:
-        yield f"{name}[lazy]: {_text(_length(schema) if parameter.is_text else '')}"
+        yield f"{name}[lazy]: {_text(length_of(schema) if parameter.is_text else '')}"
 
 
-def _length(schema: Mapping[str, Any]) -> str:
+def length_of(schema: Mapping[str, Any]) -> str:
     """Returns a quantifier for a string's length; empty: any length."""
     least, most = schema.get("minLength", 0), schema.get("maxLength", "")
     if (least, most) == (0, "") or type(least) is not int or not (most == "" or type(most) is int):
@@ -54,6 +53,11 @@ def _length(schema: Mapping[str, Any]) -> str:
     return f"{{{least},{most}}}"
 
 
+def free_text(length: str, closing: str) -> str:
+    """Returns a regular expression of Lark for a text of a certain length that does not contain its closing tag."""
+    escaped = re.escape(closing).replace("/", r"\/")
+    return f"(/(?s:.{length or '*'})/ & ~/(?s:.*{escaped}.*)/)"
+
+
 def _text(length: str) -> str:
-    """Returns a regular expression of Lark for a text without closing tag, of a certain length, and its closing tag."""
-    return f"(/(?s:.{length or '*'})/ & ~/(?s:.*{_CLOSING}.*)/) {json.dumps(_END)}"
+    return f"{free_text(length, PARAMETER_END)} {json.dumps(_END)}"

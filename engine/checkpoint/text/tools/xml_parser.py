@@ -9,14 +9,13 @@ from collections.abc import Sequence
 
 from glimpse.engine.checkpoint.text.conversation import ToolDefinition
 from glimpse.engine.checkpoint.text.tools.formats import ToolFormat
-from glimpse.engine.checkpoint.text.tools.parser import NotACallError, Reader, ToolParser
+from glimpse.engine.checkpoint.text.tools.parser import NotACallError, Reader, ToolParser, escaped
 from glimpse.engine.checkpoint.text.tools.xml_parameters import XmlParameter, xml_parameters
 
 FUNCTION = "<function="
 FUNCTION_END = "</function>"
 PARAMETER = "<parameter="
 PARAMETER_END = "</parameter>"
-_MAX_NAME_CHARACTERS = 256
 _BEGUN = tuple(
     sorted(
         (tag[:size] for tag in (f"\n{PARAMETER_END}", PARAMETER_END) for size in range(1, len(tag))),
@@ -88,10 +87,10 @@ class XmlToolParser(ToolParser):
             text += self._read()
             if parameter.is_text and not text.endswith(PARAMETER_END):
                 num_kept = _num_begun(text)
-                self._emit(_escaped(text[: len(text) - num_kept]))
+                self._emit(escaped(text[: len(text) - num_kept]))
                 text = text[len(text) - num_kept :]
         value = text.removesuffix(PARAMETER_END).removesuffix("\n")
-        self._emit(f'{_escaped(value)}"' if parameter.is_text else parameter.to_json(value))
+        self._emit(f'{escaped(value)}"' if parameter.is_text else parameter.to_json(value))
 
     def _read_one_of(self, tags: Sequence[str]) -> Reader[str]:
         """Reads white space and one of these tags; it is withheld."""
@@ -104,31 +103,9 @@ class XmlToolParser(ToolParser):
             read += self._withhold()
         return read
 
-    def _read_name_to(self, end: str) -> Reader[str]:
-        """Reads a name on one line, and the character after it; both are withheld."""
-        name = ""
-        while char := (yield from self._peek()):
-            if char == "\n" or len(name) > _MAX_NAME_CHARACTERS:
-                break
-            self._withhold()
-            if char == end:
-                return name
-            name += char
-        raise NotACallError
-
-    def _expect_text(self, text: str) -> Reader[None]:
-        for wanted in text:
-            if (yield from self._peek()) != wanted:
-                raise NotACallError
-            self._withhold()
-
 
 def _num_begun(text: str) -> int:
     """Returns how many characters at the end of a value could begin its closing tag."""
     if not text.endswith(_BEGUN):
         return 0
     return next(len(begun) for begun in _BEGUN if text.endswith(begun))
-
-
-def _escaped(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)[1:-1]

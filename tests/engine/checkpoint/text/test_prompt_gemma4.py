@@ -14,8 +14,16 @@ from transformers.models.gemma4.image_processing_pil_gemma4 import get_aspect_ra
 
 from glimpse.engine.checkpoint.families.registry import family_of, load_model_config
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext
-from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot
+from glimpse.engine.checkpoint.text.conversation import (
+    ChatMessage,
+    MediaSlot,
+    TemplateOptions,
+    ToolCall,
+    ToolDefinition,
+)
 from glimpse.engine.checkpoint.text.prompt import load_prompt_builder
+from glimpse.engine.checkpoint.text.reasoning import find_reasoning_format
+from glimpse.engine.checkpoint.text.tools import find_format, tag_ids
 from glimpse.media.errors import MediaOptionError
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import Image, ImageProcessing, prepare_image
@@ -98,6 +106,78 @@ def test_prompts_equal_the_reference_processors(checkpoint: Path, turns: list[tu
     prompt = builder.chat(messages, layouts)
     assert prompt.token_ids == expected
     assert prompt.token_ids.count(TOKEN_IDS["<|image|>"]) == num_tokens * len(layouts)
+
+
+LOOK = ToolDefinition(
+    name="look",
+    description='Looks at <|"|>.',
+    parameters='{"type": "object", "properties": {"at": {"type": "string"}, "Num": {"type": "integer"}}}',
+    strict=False,
+)
+CALL = ToolCall(id="c1", name="look", arguments='{"at": "the <|turn> <|\\"|>", "Num": [1, true, null, {"a": "b"}]}')
+OTHER = ToolCall(id="c2", name="look", arguments="{}")
+USER = ChatMessage(role="user", content=("the thing",))
+CALLED = ChatMessage(role="assistant", content=(), reasoning="So\nthen.", tool_calls=(CALL, OTHER))
+RESULTS = [ChatMessage(role="tool", content=(f"a {each.id}",), tool_call_id=each.id) for each in (OTHER, CALL)]
+SYSTEM = ChatMessage(role="system", content=("Be brief.",))
+ANSWER = ChatMessage(role="assistant", content=("an end",))
+
+
+@pytest.mark.parametrize("enable_thinking", [None, False, True])
+@pytest.mark.parametrize("tools", [[], [LOOK]], ids=["no tools", "tools"])
+@pytest.mark.parametrize(
+    "messages",
+    [[USER], [SYSTEM, USER], [USER, CALLED, *RESULTS], [SYSTEM, USER, CALLED, *RESULTS, ANSWER, USER]],
+    ids=["user", "system", "results", "answered"],
+)
+def test_prompts_with_tools_equal_the_reference_renderer_s(
+    checkpoint: Path, messages: list[ChatMessage], tools: list[ToolDefinition], enable_thinking: bool | None
+) -> None:
+    """What clients write is no special token, so these are spelled differently there: only there the ids may differ."""
+    variables = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    values: list[dict[str, Any]] = [
+        {
+            "role": each.role,
+            "content": "".join(map(str, each.content)),
+            "reasoning_content": each.reasoning,
+            "tool_call_id": each.tool_call_id,
+            "tool_calls": [
+                {"id": call.id, "function": {"name": call.name, "arguments": json.loads(call.arguments)}}
+                for call in each.tool_calls
+            ],
+        }
+        for each in messages
+    ]
+    functions = [
+        {"function": {"name": each.name, "description": each.description, "parameters": json.loads(each.parameters)}}
+        for each in tools
+    ]
+    expected = tokenizer.apply_chat_template(
+        values, tools=functions or None, add_generation_prompt=True, tokenize=False, **variables
+    )
+    builder = load_prompt_builder(checkpoint, load_model_config(checkpoint))
+    prompt = builder.chat(messages, [], TemplateOptions(template_kwargs=variables, tools=tuple(tools)))
+    assert builder.tokenizer.decode(prompt.token_ids, skip_special=False) == expected
+    marks = sum(prompt.token_ids.count(TOKEN_IDS[token]) for token in ("<|turn>", '<|"|>'))
+    foreign = len(tools) + (CALLED in messages) * 2
+    assert marks == expected.count("<|turn>") + expected.count('<|"|>') - foreign
+
+
+def test_the_formats_of_tools_and_reasoning_are_found(checkpoint: Path) -> None:
+    config = load_model_config(checkpoint)
+    builder = load_prompt_builder(checkpoint, config)
+    source = builder.templates.default.source
+    tool_format, reasoning = find_format(source), find_reasoning_format(source)
+    assert tool_format is not None
+    assert reasoning is not None
+    assert (tool_format.name, reasoning.name) == ("gemma4", "gemma4")
+    assert tag_ids(tool_format, builder.tokenizer) == {tag: TOKEN_IDS[tag] for tag in tool_format.tags}
+    for enable_thinking in (False, True):
+        options = TemplateOptions(template_kwargs={"enable_thinking": enable_thinking})
+        tags = reasoning.tags_after(builder.chat([USER], [], options).token_ids, builder.tokenizer)
+        assert (tags is not None) == enable_thinking
+    assert config.eos_token_ids == (1, TOKEN_IDS["<turn|>"], TOKEN_IDS["<|tool_response>"])
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from tests.checkpoints.qwen2_vl import SPECIAL_TOKENS, make_tokenizer
 
 TAGS = ReasoningTags(opening="<think>", closing="</think>")
 OPEN = ReasoningTags(opening="<think>", closing="</think>", is_open=True)
+CHANNEL = ReasoningTags(opening="<|channel>thought", closing="<channel|>")
 EXACT = ReasoningTags(opening="<think>", closing="</think>", strips_answer=False)
 PLAIN = Tokenizer(make_tokenizer())
 """Spells the tags with several tokens."""
@@ -46,6 +47,9 @@ READINGS = [
     (OPEN, "</think>Yes.", "", "Yes."),
     (EXACT, "<think>a</think>\n Yes.", "a", "\n Yes."),
     (EXACT, "<think>a</think>", "a", ""),
+    (CHANNEL, "<|channel>thought\nSo <|channel.\n<channel|>Yes.", "So <|channel.", "Yes."),
+    (CHANNEL, "<|channel>thought\n<channel|>Yes <channel|>.", "", "Yes <channel|>."),
+    (CHANNEL, "<|channel>final\nYes.", "", "<|channel>final\nYes."),
 ]
 
 
@@ -122,6 +126,7 @@ def test_counts_the_tokens_between_the_tags(
         ("{% if '</think>' in content %}", "qwen3"),
         ("{{ '<｜Assistant｜>' }}{{ content.split('</think>')[-1] }}", "deepseek_r1"),
         ("{{ '<｜Assistant｜>' }}", None),
+        ("{{ '<|channel>thought\n' + thought + '<channel|>' }}", "gemma4"),
     ],
 )
 def test_detects_the_format_of_a_template(template: str, name: str | None) -> None:
@@ -131,7 +136,7 @@ def test_detects_the_format_of_a_template(template: str, name: str | None) -> No
 def test_format_name_overrides_the_template() -> None:
     assert find_reasoning_format("{{ messages }}", "qwen3") is QWEN3
     assert find_reasoning_format("</think>", "none") is None
-    with pytest.raises(ValueError, match="of auto, none, deepseek_r1, qwen3, got 'x'"):
+    with pytest.raises(ValueError, match="of auto, none, deepseek_r1, qwen3, gemma4, got 'x'"):
         find_reasoning_format("", "x")
 
 
@@ -169,3 +174,13 @@ def test_tags_that_are_special_tokens_have_ids() -> None:
     plain = QWEN3.tags_after(PLAIN.encode("the"), PLAIN)
     assert plain is not None
     assert plain.special_ids == ()
+
+
+def test_a_tag_may_begin_with_a_special_token() -> None:
+    tokenizer = Tokenizer(make_tokenizer((*SPECIAL_TOKENS, "<|channel>", "<channel|>")))
+    form = REASONING_FORMATS["gemma4"]
+    tags = form.tags_after(tokenizer.encode("<|im_start|>model\n"), tokenizer)
+    assert tags is not None
+    assert not tags.is_open
+    assert dict(tags.special_ids) == {tag: tokenizer.encode(tag)[0] for tag in ("<|channel>", "<channel|>")}
+    assert form.tags_after(tokenizer.encode("model\n<|channel>thought\n<channel|>"), tokenizer) is None

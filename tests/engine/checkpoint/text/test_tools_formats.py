@@ -18,6 +18,7 @@ from tests.checkpoints.qwen2_vl import make_tokenizer
         ("{% if tools %}<|tool|>{{ tools }}<|/tool|>{% endif %}", "phi4_mini"),
         ("{% if tools %}[AVAILABLE_TOOLS]{% endif %}[TOOL_CALLS]", "mistral"),
         ("{% if tools %}[AVAILABLE_TOOLS]{% endif %}[TOOL_CALLS]{{ name }}[ARGS]{{ arguments }}", "mistral_args"),
+        ("{% for tool in tools %}<|tool>{{ tool }}<tool|>{% endfor %}<|tool_call>call:", "gemma4"),
         ("{% if tools %}<|python_tag|>{% endif %}", "llama"),
         ("""{{ 'Answer with {"name": NAME, "parameters": OBJECT}' if tools }}""", "llama"),
         ("{% for tool in tools %}{{ tool }}{% endfor %}", "json"),
@@ -34,7 +35,7 @@ def test_format_name_overrides_the_template() -> None:
 
 def test_unknown_format_error_lists_the_known_ones() -> None:
     with pytest.raises(
-        ValueError, match="of auto, mistral_args, mistral, qwen3_coder, hermes, phi4_mini, llama, json, got"
+        ValueError, match="of auto, mistral_args, mistral, qwen3_coder, hermes, phi4_mini, gemma4, llama, json, got"
     ):
         find_format("", "xml")
 

@@ -242,6 +242,7 @@ BEGUN = {
     "qwen3_coder": ("Well.\n<tool_call>", "Well.\n<function="),
     "hermes": ("Well.\n<tool_call>",),
     "phi4_mini": ("<|tool_call|>",),
+    "gemma4": ("Well.<|tool_call>",),
     "llama": ("<|python_tag|>", '{"name":', ' [ {"type": "function", "name" :'),
     "json": ('{"name":', '\n{ "type":"function","name":'),
 }
