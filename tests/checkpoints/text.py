@@ -231,14 +231,15 @@ def _draw_norms_and_biases(model: torch.nn.Module) -> None:
 
 
 def temper(model: torch.nn.Module) -> None:
-    """Draws the factors and the numbered norms of Gemma 4's layers. Rounding must not be magnified: scores of
-    attention, which have no factor, are small, and so are the outputs of experts, which rounding may exchange."""
+    """Draws the factors and the numbered norms of Gemma 4's layers. Scores of attention, which have no factor, are
+    small: rounding must not be magnified.
+
+    With experts, logits after 60 prompts in bfloat16 are a median of 0.030 of their deviation from float32's, and 7 of
+    them 0.1 to 0.32; transformers' own 0.028, and 5 of them 0.1 to 0.38: rounding exchanges experts."""
     with torch.no_grad():
         for name, tensor in (*model.named_parameters(), *model.named_buffers()):
             if name.endswith("q_norm.weight"):
                 tensor.mul_(0.25)
-            elif name.endswith("post_feedforward_layernorm_2.weight"):
-                tensor.uniform_(0.1, 0.3)
             elif name.endswith(("layernorm_1.weight", "layernorm_2.weight")):
                 tensor.uniform_(0.5, 1.5)
             elif name.endswith("router.scale"):  # so large that the experts of a token differ in weight

@@ -1,12 +1,15 @@
 """The instruction set levels of native kernels that this machine can run, and what holds at each of them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
+from torch import Tensor
 
 from glimpse.engine.protocol.config import Quantization
+from glimpse.engine.worker.layers.mlp import ExpertsMLP
 from glimpse.engine.worker.native.library import Level, NativeError, machine_levels
 from tests.engine.harness import Harness, Prompt
 
@@ -23,6 +26,10 @@ needs_kernels = pytest.mark.skipif(not LEVELS, reason="this machine cannot build
 at_each_level = pytest.mark.parametrize("level", LEVELS)
 
 
+NEAR_TIE = 0.05
+"""The last chosen expert of a token may give way to the next one whose score is so little less: rounding decides."""
+
+
 def assert_stays_near_float32(
     checkpoint: Path,
     prompts: Iterable[Prompt],
@@ -33,8 +40,9 @@ def assert_stays_near_float32(
 ) -> None:
     """Compares each level's logits after a prompt with those of torch in float32, computed with the same weights.
 
-    What the weights lose when they are quantized is not the kernels' error: with weights as small as those of tests it
-    is more than all that kernels round.
+    Where a mixture of experts nearly chose another one for the last token, rounding may have chosen it, which is no
+    error: the reference may exchange it in one layer. What the weights lose when they are quantized is not the kernels'
+    error: with weights as small as those of tests it is more than all that kernels round.
 
     Args:
         checkpoint: The checkpoint's folder.
@@ -44,9 +52,36 @@ def assert_stays_near_float32(
         tolerance: The bound of the root mean square of the differences, as a share of the logits' standard deviation.
     """
     exact = Harness(checkpoint, quantization=quantization)
-    expected = [(prompt, exact.answer(exact.begin(prompt), 1).logits[0]) for prompt in prompts]
+    expected = [(prompt, [*_reference(exact, prompt)]) for prompt in prompts]
     for level in LEVELS:
         native = Harness(checkpoint, dtype, level=level, quantization=quantization, block_size=32)
-        for prompt, logits in expected:
-            difference = native.answer(native.begin(prompt), 1).logits[0] - logits
-            assert difference.square().mean().sqrt() < tolerance * logits.std(), level
+        for prompt, references in expected:
+            found = native.answer(native.begin(prompt), 1).logits[0]
+            errors = [float((found - logits).square().mean().sqrt() / logits.std()) for logits in references]
+            assert min(errors) < tolerance, (level, errors[0])
+
+
+def _reference(exact: Harness, prompt: Prompt) -> Iterator[Tensor]:
+    """Yields the logits after a prompt, then those with each near tie of its last token's experts decided otherwise."""
+    calls: list[Tensor] = []
+    """How far the next expert is behind the last chosen one, for each layer: float32 [tokens]."""
+    exchanged: int | None = None
+    choose = ExpertsMLP.choose
+
+    def choose_otherwise(mlp: ExpertsMLP, scores: Tensor) -> tuple[Tensor, Tensor]:
+        number = mlp.config.num_chosen
+        top = scores.topk(number + 1, dim=-1)
+        if exchanged == len(calls):
+            last = top.indices[-1, -2:]
+            scores = scores.clone()
+            scores[-1, last] = scores[-1, last.flip(0)]
+        calls.append(top.values[:, -2] - top.values[:, -1])
+        return choose(mlp, scores)
+
+    with patch.object(ExpertsMLP, "choose", choose_otherwise):
+        yield exact.answer(exact.begin(prompt), 1).logits[0]
+        # Exchanged experts of earlier tokens change little.
+        for layer in [layer for layer, behind in enumerate(calls) if behind[-1] < NEAR_TIE]:
+            exchanged = layer
+            calls.clear()
+            yield exact.answer(exact.begin(prompt), 1).logits[0]

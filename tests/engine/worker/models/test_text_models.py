@@ -95,7 +95,8 @@ def test_longrope_reads_max_model_len(tmp_path: Path) -> None:
 @needs_kernels
 @pytest.mark.parametrize("quantization", ["none", "int8"])
 def test_native_kernels_stay_near_float32(checkpoint: Path, quantization: Quantization) -> None:
-    assert_stays_near_float32(checkpoint, PROMPTS, torch.bfloat16, quantization=quantization, tolerance=0.1)
+    prompts = [*PROMPTS, make_prompt(3, 23)]  # rounding changes one choice of Gemma 4's experts in the last
+    assert_stays_near_float32(checkpoint, prompts, torch.bfloat16, quantization=quantization, tolerance=0.1)
 
 
 @pytest.mark.parametrize(
