@@ -31,13 +31,14 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
 )
 from huggingface_hub.file_download import http_get, repo_folder_name
-from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import build_hf_headers, filter_repo_objects
 
 from glimpse.engine.errors import CheckpointError
 
 _AT_ONCE = 4
 """Files that are downloaded at the same time."""
+_HUB_SECONDS = 10.0
+"""How long the hub may take to list a model's files. A model that is here is served without it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,16 +202,16 @@ class _MissingFile:
 def _missing_files(model: str, patterns: Sequence[str]) -> list[_MissingFile]:
     """Returns the large files of a model that the cache lacks; none where the hub does not answer."""
     try:
-        tree = [file for file in HfApi().list_repo_tree(model, recursive=True) if isinstance(file, RepoFile)]
+        files = HfApi().model_info(model, files_metadata=True, timeout=_HUB_SECONDS).siblings or []
     except Exception:  # errors of the library, and of its HTTP client, which have no common class
         return []
     blobs = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=model, repo_type="model") / "blobs"
     return [
-        _MissingFile(url=hf_hub_url(model, file.path), name=file.path, num_bytes=file.size, blob=blobs / digest)
-        for file in filter_repo_objects(tree, allow_patterns=[*patterns], key=lambda file: file.path)
+        _MissingFile(url=hf_hub_url(model, file.rfilename), name=file.rfilename, num_bytes=size, blob=blobs / digest)
+        for file in filter_repo_objects(files, allow_patterns=[*patterns], key=lambda file: file.rfilename)
         if file.lfs is not None
         and not (blobs / (digest := file.lfs.sha256)).exists()
-        and file.size <= constants.MAX_HTTP_DOWNLOAD_SIZE  # more is the library's own affair
+        and (size := file.lfs.size) <= constants.MAX_HTTP_DOWNLOAD_SIZE  # more is the library's own affair
     ]
 
 

@@ -23,6 +23,9 @@ class Hub(ThreadingHTTPServer):
         """How much of each file was sent."""
         self.breaks_after: int | None = None
         """After how many bytes of a file the connection is lost."""
+        self.is_down = False
+        self.num_refused = 0
+        """Requests that came while it was down."""
 
     @property
     def url(self) -> str:
@@ -51,6 +54,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Logs nothing."""
 
     def _answer(self) -> None:
+        if self.server.is_down:
+            self.server.num_refused += 1
+            self._send(503)
+            return
         named = re.match(r"/(?:api/models/)?([\w.-]+/[\w.-]+)", self.path)
         if named is None or (model := named[1]) not in self.server.models:
             self._send(404)
@@ -62,7 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path.startswith(f"/api/models/{model}/tree/"):
             self._send(200, json.dumps([_entry(file) for file in files]).encode())
         elif self.path.startswith(f"/api/models/{model}"):
-            siblings = [{"rfilename": file.name} for file in files]
+            siblings = [_sibling(file) for file in files]
             info = {"id": model, "sha": REVISION, "siblings": siblings, "private": False, "tags": []}
             self._send(200, json.dumps(info).encode())
         else:
@@ -91,8 +98,19 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _entry(file: Path) -> dict[str, object]:
+    """A file as the hub lists it page by page."""
     content = file.read_bytes()
     oid = hashlib.sha1(content, usedforsecurity=False).hexdigest()
-    digest = hashlib.sha256(content).hexdigest()
-    large = {"lfs": {"oid": digest, "size": len(content), "pointerSize": 134}} if file.suffix == ".safetensors" else {}
-    return {"type": "file", "path": file.name, "size": len(content), "oid": oid, **large}
+    return {"type": "file", "path": file.name, "size": len(content), "oid": oid, **_large(file, "oid")}
+
+
+def _sibling(file: Path) -> dict[str, object]:
+    """A file as the hub tells it with the model."""
+    return {"rfilename": file.name, "size": file.stat().st_size, **_large(file, "sha256")}
+
+
+def _large(file: Path, digest: str) -> dict[str, object]:
+    if file.suffix != ".safetensors":
+        return {}
+    content = file.read_bytes()
+    return {"lfs": {digest: hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 134}}

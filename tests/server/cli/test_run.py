@@ -110,6 +110,13 @@ def talk_with_kept(terminal: Terminal, folder: Path) -> None:
     assert terminal.process.wait(timeout=60) == 0
 
 
+def test_a_model_that_is_here_does_not_wait_for_the_hub(hub: Hub) -> None:
+    folder = resolve_checkpoint("org/name")
+    hub.is_down = True
+    assert resolve_checkpoint("org/name") == folder
+    assert 0 < hub.num_refused <= 2, "nothing is asked again"
+
+
 def test_bye_ends_the_server_that_was_started(user: Path, tiny_checkpoint: Path) -> None:
     with glimpse("run", str(tiny_checkpoint), "--max-tokens=4", environment={}) as terminal:
         terminal.shows("understands text, image")
