@@ -2,8 +2,10 @@
 
 import os
 import pty
+import shutil
 import sys
 import termios
+import textwrap
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from math import ceil
@@ -27,6 +29,14 @@ _LAST_SECONDS = 2.0
 def say(text: str, *, style: str = "") -> None:
     """Prints what is not a command's result. On a terminal, lines are broken between words."""
     Console(stderr=True, soft_wrap=not sys.stderr.isatty(), highlight=False).print(text, style=style, markup=False)
+
+
+def wrapped(text: str) -> str:
+    """Returns a text for standard output: on a terminal, its lines are broken between words."""
+    if not sys.stdout.isatty():
+        return text
+    columns = shutil.get_terminal_size().columns
+    return "\n".join(textwrap.fill(line, columns) for line in text.splitlines())
 
 
 @contextmanager

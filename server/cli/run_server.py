@@ -18,7 +18,7 @@ from glimpse.identity.errors import IdentityConfigError
 from glimpse.interrupts import INTERRUPTED
 from glimpse.native.open_files import OpenFilesError, allow_files
 from glimpse.native.processors import num_processors
-from glimpse.server.cli.console import LoadingProgress, ready_text, shared_console
+from glimpse.server.cli.console import LoadingProgress, ready_text, shared_console, wrapped
 from glimpse.server.cli.examples import usage_text
 from glimpse.server.cli.local.running import RunningServer, listed, tell_service_manager
 from glimpse.server.cli.local.started import Started
@@ -87,7 +87,7 @@ def _serve(
             report(Started(target=server.target, description=description))
             return
         progress.stop()
-        announce(f"{description}\n\n{_usage(settings, checkpoint, server, has_page=gateway.page)}")
+        announce(f"{wrapped(description)}\n\n{_usage(settings, checkpoint, server, has_page=gateway.page)}")
 
     with (
         listing,
