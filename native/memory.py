@@ -6,7 +6,7 @@ import resource
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from glimpse.native.control_groups import ROOT, control_groups
+from glimpse.native.processors import ROOT, control_groups
 
 _KIB = 1024
 _MIN_RETURNED_BYTES = 32 << 20

@@ -11,8 +11,7 @@ from glimpse.engine.checkpoint.families.idefics3 import IDEFICS3, SMOLVLM
 from glimpse.engine.checkpoint.families.internvl import INTERNVL
 from glimpse.engine.checkpoint.families.internvl_chat import INTERNVL_CHAT
 from glimpse.engine.checkpoint.families.llava.llava import LLAVA
-from glimpse.engine.checkpoint.families.llava.llava_next import LLAVA_NEXT
-from glimpse.engine.checkpoint.families.llava.llava_onevision import LLAVA_ONEVISION
+from glimpse.engine.checkpoint.families.llava.llava_onevision import LLAVA_NEXT, LLAVA_ONEVISION
 from glimpse.engine.checkpoint.families.minicpmv import MINICPMV
 from glimpse.engine.checkpoint.families.mistral3 import LIGHTON_OCR, MISTRAL3, PIXTRAL
 from glimpse.engine.checkpoint.families.phi3v import PHI3V

@@ -35,8 +35,7 @@ from glimpse.engine.worker.loading.quantization_choice import encoder_cache_byte
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.native.library import Level, load_library
 from glimpse.engine.worker.native.programs import DecodePrograms, RecordableDecoder, can_record
-from glimpse.engine.worker.parallel.encoder_exchange import share_outputs
-from glimpse.engine.worker.parallel.group import Group, ParallelOps
+from glimpse.engine.worker.parallel.group import Group, ParallelOps, share_outputs
 from glimpse.engine.worker.parallel.messages import Loaded
 from glimpse.engine.worker.tensors.draws import DrawTokens
 from glimpse.engine.worker.tensors.kv_cache import CacheShape, CacheSizes, KVCache

@@ -1,4 +1,5 @@
-"""LLaVA-OneVision (arXiv 2408.03326)."""
+"""LLaVA-OneVision (arXiv 2408.03326); and LLaVA-NeXT, which is also called LLaVA-1.6: LLaVA-1.5 with the tiles of each
+image of a prompt."""
 
 import math
 import re
@@ -61,7 +62,8 @@ TEMPLATE = """\
 """
 """LLaVA-OneVision's variant of ChatML, with a message's images and then its videos before its texts."""
 
-DEFAULT_RESOLUTIONS = tuple((height, width) for height in range(384, 2305, 384) for width in range(384, 2305, 384))
+_RESOLUTIONS = tuple((height, width) for height in range(384, 2305, 384) for width in range(384, 2305, 384))
+_NEXT_RESOLUTIONS = ((336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008))
 
 
 def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
@@ -76,7 +78,7 @@ def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
         text=nested_decoder(config),
         encoder=LlavaOneVisionConfig(
             tower=tower,
-            resolutions=read_resolutions(config, DEFAULT_RESOLUTIONS, tile=tower.vit.image_size),
+            resolutions=_read_resolutions(config, _RESOLUTIONS, tile=tower.vit.image_size),
             max_tiles=int(match[1]),
         ),
         placeholder_ids={"image": token_id(config, "image"), "video": token_id(config, "video")},
@@ -84,7 +86,7 @@ def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
     )
 
 
-def read_resolutions(config: Mapping[str, Any], default: tuple[Size, ...], *, tile: int) -> tuple[Size, ...]:
+def _read_resolutions(config: Mapping[str, Any], default: tuple[Size, ...], *, tile: int) -> tuple[Size, ...]:
     """Returns the resolutions of images that are cut into tiles. Raises CheckpointError.
 
     Args:
@@ -104,7 +106,7 @@ def read_resolutions(config: Mapping[str, Any], default: tuple[Size, ...], *, ti
 def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     """Reads the processing of images, which are cut into tiles or padded to squares, and of videos."""
     processor = read_json(path / PREPROCESSOR)
-    sizing = read_tiles(processor, config, DEFAULT_RESOLUTIONS)
+    sizing = _read_tiles(processor, config, _RESOLUTIONS)
     check_square(processor, "size", sizing.tile)
     if "image_mean" not in processor:
         raise ValueError(f"{PREPROCESSOR}: missing field 'image_mean'")
@@ -117,7 +119,7 @@ def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     )
 
 
-def read_tiles(processor: Mapping[str, Any], config: ModelConfig, default: tuple[Size, ...]) -> AnyRes:
+def _read_tiles(processor: Mapping[str, Any], config: ModelConfig, default: tuple[Size, ...]) -> AnyRes:
     """Returns how images are cut into tiles of the encoder's size.
 
     Args:
@@ -135,7 +137,7 @@ def read_tiles(processor: Mapping[str, Any], config: ModelConfig, default: tuple
     return AnyRes(tile=vit.image_size, tile_patches=vit.side, resolutions=encoder.resolutions)
 
 
-def tokens_of_tiles(medium: "Medium", context: LayoutContext) -> TokenLayout:
+def _tokens_of_tiles(medium: "Medium", context: LayoutContext) -> TokenLayout:
     """Returns the tokens of an image or video; those between rows are part of the encoder output. Grids of embeddings
     have three sides."""
     if len(medium.grid) == 3:
@@ -146,7 +148,7 @@ def tokens_of_tiles(medium: "Medium", context: LayoutContext) -> TokenLayout:
     return one_run(medium.kind, count)
 
 
-def embedding_grid(config: ModelConfig, kind: MediaKind, num_rows: int) -> tuple[int, ...]:
+def _embedding_grid(config: ModelConfig, kind: MediaKind, num_rows: int) -> tuple[int, ...]:
     """Returns the grid of one run: how many of its rows are tiles makes no difference in a prompt."""
     encoder = config.encoder_as(LlavaOneVisionConfig)
     if kind is MediaKind.VIDEO:
@@ -159,7 +161,7 @@ def embedding_grid(config: ModelConfig, kind: MediaKind, num_rows: int) -> tuple
     return (1, 1, num_rows)
 
 
-def largest_image(config: ModelConfig, _num_tokens: int) -> LargestMedium:
+def _largest_image(config: ModelConfig, _num_tokens: int) -> LargestMedium:
     """Returns the image of the most tiles."""
     encoder = config.encoder_as(LlavaOneVisionConfig)
     vit = encoder.tower.vit
@@ -174,7 +176,48 @@ LLAVA_ONEVISION = FamilySpec(
     module="llava_onevision",
     fallback_template=TEMPLATE,
     read_media=_read_media,
-    layout=tokens_of_tiles,
-    largest_medium=largest_image,
-    embedding_grid=embedding_grid,
+    layout=_tokens_of_tiles,
+    largest_medium=_largest_image,
+    embedding_grid=_embedding_grid,
+)
+
+
+def _read_next_config(config: Mapping[str, Any]) -> FamilyConfig:
+    tower = llava_encoder(config, feature_layer=-2, strategy="default")
+    tile = tower.vit.image_size
+    if tower.num_tokens != tower.vit.side**2:
+        raise CheckpointError(
+            "config.json: 'vision_feature_select_strategy': expected 'default', since tiles have no class token,"
+            " got 'full'"
+        )
+    resolutions = _read_resolutions(config, _NEXT_RESOLUTIONS, tile=tile)
+    # Features are never reduced: no image has more tiles than the largest resolution.
+    max_tiles = max(map(math.prod, resolutions)) // tile**2
+    # Unlike in LLaVA-1.5 and LLaVA-OneVision, `text_config` alone does not tie the weights in transformers.
+    text = {**config["text_config"], "tie_word_embeddings": False}
+    return FamilyConfig(
+        text=nested_decoder({**config, "text_config": text}),
+        encoder=LlavaOneVisionConfig(tower=tower, resolutions=resolutions, max_tiles=max_tiles),
+        placeholder_ids={"image": token_id(config, "image")},
+        eos_token_ids=nested_eos_token_ids(config),
+    )
+
+
+def _read_next_media(path: Path, config: ModelConfig) -> MediaProcessing:
+    """Reads the processing of images, which are cut into tiles, also those of a prompt with several."""
+    processor = read_json(path / PREPROCESSOR)
+    sizing = _read_tiles(processor, config, _NEXT_RESOLUTIONS)
+    if processor.get("size") != {"shortest_edge": sizing.tile}:  # of the overview, which is stretched to a square
+        check_square(processor, "size", sizing.tile)
+    check_square(processor, "crop_size", sizing.tile)
+    return MediaProcessing(images=ImageProcessing(sizing=structs.replace(sizing, tiles_several=True)))
+
+
+LLAVA_NEXT = FamilySpec(
+    read_config=_read_next_config,
+    module="llava_onevision",
+    read_media=_read_next_media,
+    layout=_tokens_of_tiles,
+    largest_medium=_largest_image,
+    embedding_grid=_embedding_grid,
 )
