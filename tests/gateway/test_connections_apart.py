@@ -10,13 +10,12 @@ import pytest_asyncio
 from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.gateway.run import Envoy
+from tests import http2
 from tests.gateway.backend import Backend, Context, Requests, event
-from tests.gateway.http2 import REFUSED_STREAM, http2
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 CHAT = "/v1/chat/completions"
-JSON = {"content-type": "application/json"}
 
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="session")
@@ -56,7 +55,9 @@ async def other_clients(http: aiohttp.ClientSession, backend: Backend, count: in
     streams = Streams(backend)
     async with AsyncExitStack() as stack:
         answers = [
-            await stack.enter_async_context(http.post(CHAT, data=b"{}", headers=JSON, timeout=None))
+            await stack.enter_async_context(
+                http.post(CHAT, data=b"{}", headers={"content-type": "application/json"}, timeout=None)
+            )
             for _ in range(count)
         ]
         assert [await answer.content.readany() for answer in answers] == [b"data: first\n\n"] * count
@@ -69,11 +70,12 @@ async def test_closing_a_connection_with_1015_streams_cuts_no_other(
     http: aiohttp.ClientSession, envoy: Envoy, backend: Backend
 ) -> None:
     async with other_clients(http, backend, 6) as others:
-        async with http2(envoy.address) as attacker:
+        async with http2.connect(envoy.address.port) as attacker:
             for _ in range(1015):
-                attacker.request(CHAT, b"{}", JSON)
+                attacker.request(http2.rest_headers(CHAT, envoy.address.port), b"{}")
             await attacker.settle()
             await others.opened(500)
+            await attacker.close()
         async with http.get("/v1/models") as answer:
             assert answer.status == 200
 
@@ -82,9 +84,9 @@ async def test_resetting_24000_streams_cuts_no_other(
     http: aiohttp.ClientSession, envoy: Envoy, backend: Backend
 ) -> None:
     async def reset_400() -> None:
-        async with http2(envoy.address) as attacker:
+        async with http2.connect(envoy.address.port) as attacker:
             for _ in range(400):
-                attacker.reset(attacker.request(CHAT, b"{}", JSON))
+                attacker.reset(attacker.request(http2.rest_headers(CHAT, envoy.address.port), b"{}"))
             await attacker.settle()
 
     statuses: list[int] = []
@@ -103,18 +105,18 @@ async def test_resetting_24000_streams_cuts_no_other(
 
 async def test_a_connection_has_a_bounded_number_of_streams(envoy: Envoy, backend: Backend) -> None:
     streams = Streams(backend)
-    async with http2(envoy.address) as client:
+    async with http2.connect(envoy.address.port) as client:
         for _ in range(600):
-            client.request(CHAT, b"{}", JSON)
+            client.request(http2.rest_headers(CHAT, envoy.address.port), b"{}")
         await client.settle()
         await streams.opened(512)
         await client.settle()  # the answer to the first ping may come before resets
-        assert client.resets == dict.fromkeys(range(2 * 512 + 1, 2 * 600, 2), REFUSED_STREAM)
-        assert not client.went_away
+        assert client.resets == dict.fromkeys(range(2 * 512 + 1, 2 * 600, 2), http2.REFUSED_STREAM)
+        assert not client.received["GOAWAY"]
 
 
 async def test_a_flood_of_resets_ends_its_own_connection(envoy: Envoy, backend: Backend) -> None:
-    async with http2(envoy.address) as client:
+    async with http2.connect(envoy.address.port) as client:
         for _ in range(3000):
-            client.reset(client.request(CHAT, b"{}", JSON))
+            client.reset(client.request(http2.rest_headers(CHAT, envoy.address.port), b"{}"))
         await asyncio.wait_for(client.ended.wait(), 30)

@@ -17,15 +17,14 @@ from glimpse.gateway.options import GatewayLimits
 from glimpse.gateway.run import Envoy, GatewayError
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import model_pb2
+from tests import http2
 from tests.gateway.backend import Backend, Context, Requests, event, read
 from tests.gateway.conftest import ANY_PORT
-from tests.gateway.http2 import http2
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 CHAT = "/v1/chat/completions"
 GET = b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n"
-JSON = {"content-type": "application/json"}
 MIB = 1 << 20
 
 
@@ -162,9 +161,11 @@ async def test_frames_of_one_byte_reach_the_server_in_few_messages(envoy: Envoy,
         yield event("done")
 
     backend.script = script
-    async with http2(envoy.address) as client:
-        stream = client.request(CHAT, headers=JSON)
-        client.send_data(stream, b"x" * 20_000, frame_bytes=1)
+    async with http2.connect(envoy.address.port) as client:
+        stream = client.request(http2.rest_headers(CHAT, envoy.address.port), ends=False)
+        for _ in range(20_000):
+            client.send(http2.DATA, 0, stream, b"x")
+        client.send(http2.DATA, http2.END_STREAM, stream, b"")
         async with asyncio.timeout(60):
             while stream not in client.finished:
                 await client.settle()
@@ -174,10 +175,11 @@ async def test_frames_of_one_byte_reach_the_server_in_few_messages(envoy: Envoy,
 
 async def test_headers_without_end_close_their_connection(envoy: Envoy) -> None:
     """gRPC's own server reads them for ever."""
-    async with http2(envoy.address) as client, asyncio.timeout(30):
-        client.begin_headers()
+    async with http2.connect(envoy.address.port) as client, asyncio.timeout(30):
+        client.send(http2.HEADERS, 0, 1, http2.header_block([(":method", "POST")]))
         while not client.ended.is_set():
-            client.continue_headers({f"x-{number}": "x" * 100 for number in range(100)})
+            headers = http2.header_block((f"x-{number}", "x" * 100) for number in range(100))
+            client.send(http2.CONTINUATION, 0, 1, headers)
             await asyncio.sleep(0)
 
 
@@ -197,8 +199,8 @@ async def test_ends_responses_that_are_not_read(backend: Backend, tmp_path: Path
     options = GatewayOptions(listen=ANY_PORT, upstream=(backend.address,), limits=GatewayLimits(max_unread_seconds=1))
     async with Envoy(options, run_dir=tmp_path) as envoy, asyncio.timeout(60):
         backend.script = whole
-        async with http2(envoy.address, window=0) as client:
-            stream = client.request(CHAT, b"{}", JSON)
+        async with http2.connect(envoy.address.port, window=0) as client:
+            stream = client.request(http2.rest_headers(CHAT, envoy.address.port), b"{}")
             while stream not in client.resets:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         backend.script = endless
@@ -228,7 +230,7 @@ async def test_short_of_memory_unread_responses_end_and_others_go_on(backend: Ba
     options = GatewayOptions(listen=ANY_PORT, upstream=(backend.address,), limits=limits)
     async with (
         Envoy(options, run_dir=tmp_path) as envoy,
-        http2(envoy.address, window=0) as client,
+        http2.connect(envoy.address.port, window=0) as client,
         grpc.aio.insecure_channel(str(envoy.address)) as channel,
         aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(tmp_path / "admin.sock"))) as session,
         asyncio.timeout(120),
@@ -236,7 +238,7 @@ async def test_short_of_memory_unread_responses_end_and_others_go_on(backend: Ba
         stub = openai_pb2_grpc.OpenAIServiceStub(channel)
         stream = stub.CreateChatCompletion(iter([HttpBody(data=b"innocent")]))
         for _ in range(120):
-            client.request(CHAT, b"{}", JSON)
+            client.request(http2.rest_headers(CHAT, envoy.address.port), b"{}")
             await ended.acquire()
             await _until_measured(session, tmp_path / "admin.sock", limits)
             go_on.release()

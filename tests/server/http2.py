@@ -6,10 +6,8 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
-ACK = END_STREAM = 1
-END_HEADERS = _INITIAL_WINDOW_SIZE = 4
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+from tests import http2
+
 _HEAD = struct.Struct(">HBBBI")
 
 
@@ -28,23 +26,22 @@ class Connection:
 
     def __init__(self, connection: socket.socket, window: int = 65_535) -> None:
         self._socket = connection
-        self._socket.sendall(_PREFACE)
-        self.send(SETTINGS, struct.pack(">HI", _INITIAL_WINDOW_SIZE, window))
+        self._socket.sendall(http2.PREFACE)
+        self.send(http2.SETTINGS, http2.window_setting(window))
 
     def send(self, kind: int, payload: bytes = b"", *, flags: int = 0, stream: int = 0, times: int = 1) -> None:
-        head = _HEAD.pack(len(payload) >> 8, len(payload) & 255, kind, flags, stream)
-        self._socket.sendall((head + payload) * times)
+        self._socket.sendall(http2.frame(kind, flags, stream, payload) * times)
 
     def ping(self, times: int = 1) -> None:
-        self.send(PING, bytes(8), times=times)
+        self.send(http2.PING, bytes(8), times=times)
 
     def call(self, method: str, request: bytes, *, stream: int = 1, **headers: str) -> None:
         """Sends a unary request."""
-        pseudo = {":method": "POST", ":scheme": "http", ":path": method, ":authority": "localhost"}
-        fields = pseudo | {"content-type": "application/grpc", "te": "trailers"} | headers
-        block = b"".join(b"\0" + _text(name.replace("_", "-")) + _text(value) for name, value in fields.items())
-        self.send(HEADERS, block, flags=END_HEADERS, stream=stream)
-        self.send(DATA, struct.pack(">BI", 0, len(request)) + request, flags=END_STREAM, stream=stream)
+        own = ((name.replace("_", "-"), value) for name, value in headers.items())
+        block = http2.header_block([*http2.grpc_headers(method, self._socket.getpeername()[1]), *own])
+        self.send(http2.HEADERS, block, flags=http2.END_HEADERS, stream=stream)
+        message = struct.pack(">BI", 0, len(request)) + request
+        self.send(http2.DATA, message, flags=http2.END_STREAM, stream=stream)
 
     def frames(self) -> Iterator[Frame]:
         """Yields frames until the server closes the connection. Replies to none of them."""
@@ -73,10 +70,3 @@ def connected(port: int, *, window: int = 65_535) -> Generator[Connection]:
     """Connects. `window`: bytes of a response that the server may send until it is told that it may send more."""
     with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
         yield Connection(connection, window)
-
-
-def _text(text: str) -> bytes:
-    """A string literal of HPACK, for texts under 127 bytes."""
-    encoded = text.encode()
-    assert len(encoded) < 127
-    return bytes([len(encoded)]) + encoded

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 
-from tests.chaos import http2
+from tests import http2
 from tests.chaos.attack import Arena, ClientAttack
 from tests.chaos.questions import chat
 from tests.chaos.target import HOST

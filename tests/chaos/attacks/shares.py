@@ -12,7 +12,8 @@ from typing import Any
 
 import PIL.Image
 
-from tests.chaos import http2, raw_http
+from tests import http2
+from tests.chaos import raw_http
 from tests.chaos.attack import Arena, ClientAttack
 from tests.chaos.calls import Send, http_session, rest_unary
 from tests.chaos.questions import chat, chat_with_images, typed
@@ -21,8 +22,6 @@ from tests.chaos.target import HOST
 _SECONDS, _LEAST_SECONDS = 15.0, 5.0
 _FACADE = "/glimpse.openai.v1.OpenAIService/CreateChatCompletion"
 _STREAM = "/glimpse.v1.ChatService/StreamChatCompletion"
-_INITIAL_WINDOW_SIZE = 4
-_SETTINGS, _DATA = 4, 0
 
 MediaServer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 """Answers a request for a medium."""
@@ -181,7 +180,7 @@ async def _closed_windows(arena: Arena) -> None:
     data = typed("Go on.", **options).SerializeToString()
     message = b"\0" + struct.pack(">I", len(data)) + data
     async with http2.connect(arena.target.grpc_port) as connection:
-        connection.send(_SETTINGS, 0, 0, struct.pack(">HI", _INITIAL_WINDOW_SIZE, 0))
+        connection.settings(http2.window_setting(0))
         for _ in range(arena.times(500)):
             connection.request(http2.grpc_headers(_STREAM, arena.target.grpc_port), message)
         await connection.drain()
@@ -215,7 +214,7 @@ async def _tiny_frames(arena: Arena) -> None:
             stream = connection.request(http2.rest_headers(arena.path(), arena.target.http_port, 50 << 20), ends=False)
             while time.monotonic() < until:
                 for _ in range(1000):
-                    connection.send(_DATA, 0, stream, b" ")
+                    connection.send(http2.DATA, 0, stream, b" ")
                 arena.counts["frames"] += 1000
                 await connection.drain()
 

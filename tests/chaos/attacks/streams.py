@@ -5,7 +5,7 @@ import json
 
 import aiohttp
 
-from tests.chaos import http2
+from tests import http2
 from tests.chaos.attack import DISCONNECTS, Arena, ClientAttack
 from tests.chaos.calls import http_session, rest_stream, rest_unary
 from tests.chaos.questions import chat

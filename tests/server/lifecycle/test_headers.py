@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from glimpse.gateway.address import Address
 from glimpse.v1 import model_pb2, model_pb2_grpc
+from tests import http2
 from tests.e2e.stack import Served, eventually
-from tests.gateway.http2 import http2
 from tests.server.serving import served
 
 LIST_MODELS = "/glimpse.v1.ModelService/ListModels"
@@ -50,14 +49,9 @@ def test_keeps_request_ids_of_visible_ascii(server: Served, sent: str, kept: boo
 
 
 async def test_logs_no_header_values(server: Served, folder: Path) -> None:
-    headers = {
-        "content-type": "application/grpc",
-        "te": "trailers",
-        "x-request-id": "of-this-test",
-        "x-key": "CANARY\xe9",
-    }
-    async with http2(Address(host="127.0.0.1", port=server.port)) as client:
-        client.request(LIST_MODELS, bytes(5), headers)
+    own = [("x-request-id", "of-this-test"), ("x-key", "CANARY\xe9")]
+    async with http2.connect(server.port) as client:
+        client.request([*http2.grpc_headers(LIST_MODELS, server.port), *own], bytes(5))
         await client.settle()
         log = folder / "serve.log"
         assert eventually(lambda: "of-this-test" in log.read_text(), timeout_seconds=20)

@@ -19,7 +19,8 @@ from glimpse.server.rpc.load_meter import LoadMeter
 from glimpse.server.rpc.typed_handlers import Handler, add_typed_services
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.v1 import chat_pb2, model_pb2
-from tests.server.http2 import ACK, END_STREAM, HEADERS, PING, RST_STREAM, Connection, connected
+from tests.http2 import ACK, END_STREAM, HEADERS, PING, RST_STREAM
+from tests.server.http2 import Connection, connected
 
 FLOOD = 300
 FEW = 30
