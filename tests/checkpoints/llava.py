@@ -103,10 +103,6 @@ def make_llava_checkpoint(
 
     Args:
         path: made if it does not exist.
-        decoder: one of `DECODERS`.
-        names: of the tensors.
-        strategy: `vision_feature_select_strategy`.
-        layer: `vision_feature_layer`.
     """
     torch.manual_seed(0)
     config = LlavaConfig(
@@ -221,8 +217,6 @@ def make_next_checkpoint(path: Path, *, decoder: str = "mistral", names: Names =
 
     Args:
         path: made if it does not exist.
-        decoder: one of `DECODERS`.
-        names: of the tensors.
     """
     torch.manual_seed(2)
     pinpoints = [list(each) for each in NEXT_RESOLUTIONS]
@@ -269,8 +263,6 @@ def make_onevision_checkpoint(path: Path, *, names: Names = "published", max_til
 
     Args:
         path: made if it does not exist.
-        names: of the tensors.
-        max_tiles: of `vision_aspect_ratio`.
     """
     torch.manual_seed(1)
     vision = SiglipVisionConfig(

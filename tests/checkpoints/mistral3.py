@@ -98,7 +98,6 @@ def make_mistral3_checkpoint(path: Path, *, kind: Kind = "mistral", names: Names
 
     Args:
         path: made if it does not exist.
-        kind: of the model.
         names: of the tensors. Those that transformers saves are the published ones.
     """
     torch.manual_seed(0)

@@ -74,7 +74,6 @@ def make_audio_checkpoint(
 
     Args:
         path: made if it does not exist.
-        seed: of the weights.
         hidden: width of the decoder, a multiple of 64; it has 4 query heads and 2 key-value heads.
         layers: of the decoder; the encoder always has 2 of width 32.
         nested_names: tensor names as inside transformers 5, instead of the published ones.

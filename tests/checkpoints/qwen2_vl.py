@@ -91,14 +91,12 @@ def make_checkpoint(
 
     Args:
         path: made if it does not exist.
-        seed: of the weights.
         dtype: of the stored weights, "float32" or "bfloat16".
         hidden: width of the decoder, a multiple of 64; it has 4 query heads and 2 key-value heads.
         layers: of the decoder; the vision tower always has 2 of width 32.
         tied: the output head is the embedding table.
         family: Qwen2.5-VL's first vision block attends to windows of 2 × 2 tokens, its second to whole frames.
         nested_layout: config.json and tensor names as in transformers 5, instead of the published flat ones.
-        max_position_embeddings: the context window.
     """
     path.mkdir(parents=True, exist_ok=True)
     tokenizer = make_tokenizer()

@@ -66,10 +66,8 @@ def make_qwen3_5_checkpoint(
 
     Args:
         path: made if it does not exist.
-        seed: of the weights.
         dtype: of the stored weights, "float32" or "bfloat16".
         tied: the output head is the embedding table.
-        chat_template: the chat template.
     """
     tokenizer = write_files(path, _config(dtype, tied), chat_template=chat_template)
     draw = Draw(torch.Generator().manual_seed(seed))

@@ -62,7 +62,6 @@ def make_qwen3_vl_checkpoint(
 
     Args:
         path: made if it does not exist.
-        seed: of the weights.
         dtype: of the stored weights, "float32" or "bfloat16".
         tied: the output head is the embedding table.
         flat_names: tensor names begin with "model." and "visual.", as those of Qwen2-VL.

@@ -58,7 +58,6 @@ def make_ultravox_checkpoint(
 
     Args:
         path: made if it does not exist.
-        seed: of the weights.
         norm_mid: as in v0.5; False: as in v0.4.
         whisper_names: the encoder's tensors have the names of a whole Whisper checkpoint, and its decoder's are there.
         llama_names: the decoder's tensors have the names of its own checkpoint.
@@ -90,7 +89,6 @@ def split_ultravox_checkpoint(whole: Path, folder: Path, *, own_encoder: bool = 
     org/whisper.
 
     Args:
-        whole: the checkpoint.
         folder: made if it does not exist.
         own_encoder: the encoder stays with the projector, as in published checkpoints that trained it, and there is no
             preprocessor's configuration.

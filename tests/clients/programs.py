@@ -84,9 +84,6 @@ class Program:
     def __init__(self, program: str | Path, source: str, *, proxy: str, log: Path) -> None:
         """
         Args:
-            program: its interpreter.
-            source: its source in this folder.
-            proxy: of `environment`.
             log: where its other output goes.
         """
         self._log = log

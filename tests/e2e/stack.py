@@ -131,9 +131,7 @@ def start_stack(
 
     Args:
         folder: where its output goes, to glimpse.log.
-        options: its flags, except for ports.
         environment: variables in addition to those of the tests.
-        glimpse: the command's script.
         working_directory: where it runs.
         spare_engine: keep a second engine process; its imports would take seconds from the tests.
     """
@@ -158,8 +156,6 @@ def start_scripted_stack(
 
     Args:
         folder: where its output and the engine's starts go.
-        scripts: of the engine.
-        media: settings of media.
         drain_timeout: time that running requests get when it stops.
     """
     command = scripted_command(*scripts, starts=folder / "starts")
@@ -205,7 +201,6 @@ def start(
 
     Args:
         make: returns the server, for its process.
-        command: of the process.
         environment: variables in addition to those of the tests.
         working_directory: where it runs.
     """

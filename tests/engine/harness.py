@@ -76,10 +76,8 @@ def prompt_with(
     """Returns a prompt of random text and media.
 
     Args:
-        seed: of everything that is random.
         parts: a number, not below 0, stands for that many text tokens; anything else for a medium.
         place: returns the medium of a part.
-        text_ids: the range of the text tokens.
     """
     random = np.random.default_rng(seed)
     token_ids: list[int] = []
@@ -163,15 +161,11 @@ class Harness:
     ) -> None:
         """
         Args:
-            path: Folder of the checkpoint.
-            dtype: Type of weights and activations.
             level: Runs the model on the native kernels of this level. Their attention needs blocks of 32; with other
                 block sizes torch's attention is used.
             ops: Runs the model on these operations. Without `level` and `ops` it runs on torch, or on a GPU's kernels.
             quantization: Scheme of the decoder's layers.
             int8_head: Whether the output head is quantized to int8.
-            block_size: Tokens in a KV block.
-            max_model_len: See `EngineOptions`.
         """
         config = load_model_config(path).within(max_model_len)
         text, device = config.text, DEVICE

@@ -45,8 +45,6 @@ def assert_stays_near_float32(
     error: with weights as small as those of tests it is more than all that kernels round.
 
     Args:
-        checkpoint: The checkpoint's folder.
-        prompts: The prompts.
         dtype: The data type that the kernels compute in.
         quantization: Scheme of the decoder's layers, for both.
         tolerance: The bound of the root mean square of the differences, as a share of the logits' standard deviation.

@@ -40,10 +40,6 @@ def document(
     """Returns a document with a page for each content stream. Fonts are named /F.
 
     Args:
-        contents: Operators that draw each page.
-        size: Size of all pages, in points.
-        entries: Entries of each page.
-        catalog: Entries of the catalog.
         further: Objects after the others. The first has the number 4 + 2 · pages.
     """
     pages = range(4, 4 + 2 * len(contents), 2)

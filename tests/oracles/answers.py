@@ -31,9 +31,7 @@ def generate(model: Any, prompt: Sequence[int], num_tokens: int, **inputs: Any) 
     """Continues a prompt.
 
     Args:
-        model: the reference.
         prompt: token ids, with placeholders for media.
-        num_tokens: of the answer.
         inputs: further arguments of the model. `inputs_embeds` takes the place of the token ids.
     """
     input_ids = torch.tensor([list(prompt)])

@@ -37,9 +37,7 @@ def tiled_pixels(path: Path, image: np.ndarray, *, is_alone: bool = True) -> np.
     """Returns what the encoder sees of an image: uint8 [overview and tiles, side, side, 3].
 
     Args:
-        path: of the checkpoint.
         image: uint8 [height, width, 3].
-        is_alone: the prompt has no other image.
     """
     images = [[image]] if is_alone else [[image, image]]
     return denormalized(path, tile_processor(path)(images, return_tensors="pt").pixel_values[0])
@@ -72,9 +70,7 @@ def onevision_answer(
     """Continues a prompt.
 
     Args:
-        path: of the checkpoint.
         prompt: token ids, with placeholders for the media.
-        num_tokens: of the answer.
         images: uint8 [height, width, 3] of any size.
         frames: of a video, uint8 [frames, side, side, 3].
         are_together: images are processed as those of one prompt, without tiles if there are several.
@@ -98,7 +94,6 @@ def next_pixels(path: Path, images: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Returns what LLaVA-NeXT's encoder sees of each image: uint8 [overview and tiles, side, side, 3].
 
     Args:
-        path: of the checkpoint.
         images: of one prompt, uint8 [height, width, 3].
     """
     processor = next_processor(path)

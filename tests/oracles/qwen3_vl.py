@@ -28,7 +28,6 @@ def write_media(text: str, media: Sequence[tuple[np.ndarray, Sequence[float]]]) 
     That of transformers 5 leaves the marks around a video's placeholder where they are.
 
     Args:
-        text: with one placeholder for each medium.
         media: in the order of the prompt: [height, width, 3] of an image, or [frames, height, width, 3] of a video and
             the seconds of its frames.
     """

@@ -87,8 +87,6 @@ async def running_mesh(folder: Path, *serve_args: str, num_replicas: int = 3) ->
 
     Args:
         folder: where logs go. Its path must be short enough for a Unix socket.
-        serve_args: more flags of `glimpse serve`.
-        num_replicas: the number of servers.
     """
     http_port, alone_port, *ports = free_ports(2 + 2 * num_replicas)
     pairs = zip(ports[:num_replicas], ports[num_replicas:], strict=True)

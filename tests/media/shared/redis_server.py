@@ -23,9 +23,7 @@ class RedisServer:
         """Starts it. Skips the test where there is no Redis.
 
         Args:
-            folder: Where its output goes.
             options: Redis' own, such as "--requirepass", "secret".
-            port_option: What sets its port.
         """
         if PROGRAM is None:
             pytest.skip("needs Redis: apt install redis-server")

@@ -28,6 +28,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "size": metafunc.cls.sizes,
         "num_blocks": metafunc.cls.blocks,
         "kernel": getattr(metafunc.cls, "kernels", ()),
+        "block_size": getattr(metafunc.cls, "block_sizes", ()),
     }
     for name in metafunc.fixturenames:
         if name in parameters:

@@ -23,6 +23,20 @@ def assert_same(sequence: ScriptedSequence, expected: Answer) -> None:
     assert (torch.stack(sequence.logits) - expected.logits).abs().max() <= 1e-4
 
 
+def agreement(reference: Callable[..., Answer], *parts: str) -> Callable[[ScriptedSequence, Path], None]:
+    """Returns a function that fails if a sequence is not what the reference answers.
+
+    Args:
+        reference: takes a checkpoint, the tokens of a prompt, these `parts` of the `Prompt`, and a number of tokens.
+    """
+
+    def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
+        given = (getattr(sequence.prompt, part) for part in parts)
+        assert_same(sequence, reference(path, sequence.prompt.token_ids, *given, len(sequence.answer)))
+
+    return assert_agrees
+
+
 class Steps:
     """Tests of the prompts of a file, which derives `TestSteps`. The prompts are its `PROMPTS` or its fixture."""
 
@@ -78,6 +92,25 @@ class NativeSteps(Steps):
     ) -> None:
         dtype, quantization, tolerance = kernel
         assert_stays_near_float32(checkpoint, prompts.values(), dtype, quantization=quantization, tolerance=tolerance)
+
+
+class AccurateSteps(Steps):
+    """Tests that the native kernels of each level are as accurate as torch."""
+
+    accurate: ClassVar[str]
+    """Name of the prompt whose first answered token counts."""
+    block_sizes: ClassVar[Sequence[int]] = (BLOCK_SIZE, 32)
+
+    @needs_kernels
+    @at_each_level
+    def test_native_kernels_are_as_accurate_as_torch(
+        self, checkpoint: Path, prompts: Mapping[str, Prompt], level: Level, block_size: int
+    ) -> None:
+        exact, plain = Harness(checkpoint), Harness(checkpoint, torch.bfloat16)
+        native = Harness(checkpoint, torch.bfloat16, level=level, block_size=block_size)
+        prompt = prompts[self.accurate]
+        expected, near, found = (each.answer(each.begin(prompt), 1).logits[0] for each in (exact, plain, native))
+        assert (found - expected).std() <= 1.5 * (near - expected).std()
 
 
 class LevelSteps(Steps):

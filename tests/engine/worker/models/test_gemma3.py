@@ -7,8 +7,8 @@ import pytest
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.decoder import LinearScaling, SlidingAttention
-from glimpse.engine.errors import CheckpointError
 from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.refusals import assert_refused
 from tests.checkpoints.text import make_text_checkpoint
 from tests.engine.worker.models.windows import Windows
 
@@ -68,9 +68,7 @@ def test_reads_the_older_spelling_of_rotary_scaling(tmp_path: Path) -> None:
     ],
 )
 def test_refuses_unsupported_configurations(tmp_path: Path, change: dict[str, object], message: str) -> None:
-    write_json(tmp_path / "config.json", PUBLISHED_1B | change)
-    with pytest.raises(CheckpointError, match=message):
-        load_model_config(tmp_path)
+    assert_refused(tmp_path, PUBLISHED_1B | change, message)
 
 
 class TestWindows(Windows):

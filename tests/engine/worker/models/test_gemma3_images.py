@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
-from glimpse.engine.errors import CheckpointError
 from glimpse.media.kind import MediaKind
 from tests.checkpoints.gemma3 import NUM_IMAGE_TOKENS, SIDE, TOKEN_IDS, make_gemma3_checkpoint
 from tests.checkpoints.llava import Names
 from tests.checkpoints.qwen2_vl import write_json
-from tests.engine.harness import Harness, PlacedMedium, Prompt, ScriptedSequence, prompt_with
-from tests.engine.worker.models.steps import NativeSteps, assert_same
+from tests.checkpoints.refusals import assert_refused
+from tests.engine.harness import Harness, PlacedMedium, Prompt, prompt_with
+from tests.engine.worker.models.steps import NativeSteps, agreement
 from tests.oracles.gemma3 import greedy_answer
 
 CHECKPOINT = make_gemma3_checkpoint
@@ -48,9 +48,7 @@ PROMPTS = {
 }
 
 
-def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
-    prompt = sequence.prompt
-    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.images, len(sequence.answer)))
+assert_agrees = agreement(greedy_answer, "images")
 
 
 class TestSteps(NativeSteps):
@@ -101,6 +99,6 @@ def test_reads_published_configurations_that_leave_out_defaults(tmp_path: Path) 
     assert (text.vocab_size, text.num_heads, text.num_kv_heads, text.head_dim) == (262_208, 8, 4, 256)
     assert text.bidirectional_run == 256
     assert model.placeholder_ids == {"image": 262144}
-    write_json(tmp_path / "config.json", config | {"mm_tokens_per_image": 200})
-    with pytest.raises(CheckpointError, match="'mm_tokens_per_image': expected the square of a divisor"):
-        load_model_config(tmp_path)
+    assert_refused(
+        tmp_path, config | {"mm_tokens_per_image": 200}, "'mm_tokens_per_image': expected the square of a divisor"
+    )

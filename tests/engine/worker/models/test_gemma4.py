@@ -17,6 +17,7 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.parallel.shards import shard_config
 from glimpse.engine.worker.tensors.kv_cache import CacheShape
 from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.refusals import assert_refused
 from tests.checkpoints.text import make_text_checkpoint
 from tests.engine.levels import needs_kernels
 from tests.engine.worker.models.windows import Windows
@@ -105,9 +106,7 @@ def test_layers_without_keys_of_their_own_take_no_cache(tmp_path: Path) -> None:
     ],
 )
 def test_refuses_unsupported_configurations(tmp_path: Path, change: dict[str, object], message: str) -> None:
-    write_json(tmp_path / "config.json", SMALL | change)
-    with pytest.raises(CheckpointError, match=message):
-        load_model_config(tmp_path)
+    assert_refused(tmp_path, SMALL | change, message)
 
 
 def test_refuses_several_ranks(tmp_path: Path) -> None:

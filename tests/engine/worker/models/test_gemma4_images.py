@@ -10,9 +10,9 @@ from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.worker.native.library import Level
 from glimpse.media.kind import MediaKind
 from tests.checkpoints.gemma4 import PATCH, POOL, TOKEN_IDS, make_gemma4_checkpoint, make_large_gemma4_checkpoint
-from tests.engine.harness import Harness, PlacedMedium, Prompt, ScriptedSequence, prompt_with
+from tests.engine.harness import Harness, PlacedMedium, Prompt, prompt_with
 from tests.engine.levels import at_each_level, needs_kernels
-from tests.engine.worker.models.steps import NativeSteps, assert_same
+from tests.engine.worker.models.steps import NativeSteps, agreement
 from tests.oracles.gemma4 import greedy_answer
 
 CHECKPOINT = make_gemma4_checkpoint
@@ -50,9 +50,7 @@ PROMPTS = {
 }
 
 
-def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
-    prompt = sequence.prompt
-    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.images, len(sequence.answer)))
+assert_agrees = agreement(greedy_answer, "images")
 
 
 class TestSteps(NativeSteps):

@@ -8,12 +8,12 @@ import torch
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.encoders import TiledVisionConfig
 from glimpse.engine.checkpoint.model_config.model import read_json
-from glimpse.engine.errors import CheckpointError
 from tests.checkpoints.idefics3 import Family, make_idefics3_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
-from tests.engine.harness import Prompt, ScriptedSequence
+from tests.checkpoints.refusals import assert_refused
+from tests.engine.harness import Prompt
 from tests.engine.idefics3_prompts import NUM_TILE_TOKENS, tiled_prompt
-from tests.engine.worker.models.steps import LevelSteps, NativeSteps, assert_same
+from tests.engine.worker.models.steps import LevelSteps, NativeSteps, agreement
 from tests.oracles.idefics3 import greedy_answer
 
 NUM_TOKENS = 10
@@ -36,9 +36,7 @@ def prompts(family: Family) -> dict[str, Prompt]:
     return {name: tiled_prompt(seed, family, *each) for seed, (name, each) in enumerate(parts.items(), 1)}
 
 
-def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
-    prompt = sequence.prompt
-    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.images, len(sequence.answer)))
+assert_agrees = agreement(greedy_answer, "images")
 
 
 class TestSteps(NativeSteps, LevelSteps):
@@ -69,16 +67,20 @@ def test_the_whole_document_says_whether_the_output_head_is_tied(tmp_path: Path,
 
 
 def test_refuses_squares_that_do_not_fill_a_tile(tmp_path: Path, checkpoint: Path) -> None:
-    write_json(tmp_path / "config.json", {**read_json(checkpoint / "config.json"), "scale_factor": 5})
-    with pytest.raises(CheckpointError, match=r"'scale_factor': expected a divisor of \d patches on each side, got 5"):
-        load_model_config(tmp_path)
+    assert_refused(
+        tmp_path,
+        {**read_json(checkpoint / "config.json"), "scale_factor": 5},
+        r"'scale_factor': expected a divisor of \d patches on each side, got 5",
+    )
 
 
 def test_refuses_other_decoders(tmp_path: Path, checkpoint: Path) -> None:
     document = dict(read_json(checkpoint / "config.json"))
-    write_json(tmp_path / "config.json", document | {"text_config": document["text_config"] | {"model_type": "phi"}})
-    with pytest.raises(CheckpointError, match=r"'text_config.model_type': expected one of llama, .*; got 'phi'"):
-        load_model_config(tmp_path)
+    assert_refused(
+        tmp_path,
+        document | {"text_config": document["text_config"] | {"model_type": "phi"}},
+        r"'text_config.model_type': expected one of llama, .*; got 'phi'",
+    )
 
 
 def test_counts_the_tokens_of_a_tile(checkpoint: Path) -> None:

@@ -23,8 +23,8 @@ from tests.checkpoints.internvl import (
     make_original_checkpoint,
 )
 from tests.checkpoints.qwen2_vl import write_changed_config, write_json
-from tests.engine.harness import Harness, PlacedMedium, ScriptedSequence, prompt_with
-from tests.engine.worker.models.steps import LevelSteps, assert_same
+from tests.engine.harness import Harness, PlacedMedium, prompt_with
+from tests.engine.worker.models.steps import LevelSteps, agreement
 from tests.oracles.internvl import greedy_answer, load_oracle
 
 NUM_TOKENS = 8
@@ -63,9 +63,7 @@ PROMPTS = {
 }
 
 
-def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
-    prompt = sequence.prompt
-    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.images, len(sequence.answer)))
+assert_agrees = agreement(greedy_answer, "images")
 
 
 class TestSteps(LevelSteps):

@@ -8,12 +8,11 @@ import torch
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.encoders import LlavaConfig
-from glimpse.engine.errors import CheckpointError
 from tests.checkpoints.llava import DECODERS, Names, make_llava_checkpoint
-from tests.checkpoints.qwen2_vl import write_json
-from tests.engine.harness import Harness, Prompt, ScriptedSequence
+from tests.checkpoints.refusals import assert_refused
+from tests.engine.harness import Harness, Prompt
 from tests.engine.llava_prompts import IMAGE, prompt_of
-from tests.engine.worker.models.steps import PLAIN_KERNELS, NativeSteps, assert_same
+from tests.engine.worker.models.steps import PLAIN_KERNELS, NativeSteps, agreement
 from tests.oracles.llava import greedy_answer
 
 CHECKPOINT = make_llava_checkpoint
@@ -26,9 +25,7 @@ ADJACENT = prompt_of(5, 2, IMAGE, IMAGE, IMAGE, 3)
 PROMPTS = {"text": TEXT, "one": ONE_IMAGE, "two": TWO_IMAGES, "first": IMAGE_FIRST, "adjacent": ADJACENT}
 
 
-def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
-    prompt = sequence.prompt
-    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.images, len(sequence.answer)))
+assert_agrees = agreement(greedy_answer, "images")
 
 
 class TestSteps(NativeSteps):
@@ -83,9 +80,7 @@ def test_refuses_unsupported_configurations(tmp_path: Path, change: dict[str, ob
         "vision_config": {"model_type": "clip_vision_model"},
         "image_token_index": 1,
     } | change
-    write_json(tmp_path / "config.json", {name: value for name, value in config.items() if value is not None})
-    with pytest.raises(CheckpointError, match=message):
-        load_model_config(tmp_path)
+    assert_refused(tmp_path, {name: value for name, value in config.items() if value is not None}, message)
 
 
 def test_reads_published_configurations_that_leave_out_defaults(tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ from glimpse.media.processing.sizing.scaled_frames import ScaledFrames, temporal
 from glimpse.media.processing.video import make_video
 from tests.checkpoints.minicpmv import NUM_QUERIES, TOKEN_IDS, Version, make_minicpmv_checkpoint
 from tests.checkpoints.qwen2_vl import write_changed_config, write_json
-from tests.engine.harness import Harness, PlacedMedium, Prompt, ScriptedSequence, encode_of, prompt_with
+from tests.engine.harness import Harness, PlacedMedium, Prompt, encode_of, prompt_with
 from tests.engine.prepared_media import image_of
-from tests.engine.worker.models.steps import LevelSteps, assert_same
+from tests.engine.worker.models.steps import LevelSteps, agreement, assert_same
 from tests.media.images import scene
 from tests.oracles.minicpmv import Frames, encode, greedy_answer, load_oracle, slices_of
 from tests.oracles.minicpmv_vectors import images, load_vectors
@@ -74,9 +74,7 @@ def prompts(checkpoint: Path) -> dict[str, Prompt]:
     return {name: prompt_of(checkpoint, seed, *parts) for seed, (name, parts) in enumerate(PARTS.items())}
 
 
-def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
-    prompt = sequence.prompt
-    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.sources, len(sequence.answer)))
+assert_agrees = agreement(greedy_answer, "sources")
 
 
 class TestSteps(LevelSteps):

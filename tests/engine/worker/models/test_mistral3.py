@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
-from glimpse.engine.errors import CheckpointError
 from glimpse.media.kind import MediaKind
 from tests.checkpoints.mistral3 import PATCH, Kind, make_mistral3_checkpoint, merge_of, token_ids_of
-from tests.checkpoints.qwen2_vl import write_json
-from tests.engine.harness import Harness, PlacedMedium, Prompt, ScriptedSequence, prompt_with
-from tests.engine.worker.models.steps import LevelSteps, NativeSteps, assert_same
+from tests.checkpoints.refusals import assert_refused
+from tests.engine.harness import Harness, PlacedMedium, Prompt, prompt_with
+from tests.engine.worker.models.steps import LevelSteps, NativeSteps, agreement
 from tests.oracles.mistral3 import greedy_answer
 
 NUM_TOKENS = 8
@@ -68,9 +67,7 @@ def prompts_of(kind: Kind) -> dict[str, Prompt]:
     return {name: prompt_with(seed, parts, place) for seed, (name, parts) in enumerate(PARTS.items())}
 
 
-def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
-    prompt = sequence.prompt
-    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.images, len(sequence.answer)))
+assert_agrees = agreement(greedy_answer, "images")
 
 
 class TestSteps(LevelSteps, NativeSteps):
@@ -112,6 +109,4 @@ def test_refuses_unsupported_configurations(
 ) -> None:
     config = json.loads((checkpoint / "config.json").read_text())
     change(config)
-    write_json(tmp_path / "config.json", config)
-    with pytest.raises(CheckpointError, match=message):
-        load_model_config(tmp_path)
+    assert_refused(tmp_path, config, message)

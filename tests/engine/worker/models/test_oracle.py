@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tests.checkpoints.qwen2_vl import make_checkpoint
-from tests.engine.harness import Harness, Prompt, ScriptedSequence, make_prompt
-from tests.engine.worker.models.steps import Steps, assert_same
+from tests.engine.harness import Harness, Prompt, make_prompt
+from tests.engine.worker.models.steps import Steps, agreement
 from tests.oracles.qwen_vl import greedy_answer
 
 NUM_TOKENS = 12
@@ -20,9 +20,7 @@ IMAGE_FIRST = make_prompt(4, (84, 84), 1)
 PROMPTS = {"text": TEXT, "one image": ONE_IMAGE, "several images": SEVERAL_IMAGES, "image first": IMAGE_FIRST}
 
 
-def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
-    prompt = sequence.prompt
-    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.spans, prompt.images, len(sequence.answer)))
+assert_agrees = agreement(greedy_answer, "spans", "images")
 
 
 class TestSteps(Steps):

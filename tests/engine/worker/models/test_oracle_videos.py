@@ -4,10 +4,8 @@ These videos have no more temporal patches than their height or width in tokens:
 text at other positions (see `glimpse.engine.worker.models.qwen_vl.layout_prompt`).
 """
 
-from pathlib import Path
-
-from tests.engine.harness import Harness, Prompt, ScriptedSequence, make_prompt
-from tests.engine.worker.models.steps import Steps, assert_same
+from tests.engine.harness import Harness, Prompt, make_prompt
+from tests.engine.worker.models.steps import Steps, agreement
 from tests.oracles.qwen_vl import greedy_answer
 
 NUM_TOKENS = 12
@@ -19,9 +17,7 @@ VIDEOS_AND_IMAGES = make_prompt(14, 3, (4, 56, 112), 2, (84, 56), 1, (2, 28, 140
 PROMPTS = {"one": ONE_VIDEO, "odd": ODD_VIDEO, "first": VIDEO_FIRST, "among images": VIDEOS_AND_IMAGES}
 
 
-def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
-    prompt = sequence.prompt
-    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.spans, prompt.images, len(sequence.answer)))
+assert_agrees = agreement(greedy_answer, "spans", "images")
 
 
 class TestSteps(Steps):

@@ -15,10 +15,10 @@ from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.models.phi3v import make_model
 from tests.checkpoints.phi3v import CONFIG, MAX_TILES, SIDE, make_phi3v_checkpoint
 from tests.checkpoints.qwen2_vl import write_changed_config, write_json
-from tests.engine.harness import Prompt, ScriptedSequence, encode_of
+from tests.engine.harness import Prompt, encode_of
 from tests.engine.phi3v_prompts import prompt_of
 from tests.engine.prepared_media import image_of
-from tests.engine.worker.models.steps import LevelSteps, assert_same
+from tests.engine.worker.models.steps import LevelSteps, agreement
 from tests.media.images import scene
 from tests.oracles.phi3v import encode, greedy_answer, load_oracle, tiles_of
 
@@ -49,9 +49,7 @@ def prompts(checkpoint: Path) -> dict[str, Prompt]:
     return {name: prompt_of(checkpoint, seed, *parts) for seed, (name, parts) in enumerate(PARTS.items())}
 
 
-def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
-    prompt = sequence.prompt
-    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.sources, len(sequence.answer)))
+assert_agrees = agreement(greedy_answer, "sources")
 
 
 class TestSteps(LevelSteps):

@@ -9,14 +9,14 @@ import torch
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.text.media_inputs import read_media
-from glimpse.engine.errors import CheckpointError
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import audio_from_samples
 from glimpse.media.processing.media_processing import MediaProcessing
 from tests.checkpoints.qwen2_audio import PREPROCESSOR_CONFIG, TOKEN_IDS, make_audio_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
-from tests.engine.harness import Harness, PlacedMedium, Prompt, ScriptedSequence, prompt_with
-from tests.engine.worker.models.steps import PLAIN_KERNELS, NativeSteps, assert_same
+from tests.checkpoints.refusals import assert_refused
+from tests.engine.harness import Harness, PlacedMedium, Prompt, prompt_with
+from tests.engine.worker.models.steps import PLAIN_KERNELS, NativeSteps, agreement
 from tests.media.audio import PROCESSING, noise, tone
 from tests.oracles.qwen2_audio import greedy_answer
 
@@ -57,9 +57,7 @@ PROMPTS = {
 }
 
 
-def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
-    prompt = sequence.prompt
-    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.sources, len(sequence.answer)))
+assert_agrees = agreement(greedy_answer, "sources")
 
 
 class TestSteps(NativeSteps):
@@ -131,6 +129,4 @@ def test_refuses_unsupported_configurations(tmp_path: Path, change: dict[str, ob
         },
         "audio_token_index": 1,
     } | change
-    write_json(tmp_path / "config.json", {name: value for name, value in config.items() if value is not None})
-    with pytest.raises(CheckpointError, match=message):
-        load_model_config(tmp_path)
+    assert_refused(tmp_path, {name: value for name, value in config.items() if value is not None}, message)

@@ -12,14 +12,14 @@ from glimpse.engine.checkpoint.families.registry import family_of, load_model_co
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext
 from glimpse.engine.checkpoint.families.ultravox import MAX_CHUNKS
 from glimpse.engine.checkpoint.text.media_inputs import read_media
-from glimpse.engine.errors import CheckpointError
 from glimpse.media.errors import MediaError
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import AudioProcessing, audio_from_samples
 from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.refusals import assert_refused
 from tests.checkpoints.ultravox import AUDIO_TOKEN_ID, make_ultravox_checkpoint
-from tests.engine.harness import Harness, PlacedMedium, Prompt, ScriptedSequence, prompt_with
-from tests.engine.worker.models.steps import NativeSteps, assert_same
+from tests.engine.harness import Harness, PlacedMedium, Prompt, prompt_with
+from tests.engine.worker.models.steps import NativeSteps, agreement
 from tests.media.audio import noise, tone
 from tests.oracles.ultravox import audio_rows, features, greedy_answer
 
@@ -67,9 +67,7 @@ PROMPTS = {
 TWO = PROMPTS["two"]
 
 
-def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
-    prompt = sequence.prompt
-    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.sources, len(sequence.answer)))
+assert_agrees = agreement(greedy_answer, "sources")
 
 
 class TestSteps(NativeSteps):
@@ -140,9 +138,7 @@ def test_refuses_empty_audio() -> None:
 )
 def test_refuses_unsupported_configurations(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     path = make_ultravox_checkpoint(tmp_path)
-    write_json(path / "config.json", json.loads((path / "config.json").read_text()) | change)
-    with pytest.raises(CheckpointError, match=message):
-        load_model_config(path)
+    assert_refused(path, json.loads((path / "config.json").read_text()) | change, message)
 
 
 @pytest.mark.parametrize(("name", "value"), [("stack_factor", 4), ("audio_context_size", 3000)])
