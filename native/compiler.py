@@ -83,7 +83,7 @@ def packaged_library(sources: Sources) -> Path:
 
 
 def cache_folder() -> Path:
-    """Returns the folder of cached libraries."""
+    """Returns the user's folder of what is made once on a machine: libraries, and the folders of GGUF files."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "glimpse"
 
 

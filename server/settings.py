@@ -94,15 +94,17 @@ class NameSettings(BaseModel):
     model_config = FROZEN
 
     model: str | None = None
-    """Folder of a checkpoint, or its id on the Hugging Face Hub. Default: the small model that comes with Glimpse."""
+    """Folder of a checkpoint, a GGUF file, or an id on the Hugging Face Hub. Default: the small model that comes with
+    Glimpse."""
     served_model_name: Names = ()
-    """Name that requests give as `model`; repeatable. Default: the folder's name, or the id on the hub."""
+    """Name that requests give as `model`; repeatable. Default: the name of the folder or file, or the id on the
+    hub."""
 
     @field_validator("model")
     @classmethod
     def _check_model(cls, model: str | None) -> str | None:
-        if model is not None and "/" not in model and not Path(model).expanduser().is_dir():
-            raise ValueError("expected a folder that exists, or an id of the hub: ORG/NAME")
+        if model is not None and "/" not in model and not Path(model).expanduser().exists():
+            raise ValueError("expected a folder or a GGUF file that exists, or an id of the hub: ORG/NAME")
         return model
 
 

@@ -1,10 +1,11 @@
-"""Finds a checkpoint: a local folder, the embedded one, or a repository on the Hugging Face hub."""
+"""Finds a checkpoint: a local folder, a GGUF file, the embedded one, or a repository on the Hugging Face hub."""
 
 import json
 import re
 from importlib import resources
 from pathlib import Path
 
+from glimpse.engine.checkpoint.gguf.folder import folder_of
 from glimpse.engine.errors import CheckpointError
 
 DEFAULT_MODEL = Path(str(resources.files("glimpse") / "nano")).resolve()
@@ -22,7 +23,7 @@ def resolve_checkpoint(model: str, *, with_weights: bool = True) -> Path:
     """Returns the folder of a checkpoint. A model of the hub is downloaded first unless it is in the local cache.
 
     Args:
-        model: a folder, or a hub id such as `Qwen/Qwen2-VL-2B-Instruct`.
+        model: a folder, a GGUF file, or a hub id such as `Qwen/Qwen2-VL-2B-Instruct`.
         with_weights: False downloads its other files only.
 
     Raises:
@@ -31,13 +32,31 @@ def resolve_checkpoint(model: str, *, with_weights: bool = True) -> Path:
     folder = Path(model).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise CheckpointError(f"the folder {model!r} is not a checkpoint: it has no config.json")
+            files = sorted(file.name for file in folder.glob("*.gguf"))
+            named = f"; name one of its files: {', '.join(files)}" if files else ""
+            raise CheckpointError(f"the folder {model!r} is not a checkpoint: it has no config.json{named}")
         return folder.resolve()
+    if folder.is_file():
+        return folder_of(folder)
     if _HUB_ID.fullmatch(model) is None:
-        raise CheckpointError(f"the folder {model!r} does not exist; ids of the hub are ORG/NAME")
+        what = "file" if folder.suffix == ".gguf" else "folder"
+        raise CheckpointError(f"the {what} {model!r} does not exist; ids of the hub are ORG/NAME")
     from glimpse.engine.checkpoint.hub import download  # noqa: PLC0415 - the hub's library takes 0.3 s to import
 
     return download(model, (*_METADATA_FILES, *_WEIGHT_FILES) if with_weights else _METADATA_FILES)
+
+
+def default_name(model: str, path: Path) -> str:
+    """Returns the name under which a checkpoint is served unless an option gives another.
+
+    Args:
+        model: as for `resolve_checkpoint`.
+        path: what that returned. The folder of a downloaded checkpoint is named by a hash.
+    """
+    given = Path(model).expanduser()
+    if given.is_file():
+        return given.stem
+    return path.name if given.is_dir() else model
 
 
 def is_untrained(path: Path) -> bool:

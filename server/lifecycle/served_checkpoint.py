@@ -8,7 +8,7 @@ from pathlib import Path
 from glimpse import __version__
 from glimpse.engine.checkpoint.families.companions import resolve_companions
 from glimpse.engine.checkpoint.families.registry import load_model_config
-from glimpse.engine.checkpoint.location import DEFAULT_MODEL, resolve_checkpoint
+from glimpse.engine.checkpoint.location import DEFAULT_MODEL, default_name, resolve_checkpoint
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults, read_sampling_defaults
 from glimpse.server.settings import EngineSettings
@@ -39,10 +39,10 @@ def find_checkpoint(settings: EngineSettings) -> Checkpoint:
     """Finds the checkpoint; downloads it if it is on the hub. Raises CheckpointError."""
     model = settings.model or str(DEFAULT_MODEL)
     path = resolve_checkpoint(model)
-    # The folder of a downloaded checkpoint is named by a hash.
-    name = path.name if Path(model).expanduser().is_dir() else model
     folders = resolve_companions(path, settings.companions)
-    return load_checkpoint(path, folders, settings.served_model_name or (name,), settings.generation_config)
+    return load_checkpoint(
+        path, folders, settings.served_model_name or (default_name(model, path),), settings.generation_config
+    )
 
 
 def load_checkpoint(

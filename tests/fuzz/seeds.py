@@ -1,10 +1,11 @@
-"""Seeds for fuzzing: small generated files of every kind of media, including those of the hostile suite."""
+"""Seeds for fuzzing: small generated files of every kind, including those of the hostile suite."""
 
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from tests.fuzz.targets import MAX_INPUT_BYTES
+from tests.hostile import gguf_files
 from tests.hostile.documents import hostile_documents
 from tests.hostile.forms import file, form, hostile_forms, text
 from tests.hostile.images import hostile_images
@@ -21,6 +22,12 @@ from tests.protos.compiled import file_descriptor_set
 def seeds_of(target: str) -> list[bytes]:
     """Returns the seeds of a target that are within the maximum input size."""
     return [seed for seed in _SEEDS[target]() if len(seed) <= MAX_INPUT_BYTES]
+
+
+def _gguf() -> list[bytes]:
+    sentencepiece = gguf_files.model({"tokenizer.ggml.model": (gguf_files.STRING, gguf_files.text("llama"))})
+    hostile = (data for data, _ in gguf_files.hostile_headers().values())
+    return [gguf_files.model(), sentencepiece, gguf_files.valid(), *hostile]
 
 
 def _texts() -> list[bytes]:
@@ -104,4 +111,5 @@ _SEEDS: Mapping[str, Callable[[], list[bytes]]] = {
     "form": _forms,
     "message type": _message_types,
     "document": _documents,
+    "gguf": _gguf,
 }

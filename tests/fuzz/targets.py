@@ -1,17 +1,22 @@
 """Fuzz targets: functions that parse untrusted bytes. Any exception that a target raises is a bug.
 
-Invalid input raises MediaError, or InvalidRequest where it is part of a request. Targets for tensors are in
-`tests.fuzz.tensors`.
+Invalid input raises MediaError, InvalidRequest where it is part of a request, or CheckpointError in a checkpoint.
+Targets for tensors are in `tests.fuzz.tensors`.
 """
 
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message import DecodeError
 
+from glimpse.engine.checkpoint.gguf.folder import read_files
+from glimpse.engine.checkpoint.gguf.header import Gguf
 from glimpse.engine.checkpoint.grammar.lark import GrammarError
 from glimpse.engine.checkpoint.text.grammar_check import check_text
+from glimpse.engine.errors import CheckpointError
 from glimpse.media.containers.mp4 import checked_mp4
 from glimpse.media.containers.pdf import open_pdf
 from glimpse.media.containers.sniff import sniff_audio, sniff_document, sniff_image, sniff_video
@@ -143,6 +148,16 @@ def fuzz_message_type(data: bytes) -> None:
                 reader.read("{}")
 
 
+def fuzz_gguf(data: bytes) -> None:
+    """Reads headers of GGUF files, and the configuration and the tokenizer in them."""
+    with tempfile.TemporaryDirectory() as folder, suppress(CheckpointError):
+        (file := Path(folder, "model.gguf")).write_bytes(data)
+        gguf = Gguf(file)
+        if any(tensor.offset + tensor.num_bytes > len(data) for tensor in gguf.tensors.values()):
+            raise ContractViolationError(gguf.tensors)
+        read_files(gguf)
+
+
 def fuzz_document(data: bytes) -> None:
     """Draws the first page of documents and reads its text."""
     with suppress(MediaError), open_pdf(data) as pdf:
@@ -165,4 +180,5 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "form": fuzz_form,
     "message type": fuzz_message_type,
     "document": fuzz_document,
+    "gguf": fuzz_gguf,
 }

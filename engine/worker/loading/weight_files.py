@@ -1,4 +1,4 @@
-"""A checkpoint's safetensors files: which there are, and what their headers say. Independent of torch."""
+"""A checkpoint's files with weights: which there are, and what their headers say. Independent of torch."""
 
 import hashlib
 import json
@@ -7,6 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from glimpse.engine.checkpoint.gguf.folder import WEIGHTS as GGUF_NAME
+from glimpse.engine.checkpoint.gguf.header import Gguf
+from glimpse.engine.checkpoint.gguf.names import checkpoint_names
 from glimpse.engine.errors import CheckpointError
 
 INDEX_NAME = "model.safetensors.index.json"
@@ -14,6 +17,8 @@ SINGLE_NAME = "model.safetensors"
 
 _MAX_HEADER_BYTES = 100 << 20
 """Limit of the safetensors library."""
+_FLOATS = ("F16", "BF16")
+"""Types of GGUF files that stay what they are, in safetensors' words too."""
 _DIGESTED_BYTES = 64 << 10
 """At the beginning and at the end of a file."""
 
@@ -32,6 +37,8 @@ def weight_files(path: Path) -> list[Path]:
     Raises:
         CheckpointError: the index cannot be read.
     """
+    if (path / GGUF_NAME).is_symlink():
+        return [path / GGUF_NAME]
     index = path / INDEX_NAME
     if not index.exists():
         return [path / SINGLE_NAME]
@@ -79,6 +86,20 @@ def checkpoint_digest(folders: Iterable[str]) -> str:
 
 
 def _read_header(file: Path) -> Mapping[str, StoredTensor]:
+    return _read_gguf_header(file) if file.name == GGUF_NAME else _read_safetensors_header(file)
+
+
+def _read_gguf_header(file: Path) -> Mapping[str, StoredTensor]:
+    """Reads tensors as `gguf_weights` does: quantized ones are float32 then."""
+    gguf = Gguf(file)
+    return {
+        checkpoint_name: StoredTensor(kind if (kind := tensor.type.name) in _FLOATS else "F32", tensor.shape)
+        for name, checkpoint_name in checkpoint_names(gguf).items()
+        for tensor in (gguf.tensors[name],)
+    }
+
+
+def _read_safetensors_header(file: Path) -> Mapping[str, StoredTensor]:
     """Reads a header: its length in 8 bytes, then JSON (https://huggingface.co/docs/safetensors)."""
     try:
         with file.open("rb") as stream:

@@ -1,4 +1,4 @@
-"""Loads a checkpoint's safetensors files into tensors that a model has allocated.
+"""Loads a checkpoint's files, safetensors or GGUF, into tensors that a model has allocated.
 
 Tensors are read one at a time, in file order, directly to the model's device. So at most one tensor is in memory in
 addition to the model, and on a CPU that one is the memory-mapped file.
@@ -14,7 +14,8 @@ from torch import Tensor
 
 from glimpse.engine.checkpoint.model_config.model import Companion
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.worker.loading.weight_files import weight_files
+from glimpse.engine.worker.loading.gguf_weights import gguf_tensors
+from glimpse.engine.worker.loading.weight_files import GGUF_NAME, weight_files
 
 _CONVERTIBLE = {torch.float32, torch.bfloat16, torch.float16}
 """Dtypes of unquantized weights. Values of other dtypes are meaningless without their scales."""
@@ -45,7 +46,7 @@ def load_weights(
             tensor completes.
         convert: converts a tensor to the tensors that a linear of the model's quantization scheme stores.
         shard: returns the shard that this rank stores, as a view, from a tensor and its name.
-        on_progress: called with the fraction of the files' bytes that is loaded.
+        on_progress: called with the fraction of the destinations' bytes that is filled.
         companions: checkpoints that hold parts of the model. A tensor that the checkpoint has itself comes from there.
 
     Raises:
@@ -55,7 +56,7 @@ def load_weights(
     unexpected: list[str] = []
     folders = [(path, ""), *((companion.path, companion.prefix) for companion in companions)]
     files = [(file, prefix) for folder, prefix in folders for file in _files(folder)]
-    num_bytes, num_loaded = sum(file.stat().st_size for file, _ in files), 0
+    num_bytes, num_filled = sum(tensor.nbytes for tensor in destinations.values()), 0
     own_names: set[str] = set()
     for file_name, read, is_own in _tensors(files, device):
         source = checkpoint_name(file_name, renamed_prefixes)
@@ -65,15 +66,14 @@ def load_weights(
             continue
         if source not in destinations and ignored(source):
             continue
-        stored = read()
-        for name, tensor in _converted(split(source, stored), convert):
+        for name, tensor in _converted(split(source, read()), convert):
             if name in missing:
                 _fill(destinations[name], shard(name, tensor), file_name)
                 missing.discard(name)
+                num_filled += destinations[name].nbytes
             else:
                 unexpected.append(file_name)
-        num_loaded += stored.nbytes
-        on_progress(num_loaded / num_bytes)
+        on_progress(num_filled / num_bytes)
     if missing:
         raise CheckpointError(f"the checkpoint has no tensors {_listed(missing)}")
     if unexpected:
@@ -102,6 +102,9 @@ def _tensors(
     """Yields each tensor's name with its file's prefix, a function that reads it, valid until the next iteration, and
     whether the prefix is empty."""
     for file, prefix in files:
+        if file.name == GGUF_NAME:
+            yield from ((prefix + name, read, not prefix) for name, read in gguf_tensors(file, device))
+            continue
         try:
             with safe_open(file, framework="pt", device=str(device)) as tensors:
                 for name in tensors.offset_keys():

@@ -61,7 +61,8 @@ class LLM:
     """A checkpoint, loaded in this process.
 
     Args:
-        model: A folder, or an id of the Hugging Face hub; by default the checkpoint that comes with the project.
+        model: A folder, a GGUF file, or an id of the Hugging Face hub; by default the checkpoint that comes with the
+            project.
         companions: Folders of checkpoints that the model's `config.json` names as its parts, by these names:
             `{"meta-llama/Llama-3.2-1B-Instruct": "/models/llama"}` for Ultravox; by default each name is a folder
             or an id of the hub.

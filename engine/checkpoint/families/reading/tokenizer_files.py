@@ -5,7 +5,7 @@ These are a vocabulary and merges of a byte-level BPE. How text is cut into word
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from glimpse.engine.errors import CheckpointError
 
 _NAME, _VOCABULARY, _MERGES, _CONFIG = "tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json"
 _CLASSES = ("Qwen2Tokenizer", "Qwen2TokenizerFast")
-_WORDS = (
+QWEN2_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 """Qwen2's expression for the words of a text."""
@@ -54,21 +54,44 @@ def _document(vocabulary: Mapping[str, int], merges: str, config: Mapping[str, A
             f" without gaps; got {found}"
         )
     lines = [line for line in merges.splitlines() if line and not line.startswith("#version")]
+    return byte_level_document(vocabulary, lines, added, words=(QWEN2_WORDS,), normalizer={"type": "NFC"})
+
+
+def byte_level_document(
+    vocabulary: Mapping[str, int],
+    merges: Sequence[str],
+    added: Iterable[tuple[int, Mapping[str, Any]]],
+    *,
+    words: Iterable[str],
+    normalizer: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Returns the `tokenizer.json` of a byte-level BPE.
+
+    Args:
+        vocabulary: id of each token.
+        merges: pairs with a space between them, those that are merged first in front.
+        added: id and fields of the added tokens.
+        words: expressions of a text's words, applied one after the other.
+        normalizer: what is done with a text first.
+    """
     return {
         "version": "1.0",
         "added_tokens": [
             {"id": token_id, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, **token}
             for token_id, token in added
         ],
-        "normalizer": {"type": "NFC"},
+        "normalizer": normalizer,
         "pre_tokenizer": {
             "type": "Sequence",
             "pretokenizers": [
-                {"type": "Split", "pattern": {"Regex": _WORDS}, "behavior": "Isolated", "invert": False},
+                *(
+                    {"type": "Split", "pattern": {"Regex": each}, "behavior": "Isolated", "invert": False}
+                    for each in words
+                ),
                 _BYTES,
             ],
         },
         "post_processor": _BYTES,
         "decoder": _BYTES,
-        "model": {"type": "BPE", "vocab": vocabulary, "merges": lines},
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": merges},
     }

@@ -1,0 +1,189 @@
+"""The metadata of a GGUF file as the `config.json` and `generation_config.json` of the same model, so that families
+read both alike. Keys are those of llama.cpp (gguf-py/gguf/constants.py)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+
+from glimpse.engine.checkpoint.gguf.header import Gguf
+from glimpse.engine.errors import CheckpointError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GgufArchitecture:
+    """A value of `general.architecture` that is served."""
+
+    architecture: str
+    """Name in `architectures` of `config.json`."""
+    model_type: str
+    permutes_heads: bool = False
+    """Rows of the projections of queries and keys are permuted: pairs of dimensions that rotate together are adjacent
+    (`permute` in llama.cpp's convert_hf_to_gguf.py)."""
+    fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Further fields."""
+
+
+GGUF_ARCHITECTURES: Mapping[str, GgufArchitecture] = {
+    "llama": GgufArchitecture(architecture="LlamaForCausalLM", model_type="llama", permutes_heads=True),
+    "qwen2": GgufArchitecture(architecture="Qwen2ForCausalLM", model_type="qwen2"),
+    "qwen3": GgufArchitecture(architecture="Qwen3ForCausalLM", model_type="qwen3"),
+}
+
+_MAX_LAYERS = 1024
+_MAX_SIZE = 1 << 30
+_END_TOKENS = frozenset(
+    ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>", "</s>")
+)
+"""Special tokens that end an answer, whether or not the metadata names them."""
+_CONTROL = 3
+"""A special token, in `tokenizer.ggml.token_type`."""
+
+
+def architecture_of(gguf: Gguf) -> GgufArchitecture:
+    """Returns the architecture of a file. Raises CheckpointError if it is not served."""
+    name = gguf.get("general.architecture")
+    if not isinstance(name, str) or name not in GGUF_ARCHITECTURES:
+        supported = ", ".join(GGUF_ARCHITECTURES)
+        raise CheckpointError(f"GGUF metadata: 'general.architecture': expected one of {supported}; got {name!r:.80}")
+    if gguf.get("split.count") not in (None, 0, 1):
+        raise CheckpointError(
+            "GGUF metadata: 'split.count': expected one file with the whole model, got a part of several;"
+            " `llama-gguf-split --merge` joins them"
+        )
+    return GGUF_ARCHITECTURES[name]
+
+
+def read_config(gguf: Gguf) -> dict[str, Any]:
+    """Returns what `config.json` says of the model.
+
+    Raises:
+        CheckpointError: the architecture is not served, or a value is missing or not supported.
+    """
+    served, keys = architecture_of(gguf), _Keys(gguf)
+    embedding = gguf.tensors.get("token_embd.weight")
+    if embedding is None:
+        raise CheckpointError("GGUF: expected a tensor 'token_embd.weight', got none")
+    num_heads, hidden_size = keys.size("attention.head_count"), keys.size("embedding_length")
+    head_dim = keys.size("attention.key_length", hidden_size // num_heads)
+    for name in ("attention.value_length", "rope.dimension_count"):
+        keys.require(name, keys.size(name, head_dim), head_dim)
+    keys.require("expert_count", keys.get("expert_count") or 0, 0)
+    context = keys.size("context_length")
+    config = {
+        "architectures": [served.architecture],
+        "model_type": served.model_type,
+        "dtype": _dtype(gguf),
+        "vocab_size": embedding.shape[0],
+        "hidden_size": hidden_size,
+        "intermediate_size": keys.size("feed_forward_length"),
+        "num_hidden_layers": keys.size("block_count", most=_MAX_LAYERS),
+        "num_attention_heads": num_heads,
+        "num_key_value_heads": keys.size("attention.head_count_kv", num_heads),
+        "head_dim": head_dim,
+        "max_position_embeddings": context,
+        "rms_norm_eps": keys.number("attention.layer_norm_rms_epsilon"),
+        "rope_theta": keys.number("rope.freq_base", 10_000.0),
+        "rope_scaling": _rope_scaling(gguf, keys, context, head_dim),
+        "tie_word_embeddings": "output.weight" not in gguf.tensors,
+        **served.fixed,
+    }
+    if keys.get("attention.sliding_window"):  # a Mistral's: those of llama.cpp are of its architecture
+        window = keys.size("attention.sliding_window")
+        config |= {"sliding_window": window, "use_sliding_window": True}
+    return config
+
+
+def read_generation_config(gguf: Gguf) -> dict[str, Any]:
+    """Returns what `generation_config.json` says of the model: the tokens that end an answer."""
+    tokens, kinds = gguf.texts("tokenizer.ggml.tokens") or [], gguf.numbers("tokenizer.ggml.token_type")
+    named = [gguf.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
+    ids = [each for each in named if type(each) is int and 0 <= each < len(tokens)]
+    if kinds is not None and len(kinds) == len(tokens):
+        ids += [index for index in np.flatnonzero(kinds == _CONTROL).tolist() if tokens[index] in _END_TOKENS]
+    return {"eos_token_id": list(dict.fromkeys(ids))} if ids else {}
+
+
+class _Keys:
+    """The values of an architecture, whose keys begin with its name."""
+
+    def __init__(self, gguf: Gguf) -> None:
+        self._gguf = gguf
+        self._prefix = gguf.get("general.architecture")
+
+    def get(self, name: str) -> Any:
+        """Returns a value; None without it."""
+        return self._gguf.get(f"{self._prefix}.{name}")
+
+    def size(self, name: str, default: int | None = None, *, most: int = _MAX_SIZE) -> int:
+        """Returns a number from 1 to `most`."""
+        value = default if (found := self.get(name)) is None else found
+        if type(value) is not int or not 1 <= value <= most:
+            self._refuse(name, f"a whole number from 1 to {most}", value)
+        return value
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """Returns a positive number."""
+        value = default if (found := self.get(name)) is None else found
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 1e-30 < value < 1e30:
+            self._refuse(name, "a positive number", value)
+        # Written as float32: the shortest decimal number that rounds to it is the one that was meant.
+        return float(str(np.float32(value)))
+
+    def require(self, name: str, value: object, supported: object) -> None:
+        """Raises CheckpointError if a value is not the only supported one."""
+        if value != supported:
+            self._refuse(name, repr(supported), value)
+
+    def _refuse(self, name: str, expected: str, value: object) -> NoReturn:
+        raise CheckpointError(f"GGUF metadata: '{self._prefix}.{name}': expected {expected}, got {value!r:.80}")
+
+
+def _rope_scaling(gguf: Gguf, keys: _Keys, context: int, head_dim: int) -> dict[str, Any] | None:
+    """Returns `rope_scaling` of `config.json`; None for unscaled rotary frequencies."""
+    if "rope_freqs.weight" in gguf.tensors:  # Llama 3.1's, as one factor for each wavelength
+        factors = _rope_factors(gguf, head_dim)
+        return {
+            "rope_type": "longrope",
+            "short_factor": factors,
+            "long_factor": factors,
+            "original_max_position_embeddings": context,
+            "attention_factor": 1.0,
+        }
+    kind = keys.get("rope.scaling.type")
+    if kind in (None, "none") and keys.get("rope.scale_linear") is not None:
+        return {"rope_type": "linear", "factor": keys.number("rope.scale_linear")}
+    match kind:
+        case None | "none":
+            return None
+        case "linear":
+            return {"rope_type": "linear", "factor": keys.number("rope.scaling.factor")}
+        case "yarn":
+            return {
+                "rope_type": "yarn",
+                "factor": keys.number("rope.scaling.factor"),
+                "original_max_position_embeddings": keys.size("rope.scaling.original_context_length", context),
+            }
+        case other:
+            keys.require("rope.scaling.type", other, "none, linear or yarn")
+            return None
+
+
+def _rope_factors(gguf: Gguf, head_dim: int) -> list[float]:
+    stored = gguf.tensors["rope_freqs.weight"]
+    if stored.type.name != "F32" or stored.shape != (head_dim // 2,):
+        raise CheckpointError(
+            f"GGUF tensor 'rope_freqs.weight': expected F32 of shape [{head_dim // 2}], got {stored.type.name} of"
+            f" shape {[*stored.shape]}"
+        )
+    factors = np.frombuffer(gguf.data, "<f4", head_dim // 2, stored.offset)
+    if not np.isfinite(factors).all() or not (factors > 0).all():
+        raise CheckpointError("GGUF tensor 'rope_freqs.weight': expected positive numbers, got others")
+    return factors.tolist()
+
+
+def _dtype(gguf: Gguf) -> str:
+    """Returns the type of the unquantized matrices, or the one that most models were trained in."""
+    found = {each.type.name for each in gguf.tensors.values() if len(each.shape) > 1}
+    return "float32" if found == {"F32"} else "float16" if found == {"F16"} else "bfloat16"

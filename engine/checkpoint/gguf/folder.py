@@ -1,0 +1,74 @@
+"""The files that a checkpoint's folder would have, made of a GGUF file.
+
+So everything that reads a checkpoint reads a folder. It is kept in the user's cache folder under a hash of the file's
+place, size and time and of the code here. The weights in it are a link to the file.
+"""
+
+import hashlib
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from glimpse.engine.checkpoint.gguf.config import read_config, read_generation_config
+from glimpse.engine.checkpoint.gguf.header import Gguf
+from glimpse.engine.checkpoint.gguf.tokenizer import read_tokenizer_documents
+from glimpse.engine.errors import CheckpointError
+from glimpse.native.compiler import cache_folder
+
+WEIGHTS = "model.gguf"
+"""Name of the link."""
+
+
+def folder_of(file: Path) -> Path:
+    """Returns the folder that stands for a GGUF file; makes it unless that has been done.
+
+    Raises:
+        CheckpointError: the file is invalid or not supported, or the folder cannot be written.
+    """
+    file = file.resolve()
+    folder = cache_folder() / "gguf" / f"{file.stem}-{_fingerprint(file)}"
+    if folder.is_dir():
+        return folder
+    files = read_files(Gguf(file))
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=folder.parent))
+        try:
+            for name, text in files.items():
+                (made / name).write_text(text, encoding="utf-8")
+            (made / WEIGHTS).symlink_to(file)
+            made.replace(folder)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    except OSError as error:
+        if not folder.is_dir():  # another process made it meanwhile
+            raise CheckpointError(
+                "what a GGUF file says of its model cannot be written to the cache folder:"
+                f" {error.strerror}; XDG_CACHE_HOME names another"
+            ) from error
+    return folder
+
+
+def read_files(gguf: Gguf) -> dict[str, str]:
+    """Returns the texts of the files that a checkpoint's folder would have, by name. Raises CheckpointError."""
+    config = read_config(gguf)
+    tokenizer, tokenizer_config = read_tokenizer_documents(gguf)
+    documents: dict[str, dict[str, Any]] = {
+        "config.json": config,
+        "generation_config.json": read_generation_config(gguf),
+        "tokenizer.json": tokenizer,
+        "tokenizer_config.json": tokenizer_config,
+    }
+    files = {name: json.dumps(document, ensure_ascii=False) for name, document in documents.items()}
+    template = gguf.get("tokenizer.chat_template")
+    return files if template is None else {**files, "chat_template.jinja": str(template)}
+
+
+def _fingerprint(file: Path) -> str:
+    status = file.stat()
+    digest = hashlib.sha256(f"{file}\0{status.st_size}\0{status.st_mtime_ns}".encode())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,39 @@
+"""Names of tensors in GGUF files (gguf-py/gguf/tensor_mapping.py of llama.cpp) and in published checkpoints."""
+
+from collections.abc import Mapping
+
+from glimpse.engine.checkpoint.gguf.header import Gguf
+
+_NAMES: Mapping[str, str] = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+_LAYER_NAMES: Mapping[str, str] = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+ROPE_FACTORS = "rope_freqs.weight"
+"""A tensor that belongs to the configuration."""
+
+
+def checkpoint_names(gguf: Gguf) -> dict[str, str]:
+    """Returns the name in published checkpoints of each tensor, by its name in the file. Tensors that no served model
+    has keep theirs, so that loading names them."""
+    return {name: _checkpoint_name(name) for name in gguf.tensors if name != ROPE_FACTORS}
+
+
+def _checkpoint_name(name: str) -> str:
+    stem, _, kind = name.rpartition(".")
+    if stem in _NAMES:
+        return f"{_NAMES[stem]}.{kind}"
+    match stem.split("."):
+        case ["blk", layer, part] if part in _LAYER_NAMES:
+            return f"model.layers.{layer}.{_LAYER_NAMES[part]}.{kind}"
+        case _:
+            return name

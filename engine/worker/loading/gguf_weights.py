@@ -1,0 +1,179 @@
+"""Reads the tensors of a GGUF file as a published checkpoint has them: by its names, and dequantized.
+
+The formulas of the blocks are those of llama.cpp (ggml/src/ggml-quants.c, `dequantize_row_…`).
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from glimpse.engine.checkpoint.gguf.config import architecture_of
+from glimpse.engine.checkpoint.gguf.header import Gguf, GgufTensor
+from glimpse.engine.checkpoint.gguf.names import checkpoint_names
+from glimpse.engine.errors import CheckpointError
+
+_log = logging.getLogger(__name__)
+
+_ROWS_AT_ONCE_BYTES = 4 << 20
+"""Blocks are dequantized in pieces of about this size, so that what is between takes little memory."""
+
+
+def gguf_tensors(file: Path, device: torch.device) -> Iterator[tuple[str, Callable[[], Tensor]]]:
+    """Yields each tensor's name and a function that reads it, as float32 if its type is a quantized one.
+
+    Raises:
+        CheckpointError: the file cannot be read, or a tensor has a type that is not supported.
+    """
+    gguf = Gguf(file)
+    names = checkpoint_names(gguf)
+    for name in names:
+        _check_type(name, gguf.tensors[name])
+    if types := Counter(kind for name in names if (kind := gguf.tensors[name].type.name) in _DEQUANTIZED):
+        found = ", ".join(f"{count} of {kind}" for kind, count in types.most_common())
+        _log.info("%s: tensors are dequantized while they are loaded: %s", file.resolve().name, found)
+    for name, checkpoint_name in sorted(names.items(), key=lambda each: gguf.tensors[each[0]].offset):
+        yield checkpoint_name, partial(_read, gguf, name, device)
+
+
+def _read(gguf: Gguf, name: str, device: torch.device) -> Tensor:
+    stored = gguf.tensors[name]
+    octets = torch.frombuffer(gguf.data, dtype=torch.uint8, count=stored.num_bytes, offset=stored.offset).to(device)
+    if (dtype := _PLAIN.get(stored.type.name)) is not None:
+        tensor = octets.view(dtype).view(stored.shape)
+    else:
+        blocks = octets.view(-1, stored.type.block_bytes)
+        dequantize = _DEQUANTIZED[stored.type.name]
+        tensor = torch.empty((len(blocks), stored.type.block_size), device=device)
+        step = max(1, _ROWS_AT_ONCE_BYTES // stored.type.block_bytes)
+        for piece, result in zip(blocks.split(step), tensor.split(step), strict=True):
+            result.copy_(dequantize(piece))
+        tensor = tensor.view(stored.shape)
+    part = name.rpartition(".")[0].rpartition(".")[2]
+    heads = {"attn_q": "head_count", "attn_k": "head_count_kv"}.get(part)
+    return tensor if heads is None or not architecture_of(gguf).permutes_heads else _unpermuted(gguf, tensor, heads)
+
+
+def _unpermuted(gguf: Gguf, tensor: Tensor, heads: str) -> Tensor:
+    """Returns rows in the order of published checkpoints: the first halves of a head's pairs of dimensions, then the
+    second ones."""
+    prefix = f"{gguf.get('general.architecture')}.attention."
+    num_heads = gguf.get(prefix + heads) or gguf.get(prefix + "head_count")
+    if not isinstance(num_heads, int) or num_heads < 1 or len(tensor) % (2 * num_heads):
+        raise CheckpointError(
+            f"GGUF metadata: '{prefix}{heads}': expected a divisor of half of {len(tensor)} rows, got {num_heads!r:.80}"
+        )
+    return tensor.unflatten(0, (num_heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+
+
+def _check_type(name: str, tensor: GgufTensor) -> None:
+    if (kind := tensor.type.name) not in _DEQUANTIZED and kind not in _PLAIN:
+        supported = ", ".join((*_PLAIN, *_DEQUANTIZED))
+        raise CheckpointError(f"GGUF tensor {name!r}: type: expected one of {supported}; got {kind}")
+
+
+def _floats(blocks: Tensor, at: int) -> Tensor:
+    """float32 [blocks, 1] of float16 numbers."""
+    return blocks[:, at : at + 2].contiguous().view(torch.float16).float()
+
+
+def _nibbles(octets: Tensor) -> Tensor:
+    """[…, n] → […, 2n]: the low four bits of all, then the high ones."""
+    return torch.cat([octets & 15, octets >> 4], dim=-1)
+
+
+def _fifth_bits(blocks: Tensor, at: int) -> Tensor:
+    """16 in each of a block's 32 values whose bit in the word is set, 0 in the others."""
+    places = torch.arange(8, device=blocks.device, dtype=torch.uint8)
+    return (blocks[:, at : at + 4, None] >> places & 1).flatten(1) << 4
+
+
+def _q4_0(blocks: Tensor) -> Tensor:
+    return _floats(blocks, 0) * (_nibbles(blocks[:, 2:]).float() - 8)
+
+
+def _q4_1(blocks: Tensor) -> Tensor:
+    return _floats(blocks, 0) * _nibbles(blocks[:, 4:]).float() + _floats(blocks, 2)
+
+
+def _q5_0(blocks: Tensor) -> Tensor:
+    return _floats(blocks, 0) * ((_nibbles(blocks[:, 6:]) | _fifth_bits(blocks, 2)).float() - 16)
+
+
+def _q5_1(blocks: Tensor) -> Tensor:
+    values = _nibbles(blocks[:, 8:]) | _fifth_bits(blocks, 4)
+    return _floats(blocks, 0) * values.float() + _floats(blocks, 2)
+
+
+def _q8_0(blocks: Tensor) -> Tensor:
+    return _floats(blocks, 0) * blocks[:, 2:].view(torch.int8).float()
+
+
+def _scales_and_minima(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """float32 [blocks, 8, 1], twice, of Q4_K and Q5_K: numbers of six bits in twelve bytes, times a factor."""
+    first, second, third = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
+    scales = torch.cat([first & 63, (third & 15) | (first >> 6 << 4)], dim=1)
+    minima = torch.cat([second & 63, (third >> 4) | (second >> 6 << 4)], dim=1)
+    return (_floats(blocks, 0) * scales.float())[:, :, None], (_floats(blocks, 2) * minima.float())[:, :, None]
+
+
+def _q4_k(blocks: Tensor) -> Tensor:
+    scales, minima = _scales_and_minima(blocks)
+    values = _nibbles(blocks[:, 16:].view(-1, 4, 32)).view(-1, 8, 32)
+    return (scales * values.float() - minima).flatten(1)
+
+
+def _q5_k(blocks: Tensor) -> Tensor:
+    scales, minima = _scales_and_minima(blocks)
+    places = torch.arange(8, device=blocks.device, dtype=torch.uint8)[:, None]
+    fifth = (blocks[:, 16:48].view(-1, 1, 32) >> places & 1) << 4
+    values = _nibbles(blocks[:, 48:].view(-1, 4, 32)).view(-1, 8, 32) | fifth
+    return (scales * values.float() - minima).flatten(1)
+
+
+def _q6_k(blocks: Tensor) -> Tensor:
+    low = _nibbles(blocks[:, :128].reshape(-1, 2, 64)).view(-1, 2, 4, 32)
+    places = torch.arange(0, 8, 2, device=blocks.device, dtype=torch.uint8)[:, None]
+    high = (blocks[:, 128:192].reshape(-1, 2, 1, 32) >> places & 3) << 4
+    scales = _floats(blocks, 208) * blocks[:, 192:208].view(torch.int8).float()
+    return (scales[:, :, None] * ((low | high).view(-1, 16, 16).float() - 32)).flatten(1)
+
+
+_IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+"""The values of IQ4's sixteen numbers (`kvalues_iq4nl`)."""
+
+
+def _iq4_values(octets: Tensor) -> Tensor:
+    return torch.tensor(_IQ4, dtype=torch.float32, device=octets.device)[_nibbles(octets).int()]
+
+
+def _iq4_nl(blocks: Tensor) -> Tensor:
+    return _floats(blocks, 0) * _iq4_values(blocks[:, 2:])
+
+
+def _iq4_xs(blocks: Tensor) -> Tensor:
+    places = torch.arange(0, 8, 2, device=blocks.device, dtype=torch.uint8)
+    high = (blocks[:, 2:4, None] >> places & 3).flatten(1) << 4
+    low = torch.stack([blocks[:, 4:8] & 15, blocks[:, 4:8] >> 4], dim=2).flatten(1)
+    scales = _floats(blocks, 0) * ((low | high).float() - 32)
+    return (scales[:, :, None] * _iq4_values(blocks[:, 8:].view(-1, 8, 16))).flatten(1)
+
+
+_PLAIN: Mapping[str, torch.dtype] = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_DEQUANTIZED: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "Q4_0": _q4_0,
+    "Q4_1": _q4_1,
+    "Q5_0": _q5_0,
+    "Q5_1": _q5_1,
+    "Q8_0": _q8_0,
+    "Q4_K": _q4_k,
+    "Q5_K": _q5_k,
+    "Q6_K": _q6_k,
+    "IQ4_NL": _iq4_nl,
+    "IQ4_XS": _iq4_xs,
+}
+"""Each from uint8 [blocks, bytes of a block] to float32 [blocks, values of a block]."""

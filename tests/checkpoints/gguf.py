@@ -1,0 +1,177 @@
+"""GGUF files made of checkpoints of text models by llama.cpp's own package, and their weights as it reads them."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
+from gguf.constants import GGML_QUANT_SIZES, RopeScalingType
+from gguf.quants import dequantize, quantize
+from safetensors.torch import load_file
+from torch import Tensor
+
+GGUF_TYPES = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS")
+"""Types of tensors that are served."""
+
+_PACKAGE_WRITES = frozenset(("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"))
+_PARTS = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+_CONTROL, _NORMAL = 3, 1
+
+
+def write_gguf(
+    file: Path,
+    checkpoint: Path,
+    architecture: str,
+    kind: str = "F32",
+    *,
+    pre: str = "qwen2",
+    change: Callable[[GGUFWriter], None] = lambda writer: None,
+) -> Path:
+    """Writes a checkpoint as one file.
+
+    Args:
+        file: where to.
+        checkpoint: folder of a checkpoint, with a byte-level BPE.
+        architecture: value of `general.architecture`.
+        kind: type of the matrices. Types that the package cannot quantize to have random blocks.
+        pre: value of `tokenizer.ggml.pre`.
+        change: adds further metadata.
+    """
+    config = json.loads((checkpoint / "config.json").read_bytes())
+    writer = GGUFWriter(file, architecture)
+    rope = config.get("rope_parameters") or config
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_rope_freq_base(rope["rope_theta"])
+    if config.get("head_dim"):
+        writer.add_key_length(config["head_dim"])
+        writer.add_value_length(config["head_dim"])
+    if rope.get("rope_type") == "linear":
+        writer.add_rope_scaling_type(RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(rope["factor"])
+    _add_tokenizer(writer, checkpoint, config["vocab_size"], pre)
+    change(writer)
+    generator = np.random.default_rng(0)
+    for name, tensor in load_file(checkpoint / "model.safetensors").items():
+        heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}.get(name.split(".")[-2])
+        if heads and architecture == "llama":
+            tensor = permuted(tensor, config[heads])
+        _add_tensor(writer, _gguf_name(name), tensor.float().numpy(), kind, generator)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file
+
+
+def permuted(tensor: Tensor, num_heads: int) -> Tensor:
+    """Returns rows as llama.cpp's converter orders those of Llama: dimensions that rotate together are adjacent."""
+    half = len(tensor) // num_heads // 2
+    order = [
+        head * 2 * half + part * half + pair for head in range(num_heads) for pair in range(half) for part in (0, 1)
+    ]
+    return tensor[order]
+
+
+def dequantized(file: Path, config: Mapping[str, Any], architecture: str) -> dict[str, Tensor]:
+    """Returns a file's weights as llama.cpp's package reads them, by their names in published checkpoints."""
+    parts = {ours: theirs for theirs, ours in _PARTS.items()}
+    weights: dict[str, Tensor] = {}
+    for stored in GGUFReader(file).tensors:
+        stem, _, what = str(stored.name).rpartition(".")
+        tensor = torch.from_numpy(np.array(dequantize(stored.data, stored.tensor_type), dtype=np.float32))
+        match stem.split("."):
+            case ["blk", layer, part]:
+                name = f"model.layers.{layer}.{parts[part]}"
+                heads = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}.get(part)
+                if heads and architecture == "llama":
+                    order = permuted(torch.arange(len(tensor)), config[heads])
+                    tensor = torch.empty_like(tensor).index_copy_(0, order, tensor)
+            case ["token_embd"]:
+                name = "model.embed_tokens"
+            case ["output_norm"]:
+                name = "model.norm"
+            case ["output"]:
+                name = "lm_head"
+            case other:
+                raise ValueError(other)
+        weights[f"{name}.{what}"] = tensor
+    return weights
+
+
+def random_blocks(kind: str, num_blocks: int, generator: np.random.Generator) -> np.ndarray:
+    """Returns uint8 [blocks, bytes of a block] whose factors are of the size of a trained model's."""
+    _, num_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
+    blocks = generator.integers(0, 256, (num_blocks, num_bytes), dtype=np.uint8)
+    places = {"Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "Q4_1": (0, 2), "Q5_1": (0, 2)}.get(kind, (0,))
+    largest = {"Q4_K": 2e-4, "Q5_K": 1e-4, "Q6_K": 5e-5, "IQ4_XS": 5e-5, "IQ4_NL": 1e-3}.get(kind, 1e-2)
+    for place in places:
+        factors = generator.uniform(largest / 2, largest, num_blocks).astype("<f2")
+        blocks[:, place : place + 2] = factors.view(np.uint8).reshape(-1, 2)
+    return blocks
+
+
+def _add_tensor(writer: GGUFWriter, name: str, values: np.ndarray, kind: str, generator: np.random.Generator) -> None:
+    if values.ndim == 1:
+        writer.add_tensor(name, values)
+        return
+    number = GGMLQuantizationType[kind]
+    if kind in _PACKAGE_WRITES:
+        blocks = quantize(values, number)
+    else:
+        size, num_bytes = GGML_QUANT_SIZES[number]
+        made = random_blocks(kind, values.size // size, generator)
+        blocks = made.reshape(len(values), values.shape[1] // size * num_bytes)
+    writer.add_tensor(name, blocks, raw_dtype=number)
+
+
+def _gguf_name(name: str) -> str:
+    stem, _, what = name.rpartition(".")
+    whole = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+    if stem in whole:
+        return f"{whole[stem]}.{what}"
+    _, _, layer, part = stem.split(".", 3)
+    return f"blk.{layer}.{_PARTS[part]}.{what}"
+
+
+def _add_tokenizer(writer: GGUFWriter, checkpoint: Path, vocab_size: int, pre: str) -> None:
+    document = json.loads((checkpoint / "tokenizer.json").read_bytes())
+    add_byte_level(writer, document, pre, vocab_size)
+    config = json.loads((checkpoint / "tokenizer_config.json").read_bytes())
+    added = {token["content"]: token["id"] for token in document["added_tokens"]}
+    writer.add_eos_token_id(added[config["eos_token"]])
+    writer.add_chat_template(config["chat_template"])
+
+
+def add_byte_level(writer: GGUFWriter, document: Mapping[str, Any], pre: str, vocab_size: int) -> None:
+    """Adds the tokens and merges of a `tokenizer.json`, and tokens that fill gaps, as llama.cpp's converter does."""
+    tokens = {index: token for token, index in document["model"]["vocab"].items()}
+    added = {token["id"]: token["content"] for token in document["added_tokens"]}
+    texts = tokens | added
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list([texts.get(index, f"[PAD{index}]") for index in range(vocab_size)])
+    writer.add_token_types(
+        [_CONTROL if index in added else _NORMAL if index in tokens else 5 for index in range(vocab_size)]
+    )
+    writer.add_token_merges([" ".join(pair) for pair in document["model"]["merges"]])

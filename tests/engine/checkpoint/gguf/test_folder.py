@@ -1,0 +1,108 @@
+"""What a GGUF file says of its model becomes a checkpoint's files, or is refused by name."""
+
+import json
+import os
+import struct
+from pathlib import Path
+
+import pytest
+
+from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.checkpoint.gguf.folder import folder_of, read_files
+from glimpse.engine.checkpoint.gguf.header import Gguf
+from glimpse.engine.checkpoint.location import default_name, resolve_checkpoint
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.worker.loading.weight_files import StoredTensor, checkpoint_digest, read_headers
+from tests.hostile.gguf_files import ARRAY, FLOAT32, STRING, UINT32, array, model, text
+
+
+def number(value: int) -> tuple[int, bytes]:
+    return UINT32, struct.pack("<I", value)
+
+
+def real(value: float) -> tuple[int, bytes]:
+    return FLOAT32, struct.pack("<f", value)
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    made = tmp_path / "Small.Q4_0.gguf"
+    made.write_bytes(model())
+    return made
+
+
+def test_a_file_is_a_folder(file: Path) -> None:
+    folder = resolve_checkpoint(str(file))
+    config = load_model_config(folder)
+    assert (config.architecture, config.text.num_layers, config.text.hidden_size) == ("LlamaForCausalLM", 1, 32)
+    assert (config.text.rms_norm_eps, config.eos_token_ids) == (1e-5, (3,))
+    assert (folder / "chat_template.jinja").read_text() == "{{ messages }}"
+    assert read_headers(folder) == {"model.embed_tokens.weight": StoredTensor("F32", (4, 32))}
+    assert default_name(str(file), folder) == "Small.Q4_0"
+    assert checkpoint_digest([str(folder)]) == checkpoint_digest([str(resolve_checkpoint(str(file)))])
+
+
+def test_the_folder_is_made_once_and_anew_for_another_file(file: Path) -> None:
+    folder = folder_of(file)
+    (folder / "mark").touch()
+    assert (folder_of(file) / "mark").exists()
+    file.write_bytes(model({"llama.block_count": number(2)}))
+    os.utime(file, ns=(0, 0))
+    assert json.loads((folder_of(file) / "config.json").read_bytes())["num_hidden_layers"] == 2
+    assert sorted(each.name for each in folder.parent.iterdir()) == sorted({folder.name, folder_of(file).name})
+
+
+def test_a_cache_folder_that_cannot_be_written_is_told(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(file))
+    with pytest.raises(CheckpointError, match="XDG_CACHE_HOME names another"):
+        folder_of(file)
+
+
+def test_a_folder_of_files_is_told_to_name_one(file: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"has no config\.json; name one of its files: Small\.Q4_0\.gguf"):
+        resolve_checkpoint(str(file.parent))
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"the file .* does not exist"):
+        resolve_checkpoint(str(tmp_path / "none.gguf"))
+
+
+def test_another_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "model.safetensors").write_bytes(b"12345678{}")
+    with pytest.raises(CheckpointError, match="expected a file that begins with 'GGUF'"):
+        resolve_checkpoint(str(tmp_path / "model.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("general.architecture", (STRING, text("mamba")), "expected one of llama, qwen2, qwen3; got 'mamba'"),
+        ("general.architecture", None, "expected one of llama, qwen2, qwen3; got None"),
+        ("split.count", number(3), "expected one file with the whole model, got a part of several"),
+        ("llama.block_count", number(0), "expected a whole number from 1 to 1024, got 0"),
+        ("llama.block_count", number(1 << 31), "expected a whole number from 1 to 1024, got 2147483648"),
+        ("llama.block_count", None, "expected a whole number from 1 to 1024, got None"),
+        ("llama.block_count", real(1), "expected a whole number from 1 to 1024, got 1.0"),
+        ("llama.attention.head_count", number(0), "expected a whole number from 1"),
+        ("llama.attention.head_count_kv", (ARRAY, array(UINT32, 1, bytes(4))), "expected one value, got an array of 1"),
+        ("llama.attention.value_length", number(16), "'llama.attention.value_length': expected 8, got 16"),
+        ("llama.rope.dimension_count", number(4), "'llama.rope.dimension_count': expected 8, got 4"),
+        ("llama.expert_count", number(8), "'llama.expert_count': expected 0, got 8"),
+        ("llama.attention.layer_norm_rms_epsilon", real(float("nan")), "expected a positive number, got nan"),
+        ("llama.rope.freq_base", real(-1), "expected a positive number, got -1.0"),
+        ("llama.rope.freq_base", (STRING, text("1e4")), "expected a positive number, got '1e4'"),
+        ("tokenizer.ggml.model", None, "expected gpt2 or llama, got None"),
+        ("tokenizer.ggml.merges", None, "expected the merges of a BPE, got none"),
+        ("tokenizer.ggml.tokens", None, "expected the vocabulary, got none"),
+    ],
+)
+def test_metadata_is_refused_by_name(tmp_path: Path, key: str, value: tuple[int, bytes] | None, message: str) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(model({key: value}))
+    with pytest.raises(CheckpointError) as caught:
+        read_files(Gguf(file))
+    assert key in str(caught.value)
+    assert message in str(caught.value)

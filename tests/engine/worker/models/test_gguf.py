@@ -1,0 +1,142 @@
+"""GGUF files answer as transformers does with the weights that llama.cpp's own package dequantizes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gguf import GGMLQuantizationType, GGUFWriter
+from gguf.quants import dequantize
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+from glimpse import LLM, SamplingParams
+from glimpse.engine.checkpoint.location import resolve_checkpoint
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.worker.loading.gguf_weights import gguf_tensors
+from tests.checkpoints.gguf import GGUF_TYPES, dequantized, permuted, random_blocks, write_gguf
+from tests.checkpoints.qwen2_vl import VOCAB_SIZE
+from tests.checkpoints.text import make_text_checkpoint
+from tests.engine.harness import Harness, make_prompt
+from tests.engine.worker.models.steps import assert_same
+from tests.oracles.answers import generate
+
+PROMPTS = [make_prompt(1, 23), make_prompt(2, 150)]
+NUM_TOKENS = 8
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def assert_agrees(file: Path, checkpoint: Path, architecture: str) -> None:
+    """Fails if the file answers otherwise than the checkpoint's model with the file's weights."""
+    config = json.loads((checkpoint / "config.json").read_bytes())
+    oracle = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    missing, unexpected = oracle.load_state_dict(dequantized(file, config, architecture), strict=False)
+    assert (unexpected, set(missing) - {"lm_head.weight"}) == ([], set())
+    harness = Harness(resolve_checkpoint(str(file)))
+    for prompt in PROMPTS:
+        answered = harness.answer(harness.begin(prompt), NUM_TOKENS)
+        assert_same(answered, generate(oracle, prompt.token_ids, NUM_TOKENS))
+
+
+@pytest.mark.parametrize(
+    ("family", "architecture"),
+    [
+        ("smollm2", "llama"),
+        ("linear rope", "llama"),
+        ("mistral", "llama"),
+        ("qwen2", "qwen2"),
+        ("qwen3", "qwen3"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["F32", "Q8_0"])
+def test_architectures_agree(tmp_path: Path, family: str, architecture: str, kind: str) -> None:
+    checkpoint = make_text_checkpoint(tmp_path / "checkpoint", family)
+    file = write_gguf(tmp_path / "model.gguf", checkpoint, architecture, kind)
+    assert_agrees(file, checkpoint, architecture)
+
+
+@pytest.mark.parametrize("kind", GGUF_TYPES)
+def test_types_agree(tmp_path: Path, kind: str) -> None:
+    checkpoint = make_text_checkpoint(tmp_path / "checkpoint", "smollm2")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        config = LlamaConfig(  # blocks of 256 values need wider rows
+            vocab_size=VOCAB_SIZE,
+            hidden_size=256,
+            intermediate_size=512,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=512,
+            eos_token_id=None,
+            bos_token_id=None,
+        )
+        LlamaForCausalLM(config).save_pretrained(checkpoint)
+    file = write_gguf(tmp_path / "model.gguf", checkpoint, "llama", kind)
+    assert_agrees(file, checkpoint, "llama")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in GGUF_TYPES if kind not in ("F32", "F16", "BF16")])
+def test_blocks_are_dequantized_exactly(tmp_path: Path, kind: str) -> None:
+    blocks = random_blocks(kind, 3000, np.random.default_rng(1))
+    writer = GGUFWriter(tmp_path / "model.gguf", "qwen2")
+    writer.add_tensor("blocks", blocks, raw_dtype=GGMLQuantizationType[kind])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    ((_, read),) = gguf_tensors(tmp_path / "model.gguf", torch.device("cpu"))
+    expected = torch.from_numpy(dequantize(blocks, GGMLQuantizationType[kind]))
+    assert torch.equal(read(), expected)
+
+
+def test_llama3_rope_factors_are_read(tmp_path: Path) -> None:
+    """llama.cpp's converter stores Llama 3.1's scaling as a factor for each wavelength."""
+    checkpoint = make_text_checkpoint(tmp_path / "checkpoint", "llama3")
+    oracle = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    unscaled = 1 / 500_000.0 ** (torch.arange(0, 16, 2) / 16)
+    factors = unscaled / oracle.model.rotary_emb.inv_freq
+    assert factors.max() > 2
+
+    def change(writer: GGUFWriter) -> None:
+        writer.add_tensor("rope_freqs.weight", factors.float().numpy())
+
+    file = write_gguf(tmp_path / "model.gguf", checkpoint, "llama", change=change)
+    harness = Harness(resolve_checkpoint(str(file)))
+    for prompt in PROMPTS:
+        answered = harness.answer(harness.begin(prompt), NUM_TOKENS)
+        assert_same(answered, generate(oracle, prompt.token_ids, NUM_TOKENS))
+
+
+def test_llm_serves_a_file(tmp_path: Path) -> None:
+    checkpoint = make_text_checkpoint(tmp_path / "checkpoint", "qwen3")
+    file = write_gguf(tmp_path / "model.gguf", checkpoint, "qwen3")
+    messages: Any = [{"role": "user", "content": "Hello"}]
+    greedy = SamplingParams(temperature=0, max_tokens=8)
+    answers: list[list[int]] = []
+    for model in (checkpoint, file):
+        (output,) = LLM(model, dtype="float32", device="cpu", backend="torch").chat(messages, greedy, use_tqdm=False)
+        answers.append([*(output.prompt_token_ids or ()), *output.outputs[0].token_ids])
+    assert answers[0] == answers[1]
+
+
+def test_refuses_a_type_that_is_not_served(tmp_path: Path) -> None:
+    writer = GGUFWriter(tmp_path / "model.gguf", "qwen2")
+    writer.add_tensor("blocks", np.zeros((2, 66), dtype=np.uint8), raw_dtype=GGMLQuantizationType.IQ2_XXS)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(CheckpointError, match=r"'blocks': type: expected one of F32, .*; got IQ2_XXS"):
+        list(gguf_tensors(tmp_path / "model.gguf", torch.device("cpu")))
+
+
+def test_permutation_is_that_of_the_converter() -> None:
+    """`permute` of llama.cpp's converter, as reshapes."""
+    rows = torch.arange(48)
+    assert torch.equal(permuted(rows, 3), rows.reshape(3, 2, 8).swapaxes(1, 2).reshape(48))
