@@ -4,8 +4,9 @@
 
 It starts a server, which writes its spans. Each round quotes a prompt of random length, half of them with an image and
 a third of them sent before, and sends it. It prints the times quoted and measured, by the server from arrival to
-sending and by the client, as medians, the shares of them that are within a factor of 1.5, how far quotes are off in
-each stage, and in how many rounds the cached tokens were those of the usage.
+sending and by the client, as medians, the shares of them that are within a factor of 1.5, also in those rounds alone in
+which no stream sent a prompt between the quote and the first token, how far quotes are off in each stage, and in how
+many rounds the cached tokens were those of the usage.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -61,6 +62,8 @@ class Round:
     has_cached_tokens: bool
     """The tokens from the prefix cache are those of the quote."""
     request_id: str
+    num_prompts_since: int
+    """Prompts that streams sent between the quote and the first token."""
     stages: dict[str, float]
     """Milliseconds of each stage, measured by the server."""
 
@@ -85,6 +88,8 @@ class Client:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = chat_pb2_grpc.ChatServiceStub(channel)
         self._num_asked = 0
+        self.others_began = list[float]()
+        """When streams sent their prompts."""
 
     async def ask(self, messages: list[Any], max_tokens: int) -> tuple[float, int, str]:
         """Returns the milliseconds to the first token, the tokens from the prefix cache, and the request's id."""
@@ -105,7 +110,9 @@ class Client:
     async def quote_and_ask(self, messages: list[Any]) -> Round | None:
         """Returns None where the server has no time to quote."""
         counted = await self._stub.CountTokens(chat_pb2.CountTokensRequest(messages=messages, quote=True))
+        quoted_at = time.perf_counter()
         milliseconds, cached, request_id = await self.ask(messages, 4)
+        first_token_at = quoted_at + milliseconds / 1000
         if not counted.quote.HasField("first_token_milliseconds"):
             return None
         return Round(
@@ -113,12 +120,15 @@ class Client:
             milliseconds=milliseconds,
             has_cached_tokens=cached == counted.prompt_tokens_details.cached_tokens,
             request_id=request_id,
+            num_prompts_since=sum(quoted_at <= each <= first_token_at for each in self.others_began),
             stages={},
         )
 
-    async def stream_forever(self, draw: random.Random, most_words: int) -> None:
+    async def stream_forever(self, draw: random.Random, most_words: int, began: list[float]) -> None:
         while True:
-            await self.ask(make_prompt(draw, most_words), draw.randint(20, 200))
+            prompt = make_prompt(draw, most_words)
+            began.append(time.perf_counter())
+            await self.ask(prompt, draw.randint(20, 200))
 
 
 def make_prompt(draw: random.Random, most_words: int) -> list[Any]:
@@ -176,7 +186,9 @@ async def run(arguments: argparse.Namespace, target: str) -> dict[str, list[Roun
             await client.ask(make_prompt(draw, arguments.words), 4)
         for num_streams in (0, arguments.streams):
             others = [
-                asyncio.create_task(Client(channel).stream_forever(random.Random(index), arguments.words))
+                asyncio.create_task(
+                    Client(channel).stream_forever(random.Random(index), arguments.words, client.others_began)
+                )
                 for index in range(num_streams)
             ]
             if others:
@@ -214,15 +226,18 @@ def _milliseconds(begin: str, end: str) -> float:
 
 def row(load: str, rounds: list[Round]) -> list[str]:
     times = [[each.of_server for each in rounds], [each.milliseconds for each in rounds]]
-    within = [
-        f"{100 * statistics.fmean(each.is_within(ms) for each, ms in zip(rounds, measured, strict=True)):.0f} %"
-        for measured in times
-    ]
+    within = [_share(map(Round.is_within, rounds, measured)) for measured in times]
+    undisturbed = [each.is_within(each.of_server) for each in rounds if not each.num_prompts_since]
+    within.append(f"{_share(undisturbed)} of {len(undisturbed)}")
     ratios = [each.of_server / each.quoted for each in rounds]
     medians = [f"{statistics.median(values):.0f}" for values in ([each.quoted for each in rounds], *times)]
     spread = " / ".join(f"{percentile(ratios, share):.2f}" for share in _SHARES)
     cached = sum(each.has_cached_tokens for each in rounds)
     return [load, str(len(rounds)), *medians, spread, *within, f"{cached} of {len(rounds)}"]
+
+
+def _share(values: Iterable[bool]) -> str:
+    return f"{100 * statistics.fmean(values):.0f} %"
 
 
 def stage_rows(load: str, rounds: list[Round]) -> Generator[list[str]]:
@@ -238,7 +253,7 @@ def stage_rows(load: str, rounds: list[Round]) -> Generator[list[str]]:
 def report(rounds: dict[str, list[Round]]) -> str:
     """Returns the tables."""
     head = ["load", "rounds", "quoted ms", "server ms", "client ms", "server / quoted, 10 / 50 / 90 %"]
-    head += ["server within 1.5", "client within 1.5", "cached tokens as quoted"]
+    head += ["server within 1.5", "client within 1.5", "server within 1.5, no prompt since", "cached tokens as quoted"]
     stage_head = ["load", "stage", "quoted ms", "server ms", "server - quoted ms, 10 / 50 / 90 %"]
     by_stage = [each for load, made in rounds.items() for each in stage_rows(load, made)]
     return f"{table(head, [row(*each) for each in rounds.items()])}\n\n{table(stage_head, by_stage)}"

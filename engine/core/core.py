@@ -130,6 +130,7 @@ class Core:
         self._watch_trigger = watch_trigger
         self._compiling = GrammarQueue(compile_grammar)  # sequences that the scheduler does not have yet
         self._events: list[TokenEvent] = []  # delivered with those of the next step
+        self._probes: list[Sequence] = []  # answered after the next step, by what is left then
 
     @property
     def has_work(self) -> bool:
@@ -138,7 +139,7 @@ class Core:
 
     @property
     def _is_busy(self) -> bool:
-        return bool(self._events) or self._pipeline.has_step_in_flight or self.scheduler.has_work
+        return bool(self._events or self._probes) or self._pipeline.has_step_in_flight or self.scheduler.has_work
 
     @property
     def _num_waiting(self) -> int:
@@ -154,9 +155,7 @@ class Core:
             self._events.append(error_event(request.request_id, error))
             return
         if request.is_probe:
-            self.scheduler.probe(sequence)
-            event = TokenEvent(request_id=request.request_id, stats=sequence.current_stats, finish=FinishReason.STOP)
-            self._events.append(event)
+            self._probes.append(sequence)
             return
         self._num_submitted += 1
         self._sequences[request.request_id] = sequence
@@ -188,6 +187,7 @@ class Core:
         events += [self._failure(*failed) for failed in step.failed]
         events += [self._event(sequence, samples, step.result) for sequence, samples in step.sampled]
         events += [self._event(sequence, (), step.result) for sequence in step.embedded]
+        events += self._answer_probes()
         return Step(events=events, stats=self._stats(step))
 
     def prepare(self) -> bool:
@@ -200,7 +200,17 @@ class Core:
             self.cancel(request_id)
         self._pipeline.drain()
         events, self._events = self._events, []
+        events += self._answer_probes()
         return Step(events=events, stats=self._stats(StepOutcome(seconds=0.0)))
+
+    def _answer_probes(self) -> list[TokenEvent]:
+        probes, self._probes = self._probes, []
+        for sequence in probes:
+            self.scheduler.probe(sequence)
+        return [
+            TokenEvent(request_id=each.request.request_id, stats=each.current_stats, finish=FinishReason.STOP)
+            for each in probes
+        ]
 
     def _make_sequence(self, request: Generate | Embed) -> Sequence:
         checked = make_request(request, max_model_len=self._max_model_len, model=self._model)

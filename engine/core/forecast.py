@@ -257,8 +257,12 @@ class _Schedule:
         return min(len(self._running), self._max_decodes)
 
     def _begin_step(self) -> None:
-        most = self._budget.num_prompt_tokens or self._max_tokens
-        self._tokens = min(self._max_tokens - self._num_decodes, most) if self._running else self._max_tokens
+        most = self._max_tokens
+        if self._running:
+            most = self._budget.num_prompt_tokens or most
+        elif self._state.decode_turns.expects_newcomers:
+            most = self._budget.num_brief_tokens
+        self._tokens = min(self._max_tokens - self._num_decodes, most)
         self._step_tokens = self._step_rows = 0
         self._before = replace(self.work)
 

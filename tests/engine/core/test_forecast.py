@@ -117,6 +117,33 @@ def test_a_long_queue_is_foreseen_from_its_first_prompts() -> None:
     assert seconds == pytest.approx(foreseen.first_token_seconds, rel=0.35)
 
 
+def test_steps_are_brief_while_newcomers_are_expected() -> None:
+    timed = TimedCore(max_slowdown=4)
+    timed.times["probe"] = []
+    timed.submit(text("measured", 1400, max_tokens=1))
+    timed.run_until_first_token("measured")
+    at_once = foresee(timed, text("c", 1400)).first_token_seconds
+    timed.submit(text("a", 10, max_tokens=8, client="a"))
+    timed.run(2)
+    timed.submit(text("b", 10, max_tokens=8, client="b"))
+    timed.submit(text("d", 700, max_tokens=1))
+    timed.run(20)
+    in_brief_steps = foresee(timed, text("c", 1400)).first_token_seconds
+    assert in_brief_steps > 1.1 * at_once
+    timed.submit(text("c", 1400))
+    assert timed.run_until_first_token("c") == pytest.approx(in_brief_steps, rel=0.1)
+
+
+def test_probes_are_answered_by_what_is_left_after_the_step() -> None:
+    timed = TimedCore(max_slowdown=4)
+    timed.times["probe"] = []
+    timed.submit(text("first", 1000, max_tokens=1))
+    timed.run_until_first_token("first")
+    alone = foresee(timed, text("c", 10)).first_token_seconds
+    timed.submit(text("long", 1000, max_tokens=1))
+    assert foresee(timed, text("c", 10)).first_token_seconds == pytest.approx(alone, rel=0.1)
+
+
 def test_prompts_of_less_priority_are_not_waited_for() -> None:
     timed = TimedCore(max_slowdown=4)
     timed.times["probe"] = []
