@@ -149,30 +149,18 @@ def sniff_image(data: bytes) -> ImageFormat:
 
 
 def sniff_video(data: bytes) -> VideoFormat:
-    """Returns the container of a video file. Playlists are not supported.
-
-    Raises:
-        MediaError: INVALID_MEDIA if there are no bytes; UNSUPPORTED_FORMAT, naming the format if it is known.
-    """
+    """Returns the container of a video file. Playlists are not supported. Raises as `sniff_image` does."""
     return _sniff(data, "a video (MP4, QuickTime, WebM, Matroska or AVI, or an animated image)", VideoFormat)
 
 
 def sniff_audio(data: bytes) -> AudioFormat:
-    """Returns the container of an audio file, or of a video file that may contain audio.
-
-    Raises:
-        MediaError: INVALID_MEDIA if there are no bytes; UNSUPPORTED_FORMAT, naming the format if it is known.
-    """
+    """Returns the container of an audio file, or of a video that may contain audio. Raises as `sniff_image` does."""
     expected = "audio (WAV, FLAC, MP3, Ogg, AAC, M4A, MP4, WebM, Matroska or AVI)"
     return AudioFormat(_sniff(data, expected, AudioFormat, VideoFormat).value)
 
 
 def sniff_document(data: bytes) -> DocumentFormat:
-    """Returns the format of a document.
-
-    Raises:
-        MediaError: INVALID_MEDIA if there are no bytes; UNSUPPORTED_FORMAT, naming the format if it is known.
-    """
+    """Returns the format of a document. Raises as `sniff_image` does."""
     return _sniff(data, "a PDF document", DocumentFormat)
 
 

@@ -2,10 +2,8 @@
 
 import base64
 import json
-import struct
 import urllib.error
 import urllib.request
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +16,7 @@ from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2_grpc
 from tests.e2e.images import data_url, encoded, tiles
 from tests.e2e.stack import Stack
+from tests.media.images import png_header
 from tests.server.requests import request
 
 
@@ -49,16 +48,6 @@ def chat(stack: Stack, **members: Any) -> Answer:
 def image_messages(url: str | None, **members: Any) -> list[Any]:
     part = {"type": "image_url", "image_url": {"url": url} if url is not None else None} | members
     return [{"role": "user", "content": [{"type": "text", "text": "What?"}, part]}]
-
-
-def png_header(width: int, height: int) -> bytes:
-    """A PNG that declares a size and has no pixels."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
 
 
 def as_data_url(file: bytes) -> str:

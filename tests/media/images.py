@@ -19,6 +19,11 @@ def scene(width: int, height: int, seed: int = 0) -> PIL.Image.Image:
     return PIL.Image.fromarray(((channels + random.integers(0, 40, channels.shape)) % 256).astype(np.uint8))
 
 
+def noise_pixels(height: int, width: int, seed: int) -> npt.NDArray[np.uint8]:
+    """Returns [height, width, 3]."""
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
 def encode(image: PIL.Image.Image, file_format: str, **options: Any) -> bytes:
     """Returns the image as a file."""
     file = BytesIO()

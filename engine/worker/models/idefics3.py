@@ -51,10 +51,6 @@ class Idefics3Encoder(TileEncoder):
 
 
 def make_model(path: Path, config: ModelConfig) -> Idefics3:
-    """Returns the checkpoint's model without its weights.
-
-    Raises:
-        CheckpointError: the preprocessor's configuration is missing or invalid.
-    """
+    """See `load_engine.make_model`."""
     encoder = Idefics3Encoder(config.encoder_as(TiledVisionConfig), config.text.hidden_size, read_statistics(path))
     return Idefics3(config.text, encoder)

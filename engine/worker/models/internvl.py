@@ -107,11 +107,7 @@ def _name_in_chat(name: str) -> str:
 
 
 def make_model(path: Path, config: ModelConfig) -> InternVL:
-    """Returns the checkpoint's model without its weights.
-
-    Raises:
-        CheckpointError: the preprocessor's configuration is missing or invalid.
-    """
+    """See `load_engine.make_model`."""
     is_chat = config.architecture == "InternVLChatModel"
     statistics = _IMAGENET if is_chat else read_statistics(path)
     encoder = InternVLEncoder(config.encoder_as(InternVisionConfig), config.text.hidden_size, statistics)

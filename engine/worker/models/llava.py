@@ -60,10 +60,6 @@ class LlavaEncoder(TileEncoder):
 
 
 def make_model(path: Path, config: ModelConfig) -> Llava:
-    """Returns the checkpoint's model without its weights.
-
-    Raises:
-        CheckpointError: the preprocessor's configuration is missing or invalid.
-    """
+    """See `load_engine.make_model`."""
     encoder = LlavaEncoder(config.encoder_as(LlavaConfig), config.text.hidden_size, read_statistics(path))
     return Llava(config.text, encoder)

@@ -125,11 +125,7 @@ def nearest_positions(rows: int, columns: int, side: int, device: torch.device) 
 
 
 def make_model(path: Path, config: ModelConfig) -> MiniCPMV:
-    """Returns the checkpoint's model without its weights.
-
-    Raises:
-        CheckpointError: the preprocessor's configuration is missing or invalid.
-    """
+    """See `load_engine.make_model`."""
     vision = config.encoder_as(ResampledVisionConfig)
     encoder = ResampledEncoder(vision, config.text.hidden_size, _read_statistics(path))
     return MiniCPMV(config.text, encoder)

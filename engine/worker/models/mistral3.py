@@ -112,9 +112,5 @@ class Squares(nn.Module):
 
 
 def make_model(path: Path, config: ModelConfig) -> Mistral3:
-    """Returns the checkpoint's model without its weights.
-
-    Raises:
-        CheckpointError: the preprocessor's configuration is missing or invalid.
-    """
+    """See `load_engine.make_model`."""
     return Mistral3(config.text, PixtralTower(config.encoder_as(PixtralVisionConfig), read_statistics(path)))

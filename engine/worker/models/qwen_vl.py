@@ -36,11 +36,7 @@ class QwenVL(Model):
 
 
 def make_model(path: Path, config: ModelConfig) -> QwenVL:
-    """Returns the checkpoint's model without its weights.
-
-    Raises:
-        CheckpointError: the preprocessor's configuration is missing or invalid.
-    """
+    """See `load_engine.make_model`."""
     vision, statistics = config.vision, read_statistics(path)
     is_third = isinstance(vision, Qwen3VisionConfig)
     return QwenVL(config.text, Qwen3VisionTower(vision, statistics) if is_third else VisionTower(vision, statistics))

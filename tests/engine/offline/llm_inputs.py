@@ -1,16 +1,15 @@
 """Inputs of `LLM` for the tests, and an engine for them."""
 
 import base64
-import io
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import PIL.Image
 
 from glimpse.offline.llm import LLM
+from tests.media.images import encode, noise_pixels
 
-PIXELS = np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8)
+PIXELS = noise_pixels(60, 90, seed=0)
 
 
 IMAGE = PIL.Image.fromarray(PIXELS)
@@ -23,9 +22,7 @@ PLACEHOLDER = "<|vision_start|><|image_pad|><|vision_end|>"
 
 
 def png(image: PIL.Image.Image) -> bytes:
-    file = io.BytesIO()
-    image.save(file, "PNG")
-    return file.getvalue()
+    return encode(image, "PNG")
 
 
 def base64_png(image: PIL.Image.Image) -> str:
@@ -44,6 +41,10 @@ def user(*parts: Any) -> list[dict[str, Any]]:
 
 def text(words: str) -> dict[str, str]:
     return {"type": "text", "text": words}
+
+
+def video_part(value: object, **options: Any) -> dict[str, Any]:
+    return {"type": "video", "video": value, **options}
 
 
 def image_pil(image: PIL.Image.Image) -> dict[str, Any]:

@@ -11,14 +11,11 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.offline.llm import LLM, InputError, SamplingParams
 from tests.checkpoints.gemma3 import NUM_IMAGE_TOKENS, TOKEN_IDS, make_gemma3_checkpoint
 from tests.engine.offline.llm_inputs import image_pil, load, text, user
+from tests.media.images import noise_pixels
 from tests.oracles.gemma3 import greedy_answer
 
 CHECKPOINT = make_gemma3_checkpoint
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
-
-
-def pixels(seed: int, height: int, width: int) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
 def image(array: np.ndarray) -> dict[str, Any]:
@@ -32,7 +29,7 @@ def llm(checkpoint: Path) -> LLM:
 
 
 def test_answers_images_of_odd_sizes_like_the_reference(llm: LLM, checkpoint: Path) -> None:
-    images = [pixels(1, 41, 97), pixels(2, 203, 60), pixels(3, 60, 60)]
+    images = [noise_pixels(41, 97, 1), noise_pixels(203, 60, 2), noise_pixels(60, 60, 3)]
     (output,) = llm.chat(user(image(images[0]), text("the an"), image(images[1]), image(images[2])), GREEDY)
     expected = greedy_answer(checkpoint, output.prompt_token_ids, images, 8)
     assert output.outputs[0].token_ids == expected.token_ids
@@ -43,7 +40,7 @@ def test_answers_images_of_odd_sizes_like_the_reference(llm: LLM, checkpoint: Pa
 @pytest.mark.parametrize("words", ["", "a", "ab", "the thing in", "the thing in an " * 3])
 def test_answers_from_the_prefix_cache_like_the_reference(llm: LLM, checkpoint: Path, words: str) -> None:
     """An image of which all blocks are cached stands at different distances from the end."""
-    array = pixels(4, 50, 50)
+    array = noise_pixels(50, 50, 4)
     messages = user(text("the an in " * 3), image(array), text(f"{words}the"))
     first, again = (llm.chat(messages, GREEDY)[0] for _ in range(2))
     expected = greedy_answer(checkpoint, first.prompt_token_ids, [array], 8)

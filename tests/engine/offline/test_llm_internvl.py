@@ -9,7 +9,7 @@ import pytest
 from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
 from glimpse.offline.llm import LLM, InputError, RequestOutput, SamplingParams
 from tests.checkpoints.internvl import SIDE, make_internvl_checkpoint, make_original_checkpoint
-from tests.engine.offline.llm_inputs import base64_png, image_pil, load, text, user
+from tests.engine.offline.llm_inputs import base64_png, image_pil, load, text, user, video_part
 from tests.media.images import scene
 from tests.media.videos import greys, video
 from tests.oracles.internvl import frames_of, greedy_answer, prompt_ids, tiles_of
@@ -22,10 +22,6 @@ FRAMES = [scene(90, 50, seed) for seed in range(3)]
 
 def prompt_text(checkpoint: Path, output: RequestOutput) -> str:
     return load_tokenizer(checkpoint).decode(output.prompt_token_ids, skip_special=False)
-
-
-def video_part(value: object, **options: Any) -> dict[str, Any]:
-    return {"type": "video", "video": value, **options}
 
 
 def test_answers_images_like_the_reference(llm: LLM, checkpoint: Path) -> None:

@@ -17,14 +17,11 @@ from tests.checkpoints.llava import (
     make_onevision_checkpoint,
 )
 from tests.engine.offline.llm_inputs import base64_png, image_pil, load, text, user
+from tests.media.images import noise_pixels
 from tests.oracles.llava import greedy_answer, next_answer, onevision_answer
 
 CHECKPOINT = make_llava_checkpoint
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
-
-
-def pixels(seed: int, height: int, width: int) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
 def image(array: np.ndarray) -> dict[str, Any]:
@@ -47,7 +44,7 @@ def tiling(onevision: Path) -> LLM:
 
 
 def test_answers_images_of_odd_sizes_like_the_reference(llm: LLM, checkpoint: Path) -> None:
-    images = [pixels(1, 41, 97), pixels(2, 203, 60)]
+    images = [noise_pixels(41, 97, 1), noise_pixels(203, 60, 2)]
     (output,) = llm.chat(user(image(images[0]), text("the an"), image(images[1])), GREEDY)
     expected = greedy_answer(checkpoint, output.prompt_token_ids, images, 8)
     assert output.outputs[0].token_ids == expected.token_ids
@@ -58,7 +55,7 @@ def test_answers_images_of_odd_sizes_like_the_reference(llm: LLM, checkpoint: Pa
 def test_answers_with_a_chat_template_that_reads_texts(llm: LLM, checkpoint: Path, tmp_path: Path) -> None:
     template = "{% for message in messages %}{{ 'USER: ' + message['content'] + '\\n' }}{% endfor %}{{ 'ASSISTANT:' }}"
     (tmp_path / "template.jinja").write_text(template)
-    array = pixels(3, 50, 50)
+    array = noise_pixels(50, 50, 3)
     own = load(checkpoint, chat_template=str(tmp_path / "template.jinja"))
     (chat,) = own.chat(user(image(array), text("the an")), GREEDY)
     prompt = {"prompt": "USER: <image>\nthe an\nASSISTANT:", "multi_modal_data": {"image": array}}
@@ -67,9 +64,9 @@ def test_answers_with_a_chat_template_that_reads_texts(llm: LLM, checkpoint: Pat
 
 
 def test_finds_an_image_in_the_prefix_cache(llm: LLM) -> None:
-    messages = user(image(pixels(3, 50, 50)), text("the thing in an " * 6))
+    messages = user(image(noise_pixels(50, 50, 3)), text("the thing in an " * 6))
     first, again = (llm.chat(messages, GREEDY)[0] for _ in range(2))
-    (other,) = llm.chat(user(image(pixels(4, 50, 50)), text("the thing in an " * 6)), GREEDY)
+    (other,) = llm.chat(user(image(noise_pixels(50, 50, 4)), text("the thing in an " * 6)), GREEDY)
     assert again.num_cached_tokens > 16
     assert other.num_cached_tokens < 16
     assert again.outputs == first.outputs
@@ -88,7 +85,7 @@ def test_takes_embeddings_in_place_of_an_image(llm: LLM) -> None:
 
 @pytest.mark.parametrize("bound", ["min_pixels", "max_pixels"])
 def test_refuses_bounds_on_pixels_by_name(llm: LLM, bound: str) -> None:
-    url = f"data:image/png;base64,{base64_png(PIL.Image.fromarray(pixels(5, 60, 60)))}"
+    url = f"data:image/png;base64,{base64_png(PIL.Image.fromarray(noise_pixels(60, 60, 5)))}"
     with pytest.raises(InputError, match=f"{bound}.*the model decides the size"):
         llm.chat(user({"type": "image_url", "image_url": {"url": url, bound: 1000}}, text("the")), GREEDY)
 
@@ -100,14 +97,14 @@ def test_refuses_videos_by_name(llm: LLM) -> None:
 
 @pytest.mark.parametrize("size", [(20, 31), (60, 150), (301, 70), (140, 140)])
 def test_tiles_images_like_the_reference(tiling: LLM, onevision: Path, size: tuple[int, int]) -> None:
-    array = pixels(6, *size)
+    array = noise_pixels(*size, 6)
     (output,) = tiling.chat(user(text("the"), image(array)), GREEDY)
     expected = onevision_answer(onevision, output.prompt_token_ids, 8, images=[array])
     assert output.outputs[0].token_ids == expected.token_ids
 
 
 def test_does_not_tile_the_images_of_a_conversation_with_several(tiling: LLM, onevision: Path) -> None:
-    images = [pixels(8, 60, 150), pixels(9, 150, 40), pixels(10, 47, 47)]
+    images = [noise_pixels(60, 150, 8), noise_pixels(150, 40, 9), noise_pixels(47, 47, 10)]
     turns = [
         *user(image(images[0]), text("the")),
         {"role": "assistant", "content": "an"},
@@ -121,7 +118,7 @@ def test_does_not_tile_the_images_of_a_conversation_with_several(tiling: LLM, on
 
 def test_tiles_each_of_several_images_of_next_like_the_reference(tmp_path: Path) -> None:
     path = make_next_checkpoint(tmp_path)
-    images = [pixels(11, 60, 150), pixels(12, 150, 40), pixels(13, 56, 56)]
+    images = [noise_pixels(60, 150, 11), noise_pixels(150, 40, 12), noise_pixels(56, 56, 13)]
     turns = [
         *user(image(images[0]), text("the")),
         {"role": "assistant", "content": "an"},
@@ -134,8 +131,8 @@ def test_tiles_each_of_several_images_of_next_like_the_reference(tmp_path: Path)
 
 
 def test_answers_a_video_and_an_image_like_the_reference(tiling: LLM, onevision: Path) -> None:
-    frames = np.stack([pixels(seed, TILE, TILE) for seed in range(6)])
-    array = pixels(7, 80, 100)
+    frames = np.stack([noise_pixels(TILE, TILE, seed) for seed in range(6)])
+    array = noise_pixels(80, 100, 7)
     (output,) = tiling.chat(user({"type": "video", "video": frames}, image(array), text("the")), GREEDY)
     expected = onevision_answer(onevision, output.prompt_token_ids, 8, images=[array], frames=frames)
     assert output.outputs[0].token_ids == expected.token_ids

@@ -1,15 +1,14 @@
 """A server with Gemma 3: images over the typed API and over OpenAI's, and from the prefix cache."""
 
-import io
 from pathlib import Path
 
 import grpc
-import numpy as np
 import PIL.Image
 
 from glimpse.v1 import chat_pb2_grpc
 from tests.checkpoints.gemma3 import NUM_IMAGE_TOKENS, make_gemma3_checkpoint
 from tests.e2e.stack import Stack
+from tests.media.images import encode, noise_pixels
 from tests.server.families.second_answers import check_second_answers
 from tests.server.requests import ask_in_json, image_part, image_url, request, user
 
@@ -19,10 +18,7 @@ Chat = chat_pb2_grpc.ChatServiceStub
 
 
 def png(height: int, width: int) -> bytes:
-    pixels = np.random.default_rng(height).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    file = io.BytesIO()
-    PIL.Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
+    return encode(PIL.Image.fromarray(noise_pixels(height, width, seed=height)), "PNG")
 
 
 def test_typed_and_openai_apis_return_the_same_completion_also_from_the_prefix_cache(channel: grpc.Channel) -> None:

@@ -3,13 +3,11 @@ launched as on vLLM's first page: its chat template reads the content of a messa
 """
 
 import base64
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import grpc
-import numpy as np
 import PIL.Image
 import pytest
 import torch
@@ -18,6 +16,7 @@ from glimpse.v1 import chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
 from tests.checkpoints.llava import make_llava_checkpoint, make_onevision_checkpoint
 from tests.e2e.stack import Stack
 from tests.engine.checkpoint.text.test_prompt_text_templates import VICUNA
+from tests.media.images import encode, noise_pixels
 from tests.media.tensors import torch_file
 from tests.media.videos import greys, video
 from tests.server.families.second_answers import check_second_answers
@@ -47,10 +46,7 @@ def flags(architecture: str, tmp_path_factory: pytest.TempPathFactory) -> Sequen
 
 
 def png(height: int, width: int) -> bytes:
-    pixels = np.random.default_rng(height).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    file = io.BytesIO()
-    PIL.Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
+    return encode(PIL.Image.fromarray(noise_pixels(height, width, seed=height)), "PNG")
 
 
 def modalities(channel: grpc.Channel) -> list[str]:

@@ -1,7 +1,6 @@
 """EmbeddingService over gRPC: embeddings equal transformers' hidden states, and errors name their fields."""
 
 import base64
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from glimpse.v1 import (
     tokenizer_pb2_grpc,
 )
 from tests.e2e.stack import Served, eventually
+from tests.media.images import encode
 from tests.oracles.pooling import image_states, pooled, text_states
 from tests.server.requests import image_part, request, user
 from tests.server.services.error_details import details
@@ -47,9 +47,7 @@ def conversation(*messages: content_pb2.Message) -> Input:
 
 
 def about_the_image(words: str = "the sea") -> content_pb2.Message:
-    file = io.BytesIO()
-    PIL.Image.fromarray(PIXELS).save(file, "PNG")
-    return user(image_part(file.getvalue()), words)
+    return user(image_part(encode(PIL.Image.fromarray(PIXELS), "PNG")), words)
 
 
 def vectors(response: embedding_pb2.CreateEmbeddingsResponse) -> list[np.ndarray]:

@@ -1,7 +1,5 @@
 """Tests for refused requests: status, reason and field, and no effect on other requests."""
 
-import struct
-import zlib
 from typing import Any
 
 import grpc
@@ -9,22 +7,13 @@ import pytest
 
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
 from tests.media.audio import audio_file, noise
+from tests.media.images import png_header
 from tests.server.requests import image_part, png, request, user
 from tests.server.services.error_details import details
 
 Chat = chat_pb2_grpc.ChatServiceStub
 INVALID, NOT_FOUND = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
 SOURCE = "messages[0].content[1].image.source"
-
-
-def png_header(width: int, height: int) -> bytes:
-    """A PNG with a header but no pixels."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
 
 
 def with_image(data: bytes) -> chat_pb2.CreateChatCompletionRequest:
