@@ -18,7 +18,7 @@ PACKED_INPUTS = 32
 class GroupQuantization:
     """Unsigned integers with a scale and a zero point for each output feature and group of inputs."""
 
-    method: Literal["awq", "gptq"]
+    method: Literal["awq", "gptq", "gguf"]
     bits: Literal[4, 8]
     group_size: int | None
     """Inputs that share a scale; None for all of them."""
@@ -127,6 +127,13 @@ def _gptq(stored: Mapping[str, Any]) -> GroupQuantization:
     )
 
 
+def _gguf(stored: Mapping[str, Any]) -> GroupQuantization:
+    """Parses what `checkpoint.gguf.config` writes of a file whose layers have one type: Q4_0 or Q8_0."""
+    return GroupQuantization(
+        method="gguf", bits=stored["bits"], group_size=PACKED_INPUTS, zero_points_minus_one=False, desc_act=False
+    )
+
+
 def _compressed_tensors(stored: Mapping[str, Any]) -> Fp8Quantization:
     """Parses the fields of compressed-tensors (compressed_tensors/quantization/quant_config.py)."""
     method = "compressed-tensors"
@@ -153,6 +160,7 @@ _METHODS: Mapping[str, Callable[[Mapping[str, Any]], CheckpointQuantization]] = 
     "awq": _awq,
     "gptq": _gptq,
     "compressed-tensors": _compressed_tensors,
+    "gguf": _gguf,
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from glimpse.engine.checkpoint.gguf.header import Gguf
+from glimpse.engine.checkpoint.gguf.names import packed_bits
 from glimpse.engine.errors import CheckpointError
 
 
@@ -89,6 +90,9 @@ def read_config(gguf: Gguf) -> dict[str, Any]:
         "tie_word_embeddings": "output.weight" not in gguf.tensors,
         **served.fixed,
     }
+    if (bits := packed_bits(gguf)) is not None:
+        # Scales are float16.
+        config |= {"quantization_config": {"quant_method": "gguf", "bits": bits}, "dtype": "float16"}
     if keys.get("attention.sliding_window"):  # a Mistral's: those of llama.cpp are of its architecture
         window = keys.size("attention.sliding_window")
         config |= {"sliding_window": window, "use_sliding_window": True}

@@ -24,12 +24,12 @@ MAGIC = b"GGUF"
 Scalar: TypeAlias = int | float | bool | str
 
 _MAX_HEADER_BYTES = 32 << 20
-"""Of everything before the tensors' values. Vocabularies of 262144 tokens with their merges take about 15 MiB."""
+"""Limit of everything before the tensors' values. Vocabularies of 262144 tokens with their merges take about 15 MiB."""
 _MAX_ENTRIES = 1 << 16
-"""Of metadata, and of tensors."""
+"""Limit of metadata, and of tensors."""
 _MAX_ARRAY_LENGTH = 1 << 21
 _MAX_NAME_BYTES = 256
-"""Of keys and of names of tensors; llama.cpp has 64 for the latter."""
+"""Limit of keys and of names of tensors; llama.cpp has 64 for the latter."""
 _MAX_DIMS = 4
 _MAX_ALIGNMENT = 1 << 16
 _DEFAULT_ALIGNMENT = 32
@@ -102,7 +102,7 @@ class GgufTensor:
     shape: tuple[int, ...]
     """Output features first, as in torch; files have the sizes in the other order."""
     offset: int
-    """Of its first byte in the file."""
+    """Offset of its first byte in the file."""
     num_bytes: int
 
 

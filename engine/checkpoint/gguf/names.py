@@ -22,10 +22,30 @@ ROPE_FACTORS = "rope_freqs.weight"
 """A tensor that belongs to the configuration."""
 
 
+BLOCKS = "blocks"
+"""In place of "weight" in the name of a matrix whose blocks are computed with as they are."""
+_PACKED = {"Q4_0": 4, "Q8_0": 8}
+"""Types of blocks that are groups of integers, as linears store them, by bits per value."""
+
+
 def checkpoint_names(gguf: Gguf) -> dict[str, str]:
     """Returns the name in published checkpoints of each tensor, by its name in the file. Tensors that no served model
     has keep theirs, so that loading names them."""
-    return {name: _checkpoint_name(name) for name in gguf.tensors if name != ROPE_FACTORS}
+    names = {name: _checkpoint_name(name) for name in gguf.tensors if name != ROPE_FACTORS}
+    if packed_bits(gguf) is None:
+        return names
+    matrices = _layer_matrices(gguf)
+    return {ours: f"{name.rpartition('.')[0]}.{BLOCKS}" if ours in matrices else name for ours, name in names.items()}
+
+
+def packed_bits(gguf: Gguf) -> int | None:
+    """Returns the bits of the layers' weights if all are computed with as they are stored; None if they are not."""
+    types = {gguf.tensors[name].type.name for name in _layer_matrices(gguf)}
+    return _PACKED.get(types.pop()) if len(types) == 1 else None
+
+
+def _layer_matrices(gguf: Gguf) -> set[str]:
+    return {name for name, tensor in gguf.tensors.items() if name.startswith("blk.") and len(tensor.shape) == 2}
 
 
 def _checkpoint_name(name: str) -> str:

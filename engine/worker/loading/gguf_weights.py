@@ -1,4 +1,5 @@
-"""Reads the tensors of a GGUF file as a published checkpoint has them: by its names, and dequantized.
+"""Reads the tensors of a GGUF file by the names of published checkpoints: dequantized, unless linears store the same
+blocks.
 
 The formulas of the blocks are those of llama.cpp (ggml/src/ggml-quants.c, `dequantize_row_…`).
 """
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from glimpse.engine.checkpoint.gguf.config import architecture_of
 from glimpse.engine.checkpoint.gguf.header import Gguf, GgufTensor
-from glimpse.engine.checkpoint.gguf.names import checkpoint_names
+from glimpse.engine.checkpoint.gguf.names import BLOCKS, checkpoint_names
 from glimpse.engine.errors import CheckpointError
 
 _log = logging.getLogger(__name__)
@@ -24,7 +25,8 @@ _ROWS_AT_ONCE_BYTES = 4 << 20
 
 
 def gguf_tensors(file: Path, device: torch.device) -> Iterator[tuple[str, Callable[[], Tensor]]]:
-    """Yields each tensor's name and a function that reads it, as float32 if its type is a quantized one.
+    """Yields each tensor's name and a function that reads it: as float32 if its type is a quantized one, or as uint8
+    [rows, bytes of a row's blocks] if its name ends in `BLOCKS`.
 
     Raises:
         CheckpointError: the file cannot be read, or a tensor has a type that is not supported.
@@ -33,17 +35,20 @@ def gguf_tensors(file: Path, device: torch.device) -> Iterator[tuple[str, Callab
     names = checkpoint_names(gguf)
     for name in names:
         _check_type(name, gguf.tensors[name])
-    if types := Counter(kind for name in names if (kind := gguf.tensors[name].type.name) in _DEQUANTIZED):
+    types = Counter(gguf.tensors[name].type.name for name, ours in names.items() if not ours.endswith(f".{BLOCKS}"))
+    if types := Counter({kind: count for kind, count in types.items() if kind in _DEQUANTIZED}):
         found = ", ".join(f"{count} of {kind}" for kind, count in types.most_common())
         _log.info("%s: tensors are dequantized while they are loaded: %s", file.resolve().name, found)
     for name, checkpoint_name in sorted(names.items(), key=lambda each: gguf.tensors[each[0]].offset):
-        yield checkpoint_name, partial(_read, gguf, name, device)
+        yield checkpoint_name, partial(_read, gguf, name, device, packed=checkpoint_name.endswith(f".{BLOCKS}"))
 
 
-def _read(gguf: Gguf, name: str, device: torch.device) -> Tensor:
+def _read(gguf: Gguf, name: str, device: torch.device, *, packed: bool) -> Tensor:
     stored = gguf.tensors[name]
     octets = torch.frombuffer(gguf.data, dtype=torch.uint8, count=stored.num_bytes, offset=stored.offset).to(device)
-    if (dtype := _PLAIN.get(stored.type.name)) is not None:
+    if packed:
+        tensor = octets.view(stored.shape[0], -1)
+    elif (dtype := _PLAIN.get(stored.type.name)) is not None:
         tensor = octets.view(dtype).view(stored.shape)
     else:
         blocks = octets.view(-1, stored.type.block_bytes)

@@ -94,9 +94,11 @@ def _from_fp8(name: str, stored: Tensor) -> Iterator[tuple[str, Tensor]]:
 def _from_groups(
     scheme: GroupQuantization, name: str, stored: Tensor, destinations: Mapping[str, Tensor]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Converts from the names and layouts of AutoAWQ and AutoGPTQ."""
+    """Converts from the names and layouts of AutoAWQ and AutoGPTQ, and from GGUF's blocks."""
     stem, _, kind = name.rpartition(".")
     match kind:
+        case "blocks":
+            yield from _from_blocks(scheme.bits, stem, stored)
         case "qweight":
             yield f"{stem}.weight", pack_values(_values(scheme, name, stored), scheme.bits)
         case "qzeros":
@@ -113,6 +115,17 @@ def _from_groups(
             pass
         case _:
             yield name, stored
+
+
+def _from_blocks(bits: int, stem: str, stored: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Converts rows of GGUF's Q4_0 or Q8_0, which has signed values: in each block a float16 scale, then the values of
+    a group, in the order of `group_quantized`."""
+    blocks = stored.unflatten(1, (-1, 2 + PACKED_INPUTS * bits // 8))
+    values, middle = blocks[:, :, 2:].flatten(1), 1 << bits - 1
+    scale = blocks[:, :, :2].contiguous().view(torch.float16).squeeze(-1)
+    yield f"{stem}.weight", values if bits == 4 else values ^ middle
+    yield f"{stem}.scale", scale
+    yield f"{stem}.zero", torch.full_like(scale, middle, dtype=torch.uint8)
 
 
 def _values(scheme: GroupQuantization, name: str, words: Tensor) -> Tensor:

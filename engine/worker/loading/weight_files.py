@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 
 from glimpse.engine.checkpoint.gguf.folder import WEIGHTS as GGUF_NAME
-from glimpse.engine.checkpoint.gguf.header import Gguf
-from glimpse.engine.checkpoint.gguf.names import checkpoint_names
+from glimpse.engine.checkpoint.gguf.header import Gguf, GgufTensor
+from glimpse.engine.checkpoint.gguf.names import BLOCKS, checkpoint_names
 from glimpse.engine.errors import CheckpointError
 
 INDEX_NAME = "model.safetensors.index.json"
@@ -90,13 +90,15 @@ def _read_header(file: Path) -> Mapping[str, StoredTensor]:
 
 
 def _read_gguf_header(file: Path) -> Mapping[str, StoredTensor]:
-    """Reads tensors as `gguf_weights` does: quantized ones are float32 then."""
+    """Reads tensors as `gguf_weights` does."""
     gguf = Gguf(file)
-    return {
-        checkpoint_name: StoredTensor(kind if (kind := tensor.type.name) in _FLOATS else "F32", tensor.shape)
-        for name, checkpoint_name in checkpoint_names(gguf).items()
-        for tensor in (gguf.tensors[name],)
-    }
+    return {name: _as_read(gguf.tensors[own], name) for own, name in checkpoint_names(gguf).items()}
+
+
+def _as_read(tensor: GgufTensor, name: str) -> StoredTensor:
+    if name.endswith(f".{BLOCKS}"):
+        return StoredTensor("U8", (tensor.shape[0], tensor.num_bytes // tensor.shape[0]))
+    return StoredTensor(kind if (kind := tensor.type.name) in _FLOATS else "F32", tensor.shape)
 
 
 def _read_safetensors_header(file: Path) -> Mapping[str, StoredTensor]:

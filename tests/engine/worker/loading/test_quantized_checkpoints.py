@@ -265,7 +265,7 @@ def fp8_group(**changes: Any) -> dict[str, Any]:
     [
         (
             {"quant_method": "bitsandbytes"},
-            "quant_method': expected one of awq, gptq, compressed-tensors, fp8, got bitsandbytes",
+            "quant_method': expected one of awq, gptq, compressed-tensors, gguf, fp8, got bitsandbytes",
         ),
         ({"quant_method": "fp8"}, "weight_block_size': expected two sizes for fp8, got None"),
         (FP8_BLOCKS | {"fmt": "e5m2"}, "fmt': expected e4m3 for fp8, got e5m2"),

@@ -8,17 +8,22 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType, GGUFWriter
-from gguf.quants import dequantize
+from gguf.quants import dequantize, quantize
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from glimpse import LLM, SamplingParams
+from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.checkpoint.gguf import folder
 from glimpse.engine.checkpoint.location import resolve_checkpoint
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.loading.gguf_weights import gguf_tensors
+from glimpse.engine.worker.loading.tensor_check import check_tensors
+from glimpse.engine.worker.loading.weight_files import read_headers
 from tests.checkpoints.gguf import GGUF_TYPES, dequantized, permuted, random_blocks, write_gguf
 from tests.checkpoints.qwen2_vl import VOCAB_SIZE
 from tests.checkpoints.text import make_text_checkpoint
 from tests.engine.harness import Harness, make_prompt
+from tests.engine.levels import assert_stays_near_float32, needs_kernels
 from tests.engine.worker.models.steps import assert_same
 from tests.oracles.answers import generate
 
@@ -28,7 +33,7 @@ NUM_TOKENS = 8
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(folder, "cache_folder", lambda: tmp_path / "cache")  # the kernels stay where they are
 
 
 def assert_agrees(file: Path, checkpoint: Path, architecture: str) -> None:
@@ -79,6 +84,36 @@ def test_types_agree(tmp_path: Path, kind: str) -> None:
         LlamaForCausalLM(config).save_pretrained(checkpoint)
     file = write_gguf(tmp_path / "model.gguf", checkpoint, "llama", kind)
     assert_agrees(file, checkpoint, "llama")
+
+
+@pytest.mark.parametrize(("kind", "stored"), [("Q8_0", "gguf int8"), ("Q4_0", "gguf int4"), ("Q4_1", "None")])
+def test_blocks_that_linears_store_stay_as_they_are(tmp_path: Path, kind: str, stored: str) -> None:
+    checkpoint = make_text_checkpoint(tmp_path / "checkpoint", "qwen2")
+    path = resolve_checkpoint(str(write_gguf(tmp_path / "model.gguf", checkpoint, "qwen2", kind)))
+    config = load_model_config(path)
+    assert str(config.quantization) == stored
+    headers = read_headers(path)
+    assert headers is not None
+    check = check_tensors(headers, path, config)
+    assert (check.fits, check.expected > 20) == (True, True)
+
+
+def test_files_of_mixed_types_are_dequantized(tmp_path: Path) -> None:
+    def change(writer: GGUFWriter) -> None:
+        blocks = quantize(np.zeros((64, 64), dtype=np.float32), GGMLQuantizationType.Q8_0)
+        writer.add_tensor("blk.7.attn_q.weight", blocks, raw_dtype=GGMLQuantizationType.Q8_0)
+
+    checkpoint = make_text_checkpoint(tmp_path / "checkpoint", "qwen2")
+    file = write_gguf(tmp_path / "model.gguf", checkpoint, "qwen2", "Q4_0", change=change)
+    assert load_model_config(resolve_checkpoint(str(file))).quantization is None
+
+
+@needs_kernels
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1"])
+def test_native_kernels_stay_near_float32(tmp_path: Path, kind: str) -> None:
+    checkpoint = make_text_checkpoint(tmp_path / "checkpoint", "smollm2")
+    path = resolve_checkpoint(str(write_gguf(tmp_path / "model.gguf", checkpoint, "llama", kind)))
+    assert_stays_near_float32(path, PROMPTS, torch.bfloat16, quantization="none", tolerance=0.1)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in GGUF_TYPES if kind not in ("F32", "F16", "BF16")])
