@@ -1,7 +1,7 @@
-"""Audio preprocessing like Qwen2-Audio's and Ultravox's: log-mel features and content key.
+"""Audio preprocessing like Qwen2-Audio's, Ultravox's and Gemma 4's: log-mel features and content key.
 
-Uses the features of Whisper's extractor in the way of these models' processors. Qwen2-Audio's truncates audio to the
-length that the checkpoint's extractor says, 30 s.
+The features of the first two are those of Whisper's extractor, in the way of these models' processors. Qwen2-Audio's
+and Gemma 4's truncate audio to the length that the checkpoint's extractor says, 30 s.
 """
 
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.key import audio_key
 from glimpse.media.kind import MediaKind
-from glimpse.media.processing.mel import log_mel
+from glimpse.media.processing.mel import log_mel, log_mel_magnitudes
 from glimpse.media.processing.preprocessor import positive, read_json
 
 FloatArray = npt.NDArray[np.float32]
@@ -36,8 +36,10 @@ class AudioProcessing:
     max_samples: int
     """Length to which audio is truncated; a multiple of `hop`."""
     pads_to_max: bool = True
-    """Audio is padded with silence to `max_samples` before features are computed; else to a multiple of `hop`, and at
-    least two of them, as for Ultravox."""
+    """For Whisper's features, audio is padded with silence to `max_samples`; else to a multiple of `hop`, and at least
+    two of them, as for Ultravox."""
+    floor: float | None = None
+    """The features are those of `log_mel_magnitudes`; None: Whisper's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -48,7 +50,7 @@ class Audio:
     features: FloatArray
     """[mel bins, frames]: the frames that the encoder uses. If `n` frames begin within the audio, these are the first
     2 · ⌈n / 2⌉ + 1, or all if there are fewer. The reference's attention masks the others, which are silence. Without
-    `pads_to_max` these are n, at least two.
+    `pads_to_max` these are n, at least two, and with a `floor` n - 1.
     """
     key: bytes
     """Content key: SHA-256 of the truncated samples and the parameters of the features."""
@@ -92,18 +94,36 @@ def audio_from_samples(samples: FloatArray, processing: AudioProcessing) -> Audi
         MediaError: INVALID_MEDIA: the audio is too short for a token, or its samples are not amplitudes.
     """
     num_audio_frames = -(-len(samples) // processing.hop)
-    num_positions = -(-num_audio_frames // 2)  # the encoder's convolution has a stride of two frames
-    if num_positions < (2 if processing.pads_to_max else 1):
-        least = 2 * processing.hop / processing.sampling_rate if processing.pads_to_max else 0
+    num_hops = 1 if processing.floor is not None else 2 if processing.pads_to_max else 0
+    if num_audio_frames <= num_hops:
+        least = num_hops * processing.hop / processing.sampling_rate
         message = f"expected audio of more than {least:g} s, got {len(samples) / processing.sampling_rate:g} s"
         raise MediaError(MediaErrorCode.INVALID_MEDIA, message)
     if not np.all(np.abs(samples) <= LARGEST_AMPLITUDE):  # written so that NaN fails
         message = f"expected finite audio samples of magnitude up to {LARGEST_AMPLITUDE:g}, where full scale is 1"
         raise MediaError(MediaErrorCode.INVALID_MEDIA, message)
+    features = _features(samples, num_audio_frames, processing)
+    return Audio(
+        features=np.ascontiguousarray(features),
+        key=audio_key(samples, processing.sampling_rate, processing.fft_size, processing.hop, processing.num_mel_bins),
+        duration_seconds=len(samples) / processing.sampling_rate,
+    )
+
+
+def _features(samples: FloatArray, num_audio_frames: int, processing: AudioProcessing) -> FloatArray:
+    if processing.floor is not None:
+        return log_mel_magnitudes(
+            samples,
+            sampling_rate=processing.sampling_rate,
+            fft_size=processing.fft_size,
+            hop=processing.hop,
+            num_bins=processing.num_mel_bins,
+            floor=processing.floor,
+        )
     if processing.pads_to_max:
         # The last window that overlaps the audio is centered one frame after it, so the maximum is among these frames.
         num_frames, length = min(num_audio_frames + 2, processing.max_samples // processing.hop), processing.max_samples
-        num_kept = 2 * num_positions + 1
+        num_kept = 2 * -(-num_audio_frames // 2) + 1  # the encoder's convolution has a stride of two frames
     else:
         num_kept = num_frames = max(num_audio_frames, 2)
         length = num_frames * processing.hop
@@ -116,8 +136,4 @@ def audio_from_samples(samples: FloatArray, processing: AudioProcessing) -> Audi
         hop=processing.hop,
         num_bins=processing.num_mel_bins,
     )
-    return Audio(
-        features=np.ascontiguousarray(features[:, :num_kept]),
-        key=audio_key(samples, processing.sampling_rate, processing.fft_size, processing.hop, processing.num_mel_bins),
-        duration_seconds=len(samples) / processing.sampling_rate,
-    )
+    return features[:, :num_kept]

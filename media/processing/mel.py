@@ -1,6 +1,6 @@
-"""Log-mel spectrograms, equal to those of Whisper's feature extractor. Pure arithmetic.
+"""Log-mel spectrograms, equal to those of Whisper's feature extractor and of Gemma 4's. Pure arithmetic.
 
-The reference is models/whisper/feature_extraction_whisper.py of transformers. The mel scale is that of Slaney's
+Whisper's reference is models/whisper/feature_extraction_whisper.py of transformers. Its mel scale is that of Slaney's
 Auditory Toolbox: linear up to 1 kHz, logarithmic above.
 """
 
@@ -59,10 +59,46 @@ def mel_filters(num_bins: int, fft_size: int, sampling_rate: int) -> FloatArray:
     """Returns [num_bins, fft_size / 2 + 1]: triangular filters between neighboring centers, all of the same area."""
     highest = _LINEAR_MELS + np.log(sampling_rate / 2 / 1000) * _MELS_PER_E_FOLD
     edges = _hertz(np.linspace(0, highest, num_bins + 2))
+    return (_triangles(edges, fft_size, sampling_rate) * 2 / (edges[2:] - edges[:-2])[:, None]).astype(np.float32)
+
+
+def _triangles(edges: npt.NDArray[np.float64], fft_size: int, sampling_rate: int) -> npt.NDArray[np.float64]:
+    """Returns [len(edges) - 2, fft_size / 2 + 1]: triangles of height 1, from one edge over the next to the third."""
     low, center, high = edges[:-2, None], edges[1:-1, None], edges[2:, None]
     frequencies = np.linspace(0, sampling_rate / 2, fft_size // 2 + 1)
-    triangles = np.minimum((frequencies - low) / (center - low), (high - frequencies) / (high - center))
-    return (np.maximum(triangles, 0) * 2 / (high - low)).astype(np.float32)
+    return np.maximum(np.minimum((frequencies - low) / (center - low), (high - frequencies) / (high - center)), 0)
+
+
+def log_mel_magnitudes(
+    samples: FloatArray, *, sampling_rate: int, fft_size: int, hop: int, num_bins: int, floor: float
+) -> FloatArray:
+    """Returns the features of Universal Speech Models (arXiv 2303.01037) as Gemma 4's extractor makes them.
+
+    Windows of two hops begin one hop before the audio, on HTK's mel scale. Those that end after the audio are left out,
+    which the reference (models/gemma4/feature_extraction_gemma4.py of transformers) masks.
+
+    Args:
+        samples: [samples], more than `hop`.
+        sampling_rate: In Hz.
+        fft_size: Samples of a transform, at least 2 · hop.
+        hop: Samples between the starts of windows.
+        floor: Added to magnitudes.
+
+    Returns:
+        [num_bins, ⌈samples / hop⌉ - 1], natural logarithms.
+    """
+    num_frames = -(-len(samples) // hop) - 1
+    frames = np.lib.stride_tricks.sliding_window_view(np.pad(samples, (hop, 0)), 2 * hop)[::hop][:num_frames]
+    filters, window = _htk_filters(num_bins, fft_size, sampling_rate), _window(2 * hop)
+    slices = (frames[start : start + _SLICE_FRAMES] for start in range(0, num_frames, _SLICE_FRAMES))
+    magnitudes = (np.abs(np.fft.rfft(each * window, n=fft_size)) for each in slices)
+    return np.log(np.concatenate([filters @ each.T for each in magnitudes], axis=1) + floor).astype(np.float32)
+
+
+@cache
+def _htk_filters(num_bins: int, fft_size: int, sampling_rate: int) -> npt.NDArray[np.float64]:
+    mels = np.linspace(0, 2595 * np.log10(1 + sampling_rate / 2 / 700), num_bins + 2)
+    return _triangles(700 * (10 ** (mels / 2595) - 1), fft_size, sampling_rate)
 
 
 def _hertz(mels: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -1,13 +1,20 @@
-"""Tiny Gemma 4 checkpoints with images and seeded random weights, written by transformers, in the layout of published
-ones."""
+"""Tiny Gemma 4 checkpoints with images, audio and seeded random weights, written by transformers, in the layout of
+published ones."""
 
+import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers.models.gemma4.configuration_gemma4 import Gemma4Config, Gemma4TextConfig, Gemma4VisionConfig
+from transformers.models.gemma4.configuration_gemma4 import (
+    Gemma4AudioConfig,
+    Gemma4Config,
+    Gemma4TextConfig,
+    Gemma4VisionConfig,
+)
+from transformers.models.gemma4.feature_extraction_gemma4 import Gemma4AudioFeatureExtractor
 from transformers.models.gemma4.modeling_gemma4 import Gemma4ForConditionalGeneration
 
 from tests.checkpoints.gemma3 import PLAIN, VOCAB_SIZE, save_tokenizer
@@ -90,7 +97,7 @@ CHAT_TEMPLATE = """\
 {%- if message['content'] is string -%}{{ message['content'] | trim }}
 {%- else -%}
 {%- for part in message['content'] -%}
-{%- if part['type'] == 'image' -%}{{ '<|image|>' }}
+{%- if part['type'] in ['image', 'audio'] -%}{{ '<|' + part['type'] + '|>' }}
 {%- elif part['type'] == 'text' -%}{{ part['text'] | trim }}{%- endif -%}
 {%- endfor -%}
 {%- endif -%}
@@ -140,7 +147,7 @@ def make_gemma4_checkpoint(path: Path, *, is_large: bool = False) -> Path:
 
     Args:
         path: made if it does not exist.
-        is_large: as 31B, where the tokens of an image attend to each other; otherwise as E2B.
+        is_large: as 31B, where the tokens of an image attend to each other; otherwise as E2B, which hears.
     """
     torch.manual_seed(0)
     sizes: dict[str, Any] = {
@@ -171,9 +178,18 @@ def make_gemma4_checkpoint(path: Path, *, is_large: bool = False) -> Path:
         use_clipped_linears=not is_large,
         standardize=is_large,
     )
+    audio = Gemma4AudioConfig(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        subsampling_conv_channels=[128, 6],
+        conv_kernel_size=3,
+        output_proj_dims=24,
+    )
     config = Gemma4Config(
         text_config=Gemma4TextConfig(**text),
         vision_config=vision,
+        audio_config=None if is_large else audio,
         boi_token_id=TOKEN_IDS["<|image>"],
         eoi_token_id=TOKEN_IDS["<image|>"],
         image_token_id=TOKEN_IDS["<|image|>"],
@@ -193,6 +209,8 @@ def make_gemma4_checkpoint(path: Path, *, is_large: bool = False) -> Path:
         path / "generation_config.json", {"eos_token_id": [1, TOKEN_IDS["<turn|>"], TOKEN_IDS["<|tool_response>"]]}
     )
     processor = {"processor_class": "Gemma4Processor", "image_processor": dict(IMAGE_PROCESSOR)}
+    if not is_large:
+        processor["feature_extractor"] = json.loads(Gemma4AudioFeatureExtractor().to_json_string())
     write_json(path / "processor_config.json", processor)
     (path / "chat_template.jinja").write_text(CHAT_TEMPLATE)
     save_tokenizer(path, _ADDED, _TOKENIZER)

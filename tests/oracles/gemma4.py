@@ -1,4 +1,4 @@
-"""The oracle of tests: transformers' Gemma 4 with images. The engine never imports this."""
+"""The oracle of tests: transformers' Gemma 4 with images and audio. The engine never imports this."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers.models.gemma4.feature_extraction_gemma4 import Gemma4AudioFeatureExtractor
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.gemma4.modeling_gemma4 import Gemma4ForConditionalGeneration
 
@@ -27,11 +28,20 @@ def image_processor() -> Any:
 
 
 @torch.inference_mode()
-def greedy_answer(path: Path, prompt: Sequence[int], images: Sequence[np.ndarray], num_tokens: int) -> Answer:
-    """Continues a prompt with images in whole tokens, uint8 [height, width, 3]."""
+def greedy_answer(path: Path, prompt: Sequence[int], media: Sequence[np.ndarray], num_tokens: int) -> Answer:
+    """Continues a prompt with images in whole tokens, uint8 [height, width, 3], and audio, float32 [samples]."""
     token_ids = torch.tensor([list(prompt)])
-    is_image = (token_ids == TOKEN_IDS["<|image|>"]).long()
-    return generate(load_oracle(path), prompt, num_tokens, mm_token_type_ids=is_image, **_pixels(images))
+    kinds = (token_ids == TOKEN_IDS["<|image|>"]).long() + 3 * (token_ids == TOKEN_IDS["<|audio|>"])
+    images = [each for each in media if each.ndim == 3]
+    heard = [each for each in media if each.ndim == 1]
+    features = {} if not heard else dict(feature_extractor()(heard, return_tensors="pt"))
+    return generate(load_oracle(path), prompt, num_tokens, mm_token_type_ids=kinds, **_pixels(images), **features)
+
+
+@cache
+def feature_extractor() -> Any:
+    """Returns the reference extractor of audio's features."""
+    return Gemma4AudioFeatureExtractor()
 
 
 def _pixels(images: Sequence[np.ndarray]) -> dict[str, torch.Tensor]:

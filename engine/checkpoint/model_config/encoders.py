@@ -312,6 +312,37 @@ class Gemma3VisionConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gemma4AudioConfig:
+    """Audio encoder of Gemma 4: a Conformer (arXiv 2005.08100) over positions of four mel frames each."""
+
+    num_mel_bins: int
+    width: int
+    output_width: int
+    num_layers: int
+    num_heads: int
+    channels: tuple[int, int]
+    """Channels of the two convolutions that make positions of frames."""
+    kernel_size: int
+    """Positions that the convolution in a layer reads."""
+    window: int
+    """Positions that each attends to: itself and those before it."""
+    logit_cap: float
+    residual_factor: float
+    """What the outputs of MLPs are multiplied by."""
+    norm_eps: float
+    clipped: bool
+    """See `Gemma4VisionConfig`."""
+    start_token_id: int
+    """Token before an audio input's tokens."""
+    end_token_id: int
+
+    @staticmethod
+    def num_tokens(num_frames: int) -> int:
+        """Returns how many tokens an audio input of so many mel frames has."""
+        return -(-num_frames // 4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gemma4VisionConfig:
     """Vision encoder of Gemma 4: patches of images of any size, of which each square becomes one token."""
 
@@ -337,6 +368,8 @@ class Gemma4VisionConfig:
     start_token_id: int
     """Token before an image's tokens."""
     end_token_id: int
+    audio: Gemma4AudioConfig | None = None
+    """The encoder of audio beside it, if the model hears."""
 
 
 EncoderConfig: TypeAlias = (

@@ -1,4 +1,4 @@
-"""A server with Gemma 4: images over the typed API and over OpenAI's, and from the prefix cache; tools; reasoning."""
+"""A server with Gemma 4: media over the typed API and over OpenAI's, and from the prefix cache; tools; reasoning."""
 
 import json
 from pathlib import Path
@@ -70,4 +70,4 @@ def test_an_effort_turns_on_the_reasoning(channel: grpc.Channel) -> None:
 
 
 def test_second_answer_is_identical_and_comes_from_the_prefix_cache(stack: Stack, checkpoint: Path) -> None:
-    check_second_answers(stack, checkpoint, *ARCHITECTURES, "image")
+    check_second_answers(stack, checkpoint, *ARCHITECTURES, "image", "audio")

@@ -1,4 +1,4 @@
-"""Gemma 4: the decoder alone, and with images."""
+"""Gemma 4: the decoder alone, with images, and with audio too."""
 
 import math
 from collections.abc import Mapping
@@ -19,10 +19,11 @@ from glimpse.engine.checkpoint.model_config.decoder import (
     SlidingAttention,
     TextConfig,
 )
-from glimpse.engine.checkpoint.model_config.encoders import Gemma4VisionConfig
+from glimpse.engine.checkpoint.model_config.encoders import Gemma4AudioConfig, Gemma4VisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.errors import CheckpointError
 from glimpse.media.kind import MediaKind
+from glimpse.media.processing.audio import AudioProcessing
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.preprocessor import check_resampling, read_json
@@ -187,7 +188,50 @@ _VISION_DEFAULTS: Mapping[str, Any] = {
     "standardize": False,
     "attention_bias": False,
 }
-_TOKEN_IDS: Mapping[str, int] = {"boi": 255_999, "eoi": 258_882, "image": 258_880}
+_TOKEN_IDS: Mapping[str, int] = {
+    "boi": 255_999,
+    "eoi": 258_882,
+    "image": 258_880,
+    "boa": 256_000,
+    "eoa": 258_883,
+    "audio": 258_881,
+}
+
+
+_AUDIO_DEFAULTS: Mapping[str, Any] = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 8,
+    "hidden_act": "silu",
+    "subsampling_conv_channels": (128, 32),
+    "conv_kernel_size": 5,
+    "residual_weight": 0.5,
+    "attention_chunk_size": 12,
+    "attention_context_left": 13,
+    "attention_context_right": 0,
+    "attention_logit_cap": 50.0,
+    "use_clipped_linears": True,
+    "rms_norm_eps": 1e-6,
+    "gradient_clipping": 1e10,
+    "output_proj_dims": 1536,
+}
+_NUM_MEL_BINS = 128
+_EXTRACTOR: Mapping[str, Any] = {
+    "feature_size": _NUM_MEL_BINS,
+    "sampling_rate": 16_000,
+    "frame_length": 320,
+    "hop_length": 160,
+    "fft_length": 512,
+    "min_frequency": 0.0,
+    "max_frequency": 8000.0,
+    "mel_floor": 1e-3,
+    "preemphasis": 0.0,
+    "dither": 0.0,
+    "input_scale_factor": 1.0,
+    "per_bin_mean": None,
+    "per_bin_stddev": None,
+}
+"""The supported extractor of features, which is that of published checkpoints."""
 
 
 def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
@@ -196,11 +240,18 @@ def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
     decoder = read_decoder(text, tied=tied)
     if text.get("use_bidirectional_attention") == "vision":
         decoder = replace(decoder, bidirectional_run=BUDGETS[-1], bidirectional_full=False)
-    ids = {name: config.get(f"{name}_token_id") or default for name, default in _TOKEN_IDS.items()}
+    ids = {
+        name: config.get(f"{name}_token_id") or config.get(f"{name}_token_index") or default
+        for name, default in _TOKEN_IDS.items()
+    }
+    audio: Mapping[str, Any] | None = config.get("audio_config")
     return FamilyConfig(
         text=decoder,
-        encoder=_read_vision(config["vision_config"], start=ids["boi"], end=ids["eoi"]),
-        placeholder_ids={"image": ids["image"]},
+        encoder=replace(
+            _read_vision(config["vision_config"], start=ids["boi"], end=ids["eoi"]),
+            audio=None if audio is None else _read_audio(audio, start=ids["boa"], end=ids["eoa"]),
+        ),
+        placeholder_ids={"image": ids["image"], **({} if audio is None else {"audio": ids["audio"]})},
         eos_token_ids=(END_TOKEN,),
         end_tokens=_END_TOKENS,
     )
@@ -235,8 +286,49 @@ def _read_vision(vision: Mapping[str, Any], *, start: int, end: int) -> Gemma4Vi
     )
 
 
+def _read_audio(audio: Mapping[str, Any], *, start: int, end: int) -> Gemma4AudioConfig:
+    audio = {**_AUDIO_DEFAULTS, **audio}
+    expected = {
+        "hidden_act": "silu",
+        "attention_context_right": 0,
+        "attention_chunk_size": audio["attention_context_left"] - 1,
+        "gradient_clipping": 1e10,
+    }
+    for name, value in expected.items():
+        require(f"audio_config.{name}", audio[name], value)
+    first, second = audio["subsampling_conv_channels"]
+    require("audio_config.subsampling_conv_channels[0]", first, _NUM_MEL_BINS)  # as the reference expects
+    return Gemma4AudioConfig(
+        num_mel_bins=_NUM_MEL_BINS,
+        width=audio["hidden_size"],
+        output_width=audio["output_proj_dims"],
+        num_layers=audio["num_hidden_layers"],
+        num_heads=audio["num_attention_heads"],
+        channels=(first, second),
+        kernel_size=audio["conv_kernel_size"],
+        window=audio["attention_context_left"] - 1,
+        logit_cap=audio["attention_logit_cap"],
+        residual_factor=audio["residual_weight"],
+        norm_eps=audio["rms_norm_eps"],
+        clipped=bool(audio["use_clipped_linears"]),
+        start_token_id=start,
+        end_token_id=end,
+    )
+
+
+def _audio_processing(whole: Mapping[str, Any]) -> AudioProcessing:
+    """Reads the processing of audio, of up to 30 s. Without any, it is the published one's."""
+    extractor = {**_EXTRACTOR, **(whole.get("feature_extractor") or {})}
+    for name, value in _EXTRACTOR.items():
+        if extractor[name] != value:
+            raise ValueError(f"{_PROCESSOR}: 'feature_extractor.{name}': expected {value!r}, got {extractor[name]!r}")
+    return AudioProcessing(
+        sampling_rate=16_000, num_mel_bins=_NUM_MEL_BINS, fft_size=512, hop=160, max_samples=480_000, floor=1e-3
+    )
+
+
 def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
-    """Reads the processing of images, from the file of all media as published, or from one of its own."""
+    """Reads the processing of media, that of images from the file of all media as published, or from one of its own."""
     whole = read_json(path / _PROCESSOR, is_optional=True)
     name, processor = (
         (f"{_PROCESSOR}: 'image_processor", whole["image_processor"])
@@ -263,24 +355,31 @@ def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     return MediaProcessing(
         images=ImageProcessing(
             sizing=PatchBudget(patch_size=vision.patch_size, pool_size=vision.pool_size, max_tokens=budget)
-        )
+        ),
+        audio=None if vision.audio is None else _audio_processing(whole),
     )
 
 
 def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
-    """Returns the tokens of an image: one for each square of patches, between two marks."""
-    encoder = context.model.encoder_as(Gemma4VisionConfig)
-    return TokenLayout(
-        kind=medium.kind,
-        pieces=((encoder.start_token_id,), _num_tokens(encoder, medium.grid), (encoder.end_token_id,)),
-    )
+    """Returns the tokens of an image, one for each square of patches, or of audio, one for four mel frames or a row of
+    embeddings; between two marks."""
+    encoder, num_tokens = context.model.encoder_as(Gemma4VisionConfig), 0
+    if medium.kind is MediaKind.AUDIO and encoder.audio is not None:
+        _, num_bins, size = medium.grid
+        num_tokens = size if num_bins == 1 else encoder.audio.num_tokens(size)
+        encoder = encoder.audio
+    else:
+        num_tokens = _num_tokens(encoder, medium.grid)
+    return TokenLayout(kind=medium.kind, pieces=((encoder.start_token_id,), num_tokens, (encoder.end_token_id,)))
 
 
 def _num_tokens(encoder: Gemma4VisionConfig, grid: tuple[int, ...]) -> int:
     return math.prod(grid) // encoder.pool_size**2
 
 
-def _embedding_grid(config: ModelConfig, _kind: MediaKind, num_rows: int) -> tuple[int, ...]:
+def _embedding_grid(config: ModelConfig, kind: MediaKind, num_rows: int) -> tuple[int, ...]:
+    if kind is MediaKind.AUDIO:
+        return (1, 1, num_rows)
     if num_rows > BUDGETS[-1]:
         raise ValueError(f"expected at most {BUDGETS[-1]} tokens of an image")
     side = config.encoder_as(Gemma4VisionConfig).pool_size

@@ -104,7 +104,7 @@ class Gemma4VisionTower(Encoder):
         if self.statistics is not None:
             bias, scale = self.statistics.float()
             pooled = (pooled - bias) * scale
-        normalized = _unscaled_norm(pooled.to(hidden.dtype), self.config.norm_eps)
+        normalized = unscaled_norm(pooled.to(hidden.dtype), self.config.norm_eps)
         return self.projection(normalized)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
@@ -147,7 +147,7 @@ class VisionLayer(nn.Module):
         )
         # Scores have no factor, where `attend_segments` multiplies by head_dim ** -0.5.
         query = self.head_norms["q"](query) * self.config.head_dim**0.5
-        qkv = torch.stack([query, self.head_norms["k"](key), _unscaled_norm(value, self.config.norm_eps)], dim=1)
+        qkv = torch.stack([query, self.head_norms["k"](key), unscaled_norm(value, self.config.norm_eps)], dim=1)
         attended = self.attention["o"](segments.attend(qkv, ops).flatten(1))
         hidden = hidden + self.norms["post_attention_layernorm"](attended)
         normalized = self.norms["pre_feedforward_layernorm"](hidden)
@@ -187,7 +187,8 @@ def _norms(modules: nn.ModuleDict) -> Iterator[tuple[str, RMSNorm]]:
         yield name, norm
 
 
-def _unscaled_norm(x: Tensor, eps: float) -> Tensor:
+def unscaled_norm(x: Tensor, eps: float) -> Tensor:
+    """x / rms(x), over the last dimension."""
     return functional.rms_norm(x.float(), x.shape[-1:], eps=eps).to(x.dtype)
 
 
