@@ -1,20 +1,27 @@
-"""Forms in which flags of servers may be written: several values of one flag, and vLLM's names.
+"""Flags of servers, and the forms in which they may be written: several values of one flag, and vLLM's names.
 
 Each becomes the form that the command reads.
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from itertools import chain
-from typing import Any, get_origin
+from typing import Annotated, Any, get_origin
 
+from cyclopts import Parameter
+from pydantic import ValidationError
+
+from glimpse.engine.protocol.option_values import explain
 from glimpse.engine.protocol.other_names import OtherName, tell
 from glimpse.engine.protocol.vllm_options import NAMES_HERE, OPPOSITES, OTHER_OPTIONS
 from glimpse.media.kind import MediaKind
 from glimpse.server.media_settings import MediaSettings
-from glimpse.server.settings import AccessSettings, EngineSettings, ListenSettings
+from glimpse.server.settings import AccessSettings, EngineSettings, ListenSettings, NameSettings, Settings
 from glimpse.usage import UsageError
 
+ServerFlags = Annotated[Settings, Parameter(name="*")]
+DEFAULTS = Settings()
 _NAMES_HERE: Mapping[str, str] = {
     **NAMES_HERE,
     "api_server_count": "front_ends",
@@ -128,3 +135,26 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def with_model(settings: Settings, model: str | None) -> Settings:
+    """Returns settings with the model that was named without a flag, which comes before GLIMPSE_MODEL.
+
+    Raises UsageError.
+    """
+    if model is None:
+        return settings
+    if settings.engine.model not in (None, model, os.environ.get("GLIMPSE_MODEL")):
+        raise UsageError(f"'MODEL': expected once, got {model!r} and --model {settings.engine.model}")
+    try:
+        named = NameSettings(model=model).model
+    except ValidationError as error:
+        raise UsageError(f"'MODEL': {explain(error.errors()[0])}") from None
+    engine = settings.engine.model_copy(update={"model": named})
+    return settings.model_copy(update={"engine": engine})
+
+
+def check_nodes(settings: Settings) -> None:
+    """Raises UsageError for options of several nodes that exclude each other."""
+    if (why_not := settings.engine.options.why_not_nodes) is not None:
+        raise UsageError(why_not)

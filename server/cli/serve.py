@@ -1,20 +1,13 @@
 """`glimpse up` and `glimpse serve`: their flags. `glimpse.server.cli.run_server` is what they do."""
 
 import gc
-import os
-from typing import Annotated
 
-from cyclopts import Parameter
-from pydantic import ValidationError
-
-from glimpse.engine.protocol.option_values import explain
 from glimpse.gateway.options import PublicOptions
+from glimpse.server.cli.flag_forms import DEFAULTS, ServerFlags, check_nodes, with_model
 from glimpse.server.setting_types import Port
-from glimpse.server.settings import NameSettings, Settings
+from glimpse.server.settings import Settings
 from glimpse.usage import UsageError
 
-ServerFlags = Annotated[Settings, Parameter(name="*")]
-DEFAULTS = Settings()
 _GATEWAY = PublicOptions()
 _NO_TLS = (
     "'--tls-certificate': expected with `glimpse serve`, got it with `glimpse up`, whose gateway has no TLS; start two "
@@ -71,29 +64,6 @@ def serve(model: str | None = None, /, *, settings: ServerFlags = DEFAULTS) -> N
     from glimpse.server.cli.run_node import run_node  # noqa: PLC0415 - as below
 
     run_node(settings)
-
-
-def with_model(settings: Settings, model: str | None) -> Settings:
-    """Returns settings with the model that was named without a flag, which comes before GLIMPSE_MODEL.
-
-    Raises UsageError.
-    """
-    if model is None:
-        return settings
-    if settings.engine.model not in (None, model, os.environ.get("GLIMPSE_MODEL")):
-        raise UsageError(f"'MODEL': expected once, got {model!r} and --model {settings.engine.model}")
-    try:
-        named = NameSettings(model=model).model
-    except ValidationError as error:
-        raise UsageError(f"'MODEL': {explain(error.errors()[0])}") from None
-    engine = settings.engine.model_copy(update={"model": named})
-    return settings.model_copy(update={"engine": engine})
-
-
-def check_nodes(settings: Settings) -> None:
-    """Raises UsageError for options of several nodes that exclude each other."""
-    if (why_not := settings.engine.options.why_not_nodes) is not None:
-        raise UsageError(why_not)
 
 
 def _run(settings: Settings, http_port: int | None = None, gateway: PublicOptions = _GATEWAY) -> None:

@@ -112,7 +112,7 @@ class PromptLoader:
                 media = media_of(loaded)
                 build = partial(self._of_conversation, source, loaded, media)
                 prompt, layouts = build() if _is_short(source) else await run(call.client, build)
-                inputs = media_inputs(media, layouts, prompt)
+                inputs = media_inputs(media, layouts, prompt.starts)
                 return LoadedPrompt(
                     token_ids=prompt.token_ids,
                     media=inputs,

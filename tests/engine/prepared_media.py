@@ -42,7 +42,7 @@ def prompt_with_media(
     prompt = builder.chat(messages, layouts)
     rows = [
         token
-        for medium in media_inputs(media, layouts, prompt)
+        for medium in media_inputs(media, layouts, prompt.starts)
         for _, first, count in medium.span.rows_between(0, len(prompt.token_ids))
         for token in range(first, first + count)
     ]

@@ -12,7 +12,6 @@ import numpy as np
 from glimpse.engine.checkpoint.families.registry import family_of
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
-from glimpse.engine.checkpoint.text.prompt import Prompt
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.errors import TemplateError
 from glimpse.engine.protocol.media import Embeddings, MediaContent, MediaSpan
@@ -93,12 +92,8 @@ class MediaLayouts:
         return layouts
 
 
-def media_inputs(media: Sequence[Medium], layouts: Sequence[TokenLayout], prompt: Prompt) -> list[MediaInput]:
-    """Pairs loaded media with their tokens in the prompt.
-
-    Args:
-        media: in prompt order.
-    """
+def media_inputs(media: Sequence[Medium], layouts: Sequence[TokenLayout], starts: Sequence[int]) -> list[MediaInput]:
+    """Pairs media in prompt order with their tokens in the prompt. `starts`: see `Prompt`."""
     return [
         MediaInput(
             span=MediaSpan(
@@ -112,7 +107,7 @@ def media_inputs(media: Sequence[Medium], layouts: Sequence[TokenLayout], prompt
             ),
             content=_content(medium),
         )
-        for medium, layout, start in zip(media, layouts, prompt.starts, strict=True)
+        for medium, layout, start in zip(media, layouts, starts, strict=True)
     ]
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 
 from glimpse.server.cli.chat.command import Asking, read_questions
-from glimpse.server.cli.serve import DEFAULTS, ServerFlags, check_nodes, with_model
+from glimpse.server.cli.flag_forms import DEFAULTS, ServerFlags, check_nodes, with_model
 
 _ASKING = Asking()
 

@@ -157,7 +157,7 @@ class RequestBuilder:
         try:
             layouts = self._layouts.of(media)
             prompt = _build_prompt(self._prompts, request.prompt, layouts, loaded)
-            return prompt, media_inputs(media, layouts, prompt)
+            return prompt, media_inputs(media, layouts, prompt.starts)
         except PlaceholderError as error:
             field = request.field if error.missing is None else field_of(error.missing, loaded)
             raise InputError(field, str(error)) from error

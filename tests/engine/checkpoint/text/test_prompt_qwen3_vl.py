@@ -134,7 +134,7 @@ def test_prompt_has_the_token_ids_of_the_reference(
     prompt = BUILDERS[template].chat(messages, layouts, TemplateOptions(tools=tuple(tools)))
     assert prompt.token_ids == reference_ids(template, messages, media, tools)
     expected = spans_of(prompt.token_ids, [medium.pixels for medium in media])
-    for made, span in zip(media_inputs(media, layouts, prompt), expected, strict=True):
+    for made, span in zip(media_inputs(media, layouts, prompt.starts), expected, strict=True):
         assert (made.span.kind, made.span.grid) == (span.kind, span.grid)
         assert _places(made.span) == _places(span)
 
