@@ -24,11 +24,7 @@ def content_key(kind: str, pixels: npt.NDArray[np.uint8], *parameters: int) -> b
 
 
 def audio_key(samples: npt.NDArray[np.float32], *parameters: int) -> bytes:
-    """Returns the SHA-256 of audio samples, like `content_key`.
-
-    Args:
-        samples: [samples], C-contiguous.
-    """
+    """Returns the SHA-256 of audio samples, like `content_key`. `samples`: [samples], C-contiguous."""
     return _hash((b"audio", b"float32", *_texts((len(samples), *parameters)), samples.data))
 
 

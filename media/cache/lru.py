@@ -27,10 +27,7 @@ class Lru(Generic[KeyT, ValueT]):
     """
 
     def __init__(self, *, max_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """
-        Args:
-            clock: Returns the time in seconds.
-        """
+        """`clock`: returns the time in seconds."""
         self.max_bytes = max_bytes
         self.num_bytes = 0
         """Size of all entries."""

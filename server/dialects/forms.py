@@ -37,10 +37,7 @@ class FormRequests:
     def __init__(
         self, form: FileForm, request_type: Descriptor, codec: Codec, chunks: AsyncIterator[HttpBody], call: CallContext
     ) -> None:
-        """
-        Args:
-            form: which fields the form's members set.
-        """
+        """`form`: which fields the form's members set."""
         self.ignored: list[str] = []
         """Paths of members that have no effect; complete once the last request was taken."""
         self.aliased: dict[str, str] = {}

@@ -20,10 +20,7 @@ class GroundingReader:
     """Finds the boxes and points of one completion. No form says of which image they are: the last one is meant."""
 
     def __init__(self, parser: CompletionParser, forms: Sequence[Form], images: Sequence[ImagePlacement]) -> None:
-        """
-        Args:
-            parser: Parses the completion a second time, with its special tokens in the text.
-        """
+        """`parser`: parses the completion a second time, with its special tokens in the text."""
         self._parser = parser
         self._forms = forms
         self._images = images

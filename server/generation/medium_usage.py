@@ -95,11 +95,7 @@ def media_tokens(media: Iterable[PromptMedium]) -> Counter[MediaKind]:
 
 
 def cache_tier(medium: PromptMedium, num_cached_tokens: int, *, is_encoded: bool) -> CacheTier:
-    """Returns what caches held of a medium.
-
-    Args:
-        num_cached_tokens: Tokens of the prompt that the prefix cache held.
-    """
+    """Returns what caches held of a medium. `num_cached_tokens`: tokens of the prompt that the prefix cache held."""
     offset, length = medium.span.runs[-1]
     if not is_encoded:
         if medium.span.start + offset + length <= num_cached_tokens:

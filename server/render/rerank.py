@@ -11,11 +11,7 @@ from glimpse.v1 import rerank_pb2
 def render_rerank(
     request_id: str, model: str, request: rerank_pb2.RerankRequest, logits: EmbeddedInputs
 ) -> rerank_pb2.RerankResponse:
-    """Renders the best documents.
-
-    Args:
-        logits: of "yes" and of "no", for each document.
-    """
+    """Renders the best documents. `logits`: of "yes" and of "no", for each document."""
     scores = _scores(logits)
     order = sorted(range(len(scores)), key=lambda index: -scores[index])  # stable: equal scores keep their order
     shows = request.return_documents if request.HasField("return_documents") else True

@@ -98,11 +98,7 @@ class Transcript:
         self._left = True
 
     def verdict(self, expected: str | None = None) -> Verdict:
-        """Judges the response, which has ended.
-
-        Args:
-            expected: the right text of the first choice; None accepts any.
-        """
+        """Judges the response, which has ended. `expected`: the right text of the first choice; None accepts any."""
         if self._surplus:
             return Verdict(outcome=Outcome.TWICE, detail=self._surplus)
         if self._malformed:

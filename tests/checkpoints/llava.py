@@ -99,11 +99,7 @@ DECODERS = tuple(_DECODERS)
 def make_llava_checkpoint(
     path: Path, *, decoder: str = "llama", names: Names = "published", strategy: str = "default", layer: int = -2
 ) -> Path:
-    """Writes a checkpoint of float32 into the folder `path` and returns it.
-
-    Args:
-        path: made if it does not exist.
-    """
+    """Writes a checkpoint of float32 into the folder `path` and returns it. `path`: made if it does not exist."""
     torch.manual_seed(0)
     config = LlavaConfig(
         vision_config=_vision_config(),

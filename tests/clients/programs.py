@@ -82,10 +82,7 @@ class Program:
     """A running client."""
 
     def __init__(self, program: str | Path, source: str, *, proxy: str, log: Path) -> None:
-        """
-        Args:
-            log: where its other output goes.
-        """
+        """`log`: where its other output goes."""
         self._log = log
         with log.open("wb") as errors:
             self._process = subprocess.Popen(

@@ -39,10 +39,7 @@ class Recorder:
     """
 
     def __init__(self, rows: int, dtype: torch.dtype) -> None:
-        """
-        Args:
-            dtype: of activations and of the KV cache.
-        """
+        """`dtype`: of activations and of the KV cache."""
         self._rows = rows
         self._dtype = dtype
         self._operations: list[Operation] = []

@@ -229,11 +229,7 @@ def make_batch(
     device: torch.device,
     last_sampled_rows: Mapping[int, int] = NO_SAMPLED_ROWS,
 ) -> Batch:
-    """Packs the chunks of a single step.
-
-    Args:
-        layouts: Sequence id → layout, for every chunk.
-    """
+    """Packs the chunks of a single step. `layouts`: sequence id → layout, for every chunk."""
     builder = BatchBuilder(block_size=block_size, device=device)
     for chunk in chunks:
         builder.add(chunk.sequence_id, layouts[chunk.sequence_id])

@@ -22,10 +22,7 @@ class ConversationWriter:
     """Appends messages to a request of ChatService."""
 
     def __init__(self, messages: Any, adapted: dict[str, str]) -> None:
-        """
-        Args:
-            adapted: gets the path of each message and its fields, and of what they were made of.
-        """
+        """`adapted`: gets the path of each message and its fields, and of what they were made of."""
         self._messages = messages
         self._adapted = adapted
         self._answer: content_pb2.Message | None = None

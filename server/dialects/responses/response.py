@@ -71,10 +71,7 @@ class ResponseRenderer:
     """Renders the events of one stream. The response grows with them."""
 
     def __init__(self, response: responses_pb2.Response, usage: Usage) -> None:
-        """
-        Args:
-            response: in progress, without output; see `begin_response`.
-        """
+        """`response`: in progress, without output; see `begin_response`."""
         self._response = response
         self._usage = usage
         self._number = 0
