@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 import jsonschema
+import pytest
 from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.anthropic.v1 import anthropic_pb2_grpc
@@ -33,7 +34,8 @@ def test_typed_and_openai_apis_return_the_same_completion_also_from_the_prefix_c
     assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
 
 
-def test_calls_a_tool_and_answers_with_its_result(channel: grpc.Channel) -> None:
+@pytest.mark.parametrize("effort", [chat_pb2.REASONING_EFFORT_NONE, chat_pb2.REASONING_EFFORT_HIGH])
+def test_calls_a_tool_and_answers_with_its_result(channel: grpc.Channel, effort: chat_pb2.ReasoningEffort) -> None:
     places = {"type": "array", "items": {"enum": ["the", 5]}, "minItems": 1, "maxItems": 2}
     schema = {"type": "object", "properties": {"at": places}, "required": ["at"]}
     tool = chat_pb2.Tool(function=chat_pb2.FunctionDefinition(name="look", parameters=json.dumps(schema)))
@@ -41,6 +43,7 @@ def test_calls_a_tool_and_answers_with_its_result(channel: grpc.Channel) -> None
     wire.tools.append(tool)
     wire.tool_choice.mode = chat_pb2.TOOL_CHOICE_MODE_REQUIRED
     wire.parallel_tool_calls = False
+    wire.reasoning_effort = effort
     (choice,) = Chat(channel).CreateChatCompletion(wire).choices
     (call,) = choice.message.tool_calls
     assert choice.finish_reason == generation_pb2.FINISH_REASON_TOOL_CALLS

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glimpse.engine.checkpoint.grammar.matcher import GrammarCompiler, Matcher, Vocabulary
-from glimpse.engine.checkpoint.text.reasoning import ReasoningParser
+from glimpse.engine.checkpoint.text.reasoning import REASONING_FORMATS, ReasoningParser
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.protocol.sampling_params import (
     Grammar,
@@ -66,7 +66,7 @@ def sampler_of(
     budget: int | None = None,
     seed: int = 0,
 ) -> SequenceSampler:
-    closing = tuple(tokenizer.encode("</think>"))
+    closing = tuple(tokenizer.encode(tags.closing))
     limit = None if budget is None else ReasoningBudget(tags=tags, max_tokens=budget, closing_token_ids=closing)
     grammar = None if grammar is None else replace(grammar, reasoning=tags)
     own = compiler(tokenizer)
@@ -157,6 +157,24 @@ def test_budget_ends_the_reasoning_after_exactly_as_many_tokens(
         sampler.append_token(token_id)
     sampled = [sample(row.clone()[None], [sampler])[0].token_id for _ in range(max_tokens + len(closing) + 2)]
     assert sampled == [word] * max_tokens + closing + [word] * 2
+
+
+@pytest.mark.parametrize(("grammar", "pattern"), GRAMMARS)
+def test_grammar_and_budget_hold_where_a_tag_begins_with_a_special_token(grammar: Grammar, pattern: str) -> None:
+    tokenizer = Tokenizer(make_tokenizer((*SPECIAL_TOKENS, "<|channel>", "<channel|>")))
+    tags = REASONING_FORMATS["gemma4"].tags_after([], tokenizer)
+    assert tags is not None
+    tags = replace(tags, strips_answer=grammar.kind in (GrammarKind.JSON_OBJECT, GrammarKind.JSON_SCHEMA))
+    allowed = sampler_of(tokenizer, tags=tags, grammar=grammar).allowed_tokens()
+    assert allowed is not None
+    assert allowed[tokenizer.encode("<|channel>")[0]]
+    assert not allowed[tokenizer.encode("<")[0]]
+    for seed in range(3):
+        sampler = sampler_of(tokenizer, tags=tags, grammar=grammar, budget=6, seed=seed)
+        token_ids = answer_of(tokenizer, sampler, start="<|channel>", seed=seed)
+        text = tokenizer.decode(token_ids, skip_special=False)
+        assert text.startswith("<|channel>thought")
+        assert re.fullmatch(pattern, split(tokenizer, token_ids, tags)[1], re.DOTALL), text
 
 
 def test_budget_leaves_answers_without_reasoning_alone() -> None:
