@@ -1,6 +1,7 @@
 """GGUF files made of checkpoints of text models by llama.cpp's own package, and their weights as it reads them."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ _PARTS = {
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "mlp.gate": "ffn_gate_inp",
 }
 _CONTROL, _NORMAL = 3, 1
 
@@ -69,10 +71,14 @@ def write_gguf(
     if rope.get("rope_type") == "linear":
         writer.add_rope_scaling_type(RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(rope["factor"])
+    if architecture == "qwen3moe":
+        writer.add_expert_count(config["num_local_experts"])
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     _add_tokenizer(writer, checkpoint, config["vocab_size"], pre)
     change(writer)
     generator = np.random.default_rng(0)
-    for name, tensor in load_file(checkpoint / "model.safetensors").items():
+    for name, tensor in _with_stacks(load_file(checkpoint / "model.safetensors")).items():
         heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}.get(name.split(".")[-2])
         if heads and architecture == "llama":
             tensor = permuted(tensor, config[heads])
@@ -82,6 +88,17 @@ def write_gguf(
     writer.write_tensors_to_file()
     writer.close()
     return file
+
+
+def _with_stacks(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns tensors with the matrices of a layer's experts as one, named as in files."""
+    experts: dict[str, dict[int, Tensor]] = {}
+    for name, tensor in tensors.items():
+        if found := re.fullmatch(r"model\.layers\.(\d+)\.mlp\.experts\.(\d+)\.(\w+)_proj\.weight", name):
+            layer, expert, part = found.groups()
+            experts.setdefault(f"blk.{layer}.ffn_{part}_exps.weight", {})[int(expert)] = tensor
+    plain = {name: tensor for name, tensor in tensors.items() if ".mlp.experts." not in name}
+    return plain | {name: torch.stack([parts[index] for index in range(len(parts))]) for name, parts in experts.items()}
 
 
 def permuted(tensor: Tensor, num_heads: int) -> Tensor:
@@ -97,10 +114,14 @@ def dequantized(file: Path, config: Mapping[str, Any], architecture: str) -> dic
     """Returns a file's weights as llama.cpp's package reads them, by their names in published checkpoints."""
     parts = {ours: theirs for theirs, ours in _PARTS.items()}
     weights: dict[str, Tensor] = {}
+    stacks: dict[tuple[str, str], Tensor] = {}
     for stored in GGUFReader(file).tensors:
         stem, _, what = str(stored.name).rpartition(".")
         tensor = torch.from_numpy(np.array(dequantize(stored.data, stored.tensor_type), dtype=np.float32))
         match stem.split("."):
+            case ["blk", layer, ("ffn_gate_exps" | "ffn_up_exps" | "ffn_down_exps") as part]:
+                stacks[layer, part] = tensor
+                continue
             case ["blk", layer, part]:
                 name = f"model.layers.{layer}.{parts[part]}"
                 heads = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}.get(part)
@@ -116,6 +137,13 @@ def dequantized(file: Path, config: Mapping[str, Any], architecture: str) -> dic
             case other:
                 raise ValueError(other)
         weights[f"{name}.{what}"] = tensor
+    for layer in {layer for layer, _ in stacks}:  # as transformers has them in memory
+        experts = f"model.layers.{layer}.mlp.experts"
+        gates = [stacks[layer, part] for part in ("ffn_gate_exps", "ffn_up_exps")]
+        weights |= {
+            f"{experts}.gate_up_proj": torch.cat(gates, 1),
+            f"{experts}.down_proj": stacks[layer, "ffn_down_exps"],
+        }
     return weights
 
 
@@ -146,6 +174,8 @@ def _add_tensor(writer: GGUFWriter, name: str, values: np.ndarray, kind: str, ge
 
 
 def _gguf_name(name: str) -> str:
+    if name.startswith("blk."):
+        return name
     stem, _, what = name.rpartition(".")
     whole = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
     if stem in whole:

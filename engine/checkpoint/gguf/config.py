@@ -2,7 +2,7 @@
 read both alike. Keys are those of llama.cpp (gguf-py/gguf/constants.py)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -22,14 +22,15 @@ class GgufArchitecture:
     permutes_heads: bool = False
     """Rows of the projections of queries and keys are permuted: pairs of dimensions that rotate together are adjacent
     (`permute` in llama.cpp's convert_hf_to_gguf.py)."""
-    fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Further fields."""
+    has_experts: bool = False
+    """All layers have experts, whose weights add up to 1 for each token, in place of a gated MLP."""
 
 
 GGUF_ARCHITECTURES: Mapping[str, GgufArchitecture] = {
     "llama": GgufArchitecture(architecture="LlamaForCausalLM", model_type="llama", permutes_heads=True),
     "qwen2": GgufArchitecture(architecture="Qwen2ForCausalLM", model_type="qwen2"),
     "qwen3": GgufArchitecture(architecture="Qwen3ForCausalLM", model_type="qwen3"),
+    "qwen3moe": GgufArchitecture(architecture="Qwen3MoeForCausalLM", model_type="qwen3_moe", has_experts=True),
 }
 
 _MAX_LAYERS = 1024
@@ -70,7 +71,6 @@ def read_config(gguf: Gguf) -> dict[str, Any]:
     head_dim = keys.size("attention.key_length", hidden_size // num_heads)
     for name in ("attention.value_length", "rope.dimension_count"):
         keys.require(name, keys.size(name, head_dim), head_dim)
-    keys.require("expert_count", keys.get("expert_count") or 0, 0)
     context = keys.size("context_length")
     config = {
         "architectures": [served.architecture],
@@ -88,7 +88,7 @@ def read_config(gguf: Gguf) -> dict[str, Any]:
         "rope_theta": keys.number("rope.freq_base", 10_000.0),
         "rope_scaling": _rope_scaling(gguf, keys, context, head_dim),
         "tie_word_embeddings": "output.weight" not in gguf.tensors,
-        **served.fixed,
+        **_experts(keys, served),
     }
     if (bits := packed_bits(gguf)) is not None:
         # Scales are float16.
@@ -142,6 +142,21 @@ class _Keys:
 
     def _refuse(self, name: str, expected: str, value: object) -> NoReturn:
         raise CheckpointError(f"GGUF metadata: '{self._prefix}.{name}': expected {expected}, got {value!r:.80}")
+
+
+def _experts(keys: _Keys, served: GgufArchitecture) -> dict[str, Any]:
+    if not served.has_experts:
+        keys.require("expert_count", keys.get("expert_count") or 0, 0)
+        return {}
+    width = keys.size("expert_feed_forward_length")
+    if width == keys.size("embedding_length"):  # then inputs and outputs of their matrices could be confused
+        keys.require("expert_feed_forward_length", width, "a size other than that of embeddings")
+    return {
+        "num_experts": keys.size("expert_count"),
+        "num_experts_per_tok": keys.size("expert_used_count"),
+        "moe_intermediate_size": width,
+        "norm_topk_prob": True,
+    }
 
 
 def _rope_scaling(gguf: Gguf, keys: _Keys, context: int, head_dim: int) -> dict[str, Any] | None:

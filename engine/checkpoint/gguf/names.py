@@ -17,7 +17,14 @@ _LAYER_NAMES: Mapping[str, str] = {
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
+    "ffn_gate_inp": "mlp.gate",
 }
+_EXPERT_NAMES: Mapping[str, str] = {
+    "ffn_gate_exps": "gate_proj",
+    "ffn_up_exps": "up_proj",
+    "ffn_down_exps": "down_proj",
+}
+"""Matrices of all experts of a layer, stacked."""
 ROPE_FACTORS = "rope_freqs.weight"
 """A tensor that belongs to the configuration."""
 
@@ -41,7 +48,8 @@ def checkpoint_names(gguf: Gguf) -> dict[str, str]:
 def packed_bits(gguf: Gguf) -> int | None:
     """Returns the bits of the layers' weights if all are computed with as they are stored; None if they are not."""
     types = {gguf.tensors[name].type.name for name in _layer_matrices(gguf)}
-    return _PACKED.get(types.pop()) if len(types) == 1 else None
+    has_experts = any(len(tensor.shape) > 2 for tensor in gguf.tensors.values())
+    return _PACKED.get(types.pop()) if len(types) == 1 and not has_experts else None
 
 
 def _layer_matrices(gguf: Gguf) -> set[str]:
@@ -55,5 +63,7 @@ def _checkpoint_name(name: str) -> str:
     match stem.split("."):
         case ["blk", layer, part] if part in _LAYER_NAMES:
             return f"model.layers.{layer}.{_LAYER_NAMES[part]}.{kind}"
+        case ["blk", layer, part] if part in _EXPERT_NAMES:
+            return f"model.layers.{layer}.mlp.experts.{_EXPERT_NAMES[part]}"
         case _:
             return name

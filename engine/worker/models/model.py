@@ -15,6 +15,14 @@ from glimpse.engine.worker.models.encoders.encoder import Encoder
 from glimpse.engine.worker.tensors.batch import Batch, SequenceLayout
 from glimpse.engine.worker.tensors.kv_cache import KVCache
 
+_STACKS: Mapping[str, Sequence[str]] = {
+    "gate_up_proj": ("gate_proj", "up_proj"),
+    "gate_proj": ("gate_proj",),
+    "up_proj": ("up_proj",),
+    "down_proj": ("down_proj",),
+}
+"""Parts of the matrices of experts, by what checkpoints call a stack of them."""
+
 
 class Model(nn.Module):
     """A decoder, with an encoder unless the model reads text alone. Parameters are uninitialized until loaded through
@@ -80,16 +88,16 @@ class Model(nn.Module):
         """Returns the parts of a checkpoint's tensor that `named_weights` names separately.
 
         Here they are the matrices of experts, [experts, inputs, outputs] in Qwen3-VL's checkpoints and [experts,
-        outputs, inputs] in transformers 5.
+        outputs, inputs] in transformers 5 and in GGUF files.
 
         Args:
             tensor: the whole tensor.
             text: sizes of the whole decoder, of which this model may be a shard.
         """
         layer, _, stack = name.rpartition(".mlp.experts.")
-        if text.experts is None or stack not in ("gate_up_proj", "down_proj") or tensor.dim() != 3:
+        if text.experts is None or stack not in _STACKS or tensor.dim() != 3:
             return ((name, tensor),)
-        parts = ("gate_proj", "up_proj") if stack == "gate_up_proj" else (stack,)
+        parts = _STACKS[stack]
         num_inputs = text.experts.intermediate_size if stack == "down_proj" else text.hidden_size
         stacks = (tensor.mT if tensor.shape[1] == num_inputs else tensor).chunk(len(parts), dim=1)
         return (

@@ -13,7 +13,7 @@ from glimpse.engine.checkpoint.gguf.header import Gguf
 from glimpse.engine.checkpoint.location import default_name, resolve_checkpoint
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.loading.weight_files import StoredTensor, checkpoint_digest, read_headers
-from tests.hostile.gguf_files import ARRAY, FLOAT32, STRING, UINT32, array, model, text
+from tests.hostile.gguf_files import ARRAY, FLOAT32, MODEL, STRING, UINT32, array, model, text
 
 
 def number(value: int) -> tuple[int, bytes]:
@@ -79,8 +79,8 @@ def test_another_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("general.architecture", (STRING, text("mamba")), "expected one of llama, qwen2, qwen3; got 'mamba'"),
-        ("general.architecture", None, "expected one of llama, qwen2, qwen3; got None"),
+        ("general.architecture", (STRING, text("mamba")), "expected one of llama, qwen2, qwen3, qwen3moe; got 'mamba'"),
+        ("general.architecture", None, "expected one of llama, qwen2, qwen3, qwen3moe; got None"),
         ("split.count", number(3), "expected one file with the whole model, got a part of several"),
         ("llama.block_count", number(0), "expected a whole number from 1 to 1024, got 0"),
         ("llama.block_count", number(1 << 31), "expected a whole number from 1 to 1024, got 2147483648"),
@@ -106,3 +106,14 @@ def test_metadata_is_refused_by_name(tmp_path: Path, key: str, value: tuple[int,
         read_files(Gguf(file))
     assert key in str(caught.value)
     assert message in str(caught.value)
+
+
+def test_experts_whose_inputs_and_outputs_could_be_confused_are_refused(tmp_path: Path) -> None:
+    changes = {key.replace("llama.", "qwen3moe."): value for key, value in MODEL.items() if key.startswith("llama.")}
+    changes |= {"general.architecture": (STRING, text("qwen3moe")), "qwen3moe.expert_feed_forward_length": number(32)}
+    file = tmp_path / "model.gguf"
+    file.write_bytes(model(changes))
+    with pytest.raises(
+        CheckpointError, match=r"expert_feed_forward_length': expected .* other than that of embeddings"
+    ):
+        read_files(Gguf(file))

@@ -10,6 +10,8 @@ import torch
 from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import dequantize, quantize
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers.models.qwen3_moe.configuration_qwen3_moe import Qwen3MoeConfig
+from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeForCausalLM
 
 from glimpse import LLM, SamplingParams
 from glimpse.engine.checkpoint.families.registry import load_model_config
@@ -63,6 +65,21 @@ def test_architectures_agree(tmp_path: Path, family: str, architecture: str, kin
     checkpoint = make_text_checkpoint(tmp_path / "checkpoint", family)
     file = write_gguf(tmp_path / "model.gguf", checkpoint, architecture, kind)
     assert_agrees(file, checkpoint, architecture)
+
+
+@pytest.mark.parametrize("kind", ["F32", "Q8_0"])
+def test_experts_agree(tmp_path: Path, kind: str) -> None:
+    checkpoint = make_text_checkpoint(tmp_path / "checkpoint", "qwen3 moe")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        config = Qwen3MoeConfig(
+            **json.loads((checkpoint / "config.json").read_bytes())
+            | {"mlp_only_layers": [], "norm_topk_prob": True, "moe_intermediate_size": 32}
+        )
+        Qwen3MoeForCausalLM(config).save_pretrained(checkpoint)
+    file = write_gguf(tmp_path / "model.gguf", checkpoint, "qwen3moe", kind)
+    assert load_model_config(resolve_checkpoint(str(file))).quantization is None
+    assert_agrees(file, checkpoint, "qwen3moe")
 
 
 @pytest.mark.parametrize("kind", GGUF_TYPES)
