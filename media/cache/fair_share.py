@@ -120,10 +120,6 @@ class FairPlaces:
         begun.add_done_callback(release)
         return begun
 
-    def is_waiting(self, client: str) -> bool:
-        """Whether a client waits for an amount."""
-        return client in self._waiting
-
     def release(self, client: str, amount: int = 1) -> None:
         """Gives an amount back, and passes on what others may take now."""
         self._capacity.give_back(client, amount)

@@ -7,6 +7,7 @@ tokenized a few at a time, clients in turn, so that the event loop always has ti
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.messages import RequestStats, StepStats
@@ -119,6 +120,13 @@ class Ticket:
         self._size: PromptSize | None = None
         self._step_seconds = 0.0  # when it was submitted
 
+    async def arrive(self) -> None:
+        """Waits for the client's turn of the event loop, before anything of the request is read; or its deadline."""
+        if self._waits:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(self._deadline):
+                    await turns.next(self._client)
+
     async def begin(self) -> None:
         """Waits for the request's turn to be prepared. Idempotent.
 
@@ -135,7 +143,6 @@ class Ticket:
             async with asyncio.timeout_at(self._deadline):
                 await self._admission.places.acquire(self._client)
                 self._is_preparing = True
-                await turns.next(self._client)
         except TimeoutError as error:
             raise DeadlineExceededError from error
 

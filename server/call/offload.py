@@ -6,8 +6,6 @@ between them. A single call of a C function must itself be short, or release the
 
 import asyncio
 import contextvars
-import math
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,13 +18,6 @@ MAX_INLINE_BYTES = 16 << 10
 
 _NUM_THREADS = 2
 """For one client. More threads would get no more work done, and the loop would wait for each of them in turn."""
-
-_ACCEPTING_SECONDS = 0.02
-"""After which no RPC waits to be accepted, if none was."""
-_CANCELLING_TURNS = 3
-"""After which an RPC that its client cancelled before is cancelled here, while many are accepted."""
-_PAUSE = 3
-"""Multiple of its turn that a client waits for the next one while RPCs are accepted, if it has more to do already."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -53,41 +44,21 @@ builds = Offload("schemas")
 class LoopTurns:
     """Turns of the event loop, for work that cannot be made shorter and for requests that begin.
 
-    A client has one, and at most one other client. So the loop serves cheap RPCs in between. gRPC accepts RPCs in the
-    order in which they came: while it accepts them, most turns have no such work, and nobody waits long behind a flood.
+    A client has one, and at most one other client. So the loop serves cheap RPCs in between, and nobody waits long
+    behind a flood.
     """
 
     def __init__(self) -> None:
         self._places = FairPlaces(1)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._accepted_at = -math.inf
-
-    def note_accepted(self) -> None:
-        """Notes that an RPC was accepted: others may wait for it."""
-        self._accepted_at = time.monotonic()
-
-    async def begin_rpc(self) -> None:
-        """Notes that an RPC was accepted, and lets it wait for some turns if others are: most of a flood is cancelled
-        by then, before it costs more."""
-        is_alone = time.monotonic() - self._accepted_at > _ACCEPTING_SECONDS
-        self.note_accepted()
-        for _ in range(0 if is_alone else _CANCELLING_TURNS):
-            await asyncio.sleep(0)
 
     async def next(self, client: str) -> None:
         """Waits for a turn."""
         loop = asyncio.get_running_loop()
-        if loop is not self._loop:  # the one before has ended, perhaps within a pause
+        if loop is not self._loop:  # the one before has ended, perhaps within a turn
             self._loop, self._places = loop, FairPlaces(1)
         await self._places.acquire(client)
-        loop.call_soon(self._end, client, time.monotonic())
-
-    def _end(self, client: str, began: float) -> None:
-        now = time.monotonic()
-        if now - self._accepted_at > _ACCEPTING_SECONDS or not self._places.is_waiting(client):
-            self._places.release(client)
-        else:
-            asyncio.get_running_loop().call_later(_PAUSE * (now - began), self._places.release, client)
+        loop.call_soon(self._places.release, client)
 
 
 turns = LoopTurns()

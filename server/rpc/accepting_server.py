@@ -1,13 +1,19 @@
-"""A gRPC server that accepts several RPCs of a method at a time.
+"""A gRPC server that hands RPCs to the event loop as fast as they come, so that clients can take turns there.
 
-`grpc.aio` asks gRPC's core for the next RPC of a method once it has accepted the one before: some five turns of the
-event loop later, each of which waits for what else the loop does. So an RPC would wait for seconds behind a few hundred
-others of its method, before anything knows whose they are. Here further RPCs are asked for meanwhile.
+`grpc.aio` has two queues in which an RPC waits behind those of all clients, in the order in which they came:
+
+- It asks gRPC's core for the next RPC of a method once it has accepted the one before. Here it asks for many at a time.
+- Its thread wakes the loop through a pair of sockets, by a byte for each event, of which the loop reads one a turn.
+  Some 280 fit; after them, the thread waits for the loop, and everything that all RPCs wait for comes at one event a
+  turn. Here the loop reads all bytes at once.
 """
 # ruff: noqa: SLF001 - gRPC has no public function for this
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+import socket
+from collections import Counter
+from collections.abc import Coroutine, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import grpc
@@ -15,8 +21,10 @@ import grpc.aio
 from grpc._cython import cygrpc
 from grpc.aio._server import Server
 
-_MORE_AT_ONCE = 8
-"""RPCs of a method that are asked for beside the one that `grpc.aio` asks for."""
+_MOST_AT_ONCE = 64
+"""RPCs of a method that are asked for beside the one that `grpc.aio` asks for, once so many have come."""
+_MOST_WAKE_UPS = 1 << 16
+"""Bytes. More than fit into the socket."""
 
 _core: Any = cygrpc
 
@@ -28,11 +36,37 @@ def accepting_server(
     return cast("grpc.aio.Server", _AcceptingServer(interceptors, options))
 
 
+class _WakeUps(socket.socket):
+    """The socket whose bytes say that gRPC has events. A byte follows its event: none is missed by reading many."""
+
+    def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
+        return super().recv(max(bufsize, _MOST_WAKE_UPS), flags)
+
+
+@contextmanager
+def _all_wake_ups_at_once() -> Generator[None]:
+    """Lets gRPC start its thread with a socket that is read as a whole, if it starts it in this block."""
+    make_pair = socket.socketpair
+
+    def socketpair() -> tuple[socket.socket, socket.socket]:
+        reader, writer = make_pair()
+        return _WakeUps(fileno=reader.detach()), writer
+
+    socket.socketpair = socketpair
+    try:
+        yield
+    finally:
+        socket.socketpair = make_pair
+
+
 class _AcceptingServer(Server):
     def __init__(self, interceptors: Sequence[grpc.aio.ServerInterceptor], options: Sequence[tuple[str, int]]) -> None:
-        super().__init__(None, (), interceptors, options, None, None)
+        with _all_wake_ups_at_once():
+            super().__init__(None, (), interceptors, options, None, None)
         self._interceptors = tuple(interceptors)
         self._handlers: dict[str, Any] = {}
+        self._num_accepting = Counter[str]()
+        """RPCs that are asked for, by method."""
         self._tasks = set[asyncio.Task[None]]()
         """What accepts RPCs, and what serves them."""
 
@@ -44,8 +78,12 @@ class _AcceptingServer(Server):
         await super().start()
         resolver = _core._MethodResolver([], self._handlers)
         for method in self._handlers:
-            for _ in range(_MORE_AT_ONCE):
-                self._run(self._accept(method, resolver))
+            self._ask_for_one_more(method, resolver)
+
+    def _ask_for_one_more(self, method: str, resolver: Any) -> None:
+        if self._num_accepting[method] < _MOST_AT_ONCE:
+            self._num_accepting[method] += 1
+            self._run(self._accept(method, resolver))
 
     async def _accept(self, method: str, resolver: Any) -> None:
         """Accepts RPCs of a method, one after another, until the server stops; as `grpc.aio` does."""
@@ -55,6 +93,7 @@ class _AcceptingServer(Server):
                 state = await server._request_registered_call(method.encode())
             except _core._RequestCallError:
                 continue
+            self._ask_for_one_more(method, resolver)
             work = _core._handle_rpc(method, resolver, self._interceptors, state, loop, False)
             self._run(_core._schedule_rpc_coro(work, state, loop, method))
 

@@ -1,6 +1,6 @@
 """Observes every RPC: context, metrics, traces, load reports and the access log, none with request content.
 
-RPCs of a flood that are cancelled as soon as they are accepted end unseen.
+Requests begin in their client's turn. Those that are cancelled before end unseen.
 """
 
 import asyncio
@@ -22,7 +22,6 @@ from glimpse.media.cache.fair_share import FairCapacity
 from glimpse.server.call.admission import Admission
 from glimpse.server.call.body_budget import BodyReservation
 from glimpse.server.call.context import CallContext
-from glimpse.server.call.offload import turns
 from glimpse.server.errors import ServerStoppingError
 from glimpse.server.rpc.client_identity import ClientIdentifier
 from glimpse.server.rpc.context import CODEC_HEADER, KEY_HEADER, Rpc, deadline, metadata_value, request_id
@@ -89,8 +88,8 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         takes_rpc = not method.startswith(_LIBRARY)
 
         async def unary(request: Any, context: Context) -> Any:
-            await turns.begin_rpc()
             rpc = self._begin(method, context)
+            await rpc.call.ticket.arrive()
             try:
                 async with self._observe(method, rpc):
                     async with _until_stopped(rpc):
@@ -104,8 +103,8 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                 del request, context, rpc
 
         async def stream(request: Any, context: Context) -> AsyncIterator[Any]:
-            await turns.begin_rpc()
             rpc = self._begin(method, context)
+            await rpc.call.ticket.arrive()
             try:
                 async with self._observe(method, rpc):
                     responses = behavior(request, rpc if takes_rpc else context)

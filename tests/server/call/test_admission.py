@@ -46,6 +46,7 @@ def measured(tokens_per_second: int, *, max_queue_seconds: float = 60.0) -> Admi
 
 async def in_call(admission: Admission, client: str, work: Callable[[Ticket], object], method: str = CHAT) -> None:
     with closing(admission.ticket(method, client)) as ticket:
+        await ticket.arrive()
         await ticket.begin()
         work(ticket)
 

@@ -1,6 +1,7 @@
 """The order in which the server accepts RPCs: no method waits behind a flood of another one."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 from unittest.mock import Mock
@@ -128,6 +129,25 @@ async def test_several_rpcs_of_a_flood_are_accepted_in_a_turn_of_the_event_loop(
         counting.cancel()
     assert len(accepted.methods) == FLOOD
     assert len(accepted.turns) < FLOOD / 2
+
+
+async def test_what_an_rpc_waits_for_does_not_come_at_one_event_a_turn_behind_a_flood(
+    served: tuple[int, Accepted],
+) -> None:
+    port, accepted = served
+    with connected(port) as flood, connected(port) as other:
+        for number in range(3 * FLOOD):
+            flood.call(*TYPED_CHAT, stream=2 * number + 1)
+        arrive(flood)
+        other.call(*TYPED_CHAT, authorization="Bearer other")
+        arrive(other)
+        answered = asyncio.create_task(asyncio.to_thread(other.until, HEADERS, flags=END_STREAM))
+        while not answered.done():
+            accepted.turn += 1
+            time.sleep(0.002)  # noqa: ASYNC251 - other work of the loop, in which gRPC's events come
+            await asyncio.sleep(0)
+        assert answered.result()
+    assert accepted.turn < 3 * FLOOD / 10
 
 
 async def test_most_rpcs_of_a_flood_that_are_cancelled_when_they_are_accepted_are_not_begun(
