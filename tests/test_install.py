@@ -83,8 +83,6 @@ def test_pip_takes_the_documented_build_of_torch(options: str, torch: str, tmp_p
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A stage of the Dockerfile."""
-
     base: str
     instructions: list[tuple[str, str]]
     """Keywords and their arguments."""

@@ -246,7 +246,6 @@ def grpc_unary(
 def grpc_stream(
     channel: grpc.aio.Channel, request: chat_pb2.CreateChatCompletionRequest, metadata: Metadata = ()
 ) -> Send:
-    """A typed completion as a stream."""
     stub = chat_pb2_grpc.ChatServiceStub(channel)
 
     async def send(call: Call) -> None:

@@ -25,8 +25,6 @@ _GONE_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """A process of the server."""
-
     pid: int
     role: str
     """What it does; the gateway is Envoy's supervisor."""
@@ -45,7 +43,6 @@ class Holding:
 
 
 def tree(root: int) -> list[Process]:
-    """The process and all its descendants."""
     children: dict[int, list[int]] = {}
     started: dict[int, int] = {}
     for pid, parent, ticks in _table():

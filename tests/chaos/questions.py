@@ -111,7 +111,6 @@ def chat(text: str, **members: Any) -> dict[str, Any]:
 
 
 def _greeted(path: str) -> Callable[[Clients, str], Send]:
-    """Makes a greeting for an endpoint."""
     body = FORMS[path](chat("Say hello."))
     assert body is not None
     return lambda clients, _: rest_stream(clients.http, body, path)

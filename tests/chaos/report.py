@@ -84,7 +84,6 @@ def has_failed(report: Mapping[str, Any]) -> bool:
 
 
 def text_of(report: Mapping[str, Any]) -> str:
-    """Returns the report for a person."""
     return "\n".join(_lines(report))
 
 

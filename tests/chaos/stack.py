@@ -131,8 +131,6 @@ class Stack:
 
 
 def http_health(target: Target) -> Ready:
-    """/health of a gateway."""
-
     async def ready() -> bool:
         timeout = aiohttp.ClientTimeout(total=5)
         try:

@@ -88,7 +88,6 @@ def merge_of(kind: Kind) -> int:
 
 
 def token_ids_of(kind: Kind) -> Mapping[str, int]:
-    """Returns the ids of special tokens."""
     tokens = CHATML_TOKENS if kind == "lighton_ocr" else _MISTRAL_TOKENS
     return {token: index for index, token in enumerate(tokens, len(PLAIN_TOKENS))}
 

@@ -25,12 +25,10 @@ def client_server(
 
 @pytest.fixture(params=["sync", "async"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """The kind of client."""
     return request.param
 
 
 @pytest.fixture
 async def client(kind: str, client_server: Served) -> AsyncIterator[Any]:
-    """A client of the server."""
     async with opened(kind, f"127.0.0.1:{client_server.port}") as client:
         yield client

@@ -26,7 +26,6 @@ def reranker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 async def client(kind: str, reranker: Served) -> AsyncIterator[Any]:
-    """A client of the server with the reranker."""
     async with opened(kind, f"127.0.0.1:{reranker.port}") as client:
         yield client
 

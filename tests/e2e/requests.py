@@ -20,8 +20,6 @@ IGNORED_FIELDS = "x-glimpse-ignored-fields"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An HTTP answer."""
-
     status: int
     headers: Mapping[str, str]
     text: str

@@ -165,7 +165,6 @@ def start_scripted_stack(
 def _start_with_engine(
     folder: Path, engine: EngineSettings, media: MediaSettings | None, engine_command: list[str], **listen: Any
 ) -> Stack:
-    """Starts the server with the command of an engine."""
     ports = http_port, port, metrics_port = free_ports(3)
     settings = Settings(
         engine=engine,

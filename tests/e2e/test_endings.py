@@ -84,7 +84,6 @@ def rest_half_body(stack: Stack, begun: Callable[[], None]) -> Any:
 
 
 def grpc_error(call: Callable[[], Any]) -> tuple[grpc.StatusCode, str]:
-    """The status with which a call ends."""
     with pytest.raises(grpc.RpcError) as caught:
         call()
     error: Any = caught.value

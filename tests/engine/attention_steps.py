@@ -48,7 +48,6 @@ def make_cache(
     dtype: torch.dtype,
     device: torch.device = _CPU,
 ) -> LayerCache:
-    """Returns the KV cache of one layer."""
     return (
         CacheShape(num_kv_heads=num_kv_heads, head_dim=head_dim)
         .allocate(num_blocks, block_size, dtype, device)

@@ -44,7 +44,6 @@ SALTS = ("salt", "other salt", *map(str, range(20)))
 
 
 def key(name: str) -> bytes:
-    """Returns the key of a medium."""
     return hashlib.sha256(name.encode()).digest()
 
 
@@ -87,7 +86,6 @@ def embed(
     cache_salt: str = "",
     client: str = "",
 ) -> Embed:
-    """Returns a request for an embedding."""
     return Embed(
         request_id=request_id,
         token_ids=list(token_ids),

@@ -80,14 +80,11 @@ class Running:
         return event
 
     def cancelled(self, request_id: str) -> Event:
-        """Returns its last event."""
         stats = RequestStats(num_computed_prompt_tokens=0 if self.has_begun else HELD_TOKENS)
         return Event(request_id=request_id, stats=stats, finish=FinishReason.CANCELLED)
 
 
 class ScriptedEngine:
-    """Follows one script."""
-
     def __init__(self, connection: socket.socket, step_seconds: float) -> None:
         self.connection = connection
         self.channel = Channel(connection)

@@ -74,7 +74,6 @@ def main() -> None:
 
 
 def _fuzz(target: str, seconds: int, corpus: Path | None) -> bool:
-    """Returns whether the target passed."""
     title = f"fuzzing {target} for {seconds} s"
     return _run(title, (*_PROCESS, target), f"-max_total_time={seconds}", "-timeout=30", corpus=corpus, target=target)
 

@@ -24,7 +24,6 @@ Script = Callable[[Requests, Context], AsyncIterator[HttpBody]]
 
 
 async def echo(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
-    """Returns the body as JSON."""
     yield HttpBody(content_type="application/json", data=await read(requests))
 
 

@@ -18,12 +18,10 @@ def text(value: str | bytes, length: int | None = None) -> bytes:
 
 
 def entry(key: str | bytes, kind: int, value: bytes) -> bytes:
-    """A key and its value."""
     return text(key) + struct.pack("<I", kind) + value
 
 
 def array(kind: int, length: int, values: bytes = b"") -> bytes:
-    """An array's value."""
     return struct.pack("<IQ", kind, length) + values
 
 

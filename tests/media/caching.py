@@ -32,8 +32,6 @@ class Clock:
 
 
 class CountingDecoders(Decoders):
-    """Decodes and counts decodings."""
-
     def __init__(self) -> None:
         super().__init__(isolated=False)
         self.num_decoded = 0

@@ -25,7 +25,6 @@ def noise_pixels(height: int, width: int, seed: int) -> npt.NDArray[np.uint8]:
 
 
 def encode(image: PIL.Image.Image, file_format: str, **options: Any) -> bytes:
-    """Returns the image as a file."""
     file = BytesIO()
     image.save(file, file_format, **options)
     return file.getvalue()

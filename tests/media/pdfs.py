@@ -25,7 +25,6 @@ def pdf(*objects: bytes, trailer: bytes = b"") -> bytes:
 
 
 def stream(content: bytes, entries: bytes = b"") -> bytes:
-    """Returns a stream object."""
     return b"<< /Length %d %b >>\nstream\n%b\nendstream" % (len(content), entries, content)
 
 

@@ -16,7 +16,6 @@ from tests.oracles.answers import Answer, generate, load_oracle
 
 @cache
 def image_processor(path: Path) -> Any:
-    """Returns the reference image processor."""
     return CLIPImageProcessorPil.from_pretrained(path)
 
 

@@ -37,8 +37,6 @@ Slices = Sequence[np.ndarray]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frames:
-    """The frames of a video."""
-
     pixels: Slices
     """Resized frames."""
     packs: Sequence[Sequence[int]]

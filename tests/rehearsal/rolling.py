@@ -17,8 +17,6 @@ _HANG_SECONDS = 120.0
 
 @dataclass(slots=True, kw_only=True)
 class Streams:
-    """How streams ended."""
-
     outcomes: Counter[Outcome] = field(default_factory=Counter[Outcome])
     codes: Counter[str] = field(default_factory=Counter[str])
     most_at_once: int = 0

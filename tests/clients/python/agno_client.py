@@ -8,7 +8,7 @@ from agno.agent import Agent
 from agno.media import Image
 from agno.models.base import Model
 from agno.models.openai.like import OpenAILike
-from driver import Call, Outcome, Shapes, Task
+from driver import Outcome, Shapes, Task, weather_tool
 
 
 def asks(model_class: Callable[..., Model], *, most: str) -> Mapping[str, Callable[[Task], Outcome]]:
@@ -40,13 +40,7 @@ def asks(model_class: Callable[..., Model], *, most: str) -> Mapping[str, Callab
         return Outcome(value=run(task, output_schema=Shapes).content.model_dump())
 
     def tool(task: Task) -> Outcome:
-        calls: list[Call] = []
-
-        def weather(city: str, days: int) -> str:
-            """The weather of a city in the next days."""
-            calls.append(Call(name="weather", arguments={"city": city, "days": days}))
-            return task.forecast
-
+        weather, calls = weather_tool(task)
         answer = run(task, tools=[weather])
         return Outcome(text=answer.content, calls=tuple(calls))
 

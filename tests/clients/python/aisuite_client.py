@@ -3,7 +3,7 @@
 from typing import Any
 
 import aisuite
-from driver import Call, Outcome, Shapes, Task, openai_message
+from driver import Outcome, Shapes, Task, openai_message, weather_tool
 
 
 def create(task: Task, **options: Any) -> Any:
@@ -33,13 +33,7 @@ def schema(task: Task) -> Outcome:
 
 def tool(task: Task) -> Outcome:
     """One turn: it sends results as JSON with escapes, in which the server of the test finds no reply."""
-    calls: list[Call] = []
-
-    def weather(city: str, days: int) -> str:
-        """The weather of a city in the next days."""
-        calls.append(Call(name="weather", arguments={"city": city, "days": days}))
-        return task.forecast
-
+    weather, calls = weather_tool(task)
     create(task, tools=[weather], max_turns=1)
     return Outcome(calls=tuple(calls))
 

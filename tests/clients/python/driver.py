@@ -80,6 +80,18 @@ def openai_tool() -> Any:
     return {"type": "function", "function": function}
 
 
+def weather_tool(task: Task) -> tuple[Callable[[str, int], str], list[Call]]:
+    """The tool as a function, and its calls."""
+    calls: list[Call] = []
+
+    def weather(city: str, days: int) -> str:
+        """The weather of a city in the next days."""
+        calls.append(Call(name=WEATHER, arguments={"city": city, "days": days}))
+        return task.forecast
+
+    return weather, calls
+
+
 def call_of(name: str | None, arguments: str | None) -> Call:
     """A tool call from OpenAI's strings."""
     return Call(name=name or "", arguments=json.loads(arguments or ""))

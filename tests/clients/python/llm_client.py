@@ -4,7 +4,7 @@ import base64
 from typing import Any
 
 import llm
-from driver import Call, Outcome, Shapes, Task
+from driver import Outcome, Shapes, Task, weather_tool
 from llm.default_plugins.openai_models import Chat
 
 
@@ -38,13 +38,7 @@ def schema(task: Task) -> Outcome:
 
 
 def tool(task: Task) -> Outcome:
-    calls: list[Call] = []
-
-    def weather(city: str, days: int) -> str:
-        """The weather of a city in the next days."""
-        calls.append(Call(name="weather", arguments={"city": city, "days": days}))
-        return task.forecast
-
+    weather, calls = weather_tool(task)
     return Outcome(text=prompt(task, tools=[weather]).text(), calls=tuple(calls))
 
 

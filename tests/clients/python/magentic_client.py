@@ -3,7 +3,7 @@
 import base64
 from typing import Any
 
-from driver import Call, Outcome, Shapes, Task
+from driver import Outcome, Shapes, Task, weather_tool
 from magentic import Chat, OpenaiChatModel, ParallelFunctionCall, StreamedStr, UserMessage
 from magentic.chat_model.message import ImageBytes
 
@@ -30,13 +30,7 @@ def schema(task: Task) -> Outcome:
 
 
 def tool(task: Task) -> Outcome:
-    calls: list[Call] = []
-
-    def weather(city: str, days: int) -> str:
-        """The weather of a city in the next days."""
-        calls.append(Call(name="weather", arguments={"city": city, "days": days}))
-        return task.forecast
-
+    weather, calls = weather_tool(task)
     chat = ask(task, str, ParallelFunctionCall[str], functions=[weather]).exec_function_call()
     return Outcome(text=chat.submit().last_message.content, calls=tuple(calls))
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from driver import Call, Outcome, Shapes, Task
+from driver import Outcome, Shapes, Task, weather_tool
 from mirascope import llm
 
 
@@ -33,15 +33,8 @@ def schema(task: Task) -> Outcome:
 
 
 def tool(task: Task) -> Outcome:
-    calls: list[Call] = []
-
-    @llm.tool
-    def weather(city: str, days: int) -> str:
-        """The weather of a city in the next days."""
-        calls.append(Call(name="weather", arguments={"city": city, "days": days}))
-        return task.forecast
-
-    response = model(task).call(content(task), tools=[weather])
+    weather, calls = weather_tool(task)
+    response = model(task).call(content(task), tools=[llm.tool(weather)])
     answer = response.resume(response.execute_tools())
     return Outcome(text=answer.text(), calls=tuple(calls))
 

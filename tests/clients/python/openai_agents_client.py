@@ -15,7 +15,7 @@ from agents import (
     function_tool,
     set_tracing_disabled,
 )
-from driver import Call, Outcome, Shapes, Task, drive
+from driver import Outcome, Shapes, Task, drive, weather_tool
 from openai import AsyncOpenAI
 from openai.types.responses import ResponseTextDeltaEvent
 from programs_client import run
@@ -57,12 +57,7 @@ class Asks:
         return Outcome(value=result.final_output.model_dump())
 
     def _call_tools(self, task: Task, *, is_streamed: bool) -> Outcome:
-        calls: list[Call] = []
-
-        def weather(city: str, days: int) -> str:
-            """The weather of a city in the next days."""
-            calls.append(Call(name="weather", arguments={"city": city, "days": days}))
-            return task.forecast
+        weather, calls = weather_tool(task)
 
         async def answer() -> str:
             agent = self._agent(task, tools=[function_tool(weather)])

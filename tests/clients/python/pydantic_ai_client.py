@@ -4,7 +4,7 @@ import base64
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from driver import Call, Outcome, Shapes, Task
+from driver import Outcome, Shapes, Task, weather_tool
 from openai import AsyncOpenAI
 from pydantic_ai import Agent, BinaryContent, NativeOutput
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
@@ -38,13 +38,7 @@ def asks(
         return Outcome(value=agent(task, output_type=NativeOutput(Shapes)).run_sync(prompt(task)).output.model_dump())
 
     def tool(task: Task) -> Outcome:
-        calls: list[Call] = []
-
-        def weather(city: str, days: int) -> str:
-            """The weather of a city in the next days."""
-            calls.append(Call(name="weather", arguments={"city": city, "days": days}))
-            return task.forecast
-
+        weather, calls = weather_tool(task)
         result = agent(task, tools=[weather]).run_sync(prompt(task))
         return Outcome(text=result.output, calls=tuple(sorted(calls, key=lambda call: call.arguments["city"])))
 

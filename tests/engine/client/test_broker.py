@@ -52,7 +52,6 @@ class Deployment:
             yield self
 
     async def add(self) -> "FrontEnd":
-        """Adds a front end."""
         front_end = FrontEnd(self.broker)
         self._stack.push_async_callback(front_end.stop)
         await front_end.engine.start()

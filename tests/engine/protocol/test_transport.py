@@ -280,7 +280,6 @@ def test_front_end_side_loads_no_torch(module: str) -> None:
 
 
 def _frame_bytes(message: ToEngine | FromEngine) -> bytes:
-    """Returns the bytes of a message on the socket."""
     near, far = socket.socketpair()
     with near, far:
         Channel(near).send(message)  # pyright: ignore[reportArgumentType]  # frames are the same in both directions

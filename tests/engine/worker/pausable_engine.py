@@ -85,7 +85,6 @@ class Forgetful:
         self.kept: int | None = None
 
     def forget(self) -> bool:
-        """Makes nothing."""
         if self.kept is None:
             libc = ctypes.CDLL(None)
             libc.malloc.restype = ctypes.c_void_p

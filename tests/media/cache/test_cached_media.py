@@ -65,7 +65,6 @@ def counts(usage: MediaUsage) -> tuple[int, int, int, int]:
 
 
 async def sources_of(file: bytes, caching: CachingLoader, web: Web) -> list[Source]:
-    """Returns all kinds of sources of a file."""
     web.answers["/cat"] = respond(file)
     upload = await caching.uploads.store("", MediaFile(digest=sha256(file).digest(), data=file), ttl_seconds=None)
     text = base64.b64encode(file).decode()

@@ -48,7 +48,6 @@ async def end_of(client: AsyncClient, batch: batch_pb2.Batch) -> batch_pb2.Batch
 async def reached(
     client: AsyncClient, batch: batch_pb2.Batch, is_reached: Callable[[batch_pb2.Batch], bool]
 ) -> batch_pb2.Batch:
-    """The batch when it is as it should be."""
     for _ in range(3000):
         if is_reached(batch := await client.batch(batch.batch_id)):
             return batch

@@ -14,8 +14,6 @@ REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Hub(ThreadingHTTPServer):
-    """The stand-in."""
-
     def __init__(self, models: Mapping[str, Path]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.models = models

@@ -14,7 +14,6 @@ from glimpse.usage import UsageError
 
 
 def served(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Settings:
-    """The settings with which a command would serve."""
     found: list[Settings] = []
 
     def run(settings: Settings, *_: object) -> None:

@@ -14,7 +14,6 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the classes are
 
 
 def scheduling_classes(process: int) -> set[int]:
-    """Scheduling classes of all threads of a process."""
     return {os.sched_getscheduler(int(thread.name)) for thread in Path(f"/proc/{process}/task").iterdir()}
 
 

@@ -557,7 +557,6 @@ def test_passes_variables_to_the_template() -> None:
 def parse_for(
     support: ReasoningSupport, wire: chat_pb2.CreateChatCompletionRequest, call: CallContext | None = None
 ) -> GenerationRequest:
-    """Parses a request to a model with reasoning."""
     return parse_chat(wire, call or CallContext(), replace(MODEL, reasoning=support), streaming=False).generation
 
 

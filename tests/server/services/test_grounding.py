@@ -29,7 +29,6 @@ def turned(orientation: int) -> bytes:
 
 
 def grounded(*parts: Any, answer: str = CAT, **generation: Any) -> chat_pb2.CreateChatCompletionRequest:
-    """Returns a request whose answer is this text."""
     wire = request(user(*parts), max_completion_tokens=400, **generation)
     wire.structured_outputs.choice.values.append(answer)
     wire.grounding = True

@@ -47,8 +47,6 @@ max_upload_bytes = "8KiB"
 
 
 class Client:
-    """A client of one server."""
-
     def __init__(self, channel: grpc.aio.Channel, metrics_port: int) -> None:
         self.channel = channel
         self.metrics_port = metrics_port

@@ -28,7 +28,6 @@ def refusal(checker: GrammarChecker, kind: GrammarKind, text: str) -> str:
 
 
 def chain(length: int) -> dict[str, Any]:
-    """A chain of references."""
     links = {f"a{index}": {"items": {"$ref": f"#/$defs/a{index + 1}"}} for index in range(length)}
     return {"$ref": "#/$defs/a0", "$defs": links | {f"a{length}": {}}}
 

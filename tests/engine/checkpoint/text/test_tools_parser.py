@@ -215,7 +215,6 @@ def cut(text: str, places: list[int]) -> list[str]:
 
 
 def written(tool_format: ToolFormat, calls: list[tuple[str, str]]) -> str:
-    """Writes calls in the format."""
     bodies = [
         f"{name}{tool_format.arguments_tag}{arguments}"
         if tool_format.arguments_tag

@@ -13,8 +13,6 @@ _JUMP = re.compile(r"^j\w+ +([0-9a-f]+) <")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """A compiled function."""
-
     file: str
     """Source file, such as "linear.cpp"; empty for functions that several files may define."""
     name: str
@@ -38,7 +36,6 @@ class Function:
 
 
 def functions(library: Path) -> list[Function]:
-    """Disassembles a library."""
     files = _files(library)
     found: list[Function] = []
     for line in _objdump("--disassemble", "--no-show-raw-insn", "--wide", "--section=.text", str(library)):

@@ -86,7 +86,6 @@ def embed(core: Core, prompts: Sequence[Prompt], pooling: PoolingParams) -> dict
 
 
 def events_of(core: Core) -> list[TokenEvent]:
-    """Returns all remaining events."""
     events: list[TokenEvent] = []
     while core.has_work:
         events += core.step().events
