@@ -37,7 +37,7 @@ _NUM_RUNS = {
     "document": 3_000,
     "form": 20_000,
     "message type": 2_000,
-    "gguf": 20_000,
+    "gguf": 5_000,
     "tensor": 5_000,
     "pickle": 4_000,
 }

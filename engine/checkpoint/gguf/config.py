@@ -64,6 +64,7 @@ def read_config(gguf: Gguf) -> dict[str, Any]:
         CheckpointError: the architecture is not served, or a value is missing or not supported.
     """
     served, keys = architecture_of(gguf), _Keys(gguf)
+    gguf.check_types()
     embedding = gguf.tensors.get("token_embd.weight")
     if embedding is None:
         raise CheckpointError("GGUF: expected a tensor 'token_embd.weight', got none")

@@ -55,6 +55,11 @@ def read_files(gguf: Gguf) -> dict[str, str]:
     """Returns the texts of the files that a checkpoint's folder would have, by name. Raises CheckpointError."""
     config = read_config(gguf)
     tokenizer, tokenizer_config = read_tokenizer_documents(gguf)
+    if (num_tokens := len(gguf.texts("tokenizer.ggml.tokens") or ())) > config["vocab_size"]:
+        raise CheckpointError(
+            f"GGUF metadata: 'tokenizer.ggml.tokens': expected at most {config['vocab_size']}, the rows of"
+            f" token_embd.weight, got {num_tokens}"
+        )
     documents: dict[str, dict[str, Any]] = {
         "config.json": config,
         "generation_config.json": read_generation_config(gguf),

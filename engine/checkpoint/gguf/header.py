@@ -91,7 +91,23 @@ TENSOR_TYPES: Mapping[int, TensorType] = {
         39: ("MXFP4", 32, 17),
     }.items()
 }
-"""Types by their numbers in files. Which of them can be served is the loader's affair."""
+"""Types by their numbers in files."""
+SERVED_TYPES = (
+    "F32",
+    "F16",
+    "BF16",
+    "Q8_0",
+    "Q6_K",
+    "Q5_K",
+    "Q5_0",
+    "Q5_1",
+    "Q4_K",
+    "Q4_0",
+    "Q4_1",
+    "IQ4_XS",
+    "IQ4_NL",
+)
+"""Names of those that `gguf_weights` reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +184,12 @@ class Gguf:
         for _ in range(array.length):
             found.append(header.text(f"metadata: {key!r}"))
         return found
+
+    def check_types(self) -> None:
+        """Raises CheckpointError if a tensor's type is not served."""
+        for name, tensor in self.tensors.items():
+            if tensor.type.name not in SERVED_TYPES:
+                _refuse(f"tensor {name!r}: type", f"one of {', '.join(SERVED_TYPES)}", tensor.type.name)
 
     def _array(self, key: str) -> _Array | None:
         value = self._values.get(key)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from glimpse.engine.checkpoint.gguf.config import architecture_of
-from glimpse.engine.checkpoint.gguf.header import Gguf, GgufTensor
+from glimpse.engine.checkpoint.gguf.header import Gguf
 from glimpse.engine.checkpoint.gguf.names import BLOCKS, checkpoint_names
 from glimpse.engine.errors import CheckpointError
 
@@ -32,9 +32,8 @@ def gguf_tensors(file: Path, device: torch.device) -> Iterator[tuple[str, Callab
         CheckpointError: the file cannot be read, or a tensor has a type that is not supported.
     """
     gguf = Gguf(file)
+    gguf.check_types()
     names = checkpoint_names(gguf)
-    for name in names:
-        _check_type(name, gguf.tensors[name])
     types = Counter(gguf.tensors[name].type.name for name, ours in names.items() if not ours.endswith(f".{BLOCKS}"))
     if types := Counter({kind: count for kind, count in types.items() if kind in _DEQUANTIZED}):
         found = ", ".join(f"{count} of {kind}" for kind, count in types.most_common())
@@ -73,12 +72,6 @@ def _unpermuted(gguf: Gguf, tensor: Tensor, heads: str) -> Tensor:
             f"GGUF metadata: '{prefix}{heads}': expected a divisor of half of {len(tensor)} rows, got {num_heads!r:.80}"
         )
     return tensor.unflatten(0, (num_heads, -1, 2)).transpose(1, 2).flatten(0, 2)
-
-
-def _check_type(name: str, tensor: GgufTensor) -> None:
-    if (kind := tensor.type.name) not in _DEQUANTIZED and kind not in _PLAIN:
-        supported = ", ".join((*_PLAIN, *_DEQUANTIZED))
-        raise CheckpointError(f"GGUF tensor {name!r}: type: expected one of {supported}; got {kind}")
 
 
 def _floats(blocks: Tensor, at: int) -> Tensor:

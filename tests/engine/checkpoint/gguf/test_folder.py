@@ -117,3 +117,24 @@ def test_experts_whose_inputs_and_outputs_could_be_confused_are_refused(tmp_path
         CheckpointError, match=r"expert_feed_forward_length': expected .* other than that of embeddings"
     ):
         read_files(Gguf(file))
+
+
+def test_a_type_that_is_not_served_is_refused_before_an_engine_starts(tmp_path: Path) -> None:
+    file, whole = tmp_path / "model.gguf", model()
+    place = whole.index(b"token_embd.weight") + len(b"token_embd.weight") + 4 + 16
+    file.write_bytes(whole[:place] + struct.pack("<I", 39) + whole[place + 4 :])  # MXFP4's blocks are smaller
+    with pytest.raises(CheckpointError, match=r"'token_embd\.weight': type: expected one of F32, .*, got MXFP4"):
+        read_files(Gguf(file))
+
+
+def test_more_tokens_than_embeddings_are_refused(tmp_path: Path) -> None:
+    texts = b"".join(text(f"t{index}") for index in range(5))
+    changes = {
+        "tokenizer.ggml.tokens": (ARRAY, array(STRING, 5, texts)),
+        "tokenizer.ggml.token_type": None,
+        "tokenizer.ggml.scores": None,
+    }
+    file = tmp_path / "model.gguf"
+    file.write_bytes(model(changes))
+    with pytest.raises(CheckpointError, match=r"'tokenizer\.ggml\.tokens': expected at most 4, .* got 5"):
+        read_files(Gguf(file))

@@ -16,12 +16,13 @@ from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeForCausalLM
 from glimpse import LLM, SamplingParams
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.gguf import folder
+from glimpse.engine.checkpoint.gguf.header import SERVED_TYPES
 from glimpse.engine.checkpoint.location import resolve_checkpoint
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.loading.gguf_weights import gguf_tensors
 from glimpse.engine.worker.loading.tensor_check import check_tensors
 from glimpse.engine.worker.loading.weight_files import read_headers
-from tests.checkpoints.gguf import GGUF_TYPES, dequantized, permuted, random_blocks, write_gguf
+from tests.checkpoints.gguf import dequantized, permuted, random_blocks, write_gguf
 from tests.checkpoints.qwen2_vl import VOCAB_SIZE
 from tests.checkpoints.text import make_text_checkpoint
 from tests.engine.harness import Harness, make_prompt
@@ -82,7 +83,7 @@ def test_experts_agree(tmp_path: Path, kind: str) -> None:
     assert_agrees(file, checkpoint, "qwen3moe")
 
 
-@pytest.mark.parametrize("kind", GGUF_TYPES)
+@pytest.mark.parametrize("kind", SERVED_TYPES)
 def test_types_agree(tmp_path: Path, kind: str) -> None:
     checkpoint = make_text_checkpoint(tmp_path / "checkpoint", "smollm2")
     with torch.random.fork_rng(devices=[]):
@@ -133,7 +134,7 @@ def test_native_kernels_stay_near_float32(tmp_path: Path, kind: str) -> None:
     assert_stays_near_float32(path, PROMPTS, torch.bfloat16, quantization="none", tolerance=0.1)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in GGUF_TYPES if kind not in ("F32", "F16", "BF16")])
+@pytest.mark.parametrize("kind", [kind for kind in SERVED_TYPES if kind not in ("F32", "F16", "BF16")])
 def test_blocks_are_dequantized_exactly(tmp_path: Path, kind: str) -> None:
     blocks = random_blocks(kind, 3000, np.random.default_rng(1))
     writer = GGUFWriter(tmp_path / "model.gguf", "qwen2")
@@ -184,7 +185,7 @@ def test_refuses_a_type_that_is_not_served(tmp_path: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with pytest.raises(CheckpointError, match=r"'blocks': type: expected one of F32, .*; got IQ2_XXS"):
+    with pytest.raises(CheckpointError, match=r"'blocks': type: expected one of F32, .*, got IQ2_XXS"):
         list(gguf_tensors(tmp_path / "model.gguf", torch.device("cpu")))
 
 
