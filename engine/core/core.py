@@ -288,6 +288,8 @@ class Core:
             num_draft_tokens=scheduled.num_draft_tokens,
             num_accepted_tokens=step.num_accepted_tokens,
             num_admitted_tokens=scheduled.num_admitted_tokens,
+            answer_tokens=self.scheduler.answer_tokens,
+            waiting_token_seconds=self.scheduler.waiting_token_seconds(),
         )
 
 

@@ -1,5 +1,5 @@
-"""Foresees when a prompt would have its first token: plans the steps until then as the scheduler would, in short, and
-adds up what such steps took recently."""
+"""Foresees when a prompt would have its first token, and how long what waits takes: plans the steps until then as the
+scheduler would, in short, and adds up what such steps took recently."""
 
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field, fields, replace
@@ -10,6 +10,7 @@ from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.scheduler_state import SchedulerState
 from glimpse.engine.core.sequence import RUNNING, Sequence
 from glimpse.engine.core.step_planner import ScheduledStep
+from glimpse.engine.protocol.messages import BACKGROUND_PRIORITY, INITIAL_ANSWER_TOKENS
 from glimpse.engine.protocol.time_fit import TimeFit
 
 _MAX_PLANNED = 32
@@ -20,8 +21,6 @@ _DECODE_INTERVAL = 8
 """One of so many steps that only decode is recorded: they are many, and alike."""
 _MEAN_SHARE = 0.05
 """Weight of an answer that has ended in the mean over answers."""
-_INITIAL_ANSWER_TOKENS = 128
-"""Tokens of an answer, until some have ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +72,7 @@ class StepCosts:
         self._computing = TimeFit(5)
         self._encoding = TimeFit(2)
         self._num_decode_steps = 0
-        self.answer_tokens = float(_INITIAL_ANSWER_TOKENS)
+        self.answer_tokens = float(INITIAL_ANSWER_TOKENS)
         """Mean tokens of recent answers."""
 
     def observe(self, step: ScheduledStep, seconds: float, encode_seconds: float) -> None:
@@ -156,6 +155,21 @@ def forecast(sequence: Sequence, state: SchedulerState, limits: SchedulerLimits,
     if queue is None or whole is None or encode is None:
         return None
     return Forecast(queue_seconds=sum(queue), encode_seconds=encode[1], first_token_seconds=sum(whole))
+
+
+def waiting_token_seconds(state: SchedulerState, limits: SchedulerLimits, costs: StepCosts) -> float:
+    """Returns the seconds until all that waits is begun, by its tokens: those of its prompts and of the answers that
+    are expected; 0 if nothing waits but what is in the background, or too little was measured."""
+    waiting = [
+        each for each in state.queue.waiting() if not each.is_complete and each.request.priority < BACKGROUND_PRIORITY
+    ]
+    num_tokens = sum(each.num_tokens + _answer_left(each, costs) for each in waiting)
+    prompts = [each for each in state.running if not each.decodes and not each.is_complete] + waiting
+    schedule = _Schedule(state, limits, costs)
+    schedule.compute_all([(each, each.num_tokens) for each in prompts])
+    schedule.end_step()
+    seconds = costs.seconds(schedule.work)
+    return sum(seconds) / num_tokens if seconds and num_tokens else 0.0
 
 
 class _Schedule:

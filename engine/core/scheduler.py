@@ -12,11 +12,15 @@ from dataclasses import asdict
 
 from msgspec.structs import replace
 
-from glimpse.engine.core.forecast import StepCosts, forecast
+from glimpse.engine.core.forecast import StepCosts, forecast, waiting_token_seconds
 from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.scheduler_state import SchedulerState
 from glimpse.engine.core.sequence import RUNNING, Sequence
 from glimpse.engine.core.step_planner import ScheduledStep, StepPlanner
+from glimpse.engine.protocol.messages import BACKGROUND_PRIORITY
+
+_FORESEE_SECONDS = 0.25
+"""How often the time of what waits is foreseen, which takes a millisecond or two."""
 
 
 class Scheduler:
@@ -26,6 +30,8 @@ class Scheduler:
         self.state = SchedulerState(limits)
         self._limits = limits
         self._costs = StepCosts()
+        self._waiting_token_seconds = 0.0
+        self._unforeseen_seconds = _FORESEE_SECONDS  # of steps since it was computed
         self._ended: dict[int, None] = {}  # ids of sequences that the next plan makes the runner forget
 
     @property
@@ -35,6 +41,20 @@ class Scheduler:
     @property
     def num_running(self) -> int:
         return len(self.state.running)
+
+    @property
+    def answer_tokens(self) -> float:
+        """Mean tokens of recent answers."""
+        return self._costs.answer_tokens
+
+    def waiting_token_seconds(self) -> float:
+        """Returns `StepStats.waiting_token_seconds`, as it was a moment ago."""
+        if not self.num_waiting:
+            return 0.0
+        if self._unforeseen_seconds >= _FORESEE_SECONDS:
+            self._unforeseen_seconds = 0.0
+            self._waiting_token_seconds = waiting_token_seconds(self.state, self._limits, self._costs)
+        return self._waiting_token_seconds
 
     @property
     def has_work(self) -> bool:
@@ -61,7 +81,7 @@ class Scheduler:
 
     def remove(self, sequence: Sequence) -> None:
         """Ends a sequence in any state and frees all that it holds. The next plan makes the runner forget it."""
-        if sequence.num_generated:
+        if sequence.num_generated and sequence.request.priority < BACKGROUND_PRIORITY:
             self._costs.observe_answer(sequence.num_generated)
         self.state.remove(sequence)
         self.restart_in_runner(sequence)
@@ -102,6 +122,7 @@ class Scheduler:
     def observe(self, scheduled: ScheduledStep, seconds: float, encode_seconds: float = 0.0) -> None:
         """Records how long a step took, and its encoder."""
         self.state.decode_turns.count_seconds(seconds)
+        self._unforeseen_seconds += seconds
         # Without samples a runner need not wait until its device has computed the step.
         if any(chunk.samples for chunk in scheduled.plan.chunks):
             self._costs.observe(scheduled, seconds, encode_seconds)

@@ -181,6 +181,10 @@ class TokenLogprobs(msgspec.Struct, frozen=True, kw_only=True):
     """Rank of a token of a prompt among all tokens; 1 is the most likely."""
 
 
+INITIAL_ANSWER_TOKENS = 128
+"""Tokens that are expected of an answer, until some have ended."""
+
+
 class RequestStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Numbers about a request up to now. Who measures one sets it here, and who reports it reads it here."""
 
@@ -250,6 +254,11 @@ class StepStats(msgspec.Struct, frozen=True, kw_only=True):
     """Draft tokens that were accepted."""
     num_admitted_tokens: int = 0
     """Prompt tokens, computed or cached, of the sequences that `num_cached_tokens` counts."""
+    answer_tokens: float = INITIAL_ANSWER_TOKENS
+    """Mean tokens of recent answers."""
+    waiting_token_seconds: float = 0.0
+    """Expected seconds until all that waits is begun, by its tokens: those of its prompts and of the answers that are
+    expected. 0: nothing waits, or too little was measured."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step"):

@@ -49,7 +49,6 @@ class Admission:
         self.places = FairPlaces(MAX_PREPARED_AT_ONCE)
         self._max_queue_seconds = max_queue_seconds
         self._clock = clock
-        self._busy_since: float | None = None  # the last step after which requests waited
 
     def background_ticket(self, client: str) -> "Ticket":
         """Returns a ticket for a call that is not urgent: it takes its turn to be prepared, and delays nobody else."""
@@ -78,18 +77,10 @@ class Admission:
                 retry_after_seconds=excess,
             )
 
-    def engine_changed(self) -> None:
-        """The engine became ready or unavailable: the time until its next step says nothing about its rate."""
-        self._busy_since = None
-
     def engine_stepped(self, stats: StepStats) -> None:
-        """Measures the engine's rate over the steps between which requests waited."""
+        """Takes over what the engine tells after a step."""
         self.step_seconds = stats.step_seconds if stats.num_running else 0.0
-        now, since = self._clock(), self._busy_since
-        self._busy_since = now if stats.num_waiting else None
-        if since is not None:
-            num_tokens = stats.num_prompt_tokens + stats.num_cached_tokens + stats.num_generated_tokens
-            self.estimator.observe_rate(num_tokens=num_tokens, seconds=now - since)
+        self.estimator.engine_stepped(stats)
 
 
 class Ticket:
@@ -198,11 +189,6 @@ class Ticket:
     def end_waiting(self) -> None:
         """Notes that the first tokens have come. Idempotent."""
         self._set_waiting(0)
-
-    def end_completion(self, num_tokens: int) -> None:
-        """Records the length of one of its completions."""
-        if not self._is_background:
-            self._admission.estimator.observe_completion(num_tokens)
 
     def close(self) -> None:
         """The request has ended. Idempotent."""

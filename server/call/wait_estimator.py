@@ -4,27 +4,20 @@ passed in.
 Clients share the engine equally. So a request waits for what its own client has before it, and for as much of each
 other client's, if there is that much.
 
-Waiting work is counted in tokens: those of the prompt and those that are expected to be generated. The engine's rate
-is measured while requests wait. The time to a first token is what the engine foresees of its steps, with the ways to it
-and back, which are learnt from recent requests.
+Waiting work is counted in tokens: those of the prompt and those that are expected to be generated. How long they take,
+and the time to a first token, the engine foresees by planning its steps. To the latter come the ways to it and back,
+which are learnt from recent requests.
 """
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from glimpse.engine.protocol.messages import RequestStats
+from glimpse.engine.protocol.messages import INITIAL_ANSWER_TOKENS, RequestStats, StepStats
 from glimpse.engine.protocol.time_fit import TimeFit
 
-_WINDOW_SECONDS = 10.0
-"""Older measurements of the rate count less and less."""
 _NUM_RECENT = 16
 """Requests from which the times outside of the engine are learnt: they change with the load."""
-_MEAN_SHARE = 0.05
-"""Weight of a request that has ended in the mean over requests."""
-_INITIAL_COMPLETION_TOKENS = 128
-"""Tokens of a completion, until some have ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,16 +58,10 @@ class WaitEstimator:
     def __init__(self) -> None:
         self._waiting_tokens = Counter[str]()  # by client; no zeros
         self._others: Mapping[str, int] = {}
-        self._tokens = 0.0  # computed while requests waited; recent ones count more
-        self._seconds = 0.0
-        self._completion_tokens = float(_INITIAL_COMPLETION_TOKENS)
+        self._token_seconds = 0.0  # of what waits; 0: unknown
+        self._answer_tokens = float(INITIAL_ANSWER_TOKENS)
         self._preparation = TimeFit(4, window=_NUM_RECENT)
         self._delivery = TimeFit(2, window=_NUM_RECENT)
-
-    @property
-    def tokens_per_second(self) -> float | None:
-        """None until it has been measured."""
-        return self._tokens / self._seconds if self._seconds and self._tokens else None
 
     @property
     def waiting_tokens(self) -> Mapping[str, int]:
@@ -87,12 +74,14 @@ class WaitEstimator:
 
     def expected_tokens(self, *, num_prompt_tokens: int, num_completions: int, max_tokens: int) -> float:
         """Returns the work of a request: its prompt, and completions as long as recent ones."""
-        return num_prompt_tokens + num_completions * min(max_tokens, self._completion_tokens)
+        return num_prompt_tokens + num_completions * min(max_tokens, self._answer_tokens)
 
     def wait_seconds(self, client: str) -> float:
-        """Returns how long the next request of a client would wait; 0 while the rate is unknown."""
-        rate = self.tokens_per_second
-        return 0.0 if rate is None else _work_before(self._waiting_tokens + Counter(self._others), client) / rate
+        """Returns how long the next request of a client would wait; 0 before something waited."""
+        if not self._token_seconds:
+            return 0.0
+        waiting = self._waiting_tokens + Counter(self._others) if self._others else self._waiting_tokens
+        return _work_before(waiting, client) * self._token_seconds
 
     def add_waiting(self, client: str, num_tokens: float) -> None:
         """Counts work that waits, or with a negative number, that waits no longer."""
@@ -100,15 +89,10 @@ class WaitEstimator:
         if self._waiting_tokens[client] <= 0:
             del self._waiting_tokens[client]
 
-    def observe_rate(self, *, num_tokens: int, seconds: float) -> None:
-        """Records how much was computed during an interval in which requests waited."""
-        fading = math.exp(-seconds / _WINDOW_SECONDS)
-        self._tokens = self._tokens * fading + num_tokens
-        self._seconds = self._seconds * fading + seconds
-
-    def observe_completion(self, num_tokens: int) -> None:
-        """Records the length of a completion that has ended."""
-        self._completion_tokens += _MEAN_SHARE * (num_tokens - self._completion_tokens)
+    def engine_stepped(self, stats: StepStats) -> None:
+        """Takes over what the engine expects. While nothing waits, it expects what it did last."""
+        self._answer_tokens = stats.answer_tokens
+        self._token_seconds = stats.waiting_token_seconds or self._token_seconds
 
     def observe_preparation(self, size: PromptSize, seconds: float) -> None:
         """Records how long a request, whose media were loaded, took until its prompt could go to the engine."""
@@ -140,4 +124,4 @@ class WaitEstimator:
 def _work_before(waiting: Mapping[str, float], client: str) -> float:
     """Returns the work that is done before a client's next request is."""
     work = waiting.get(client, 0)
-    return work + sum(min(other, work) for name, other in waiting.items() if name != client)
+    return sum(min(work, other) for other in waiting.values()) if work else 0

@@ -104,10 +104,9 @@ class CompletionGenerator:
             for index, prompt in enumerate(prompts):
                 usage.add_prompt(index, prompt)
             flow = self._engine.unique_id(call.request_id)
-            lengths = [0] * (len(prompts) * request.num_completions)
             call.ticket.expect(
                 num_prompt_tokens=usage.prompt_tokens,
-                num_completions=len(lengths),
+                num_completions=len(prompts) * request.num_completions,
                 max_tokens=request.sampling.max_tokens,
             )
             call.ticket.end_preparing()
@@ -126,10 +125,8 @@ class CompletionGenerator:
                 index, num_tokens = delta.index, len(delta.token_ids)
                 timer.observe_tokens(index, num_tokens, delta.stats)
                 call.ticket.end_waiting()
-                lengths[index] += num_tokens
                 if delta.finish is not None:
                     timer.finish(index, delta.finish)
-                    call.ticket.end_completion(lengths[index])
                 usage.add_delta(index // request.num_completions, delta)
                 call.prompt_tokens, call.completion_tokens = usage.prompt_tokens, usage.completion_tokens
                 if not request.return_token_ids:

@@ -30,7 +30,6 @@ class Observers:
         self.metrics.engine_changed(state, ready)
         if state is not EngineState.STALLED:  # its load is what it was
             self.load.engine_changed(num_blocks=0 if ready is None else ready.num_blocks)
-        self.admission.engine_changed()
         self.health.set(state is EngineState.READY)
 
     def engine_stepped(self, stats: StepStats) -> None:

@@ -117,6 +117,34 @@ def test_a_long_queue_is_foreseen_from_its_first_prompts() -> None:
     assert seconds == pytest.approx(foreseen.first_token_seconds, rel=0.35)
 
 
+@pytest.mark.parametrize("max_sequences", [8, 64])
+def test_all_that_waits_begins_when_it_is_foreseen(max_sequences: int) -> None:
+    timed, draw = TimedCore(max_slowdown=4, max_sequences=max_sequences), random.Random(0)
+
+    def submit(number: int, priority: int = 0) -> None:
+        request = text(f"r{number}", draw.randint(10, 400), max_tokens=draw.randint(1, 60), client=f"c{priority}")
+        timed.submit(replace(request, priority=priority))
+
+    for number in range(60):
+        submit(number)
+        timed.run(5)
+    timed.run(300)
+    scheduler = timed.core.scheduler
+    assert scheduler.waiting_token_seconds() == 0.0
+    submit(60, BACKGROUND_PRIORITY)
+    assert scheduler.waiting_token_seconds() == 0.0
+    for number in range(100, 300):
+        submit(number)
+    timed.run(40)
+    assert scheduler.num_waiting > 100
+    tokens = sum(each.num_tokens + scheduler.answer_tokens for each in scheduler.state.queue.waiting())
+    begun, foreseen = timed.runner.now, tokens * timed.core.step().stats.waiting_token_seconds
+    for number in range(100, 300):
+        timed.run_until_first_token(f"r{number}")
+    seconds = max(timed.times[f"r{number}"][1] for number in range(100, 300)) - begun
+    assert foreseen == pytest.approx(seconds, rel=0.35)
+
+
 def test_steps_are_brief_while_newcomers_are_expected() -> None:
     timed = TimedCore(max_slowdown=4)
     timed.times["probe"] = []

@@ -27,20 +27,10 @@ WITH_JSON = [
 """The methods whose requests are documents, and the typed ones behind them."""
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def measured(tokens_per_second: int, *, max_queue_seconds: float = 60.0) -> Admission:
-    """Returns an admission that has seen the engine at this rate while requests waited."""
-    clock = Clock()
-    admission = Admission(max_queue_seconds=max_queue_seconds, clock=clock)
-    admission.engine_stepped(stats(running=8, waiting=5))
-    clock.now = 1.0
-    admission.engine_stepped(stats(running=8, waiting=5, generated=tokens_per_second))
+    """Returns an admission that knows this rate of what waits."""
+    admission = Admission(max_queue_seconds=max_queue_seconds, clock=lambda: 0.0)
+    admission.engine_stepped(stats(running=8, waiting=5, token_seconds=1 / tokens_per_second))
     return admission
 
 
@@ -78,17 +68,6 @@ async def test_work_waits_until_the_first_token_and_leaves_nothing_behind():
     assert seen == [12.0, 0.0]
     await in_call(admission, "a", lambda _: None)
     assert admission.estimator.wait_seconds("a") == 0.0
-
-
-def test_time_without_an_engine_does_not_count_as_slow():
-    clock = Clock()
-    admission = Admission(clock=clock)
-    for seconds in (0.0, 1.0, 100.0, 1.0):
-        clock.now += seconds
-        if seconds == 100.0:
-            admission.engine_changed()
-        admission.engine_stepped(stats(running=8, waiting=5, generated=100))
-    assert admission.estimator.tokens_per_second == pytest.approx(100)
 
 
 async def test_few_requests_are_prepared_at_a_time():
