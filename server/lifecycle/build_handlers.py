@@ -71,7 +71,7 @@ def build_handlers(
 ) -> Mapping[str, Handler]:
     """Returns a handler for each typed method, by the method's full name. `purge` is as in `TenantHandlers`."""
     shared = _shared(settings, checkpoint, engine, media, observers.metrics)
-    uploads = MediaHandlers(media.uploads, batches.files)
+    uploads = MediaHandlers(media.uploads, media.responses, batches.files)
     return {
         **_generation_handlers(shared, media),
         **_embedding_handlers(shared),

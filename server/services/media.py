@@ -5,6 +5,7 @@ from contextlib import aclosing
 from typing import Protocol
 
 from glimpse.media.cache.media_file import MediaFile
+from glimpse.media.sources.files import STORED
 from glimpse.media.sources.uploads import FileDetails, FoundUploads, Upload, Uploads
 from glimpse.server.call.context import CallContext
 from glimpse.server.call.offload import run
@@ -54,8 +55,10 @@ class WrittenFiles(Protocol):
 class MediaHandlers:
     """Methods of MediaService. `glimpse.server.rpc.errors` maps the exceptions they raise to statuses."""
 
-    def __init__(self, uploads: Uploads, written: WrittenFiles) -> None:
+    def __init__(self, uploads: Uploads, stored: Uploads, written: WrittenFiles) -> None:
+        """`stored`: the media of stored responses. They can be read, are in no list, and leave with their responses."""
         self._uploads = uploads
+        self._stored = stored
         self._written = written
 
     async def upload(self, messages: Messages, call: CallContext) -> media_pb2.UploadMediaResponse:
@@ -97,7 +100,8 @@ class MediaHandlers:
         check_bounds(request)
         upload = await self._find_written(request, call)
         if upload is None:
-            upload = await self._uploads.find(call.tenant.namespace(request.cache_salt), request.upload_id)
+            uploads = self._holding(request.upload_id)
+            upload = await uploads.find(call.tenant.namespace(request.cache_salt), request.upload_id)
         if upload is None:
             raise _not_found()
         return media_pb2.GetMediaResponse(media=_render(upload))
@@ -122,7 +126,7 @@ class MediaHandlers:
                     for start in range(0, len(part), _CHUNK_BYTES):
                         yield media_pb2.DownloadMediaResponse(chunk=part[start : start + _CHUNK_BYTES])
             return
-        async with self._uploads.opened(
+        async with self._holding(request.upload_id).opened(
             call.tenant.namespace(request.cache_salt),
             request.upload_id,
             seconds=_READ_SECONDS,
@@ -145,6 +149,9 @@ class MediaHandlers:
         elif not await self._uploads.remove(call.tenant.namespace(request.cache_salt), request.upload_id):
             raise _not_found()
         return media_pb2.DeleteMediaResponse(upload_id=request.upload_id, deleted=True)
+
+    def _holding(self, upload_id: str) -> Uploads:
+        return self._stored if upload_id.startswith(STORED) else self._uploads
 
     async def _find_written(self, request: _OneFile, call: CallContext) -> Upload | None:
         """Returns the file of the server's own that a request means, if it means one."""
@@ -210,12 +217,14 @@ def _not_found() -> InvalidRequest:
 
 
 def _render(upload: Upload) -> media_pb2.Media:
+    # What is stored with a response has no name; its details say how it came.
+    details = FileDetails("", "user_data") if upload.handle.startswith(STORED) else upload.details
     return media_pb2.Media(
         upload_id=upload.handle,
         size_bytes=upload.num_bytes,
         sha256=upload.digest,
         expires_at=int(upload.expires),
         created_at=int(upload.created),
-        filename=upload.details.filename,
-        purpose=upload.details.purpose,
+        filename=details.filename,
+        purpose=details.purpose,
     )

@@ -20,8 +20,8 @@ DATA = b"x" * 100
 
 
 def handlers(memory_budget: MemoryBudget, *, max_bytes: int = 10_000) -> MediaHandlers:
-    uploads = Uploads(max_bytes=max_bytes, ttl_seconds=60, memory_budget=memory_budget)
-    return MediaHandlers(uploads, BatchFiles(SqliteStore(None)))
+    uploads, stored = (Uploads(max_bytes=max_bytes, ttl_seconds=60, memory_budget=memory_budget) for _ in range(2))
+    return MediaHandlers(uploads, stored, BatchFiles(SqliteStore(None)))
 
 
 async def parts(stuck: asyncio.Event | None = None) -> AsyncIterator[media_pb2.UploadMediaRequest]:

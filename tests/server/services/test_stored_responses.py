@@ -11,6 +11,7 @@ import pytest
 
 from glimpse.openai.v1 import openai_pb2_grpc, responses_pb2
 from glimpse.server.rpc.context import KEY_HEADER
+from glimpse.v1 import media_pb2, media_pb2_grpc
 from tests.server.dialects.responses_client import RESPONSE, document_of
 from tests.server.requests import png
 from tests.server.services.test_responses import FORMAT, IMAGE, TOOL, ask, post, said, streamed, text, text_of
@@ -192,6 +193,27 @@ def test_media_are_stored_apart_and_leave_with_the_last_response_that_has_them(c
     by_id = [said("user", {"type": "input_image", "file_id": file_id}, text("two"))]
     code, _ = refused(lambda: post(channel, input=by_id, store=False))
     assert code is grpc.StatusCode.FAILED_PRECONDITION
+
+
+def test_media_that_are_listed_by_a_file_id_can_be_read_until_their_response_is_deleted(channel: grpc.Channel) -> None:
+    image = large_image(0, 64, 128)
+    first = ask(channel, input=[said("user", image)])
+    file_id = items(channel, first["id"])["data"][0]["content"][0]["file_id"]
+    media: Any = media_pb2_grpc.MediaServiceStub(channel)
+    get_media, download = (
+        media_pb2.GetMediaRequest(upload_id=file_id),
+        media_pb2.DownloadMediaRequest(upload_id=file_id),
+    )
+    data = base64.b64decode(image["image_url"].partition(",")[2])
+    found = media.GetMedia(get_media).media
+    assert (found.upload_id, found.size_bytes, found.filename, found.purpose) == (file_id, len(data), "", "user_data")
+    assert b"".join(each.chunk for each in media.DownloadMedia(download)) == data
+    assert file_id not in {each.upload_id for each in media.ListMedia(media_pb2.ListMediaRequest()).media}
+    delete = media_pb2.DeleteMediaRequest(upload_id=file_id)
+    assert refused(lambda: media.DeleteMedia(delete))[0] is grpc.StatusCode.NOT_FOUND
+    stub(channel).DeleteResponse(responses_pb2.DeleteResponseRequest(response_id=first["id"]))
+    assert refused(lambda: media.GetMedia(get_media))[0] is grpc.StatusCode.NOT_FOUND
+    assert refused(lambda: list(media.DownloadMedia(download)))[0] is grpc.StatusCode.NOT_FOUND
 
 
 def test_frames_and_documents_are_stored_apart(channel: grpc.Channel) -> None:
