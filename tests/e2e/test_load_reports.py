@@ -68,12 +68,13 @@ def test_rest_responses_have_no_load_report(stack: Stack) -> None:
 
 
 def test_reports_end_with_the_deadline(target: str) -> None:
+    # The server ends them 0.3 s before that, by its own clock: a loaded machine needs some of it.
     def ending(_: int) -> grpc.StatusCode:
         with grpc.insecure_channel(target, [("grpc.use_local_subchannel_pool", 1)]) as channel:
             stub = load_pb2_grpc.LoadServiceStub(channel)
             with pytest.raises(grpc.RpcError) as caught:
-                list(stub.StreamLoadReports(load_pb2.StreamLoadReportsRequest(), timeout=1))
+                list(stub.StreamLoadReports(load_pb2.StreamLoadReportsRequest(), timeout=6))
         return caught.value.code()
 
     with ThreadPoolExecutor(8) as pool:
-        assert set(pool.map(ending, range(16))) == {grpc.StatusCode.DEADLINE_EXCEEDED}
+        assert set(pool.map(ending, range(8))) == {grpc.StatusCode.DEADLINE_EXCEEDED}
