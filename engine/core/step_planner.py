@@ -81,7 +81,7 @@ class StepPlanner:
         self._prefix_cache = state.prefix_cache
         self._encoder_cache = state.encoder_cache
         self._block_size = limits.block_size
-        self._is_urgent = state.queue.num_urgent_clients > 0  # clients in the background wait
+        self._background_waits = state.queue.background_waits
         # Each running sequence can have a token in each step.
         self._max_sequences = min(
             limits.max_sequences, limits.max_batch_tokens, limits.num_states or limits.max_sequences
@@ -172,11 +172,14 @@ class StepPlanner:
 
     def _choose_decodes(self) -> None:
         """Chooses the sequences that decode, and divides the tokens of the step between them and prompts."""
-        waiting_for_others = {sequence for sequence in self._running if self._waits_for_others(sequence)}
-        decoding = [sequence for sequence in self._running if sequence.decodes and sequence not in waiting_for_others]
+        decoding = [sequence for sequence in self._running if sequence.decodes]
+        waiting_for_others = set[Sequence]()
+        if self._background_waits:
+            waiting_for_others.update(sequence for sequence in self._running if self._waits_for_others(sequence))
+            decoding = [sequence for sequence in decoding if sequence not in waiting_for_others]
         newcomer = self._newcomer()
         turns, budget = self._state.decode_turns, self._state.prefill_budget
-        is_shared = self._queue.num_urgent_clients > 1 if self._is_urgent else not self._queue.has_one_client
+        is_shared = self._queue.num_urgent_clients > 1 if self._background_waits else not self._queue.has_one_client
         chosen = turns.begin_step(decoding, is_shared=is_shared, has_newcomer=newcomer is not None)
         num_left_out = len(decoding) - len(chosen)
         if waiting_for_others and chosen:
@@ -247,7 +250,7 @@ class StepPlanner:
 
     def _waits_for_others(self, sequence: Sequence) -> bool:
         """The sequence is in the background, and others are not."""
-        return self._is_urgent and sequence.flow.client.is_background
+        return self._background_waits and sequence.flow.client.is_background
 
     @property
     def _num_free_tokens(self) -> int:

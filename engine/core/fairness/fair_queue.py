@@ -55,6 +55,11 @@ class FairQueue:
         return len(self._clients) - self._num_background
 
     @property
+    def background_waits(self) -> bool:
+        """Clients in the background wait, because there are others."""
+        return 0 < self._num_background < len(self._clients)
+
+    @property
     def has_equal_shares(self) -> bool:
         """No client or flow can have more than its share: there is one client, with one running sequence a request."""
         return self.has_one_client and not self._num_wide_flows
