@@ -43,7 +43,13 @@ def resolve_checkpoint(model: str, *, with_weights: bool = True) -> Path:
         raise CheckpointError(f"the {what} {model!r} does not exist; ids of the hub are ORG/NAME")
     from glimpse.engine.checkpoint.hub import download  # noqa: PLC0415 - the hub's library takes 0.3 s to import
 
-    return download(model, (*_METADATA_FILES, *_WEIGHT_FILES) if with_weights else _METADATA_FILES)
+    downloaded = download(model, (*_METADATA_FILES, *_WEIGHT_FILES) if with_weights else _METADATA_FILES)
+    if not (downloaded / "config.json").is_file():
+        raise CheckpointError(
+            f"{model!r} on the hub is not a checkpoint: it has no config.json;"
+            " of GGUF files, download one and pass its path"
+        )
+    return downloaded
 
 
 def default_name(model: str, path: Path) -> str:

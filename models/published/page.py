@@ -42,13 +42,18 @@ def _family(rows: Sequence[PublishedModel]) -> str:
     cells = [
         first.family,
         first.use,
-        ", ".join(first.inputs),
+        _inputs([row.inputs for row in rows]),
         _share([row.tools for row in rows]),
         _share([row.reasoning for row in rows]),
         ", ".join(dict.fromkeys(_billions(row.parameters) for row in rows)),
         f"`{first.architecture}`",
     ]
     return f"| {' | '.join(cells)} |\n"
+
+
+def _inputs(found: Sequence[Sequence[str]]) -> str:
+    kinds = dict.fromkeys(kind for inputs in found for kind in inputs)
+    return ", ".join(kind if all(kind in inputs for inputs in found) else f"{kind} (some)" for kind in kinds)
 
 
 def _share(answers: Sequence[bool]) -> str:

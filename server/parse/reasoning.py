@@ -52,8 +52,8 @@ def with_effort(
     chosen = prompt.options.template_kwargs
     if support.has_switch:
         variables["enable_thinking"] = effort != _NONE and chosen.get("enable_thinking", True)
-    if not variables and effort != _NONE:
-        call.ignored_fields.append("reasoning_effort")
+    if effort != _NONE and not support.has_effort:
+        call.ignored_fields.append("reasoning_effort")  # also where it turns on reasoning: all efforts are one there
     elif not variables and support.is_parsed:
         message = "the model's chat template cannot turn off its reasoning"
         raise InvalidRequest("reasoning_effort", message, "unsupported")

@@ -8,7 +8,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from glimpse.engine.checkpoint.gguf.header import Gguf
-from glimpse.engine.checkpoint.gguf.names import packed_bits
+from glimpse.engine.checkpoint.gguf.names import ROPE_FACTORS, packed_bits
+from glimpse.engine.checkpoint.gguf.tokenizer import CONTROL
 from glimpse.engine.errors import CheckpointError
 
 
@@ -39,8 +40,6 @@ _END_TOKENS = frozenset(
     ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>", "</s>")
 )
 """Special tokens that end an answer, whether or not the metadata names them."""
-_CONTROL = 3
-"""A special token, in `tokenizer.ggml.token_type`."""
 
 
 def architecture_of(gguf: Gguf) -> GgufArchitecture:
@@ -106,7 +105,7 @@ def read_generation_config(gguf: Gguf) -> dict[str, Any]:
     named = [gguf.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
     ids = [each for each in named if type(each) is int and 0 <= each < len(tokens)]
     if kinds is not None and len(kinds) == len(tokens):
-        ids += [index for index in np.flatnonzero(kinds == _CONTROL).tolist() if tokens[index] in _END_TOKENS]
+        ids += [index for index in np.flatnonzero(kinds == CONTROL).tolist() if tokens[index] in _END_TOKENS]
     return {"eos_token_id": list(dict.fromkeys(ids))} if ids else {}
 
 
@@ -162,7 +161,7 @@ def _experts(keys: _Keys, served: GgufArchitecture) -> dict[str, Any]:
 
 def _rope_scaling(gguf: Gguf, keys: _Keys, context: int, head_dim: int) -> dict[str, Any] | None:
     """Returns `rope_scaling` of `config.json`; None for unscaled rotary frequencies."""
-    if "rope_freqs.weight" in gguf.tensors:  # Llama 3.1's, as one factor for each wavelength
+    if ROPE_FACTORS in gguf.tensors:  # Llama 3.1's, as one factor for each wavelength
         factors = _rope_factors(gguf, head_dim)
         return {
             "rope_type": "longrope",
@@ -191,15 +190,15 @@ def _rope_scaling(gguf: Gguf, keys: _Keys, context: int, head_dim: int) -> dict[
 
 
 def _rope_factors(gguf: Gguf, head_dim: int) -> list[float]:
-    stored = gguf.tensors["rope_freqs.weight"]
+    stored = gguf.tensors[ROPE_FACTORS]
     if stored.type.name != "F32" or stored.shape != (head_dim // 2,):
         raise CheckpointError(
-            f"GGUF tensor 'rope_freqs.weight': expected F32 of shape [{head_dim // 2}], got {stored.type.name} of"
+            f"GGUF tensor {ROPE_FACTORS!r}: expected F32 of shape [{head_dim // 2}], got {stored.type.name} of"
             f" shape {[*stored.shape]}"
         )
     factors = np.frombuffer(gguf.data, "<f4", head_dim // 2, stored.offset)
     if not np.isfinite(factors).all() or not (factors > 0).all():
-        raise CheckpointError("GGUF tensor 'rope_freqs.weight': expected positive numbers, got others")
+        raise CheckpointError(f"GGUF tensor {ROPE_FACTORS!r}: expected positive numbers, got others")
     return factors.tolist()
 
 

@@ -1,7 +1,7 @@
 """The files that a checkpoint's folder would have, made of a GGUF file.
 
 So everything that reads a checkpoint reads a folder. It is kept in the user's cache folder under a hash of the file's
-place, size and time and of the code here. The weights in it are a link to the file.
+place, size and time and of the code that makes it. The weights in it are a link to the file.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from glimpse.engine.checkpoint.families.reading import tokenizer_files
 from glimpse.engine.checkpoint.gguf.config import read_config, read_generation_config
 from glimpse.engine.checkpoint.gguf.header import Gguf
 from glimpse.engine.checkpoint.gguf.tokenizer import read_tokenizer_documents
@@ -74,6 +75,6 @@ def read_files(gguf: Gguf) -> dict[str, str]:
 def _fingerprint(file: Path) -> str:
     status = file.stat()
     digest = hashlib.sha256(f"{file}\0{status.st_size}\0{status.st_mtime_ns}".encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
+    for source in (*sorted(Path(__file__).parent.glob("*.py")), Path(tokenizer_files.__file__)):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]

@@ -209,7 +209,11 @@ class _Header:
     def metadata(self) -> dict[str, Scalar | _Array]:
         """Reads what precedes the tensors, and remembers how many there are."""
         if self._data[:4] != MAGIC:
-            _refuse("", "a file that begins with 'GGUF'", repr(self._data[:4]))
+            _refuse(
+                "",
+                "a checkpoint's folder or a file that begins with 'GGUF'",
+                f"one that begins with {self._data[:4]!r}",
+            )
         self._take(4, "magic")
         (version,) = self._unpack("I", "version")
         if version not in (2, 3):

@@ -9,7 +9,7 @@ from glimpse.engine.checkpoint.gguf.header import Gguf
 from glimpse.engine.checkpoint.text.token_spelling import SPACE
 from glimpse.engine.errors import CheckpointError
 
-_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
+_NORMAL, _UNKNOWN, CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
 """Values of `tokenizer.ggml.token_type` (llama.h)."""
 _MAX_TOKEN_CHARACTERS = 1024
 
@@ -71,7 +71,7 @@ class _Vocabulary:
     @property
     def added(self) -> list[tuple[int, dict[str, Any]]]:
         """Tokens that texts are searched for before anything else: id and `tokenizer.json`'s fields."""
-        special = {_CONTROL: True, _UNKNOWN: True, _USER_DEFINED: False}
+        special = {CONTROL: True, _UNKNOWN: True, _USER_DEFINED: False}
         return [
             (index, {"content": token, "special": special[kind]})
             for index, (token, kind) in enumerate(zip(self.tokens, self.kinds, strict=True))

@@ -16,9 +16,18 @@ from tests.engine.core.timed_core import DECODE_SECONDS, TimedCore, TimedRunner,
 
 
 def foresee(timed: TimedCore, request: Generate) -> RequestStats:
+    timed.times["probe"] = []
     timed.core.submit(replace(request, request_id="probe", is_probe=True))
     (event,) = (event for event in timed.run(1) if event.request_id == "probe")
     return event.stats
+
+
+def measured_core(num_prompt_tokens: int) -> TimedCore:
+    """A core that has computed a prompt alone."""
+    timed = TimedCore(max_slowdown=4)
+    timed.submit(text("measured", num_prompt_tokens, max_tokens=1))
+    timed.run_until_first_token("measured")
+    return timed
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,7 +55,6 @@ class Traffic:
         """Lets requests come and steps pass."""
         for _ in range(self.draw.choice([0, 0, 1, 3])):
             self.timed.submit(self.request())
-        self.timed.times["probe"] = []
         self.timed.run(self.draw.randint(1, 12))
 
 
@@ -73,13 +81,11 @@ def test_first_tokens_come_when_they_are_foreseen(max_slowdown: float, num_clien
 
 def test_nothing_is_foreseen_before_a_step_was_measured() -> None:
     timed = TimedCore(max_slowdown=4)
-    timed.times["probe"] = []
     assert foresee(timed, text("a", 10)).first_token_seconds == 0.0
 
 
 def test_media_are_foreseen_once_some_were_encoded() -> None:
     timed = TimedCore(max_slowdown=4)
-    timed.times["probe"] = []
     image = generate("b", [1] + [PLACEHOLDER] * 8, image_input("b", 1, 8), sampling=SamplingParams(max_tokens=1))
     timed.submit(text("a", 10, max_tokens=1))
     timed.run_until_first_token("a")
@@ -94,7 +100,6 @@ def test_media_are_foreseen_once_some_were_encoded() -> None:
 
 def test_a_sequence_waits_for_a_place() -> None:
     timed = TimedCore(max_slowdown=4, max_sequences=1)
-    timed.times["probe"] = []
     for name in ("a", "b"):
         timed.submit(text(name, 10, max_tokens=40))
     timed.run_until_first_token("b")
@@ -105,7 +110,6 @@ def test_a_sequence_waits_for_a_place() -> None:
 
 def test_a_long_queue_is_foreseen_from_its_first_prompts() -> None:
     timed, draw = TimedCore(max_slowdown=4), random.Random(0)
-    timed.times["probe"] = []
     for number in range(300):
         timed.submit(text(f"r{number}", draw.randint(10, 400), max_tokens=30, client=f"c{number % 3}"))
     timed.run(100)
@@ -146,10 +150,7 @@ def test_all_that_waits_begins_when_it_is_foreseen(max_sequences: int) -> None:
 
 
 def test_steps_are_brief_while_newcomers_are_expected() -> None:
-    timed = TimedCore(max_slowdown=4)
-    timed.times["probe"] = []
-    timed.submit(text("measured", 1400, max_tokens=1))
-    timed.run_until_first_token("measured")
+    timed = measured_core(1400)
     at_once = foresee(timed, text("c", 1400)).first_token_seconds
     timed.submit(text("a", 10, max_tokens=8, client="a"))
     timed.run(2)
@@ -163,20 +164,14 @@ def test_steps_are_brief_while_newcomers_are_expected() -> None:
 
 
 def test_probes_are_answered_by_what_is_left_after_the_step() -> None:
-    timed = TimedCore(max_slowdown=4)
-    timed.times["probe"] = []
-    timed.submit(text("first", 1000, max_tokens=1))
-    timed.run_until_first_token("first")
+    timed = measured_core(1000)
     alone = foresee(timed, text("c", 10)).first_token_seconds
     timed.submit(text("long", 1000, max_tokens=1))
     assert foresee(timed, text("c", 10)).first_token_seconds == pytest.approx(alone, rel=0.1)
 
 
 def test_prompts_of_less_priority_are_not_waited_for() -> None:
-    timed = TimedCore(max_slowdown=4)
-    timed.times["probe"] = []
-    timed.submit(text("first", 10, max_tokens=1))
-    timed.run_until_first_token("first")
+    timed = measured_core(10)
     alone = foresee(timed, text("c", 10)).first_token_seconds
     timed.submit(replace(text("a", 6000), priority=5))
     assert foresee(timed, text("c", 10)).first_token_seconds == pytest.approx(alone, rel=0.5)

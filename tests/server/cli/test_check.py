@@ -60,6 +60,15 @@ def test_reads_a_model_of_the_hub_but_none_of_its_weights(tiny_checkpoint: Path,
     assert not [*tmp_path.rglob("*.safetensors")]
 
 
+def test_a_repository_of_gguf_files_is_told_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "small.Q8_0.gguf").write_bytes(b"GGUF")
+    with serve_hub({"org/gguf": tmp_path / "files"}) as hub:
+        _, result, _ = check("org/gguf", HF_ENDPOINT=hub.url, HF_HUB_CACHE=str(tmp_path), HF_HUB_OFFLINE="0")
+    (problem,) = result["problems"]
+    assert problem.endswith("it has no config.json; of GGUF files, download one and pass its path")
+
+
 def test_counts_the_companions_of_a_checkpoint(tmp_path: Path) -> None:
     whole = make_ultravox_checkpoint(tmp_path / "whole")
     path = split_ultravox_checkpoint(whole, tmp_path / "parts")

@@ -579,11 +579,17 @@ def test_effort_none_turns_off_reasoning(support: ReasoningSupport, variables: d
     ("support", "chosen", "variables", "ignored"),
     [
         (ReasoningSupport(), "{}", {}, ["reasoning_effort"]),
-        (ReasoningSupport(has_switch=True, is_parsed=True), "{}", {"enable_thinking": True}, []),
-        (ReasoningSupport(has_switch=True), '{"enable_thinking": false}', {"enable_thinking": False}, []),
+        (ReasoningSupport(has_switch=True, is_parsed=True), "{}", {"enable_thinking": True}, ["reasoning_effort"]),
+        (
+            ReasoningSupport(has_switch=True),
+            '{"enable_thinking": false}',
+            {"enable_thinking": False},
+            ["reasoning_effort"],
+        ),
+        (ReasoningSupport(has_effort=True), "{}", {"reasoning_effort": "high"}, []),
     ],
 )
-def test_an_effort_turns_on_reasoning_and_is_told_where_the_template_has_no_switch(
+def test_an_effort_turns_on_reasoning_and_is_told_where_the_template_has_no_efforts(
     support: ReasoningSupport, chosen: str, variables: dict[str, Any], ignored: list[str]
 ) -> None:
     call = CallContext()

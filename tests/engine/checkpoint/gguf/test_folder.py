@@ -72,7 +72,7 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
 def test_another_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "model.safetensors").write_bytes(b"12345678{}")
-    with pytest.raises(CheckpointError, match="expected a file that begins with 'GGUF'"):
+    with pytest.raises(CheckpointError, match="folder or a file that begins with 'GGUF', got one that begins with"):
         resolve_checkpoint(str(tmp_path / "model.safetensors"))
 
 
