@@ -5,6 +5,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
+from tests.e2e.stack import eventually
 from tests.page.actions import COLOURS, add_image, answers, ask, constrain, set_schema, violations
 
 LONG = "One more sentence of a long answer. " * 300
@@ -16,6 +17,19 @@ AT_END = """
 }
 """
 WAIT_FOR_WORDS = "() => document.querySelector('.assistant .text')?.textContent.length > 40"
+WORDS_ARE_SAVED = """
+() => new Promise((resolve, reject) => {
+  const opening = indexedDB.open("glimpse");
+  opening.onerror = () => reject(opening.error);
+  opening.onsuccess = () => {
+    const reading = opening.result.transaction("turns").objectStore("turns").getAll();
+    reading.onsuccess = () => {
+      opening.result.close();
+      resolve(reading.result.some(turn => turn.role === "assistant" && turn.text.startsWith("One more sentence")));
+    };
+  };
+})
+"""
 
 
 def conversations(page: Page, *titles: str) -> None:
@@ -70,10 +84,10 @@ def test_conversations_are_found_renamed_and_deleted(page: Page) -> None:
 def test_an_answer_cut_by_a_reload_says_so_and_goes_on(page: Page) -> None:
     constrain(page, LONG)
     ask(page, "Tell me something long.")
-    page.wait_for_function(WAIT_FOR_WORDS)
-    page.wait_for_timeout(600)
+    assert eventually(lambda: page.evaluate(WORDS_ARE_SAVED), timeout_seconds=30)
     page.reload()
     expect(answers(page).get_by_text(CUT)).to_be_visible()
+    expect(answers(page).locator(".text")).to_contain_text("One more sentence")
     kept = answers(page).locator(".text").inner_text()
     assert kept.startswith("One more sentence")
     assert len(kept) < len(LONG)
