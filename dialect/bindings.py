@@ -23,6 +23,8 @@ class Binding:
     """The boolean member of the JSON request that selects `stream`."""
     stream_end: str | None
     """The data of the event that ends a stream."""
+    stream_ping: str | None
+    """The field of the streamed messages that is sent while a stream is silent; None: a comment is."""
     form: annotations_pb2.FileForm | None
     """What the members of its body are, if that is a form."""
     content: str | None
@@ -43,6 +45,7 @@ def bindings(service: ServiceDescriptor) -> Iterator[Binding]:
                 stream=pool.FindMethodByName(rule.stream) if rule.stream else None,
                 stream_member=rule.stream_member or None,
                 stream_end=rule.stream_end or None,
+                stream_ping=rule.stream_ping or None,
                 form=rule.form if rule.HasField("form") else None,
                 content=rule.content or None,
                 names_events=rule.names_events,

@@ -73,7 +73,8 @@ class ListenSettings(BaseModel):
     drain_timeout: Annotated[float, Field(ge=0)] = 60.0
     """Seconds that running requests get to end when the server stops; then they end with UNAVAILABLE."""
     keepalive_time: Annotated[float, Field(ge=1)] = 20.0
-    """Seconds after which a silent gRPC connection is pinged; after as many more without a reply its requests end."""
+    """Seconds after which a silent gRPC connection is pinged; after as many more without a reply its requests end.
+    Silent streams of REST get a comment or a ping event as often."""
     max_connection_age: Annotated[float, Field(ge=1)] | None = None
     """Seconds after which a gRPC client is told to connect anew, so that load spreads. Open calls end first. Default:
     never."""

@@ -5,8 +5,9 @@ request body is collected and decoded, or read as a form while it arrives; the r
 server-sent events, or a file. The handlers enforce deadlines.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -49,6 +50,8 @@ _FILE = "application/octet-stream"
 _FILE_HEADERS = (("content-disposition", "attachment"), ("x-content-type-options", "nosniff"))
 """Clients chose the bytes of files: no browser may take them for a page."""
 _BEFORE_TYPE = len(b'{"type":"')
+_COMMENT = b": ping\n\n"
+"""Clients of event streams skip what begins with a colon: https://html.spec.whatwg.org/multipage/server-sent-events.html"""
 
 
 def event(document: bytes, *, named: bool) -> bytes:
@@ -90,14 +93,23 @@ class RestDialect:
 
 
 def add_facade(
-    server: grpc.aio.Server, dialect: RestDialect, handlers: Mapping[str, Handler], *, max_body_bytes: int
+    server: grpc.aio.Server,
+    dialect: RestDialect,
+    handlers: Mapping[str, Handler],
+    *,
+    max_body_bytes: int,
+    ping_seconds: float,
 ) -> "Mapping[str, Endpoint]":
     """Serves every bound method of a dialect's facade, and returns what serves each, by its full name.
 
     Args:
         handlers: the typed handlers, by full names of methods, such as "glimpse.v1.ModelService.GetModel".
+        ping_seconds: silence of a stream after which it is shown to be alive, to clients and what is between.
     """
-    endpoints = {each.facade: Endpoint(dialect, each, handlers, max_body_bytes) for each in bindings(dialect.service)}
+    endpoints = {
+        each.facade: Endpoint(dialect, each, handlers, max_body_bytes, ping_seconds)
+        for each in bindings(dialect.service)
+    }
     methods = {method.name: _method_handler(method, endpoint) for method, endpoint in endpoints.items()}
     register_methods(server, dialect.service.full_name, methods)
     return {method.full_name: endpoint for method, endpoint in endpoints.items()}
@@ -116,7 +128,12 @@ class Endpoint:
     """One facade method."""
 
     def __init__(
-        self, dialect: RestDialect, binding: Binding, handlers: Mapping[str, Handler], max_body_bytes: int
+        self,
+        dialect: RestDialect,
+        binding: Binding,
+        handlers: Mapping[str, Handler],
+        max_body_bytes: int,
+        ping_seconds: float,
     ) -> None:
         self._dialect = dialect
         self._codec = dialect.codec
@@ -124,6 +141,8 @@ class Endpoint:
         self._handler = handlers[binding.unary.full_name]
         self._stream = None if binding.stream is None else cast(StreamHandler, handlers[binding.stream.full_name])
         self._max_body_bytes = max_body_bytes
+        self._ping = _ping(binding, dialect.codec)
+        self._ping_seconds = ping_seconds
 
     async def return_response(self, incoming: Any, rpc: Rpc) -> HttpBody:
         """Serves a method that returns one body."""
@@ -193,15 +212,16 @@ class Endpoint:
 
     async def _write_events(self, stream: StreamHandler, request: "_Request", writer: "_ResponseWriter") -> None:
         documents, call, named = JsonChunks(self._codec.encode), writer.rpc.call, self._binding.names_events
-        async with aclosing(stream(request.take(), call)) as chunks:
+        alive = writer.pinging(self._ping, self._ping_seconds)
+        async with alive, aclosing(stream(request.take(), call)) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk, TextChunk):
                     document = documents.encode(chunk)
                 else:
                     document = await self._encode(chunk, call)
                 await writer.write(_EVENTS, event(document, named=named))
-        if self._binding.stream_end is not None:
-            await writer.write(_EVENTS, event(self._binding.stream_end.encode(), named=False))
+            if self._binding.stream_end is not None:
+                await writer.write(_EVENTS, event(self._binding.stream_end.encode(), named=False))
 
     def _error_event(self, failure: RpcFailure) -> bytes:
         named = self._binding.names_events
@@ -276,11 +296,45 @@ class _ResponseWriter:
     def __init__(self, rpc: Rpc) -> None:
         self.rpc = rpc
         self.send_headers: Callable[..., Awaitable[None]] = rpc.send_headers
+        self._loop = asyncio.get_running_loop()
+        self._writing = asyncio.Lock()
+        self._written_at = self._loop.time()
 
     async def write(self, content_type: str, data: bytes) -> None:
-        if not self.rpc.headers_sent:
-            await self.send_headers()
-        await self.rpc.write(HttpBody(content_type=content_type, data=data))
+        async with self._writing:
+            if not self.rpc.headers_sent:
+                await self.send_headers()
+            await self.rpc.write(HttpBody(content_type=content_type, data=data))
+            self._written_at = self._loop.time()
+
+    @asynccontextmanager
+    async def pinging(self, ping: bytes, seconds: float) -> AsyncGenerator[None]:
+        """Writes a ping after each silence of so many seconds. After the block, nothing can be written any more."""
+        task = asyncio.create_task(self._ping(ping, seconds))
+        try:
+            yield
+        finally:
+            if self.rpc.stop.can_write:
+                await self._writing.acquire()  # an error that follows must not meet a ping that is half written
+            task.cancel()
+
+    async def _ping(self, ping: bytes, seconds: float) -> None:
+        with suppress(Exception):  # what keeps a ping from being written ends the RPC too, and is told there
+            while True:
+                silent_seconds = self._loop.time() - self._written_at
+                if silent_seconds >= seconds:
+                    await self.write(_EVENTS, ping)
+                else:
+                    await asyncio.sleep(seconds - silent_seconds)
+
+
+def _ping(binding: Binding, codec: Codec) -> bytes:
+    """Returns what shows clients that a stream is alive."""
+    if binding.stream is None or binding.stream_ping is None:
+        return _COMMENT
+    message = GetMessageClass(binding.stream.output_type)()
+    getattr(message, binding.stream_ping).SetInParent()
+    return event(codec.encode(message), named=binding.names_events)
 
 
 def _from_url(method: MethodDescriptor, data: bytes) -> Message:

@@ -172,7 +172,7 @@ async def start_front_end(
     batches = BatchComponents(settings.batches, settings.media, media.uploads)
     purge = partial(_purge, access=access, media=media, batches=batches)
     handlers = build_handlers(settings, checkpoint, engine, media, observers, access, purge, batches)
-    endpoints = _add_services(grpc_server, handlers)
+    endpoints = _add_services(grpc_server, handlers, ping_seconds=settings.listen.keepalive_time)
     await observers.health.add_to(grpc_server)
     await grpc_server.start()
     batches.start(endpoints, access, observers.admission, bodies, observers.metrics, max_line_bytes=MAX_BODY_BYTES)
@@ -227,13 +227,15 @@ def _media(settings: Settings, checkpoint: Checkpoint, observers: Observers, gro
     )
 
 
-def _add_services(server: grpc.aio.Server, handlers: Mapping[str, Handler]) -> Mapping[str, Endpoint]:
+def _add_services(
+    server: grpc.aio.Server, handlers: Mapping[str, Handler], *, ping_seconds: float
+) -> Mapping[str, Endpoint]:
     """Returns what serves the methods of the dialects, by their full names."""
     add_typed_services(server, _TYPED_SERVICES, handlers)
     add_method_alias(server, _LOAD_REPORTS, handlers[_LOAD_REPORTS.full_name], ORCA_METHOD)
     endpoints = dict[str, Endpoint]()
     for dialect in _DIALECTS:
-        endpoints |= add_facade(server, dialect, handlers, max_body_bytes=MAX_BODY_BYTES)
+        endpoints |= add_facade(server, dialect, handlers, max_body_bytes=MAX_BODY_BYTES, ping_seconds=ping_seconds)
     add_reflection(server, [*_SERVICE_NAMES, HEALTH_SERVICE])
     return endpoints
 

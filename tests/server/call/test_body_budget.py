@@ -60,7 +60,7 @@ async def channel(server: Server) -> AsyncIterator[grpc.aio.Channel]:
     bound = [method for each in bindings(OPENAI.service) for method in (each.unary, each.stream) if method is not None]
     handlers: Any = {method.full_name: server.answer for method in [*bound, *TYPED.methods]}
     add_typed_services(grpc_server, [TYPED], handlers)
-    add_facade(grpc_server, OPENAI, handlers, max_body_bytes=1 << 20)
+    add_facade(grpc_server, OPENAI, handlers, max_body_bytes=1 << 20, ping_seconds=60)
     port = grpc_server.add_insecure_port("127.0.0.1:0")
     await grpc_server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:

@@ -13,8 +13,10 @@ from google.api.httpbody_pb2 import HttpBody
 from google.protobuf import json_format, struct_pb2
 from google.rpc import status_pb2
 
+from glimpse.anthropic.v1 import anthropic_pb2_grpc
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.server.call.context import CallContext
+from glimpse.server.dialects.anthropic.dialect import ANTHROPIC
 from glimpse.server.dialects.facade import add_facade
 from glimpse.server.dialects.openai import OPENAI
 from glimpse.server.errors import DeadlineExceededError, InvalidRequest, ModelNotFoundError
@@ -28,6 +30,7 @@ from tests.hostile import forms
 from tests.hostile.forms import FORM, file, form
 
 MAX_BODY_BYTES = 1000
+COMMENT = b": ping\n\n"
 
 
 @dataclass
@@ -37,6 +40,8 @@ class Script:
     texts: list[str | Exception] = field(default_factory=lambda: ["Hello", " there"])
     """The texts of the response. An exception is raised instead of a text."""
     requests: list[Any] = field(default_factory=list[Any])
+    silent: asyncio.Event | None = None
+    """The stream's texts come once it is set. None: at once."""
     hold: bool = False
     """Whether the stream stays open after its texts."""
     closed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -57,6 +62,8 @@ class Script:
         self.requests.append(request)
         call.ignored_fields.extend(self.ignored)
         try:
+            if self.silent is not None:
+                await self.silent.wait()
             for text in self._texts():
                 choice = chat_pb2.ChunkChoice(delta=chat_pb2.Delta(content=text))
                 yield chat_pb2.StreamChatCompletionResponse(id="c", choices=[choice])
@@ -99,7 +106,8 @@ def script() -> Script:
 
 
 @pytest.fixture
-async def channel(script: Script) -> AsyncIterator[grpc.aio.Channel]:
+async def channel(script: Script, request: pytest.FixtureRequest) -> AsyncIterator[grpc.aio.Channel]:
+    """With seconds as its parameter: those after which silent streams are pinged."""
     errors = {OPENAI.service.full_name: OPENAI.error}
     interceptor = RpcInterceptor(Metrics(), LoadMeter(max_sequences=1), error_documents=errors)
     server = grpc.aio.server(interceptors=[interceptor])
@@ -123,7 +131,10 @@ async def channel(script: Script) -> AsyncIterator[grpc.aio.Channel]:
     handlers["glimpse.openai.v1.ResponsesService.StreamResponse"] = script.stream
     for method in ("GetResponse", "DeleteResponse", "ListInputItems", "CancelResponse"):
         handlers[f"glimpse.openai.v1.ResponsesService.{method}"] = script.create
-    add_facade(server, OPENAI, handlers, max_body_bytes=MAX_BODY_BYTES)
+    for method in ("CreateMessage", "StreamMessage", "CountMessageTokens"):
+        handlers[f"glimpse.anthropic.v1.MessagesService.{method}"] = script.stream
+    for dialect in (OPENAI, ANTHROPIC):
+        add_facade(server, dialect, handlers, max_body_bytes=MAX_BODY_BYTES, ping_seconds=getattr(request, "param", 60))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
@@ -136,18 +147,32 @@ def stub(channel: grpc.aio.Channel) -> Any:
     return openai_pb2_grpc.OpenAIServiceStub(channel)
 
 
-def send(stub: Any, document: Any, *, content_type: str = "application/json", part_bytes: int = 1000) -> Any:
+def send(
+    stub: Any,
+    document: Any,
+    *,
+    method: str = "CreateChatCompletion",
+    content_type: str = "application/json",
+    part_bytes: int = 1000,
+) -> Any:
     """Sends a body as the gateway does: in parts, the first of which has the content type."""
     data = document if isinstance(document, bytes) else json.dumps(document).encode()
     parts = [HttpBody(data=data[start : start + part_bytes]) for start in range(0, len(data), part_bytes)] or [
         HttpBody()
     ]
     parts[0].content_type = content_type
-    return stub.CreateChatCompletion(iter(parts))
+    return getattr(stub, method)(iter(parts))
 
 
 async def receive(call: Any) -> list[HttpBody]:
     return [body async for body in call]
+
+
+async def next_event(call: Any) -> HttpBody:
+    """The next body that is no comment."""
+    while (body := await call.read()).data == COMMENT:
+        pass
+    return body
 
 
 async def failure(call: Any) -> grpc.aio.AioRpcError:
@@ -323,6 +348,28 @@ async def test_failure_after_the_first_chunk_is_an_event_and_a_status(stub: Any,
         }
     }
     assert await call.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+@pytest.mark.parametrize("channel", [0.01], indirect=True)
+async def test_a_silent_stream_has_comments_until_its_answer_or_error(stub: Any, script: Script) -> None:
+    script.silent, script.texts = asyncio.Event(), ["Hello", DeadlineExceededError()]
+    call = send(stub, REQUEST | {"stream": True})
+    assert [(await call.read()).data for _ in range(3)] == [COMMENT] * 3
+    script.silent.set()
+    first, last = events([await next_event(call), await next_event(call)])
+    assert "Hello" in first
+    assert json.loads(last)["error"]["code"] == "deadline_exceeded"
+    assert await call.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+@pytest.mark.parametrize("channel", [0.01], indirect=True)
+async def test_a_silent_stream_of_messages_has_events_that_say_so(channel: grpc.aio.Channel, script: Script) -> None:
+    script.silent = asyncio.Event()
+    request = REQUEST | {"stream": True, "max_tokens": 5, "model": "m"}
+    call = send(anthropic_pb2_grpc.AnthropicServiceStub(channel), request, method="CreateMessage")
+    assert [(await call.read()).data for _ in range(2)] == [b'event: ping\ndata: {"type":"ping"}\n\n'] * 2
+    call.cancel()
+    await asyncio.wait_for(script.closed.wait(), 60)
 
 
 async def test_disconnect_closes_the_typed_stream(stub: Any, script: Script) -> None:

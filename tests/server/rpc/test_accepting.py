@@ -91,7 +91,7 @@ async def served() -> AsyncGenerator[tuple[int, Accepted]]:
     server = accepting_server([accepted, RpcInterceptor(accepted.metrics, LoadMeter(max_sequences=1))])
     services = [module.DESCRIPTOR.services_by_name for module in (chat_pb2, model_pb2)]
     add_typed_services(server, [each for names in services for each in names.values()], handlers())
-    add_facade(server, OPENAI, handlers(), max_body_bytes=1000)
+    add_facade(server, OPENAI, handlers(), max_body_bytes=1000, ping_seconds=60)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     yield port, accepted

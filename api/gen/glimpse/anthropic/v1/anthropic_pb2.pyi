@@ -373,20 +373,22 @@ class MessageUsage(_message.Message):
     def __init__(self, input_tokens: _Optional[int] = ..., cache_creation_input_tokens: _Optional[int] = ..., cache_read_input_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ...) -> None: ...
 
 class StreamMessageResponse(_message.Message):
-    __slots__ = ("message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop")
+    __slots__ = ("message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop", "ping")
     MESSAGE_START_FIELD_NUMBER: _ClassVar[int]
     CONTENT_BLOCK_START_FIELD_NUMBER: _ClassVar[int]
     CONTENT_BLOCK_DELTA_FIELD_NUMBER: _ClassVar[int]
     CONTENT_BLOCK_STOP_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_DELTA_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_STOP_FIELD_NUMBER: _ClassVar[int]
+    PING_FIELD_NUMBER: _ClassVar[int]
     message_start: MessageStart
     content_block_start: BlockStart
     content_block_delta: BlockDelta
     content_block_stop: BlockStop
     message_delta: MessageDelta
     message_stop: MessageStop
-    def __init__(self, message_start: _Optional[_Union[MessageStart, _Mapping]] = ..., content_block_start: _Optional[_Union[BlockStart, _Mapping]] = ..., content_block_delta: _Optional[_Union[BlockDelta, _Mapping]] = ..., content_block_stop: _Optional[_Union[BlockStop, _Mapping]] = ..., message_delta: _Optional[_Union[MessageDelta, _Mapping]] = ..., message_stop: _Optional[_Union[MessageStop, _Mapping]] = ...) -> None: ...
+    ping: Ping
+    def __init__(self, message_start: _Optional[_Union[MessageStart, _Mapping]] = ..., content_block_start: _Optional[_Union[BlockStart, _Mapping]] = ..., content_block_delta: _Optional[_Union[BlockDelta, _Mapping]] = ..., content_block_stop: _Optional[_Union[BlockStop, _Mapping]] = ..., message_delta: _Optional[_Union[MessageDelta, _Mapping]] = ..., message_stop: _Optional[_Union[MessageStop, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ...) -> None: ...
 
 class MessageStart(_message.Message):
     __slots__ = ("message",)
@@ -469,6 +471,10 @@ class MessageEnd(_message.Message):
     def __init__(self, stop_reason: _Optional[_Union[StopReason, str]] = ..., stop_sequence: _Optional[str] = ...) -> None: ...
 
 class MessageStop(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Ping(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!glimpse/json/v1/annotations.proto\x12\x0fglimpse.json.v1\x1a google/protobuf/descriptor.proto\"F\n\x06\x42ounds\x12\x15\n\x03min\x18\x01 \x01(\x01H\x00R\x03min\x88\x01\x01\x12\x15\n\x03max\x18\x02 \x01(\x01H\x01R\x03max\x88\x01\x01\x42\x06\n\x04_minB\x06\n\x04_max\"\xe7\x01\n\x07\x42inding\x12\x14\n\x05unary\x18\x01 \x01(\tR\x05unary\x12\x16\n\x06stream\x18\x02 \x01(\tR\x06stream\x12#\n\rstream_member\x18\x03 \x01(\tR\x0cstreamMember\x12\x1d\n\nstream_end\x18\x04 \x01(\tR\tstreamEnd\x12!\n\x0cnames_events\x18\x05 \x01(\x08R\x0bnamesEvents\x12-\n\x04\x66orm\x18\x06 \x01(\x0b\x32\x19.glimpse.json.v1.FileFormR\x04\x66orm\x12\x18\n\x07\x63ontent\x18\x07 \x01(\tR\x07\x63ontent\"h\n\x08\x46ileForm\x12\x12\n\x04\x66ile\x18\x01 \x01(\tR\x04\x66ile\x12\x14\n\x05\x63hunk\x18\x02 \x01(\tR\x05\x63hunk\x12\x16\n\x06header\x18\x03 \x01(\tR\x06header\x12\x1a\n\x08\x66ilename\x18\x04 \x01(\tR\x08\x66ilename:P\n\x06\x62ounds\x12\x1d.google.protobuf.FieldOptions\x18\xa9\xd3\x04 \x01(\x0b\x32\x17.glimpse.json.v1.BoundsR\x06\x62ounds:T\n\x07\x62inding\x12\x1e.google.protobuf.MethodOptions\x18\xa9\xd3\x04 \x01(\x0b\x32\x18.glimpse.json.v1.BindingR\x07\x62indingBO\n\x0fglimpse.json.v1B\x10\x41nnotationsProtoP\x01Z\x16glimpse/json/v1;jsonv1\xaa\x02\x0fGlimpse.Json.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!glimpse/json/v1/annotations.proto\x12\x0fglimpse.json.v1\x1a google/protobuf/descriptor.proto\"F\n\x06\x42ounds\x12\x15\n\x03min\x18\x01 \x01(\x01H\x00R\x03min\x88\x01\x01\x12\x15\n\x03max\x18\x02 \x01(\x01H\x01R\x03max\x88\x01\x01\x42\x06\n\x04_minB\x06\n\x04_max\"\x88\x02\n\x07\x42inding\x12\x14\n\x05unary\x18\x01 \x01(\tR\x05unary\x12\x16\n\x06stream\x18\x02 \x01(\tR\x06stream\x12#\n\rstream_member\x18\x03 \x01(\tR\x0cstreamMember\x12\x1d\n\nstream_end\x18\x04 \x01(\tR\tstreamEnd\x12!\n\x0cnames_events\x18\x05 \x01(\x08R\x0bnamesEvents\x12-\n\x04\x66orm\x18\x06 \x01(\x0b\x32\x19.glimpse.json.v1.FileFormR\x04\x66orm\x12\x18\n\x07\x63ontent\x18\x07 \x01(\tR\x07\x63ontent\x12\x1f\n\x0bstream_ping\x18\x08 \x01(\tR\nstreamPing\"h\n\x08\x46ileForm\x12\x12\n\x04\x66ile\x18\x01 \x01(\tR\x04\x66ile\x12\x14\n\x05\x63hunk\x18\x02 \x01(\tR\x05\x63hunk\x12\x16\n\x06header\x18\x03 \x01(\tR\x06header\x12\x1a\n\x08\x66ilename\x18\x04 \x01(\tR\x08\x66ilename:P\n\x06\x62ounds\x12\x1d.google.protobuf.FieldOptions\x18\xa9\xd3\x04 \x01(\x0b\x32\x17.glimpse.json.v1.BoundsR\x06\x62ounds:T\n\x07\x62inding\x12\x1e.google.protobuf.MethodOptions\x18\xa9\xd3\x04 \x01(\x0b\x32\x18.glimpse.json.v1.BindingR\x07\x62indingBO\n\x0fglimpse.json.v1B\x10\x41nnotationsProtoP\x01Z\x16glimpse/json/v1;jsonv1\xaa\x02\x0fGlimpse.Json.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,7 +36,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BOUNDS']._serialized_start=88
   _globals['_BOUNDS']._serialized_end=158
   _globals['_BINDING']._serialized_start=161
-  _globals['_BINDING']._serialized_end=392
-  _globals['_FILEFORM']._serialized_start=394
-  _globals['_FILEFORM']._serialized_end=498
+  _globals['_BINDING']._serialized_end=425
+  _globals['_FILEFORM']._serialized_start=427
+  _globals['_FILEFORM']._serialized_end=531
 # @@protoc_insertion_point(module_scope)

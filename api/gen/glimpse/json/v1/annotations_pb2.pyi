@@ -19,7 +19,7 @@ class Bounds(_message.Message):
     def __init__(self, min: _Optional[float] = ..., max: _Optional[float] = ...) -> None: ...
 
 class Binding(_message.Message):
-    __slots__ = ("unary", "stream", "stream_member", "stream_end", "names_events", "form", "content")
+    __slots__ = ("unary", "stream", "stream_member", "stream_end", "names_events", "form", "content", "stream_ping")
     UNARY_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     STREAM_MEMBER_FIELD_NUMBER: _ClassVar[int]
@@ -27,6 +27,7 @@ class Binding(_message.Message):
     NAMES_EVENTS_FIELD_NUMBER: _ClassVar[int]
     FORM_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
+    STREAM_PING_FIELD_NUMBER: _ClassVar[int]
     unary: str
     stream: str
     stream_member: str
@@ -34,7 +35,8 @@ class Binding(_message.Message):
     names_events: bool
     form: FileForm
     content: str
-    def __init__(self, unary: _Optional[str] = ..., stream: _Optional[str] = ..., stream_member: _Optional[str] = ..., stream_end: _Optional[str] = ..., names_events: _Optional[bool] = ..., form: _Optional[_Union[FileForm, _Mapping]] = ..., content: _Optional[str] = ...) -> None: ...
+    stream_ping: str
+    def __init__(self, unary: _Optional[str] = ..., stream: _Optional[str] = ..., stream_member: _Optional[str] = ..., stream_end: _Optional[str] = ..., names_events: _Optional[bool] = ..., form: _Optional[_Union[FileForm, _Mapping]] = ..., content: _Optional[str] = ..., stream_ping: _Optional[str] = ...) -> None: ...
 
 class FileForm(_message.Message):
     __slots__ = ("file", "chunk", "header", "filename")
