@@ -128,7 +128,7 @@ app.command(
     "glimpse.server.cli.batch.command:batch",
     group=_TALK,
     config=(),
-    help="Answer a file of requests, without a server that runs. It can be stopped, and goes on where it was.",
+    help="Answer a file of requests, by a server of its own or one that runs. It can be stopped, and goes on.",
 )
 app.command(
     "glimpse.server.cli.serve:up",

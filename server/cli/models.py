@@ -41,14 +41,15 @@ def models(
     if recommend:
         print(_recommended(as_json=json))
         return
-    served = _served(server)
+    served = served_models(server)
     if json:
         print(json_format.MessageToJson(model_pb2.ListModelsResponse(data=served), preserving_proto_field_name=True))
     else:
         print(models_text(served))
 
 
-def _served(server: Connection) -> Sequence[model_pb2.Model]:
+def served_models(server: Connection) -> Sequence[model_pb2.Model]:
+    """Returns the models of a running server. Ends the process with a message if it does not tell them."""
     try:
         with server.open() as client:
             return client.models(timeout=_SECONDS)

@@ -1,10 +1,13 @@
-"""Answers a file of requests with a server that is started for it, and asked as the gateway asks it."""
+"""Answers a file of requests with a server that runs, or is started for it. It is asked as the gateway asks it."""
 
 import asyncio
 import itertools
+import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,26 +25,47 @@ from glimpse.backoff import Backoff
 from glimpse.interrupts import INTERRUPTED
 from glimpse.server.batches.lines import OK, BatchLine, LineResult, answered, http_status, may_succeed, methods
 from glimpse.server.cli.batch.files import check_requests, open_results, read_requests
+from glimpse.server.cli.chat.connection import Connection
 from glimpse.server.cli.console import say
 from glimpse.server.cli.machine.served import serving
+from glimpse.server.cli.models import served_models
 from glimpse.server.rpc.context import REQUEST_ID_HEADER
 from glimpse.server.rpc.errors import DETAILS_HEADER, HTTP_STATUS_HEADER
 from glimpse.tasks import run_all
+from glimpse.usage import UsageError
 
 _PIECE_BYTES = 1 << 20
-_UNLIMITED = (("grpc.max_receive_message_length", -1),)
 _PAUSE_SECONDS = (0.1, 5.0)
 """Before a request is sent again: first, and at most."""
-_MAX_ATTEMPTS_WITHOUT_SERVER = 8
-"""Within about ten seconds. The server is a process of this machine: it does not come back."""
+_MAX_UNANSWERED_OF_OWN = 8
+"""Attempts in a row, within about ten seconds: a server that was started for the batch does not come back."""
+_MAX_UNANSWERED = 40
+"""Within about three minutes: one that runs may be restarted."""
+_NO_SERVER = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.INTERNAL)
+"""Statuses that gRPC, or a gateway, gives to calls whose server goes."""
 
 
-class _ServerEndedError(Exception):
-    """The server that was started for the batch does not answer any more."""
+class _NoServerError(Exception):
+    """The server does not answer any more."""
 
 
-def run_batch(requests: Path, results: Path, model: str | None, flags: Sequence[str], *, at_once: int) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Server:
+    """A server that answers a batch."""
+
+    connection: Connection
+    description: str
+    """A line about it."""
+    max_unanswered: int
+    """Attempts of a request in a row without an answer, after which it is given up."""
+
+
+def run_batch(
+    requests: Path, results: Path, model: str | None, flags: Sequence[str], *, target: str | None, at_once: int
+) -> None:
     """Answers what has no result yet. Raises UsageError. Ends the process with 130 after Ctrl-C."""
+    if target is not None and (own := [*([] if model is None else [model]), *flags]):
+        raise UsageError(f"'--target': expected neither a model nor flags of `glimpse serve` beside it, got {own[0]!r}")
     for each in (signal.SIGINT, signal.SIGTERM):  # which end the server too
         signal.signal(each, signal.default_int_handler)
     urls = methods()
@@ -50,17 +74,31 @@ def run_batch(requests: Path, results: Path, model: str | None, flags: Sequence[
         left = len(names - done)
         progress = _progress(len(names), len(names) - left)
         if left:
-            own = () if model is None else (f"--model={model}",)
             try:
-                with serving([*own, *flags]) as (target, description), progress:
-                    progress.console.print(description)
-                    asyncio.run(_answer(target, read_requests(requests, urls, without=done), file, progress, at_once))
-            except _ServerEndedError:
-                sys.exit(f"{results}: the server ended, for the reason above; the same command goes on")
+                with _server(target, model, flags) as server, progress:
+                    progress.console.print(server.description)
+                    asyncio.run(_answer(server, read_requests(requests, urls, without=done), file, progress, at_once))
+            except _NoServerError:
+                sys.exit(f"{results}: the server does not answer any more; the same command goes on")
             except KeyboardInterrupt:
                 say(f"{results}: stopped before all {len(names)} results; the same command goes on")
                 sys.exit(INTERRUPTED)
     say(f"{results}: {len(names)} results")
+
+
+@contextmanager
+def _server(target: str | None, model: str | None, flags: Sequence[str]) -> Generator[_Server]:
+    """Yields the server that runs, or starts one. Raises UsageError. Ends the process if there is none."""
+    if target is None:
+        with serving([*([] if model is None else [f"--model={model}"]), *flags]) as (own, description):
+            connection = Connection(target=own)
+            yield _Server(connection=connection, description=description, max_unanswered=_MAX_UNANSWERED_OF_OWN)
+        return
+    variable = os.environ.get
+    connection = Connection(target=target, api_key=variable("GLIMPSE_API_KEY"), tls_ca=variable("GLIMPSE_TLS_CA"))
+    names = ", ".join(model.id for model in served_models(connection))
+    description = f"{connection.address} serves {names}"
+    yield _Server(connection=connection, description=description, max_unanswered=_MAX_UNANSWERED)
 
 
 def _progress(total: int, completed: int) -> Progress:
@@ -70,12 +108,14 @@ def _progress(total: int, completed: int) -> Progress:
     return progress
 
 
-async def _answer(target: str, requests: Iterator[BatchLine], file: BinaryIO, progress: Progress, at_once: int) -> None:
+async def _answer(
+    server: _Server, requests: Iterator[BatchLine], file: BinaryIO, progress: Progress, at_once: int
+) -> None:
     """Answers requests, some at a time, and writes each result as soon as it is there."""
     (task,) = progress.task_ids
     num_errors = 0
-    async with grpc.aio.insecure_channel(target, options=_UNLIMITED) as channel:
-        asker = _Asker(channel)
+    async with server.connection.open_channel() as channel:
+        asker = _Asker(server, channel)
 
         async def work() -> None:
             nonlocal num_errors
@@ -92,18 +132,23 @@ async def _answer(target: str, requests: Iterator[BatchLine], file: BinaryIO, pr
 class _Asker:
     """Asks a server as the gateway does: JSON in and out."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    def __init__(self, server: _Server, channel: grpc.aio.Channel) -> None:
+        self._metadata, self._max_unanswered = server.connection.metadata, server.max_unanswered
         self._calls = {url: _call(channel, method) for url, method in methods().items()}
 
     async def result(self, request: BatchLine) -> LineResult:
-        """Returns the result of a request, which waits as long as the server has no room for it."""
-        backoff = Backoff(*_PAUSE_SECONDS)
+        """Returns the result of a request, which waits while the server has no room for it. Raises _NoServerError."""
+        backoff, num_unanswered = Backoff(*_PAUSE_SECONDS), 0
         for attempt in itertools.count(1):
-            call = self._calls[request.url](_pieces(bytes(request.body)))
+            call = self._calls[request.url](_pieces(bytes(request.body)), metadata=self._metadata)
             try:
                 body = b"".join([part.data async for part in call])
             except grpc.aio.AioRpcError as error:
-                if not _may_succeed(error, attempt):
+                is_answer = DETAILS_HEADER in dict(error.trailing_metadata()) or error.code() not in _NO_SERVER
+                num_unanswered = 0 if is_answer else num_unanswered + 1
+                if num_unanswered >= self._max_unanswered:
+                    raise _NoServerError from error
+                if is_answer and not may_succeed(error.code(), "", attempt):
                     return _result(request, error.trailing_metadata(), *_failure(error))
                 await asyncio.sleep(backoff.take())
             else:
@@ -111,16 +156,7 @@ class _Asker:
         raise AssertionError("attempts have no end")
 
 
-def _may_succeed(error: grpc.aio.AioRpcError, attempt: int) -> bool:
-    """Returns whether the request is sent again. Raises _ServerEndedError."""
-    code = error.code()
-    again = may_succeed(code, "", attempt)
-    if again and attempt >= _MAX_ATTEMPTS_WITHOUT_SERVER and DETAILS_HEADER not in dict(error.trailing_metadata()):
-        raise _ServerEndedError
-    return again
-
-
-def _call(channel: grpc.aio.Channel, method: MethodDescriptor) -> Callable[[AsyncIterator[HttpBody]], Any]:
+def _call(channel: grpc.aio.Channel, method: MethodDescriptor) -> Callable[..., Any]:
     # One message is read as a stream of one, which is the same on the wire.
     return channel.stream_stream(
         f"/{method.containing_service.full_name}/{method.name}",

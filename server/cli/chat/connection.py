@@ -1,12 +1,15 @@
-"""Where the server of `glimpse chat` and `glimpse models` is, and how to connect to it."""
+"""Where the server of `glimpse chat`, `glimpse models` and `glimpse batch` is, and how to connect to it."""
 
 import sys
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
+import grpc.aio
 from cyclopts import Parameter
 
 from glimpse.client import Client, GlimpseError, Tls
+from glimpse.client.channel import open_channel
+from glimpse.client.requests import call_arguments
 from glimpse.server.cli.chat.history import ChatHistory
 from glimpse.server.lifecycle.addresses import address, local_host
 from glimpse.usage import UsageError
@@ -44,10 +47,24 @@ class Connection:
 
     def open(self) -> Client:
         """Returns a client, which connects when it is first used. Raises UsageError, ValueError and OSError."""
-        target, is_secure = self._parsed()
-        uses_tls = is_secure or self.tls or self.tls_ca or self.tls_certificate or self.tls_key
-        tls = Tls(ca=self.tls_ca, certificate=self.tls_certificate, key=self.tls_key) if uses_tls else None
+        target, tls = self._secured()
         return Client(target, tls=tls, api_key=self.api_key, max_retries=0, wait_until_ready=_StageLines().show)
+
+    def open_channel(self) -> grpc.aio.Channel:
+        """Returns a channel for calls without a method of the client, which need `metadata`. Raises as `open` does."""
+        target, tls = self._secured()
+        return open_channel(grpc.aio.insecure_channel, grpc.aio.secure_channel, target, None, tls, max_retries=0)
+
+    @property
+    def metadata(self) -> Any:
+        """What each call says of who calls."""
+        return call_arguments({}, None, self.api_key)["metadata"]
+
+    def _secured(self) -> tuple[str, Tls | None]:
+        target, is_secure = self._parsed()
+        if is_secure or self.tls or self.tls_ca or self.tls_certificate or self.tls_key:
+            return target, Tls(ca=self.tls_ca, certificate=self.tls_certificate, key=self.tls_key)
+        return target, None
 
     def _parsed(self) -> tuple[str, bool]:
         if self.target is None:

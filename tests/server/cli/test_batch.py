@@ -16,7 +16,7 @@ import pytest
 from glimpse.server.batches.lines import methods
 from glimpse.server.cli.batch.files import check_requests, open_results, read_requests
 from glimpse.usage import UsageError
-from tests.e2e.stack import eventually
+from tests.e2e.stack import Served, eventually
 from tests.paths import ROOT
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -87,6 +87,20 @@ def test_answers_every_kind_of_request_with_its_own_document(tmp_path: Path) -> 
     status, output = run(requests, results)  # loads no model
     assert (status, results.read_text()) == (0, before)
     assert "7 results" in output
+
+
+def test_asks_a_server_that_runs(tmp_path: Path, shared_server: Served) -> None:
+    requests, results = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    target = f"--target=127.0.0.1:{shared_server.port}"
+    requests.write_text(line("text", asked("Hi")) + line("invalid", asked("Hi", temperature="hot")))
+    for _ in range(2):
+        status, output = run(requests, results, target)
+        assert status == 0, output
+        assert {name: each["status_code"] for name, each in read(results).items()} == {"text": 200, "invalid": 400}
+    status, output = run(requests, tmp_path / "other.jsonl", "a/model", target)
+    assert (status, "'--target': expected neither a model nor flags" in output) == (2, True), output
+    status, output = run(requests, tmp_path / "other.jsonl", "--target=127.0.0.1:1")
+    assert (status, "Is the server running?" in output) == (1, True), output
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
