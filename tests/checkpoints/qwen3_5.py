@@ -8,11 +8,25 @@ from typing import Any
 import torch
 
 from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE, Draw, Named, readable_token_ids
-from tests.checkpoints.qwen3_vl import HEAD_DIM, HIDDEN, INNER, config_of, save, stored_name, tower_weights, write_files
+from tests.checkpoints.qwen3_vl import (
+    HEAD_DIM,
+    HIDDEN,
+    INNER,
+    ROUTING,
+    config_of,
+    expert_weights,
+    mlp_weights,
+    save,
+    stored_name,
+    tower_weights,
+    write_files,
+)
 
 KINDS = ("linear_attention", "linear_attention", "full_attention", "linear_attention")
 KEY_HEADS, VALUE_HEADS, KEY_DIM, VALUE_DIM = 2, 4, 16, 24
 """The gated delta nets."""
+SHARED_INNER = 80
+"""The shared expert, which is wider than others."""
 
 TEMPLATE = """\
 {%- macro said(content) -%}
@@ -60,7 +74,13 @@ TEMPLATE = """\
 
 
 def make_qwen3_5_checkpoint(
-    path: Path, *, seed: int = 0, dtype: str = "float32", tied: bool = True, chat_template: str = CHAT_TEMPLATE
+    path: Path,
+    *,
+    seed: int = 0,
+    dtype: str = "float32",
+    tied: bool = True,
+    experts: bool = False,
+    chat_template: str = CHAT_TEMPLATE,
 ) -> Path:
     """Writes a checkpoint into the folder `path` and returns it.
 
@@ -68,23 +88,24 @@ def make_qwen3_5_checkpoint(
         path: made if it does not exist.
         dtype: of the stored weights, "float32" or "bfloat16".
         tied: the output head is the embedding table.
+        experts: layers have a mixture of experts with a shared one, as those of Qwen3.5-35B-A3B.
     """
-    tokenizer = write_files(path, _config(dtype, tied), chat_template=chat_template)
+    tokenizer = write_files(path, _config(dtype, tied, experts), chat_template=chat_template)
     draw = Draw(torch.Generator().manual_seed(seed))
     readable = readable_token_ids(tokenizer)
-    weights = chain(_decoder_weights(draw, tied, readable), _draft_weights(draw), tower_weights(draw, ()))
+    weights = chain(_decoder_weights(draw, tied, readable, experts), _draft_weights(draw), tower_weights(draw, ()))
     save(path, weights, dtype, rename=stored_name)
     return path
 
 
-def _config(dtype: str, tied: bool) -> dict[str, Any]:
-    config = config_of(dtype, tied)
+def _config(dtype: str, tied: bool, experts: bool) -> dict[str, Any]:
+    config, kind = config_of(dtype, tied), f"qwen3_5{'_moe' if experts else ''}"
     text, vision = config["text_config"], config["vision_config"]
     for member in ("rope_scaling", "rope_theta"):
         del text[member]
     del vision["deepstack_visual_indexes"]
     text |= {
-        "model_type": "qwen3_5_text",
+        "model_type": f"{kind}_text",
         "attn_output_gate": True,
         "full_attention_interval": 4,
         "layer_types": list(KINDS),
@@ -104,11 +125,16 @@ def _config(dtype: str, tied: bool) -> dict[str, Any]:
             "rope_type": "default",
         },
     }
-    vision["model_type"] = "qwen3_5"
-    return config | {"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5"}
+    if experts:
+        text |= {**ROUTING, "shared_expert_intermediate_size": SHARED_INNER}
+        for member in ("intermediate_size", "mlp_only_layers", "norm_topk_prob"):
+            del text[member]
+    vision["model_type"] = kind
+    architecture = f"Qwen3_5{'Moe' if experts else ''}ForConditionalGeneration"
+    return config | {"architectures": [architecture], "model_type": kind}
 
 
-def _decoder_weights(draw: Draw, tied: bool, readable: list[int]) -> Iterator[Named]:
+def _decoder_weights(draw: Draw, tied: bool, readable: list[int], experts: bool) -> Iterator[Named]:
     yield from draw.vocabulary("model.embed_tokens", HIDDEN, readable)
     for index, kind in enumerate(KINDS):
         layer = f"model.layers.{index}"
@@ -116,12 +142,18 @@ def _decoder_weights(draw: Draw, tied: bool, readable: list[int]) -> Iterator[Na
         is_linear = kind == "linear_attention"
         yield from _delta_net(draw, f"{layer}.linear_attn") if is_linear else _attention(draw, f"{layer}.self_attn")
         yield from _norm(draw, f"{layer}.post_attention_layernorm", HIDDEN)
-        yield from draw.linear(f"{layer}.mlp.gate_proj", INNER, HIDDEN, bias=False)
-        yield from draw.linear(f"{layer}.mlp.up_proj", INNER, HIDDEN, bias=False)
-        yield from draw.linear(f"{layer}.mlp.down_proj", HIDDEN, INNER, gain=1.5, bias=False)
+        yield from _experts(draw, f"{layer}.mlp") if experts else mlp_weights(draw, f"{layer}.mlp", INNER)
     yield from _norm(draw, "model.norm", HIDDEN)
     if not tied:
         yield from draw.vocabulary("lm_head", HIDDEN, readable)
+
+
+def _experts(draw: Draw, name: str) -> Iterator[Named]:
+    """Yields the weights of experts, outputs before inputs, as they are published, and of the shared one."""
+    for stored, tensor in expert_weights(draw, name):
+        yield stored, tensor.mT.contiguous() if tensor.dim() == 3 else tensor
+    yield from mlp_weights(draw, f"{name}.shared_expert", SHARED_INNER)
+    yield from draw.linear(f"{name}.shared_expert_gate", 1, HIDDEN, bias=False)
 
 
 def _norm(draw: Draw, name: str, width: int) -> Iterator[Named]:

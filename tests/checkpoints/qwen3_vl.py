@@ -1,6 +1,6 @@
 """Tiny checkpoints of Qwen3-VL with seeded random weights, in the format of published checkpoints."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,14 @@ VISION_WIDTH, VISION_INNER, VISION_DEPTH = 48, 52, 3
 POSITION_SIDE = 6
 DEEPSTACK_BLOCKS = (0, 2)
 NUM_EXPERTS, EXPERT_INNER = 6, 48
+ROUTING: Mapping[str, Any] = {
+    "num_experts": NUM_EXPERTS,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": EXPERT_INNER,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+    "norm_topk_prob": True,
+}
 
 TOKEN_IDS = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}
 
@@ -99,14 +107,6 @@ def save(path: Path, weights: Iterable[Named], dtype: str, *, rename: Callable[[
 def config_of(dtype: str, tied: bool, *, experts: bool = False) -> dict[str, Any]:
     """Returns the `config.json` of Qwen3-VL."""
     kind = "qwen3_vl_moe" if experts else "qwen3_vl"
-    routing = {
-        "num_experts": NUM_EXPERTS,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": EXPERT_INNER,
-        "decoder_sparse_step": 1,
-        "mlp_only_layers": [],
-        "norm_topk_prob": True,
-    }
     return {
         "architectures": [f"Qwen3VL{'Moe' if experts else ''}ForConditionalGeneration"],
         "model_type": kind,
@@ -117,7 +117,7 @@ def config_of(dtype: str, tied: bool, *, experts: bool = False) -> dict[str, Any
         "vision_end_token_id": TOKEN_IDS["<|vision_end|>"],
         "text_config": {
             "model_type": f"{kind}_text",
-            **(routing if experts else {}),
+            **(ROUTING if experts else {}),
             "attention_bias": False,
             "bos_token_id": TOKEN_IDS["<|endoftext|>"],
             "dtype": dtype,
@@ -164,22 +164,22 @@ def _decoder_weights(draw: Draw, tied: bool, readable: list[int], experts: bool)
             yield from draw.norm(f"{layer}.self_attn.{name}", HEAD_DIM)
         yield from draw.linear(f"{layer}.self_attn.o_proj", HIDDEN, 4 * HEAD_DIM, gain=4, bias=False)
         yield from draw.norm(f"{layer}.post_attention_layernorm", HIDDEN)
-        yield from _experts(draw, f"{layer}.mlp") if experts else _mlp(draw, f"{layer}.mlp", INNER)
+        yield from expert_weights(draw, f"{layer}.mlp") if experts else mlp_weights(draw, f"{layer}.mlp", INNER)
     yield from draw.norm("model.norm", HIDDEN)
     if not tied:
         yield from draw.vocabulary("lm_head", HIDDEN, readable)
 
 
-def _mlp(draw: Draw, name: str, inner: int) -> Iterator[Named]:
+def mlp_weights(draw: Draw, name: str, inner: int) -> Iterator[Named]:
     yield from draw.linear(f"{name}.gate_proj", inner, HIDDEN, bias=False)
     yield from draw.linear(f"{name}.up_proj", inner, HIDDEN, bias=False)
     yield from draw.linear(f"{name}.down_proj", HIDDEN, inner, gain=1.5, bias=False)
 
 
-def _experts(draw: Draw, name: str) -> Iterator[Named]:
+def expert_weights(draw: Draw, name: str) -> Iterator[Named]:
     """Yields the weights of experts in stacks, inputs before outputs, as they are published."""
     yield from draw.linear(f"{name}.gate", NUM_EXPERTS, HIDDEN, gain=3, bias=False)
-    mlps = [dict(_mlp(draw, name, EXPERT_INNER)) for _ in range(NUM_EXPERTS)]
+    mlps = [dict(mlp_weights(draw, name, EXPERT_INNER)) for _ in range(NUM_EXPERTS)]
     gate, up, down = (
         torch.stack([mlp[f"{name}.{part}_proj.weight"].T for mlp in mlps]) for part in ("gate", "up", "down")
     )

@@ -25,6 +25,8 @@ from transformers.models.gemma4.configuration_gemma4 import Gemma4TextConfig
 from transformers.models.gemma4.modeling_gemma4 import Gemma4ForCausalLM
 from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5TextConfig
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5ForCausalLM
+from transformers.models.qwen3_5_moe.configuration_qwen3_5_moe import Qwen3_5MoeTextConfig
+from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import Qwen3_5MoeForCausalLM
 from transformers.models.qwen3_moe.configuration_qwen3_moe import Qwen3MoeConfig
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeForCausalLM
 
@@ -77,6 +79,13 @@ QWEN3_5_TRAITS: Mapping[str, Any] = {
     },
 }
 """Sizes of a delta net that differ from each other, and of heads that rotate in part."""
+SHARED_EXPERT: Mapping[str, Any] = {
+    "num_experts": 6,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 40,
+    "shared_expert_intermediate_size": 72,
+}
+"""Three of six experts, and one of another size that computes all tokens."""
 
 GEMMA3_TRAITS: Mapping[str, Any] = {
     "num_hidden_layers": 3,
@@ -183,6 +192,7 @@ def _models() -> Mapping[str, Any]:
             "gemma4": Gemma4ForCausalLM(Gemma4TextConfig(**{**_SIZES, **GEMMA4_TRAITS})),
             "gemma4 large": Gemma4ForCausalLM(Gemma4TextConfig(**{**_SIZES, **LARGE_GEMMA4_TRAITS})),
             "gemma4 moe": Gemma4ForCausalLM(Gemma4TextConfig(**{**_SIZES, **GEMMA4_EXPERTS})),
+            "qwen3_5 moe": Qwen3_5MoeForCausalLM(Qwen3_5MoeTextConfig(**_without_mlp(QWEN3_5_TRAITS), **SHARED_EXPERT)),
         }
     return models
 
@@ -203,7 +213,12 @@ FAMILIES = (
     "gemma4",
     "gemma4 large",
     "gemma4 moe",
+    "qwen3_5 moe",
 )
+
+
+def _without_mlp(traits: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in {**_SIZES, **traits}.items() if name != "intermediate_size"}
 
 
 def make_text_checkpoint(path: Path, family: str) -> Path:

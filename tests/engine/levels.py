@@ -67,8 +67,8 @@ def _reference(exact: Harness, prompt: Prompt) -> Iterator[Tensor]:
     choose = ExpertsMLP.choose
 
     def choose_otherwise(mlp: ExpertsMLP, scores: Tensor) -> tuple[Tensor, Tensor]:
-        number = mlp.config.num_chosen
-        top = scores.topk(number + 1, dim=-1)
+        number, routed = mlp.config.num_chosen, scores[:, : mlp.config.num_experts]
+        top = routed.topk(number + 1, dim=-1)
         if exchanged == len(calls):
             last = top.indices[-1, -2:]
             scores = scores.clone()

@@ -121,6 +121,8 @@ class ExpertsConfig:
     """The weights of the experts that compute a token add up to 1."""
     layers: frozenset[int]
     """Indices of the layers."""
+    shared_size: int = 0
+    """Features of an expert that computes all tokens, weighed by the sigmoid of a score of its own; 0: none."""
     beside_mlp: bool = False
     """The layers have a gated MLP too, to whose outputs those of the experts are added. The router has a norm of its
     own, and each expert a factor, as in Gemma 4."""

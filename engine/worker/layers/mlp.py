@@ -59,9 +59,11 @@ class PlainMLP(nn.Module):
 
 
 class ExpertsMLP(nn.Module):
-    """A mixture of gated MLPs (arXiv 2101.03961): Σ weight · expert(x) over the experts that the router chooses for x.
+    """A mixture of gated MLPs (arXiv 2101.03961): Σ weight · expert(x) over the experts that the router chooses for x,
+    and over the shared one, the last, if there is one.
 
-    Numerics follow transformers' models/qwen3_moe/modeling_qwen3_moe.py, but sums are in float32.
+    Numerics follow transformers' models/qwen3_moe/modeling_qwen3_moe.py, and models/qwen3_5_moe/modeling_qwen3_5_moe.py
+    for the shared expert, but weights and sums are in float32.
     """
 
     def __init__(
@@ -70,13 +72,17 @@ class ExpertsMLP(nn.Module):
         super().__init__()
         self.config = config
         self.activation: GateActivation = activation
-        self.router = UnquantizedLinear(width, config.num_experts, bias=False)
+        sizes = (config.intermediate_size,) * config.num_experts + (config.shared_size,) * self.shares
+        self.router = UnquantizedLinear(width, (config.num_experts, 1)[: 1 + self.shares], bias=False)
         self.router_norm = RMSNorm(width, eps=norm_eps) if config.beside_mlp else None
         factors = torch.empty(config.num_experts)
         self.factors = nn.Parameter(factors, requires_grad=False) if config.beside_mlp else None
-        self.experts = nn.ModuleList(
-            GatedMLP(width, config.intermediate_size, activation=activation) for _ in range(config.num_experts)
-        )
+        self.experts = nn.ModuleList(GatedMLP(width, size, activation=activation) for size in sizes)
+
+    @property
+    def shares(self) -> bool:
+        """Whether the last expert computes all tokens."""
+        return self.config.shared_size > 0
 
     def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
         """Returns [tokens, width] for [tokens, width], which are the layer's norm of `hidden`."""
@@ -88,7 +94,7 @@ class ExpertsMLP(nn.Module):
 
         Args:
             x: [tokens, width]
-            scores: the router's, [tokens, num_experts].
+            scores: the router's, [tokens, experts].
             compute: computes an expert for some rows of x.
         """
         chosen, weights = self.choose(scores)
@@ -100,20 +106,26 @@ class ExpertsMLP(nn.Module):
         return output.to(x.dtype)
 
     def choose(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns each token's experts, int64 [tokens, num_chosen], and their weights, float32 [tokens, num_chosen]."""
-        weights, chosen = scores.softmax(dim=-1, dtype=torch.float32).topk(self.config.num_chosen, dim=-1)
+        """Returns the experts that compute each token, int64 [tokens, …], and their weights, float32 [tokens, …]."""
+        routed, own = scores.float().tensor_split([self.config.num_experts], dim=-1)
+        weights, chosen = routed.softmax(dim=-1).topk(self.config.num_chosen, dim=-1)
         weights = weights / weights.sum(dim=-1, keepdim=True) if self.config.renormalized else weights
-        return chosen, weights if self.factors is None else weights * self.factors[chosen]
+        weights = weights if self.factors is None else weights * self.factors[chosen]
+        if self.shares:
+            chosen = functional.pad(chosen, (0, 1), value=self.config.num_experts)
+            weights = torch.cat([weights, own.sigmoid()], dim=-1)
+        return chosen, weights
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `GatedMLP.named_weights`."""
-        yield from self.router.named_weights("gate")
+        yield from self.router.named_weights(*("gate", "shared_expert_gate")[: 1 + self.shares])
         if self.router_norm is not None and self.factors is not None:
             yield "router_norm.weight", self.router_norm.weight.data
             yield "factors", self.factors.data
         for index, expert in enumerate(self.experts):
             assert isinstance(expert, GatedMLP)
-            yield from ((f"experts.{index}.{name}", tensor) for name, tensor in expert.named_weights())
+            prefix = f"experts.{index}" if index < self.config.num_experts else "shared_expert"
+            yield from ((f"{prefix}.{name}", tensor) for name, tensor in expert.named_weights())
 
 
 def gated(gate_up: Tensor, activation: GateActivation) -> Tensor:

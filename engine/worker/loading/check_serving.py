@@ -218,9 +218,9 @@ def read_bytes(model: Model) -> int:
     embedding += 0 if decoder.layer_embeddings is None else decoder.layer_embeddings.table.nbytes
     mixtures = [module for module in decoder.modules() if isinstance(module, ExpertsMLP)]
     idle = sum(
-        _bytes(mixture.experts) * (1 - mixture.config.num_chosen / mixture.config.num_experts) for mixture in mixtures
+        (mixture.config.num_experts - mixture.config.num_chosen) * _bytes(mixture.experts[0]) for mixture in mixtures
     )
-    return _bytes(decoder) - embedding - int(idle)
+    return _bytes(decoder) - embedding - idle
 
 
 def _bytes(module: nn.Module) -> int:

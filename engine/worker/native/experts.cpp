@@ -44,22 +44,27 @@ struct Routing {
     sums = outputs + rows * width;
   }
 
-  // Chooses the experts with the highest scores for a row. Equal scores: the first ones.
-  void choose(int64_t row, bool renormalizes, const float* factors) const {
+  // Chooses the experts with the highest scores for a row, and the shared one. Equal scores: the first ones.
+  void choose(int64_t row, const Experts& mixture) const {
     float* score = scores + row * num_experts;
     int64_t* experts = chosen + row * num_chosen;
     float* weight = weights + row * num_chosen;
-    const float highest = *std::max_element(score, score + num_experts);
+    const int64_t last = num_experts - mixture.shares, num_routed = num_chosen - mixture.shares;
+    if (mixture.shares) {
+      experts[num_routed] = last;
+      weight[num_routed] = 1 / (1 + std::exp(-score[last]));
+    }
+    const float highest = *std::max_element(score, score + last);
     float total = 0, chosen_total = 0;
-    for (int64_t i = 0; i < num_experts; ++i) total += score[i] = std::exp(score[i] - highest);
-    for (int64_t i = 0; i < num_chosen; ++i) {
-      experts[i] = std::max_element(score, score + num_experts) - score;
+    for (int64_t i = 0; i < last; ++i) total += score[i] = std::exp(score[i] - highest);
+    for (int64_t i = 0; i < num_routed; ++i) {
+      experts[i] = std::max_element(score, score + last) - score;
       chosen_total += weight[i] = score[experts[i]];
       score[experts[i]] = -1;
     }
-    for (int64_t i = 0; i < num_chosen; ++i) {
-      weight[i] /= renormalizes ? chosen_total : total;
-      if (factors) weight[i] *= factors[experts[i]];
+    for (int64_t i = 0; i < num_routed; ++i) {
+      weight[i] /= mixture.renormalizes ? chosen_total : total;
+      if (mixture.factors) weight[i] *= mixture.factors[experts[i]];
     }
   }
 
@@ -124,7 +129,10 @@ void reserve(const Kernels& kernels, const Mixture& mixture, TeamBuffers& buffer
   const Routing routing(mixture, buffers);
   reserve(kernels, router_of(mixture, routing), buffers);
   routing.starts[0] = 0;
-  reserve(kernels, mlp_of(mixture, routing, 0, mixture.rows), buffers);  // an expert may compute all rows
+  // An expert may compute all rows. The shared one has a size of its own.
+  reserve(kernels, mlp_of(mixture, routing, 0, mixture.rows), buffers);
+  routing.starts[routing.num_experts - 1] = 0;
+  reserve(kernels, mlp_of(mixture, routing, routing.num_experts - 1, mixture.rows), buffers);
 }
 
 void run_in_team(const Kernels& kernels, const Mixture& mixture, TeamBuffers& buffers) {
@@ -135,7 +143,7 @@ void run_in_team(const Kernels& kernels, const Mixture& mixture, TeamBuffers& bu
     std::fill(routing.sums + row * routing.width + columns.begin, routing.sums + row * routing.width + columns.end, 0);
 #pragma omp barrier
   for (int64_t row = rows.begin; row < rows.end; ++row) {
-    routing.choose(row, mixture.experts->renormalizes, mixture.experts->factors);
+    routing.choose(row, *mixture.experts);
   }
 #pragma omp barrier
 #pragma omp single

@@ -38,16 +38,18 @@ struct Mlp {
 
 // A mixture of gated MLPs. declarations.py reads its fields here.
 struct Experts {
-  const Weight* router;          // [num_experts, in_features]
-  const Weight *first, *second;  // [num_experts]
-  int64_t num_experts, num_chosen;
-  int64_t renormalizes;  // 1: the weights of a row's experts add up to 1
+  const Weight* router;             // [num_experts, in_features]
+  const Weight *first, *second;     // [num_experts]
+  int64_t num_experts, num_chosen;  // with the shared one
+  int64_t shares;                   // 1: the last expert computes all rows, weighed by the sigmoid of its score
+  int64_t renormalizes;             // 1: the weights of a row's experts add up to 1
   int64_t activation;
   const Norm* router_norm;  // of the router's rows; null: that of the experts'
   const float* factors;     // [num_experts], of the experts' weights; null: 1
 };
 
-// y = Σ weight · expert(norm(x)) + residual, over the `num_chosen` experts with the highest scores for each row
+// y = Σ weight · expert(norm(x)) + residual, over the `num_chosen` experts with the highest scores for each row, of
+// which a shared one is always the last
 struct Mixture {
   const Experts* experts;
   const Norm* norm;

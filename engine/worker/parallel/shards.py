@@ -15,7 +15,7 @@ from glimpse.engine.checkpoint.model_config.decoder import DeltaNetSizes, TextCo
 from glimpse.engine.errors import CheckpointError
 
 _DECODER_TENSOR = re.compile(
-    r"(?:.*\.)?model\.layers\.\d+\.(?:self_attn|linear_attn|mlp(\.experts\.\d+)?)\.(\w+)(?:\.(\w+))?"
+    r"(?:.*\.)?model\.layers\.\d+\.(?:self_attn|linear_attn|mlp(?:\.(experts\.\d+|shared_expert))?)\.(\w+)(?:\.(\w+))?"
 )
 
 
@@ -32,6 +32,7 @@ def shard_config(text: TextConfig, num_ranks: int) -> TextConfig:
     counts = [(text.num_heads, "attention heads"), (text.intermediate_size, "features in its feed-forward")]
     if text.experts is not None:
         counts.append((text.experts.intermediate_size, "features in an expert"))
+        counts.append((text.experts.shared_size, "features in the shared expert"))
     if text.delta_net is not None:
         counts.append((text.delta_net.num_key_heads, "heads of keys in its gated delta nets"))
     for count, what in counts:
@@ -49,7 +50,12 @@ def shard_config(text: TextConfig, num_ranks: int) -> TextConfig:
         num_heads=text.num_heads // num_ranks,
         num_kv_heads=max(text.num_kv_heads // num_ranks, 1),
         intermediate_size=text.intermediate_size // num_ranks,
-        experts=text.experts and replace(text.experts, intermediate_size=text.experts.intermediate_size // num_ranks),
+        experts=text.experts
+        and replace(
+            text.experts,
+            intermediate_size=text.experts.intermediate_size // num_ranks,
+            shared_size=text.experts.shared_size // num_ranks,
+        ),
         delta_net=None
         if (sizes := text.delta_net) is None
         else replace(
@@ -75,7 +81,7 @@ def shard_tensor(name: str, tensor: Tensor, text: TextConfig, *, rank: int, num_
     if found is None or num_ranks == 1:
         return tensor
     expert, matrix, kind = found.groups()
-    features = text.experts.intermediate_size if expert and text.experts else text.intermediate_size
+    features = _num_features(expert, text)
     if kind == "group_index":  # a rank's inputs would belong to groups of other ranks
         raise CheckpointError(f"'--tensor-parallel-size': expected 1 for gptq with desc_act true, got {num_ranks}")
     match matrix:
@@ -92,6 +98,12 @@ def shard_tensor(name: str, tensor: Tensor, text: TextConfig, *, rank: int, num_
             return _shard_of_delta_net(module, tensor, text.delta_net, rank, num_ranks)
         case _:
             return tensor
+
+
+def _num_features(expert: str | None, text: TextConfig) -> int:
+    if expert is None or text.experts is None:
+        return text.intermediate_size
+    return text.experts.shared_size if expert == "shared_expert" else text.experts.intermediate_size
 
 
 def _shard_of_delta_net(module: str, tensor: Tensor, sizes: DeltaNetSizes, rank: int, num_ranks: int) -> Tensor:

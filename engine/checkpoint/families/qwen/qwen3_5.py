@@ -1,13 +1,13 @@
-"""Qwen3.5 and Qwen3.6, dense checkpoints: three gated delta nets for each layer of attention, and Qwen3-VL's media."""
+"""Qwen3.5 and Qwen3.6: three gated delta nets for each layer of attention, and Qwen3-VL's media."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from glimpse.engine.checkpoint.families.qwen.qwen3_vl import QWEN3_VL, check_decoder, read_vision
-from glimpse.engine.checkpoint.families.reading.fields import require, rope_of, text_config
+from glimpse.engine.checkpoint.families.reading.fields import experts_of, require, rope_of, text_config
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec
-from glimpse.engine.checkpoint.model_config.decoder import DeltaNetSizes, LayerKind, TextConfig
+from glimpse.engine.checkpoint.model_config.decoder import DeltaNetSizes, ExpertsConfig, LayerKind, TextConfig
 from glimpse.engine.errors import CheckpointError
 
 _DEFAULTS: Mapping[str, Any] = {
@@ -27,6 +27,18 @@ _DEFAULTS: Mapping[str, Any] = {
     "linear_num_value_heads": 32,
 }
 """Values of fields that documents leave out, as in transformers' models/qwen3_5/configuration_qwen3_5.py."""
+_EXPERTS_TYPE = "qwen3_5_moe_text"
+"""`model_type` of decoders whose layers have experts, one of them shared by all tokens."""
+_EXPERTS_DEFAULTS: Mapping[str, Any] = {
+    "hidden_size": 2048,
+    "num_hidden_layers": 40,
+    "num_key_value_heads": 2,
+    "num_experts": 256,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 512,
+    "shared_expert_intermediate_size": 512,
+}
+"""Values that differ there, as in transformers' models/qwen3_5_moe/configuration_qwen3_5_moe.py."""
 _ROPE_DEFAULTS: Mapping[str, Any] = {
     "rope_theta": 10_000.0,
     "partial_rotary_factor": 0.25,
@@ -38,7 +50,8 @@ _KINDS: Mapping[str, LayerKind] = {"full_attention": "full", "linear_attention":
 
 
 def _read_decoder(text: Mapping[str, Any], *, tied: bool) -> TextConfig:
-    text = {**_DEFAULTS, **text}
+    has_experts = text.get("model_type") == _EXPERTS_TYPE
+    text = {**_DEFAULTS, **(_EXPERTS_DEFAULTS if has_experts else {}), **text}
     rope = {**_ROPE_DEFAULTS, **rope_of(text)}
     check_decoder(text, rope)
     require("text_config.attn_output_gate", text.get("attn_output_gate", True), True)
@@ -62,7 +75,15 @@ def _read_decoder(text: Mapping[str, Any], *, tied: bool) -> TextConfig:
         output_gate=True,
         layer_kinds=_layer_kinds(text),
         delta_net=_delta_net(text),
+        experts=_experts(text) if has_experts else None,
     )
+
+
+def _experts(text: Mapping[str, Any]) -> ExpertsConfig | None:
+    experts, shared_size = experts_of(text, renormalized=True), text["shared_expert_intermediate_size"]
+    if experts is None or len(experts.layers) < text["num_hidden_layers"] or not shared_size:
+        raise CheckpointError("config.json: 'text_config': expected experts in all layers, one of them shared")
+    return replace(experts, shared_size=shared_size)
 
 
 def _layer_kinds(text: Mapping[str, Any]) -> list[LayerKind]:

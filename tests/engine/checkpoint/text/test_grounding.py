@@ -72,6 +72,7 @@ WAYS: dict[str, tuple[str, ImageSizing, Write, float, bool]] = {
     "Qwen3-VL": ("Qwen3VLForConditionalGeneration", SmartResize(patch_size=16), qwen3, 1000, True),
     "Qwen3-VL with experts": ("Qwen3VLMoeForConditionalGeneration", SmartResize(patch_size=16), qwen3, 1000, True),
     "Qwen3.5": ("Qwen3_5ForConditionalGeneration", SmartResize(patch_size=16), qwen3, 1000, True),
+    "Qwen3.5 with experts": ("Qwen3_5MoeForConditionalGeneration", SmartResize(patch_size=16), qwen3, 1000, True),
     "InternVL": ("InternVLForConditionalGeneration", AspectTiles(tile=448), internvl, 1000, True),
     "InternVL as published": ("InternVLChatModel", AspectTiles(tile=448), internvl, 1000, True),
     "MiniCPM-V": ("MiniCPMV", AdaptiveSlices(), minicpmv, 1000, True),

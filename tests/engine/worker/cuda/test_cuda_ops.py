@@ -81,7 +81,9 @@ def test_rotate_keeps_other_heads():
     assert_near(x, expected)
 
 
-EXPERTS = ExpertsConfig(num_experts=3, num_chosen=3, intermediate_size=70, renormalized=True, layers=frozenset({0}))
+EXPERTS = ExpertsConfig(
+    num_experts=3, num_chosen=3, intermediate_size=70, renormalized=True, layers=frozenset({0}), shared_size=90
+)
 
 
 class Layer(nn.Module):

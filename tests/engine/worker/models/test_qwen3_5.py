@@ -143,8 +143,8 @@ def test_layers_without_a_list_follow_the_interval(tmp_path: Path, checkpoint: P
             r"expected three numbers that add up to 4, .* got \[11, 11, 10\]",
         ),
         (
-            {"architectures": ["Qwen3_5MoeForConditionalGeneration"]},
-            "'architectures': expected one of .*; got 'Qwen3_5MoeForConditionalGeneration'",
+            {"text_config": {"model_type": "qwen3_5_moe_text", "shared_expert_intermediate_size": 0}},
+            "'text_config': expected experts in all layers, one of them shared",
         ),
     ],
 )

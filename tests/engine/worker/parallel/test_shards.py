@@ -34,7 +34,7 @@ def text_config(num_heads: int, num_kv_heads: int, intermediate_size: int) -> Te
         max_position_embeddings=16,
         tie_word_embeddings=True,
         experts=ExpertsConfig(
-            num_experts=2, num_chosen=1, intermediate_size=8, renormalized=True, layers=frozenset({0})
+            num_experts=2, num_chosen=1, intermediate_size=8, renormalized=True, layers=frozenset({0}), shared_size=8
         ),
     )
 
@@ -59,6 +59,8 @@ def shards(name: str, tensor: torch.Tensor, text: TextConfig, num_ranks: int) ->
         ("model.layers.0.mlp.down_proj.scale", (8, 2), 1),  # two groups of three inputs
         ("model.layers.0.mlp.experts.1.up_proj.weight", (8, 8), 0),
         ("model.layers.0.mlp.experts.1.down_proj.weight", (8, 8), 1),
+        ("model.layers.0.mlp.shared_expert.gate_proj.weight", (8, 8), 0),
+        ("model.layers.0.mlp.shared_expert.down_proj.weight", (8, 8), 1),
     ],
 )
 def test_shards_make_up_the_tensor(name: str, shape: tuple[int, ...], dim: int):
@@ -76,6 +78,7 @@ def test_shards_make_up_the_tensor(name: str, shape: tuple[int, ...], dim: int):
         "model.norm.weight",
         "model.layers.0.input_layernorm.weight",
         "model.layers.0.mlp.gate.weight",
+        "model.layers.0.mlp.shared_expert_gate.weight",
         "visual.blocks.0.attn.qkv.weight",
         "audio_tower.layers.0.self_attn.q_proj.weight",
     ],
