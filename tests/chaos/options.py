@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.chaos.attacks.registry import ATTACKS
+from tests.chaos.stack import replaced
 
 DEFAULT_SERVE_ARGS = ("--dtype=float32", "--media-cache-bytes=16MiB", "--encoder-cache-bytes=16MiB")
 """Answers must not depend on the batch, as the rounding of bfloat16 does. Small caches are full from the start."""
@@ -70,7 +71,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options | None:
         pause_seconds=given.pause,
         compares=given.compare,
         num_cores=given.cores,
-        serve_args=serve_arguments(shlex.split(given.serve_args)),
+        serve_args=replaced(DEFAULT_SERVE_ARGS, shlex.split(given.serve_args)),
         report=given.report,
         log=given.log,
         bounds=Bounds(
@@ -80,12 +81,6 @@ def parse(arguments: Sequence[str] | None = None) -> Options | None:
             memory_growth_percent=given.max_memory_growth,
         ),
     )
-
-
-def serve_arguments(given: Sequence[str]) -> tuple[str, ...]:
-    """The flags of `glimpse up`: those given, after the defaults of all others."""
-    flags = {argument.split("=")[0] for argument in given}
-    return (*(default for default in DEFAULT_SERVE_ARGS if default.split("=")[0] not in flags), *given)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -30,6 +30,12 @@ class NotServingError(Exception):
     """The server did not come up, or did not come back."""
 
 
+def replaced(flags: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
+    """Other flags, after those of these, each in one argument, that they do not replace."""
+    names = {argument.split("=")[0] for argument in others}
+    return (*(flag for flag in flags if flag.split("=")[0] not in names), *others)
+
+
 Ready = Callable[[], Awaitable[bool]]
 """Whether a server serves."""
 

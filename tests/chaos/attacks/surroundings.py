@@ -27,7 +27,7 @@ from tests.chaos.bystanders import Bystanders, api_key
 from tests.chaos.calls import http_session, rest_unary
 from tests.chaos.ledger import Ledger
 from tests.chaos.questions import ask_about
-from tests.chaos.stack import NotServingError, Stack, supervised_stack
+from tests.chaos.stack import NotServingError, Stack, replaced, supervised_stack
 from tests.identity.tokens import AUDIENCE, ISSUER, Provider
 from tests.media.shared.redis_server import PROGRAM, RedisServer
 
@@ -55,7 +55,7 @@ async def _among_bystanders(
     key_of: Callable[[str], str] = api_key,
 ) -> AsyncGenerator[tuple[Stack, Bystanders]]:
     """A server of the attack's own, whose bystanders tolerate what the attack does. Its log is in the folder."""
-    async with supervised_stack((*inside.serve_args, *flags), folder / "glimpse.log", environment) as stack:
+    async with supervised_stack(replaced(inside.serve_args, flags), folder / "glimpse.log", environment) as stack:
         bystanders = Bystanders(
             target=stack.target,
             ledger=Ledger(),
