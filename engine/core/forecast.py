@@ -192,6 +192,7 @@ class _Schedule:
         ]
         heapify(self._running)
         self._num_prompts = len(state.running) - len(self._running)
+        self._completed = list[_Prompt]()  # in the step being planned: they decode from the next one on
         self._before = self.work
         self._tokens = self._step_tokens = self._step_rows = 0
         self._begin_step()
@@ -218,10 +219,10 @@ class _Schedule:
         num_blocks = prompt.num_wanted_blocks
         while (
             num_blocks
-            and self._running
+            and (self._running or self._completed)
             and (len(self._running) + self._num_prompts >= self._max_sequences or self._num_free_blocks < num_blocks)
         ):
-            self.end_step(max(1, int(self._running[0].last_step - self.work.num_steps)))
+            self.end_step(1 if self._completed else max(1, int(self._running[0].last_step - self.work.num_steps)))
         self._num_free_blocks -= num_blocks
         self._num_prompts += num_blocks > 0
 
@@ -246,14 +247,14 @@ class _Schedule:
                 self.end_step()
                 continue
             # A part of several equal steps.
-            repeats = max(1, (prompt.end - position) // max(_MAX_PARTS * (end - position), 1)) if not media else 1
+            num_parts = (prompt.end - position) // max(_MAX_PARTS * (end - position), 1)
+            repeats = 1 if media or self._completed else max(1, num_parts)
             length = (end - position) * repeats
             self._add_prompt(position, length)
             position += length
             if repeats > 1:
                 self.end_step(repeats)
-        self._num_prompts -= 1
-        heappush(self._running, _Running(self.work.num_steps + prompt.num_answer_tokens, prompt.end))
+        self._completed.append(prompt)
 
     def end_step(self, repeats: int = 1) -> None:
         """Ends a step, or a part of several that are equal."""
@@ -262,6 +263,10 @@ class _Schedule:
         self.work.num_decodes += repeats * self._num_decodes
         self.work.num_prompt_steps += repeats * bool(self._step_tokens)
         self.work.num_attended += repeats * sum(each.num_tokens for each in decodes)
+        for each in self._completed:
+            heappush(self._running, _Running(self.work.num_steps - 1 + each.num_answer_tokens, each.end))
+        self._num_prompts -= len(self._completed)
+        self._completed.clear()
         while self._running and self._running[0].last_step <= self.work.num_steps:
             self._num_free_blocks += heappop(self._running).num_tokens // self._block_size
         self._begin_step()

@@ -84,6 +84,16 @@ def test_nothing_is_foreseen_before_a_step_was_measured() -> None:
     assert foresee(timed, text("a", 10)).first_token_seconds == 0.0
 
 
+def test_a_prompt_alone_is_foreseen_exactly() -> None:
+    timed, draw = TimedCore(max_slowdown=4), random.Random(0)
+    for number in range(12):
+        timed.submit(text(f"r{number}", draw.randint(100, 900), max_tokens=4))
+        timed.run(6)
+    foreseen = foresee(timed, text("a", 300))
+    timed.submit(text("a", 300))
+    assert timed.run_until_first_token("a") == pytest.approx(foreseen.first_token_seconds, rel=0.02)
+
+
 def test_media_are_foreseen_once_some_were_encoded() -> None:
     timed = TimedCore(max_slowdown=4)
     image = generate("b", [1] + [PLACEHOLDER] * 8, image_input("b", 1, 8), sampling=SamplingParams(max_tokens=1))
