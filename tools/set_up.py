@@ -27,6 +27,8 @@ CONSTRAINTS = ROOT / "constraints.txt"
 TORCH_CPU_INDEX = os.environ.get("GLIMPSE_TORCH_CPU_INDEX", "https://download.pytorch.org/whl/cpu")
 TRITON = "triton==3.6.0"
 """Not among the constraints, which hold for CUDA builds of torch too."""
+PIP = "pip==26.3"
+"""Python 3.11's own spends half a minute on comparing all files of an index with this machine's tags."""
 NODE_CLIENTS = (
     ROOT / "examples" / "node",
     ROOT / "examples" / "typescript",
@@ -47,9 +49,11 @@ def main() -> None:
     if stamped("dev") == wanted or (not dev and stamped("run") == wanted):
         return
     say(f"Setting up {VENV.name} (once; a few minutes where nothing is cached)")
+    make_environment(VENV)
+    # Where no index has it, the older one works too.
+    subprocess.run([*pip("install"), "--no-compile", "--quiet", PIP], stderr=subprocess.DEVNULL, check=False)
     with ThreadPoolExecutor(2) as background:
         clients: list[Future[None]] = [background.submit(install_other_clients)] if dev else []
-        make_environment(VENV)
         if dev:
             clients.append(background.submit(install_node_clients, install_node()))
         install_torch()
@@ -79,11 +83,11 @@ def stamped(name: str) -> str | None:
     return stamp_file(name).read_text() if stamp_file(name).exists() else None
 
 
-def make_environment(folder: Path) -> None:
+def make_environment(folder: Path, *, with_pip: bool = True) -> None:
     if (folder / "bin" / "python").exists():
         return
     try:
-        venv.create(folder, with_pip=True)
+        venv.create(folder, with_pip=with_pip)
     except (subprocess.CalledProcessError, OSError):
         shutil.rmtree(folder, ignore_errors=True)
         sys.exit("Python cannot make a virtual environment here. On Debian and Ubuntu: apt install python3-venv")
@@ -113,10 +117,8 @@ def install_triton() -> None:
 
 def needs_cuda(requirement: str) -> bool:
     """Whether the build that pip would choose depends on CUDA packages."""
-    command = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--dry-run", "--no-deps"]
-    answer = subprocess.run(
-        [*command, "--ignore-installed", "--report", "-", requirement], stdout=subprocess.PIPE, check=True
-    )
+    command = [*pip("install"), "--quiet", "--dry-run", "--no-deps", "--ignore-installed", "--report", "-", requirement]
+    answer = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     needs = [
         need
         for package in json.loads(answer.stdout)["install"]
@@ -128,10 +130,10 @@ def needs_cuda(requirement: str) -> bool:
 
 def install_other_clients() -> None:
     environment = OTHER_CLIENTS / ".venv"
-    make_environment(environment)
+    make_environment(environment, with_pip=False)
     # All of them are pinned: to resolve them once more would take pip many minutes.
     lock = str(OTHER_CLIENTS / "lock.txt")
-    install("--no-deps", "--requirement", lock, python=environment / "bin" / "python")
+    install("--no-deps", "--requirement", lock, into=environment)
 
 
 def install_node() -> Path:
@@ -150,12 +152,16 @@ def install_node_clients(node: Path) -> None:
             sys.exit("npm could not install what the Node clients need; its message is above.")
 
 
-def install(*arguments: str, python: Path = PYTHON) -> None:
+def pip(command: str, into: Path = VENV) -> list[str]:
+    return [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--python", str(into / "bin" / "python"), command]
+
+
+def install(*arguments: str, into: Path = VENV) -> None:
     """Runs pip. A terminal shows the latest line of what it says; a failure prints all of it.
 
     It compiles no Python: that takes it a minute, and Python compiles what is imported, a tenth of it.
     """
-    command = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--no-compile", *arguments]
+    command = [*pip("install", into), "--no-compile", *arguments]
     said: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         for line in process.stdout or ():
