@@ -19,9 +19,9 @@ CHAOS ?= --seconds 60 --seed 24 --scale 0.2 --cores 1 --rest 2 --without rolling
 MESH ?=
 REHEARSE ?=
 VENV := .venv/bin
-# A process per core and one more, because many tests wait; at most 4. The tests of a file share one, as do files that
+# Two processes per core, because many tests wait; at most 4. The tests of a file share one, as do files that
 # share servers. Files keep their order: xdist would begin those last that have few tests, which take longest.
-PROCESSES := $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores + 1 : 4)))
+PROCESSES := $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 2 ? 2 : 4)))
 PARALLEL := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 # Run as a module, so that its hooks find tools/; without its notice about the next version of MkDocs.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(VENV)/python -m mkdocs
@@ -34,8 +34,8 @@ export PATH := $(CURDIR)/$(VENV):$(PATH)
 # Images of Python for containers set it. The tests start hundreds of processes, which would compile each module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up mesh rehearse test test-quick check check-types check-style docs fuzz chaos kernels wheel breaking generate \
-	set-up set-up-dev
+.PHONY: up mesh rehearse test test-quick compile-tests check check-types check-style docs fuzz chaos kernels wheel \
+	breaking generate set-up set-up-dev
 
 up: set-up
 	@PATH='$(CALLER_PATH)' exec $(VENV)/glimpse up $(if $(MODEL),--model $(MODEL))
@@ -45,6 +45,10 @@ test: set-up-dev
 
 test-quick: set-up-dev
 	$(VENV)/python -m pytest $(PARALLEL) $(QUICK_TESTS)
+
+# Otherwise each process would compile each test: 20 seconds of a core.
+compile-tests: set-up-dev
+	$(VENV)/python -m pytest --collect-only -qq >/dev/null
 
 # Two halves of about the same length, for `make --jobs=2 --output-sync check`.
 check: check-types check-style
