@@ -153,6 +153,8 @@ class GenerationRequest:
     """None: completions are not searched for reasoning."""
     return_token_ids: bool = False
     """The response has the token ids of the prompts and of the completions."""
+    return_timings: bool = False
+    """The usage tells how long each stage took."""
     grounding: tuple[Form, ...] = ()
     """Forms of the boxes and points that completions are searched for."""
 

@@ -13,8 +13,9 @@ from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.messages import RequestStats, StepStats
 from glimpse.media.cache.fair_share import FairPlaces
 from glimpse.server.call.offload import turns
-from glimpse.server.call.wait_estimator import FirstTokenTime, PromptSize, WaitEstimator
+from glimpse.server.call.wait_estimator import PromptSize, WaitEstimator
 from glimpse.server.errors import DeadlineExceededError
+from glimpse.server.telemetry.timings import FirstTokenTime
 
 MAX_PREPARED_AT_ONCE = 4
 """Requests of one client that are parsed and tokenized at a time. More would only make each other slower: most of it is
@@ -106,7 +107,8 @@ class Ticket:
         self._is_background = is_background
         self._is_preparing = False
         self._num_waiting_tokens = 0
-        self._arrived = admission.now
+        self.arrived = admission.now
+        """In seconds of the admission's clock."""
         self._submitted: float | None = None
         self._size: PromptSize | None = None
         self._step_seconds = 0.0  # when it was submitted
@@ -169,7 +171,7 @@ class Ticket:
         submitted, self._submitted = self._submitted, None
         estimator = self._admission.estimator
         if had_media:
-            estimator.observe_preparation(self._size, submitted - self._arrived)
+            estimator.observe_preparation(self._size, submitted - self.arrived)
         delivery_seconds = self._admission.now - submitted - stats.first_token_seconds
         estimator.observe_delivery(delivery_seconds, step_seconds=self._step_seconds)
 

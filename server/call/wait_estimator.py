@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from glimpse.engine.protocol.messages import INITIAL_ANSWER_TOKENS, RequestStats, StepStats
 from glimpse.engine.protocol.time_fit import TimeFit
+from glimpse.server.telemetry.timings import FirstTokenTime
 
 _NUM_RECENT = 16
 """Requests from which the times outside of the engine are learnt: they change with the load."""
@@ -32,24 +33,6 @@ class PromptSize:
     def units(self) -> tuple[float, ...]:
         """What the time to prepare it is a sum over."""
         return (1, self.num_tokens, self.num_media_tokens, self.num_media_tokens > 0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirstTokenTime:
-    """When the first token of a request that arrives now is expected, by stage."""
-
-    preparation_seconds: float
-    """Until the engine is to get the prompt, whose media are loaded."""
-    queue_seconds: float
-    """From then on, until the engine computes it."""
-    encode_seconds: float
-    """In the encoder."""
-    prefill_seconds: float
-    """Without the encoder's time, until the token is sent."""
-
-    @property
-    def seconds(self) -> float:
-        return self.preparation_seconds + self.queue_seconds + self.encode_seconds + self.prefill_seconds
 
 
 class WaitEstimator:

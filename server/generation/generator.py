@@ -128,6 +128,8 @@ class CompletionGenerator:
                 if delta.finish is not None:
                     timer.finish(index, delta.finish)
                 usage.add_delta(index // request.num_completions, delta)
+                if request.return_timings:
+                    usage.timings = timer.timings(call.ticket.arrived, usage.media_usage)
                 call.prompt_tokens, call.completion_tokens = usage.prompt_tokens, usage.completion_tokens
                 if not request.return_token_ids:
                     delta.token_ids = ()

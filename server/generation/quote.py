@@ -8,9 +8,9 @@ from glimpse.engine.checkpoint.text.conversation import ChatMessage
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.protocol.messages import RequestStats
 from glimpse.server.call.context import CallContext
-from glimpse.server.call.wait_estimator import FirstTokenTime
 from glimpse.server.generation.medium_usage import CacheTier, PromptMedium, cache_tier
 from glimpse.server.generation.usage import LoadedPrompt
+from glimpse.server.telemetry.timings import FirstTokenTime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

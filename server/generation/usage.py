@@ -11,6 +11,7 @@ from glimpse.engine.protocol.messages import NO_STATS, MediaInput, RequestStats
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.kind import MediaKind
 from glimpse.server.generation.medium_usage import CacheTier, PromptMedium, cache_tier, media_tokens
+from glimpse.server.telemetry.timings import Timings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,8 @@ class Usage:
     """Fetching and decoding of the media; None if the request has no media."""
     stats: dict[int, RequestStats] = field(default_factory=dict[int, RequestStats])
     """Prompt index → what the engine measured for its completions that have begun."""
+    timings: Timings | None = None
+    """How long the stages took; None: nobody asked, or there is no token yet."""
     _media: dict[int, Sequence[PromptMedium]] = field(default_factory=dict[int, Sequence[PromptMedium]])
     """Prompt index → its media."""
     _begun: set[int] = field(default_factory=set[int])

@@ -68,6 +68,7 @@ def parse_chat(
             cache_salt=call.tenant.namespace(request.cache_salt),
             reasoning=parse_reasoning(request, model.reasoning),
             return_token_ids=request.generation.return_token_ids,
+            return_timings=request.generation.return_timings,
             grounding=_parse_grounding(request, model),
         ),
         include_usage=request.stream_options.include_usage,

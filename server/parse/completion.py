@@ -51,6 +51,7 @@ def parse_completion(
             priority=request.priority,
             cache_salt=call.tenant.namespace(request.cache_salt),
             return_token_ids=request.generation.return_token_ids,
+            return_timings=request.generation.return_timings,
         ),
         include_usage=request.stream_options.include_usage,
         continuous_usage=reports_continuously(request.stream_options, call),

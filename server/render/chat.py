@@ -19,6 +19,7 @@ from glimpse.server.generation.quote import Quote
 from glimpse.server.generation.usage import Usage
 from glimpse.server.request import ChatRequest
 from glimpse.server.rpc.text_chunks import TextChunk, TextTemplate
+from glimpse.server.telemetry.timings import FirstTokenTime, Timings
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2, model_pb2
 
 _DELTA_BYTES = 40
@@ -301,11 +302,27 @@ def render_quote(quote: Quote) -> chat_pb2.Quote:
     )
     if (expected := quote.first_token) is not None:
         quoted.first_token_milliseconds = _milliseconds(expected.seconds)
-        quoted.first_token_stages.preparation_milliseconds = _milliseconds(expected.preparation_seconds)
-        quoted.first_token_stages.queue_milliseconds = _milliseconds(expected.queue_seconds)
-        quoted.first_token_stages.encode_milliseconds = _milliseconds(expected.encode_seconds)
-        quoted.first_token_stages.prefill_milliseconds = _milliseconds(expected.prefill_seconds)
+        quoted.first_token_stages.CopyFrom(_render_stages(expected))
     return quoted
+
+
+def _render_timings(timings: Timings) -> generation_pb2.Timings:
+    return generation_pb2.Timings(
+        first_token_milliseconds=_milliseconds(timings.first_token.seconds),
+        first_token_stages=_render_stages(timings.first_token),
+        decode_milliseconds=_milliseconds(timings.decode_seconds),
+    )
+
+
+def _render_stages(time: FirstTokenTime) -> generation_pb2.FirstTokenStages:
+    return generation_pb2.FirstTokenStages(
+        preparation_milliseconds=_milliseconds(time.preparation_seconds),
+        fetch_milliseconds=_milliseconds(time.fetch_seconds),
+        decode_media_milliseconds=_milliseconds(time.decode_media_seconds),
+        queue_milliseconds=_milliseconds(time.queue_seconds),
+        encode_milliseconds=_milliseconds(time.encode_seconds),
+        prefill_milliseconds=_milliseconds(time.prefill_seconds),
+    )
 
 
 def _milliseconds(seconds: float) -> float:
@@ -332,6 +349,7 @@ def render_usage(usage: Usage) -> generation_pb2.Usage:
         prompt_tokens_details=render_prompt_details(usage.media_tokens, cached_tokens=usage.cached_tokens),
         media_usage=None if usage.media_usage is None else _render_media_usage(usage.media_usage, usage),
         completion_tokens_details=generation_pb2.CompletionTokensDetails(reasoning_tokens=usage.reasoning_tokens),
+        timings=None if usage.timings is None else _render_timings(usage.timings),
     )
 
 
@@ -359,8 +377,8 @@ def _render_media_usage(media: MediaUsage, usage: Usage) -> generation_pb2.Media
         fetch_cache_hits=media.num_fetch_cache_hits,
         decoded_media=media.num_decoded,
         decode_cache_hits=media.num_decode_cache_hits,
-        fetch_milliseconds=round(media.fetch_seconds * 1000, 3),
-        decode_milliseconds=round(media.decode_seconds * 1000, 3),
+        fetch_milliseconds=_milliseconds(media.fetch_seconds),
+        decode_milliseconds=_milliseconds(media.decode_seconds),
         encoded_media=usage.num_encoded_media,
         encoder_cache_hits=usage.encoder_cache_hits,
         media=map(_render_medium, usage.media, usage.cache_tiers),

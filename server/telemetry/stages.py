@@ -14,6 +14,7 @@ from opentelemetry.trace import Status, StatusCode
 from glimpse.engine.protocol.messages import RequestStats
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.server.telemetry.metrics import Metrics
+from glimpse.server.telemetry.timings import FirstTokenTime, Timings
 
 MAX_SPANS = 64
 """Spans of one kind of stage in a request. Further ones are not recorded."""
@@ -84,6 +85,7 @@ class RequestTimer:
         self._arrived = time.monotonic()
         self._submitted = self._arrived
         self._completions: list[_Completion] = []
+        self._first: tuple[float, RequestStats] | None = None  # of all completions: when it came, and its statistics
 
     def submit(self, num_prompt_tokens: Iterable[int], *, num_completions: int) -> None:
         """Records that the prompts, of these lengths, go to the engine, with so many completions of each."""
@@ -98,6 +100,7 @@ class RequestTimer:
         completion.num_tokens += num_tokens
         if completion.first_token is None:
             completion.first_token = now
+            self._first = self._first or (now, stats)
             waited = now - self._submitted
             prefill = max(0.0, waited - stats.queue_seconds)
             self._metrics.first_token(stats, since_arrival=now - self._arrived, prefill=prefill)
@@ -106,6 +109,35 @@ class RequestTimer:
         else:
             self._metrics.next_tokens(now - completion.last_token)
         completion.last_token = now
+
+    def timings(self, arrived: float, media: MediaUsage | None) -> Timings | None:
+        """Returns how long the request took up to its last tokens; None before the first.
+
+        Args:
+            arrived: When the request arrived, time of `time.monotonic()`.
+            media: How its media were loaded.
+        """
+        if self._first is None:
+            return None
+        first, stats = self._first
+        fetch_waits, decode_waits = (media.fetch_waits, media.decode_waits) if media else ([], [])
+        fetch = _covered(fetch_waits)
+        loading = _covered([*fetch_waits, *decode_waits])
+        # The engine's clock may run a little ahead.
+        waited = first - self._submitted
+        queue = min(stats.queue_seconds, waited)
+        encode = min(stats.encode_seconds, waited - queue)
+        return Timings(
+            first_token=FirstTokenTime(
+                preparation_seconds=self._submitted - arrived - loading,
+                fetch_seconds=fetch,
+                decode_media_seconds=loading - fetch,
+                queue_seconds=queue,
+                encode_seconds=encode,
+                prefill_seconds=waited - queue - encode,
+            ),
+            decode_seconds=max(completion.last_token for completion in self._completions) - first,
+        )
 
     def finish(self, index: int, reason: str) -> None:
         """Records that a completion is whole, after its last tokens."""
@@ -137,3 +169,12 @@ class RequestTimer:
     def _record(self, index: int, stage: _Stage) -> None:
         if index < MAX_SPANS:
             _record([stage], index)
+
+
+def _covered(waits: Sequence[tuple[float, float]]) -> float:
+    """Returns the seconds in which at least one of the waits, each from a begin to an end, was going on."""
+    seconds, until = 0.0, 0.0
+    for began, ended in sorted(waits):
+        seconds += max(0.0, ended - max(began, until))
+        until = max(until, ended)
+    return seconds

@@ -93,7 +93,7 @@ SAMPLES: dict[str, Any] = {
     "query": "Hi", "documents": ["a", {"text": "b"}], "top_n": 1, "return_documents": False, "instruction": "Be good.",
     "queries": "Hi", "text_1": "Hi", "data_1": ["Hi"], "text_2": ["a"], "data_2": "a", "items": {"text": "a"},
     "pooling": "mean", "add_special_tokens": False,
-    "include_stop_str_in_output": True, "return_token_ids": True, "bad_words": ["zebra"],
+    "include_stop_str_in_output": True, "return_token_ids": True, "return_timings": True, "bad_words": ["zebra"],
     "allowed_token_ids": list(range(300)), "prompt_logprobs": 1,
     "guided_json": {"type": "object"}, "guided_regex": "Hi", "guided_choice": ["Hi"], "guided_grammar": 'start: "Hi"',
 }  # fmt: skip
@@ -239,6 +239,9 @@ EFFECTS: list[tuple[dict[str, Any], Callable[[Answer, Answer], bool]]] = [
     ({"logit_bias": {I: 100}, "return_token_ids": True}, lambda plain, answer: "prompt_token_ids" not in plain.body
         and answer.body["choices"][0]["token_ids"] == [int(I)] * 12
         and len(answer.body["prompt_token_ids"]) == answer.body["usage"]["prompt_tokens"]),
+    ({"return_timings": True}, lambda plain, answer: "timings" not in plain.body["usage"]
+        and sum(answer.body["usage"]["timings"]["first_token_stages"].values())
+        == pytest.approx(answer.body["usage"]["timings"]["first_token_milliseconds"], abs=0.01)),
     ({"logit_bias": {I: 100}, "stop_token_ids": [int(I)], "min_tokens": 0},
         lambda _, answer: num_tokens(answer) == 1),
     ({"structured_outputs": {"choice": ["yes", "no"]}}, lambda _, answer: answer.content in ("yes", "no")),

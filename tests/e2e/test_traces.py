@@ -146,7 +146,8 @@ def health_of(url: str) -> int:
 
 def body(url: str) -> dict[str, Any]:
     content = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": url}}]
-    return {"model": "tiny", "messages": [{"role": "user", "content": content}], "max_completion_tokens": 8}
+    messages = [{"role": "user", "content": content}]
+    return {"model": "tiny", "messages": messages, "max_completion_tokens": 8, "return_timings": True}
 
 
 async def test_spans_of_gateway_and_stages_share_the_caller_s_trace(
@@ -156,7 +157,7 @@ async def test_spans_of_gateway_and_stages_share_the_caller_s_trace(
     url = media_host.put("/traced.png", png(80, 60, (9, 8, 7)))
     async with http.post(CHAT, json=body(url), headers=headers) as answer:
         assert answer.status == 200
-        await answer.read()
+        timings = (await answer.json())["usage"]["timings"]
     spans, wanted = collector[0], {"glimpse-gateway", *STAGES}
 
     def names() -> set[str]:
@@ -182,6 +183,17 @@ async def test_spans_of_gateway_and_stages_share_the_caller_s_trace(
     assert all(span.start_time_unix_nano <= span.end_time_unix_nano for span in order)
     assert stages["queue"].end_time_unix_nano == stages["prefill"].start_time_unix_nano
     assert "What is it" not in str(spans.of(TRACE))
+    check_timings(timings, stages)
+
+
+def check_timings(timings: dict[str, Any], stages: dict[str, Span]) -> None:
+    """Compares what an answer tells of its stages with their spans, of which only encode's is within another one."""
+    told = timings["first_token_stages"]
+    spent = {name: (span.end_time_unix_nano - span.start_time_unix_nano) / 1e6 for name, span in stages.items()}
+    spent["prefill"] -= spent["encode"]
+    assert timings["decode_milliseconds"] == pytest.approx(spent.pop("decode"), abs=0.01)
+    assert told.pop("preparation_milliseconds") >= 0
+    assert told == pytest.approx({f"{name}_milliseconds": each for name, each in spent.items()}, abs=0.01)
 
 
 @pytest.mark.parametrize("stream", [False, True])

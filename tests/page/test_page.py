@@ -1,6 +1,7 @@
 """The page in a real browser, in front of a real server."""
 
 import base64
+import itertools
 import json
 import re
 import shutil
@@ -9,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.e2e.node import NODE
 from tests.e2e.scenes import scene
@@ -22,6 +23,8 @@ from tests.paths import ROOT
 NODE_PACKAGES = ROOT / "examples" / "node" / "node_modules"
 QUESTION = "What is in this image?"
 LONG = {"type": "string", "minLength": 6000}
+STAGES = ("Prepare", "Decode files", "Queue", "Encode", "Prefill", "Tokens")
+"""Stages of an answer about an image, in their order; what caches have takes no time."""
 TOOL = {
     "name": "get_weather",
     "description": "Weather of a city",
@@ -64,6 +67,13 @@ def test_answers_about_a_dropped_image(page: Page) -> None:
     expect(answers(page)).to_contain_text("red circle")
     answers(page).get_by_text(re.compile("first token after .* m?s")).click()
     expect(answers(page).get_by_text("Image tokens")).to_be_visible()
+    stages = answers(page).get_by_role("figure", name="Where the server’s time went").get_by_role("listitem")
+    expect(stages.last).to_have_text(re.compile(r"^Tokens[\d.]+ m?s$"))
+    shown = stages.locator("span:first-child").all_inner_texts()
+    assert set(shown) >= {"Prepare", "Queue", "Prefill"}
+    assert shown == [stage for stage in STAGES if stage in shown]
+    bars = [rect_of(bar) for bar in stages.locator("rect").all()]
+    assert [begin for begin, _ in bars] == pytest.approx([0, *itertools.accumulate(width for _, width in bars)][:-1])
     expect(page.locator(".user figcaption")).to_contain_text("To the model: 336 × 252, 108 tokens, ")
 
     ask(page, "What is its colour?")
@@ -72,6 +82,10 @@ def test_answers_about_a_dropped_image(page: Page) -> None:
     expect(page.locator(".user figcaption")).to_contain_text(f"To the model: {cached}")
     answers(page).last.get_by_text(re.compile("first token after .* m?s")).click()
     expect(answers(page).last.get_by_text(cached)).to_be_visible()
+
+
+def rect_of(bar: Locator) -> tuple[float, float]:
+    return float(bar.get_attribute("x") or "nan"), float(bar.get_attribute("width") or "nan")
 
 
 def test_answers_about_a_dropped_document(page: Page) -> None:

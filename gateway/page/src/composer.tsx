@@ -5,9 +5,9 @@ import { Icon, IconButton, LabelledButton } from "./controls";
 import { stop, type Setup } from "./conversation";
 import { MediaFigure } from "./figure";
 import { newId, readMedia, recordingObstacle, startRecording, type Recording } from "./media";
-import { duration, loadMarkdown } from "./message";
+import { loadMarkdown } from "./message";
 import { quote, type Quote } from "./quote";
-import { t, type Text } from "./text";
+import { duration, t, type Text } from "./text";
 import type { Kind, Media, Turn, UserTurn } from "./types";
 
 interface ComposerProps {

@@ -280,8 +280,8 @@ async function generate(first: AssistantTurn, before: Turn[], setup: Setup, opti
     // Without media the request leaves at once, before anything is drawn.
     const urlOf = media.length ? await dataUrls(media) : () => "";
     const body = requestBody(setup.model, before, settings, urlOf);
-    const all = { ...body, ...options, stream: true, stream_options: { include_usage: true }, ...(grounds ? { grounding: true } : {}) };
-    for await (const chunk of streamChat(all, abort.signal)) show(withChunk(turn, chunk, performance.now() - start));
+    const asked = { stream: true, stream_options: { include_usage: true }, return_timings: true, ...(grounds ? { grounding: true } : {}) };
+    for await (const chunk of streamChat({ ...body, ...options, ...asked }, abort.signal)) show(withChunk(turn, chunk, performance.now() - start));
     show({ isRunning: false });
   } catch (error) {
     if (error instanceof ApiError && error.status === 401) isRefused = true;

@@ -7,9 +7,10 @@ import { answerTools, choose, edit, goOn, regenerate, remove, versions, type Set
 import { CopyButton } from "./copy";
 import { Groundings, MediaFigure } from "./figure";
 import { Form, parsed } from "./form";
-import { describeSeen, seenOf } from "./media";
+import { seenOf } from "./media";
 import { t, type Text } from "./text";
 import type { AssistantTurn, Media, MediumUsage, TokenLogprob, ToolCall, ToolTurn, Turn, UserTurn } from "./types";
+import { Figures } from "./usage";
 
 interface UserProps {
   turn: UserTurn;
@@ -295,99 +296,4 @@ export function ToolMessage({ turn }: { turn: ToolTurn }) {
       <p class="text written">{turn.text}</p>
     </article>
   );
-}
-
-interface FiguresProps {
-  turn: AssistantTurn;
-  seen: Map<string, MediumUsage[]>;
-  media: Media[];
-}
-
-// Times, tokens and caches of an answer.
-function Figures({ turn, seen, media }: FiguresProps) {
-  const rows = [...speedRows(turn), ...tokenRows(turn), ...mediaRows(turn, seen, media)];
-  if (!rows.length) return null;
-  return (
-    <details class="figures">
-      <summary>{summary(turn)}</summary>
-      <dl class="rows">
-        {rows.map(([name, value], index) => (
-          <div key={index}>
-            <dt>{name}</dt>
-            <dd>{value}</dd>
-          </div>
-        ))}
-      </dl>
-    </details>
-  );
-}
-
-// A name and its value.
-type Row = [string, string];
-
-// Chunks that arrive together say nothing about speed.
-const MIN_TIMED_TOKENS = 16;
-const MIN_TIMED_MS = 200;
-
-function summary(turn: AssistantTurn): string {
-  const { usage, firstMs } = turn;
-  const parts = [
-    usage ? t("{prompt} + {answer} tokens", { prompt: usage.prompt_tokens, answer: usage.completion_tokens }) : "",
-    firstMs === null ? "" : t("first token after {time}", { time: duration(firstMs) }),
-    speed(turn),
-  ];
-  return parts.filter(Boolean).join(" · ");
-}
-
-export const duration = (ms: number): string => (ms < 1000 ? `${ms.toFixed(0)} ms` : `${(ms / 1000).toFixed(1)} s`);
-
-function speed({ firstMs, lastMs, usage }: AssistantTurn): string {
-  const following = (usage?.completion_tokens ?? 0) - 1;
-  if (firstMs === null || lastMs === null || following < MIN_TIMED_TOKENS || lastMs - firstMs < MIN_TIMED_MS) return "";
-  return t("{count} tokens/s", { count: ((1000 * following) / (lastMs - firstMs)).toFixed(1) });
-}
-
-const ENDINGS: Record<string, Text> = {
-  stop: "end of the answer (stop)",
-  length: "token limit (length)",
-  tool_calls: "tool calls",
-  stopped: "stopped by you",
-  interrupted: "page closed",
-};
-
-function speedRows(turn: AssistantTurn): Row[] {
-  const { firstMs, finishReason, setup } = turn;
-  const ending = ENDINGS[finishReason ?? ""];
-  const rows: Row[] = [
-    [t("Time to first token"), firstMs === null ? "" : duration(firstMs)],
-    [t("Speed"), speed(turn)],
-    [t("Ended by"), ending ? t(ending) : (finishReason ?? "")],
-    [t("Settings"), setup],
-  ];
-  return rows.filter(([, value]) => value);
-}
-
-function tokenRows({ usage }: AssistantTurn): Row[] {
-  const details = usage?.prompt_tokens_details ?? {};
-  const rows: [Text, number | undefined][] = [
-    ["Tokens from the prefix cache", details.cached_tokens],
-    ["Image tokens", details.image_tokens],
-    ["Video tokens", details.video_tokens],
-    ["Audio tokens", details.audio_tokens],
-    ["Reasoning tokens", usage?.completion_tokens_details?.reasoning_tokens],
-  ];
-  return rows.filter(([, value]) => value).map(([name, value]) => [t(name), String(value)]);
-}
-
-function mediaRows({ videos }: AssistantTurn, seen: Map<string, MediumUsage[]>, media: Media[]): Row[] {
-  const pages = media.flatMap(({ id, name }) =>
-    (seen.get(id) ?? []).map((usage, index, { length }): Row => [length > 1 ? `${name}, ${index + 1}` : name, describeSeen(usage)]),
-  );
-  const sampled = videos
-    .filter((video) => video.frame_seconds?.length)
-    .map((video, index): Row => [
-      t("Frames of video {number}", { number: index + 1 }),
-      `${(video.frame_seconds ?? []).map((seconds) => seconds.toFixed(1)).join(", ")} s`,
-    ]);
-  return [...pages, ...sampled];
 }

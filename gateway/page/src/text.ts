@@ -30,3 +30,5 @@ export function t(text: Text, values: Record<string, string | number> = {}): str
   const translated = translations?.[text] ?? text;
   return translated.replace(/{(\w+)}/g, (name, key: string) => String(values[key] ?? name));
 }
+
+export const duration = (ms: number): string => (ms < 1000 ? `${ms.toFixed(ms < 10 ? 1 : 0)} ms` : `${(ms / 1000).toFixed(1)} s`);

@@ -34,6 +34,16 @@ export interface Usage {
   prompt_tokens_details?: { cached_tokens?: number; image_tokens?: number; video_tokens?: number; audio_tokens?: number };
   completion_tokens_details?: { reasoning_tokens?: number };
   media_usage?: { media: MediumUsage[] };
+  timings?: Timings;
+}
+
+// How long the stages of a request took in the server.
+export interface Timings {
+  first_token_milliseconds: number;
+  // They add up to `first_token_milliseconds`.
+  first_token_stages: Record<`${"preparation" | "fetch" | "decode_media" | "queue" | "encode" | "prefill"}_milliseconds`, number>;
+  // From the first to the last token.
+  decode_milliseconds: number;
 }
 
 // One medium of the conversation as the model saw it.

@@ -168,6 +168,7 @@ class GenerationOptions(ModelOptions, total=False):
     ignore_eos: bool
     include_stop_str_in_output: bool
     return_token_ids: bool
+    return_timings: bool
     n: int
     skip_special_tokens: bool
     response_format: chat_pb2.ResponseFormat | Mapping[str, Any] | type

@@ -471,7 +471,7 @@ def test_a_stream_may_include_usage() -> None:
 def test_parses_all_fields_of_generation_options() -> None:
     known = {field.name for field in generation_pb2.GenerationOptions.DESCRIPTOR.fields}
     sampling = set(SamplingParams.__dataclass_fields__)
-    assert known - sampling == {"max_completion_tokens", "top_logprobs", "return_token_ids"}
+    assert known - sampling == {"max_completion_tokens", "top_logprobs", "return_token_ids", "return_timings"}
 
 
 def accepts(name: str, value: Any) -> bool:

@@ -13,6 +13,7 @@ from glimpse.engine.protocol.messages import NO_STATS, RequestStats
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.stages import MAX_SPANS, RequestTimer, record_media_stages
+from glimpse.server.telemetry.timings import FirstTokenTime, Timings
 
 
 @pytest.fixture
@@ -61,6 +62,28 @@ def test_encoding_is_within_prefill(exporter: InMemorySpanExporter) -> None:
     assert times.keys() == {"queue", "prefill", "encode"}
     assert times["queue"][1] == times["prefill"][0] == times["encode"][0]
     assert times["encode"][1] == times["prefill"][1]
+
+
+def test_stages_add_up_to_the_time_to_the_first_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([10.0, 12.0, 15.0, 16.0, 20.0])  # begun, submitted, tokens of two completions, one of the first
+    monkeypatch.setattr("glimpse.server.telemetry.stages.time.monotonic", lambda: next(times))
+    timer = RequestTimer(Metrics())
+    timer.submit([5], num_completions=2)
+    waits = MediaUsage(fetch_waits=[(9.5, 10.5), (10.0, 11.0)], decode_waits=[(10.5, 11.5), (10.75, 11.25)])
+    assert timer.timings(9.0, waits) is None
+    timer.observe_tokens(1, 1, RequestStats(queue_seconds=0.5, encode_seconds=1.0))
+    timer.observe_tokens(0, 1, RequestStats(queue_seconds=2.0))
+    timer.observe_tokens(1, 1, NO_STATS)
+    expected = FirstTokenTime(
+        preparation_seconds=1.0,
+        fetch_seconds=1.5,
+        decode_media_seconds=0.5,
+        queue_seconds=0.5,
+        encode_seconds=1.0,
+        prefill_seconds=1.5,
+    )
+    assert timer.timings(9.0, waits) == Timings(first_token=expected, decode_seconds=5.0)
+    assert expected.seconds == 15.0 - 9.0
 
 
 def test_request_has_a_bounded_number_of_spans(exporter: InMemorySpanExporter) -> None:

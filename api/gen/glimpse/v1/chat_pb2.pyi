@@ -412,20 +412,8 @@ class Quote(_message.Message):
     FIRST_TOKEN_STAGES_FIELD_NUMBER: _ClassVar[int]
     parts: _containers.RepeatedCompositeFieldContainer[QuotedPart]
     first_token_milliseconds: float
-    first_token_stages: FirstTokenStages
-    def __init__(self, parts: _Optional[_Iterable[_Union[QuotedPart, _Mapping]]] = ..., first_token_milliseconds: _Optional[float] = ..., first_token_stages: _Optional[_Union[FirstTokenStages, _Mapping]] = ...) -> None: ...
-
-class FirstTokenStages(_message.Message):
-    __slots__ = ("preparation_milliseconds", "queue_milliseconds", "encode_milliseconds", "prefill_milliseconds")
-    PREPARATION_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
-    QUEUE_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
-    ENCODE_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
-    PREFILL_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
-    preparation_milliseconds: float
-    queue_milliseconds: float
-    encode_milliseconds: float
-    prefill_milliseconds: float
-    def __init__(self, preparation_milliseconds: _Optional[float] = ..., queue_milliseconds: _Optional[float] = ..., encode_milliseconds: _Optional[float] = ..., prefill_milliseconds: _Optional[float] = ...) -> None: ...
+    first_token_stages: _generation_pb2.FirstTokenStages
+    def __init__(self, parts: _Optional[_Iterable[_Union[QuotedPart, _Mapping]]] = ..., first_token_milliseconds: _Optional[float] = ..., first_token_stages: _Optional[_Union[_generation_pb2.FirstTokenStages, _Mapping]] = ...) -> None: ...
 
 class QuotedPart(_message.Message):
     __slots__ = ("message_index", "part_index", "tokens", "medium")

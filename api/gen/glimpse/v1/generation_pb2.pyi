@@ -36,7 +36,7 @@ MEDIA_CACHE_TIER_ENCODER: MediaCacheTier
 MEDIA_CACHE_TIER_PREFIX: MediaCacheTier
 
 class GenerationOptions(_message.Message):
-    __slots__ = ("max_completion_tokens", "temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty", "logit_bias", "seed", "stop", "stop_token_ids", "min_tokens", "ignore_eos", "logprobs", "top_logprobs", "n", "skip_special_tokens", "include_stop_str_in_output", "return_token_ids", "bad_words", "allowed_token_ids", "prompt_logprobs")
+    __slots__ = ("max_completion_tokens", "temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty", "logit_bias", "seed", "stop", "stop_token_ids", "min_tokens", "ignore_eos", "logprobs", "top_logprobs", "n", "skip_special_tokens", "include_stop_str_in_output", "return_token_ids", "bad_words", "allowed_token_ids", "prompt_logprobs", "return_timings")
     class LogitBiasEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -67,6 +67,7 @@ class GenerationOptions(_message.Message):
     BAD_WORDS_FIELD_NUMBER: _ClassVar[int]
     ALLOWED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    RETURN_TIMINGS_FIELD_NUMBER: _ClassVar[int]
     max_completion_tokens: int
     temperature: float
     top_p: float
@@ -90,7 +91,8 @@ class GenerationOptions(_message.Message):
     bad_words: _containers.RepeatedScalarFieldContainer[str]
     allowed_token_ids: _containers.RepeatedScalarFieldContainer[int]
     prompt_logprobs: int
-    def __init__(self, max_completion_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., min_p: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., seed: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., min_tokens: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ..., n: _Optional[int] = ..., skip_special_tokens: _Optional[bool] = ..., include_stop_str_in_output: _Optional[bool] = ..., return_token_ids: _Optional[bool] = ..., bad_words: _Optional[_Iterable[str]] = ..., allowed_token_ids: _Optional[_Iterable[int]] = ..., prompt_logprobs: _Optional[int] = ...) -> None: ...
+    return_timings: bool
+    def __init__(self, max_completion_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., min_p: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., seed: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., min_tokens: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ..., n: _Optional[int] = ..., skip_special_tokens: _Optional[bool] = ..., include_stop_str_in_output: _Optional[bool] = ..., return_token_ids: _Optional[bool] = ..., bad_words: _Optional[_Iterable[str]] = ..., allowed_token_ids: _Optional[_Iterable[int]] = ..., prompt_logprobs: _Optional[int] = ..., return_timings: _Optional[bool] = ...) -> None: ...
 
 class StructuredOutputs(_message.Message):
     __slots__ = ("json", "json_object", "regex", "choice", "grammar")
@@ -164,20 +166,48 @@ class PromptTokenLogprob(_message.Message):
     def __init__(self, logprob: _Optional[float] = ..., rank: _Optional[int] = ..., decoded_token: _Optional[str] = ...) -> None: ...
 
 class Usage(_message.Message):
-    __slots__ = ("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "media_usage", "completion_tokens_details")
+    __slots__ = ("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "media_usage", "completion_tokens_details", "timings")
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_DETAILS_FIELD_NUMBER: _ClassVar[int]
     MEDIA_USAGE_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_TOKENS_DETAILS_FIELD_NUMBER: _ClassVar[int]
+    TIMINGS_FIELD_NUMBER: _ClassVar[int]
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
     media_usage: MediaUsage
     completion_tokens_details: CompletionTokensDetails
-    def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., total_tokens: _Optional[int] = ..., prompt_tokens_details: _Optional[_Union[PromptTokensDetails, _Mapping]] = ..., media_usage: _Optional[_Union[MediaUsage, _Mapping]] = ..., completion_tokens_details: _Optional[_Union[CompletionTokensDetails, _Mapping]] = ...) -> None: ...
+    timings: Timings
+    def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., total_tokens: _Optional[int] = ..., prompt_tokens_details: _Optional[_Union[PromptTokensDetails, _Mapping]] = ..., media_usage: _Optional[_Union[MediaUsage, _Mapping]] = ..., completion_tokens_details: _Optional[_Union[CompletionTokensDetails, _Mapping]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ...) -> None: ...
+
+class Timings(_message.Message):
+    __slots__ = ("first_token_milliseconds", "first_token_stages", "decode_milliseconds")
+    FIRST_TOKEN_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_STAGES_FIELD_NUMBER: _ClassVar[int]
+    DECODE_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
+    first_token_milliseconds: float
+    first_token_stages: FirstTokenStages
+    decode_milliseconds: float
+    def __init__(self, first_token_milliseconds: _Optional[float] = ..., first_token_stages: _Optional[_Union[FirstTokenStages, _Mapping]] = ..., decode_milliseconds: _Optional[float] = ...) -> None: ...
+
+class FirstTokenStages(_message.Message):
+    __slots__ = ("preparation_milliseconds", "queue_milliseconds", "encode_milliseconds", "prefill_milliseconds", "fetch_milliseconds", "decode_media_milliseconds")
+    PREPARATION_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
+    ENCODE_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
+    FETCH_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
+    DECODE_MEDIA_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
+    preparation_milliseconds: float
+    queue_milliseconds: float
+    encode_milliseconds: float
+    prefill_milliseconds: float
+    fetch_milliseconds: float
+    decode_media_milliseconds: float
+    def __init__(self, preparation_milliseconds: _Optional[float] = ..., queue_milliseconds: _Optional[float] = ..., encode_milliseconds: _Optional[float] = ..., prefill_milliseconds: _Optional[float] = ..., fetch_milliseconds: _Optional[float] = ..., decode_media_milliseconds: _Optional[float] = ...) -> None: ...
 
 class CompletionTokensDetails(_message.Message):
     __slots__ = ("reasoning_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens")
