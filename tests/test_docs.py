@@ -16,7 +16,8 @@ PROOFS: dict[str, list[str]] = tomllib.loads((ROOT / "tests/compatibility.toml")
 def test_every_proof_of_compatibility_exists(proof: str) -> None:
     path, _, test = proof.partition("::")
     sources = [*(ROOT / path).rglob("test_*.py")] if (ROOT / path).is_dir() else [ROOT / path]
-    assert any(re.search(rf"def {test}\b" if test else r"def test_|class Test|TestCase", source.read_text()) for source in sources)
+    pattern = rf"def {test}\b" if test else r"def test_|class Test|TestCase"
+    assert any(re.search(pattern, source.read_text()) for source in sources)
 
 
 def test_every_behaviour_of_compatibility_has_a_proof() -> None:
