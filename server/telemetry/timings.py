@@ -37,6 +37,6 @@ class Timings:
     """How long a request took up to now."""
 
     first_token: FirstTokenTime
-    """Of the completion whose first token came first."""
+    """The time to the first token of the completion that began first."""
     decode_seconds: float
     """From then to the last token of all completions."""
