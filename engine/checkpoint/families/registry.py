@@ -7,6 +7,7 @@ from typing import Any
 
 from glimpse.engine.checkpoint.families.gemma.gemma3 import GEMMA3, GEMMA3_TEXT
 from glimpse.engine.checkpoint.families.gemma.gemma4 import GEMMA4, GEMMA4_TEXT
+from glimpse.engine.checkpoint.families.glm_ocr import GLM_OCR
 from glimpse.engine.checkpoint.families.idefics3 import IDEFICS3, SMOLVLM
 from glimpse.engine.checkpoint.families.internvl import INTERNVL
 from glimpse.engine.checkpoint.families.internvl_chat import INTERNVL_CHAT
@@ -47,6 +48,7 @@ FAMILIES: Mapping[str, FamilySpec] = {
     "Mistral3ForConditionalGeneration": MISTRAL3,
     "LightOnOcrForConditionalGeneration": LIGHTON_OCR,
     "Gemma4ForConditionalGeneration": GEMMA4,
+    "GlmOcrForConditionalGeneration": GLM_OCR,
     "PixtralForConditionalGeneration": PIXTRAL,
     "UltravoxModel": ULTRAVOX,
     "MiniCPMV": MINICPMV,

@@ -176,6 +176,8 @@ class TextConfig:
     rope_scaling: RopeScaling | None = None
     partial_rotary_factor: float = 1.0
     """Share of a head's dimensions that rotate: the first ones. The others are the same at all positions."""
+    alternating_rotary: bool = False
+    """Checkpoints rotate the pairs (x[2i], x[2i + 1]) of a head, as those of GLM do."""
     mrope_interleaved: bool = False
     """The axes of positions alternate over a head's pairs of dimensions; see `layers.rotary.rotary_axes`."""
     activation: Literal["silu", "gelu_tanh"] = "silu"

@@ -44,6 +44,8 @@ class VisionConfig:
     """The products of attention and of gated MLPs have biases."""
     norm_eps: float = 1e-6
     """What the blocks' norms add to the mean square."""
+    head_norms: bool = False
+    """Each head of queries and keys has an RMSNorm before its rotation (GLM-OCR)."""
     windows: WindowConfig | None = None
     """None: all blocks attend to the whole frame."""
     tokens_per_second: int | None = None

@@ -12,7 +12,7 @@ def arrange(name: str, tensor: Tensor, text: TextConfig) -> Iterator[tuple[str, 
     """Yields the parts of a decoder's tensor.
 
     - Gates of attention's output, which stand behind the queries of each head, are a matrix of their own.
-    - Where heads rotate only in part, their rows are in the order of `reorder_partial_heads`.
+    - Where heads rotate only in part, or other pairs of dimensions, their rows are in the order of `reorder_heads`.
     - Norms are stored as factors. The factor of scores goes into the norm of queries, since a rotation does not change
       it. The norm of values has none in checkpoints.
     - Where keys are values, their projection is stored as that of values too.
@@ -37,9 +37,11 @@ def arrange(name: str, tensor: Tensor, text: TextConfig) -> Iterator[tuple[str, 
         yield f"{layer}.q_gate.{kind}", gate
     elif module == "q_proj" and text.output_gate:
         yield f"{layer}.q_gate.{kind}", tensor
-    is_partial = text.rotary_dim != text.head_dim and module in ("q_proj", "k_proj", "q_norm", "k_norm")
-    if is_partial and kind != "group_index":
-        tensor = reorder_partial_heads(tensor, head_dim=text.head_dim, rotary_dim=text.rotary_dim)
+    is_other = text.rotary_dim != text.head_dim or text.alternating_rotary
+    if is_other and module in ("q_proj", "k_proj", "q_norm", "k_norm") and kind != "group_index":
+        tensor = reorder_heads(
+            tensor, head_dim=text.head_dim, rotary_dim=text.rotary_dim, alternating=text.alternating_rotary
+        )
     yield name, tensor
 
 
@@ -52,14 +54,13 @@ def layer_index(name: str) -> int:
     return int(name.partition(".layers.")[2].partition(".")[0])
 
 
-def reorder_partial_heads(tensor: Tensor, *, head_dim: int, rotary_dim: int) -> Tensor:
-    """Reorders each head's rows, [heads · head_dim, …], where only the first `rotary_dim` dimensions rotate.
+def reorder_heads(tensor: Tensor, *, head_dim: int, rotary_dim: int, alternating: bool = False) -> Tensor:
+    """Reorders each head's rows, [heads · head_dim, …], of which the first `rotary_dim` rotate.
 
-    A checkpoint rotates the pairs (x[i], x[i + rotary_dim / 2]), and `rotate` the pairs (x[i], x[i + head_dim / 2]).
-    Queries and keys that are reordered alike have the same products.
+    A checkpoint rotates the pairs (x[i], x[i + rotary_dim / 2]), or if they alternate, (x[2i], x[2i + 1]), and `rotate`
+    the pairs (x[i], x[i + head_dim / 2]). Queries and keys that are reordered alike have the same products.
     """
-    half = rotary_dim // 2
-    heads = tensor.unflatten(0, (-1, head_dim))
-    first, second, rest = heads.split([half, half, head_dim - rotary_dim], dim=1)
+    rotating, rest = tensor.unflatten(0, (-1, head_dim)).split([rotary_dim, head_dim - rotary_dim], dim=1)
+    first, second = (rotating[:, 0::2], rotating[:, 1::2]) if alternating else rotating.chunk(2, dim=1)
     left, right = rest.chunk(2, dim=1)
     return torch.cat([first, left, second, right], dim=1).flatten(0, 1)

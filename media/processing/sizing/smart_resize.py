@@ -32,10 +32,15 @@ class SmartResize(ImageRecipe, frozen=True, kw_only=True, tag="smart_resize"):
     """Area in pixels to which smaller images are enlarged."""
     max_pixels: int = DEFAULT_MAX_PIXELS
     """Area in pixels to which larger images are reduced."""
+    enlarges_slim: bool = False
+    """Images with a side shorter than a token are enlarged until none is, before all else, as GLM's are."""
 
     def plan(self, height: int, width: int) -> ImagePlan:
         """Returns an image resized within the bounds; its grid is (1, rows, columns) of patches. As `smart_resize`."""
         factor = self.patch_size * self.merge_size
+        if self.enlarges_slim and (shorter := min(height, width)) < factor:
+            scale = factor / shorter
+            height, width = int(height * scale), int(width * scale)
         size = smart_resize(height, width, factor=factor, min_pixels=self.min_pixels, max_pixels=self.max_pixels)
         return ImagePlan(views=(View(resized=size),), grid=self._grid(*size))
 

@@ -11,6 +11,7 @@ import pytest
 
 from glimpse.engine.checkpoint.families.registry import FAMILIES
 from glimpse.engine.checkpoint.families.spec import FamilySpec
+from tests.checkpoints.glm_ocr import make_glm_ocr_checkpoint
 from tests.checkpoints.idefics3 import make_idefics3_checkpoint
 from tests.checkpoints.internvl import make_internvl_checkpoint, make_original_checkpoint
 from tests.checkpoints.llava import make_next_checkpoint
@@ -38,6 +39,11 @@ TRIED: Mapping[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
         ("image", "video"),
     ),
     "Qwen3_5ForConditionalGeneration": (make_qwen3_5_checkpoint, ("image", "video")),
+    "Qwen3_5MoeForConditionalGeneration": (
+        lambda path: make_qwen3_5_checkpoint(path, experts=True),
+        ("image", "video"),
+    ),
+    "GlmOcrForConditionalGeneration": (make_glm_ocr_checkpoint, ("image",)),
     "Mistral3ForConditionalGeneration": (make_mistral3_checkpoint, ("image",)),
     "PixtralForConditionalGeneration": (lambda path: make_mistral3_checkpoint(path, kind="pixtral"), ("image",)),
     "LightOnOcrForConditionalGeneration": (

@@ -5,7 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 from glimpse.engine.checkpoint.families.qwen.qwen3_vl import QWEN3_VL, check_decoder, read_vision
-from glimpse.engine.checkpoint.families.reading.fields import experts_of, require, rope_of, text_config
+from glimpse.engine.checkpoint.families.reading.fields import (
+    experts_of,
+    mrope_section_of,
+    require,
+    rope_of,
+    text_config,
+)
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec
 from glimpse.engine.checkpoint.model_config.decoder import DeltaNetSizes, ExpertsConfig, LayerKind, TextConfig
 from glimpse.engine.errors import CheckpointError
@@ -56,17 +62,11 @@ def _read_decoder(text: Mapping[str, Any], *, tied: bool) -> TextConfig:
     check_decoder(text, rope)
     require("text_config.attn_output_gate", text.get("attn_output_gate", True), True)
     factor = rope["partial_rotary_factor"]
-    num_pairs, section = int(text["head_dim"] * factor) // 2, tuple(rope["mrope_section"])
-    if not 0 < factor <= 1 or sum(section) != num_pairs:
-        raise CheckpointError(
-            "config.json: 'text_config.rope_parameters.mrope_section': expected three numbers that add up to"
-            f" {num_pairs}, half of the dimensions that rotate, got {[*section]}"
-        )
     return text_config(
         text,
         {"tie_word_embeddings": tied},
         rope,
-        mrope_section=section,
+        mrope_section=mrope_section_of(rope, int(text["head_dim"] * factor) // 2),
         mrope_interleaved=True,
         partial_rotary_factor=factor,
         qkv_bias=False,

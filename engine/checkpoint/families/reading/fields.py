@@ -84,6 +84,17 @@ def text_config(
     return decoder if mrope_section else replace(decoder, rope_scaling=_rope_scaling(rope, text, decoder))
 
 
+def mrope_section_of(rope: Mapping[str, Any], num_pairs: int) -> tuple[int, int, int]:
+    """Reads how many of a head's pairs of dimensions that rotate do so with time, height and width."""
+    section = tuple(rope["mrope_section"])
+    if len(section) != 3 or sum(section) != num_pairs:
+        raise CheckpointError(
+            "config.json: 'text_config.rope_parameters.mrope_section': expected three numbers that add up to"
+            f" {num_pairs}, half of the dimensions that rotate, got {[*section]}"
+        )
+    return section
+
+
 def experts_of(text: Mapping[str, Any], *, renormalized: bool) -> ExpertsConfig | None:
     """Reads the experts of Qwen3's decoders; None if they are dense."""
     num_experts = text.get("num_experts", text.get("num_local_experts"))  # as transformers 5 writes it

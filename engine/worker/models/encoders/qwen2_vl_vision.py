@@ -17,7 +17,7 @@ from glimpse.engine.checkpoint.model_config.encoders import VisionConfig
 from glimpse.engine.core.plan import Encode
 from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.mlp import GatedMLP, PlainMLP
-from glimpse.engine.worker.layers.norm import RMSNorm
+from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.worker.layers.ops import Norm, Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, normalize
 from glimpse.engine.worker.layers.rotary import Rotation, planar_rotation
@@ -107,23 +107,36 @@ class VisionBlock(nn.Module):
     """Attention and feed-forward, each preceded by a norm."""
 
     def __init__(
-        self, width: int, num_heads: int, *, norms: tuple[Norm, Norm], mlp: GatedMLP | PlainMLP, bias: bool = True
+        self,
+        width: int,
+        num_heads: int,
+        *,
+        norms: tuple[Norm, Norm],
+        mlp: GatedMLP | PlainMLP,
+        bias: bool = True,
+        head_norms: HeadNorms | None = None,
     ) -> None:
         super().__init__()
         self.norm1, self.norm2 = norms
         self.attn = VisionAttention(width, num_heads, bias=bias)
+        self.head_norms = head_norms
         self.mlp = mlp
 
     def forward(self, hidden: Tensor, ops: Ops, segments: VarlenSegments) -> Tensor:
         """[patches, width] → [patches, width]; each patch attends to all patches of its segment."""
-        qkv = ops.norm_linear(hidden, self.norm1, self.attn.qkv).unflatten(-1, (3, self.attn.num_heads, -1))
-        hidden = ops.linear_add(segments.attend(qkv, ops).flatten(1), self.attn.proj, hidden)
+        qkv, num_heads = ops.norm_linear(hidden, self.norm1, self.attn.qkv), self.attn.num_heads
+        if self.head_norms is not None:
+            self.head_norms.normalize(qkv, num_kv_heads=num_heads)
+        attended = segments.attend(qkv.unflatten(-1, (3, num_heads, -1)), ops)
+        hidden = ops.linear_add(attended.flatten(1), self.attn.proj, hidden)
         return ops.norm_mlp_add(hidden, self.norm2, self.mlp)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names, without the block's prefix."""
         for name in ("norm1", "attn", "norm2"):
             yield from ((f"{name}.{part}", each.data) for part, each in self.get_submodule(name).named_parameters())
+        if (heads := self.head_norms) is not None and heads.key is not None:
+            yield from (("attn.q_norm.weight", heads.query.weight.data), ("attn.k_norm.weight", heads.key.weight.data))
         yield from ((f"mlp.{name}", tensor) for name, tensor in self.mlp.named_weights())
 
 
@@ -162,7 +175,8 @@ def _block(config: VisionConfig) -> VisionBlock:
     gated = GatedMLP(width, inner, bias=config.block_bias) if config.gated else None
     mlp = gated or PlainMLP(width, inner, activation=config.activation)
     norms = (_norm(config, width), _norm(config, width))
-    return VisionBlock(width, config.num_heads, norms=norms, mlp=mlp, bias=config.block_bias)
+    heads = HeadNorms(width // config.num_heads, eps=config.norm_eps) if config.head_norms else None
+    return VisionBlock(width, config.num_heads, norms=norms, mlp=mlp, bias=config.block_bias, head_norms=heads)
 
 
 def _norm(config: VisionConfig, width: int) -> Norm:

@@ -5,7 +5,7 @@ import torch
 
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.worker.layers.rotary import multimodal_rotation, rotate
-from glimpse.engine.worker.models.decoder_weights import arrange, reorder_partial_heads
+from glimpse.engine.worker.models.decoder_weights import arrange, reorder_heads
 
 HEAD_DIM, ROTARY_DIM, TOKENS = 16, 12, 5
 POSITIONS = torch.arange(TOKENS).expand(3, -1)
@@ -28,7 +28,7 @@ def test_products_of_reordered_heads_are_those_of_the_checkpoint() -> None:
         return (hidden @ weight.T).unflatten(1, (3, HEAD_DIM))
 
     expected = torch.einsum("qhd,khd->hqk", *(partially_rotated(heads(weight)) for weight in weights))
-    reordered = (reorder_partial_heads(weight, head_dim=HEAD_DIM, rotary_dim=ROTARY_DIM) for weight in weights)
+    reordered = (reorder_heads(weight, head_dim=HEAD_DIM, rotary_dim=ROTARY_DIM) for weight in weights)
     products = torch.einsum("qhd,khd->hqk", *(rotate(heads(weight), rotation) for weight in reordered))
     assert torch.allclose(products, expected, atol=1e-3, rtol=1e-5)
 
@@ -53,6 +53,6 @@ def test_reorders_what_belongs_to_rows(name: str) -> None:
     stored, tensor = f"model.layers.0.self_attn.{name}", torch.randn(2 * HEAD_DIM, 3)
     ((found_name, found),) = arrange(stored, tensor, config)
     assert found_name == stored
-    assert torch.equal(found, reorder_partial_heads(tensor, head_dim=HEAD_DIM, rotary_dim=ROTARY_DIM))
+    assert torch.equal(found, reorder_heads(tensor, head_dim=HEAD_DIM, rotary_dim=ROTARY_DIM))
     ((_, unchanged),) = arrange(stored.replace("self_attn", "mlp").replace(name, "up_proj.weight"), tensor, config)
     assert unchanged is tensor

@@ -1,0 +1,102 @@
+"""GLM-OCR: a decoder with norms after attention and MLPs, and Qwen2.5-VL's encoder with norms of heads and another
+merger.
+
+Numerics follow transformers' models/glm_ocr/modeling_glm_ocr.py.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from glimpse.engine.checkpoint.model_config.decoder import TextConfig
+from glimpse.engine.checkpoint.model_config.encoders import VisionConfig
+from glimpse.engine.checkpoint.model_config.model import ModelConfig
+from glimpse.engine.worker.layers.linear import Linear
+from glimpse.engine.worker.layers.mlp import gated
+from glimpse.engine.worker.layers.norm import RMSNorm
+from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
+from glimpse.engine.worker.models.decoder_weights import layer_index
+from glimpse.engine.worker.models.encoders.qwen2_vl_vision import VisionTower
+from glimpse.engine.worker.models.qwen_vl import QwenVL
+
+_NORMS = {
+    "post_self_attn_layernorm": "post_attention_layernorm",
+    "post_attention_layernorm": "pre_feedforward_layernorm",
+    "post_mlp_layernorm": "post_feedforward_layernorm",
+}
+"""Names of a layer's norms → those of other checkpoints with norms after attention and MLPs."""
+_NORM = re.compile(rf"\b({'|'.join(_NORMS)})\b")
+_GATE_UP = ".mlp.gate_up_proj."
+
+
+class GlmOcr(QwenVL):
+    """A decoder and an encoder, with the names of tensors in GLM's checkpoints."""
+
+    def split_weight(self, name: str, tensor: Tensor, text: TextConfig) -> Iterable[tuple[str, Tensor]]:
+        if _GATE_UP in name:
+            parts = (name.replace(_GATE_UP, f".mlp.{part}_proj.") for part in ("gate", "up"))
+            return zip(parts, tensor.chunk(2), strict=True)
+        return super().split_weight(_NORM.sub(lambda found: _NORMS[found[0]], name), tensor, text)
+
+    def is_unused(self, name: str) -> bool:
+        # A layer more than the decoder has predicts more than the next token.
+        is_of_drafts = ".layers." in name and layer_index(name) >= self.decoder.config.num_layers
+        return is_of_drafts or super().is_unused(name)
+
+
+class GlmOcrTower(VisionTower):
+    """Qwen2.5-VL's encoder without windows, with another merger."""
+
+    def __init__(self, config: VisionConfig, statistics: PixelStatistics) -> None:
+        super().__init__(config, statistics)
+        self.merger = GlmMerger(config)
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """See `Encoder.named_weights`."""
+        yield from (named for named in super().named_weights() if ".merger." not in named[0])
+        yield from ((f"visual.{name}", tensor) for name, tensor in self.merger.named_weights())
+
+
+class GlmMerger(nn.Module):
+    """Merges each square of patches into one row of the decoder's width."""
+
+    def __init__(self, config: VisionConfig) -> None:
+        super().__init__()
+        self.side, width = config.spatial_merge_size, config.hidden_size
+        self.norm = RMSNorm(config.embed_dim, eps=config.norm_eps)
+        # Equivalent to the reference implementation's Conv2d, whose stride equals its kernel size.
+        self.downsample = Linear(self.side**2 * config.embed_dim, width, bias=True)
+        self.projection = Linear(width, width, bias=False)
+        self.projection_norm = nn.LayerNorm(width)
+        inner = width * config.in_channels
+        self.gate_up = Linear(
+            width, (inner, inner), bias=False
+        )  # not a `GatedMLP`, which operations compute after a norm
+        self.down = Linear(inner, width, bias=False)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """[patches, embed_dim] → [patches / num_merged, hidden_size]"""
+        squares = self.norm(hidden).unflatten(0, (-1, self.side**2)).flatten(1)
+        rows = functional.gelu(self.projection_norm(self.projection(self.downsample(squares))))
+        return self.down(gated(self.gate_up(rows), "silu"))
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields all weights with their checkpoint names, without the encoder's prefix."""
+        yield "post_layernorm.weight", self.norm.weight.data
+        kernel = self.downsample.weight.data.unflatten(1, (self.side, self.side, -1))
+        yield "downsample.weight", kernel.permute(0, 3, 1, 2)
+        assert self.downsample.bias is not None
+        yield "downsample.bias", self.downsample.bias.data
+        yield from self.projection.named_weights("merger.proj")
+        for name, parameter in self.projection_norm.named_parameters():
+            yield f"merger.post_projection_norm.{name}", parameter.data
+        yield from self.gate_up.named_weights("merger.gate_proj", "merger.up_proj")
+        yield from self.down.named_weights("merger.down_proj")
+
+
+def make_model(path: Path, config: ModelConfig) -> GlmOcr:
+    """See `load_engine.make_model`."""
+    return GlmOcr(config.text, GlmOcrTower(config.vision, read_statistics(path)))
