@@ -17,6 +17,8 @@ QUESTION = "What is in this image?"
 
 CLIENTS = {
     "openai-python": [sys.executable, str(EXAMPLES / "python/openai_client.py")],
+    "responses-python": [sys.executable, str(EXAMPLES / "python/responses_client.py")],
+    "anthropic-python": [sys.executable, str(EXAMPLES / "python/anthropic_client.py")],
     "openai-node": [str(NODE), str(EXAMPLES / "node/openai.mjs")],
     "glimpse-python": [sys.executable, str(EXAMPLES / "python/glimpse_client.py")],
     "grpc-node": [str(NODE), str(EXAMPLES / "node/grpc.mjs")],
