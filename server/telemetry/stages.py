@@ -85,7 +85,9 @@ class RequestTimer:
         self._arrived = time.monotonic()
         self._submitted = self._arrived
         self._completions: list[_Completion] = []
-        self._first: tuple[float, RequestStats] | None = None  # of all completions: when it came, and its statistics
+        self._first: tuple[float, RequestStats] | None = None  # when the first token of all came, and its statistics
+        self._first_token_time: FirstTokenTime | None = None
+        self._last_token = 0.0
 
     def submit(self, num_prompt_tokens: Iterable[int], *, num_completions: int) -> None:
         """Records that the prompts, of these lengths, go to the engine, with so many completions of each."""
@@ -108,7 +110,7 @@ class RequestTimer:
                 record_prompt_stages(self._submitted, now, stats, completion=index)
         else:
             self._metrics.next_tokens(now - completion.last_token)
-        completion.last_token = now
+        completion.last_token = self._last_token = now
 
     def timings(self, arrived: float, media: MediaUsage | None) -> Timings | None:
         """Returns how long the request took up to its last tokens; None before the first.
@@ -119,25 +121,11 @@ class RequestTimer:
         """
         if self._first is None:
             return None
-        first, stats = self._first
-        fetch_waits, decode_waits = (media.fetch_waits, media.decode_waits) if media else ([], [])
-        fetch = _covered(fetch_waits)
-        loading = _covered([*fetch_waits, *decode_waits])
-        # The engine's clock may run a little ahead.
-        waited = first - self._submitted
-        queue = min(stats.queue_seconds, waited)
-        encode = min(stats.encode_seconds, waited - queue)
-        return Timings(
-            first_token=FirstTokenTime(
-                preparation_seconds=self._submitted - arrived - loading,
-                fetch_seconds=fetch,
-                decode_media_seconds=loading - fetch,
-                queue_seconds=queue,
-                encode_seconds=encode,
-                prefill_seconds=waited - queue - encode,
-            ),
-            decode_seconds=max(completion.last_token for completion in self._completions) - first,
-        )
+        came, stats = self._first
+        if self._first_token_time is None:
+            times = (arrived, self._submitted, came)
+            self._first_token_time = _first_token_time(times, stats, media or MediaUsage())
+        return Timings(first_token=self._first_token_time, decode_seconds=self._last_token - came)
 
     def finish(self, index: int, reason: str) -> None:
         """Records that a completion is whole, after its last tokens."""
@@ -169,6 +157,24 @@ class RequestTimer:
     def _record(self, index: int, stage: _Stage) -> None:
         if index < MAX_SPANS:
             _record([stage], index)
+
+
+def _first_token_time(times: tuple[float, float, float], stats: RequestStats, media: MediaUsage) -> FirstTokenTime:
+    """Divides the time until a first token. `times`: of the arrival, the prompt's submission, the token."""
+    arrived, submitted, came = times
+    fetch = _covered(media.fetch_waits)
+    loading = _covered([*media.fetch_waits, *media.decode_waits])
+    # The engine's clock may run a little ahead.
+    queue = min(stats.queue_seconds, came - submitted)
+    encode = min(stats.encode_seconds, came - submitted - queue)
+    return FirstTokenTime(
+        preparation_seconds=submitted - arrived - loading,
+        fetch_seconds=fetch,
+        decode_media_seconds=loading - fetch,
+        queue_seconds=queue,
+        encode_seconds=encode,
+        prefill_seconds=came - submitted - queue - encode,
+    )
 
 
 def _covered(waits: Sequence[tuple[float, float]]) -> float:
