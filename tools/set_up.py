@@ -49,10 +49,11 @@ def main() -> None:
     if stamped("dev") == wanted or (not dev and stamped("run") == wanted):
         return
     say(f"Setting up {VENV.name} (once; a few minutes where nothing is cached)")
-    make_environment(VENV)
-    # Where no index has it, the older one works too.
-    subprocess.run([*pip("install"), "--no-compile", "--quiet", PIP], stderr=subprocess.DEVNULL, check=False)
-    with ThreadPoolExecutor(2) as background:
+    with ThreadPoolExecutor(3) as background:
+        background.submit(compile_kernels)
+        make_environment(VENV)
+        # Where no index has it, the older one works too.
+        subprocess.run([*pip("install"), "--no-compile", "--quiet", PIP], stderr=subprocess.DEVNULL, check=False)
         clients: list[Future[None]] = [background.submit(install_other_clients)] if dev else []
         if dev:
             clients.append(background.submit(install_node_clients, install_node()))
@@ -81,6 +82,17 @@ def stamp_file(name: str) -> Path:
 
 def stamped(name: str) -> str | None:
     return stamp_file(name).read_text() if stamp_file(name).exists() else None
+
+
+def compile_kernels() -> None:
+    """Compiles them into the cache, which the first start would do; where that fails, it says why."""
+    code = (
+        "from glimpse.engine.worker.native.compile_kernels import KERNELS;"
+        "from glimpse.native.compiler import build_library; build_library(KERNELS, lambda stage: None)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    command = ["nice", "-n", "10", sys.executable, "-c", code]
+    subprocess.run(command, env=environment, stderr=subprocess.DEVNULL, check=False)
 
 
 def make_environment(folder: Path, *, with_pip: bool = True) -> None:

@@ -63,7 +63,7 @@ class Traffic:
 @pytest.mark.parametrize("max_slowdown", [1.5, 4, 1000])
 def test_first_tokens_come_when_they_are_foreseen(max_slowdown: float, num_clients: int, max_sequences: int) -> None:
     ratios: list[float] = []
-    for seed in range(4):
+    for seed in range(2):
         timed = TimedCore(max_slowdown=max_slowdown, max_sequences=max_sequences)
         traffic = Traffic(draw=random.Random(seed), num_clients=num_clients, timed=timed)
         for number in range(60):
@@ -75,7 +75,7 @@ def test_first_tokens_come_when_they_are_foreseen(max_slowdown: float, num_clien
                 seconds = timed.run_until_first_token(request.request_id)
                 if foreseen.first_token_seconds:  # else no medium was encoded yet
                     ratios.append(seconds / foreseen.first_token_seconds)
-    assert len(ratios) > 50
+    assert len(ratios) > 25
     assert sum(1 / 1.5 <= ratio <= 1.5 for ratio in ratios) >= 0.85 * len(ratios)
 
 

@@ -217,9 +217,9 @@ def test_finds_what_was_written(case: str) -> None:
 
 
 HOSTILE = {
-    "a million boxes": '{"bbox_2d": [1, 2, 3, 4]}' * 1_000_000,
-    "a million tags": "<ref>a</ref><box>[[1, 2, 3, 4]]</box>" * 1_000_000,
-    "a box of a million numbers": f"<box>{'1 2 3 4 ' * 250_000}</box>",
+    "many boxes": '{"bbox_2d": [1, 2, 3, 4]}' * 200_000,
+    "many tags": "<ref>a</ref><box>[[1, 2, 3, 4]]</box>" * 200_000,
+    "a box of many numbers": f"<box>{'1 2 3 4 ' * 50_000}</box>",
     "open objects": "{" * 1_000_000,
     "open members": '{"a":' * 200_000,
     "open strings": '{"' * 500_000,
