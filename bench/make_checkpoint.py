@@ -1,4 +1,5 @@
-"""Makes Qwen2-VL and Qwen3 checkpoints of any size with seeded random weights, in the layout of the published ones.
+"""Makes Qwen2-VL, Qwen3 and Qwen3.5 checkpoints of any size with seeded random weights, in the layout of the published
+ones.
 
     python -m bench.make_checkpoint OUT --preset mid
 
@@ -12,12 +13,14 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5TextConfig
+from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5ForCausalLM
 
 from bench.serving.words import invented_texts
 from models.make_random import TEXT, VISION, Shape, readable_ids, train_tokenizer, weights, write_metadata
@@ -53,6 +56,8 @@ class Sizes:
     """1: Qwen3's layout, whose heads have norms and whose linears have no biases. It reads text alone."""
     experts: int = 0
     """Experts of each layer, with `intermediate` features; 8 of them compute a token. 0: layers have one MLP."""
+    delta_nets: int = 0
+    """1: Qwen3.5's layout: three gated delta nets for each layer of attention, of 16 heads. It reads text alone."""
 
 
 PRESETS: Mapping[str, Sizes] = {
@@ -140,11 +145,27 @@ PRESETS: Mapping[str, Sizes] = {
         head_norms=1,
         experts=64,
     ),
+    "delta": Sizes(
+        hidden=1024,
+        layers=24,
+        heads=8,
+        kv_heads=2,
+        intermediate=3584,
+        num_tokens=32000,
+        vocab_size=32256,
+        vision_width=0,
+        vision_depth=0,
+        vision_heads=0,
+        context=40960,
+        head_dim=256,
+        delta_nets=1,
+    ),
 }
 """mid: 0.45 B parameters, 14 query and 2 key-value heads of 64. A decode step reads 0.77 GB.
 2B and 7B: the shapes of Qwen2-VL-2B-Instruct and Qwen2-VL-7B-Instruct.
 0.6B: the shape of Qwen3-0.6B.
-moe: 0.9 B parameters, of which a token reads 0.19 B: 8 of 64 experts in each of 8 layers."""
+moe: 0.9 B parameters, of which a token reads 0.19 B: 8 of 64 experts in each of 8 layers.
+delta: the shape of Qwen3.5-0.8B, with fewer tokens: 0.53 B parameters."""
 
 
 def make_checkpoint(path: Path, sizes: Sizes, *, seed: int) -> int:
@@ -152,8 +173,20 @@ def make_checkpoint(path: Path, sizes: Sizes, *, seed: int) -> int:
     tokenizer = train_tokenizer(invented_texts(0, 2 * sizes.num_tokens), sizes.num_tokens)
     shape = make_shape(sizes)
     write_metadata(path, shape, tokenizer)
-    drawn = weights(shape, Table(seed), readable_ids(tokenizer))
+    table = Table(seed)
+    drawn = _delta_nets(shape, table) if sizes.delta_nets else weights(shape, table, readable_ids(tokenizer))
     return write_weights(path / "model.safetensors", drawn)
+
+
+def _delta_nets(shape: Shape, table: "Table") -> Iterator[tuple[str, torch.Tensor]]:
+    """Yields the tensors of transformers' Qwen3.5."""
+    with torch.device("meta"):
+        stored: Mapping[str, torch.Tensor] = Qwen3_5ForCausalLM(Qwen3_5TextConfig(**shape.text)).state_dict()
+    for name, tensor in stored.items():
+        if name == "lm_head.weight":  # it is the embedding table
+            continue
+        drawn = table(tensor.shape)
+        yield name, drawn / tensor[0].numel() ** 0.5 if tensor.dim() > 1 else 0.1 * drawn
 
 
 class Table:
@@ -188,6 +221,12 @@ def make_shape(sizes: Sizes) -> Shape:
         "tie_word_embeddings": not sizes.untied,
         "vocab_size": sizes.vocab_size,
     }
+    if sizes.delta_nets:
+        rope = {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25, "mrope_section": [11, 11, 10]}
+        heads = {"linear_num_key_heads": 16, "linear_num_value_heads": 16}
+        architecture = {"architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text"}
+        text = {**text, **architecture, **heads, "rope_parameters": rope, "rope_scaling": None}
+        return Shape(text=text, vision=None)
     if sizes.head_norms:
         text |= {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "rope_scaling": None}
         if sizes.experts:

@@ -1,7 +1,7 @@
 """The minimum cost of a step: bytes to read and matrix products to compute.
 
-Norms, rotary embedding and activations are negligible and not counted. A multiply-add is two operations. Causal
-attention computes half of all pairs.
+Norms, rotary embedding and activations are negligible and not counted, nor are the products of gated delta nets with
+their states. A multiply-add is two operations. Causal attention computes half of all pairs.
 """
 
 from collections.abc import Mapping
@@ -15,17 +15,38 @@ _GROUP_SIZE = 128
 """Weights of a group, in what is quantized at load time and in most checkpoints."""
 
 
-def linear_values(text: TextConfig) -> int:
-    """Returns the weights of all layers' linears that compute a token: query, key, value and output projections, gate,
-    up and down, the last three of each of its experts."""
+def linear_values(text: TextConfig) -> float:
+    """Returns the weights of all layers' linears that compute a token: the projections of attention and of gated delta
+    nets, gate, up and down, the last three of each of its experts."""
+    return read_values(text, 1)
+
+
+def read_values(text: TextConfig, num_tokens: int) -> float:
+    """Returns the weights of all layers' linears that a step of so many tokens reads. Experts are chosen at random."""
+    experts, layers = text.experts, 0 if text.experts is None else len(text.experts.layers)
+    features = (text.num_layers - layers) * text.intermediate_size
+    attending = _num_attending(text)
+    mixing = attending * _attention_values(text) + (text.num_layers - attending) * _delta_net_values(text)
+    if experts is not None:
+        chosen = 1 - (1 - experts.num_chosen / experts.num_experts) ** num_tokens
+        read = chosen * experts.num_experts if num_tokens > 1 else experts.num_chosen
+        features += layers * (read * experts.intermediate_size + experts.shared_size)
+    return mixing + 3 * text.hidden_size * features
+
+
+def _attention_values(text: TextConfig) -> int:
     queries, keys = text.num_heads * text.head_dim, text.num_kv_heads * text.head_dim
-    attention = text.hidden_size * (queries + 2 * keys) + queries * text.hidden_size
-    dense, features = text.num_layers, 0
-    if (experts := text.experts) is not None:
-        dense -= len(experts.layers)
-        features = len(experts.layers) * experts.num_chosen * experts.intermediate_size
-    features += dense * text.intermediate_size
-    return text.num_layers * attention + 3 * text.hidden_size * features
+    return text.hidden_size * ((2 + text.output_gate) * queries + 2 * keys)
+
+
+def _delta_net_values(text: TextConfig) -> int:
+    if (sizes := text.delta_net) is None:
+        return 0
+    return text.hidden_size * (sizes.conv_width + 2 * sizes.value_width + 2 * sizes.num_value_heads)
+
+
+def _num_attending(text: TextConfig) -> int:
+    return sum(kind != "delta_net" for kind in text.layer_kinds)
 
 
 def head_values(text: TextConfig) -> int:
@@ -40,8 +61,9 @@ def stored_bytes(
     value_bytes: int = _BFLOAT16_BYTES,
     scale_bytes: int = _BFLOAT16_BYTES,
     int8_head: bool = False,
+    num_tokens: int = 1,
 ) -> float:
-    """Returns the bytes of weights that a decode step reads.
+    """Returns the bytes of weights that a step reads.
 
     Scales of output features are negligible and not counted.
 
@@ -51,12 +73,13 @@ def stored_bytes(
         value_bytes: of a weight that is not quantized.
         scale_bytes: of a group's scale: 4 in the native kernels' layout, else those of the dtype.
         int8_head: whether the output head is quantized to int8.
+        num_tokens: of the step.
     """
     *method, kind = quantization.split()
     weight_bytes = _VALUE_BYTES.get(kind, value_bytes)
     if method or kind == "int4":
         weight_bytes += (scale_bytes + 1) / _GROUP_SIZE  # with a zero point
-    return linear_values(text) * weight_bytes + head_values(text) * (1 if int8_head else value_bytes)
+    return read_values(text, num_tokens) * weight_bytes + head_values(text) * (1 if int8_head else value_bytes)
 
 
 def decode_bytes(
@@ -64,22 +87,24 @@ def decode_bytes(
 ) -> float:
     """Returns the bytes read by a decode step of `batch` sequences of `context` tokens.
 
-    `value_bytes`: of a number in the KV cache.
+    The states of gated delta nets, of float32, are read and written. `value_bytes`: of a number in the KV cache.
     """
-    token_bytes = 2 * text.num_layers * text.num_kv_heads * text.head_dim * value_bytes
-    return weight_bytes + batch * context * token_bytes
+    attending, sizes = _num_attending(text), text.delta_net
+    token_bytes = 2 * attending * text.num_kv_heads * text.head_dim * value_bytes
+    state_bytes = 0 if sizes is None else 4 * sizes.num_value_heads * sizes.key_head_dim * sizes.value_head_dim
+    return weight_bytes + batch * (context * token_bytes + 2 * (text.num_layers - attending) * state_bytes)
 
 
 def decode_flops(text: TextConfig, *, batch: int, context: int) -> float:
     """Returns the operations of a decode step of `batch` sequences of `context` tokens."""
-    attention = text.num_layers * text.num_heads * text.head_dim * 4 * context
+    attention = _num_attending(text) * text.num_heads * text.head_dim * 4 * context
     return batch * (2 * linear_values(text) + 2 * head_values(text) + attention)
 
 
 def prefill_flops(text: TextConfig, num_tokens: int) -> float:
     """Returns the operations of an uncached prompt with one sampled token."""
     pairs = num_tokens * num_tokens / 2
-    attention = text.num_layers * text.num_heads * text.head_dim * 4 * pairs
+    attention = _num_attending(text) * text.num_heads * text.head_dim * 4 * pairs
     return 2 * num_tokens * linear_values(text) + 2 * head_values(text) + attention
 
 

@@ -1,7 +1,7 @@
 """The kinds of steps that are measured, what each must read and compute, and the tables. No engine runs here."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bench.engine.costs import decode_bytes, decode_flops, prefill_flops, vision_flops
@@ -33,20 +33,20 @@ class StepWork:
     """The work of a model's steps."""
 
     model: ModelConfig
-    weight_bytes: float
-    """Bytes of the decoder's weights and of the head, as stored."""
+    weight_bytes: Callable[[int], float]
+    """Bytes of the weights of decoder and head, as stored, that a step of so many tokens reads."""
     value_bytes: int
     """Bytes of a key's or value's number in the KV cache."""
 
     def decode(self, batch: int, context: int) -> Work:
         """A step of `batch` sequences of `context` tokens."""
-        text = self.model.text
-        num_bytes = decode_bytes(text, self.weight_bytes, batch=batch, context=context, value_bytes=self.value_bytes)
+        text, weight_bytes = self.model.text, self.weight_bytes(batch)
+        num_bytes = decode_bytes(text, weight_bytes, batch=batch, context=context, value_bytes=self.value_bytes)
         return Work(num_bytes=num_bytes, flops=decode_flops(text, batch=batch, context=context))
 
     def prefill(self, num_tokens: int) -> Work:
         """An uncached prompt."""
-        return Work(num_bytes=self.weight_bytes, flops=prefill_flops(self.model.text, num_tokens))
+        return Work(num_bytes=self.weight_bytes(num_tokens), flops=prefill_flops(self.model.text, num_tokens))
 
     def mixed(self, batch: int, context: int, num_tokens: int) -> Work:
         """A decode step that also computes a prompt."""

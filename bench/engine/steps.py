@@ -94,13 +94,17 @@ def step_work(engine: LoadedEngine) -> StepWork:
     """Returns the least work of an engine's steps."""
     value_bytes = {"float32": 4, "bfloat16": 2}[engine.ready.dtype]
     is_native = engine.ready.backend == "native"
-    weight_bytes = stored_bytes(
-        engine.model.text,
-        quantization=engine.ready.quantization,
-        value_bytes=value_bytes,
-        scale_bytes=4 if is_native else value_bytes,
-        int8_head=is_native and engine.ready.quantization in ("int8", "int4"),
-    )
+
+    def weight_bytes(num_tokens: int) -> float:
+        return stored_bytes(
+            engine.model.text,
+            quantization=engine.ready.quantization,
+            value_bytes=value_bytes,
+            scale_bytes=4 if is_native else value_bytes,
+            int8_head=is_native and engine.ready.quantization in ("int8", "int4"),
+            num_tokens=num_tokens,
+        )
+
     return StepWork(model=engine.model, weight_bytes=weight_bytes, value_bytes=value_bytes)
 
 

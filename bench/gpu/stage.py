@@ -285,8 +285,8 @@ STAGES: Mapping[str, Callable[[Setting], Iterator[Figure]]] = {
 def _decodes(
     timed: TimedEngine, text_config: TextConfig, found: StepLimits, scale: Scale, scheme: ChosenQuantization
 ) -> Iterator[Figure]:
-    weight_bytes = stored_bytes(text_config, quantization=scheme)
     for batch_size in scale.batches:
+        weight_bytes = stored_bytes(text_config, quantization=scheme, num_tokens=batch_size)
         timed.run(batch_size, scale.context)
         ideal = decode_bytes(text_config, weight_bytes, batch=batch_size, context=scale.context)
         name = f"decode step, {batch_size} x {scale.context}"

@@ -114,5 +114,5 @@ def test_weights_of_four_bytes_are_counted_as_such(checkpoint: Path) -> None:
     config = EngineConfig(model_path=str(checkpoint), backend="torch", dtype="float32", num_threads=1)
     engine = load_core(config, on_progress=lambda _stage, _fraction: None)
     work = step_work(engine)
-    assert work.weight_bytes == 2 * stored_bytes(engine.model.text, quantization="none")
+    assert work.weight_bytes(1) == 2 * stored_bytes(engine.model.text, quantization="none")
     assert work.value_bytes == 4
