@@ -30,7 +30,7 @@ from glimpse.server.codec.document import DecodeError
 from glimpse.server.codec.paths import json_path, source_path, with_sent_names
 from glimpse.server.dialects.forms import FormRequests
 from glimpse.server.errors import InvalidRequest
-from glimpse.server.rpc.context import Rpc
+from glimpse.server.rpc.context import Rpc, metadata_value
 from glimpse.server.rpc.errors import abort, to_status
 from glimpse.server.rpc.failure import ErrorDocument, RpcFailure
 from glimpse.server.rpc.http_bodies import collect
@@ -70,6 +70,8 @@ class RestDialect:
     """Codec of the dialect's documents."""
     error: ErrorDocument
     """A failure → its document."""
+    features_header: str | None = None
+    """A request header that lists features to turn on. None of them has an effect, which the client is told."""
 
     def failure(self, error: Exception, sent_path: Callable[[str], str], request_id: str) -> RpcFailure:
         """Describes an error to a client who knows JSON names only.
@@ -151,7 +153,8 @@ class Endpoint:
             async with rpc.stop.guard():
                 request = await self._read(incoming, rpc.call)
                 document = await self._encode(await self._answer(request, rpc.call), rpc.call)
-            await rpc.send_headers(request.ignored, sent_path=partial(self._sent_path, request, rpc.call))
+            ignored = self._ignored(request, rpc)
+            await rpc.send_headers(ignored, sent_path=partial(self._sent_path, request, rpc.call))
         except Exception as error:  # `to_status` maps every exception
             await abort(rpc, self._failure(error, request, rpc.call))
         return HttpBody(content_type=_JSON, data=document)
@@ -162,8 +165,9 @@ class Endpoint:
         try:
             async with rpc.stop.guard():
                 request = await self._read(incoming, rpc.call)
+                ignored = self._ignored(request, rpc)
                 writer.send_headers = partial(
-                    rpc.send_headers, request.ignored, sent_path=partial(self._sent_path, request, rpc.call)
+                    rpc.send_headers, ignored, sent_path=partial(self._sent_path, request, rpc.call)
                 )
                 if self._binding.content is not None:
                     await self._write_file(self._binding.content, request, writer)
@@ -233,6 +237,12 @@ class Endpoint:
         aliased = {} if request is None else request.aliased
         path = source_path(proto_path, call.adapted)
         return self._dialect.path(self._binding.unary.input_type, path, aliased)
+
+    def _ignored(self, request: "_Request", rpc: Rpc) -> list[str]:
+        """Returns what the request asks for without effect, beside the fields of the call."""
+        header = self._dialect.features_header
+        features = "" if header is None else metadata_value(rpc.context, header) or ""
+        return [*request.ignored, *(f"{header}:{each.strip()}" for each in features.split(",") if each.strip())]
 
     def _failure(self, error: Exception, request: "_Request | None", call: CallContext) -> RpcFailure:
         return self._dialect.failure(error, partial(self._sent_path, request, call), call.request_id)

@@ -40,4 +40,5 @@ ANTHROPIC = RestDialect(
     service=anthropic_pb2.DESCRIPTOR.services_by_name["AnthropicService"],
     codec=Codec(RULES),
     error=_error,
+    features_header="anthropic-beta",
 )

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -154,6 +154,7 @@ def send(
     method: str = "CreateChatCompletion",
     content_type: str = "application/json",
     part_bytes: int = 1000,
+    metadata: Sequence[tuple[str, str]] = (),
 ) -> Any:
     """Sends a body as the gateway does: in parts, the first of which has the content type."""
     data = document if isinstance(document, bytes) else json.dumps(document).encode()
@@ -161,7 +162,7 @@ def send(
         HttpBody()
     ]
     parts[0].content_type = content_type
-    return getattr(stub, method)(iter(parts))
+    return getattr(stub, method)(iter(parts), metadata=metadata)
 
 
 async def receive(call: Any) -> list[HttpBody]:
@@ -264,6 +265,12 @@ async def test_header_lists_hints_and_what_a_handler_ignores_by_the_names_that_w
     call = send(stub, REQUEST | {"stream": stream, "store": True, "max_tokens": 5})
     await receive(call)
     assert dict(await call.initial_metadata())[IGNORED_FIELDS_HEADER] == "store,max_tokens"
+
+
+async def test_header_lists_betas_of_anthropic_s_which_change_nothing(channel: grpc.aio.Channel) -> None:
+    stub, request = anthropic_pb2_grpc.AnthropicServiceStub(channel), REQUEST | {"stream": True, "max_tokens": 5}
+    call = send(stub, request | {"foo": 1}, method="CreateMessage", metadata=[("anthropic-beta", "a-1, b-2")])
+    assert dict(await call.initial_metadata())[IGNORED_FIELDS_HEADER] == "foo,anthropic-beta:a-1,anthropic-beta:b-2"
 
 
 async def test_no_header_without_unknown_members(stub: Any) -> None:
