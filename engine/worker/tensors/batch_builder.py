@@ -1,9 +1,4 @@
-"""Packs the chunks of each step into a batch, and keeps between steps what changes little: the block tables.
-
-A block table is appended to when its sequence fills a block, which is once in many steps. So each sequence has a row of
-a table of all sequences, whose new entries alone are written; on a GPU there is a copy of it, and new entries alone are
-uploaded. A step's block tables are the rows of its sequences.
-"""
+"""Packs the chunks of each step into a batch. The block tables are kept between steps: see `table_rows`."""
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -13,12 +8,11 @@ import torch
 
 from glimpse.engine.core.plan import PENDING_TOKEN_ID, SequenceChunk
 from glimpse.engine.worker.tensors.batch import Batch, IntArray, MediaRows, PendingTokens, SequenceLayout, StateRows
+from glimpse.engine.worker.tensors.table_rows import TableRows
 from glimpse.engine.worker.tensors.transfer import upload
 
 NO_SAMPLED_ROWS: Mapping[int, int] = {}
 """No earlier step has sampled anything."""
-
-_NO_BLOCKS: Sequence[int] = ()
 
 
 class BatchBuilder:
@@ -30,19 +24,14 @@ class BatchBuilder:
             keeps_tables_there: The block tables have a copy on the device. Default: unless it is the CPU, which reads
                 those of the host.
         """
-        self._block_size = block_size
         self._device = device
         self._layouts: dict[int, SequenceLayout] = {}
         self._rows: dict[int, int] = {}  # sequence id → its row in what follows
         self._free_rows: list[int] = []
-        self._tables: IntArray = np.zeros((0, 0), dtype=np.int64)  # [rows, blocks]
         self._deltas: IntArray = np.zeros(0, dtype=np.int64)  # [rows]: as in the layout
         self._prompt_lengths: IntArray = np.zeros(0, dtype=np.int64)  # [rows]
-        self._written: list[Sequence[int]] = []  # the block table in each row of `_tables`
-        self._num_written: list[int] = []  # how many of its blocks the row has
-        keeps = device.type != "cpu" if keeps_tables_there is None else keeps_tables_there
-        self._tables_on_device = torch.zeros(0, 0, dtype=torch.int64, device=device) if keeps else None
-        self._changed: list[tuple[int, int, int]] = []  # (row, first column, end) of what the copy lacks
+        has_copy = device.type != "cpu" if keeps_tables_there is None else keeps_tables_there
+        self._tables = TableRows("", block_size=block_size, device=device, has_copy=has_copy)
 
     def add(self, sequence_id: int, layout: SequenceLayout) -> None:
         """Takes in a sequence, or replaces the layout of one."""
@@ -50,7 +39,7 @@ class BatchBuilder:
         row = self._rows.get(sequence_id)
         if row is None:
             if not self._free_rows:
-                self._grow(num_rows=1 + len(self._rows), num_blocks=0)
+                self._grow()
             row = self._rows[sequence_id] = self._free_rows.pop()
         self._deltas[row] = layout.delta
         self._prompt_lengths[row] = layout.num_prompt_tokens
@@ -59,7 +48,7 @@ class BatchBuilder:
         """Forgets a sequence, if it is known."""
         if self._layouts.pop(sequence_id, None) is not None:
             row = self._rows.pop(sequence_id)
-            self._written[row], self._num_written[row] = _NO_BLOCKS, 0
+            self._tables.clear(row)
             self._free_rows.append(row)
 
     def build(
@@ -73,7 +62,7 @@ class BatchBuilder:
                 token.
         """
         rows = [self._rows[chunk.sequence_id] for chunk in chunks]
-        self._write_tables(chunks, rows)
+        self._tables.write(rows, [chunk.block_table for chunk in chunks])
         table_rows = np.array(rows, dtype=np.int64)
         starts = np.array([chunk.start for chunk in chunks], dtype=np.int64)
         lengths = [len(chunk.token_ids) for chunk in chunks]
@@ -87,8 +76,8 @@ class BatchBuilder:
             arrays["pending_rows"] = pending
             arrays["pending_sources"] = np.array([last_sampled_rows[chunk.sequence_id] for chunk in owners])
         arrays["key_lengths_on_device"] = key_lengths
-        num_blocks = max(map(self._num_written.__getitem__, rows))
-        tensors = upload(arrays | self._table_arrays(table_rows, num_blocks), self._device)
+        width = self._tables.width(rows)
+        tensors = upload(arrays | self._tables.arrays(table_rows, width), self._device)
         pending_tokens = None
         if pending.size:
             pending_tokens = PendingTokens(rows=tensors.pop("pending_rows"), sources=tensors.pop("pending_sources"))
@@ -98,7 +87,7 @@ class BatchBuilder:
             pending_tokens=pending_tokens,
             positions=tensors["positions"],
             slots=tensors["slots"],
-            block_tables=self._step_tables(tensors, num_blocks),
+            block_tables=self._tables.step_tables(tensors, width),
             query_lengths=tuple(lengths),
             key_lengths=tuple(key_lengths.tolist()),
             key_lengths_on_device=tensors["key_lengths_on_device"],
@@ -108,60 +97,13 @@ class BatchBuilder:
             sampled_rows=tensors["sampled_rows"],
         )
 
-    def _write_tables(self, chunks: Sequence[SequenceChunk], rows: Sequence[int]) -> None:
-        """Writes the blocks that the rows of chunks lack."""
-        written, num_written = self._written, self._num_written
-        for chunk, row in zip(chunks, rows, strict=True):
-            block_table = chunk.block_table
-            if written[row] is not block_table:
-                written[row], num_written[row] = block_table, 0  # another list: the sequence was preempted
-            start, end = num_written[row], len(block_table)
-            if start < end:
-                if end > self._tables.shape[1]:
-                    self._grow(num_rows=0, num_blocks=end)
-                self._tables[row, start:end] = block_table[start:end]
-                num_written[row] = end
-                if self._tables_on_device is not None:
-                    self._changed.append((row, start, end))
-
-    def _grow(self, *, num_rows: int, num_blocks: int) -> None:
-        """Makes room for so many sequences and blocks of a sequence, and for some more."""
-        old_rows, old_blocks = self._tables.shape
-        if num_rows > old_rows:
-            num_rows = 1 << (num_rows - 1).bit_length()
-            self._free_rows += reversed(range(old_rows, num_rows))
-            self._written += [_NO_BLOCKS] * (num_rows - old_rows)
-            self._num_written += [0] * (num_rows - old_rows)
-        num_rows = max(num_rows, old_rows)
-        num_blocks = max(1 << (num_blocks - 1).bit_length(), old_blocks) if num_blocks else old_blocks
-        added = ((0, num_rows - old_rows), (0, num_blocks - old_blocks))
-        self._tables = np.pad(self._tables, added)
-        self._deltas, self._prompt_lengths = np.pad(self._deltas, added[0]), np.pad(self._prompt_lengths, added[0])
-        if self._tables_on_device is not None:
-            # The copy is written anew: what was written since the last step is not in the old one.
-            self._tables_on_device = torch.from_numpy(self._tables.copy()).to(self._device)
-
-    def _table_arrays(self, table_rows: IntArray, num_blocks: int) -> dict[str, IntArray]:
-        """Returns the block tables of a step; for a copy on the device, what it lacks and which rows to take of it."""
-        if self._tables_on_device is None:
-            return {"block_tables": self._tables[table_rows, :num_blocks]}
-        width = self._tables.shape[1]
-        places = [np.arange(row * width + start, row * width + end) for row, start, end in self._changed]
-        changed_places = np.concatenate(places) if places else np.zeros(0, dtype=np.int64)
-        return {
-            "table_rows": table_rows,
-            "changed_places": changed_places,
-            "changed_blocks": self._tables.reshape(-1)[changed_places],
-        }
-
-    def _step_tables(self, tensors: Mapping[str, torch.Tensor], num_blocks: int) -> torch.Tensor:
-        if self._tables_on_device is None:
-            return tensors["block_tables"]
-        if len(tensors["changed_places"]):
-            # Steps launched before have read the copy by then: a device works in the order of launches.
-            self._tables_on_device.view(-1)[tensors["changed_places"]] = tensors["changed_blocks"]
-        self._changed.clear()
-        return self._tables_on_device[:, :num_blocks].index_select(0, tensors["table_rows"])
+    def _grow(self) -> None:
+        """Makes room for another sequence, and for some more."""
+        num_rows = 1 << len(self._rows).bit_length()
+        added = num_rows - len(self._deltas)
+        self._free_rows += reversed(range(len(self._deltas), num_rows))
+        self._deltas, self._prompt_lengths = (np.pad(each, (0, added)) for each in (self._deltas, self._prompt_lengths))
+        self._tables.grow(num_rows)
 
     def _single_rows(
         self, chunks: Sequence[SequenceChunk], table_rows: IntArray, starts: IntArray
@@ -172,11 +114,10 @@ class BatchBuilder:
         for row in np.flatnonzero(starts < self._prompt_lengths[table_rows]).tolist():
             chunk = chunks[row]
             positions[:, row] = self._layouts[chunk.sequence_id].prompt_positions[:, chunk.start]
-        blocks, offsets = np.divmod(starts, self._block_size)
         return {
             "token_ids": np.array([chunk.token_ids[0] for chunk in chunks], dtype=np.int64),
             "positions": positions,
-            "slots": self._tables[table_rows, blocks] * self._block_size + offsets,
+            "slots": self._tables.slots(table_rows, starts),
             "sampled_rows": np.flatnonzero([chunk.samples for chunk in chunks]),
         }
 
@@ -195,11 +136,10 @@ class BatchBuilder:
             chunk, row = chunks[index], ends[index] - lengths[index]
             prompt = self._layouts[chunk.sequence_id].prompt_positions[:, chunk.start : chunk.start + lengths[index]]
             positions[:, row : row + prompt.shape[1]] = prompt
-        blocks, offsets = np.divmod(indices, self._block_size)
         return {
             "token_ids": np.fromiter(chain.from_iterable(chunk.token_ids for chunk in chunks), dtype=np.int64),
             "positions": positions,
-            "slots": self._tables[token_rows, blocks] * self._block_size + offsets,
+            "slots": self._tables.slots(token_rows, indices),
             "sampled_rows": np.concatenate([np.arange(end - n, end) for end, n in zip(ends, num_sampled, strict=True)]),
         }
 
