@@ -274,7 +274,7 @@ class Core:
         return StepStats(
             num_running=self.scheduler.num_running,
             num_waiting=self._num_waiting,
-            num_used_blocks=self.scheduler.state.block_pool.num_used,
+            num_used_blocks=self.scheduler.state.num_used_blocks,
             num_prompt_tokens=sum(
                 max(0, min(chunk.start + len(chunk.token_ids), sequence.request.num_prompt_tokens) - chunk.start)
                 for sequence, chunk in zip(scheduled.sequences, scheduled.plan.chunks, strict=True)

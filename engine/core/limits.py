@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from glimpse.engine.core.memory.sliding_window import SlidingWindow
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerLimits:
@@ -31,8 +33,17 @@ class SchedulerLimits:
     """The most draft tokens of a sequence in a step; 0 turns speculative decoding off."""
     adaptive_drafts: bool = False
     """Draft tokens are verified only where that is expected to pay."""
+    num_sliding_blocks: int = 0
+    """KV blocks of sliding layers. 0: they are parts of the other ones."""
+    window: int = 0
+    """Tokens that these layers attend to."""
     num_states: int = 0
     """States for sequences and snapshots. 0: the model's layers keep none."""
+
+    @property
+    def sliding_window(self) -> SlidingWindow | None:
+        """The window of layers with blocks of their own; None without any."""
+        return SlidingWindow(num_tokens=self.window, block_size=self.block_size) if self.num_sliding_blocks else None
 
     def __post_init__(self) -> None:
         """
@@ -44,6 +55,13 @@ class SchedulerLimits:
                 f"max_model_len: expected at most {self.num_blocks * self.block_size} tokens ({self.num_blocks} blocks "
                 f"of {self.block_size}), got {self.max_model_len}"
             )
+        if self.sliding_window is not None:
+            needed = self.sliding_window.num_blocks(self.max_batch_tokens)
+            needed = min(needed, -(-self.max_model_len // self.block_size))
+            if self.num_sliding_blocks < needed:
+                raise ValueError(
+                    f"num_sliding_blocks: expected at least the {needed} of a step, got {self.num_sliding_blocks}"
+                )
         if self.num_states and self.max_draft_tokens:
             raise ValueError("max_draft_tokens: expected 0 where layers keep states, which cannot be taken back")
         if self.max_batch_tokens < 1:

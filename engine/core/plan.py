@@ -83,6 +83,9 @@ class SequenceChunk(msgspec.Struct, frozen=True, kw_only=True):
     block_table: Sequence[int]
     """Ids of the blocks for tokens 0 to start + len(token_ids) - 1, in order. There may be more, and more may be
     appended later, to the same list; it never changes otherwise."""
+    sliding_table: Sequence[int] | None = None
+    """Ids of the blocks of sliding layers, as in `block_table`; those before the window may be any. None: they are
+    parts of the other blocks."""
     samples: bool
     """The chunk reaches the end of the sequence, and a token is sampled from the logits of its last token."""
     num_draft_tokens: int = 0

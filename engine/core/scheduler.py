@@ -113,7 +113,9 @@ class Scheduler:
             start, end = chunk.start, min(chunk.start + len(chunk.token_ids), len(sequence.token_ids))
             sequence.num_computed_tokens = end
             if start // block_size < end // block_size:
-                self.state.prefix_cache.register_blocks(sequence, chunk.block_table, start)
+                self.state.prefix_cache.register_blocks(
+                    sequence, chunk.block_table, start, sliding_table=chunk.sliding_table
+                )
             if self.state.states is not None:
                 self.state.states.complete(sequence)
             if start < sequence.request.num_prompt_tokens:
@@ -153,7 +155,8 @@ class Scheduler:
         The sequences of both steps wait again: their blocks may contain nothing, and some may be shared.
         """
         for chunk in scheduled.plan.chunks:
-            self.state.prefix_cache.evict_blocks(chunk.block_table, chunk.start, chunk.start + len(chunk.token_ids))
+            end = chunk.start + len(chunk.token_ids)
+            self.state.prefix_cache.evict_blocks(chunk.block_table, chunk.start, end, sliding_table=chunk.sliding_table)
         for sequence in (*scheduled.sequences, *ahead.sequences):
             sequence.drop_pending_token()
             if sequence.status is RUNNING:

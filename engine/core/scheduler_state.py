@@ -29,9 +29,24 @@ class SchedulerState:
             capacity_bytes=max(limits.encoder_cache_bytes, limits.max_model_len * limits.encoder_bytes_per_row),
         )
         self.block_tables = BlockTables(self.block_pool, block_size=limits.block_size)
+        window = limits.sliding_window
+        sliding_pool = None if window is None else BlockPool(limits.num_sliding_blocks)
+        self.sliding_tables = None
+        """The tables of sliding layers with blocks of their own; None without any."""
+        if sliding_pool is not None:
+            self.sliding_tables = BlockTables(
+                sliding_pool, block_size=limits.block_size, window=window, max_new_tokens=limits.max_batch_tokens
+            )
+        self.tables = (self.block_tables,) if self.sliding_tables is None else (self.block_tables, self.sliding_tables)
+        """The tables of each kind."""
         state_pool = BlockPool(limits.num_states) if limits.num_states else None
         self.prefix_cache = PrefixCache(
-            pool=self.block_pool, block_size=limits.block_size, enabled=limits.prefix_caching, snapshots=state_pool
+            pool=self.block_pool,
+            block_size=limits.block_size,
+            enabled=limits.prefix_caching,
+            snapshots=state_pool,
+            sliding_pool=sliding_pool,
+            window=window,
         )
         self.states = None
         """The states of running sequences; None if the model's layers keep none."""
@@ -46,6 +61,14 @@ class SchedulerState:
         self.prefill_budget = PrefillBudget(max_slowdown=limits.max_decode_slowdown, uses_gpu=limits.uses_gpu)
         self.draft_budget = DraftBudget(max_draft_tokens=limits.max_draft_tokens, is_adaptive=limits.adaptive_drafts)
         self.decode_turns = DecodeTurns()
+
+    @property
+    def num_used_blocks(self) -> int:
+        """See `StepStats`."""
+        num_used, sliding = self.block_pool.num_used, self.sliding_tables
+        if sliding is None:
+            return num_used
+        return max(num_used, self.block_pool.num_blocks * sliding.num_used // (sliding.num_used + sliding.num_free))
 
     def add(self, sequence: Sequence) -> None:
         """Queues a new sequence."""
@@ -70,11 +93,21 @@ class SchedulerState:
         """
         if self.states is not None and not self.states.has_free:
             return False
-        return self.block_tables.num_wanted(sequence, matched) <= self.block_pool.num_free
+        return all(num <= tables.num_free for tables, num in self.wanted_blocks(sequence, matched).items())
+
+    def wanted_blocks(self, sequence: Sequence, matched: Many[int]) -> dict[BlockTables, int]:
+        """Returns how many free blocks of each kind a waiting sequence takes. `matched`: as for `admit`."""
+        wanted = {self.block_tables: self.block_tables.num_wanted(sequence, matched)}
+        if self.sliding_tables is not None:
+            window_blocks = self.prefix_cache.window_blocks(sequence, len(matched))
+            wanted[self.sliding_tables] = self.sliding_tables.num_wanted(sequence, window_blocks)
+        return wanted
 
     def admit(self, sequence: Sequence, matched: list[int]) -> None:
         """Makes a waiting sequence run. `matched`: the blocks of its computed prefix. It must fit."""
         self.block_tables.begin(sequence, matched)
+        if self.sliding_tables is not None:
+            self.sliding_tables.begin(sequence, self.prefix_cache.window_blocks(sequence, len(matched)))
         if self.states is not None:
             self.states.begin(sequence, len(matched))
         sequence.run(len(matched) * self.block_size)
@@ -92,7 +125,8 @@ class SchedulerState:
         del self.running[bisect_left(self.running, sequence.priority_key, key=_priority_key)]
 
     def _release(self, sequence: Sequence) -> None:
-        self.block_tables.release(sequence)
+        for tables in self.tables:
+            tables.release(sequence)
         if self.states is not None:
             self.states.release(sequence)
         self.encoder_cache.release(sequence)

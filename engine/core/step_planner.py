@@ -9,6 +9,7 @@ Clients in the background get what others leave: as long as there are others, no
 of their sequences decode.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from glimpse.engine.core.fairness.preemption import (
     preempted_for_blocks,
 )
 from glimpse.engine.core.limits import SchedulerLimits
+from glimpse.engine.core.memory.block_pool import BlockTables
 from glimpse.engine.core.plan import SequenceChunk, SequenceStart, StepPlan
 from glimpse.engine.core.prefill_budget import StepWork
 from glimpse.engine.core.scheduler_state import SchedulerState
@@ -78,6 +80,7 @@ class StepPlanner:
         self._running = state.running
         self._in_runner = state.in_runner
         self._block_tables = state.block_tables
+        self._sliding_tables = state.sliding_tables
         self._prefix_cache = state.prefix_cache
         self._encoder_cache = state.encoder_cache
         self._block_size = limits.block_size
@@ -93,7 +96,7 @@ class StepPlanner:
         self._num_prompt_tokens_left = 0  # a large medium may overdraw it
         self._media_weight = state.prefill_budget.media_weight  # cost of encoding one placeholder token
         self._num_draft_tokens: Mapping[Sequence, int] = {}  # to propose; sequences without any are missing
-        self._num_reserved_blocks = 0  # free blocks that running sequences leave to waiting ones
+        self._reserved_blocks: Mapping[BlockTables, int] = {}  # free ones that running sequences leave to waiting ones
         self._decodes = set[Sequence]()  # running sequences that decode
         self._left_out = set[Sequence]()  # others that could, but whose turn comes in a later step
         self._has_only_newcomers = False  # prompts of other clients are computed in a later step
@@ -144,16 +147,16 @@ class StepPlanner:
         The running sequences must leave free blocks to the waiting ones.
         """
         reserved: list[Sequence] = []
-        num_reserved_blocks = 0
+        reserved_blocks = Counter[BlockTables]()
         while not self._queue.has_equal_shares and len(reserved) < _MAX_RESERVED:
             sequence = self._queue.head()
             if sequence is None or sequence.is_complete or self._waits_for_others(sequence):
                 break
-            num_wanted = self._block_tables.num_wanted(sequence, self._prefix_cache.match(sequence))
+            wanted = self._state.wanted_blocks(sequence, self._prefix_cache.match(sequence))
             shortage = Shortage(
                 lacks_place=len(self._running) + len(reserved) >= self._max_sequences,
-                num_blocks=num_reserved_blocks + num_wanted - self._state.block_pool.num_free,
-                num_wanted_blocks=num_wanted,
+                num_blocks={tables: reserved_blocks[tables] + num - tables.num_free for tables, num in wanted.items()},
+                num_wanted_blocks=wanted[self._block_tables],
             )
             displaced: list[Sequence] = []
             if shortage.exists:
@@ -165,10 +168,10 @@ class StepPlanner:
             self._queue.start(sequence)
             reserved.append(sequence)
             self._num_preemptions += len(displaced)
-            num_reserved_blocks += num_wanted
+            reserved_blocks.update(wanted)
         for sequence in reserved:
             self._queue.stop(sequence)
-        self._num_reserved_blocks = num_reserved_blocks if self._num_preemptions else 0
+        self._reserved_blocks = reserved_blocks if self._num_preemptions else {}
 
     def _choose_decodes(self) -> None:
         """Chooses the sequences that decode, and divides the tokens of the step between them and prompts."""
@@ -285,10 +288,10 @@ class StepPlanner:
         """Draft tokens for a decoding sequence, as many as planned and as step and blocks allow."""
         num_left = self._num_tokens_left - self._num_decodes_left - 1
         token_ids = self._state.draft_budget.propose(sequence, min(self._num_draft_tokens.get(sequence, 0), num_left))
-        num_blocks = self._block_tables.num_missing(sequence, sequence.num_tokens + len(token_ids))
-        if num_blocks + self._num_decodes_left > self._state.block_pool.num_free:
-            return ()  # the decodes that follow may need a block each: none is preempted for draft tokens
-        return token_ids
+        end = sequence.num_tokens + len(token_ids)
+        num_short = max(tables.num_missing(sequence, end) - tables.num_free for tables in self._state.tables)
+        # The decodes that follow may need a block each: none is preempted for draft tokens.
+        return () if num_short + self._num_decodes_left > 0 else token_ids
 
     def _add_prompt(self, sequence: Sequence, end: int) -> None:
         """Adds the uncomputed tokens of a running sequence before `end`. The prefill budget pays them."""
@@ -302,7 +305,7 @@ class StepPlanner:
         """Adds the uncomputed tokens of a running sequence before `end`, then draft tokens."""
         start, num_drafts = sequence.num_computed_tokens, len(draft_token_ids)
         num_tokens = end - start + num_drafts
-        block_table = self._block_tables.extend(sequence, end + num_drafts)
+        block_table, sliding = self._block_tables.extend(sequence, end + num_drafts), self._sliding_tables
         if end > sequence.num_served_tokens:
             sequence.flow.client.service += end - sequence.num_served_tokens
             sequence.num_served_tokens = end
@@ -319,6 +322,7 @@ class StepPlanner:
                 start=start,
                 token_ids=(token_ids[start],) if is_single else (*token_ids[start:end], *draft_token_ids),
                 block_table=block_table,
+                sliding_table=None if sliding is None else sliding.extend(sequence, end + num_drafts),
                 samples=end == len(token_ids) and sequence.request.pooling is None,
                 num_draft_tokens=num_drafts,
                 states=None if self._states is None else self._states.plan(sequence, start, end),
@@ -334,8 +338,14 @@ class StepPlanner:
         Returns:
             False if the sequence itself was preempted.
         """
-        while (num_missing := self._block_tables.num_missing(sequence, end)) > 0:
-            if num_missing <= self._state.block_pool.num_free - self._num_reserved_blocks:
+        if (sliding := self._sliding_tables) is None:
+            return self._make_room_in(self._block_tables, sequence, end)
+        sliding.trim(sequence, sequence.num_computed_tokens)
+        return self._make_room_in(self._block_tables, sequence, end) and self._make_room_in(sliding, sequence, end)
+
+    def _make_room_in(self, tables: BlockTables, sequence: Sequence, end: int) -> bool:
+        while (num_missing := tables.num_missing(sequence, end)) > 0:
+            if num_missing <= tables.num_free - self._reserved_blocks.get(tables, 0):
                 return True
             victim = self._victim()
             self._state.preempt(victim)

@@ -159,6 +159,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     num_blocks: int
     num_states: int = 0
     """States for sequences and snapshots, as many sequences run at most; 0 if the model's layers keep none."""
+    num_sliding_blocks: int = 0
+    """KV blocks of sliding layers, which keep windows alone; 0 if these are parts of the other blocks."""
     block_size: int
     """Tokens in a KV block."""
     load_seconds: float
@@ -241,7 +243,8 @@ class StepStats(msgspec.Struct, frozen=True, kw_only=True):
     num_running: int
     num_waiting: int
     num_used_blocks: int
-    """KV blocks held by running sequences. Blocks that are only cached count as free."""
+    """KV blocks held by running sequences. Blocks that are only cached count as free. Where a larger share of those of
+    sliding layers is held: that share of `Ready.num_blocks`."""
     num_prompt_tokens: int
     num_generated_tokens: int
     num_cached_tokens: int

@@ -79,8 +79,8 @@ def _rows(check: ModelCheck) -> Iterator[tuple[str, str]]:
         titles = {"none": engine.computing.dtype}
         sizes = (f"{size_text(size)} in {titles.get(name, name)}" for name, size in engine.memory.weights_in.items())
         yield "weights", ", ".join(sizes)
-    if engine.context and engine.decoding:
-        yield "context", _context(engine.context, engine.decoding.kv_bytes)
+    if engine.context:
+        yield "context", _context(engine.context)
     if engine.decoding:
         yield "decoding", _decoding(engine.decoding)
     yield "tensors", _tensors(engine.tensors)
@@ -100,16 +100,16 @@ def _memory(memory: Memory) -> str:
     return f"{needed} of the {available} available: weights {weights}, KV cache {kv_cache}, the rest {rest}"
 
 
-def _context(context: Context, kv_bytes: int) -> str:
+def _context(context: Context) -> str:
     states = f"; {context.num_states} states of {size_text(context.state_bytes)}" if context.num_states else ""
+    states += f"; {context.sliding_tokens} tokens in windows of sliding layers" if context.sliding_tokens else ""
     if context.window == context.trained:
         return f"{context.window} tokens; the KV cache holds {context.kv_cache_tokens}{states}"
     text = f"{context.window} of the model's {context.trained} tokens"
     if context.window < context.kv_cache_tokens:
         return f"{text}{states}"
-    # States take half of the memory at most.
-    needed = context.trained * kv_bytes * (2 if context.num_states else 1)
-    return f"{text}, which the KV cache holds{states}; --kv-cache-bytes {ceil(needed / MIB)}MiB holds all"
+    needed = ceil(context.needed_bytes / MIB)
+    return f"{text}, which the KV cache holds{states}; --kv-cache-bytes {needed}MiB holds all"
 
 
 def _decoding(decoding: Decoding) -> str:

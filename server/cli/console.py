@@ -108,9 +108,11 @@ def ready_text(
         trained_len: its own context window in tokens.
         asked_len: that of `--max-model-len`.
     """
+    sliding = ready.num_sliding_blocks * ready.block_size
     lines = [
         f"Serving {model} on {ready.device} ({_computing(ready)}), {ready.max_model_len} tokens of context"
-        f"{f', {ready.num_states} states of sequences' if ready.num_states else ''};"
+        f"{f', {ready.num_states} states of sequences' if ready.num_states else ''}"
+        f"{f', {sliding} tokens in windows of sliding layers' if sliding else ''};"
         f" loaded in {ready.load_seconds:.1f} s."
     ]
     if untrained:

@@ -17,6 +17,7 @@ import msgspec
 
 from glimpse.engine.core.core import Core
 from glimpse.engine.core.limits import SchedulerLimits
+from glimpse.engine.core.memory.sliding_window import SlidingWindow
 from glimpse.engine.core.plan import (
     NO_STATE,
     PENDING_TOKEN_ID,
@@ -174,6 +175,9 @@ class CheckingRunner:
     max_sequences: int
     encoder_capacity_tokens: int
     num_states: int = 0
+    window: SlidingWindow | None = None
+    """The window of layers with blocks of their own."""
+    num_sliding_blocks: int = 0
     fails: str = ""
     """Raises in the next step with chunks, "before" or "after" execution. If it ends in "memory": out of memory."""
     lazy: bool = False
@@ -193,6 +197,7 @@ class CheckingRunner:
     """The next tokens to sample, instead of those of the fingerprints."""
     plans: list[StepPlan] = field(default_factory=list[StepPlan])
     slots: list[bytes] = field(default_factory=list[bytes])
+    sliding_slots: list[bytes] = field(default_factory=list[bytes])
     sequences: dict[int, KnownSequence] = field(default_factory=dict[int, KnownSequence])
     resident: dict[bytes, int] = field(default_factory=dict[bytes, int])
     """Key of an encoder output → its tokens."""
@@ -202,6 +207,7 @@ class CheckingRunner:
 
     def __post_init__(self) -> None:
         self.slots = [b""] * (self.num_blocks * self.block_size)
+        self.sliding_slots = [b""] * (self.num_sliding_blocks * self.block_size)
         self.states = [b""] * self.num_states
 
     def launch(self, plan: StepPlan) -> LaunchedPlan:
@@ -304,12 +310,17 @@ class CheckingRunner:
         assert len({chunk.sequence_id for chunk in chunks}) == len(chunks) <= self.max_sequences
         self._check_states(chunks)
         before = {chunk.sequence_id: self._read(chunk)[: chunk.start] for chunk in chunks}
+        windows_before = {chunk.sequence_id: self._read_window(chunk)[: -len(chunk.token_ids)] for chunk in chunks}
         for chunk in chunks:
             self._write(chunk)
         for chunk in chunks:
             expected = self._expected(chunk)
             assert before[chunk.sequence_id] == expected[: chunk.start], "computed on a wrong prefix"
             assert self._read(chunk) == expected, "overwritten in the same step"
+            if self.window is not None:
+                window = expected[self._window_start(chunk) :]
+                assert windows_before[chunk.sequence_id] == window[: -len(chunk.token_ids)], "a wrong window"
+                assert self._read_window(chunk) == window, "a window overwritten in the same step"
             end = chunk.start
             for num_tokens, state in written_states([chunk]):
                 end += num_tokens
@@ -349,6 +360,8 @@ class CheckingRunner:
         prints = self._expected(chunk)
         for index in range(chunk.start, end):
             self.slots[self._slot(chunk, index)] = prints[index]
+            if self.window is not None:
+                self.sliding_slots[self._sliding_slot(chunk, index)] = prints[index]
 
     def _expected(self, chunk: SequenceChunk) -> list[bytes]:
         """Returns what the slots of all tokens up to the end of a chunk must contain."""
@@ -360,6 +373,19 @@ class CheckingRunner:
 
     def _slot(self, chunk: SequenceChunk, index: int) -> int:
         return chunk.block_table[index // self.block_size] * self.block_size + index % self.block_size
+
+    def _read_window(self, chunk: SequenceChunk) -> list[bytes]:
+        """Returns what the slots of sliding layers contain, of all tokens that the chunk's attend to."""
+        end = chunk.start + len(chunk.token_ids)
+        indices = range(self._window_start(chunk), end) if self.window is not None else ()
+        return [self.sliding_slots[self._sliding_slot(chunk, index)] for index in indices]
+
+    def _window_start(self, chunk: SequenceChunk) -> int:
+        return 0 if self.window is None else max(chunk.start + 1 - self.window.num_tokens, 0)
+
+    def _sliding_slot(self, chunk: SequenceChunk, index: int) -> int:
+        assert chunk.sliding_table is not None
+        return chunk.sliding_table[index // self.block_size] * self.block_size + index % self.block_size
 
     def _pool(self, chunk: SequenceChunk) -> bytes | None:
         """Returns the embedding of a sequence that pools, once its prompt is computed."""
@@ -410,11 +436,29 @@ def make_core(
     adaptive_drafts: bool = False,
     async_scheduling: bool = False,
     num_states: int = 0,
+    window: int = 0,
+    num_sliding_blocks: int = 0,
     lazy: bool = False,
     compile_grammar: Callable[[Grammar], Future[object]] | None = None,
 ) -> tuple[Core, CheckingRunner]:
     """Returns a core over a checking runner, with its clock. The default context window fills all blocks."""
     max_model_len = max_model_len or num_blocks * block_size
+    limits = SchedulerLimits(
+        num_blocks=num_blocks,
+        block_size=block_size,
+        max_model_len=max_model_len,
+        max_batch_tokens=max_batch_tokens,
+        max_sequences=max_sequences,
+        encoder_bytes_per_row=ENCODER_BYTES_PER_ROW,
+        encoder_cache_bytes=encoder_cache_tokens * ENCODER_BYTES_PER_ROW,
+        prefix_caching=prefix_caching,
+        max_decode_slowdown=max_decode_slowdown,
+        max_draft_tokens=max_draft_tokens,
+        adaptive_drafts=adaptive_drafts,
+        num_states=num_states,
+        window=window,
+        num_sliding_blocks=num_sliding_blocks,
+    )
     runner = CheckingRunner(
         num_blocks=num_blocks,
         block_size=block_size,
@@ -422,25 +466,14 @@ def make_core(
         max_sequences=max_sequences,
         encoder_capacity_tokens=max(encoder_cache_tokens, max_model_len),
         num_states=num_states,
+        window=limits.sliding_window,
+        num_sliding_blocks=num_sliding_blocks,
         lazy=lazy,
     )
     core = Core(
         runner=runner,
         model=ModelSpec(vocab_size=VOCAB_SIZE, encoder_row_width=HIDDEN_SIZE, eos_token_ids=(EOS,)),
-        limits=SchedulerLimits(
-            num_blocks=num_blocks,
-            block_size=block_size,
-            max_model_len=max_model_len,
-            max_batch_tokens=max_batch_tokens,
-            max_sequences=max_sequences,
-            encoder_bytes_per_row=ENCODER_BYTES_PER_ROW,
-            encoder_cache_bytes=encoder_cache_tokens * ENCODER_BYTES_PER_ROW,
-            prefix_caching=prefix_caching,
-            max_decode_slowdown=max_decode_slowdown,
-            max_draft_tokens=max_draft_tokens,
-            adaptive_drafts=adaptive_drafts,
-            num_states=num_states,
-        ),
+        limits=limits,
         max_waiting=max_waiting,
         async_scheduling=async_scheduling,
         compile_grammar=compile_grammar,

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.grammar.matcher import GrammarCompiler
+from glimpse.engine.core.memory.sliding_window import SlidingWindow
 from glimpse.engine.core.plan import NO_STATE, ChunkStates, Encode, SequenceChunk, SequenceStart, StepPlan
 from glimpse.engine.protocol.config import Quantization
 from glimpse.engine.protocol.media import MediaSpan
@@ -194,6 +196,12 @@ class Harness:
         self._logits: list[Tensor] = []
         model.register_forward_hook(lambda module, args, output: self._logits.append(output.clone().cpu()))
         self._free_blocks = list(range(NUM_BLOCKS))
+        self._window = None
+        if text.sliding is not None and cache.sliding is not None:
+            self._window = SlidingWindow(num_tokens=text.sliding.window, block_size=block_size)
+            self._other_block = _sliding_block(self._free_blocks.pop())
+            for tensor in cache.sliding:
+                tensor[:, self._other_block] = 100.0  # shows in answers if it is attended to
         self._free_states = list(range(NUM_STATES))
         self._encoded: set[bytes] = set()
         self._num_sequences = 0
@@ -231,7 +239,7 @@ class Harness:
 
     def step(self, *work: tuple[ScriptedSequence, int]) -> None:
         """Computes the given number of tokens of each sequence in one step."""
-        chunks = tuple(_chunk(sequence, num_tokens, self._block_size) for sequence, num_tokens in work)
+        chunks = tuple(self._in_window(_chunk(sequence, num_tokens, self._block_size)) for sequence, num_tokens in work)
         beginning = [sequence for sequence, _ in work if not sequence.started]
         plan = StepPlan(
             started=tuple(_start(sequence) for sequence in beginning),
@@ -264,6 +272,14 @@ class Harness:
         self._free_blocks += sequence.blocks[sequence.num_shared_blocks :]
         if self._keeps_states:
             self._free_states += (sequence.state, *sequence.snapshots.values())
+
+    def _in_window(self, chunk: SequenceChunk) -> SequenceChunk:
+        """Gives sliding layers blocks of their own. Those before the window are others' by now."""
+        if self._window is None:
+            return chunk
+        own = [_sliding_block(block_id) for block_id in chunk.block_table]
+        first = self._window.first_block(chunk.start)
+        return msgspec.structs.replace(chunk, sliding_table=[self._other_block] * first + own[first:])
 
     def _encode(self, sequence: ScriptedSequence) -> list[Encode]:
         missing = {
@@ -305,6 +321,10 @@ def _start(sequence: ScriptedSequence) -> SequenceStart:
         spans=sequence.prompt.spans,
         sampling=sequence.sampling,
     )
+
+
+def _sliding_block(block_id: int) -> int:
+    return NUM_BLOCKS - 1 - block_id
 
 
 def _chunk(sequence: ScriptedSequence, num_tokens: int, block_size: int) -> SequenceChunk:

@@ -7,8 +7,8 @@ all others, and others never to them.
 """
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from glimpse.engine.core.fairness.flow import Client, Flow
@@ -32,14 +32,18 @@ class Shortage:
 
     lacks_place: bool
     """All places are taken by running sequences."""
-    num_blocks: int
-    """Blocks that are missing; none if this is not positive."""
+    num_blocks: Mapping[BlockTables, int]
+    """Blocks of each kind that are missing; none if this is not positive."""
     num_wanted_blocks: int
     """Blocks that it needs altogether."""
 
     @property
     def exists(self) -> bool:
-        return self.lacks_place or self.num_blocks > 0
+        return self.lacks_place or self.lacks_blocks
+
+    @property
+    def lacks_blocks(self) -> bool:
+        return any(num > 0 for num in self.num_blocks.values())
 
 
 def displaced_by(
@@ -47,10 +51,10 @@ def displaced_by(
 ) -> list[Sequence]:
     """Returns the running sequences that must give way to a waiting one; none if it has to wait."""
     candidates = [each for each in running if _may_be_displaced(each, sequence)]
-    holdings = _Holdings(running if shortage.num_blocks > 0 else (), block_tables)
+    holdings = _Holdings(running if shortage.lacks_blocks else (), block_tables)
     displaced: list[Sequence] = []
-    lacks_place, num_blocks = shortage.lacks_place, shortage.num_blocks
-    while lacks_place or num_blocks > 0:
+    left = shortage
+    while left.exists:
         fair = [each for each in candidates if holdings.should_preempt(each, sequence, shortage)]
         if not fair:
             return []
@@ -58,8 +62,8 @@ def displaced_by(
         candidates.remove(victim)
         holdings.take(victim)
         displaced.append(victim)
-        lacks_place = False
-        num_blocks -= block_tables.num_freed(victim)
+        num_blocks = {tables: num - tables.num_freed(victim) for tables, num in left.num_blocks.items()}
+        left = replace(left, lacks_place=False, num_blocks=num_blocks)
     return displaced
 
 
@@ -140,7 +144,7 @@ class _Holdings:
         """After the exchange the giver has no less than the taker, of whatever is short."""
         if shortage.lacks_place and giver.num_running - self._taken[giver] - 1 < taker.num_running + 1:
             return False
-        if shortage.num_blocks <= 0:
+        if not shortage.lacks_blocks:
             return True
         return blocks[giver] - self._block_tables.num_held(running) >= blocks[taker] + shortage.num_wanted_blocks
 

@@ -6,6 +6,7 @@ Blocks are ids, and their contents opaque hashes. Every operation on a block tak
 from collections import OrderedDict
 from collections.abc import Sequence as Many
 
+from glimpse.engine.core.memory.sliding_window import SlidingWindow
 from glimpse.engine.core.sequence import Sequence
 
 
@@ -84,16 +85,40 @@ class BlockPool:
 
 
 class BlockTables:
-    """The block tables of the running sequences, filled from one pool."""
+    """The block tables of the running sequences, filled from one pool.
 
-    def __init__(self, pool: BlockPool, *, block_size: int) -> None:
+    Those of sliding layers give blocks back that no later token attends to. Their ids stay in the tables, which
+    attention reads from the window on.
+    """
+
+    def __init__(
+        self, pool: BlockPool, *, block_size: int, window: SlidingWindow | None = None, max_new_tokens: int = 0
+    ) -> None:
+        """
+        Args:
+            window: The window of sliding layers. None: all blocks of a sequence are kept.
+            max_new_tokens: The most tokens of a step; only with a window.
+        """
         self._pool = pool
         self._block_size = block_size
+        self._window = window
+        self._max_new_tokens = max_new_tokens
         self._tables: dict[Sequence, list[int]] = {}  # ids of its blocks, in the order of its tokens
+        self._firsts: dict[Sequence, int] = {}  # index of the first block that it holds; missing: 0
+
+    @property
+    def num_free(self) -> int:
+        """Blocks that no sequence holds."""
+        return self._pool.num_free
+
+    @property
+    def num_used(self) -> int:
+        """Blocks that sequences hold."""
+        return self._pool.num_used
 
     def num_held(self, sequence: Sequence) -> int:
         """Returns how many blocks a running sequence has."""
-        return len(self._tables[sequence])
+        return len(self._held(sequence))
 
     def num_missing(self, sequence: Sequence, end: int) -> int:
         """Returns how many blocks a running sequence lacks for its tokens before `end`."""
@@ -101,18 +126,25 @@ class BlockTables:
 
     def num_wanted(self, sequence: Sequence, matched: Many[int]) -> int:
         """Returns how many free blocks all tokens of a waiting sequence take, if it shares those in `matched`."""
+        num_blocks = -(-sequence.num_tokens // self._block_size)
+        if self._window is not None:
+            first = self._window.first_block(len(matched) * self._block_size)
+            matched = matched[first:]
+            num_blocks = min(num_blocks - first, self._window.num_blocks(self._max_new_tokens))
         num_revived = sum(self._pool.is_free(block_id) for block_id in matched)
-        return -(-sequence.num_tokens // self._block_size) - len(matched) + num_revived
+        return num_blocks - len(matched) + num_revived
 
     def num_freed(self, sequence: Sequence) -> int:
         """Returns how many blocks only this running sequence holds."""
-        return sum(not self._pool.is_shared(block_id) for block_id in self._tables[sequence])
+        return sum(not self._pool.is_shared(block_id) for block_id in self._held(sequence))
 
     def begin(self, sequence: Sequence, matched: list[int]) -> None:
-        """Gives a sequence without blocks those that hold its computed prefix."""
-        for block_id in matched:
-            self._pool.retain(block_id)
+        """Gives a sequence without blocks those that hold its computed prefix. Ids before its window mean nothing."""
         self._tables[sequence] = matched
+        if self._window is not None:
+            self._firsts[sequence] = self._window.first_block(len(matched) * self._block_size)
+        for block_id in self._held(sequence):
+            self._pool.retain(block_id)
 
     def extend(self, sequence: Sequence, end: int) -> list[int]:
         """Gives a sequence the blocks that it lacks for its tokens before `end`. They must be free. Returns all it has.
@@ -124,8 +156,25 @@ class BlockTables:
             block_table.append(self._pool.allocate())
         return block_table
 
+    def trim(self, sequence: Sequence, start: int) -> None:
+        """Gives back the blocks of a running sequence that its tokens from `start` on do not attend to."""
+        assert self._window is not None
+        first, end = self._firsts[sequence], self._window.first_block(start)
+        if first < end:
+            self._firsts[sequence] = end
+            for block_id in self._tables[sequence][first:end]:
+                self._pool.release(block_id)
+
     def release(self, sequence: Sequence) -> None:
         """Frees all blocks of a sequence, if it has any."""
+        if sequence not in self._tables:
+            return
         # In reverse: the tail of a prompt is shared by fewer sequences, so it should be evicted before its head.
-        for block_id in reversed(self._tables.pop(sequence, ())):
+        for block_id in reversed(self._held(sequence)):
             self._pool.release(block_id)
+        del self._tables[sequence]
+        self._firsts.pop(sequence, None)
+
+    def _held(self, sequence: Sequence) -> list[int]:
+        block_table = self._tables[sequence]
+        return block_table if self._window is None else block_table[self._firsts[sequence] :]

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Sequence as Many
 
 from glimpse.engine.core.memory.block_pool import BlockPool
+from glimpse.engine.core.memory.sliding_window import SlidingWindow
 from glimpse.engine.core.request import spans_between
 from glimpse.engine.core.sequence import Sequence
 from glimpse.engine.protocol.media import MediaSpan
@@ -20,10 +21,26 @@ _BLOCK_DOMAIN = b"glimpse.kv.block.v1"
 class PrefixCache:
     """The hash chains of the blocks in a pool. If disabled, it registers none and finds none."""
 
-    def __init__(self, *, pool: BlockPool, block_size: int, enabled: bool, snapshots: BlockPool | None = None) -> None:
-        """`snapshots`: of states, by the hash of the last block before them. None: the model's layers keep none."""
+    def __init__(
+        self,
+        *,
+        pool: BlockPool,
+        block_size: int,
+        enabled: bool,
+        snapshots: BlockPool | None = None,
+        sliding_pool: BlockPool | None = None,
+        window: SlidingWindow | None = None,
+    ) -> None:
+        """
+        Args:
+            snapshots: States, by the hash of the last block before them. None: the model's layers keep none.
+            sliding_pool: The blocks of sliding layers, by the hashes of those in `pool`, where they have their own.
+            window: The window of these layers.
+        """
         self._pool = pool
         self._snapshots = snapshots
+        self._sliding_pool = sliding_pool
+        self._window = window
         self._block_size = block_size
         self._enabled = enabled
         self._hashes: dict[Sequence, list[bytes]] = {}  # of its first full blocks, computed when needed
@@ -33,15 +50,34 @@ class PrefixCache:
 
         The last token is never among them: it is computed for its logits or its hidden state. A sequence that needs
         the hidden states of all tokens has none. The prefix does not end within an indivisible part. If layers keep
-        states, it ends where a snapshot of them was kept.
+        states, it ends where a snapshot of them was kept. Sliding layers have the blocks of a window before its end.
         """
         block_ids = self._known_blocks(sequence)
-        while part := sequence.request.part_around(len(block_ids) * self._block_size):
-            del block_ids[part[0] // self._block_size :]
+        while (end := self._usable_end(sequence, len(block_ids))) is not None:
+            del block_ids[end:]
         if self._snapshots is not None:
             while block_ids and self.find_snapshot(sequence, len(block_ids)) is None:
                 block_ids.pop()
         return block_ids
+
+    def window_blocks(self, sequence: Sequence, num_blocks: int) -> list[int]:
+        """Returns the blocks of sliding layers after as many as `match` found. Ids before the window mean nothing."""
+        assert self._sliding_pool is not None
+        assert self._window is not None
+        first = self._window.first_block(num_blocks * self._block_size)
+        found = [self._sliding_pool.find(self._hash_of(sequence, index)) for index in range(first, num_blocks)]
+        return [0] * first + [block_id for block_id in found if block_id is not None]
+
+    def _usable_end(self, sequence: Sequence, num_blocks: int) -> int | None:
+        """Returns a smaller number of blocks, after which a sequence might begin; None if it can after this number."""
+        if part := sequence.request.part_around(num_blocks * self._block_size):
+            return part[0] // self._block_size
+        if self._sliding_pool is not None and self._window is not None:
+            first = self._window.first_block(num_blocks * self._block_size)
+            for index in reversed(range(first, num_blocks)):
+                if self._sliding_pool.find(self._hash_of(sequence, index)) is None:
+                    return index
+        return None
 
     def num_known_blocks(self, sequence: Sequence) -> int:
         """Returns how many blocks hold computed KV of the first tokens of a sequence, wherever `match` ends."""
@@ -76,17 +112,25 @@ class PrefixCache:
         blocks = range(start // self._block_size, end // self._block_size)
         return {self._hash_of(sequence, index) for index in blocks}
 
-    def register_blocks(self, sequence: Sequence, block_table: Many[int], start: int) -> None:
+    def register_blocks(
+        self, sequence: Sequence, block_table: Many[int], start: int, *, sliding_table: Many[int] | None = None
+    ) -> None:
         """Registers the blocks that were filled when the tokens from `start` on were computed."""
         if not self._enabled:
             return
         for index in range(start // self._block_size, sequence.num_computed_tokens // self._block_size):
             self._pool.register(block_table[index], self._hash_of(sequence, index))
+            if self._sliding_pool is not None and sliding_table is not None:
+                self._sliding_pool.register(sliding_table[index], self._hash_of(sequence, index))
 
-    def evict_blocks(self, block_table: Many[int], start: int, end: int) -> None:
+    def evict_blocks(
+        self, block_table: Many[int], start: int, end: int, *, sliding_table: Many[int] | None = None
+    ) -> None:
         """Takes `register_blocks` back for the blocks that the tokens from `start` to before `end` filled."""
         for index in range(start // self._block_size, end // self._block_size):
             self._pool.evict(block_table[index])
+            if self._sliding_pool is not None and sliding_table is not None:
+                self._sliding_pool.evict(sliding_table[index])
 
     def forget(self, sequence: Sequence) -> None:
         """Forgets the hashes of a sequence that has ended. Its registered blocks are still found."""

@@ -128,6 +128,11 @@ class ModelRunner:
         return self._cache.num_blocks - (0 if self._recorded is None else self._recorded.num_scratch_blocks)
 
     @property
+    def num_sliding_blocks(self) -> int:
+        """See `KVCache`."""
+        return self._cache.num_sliding_blocks
+
+    @property
     def num_states(self) -> int:
         """States of the KV cache; 0 if no layer keeps one."""
         return self._cache.num_states

@@ -38,7 +38,7 @@ from glimpse.engine.worker.native.programs import DecodePrograms, RecordableDeco
 from glimpse.engine.worker.parallel.group import Group, ParallelOps, share_outputs
 from glimpse.engine.worker.parallel.messages import Loaded
 from glimpse.engine.worker.tensors.draws import DrawTokens
-from glimpse.engine.worker.tensors.kv_cache import CacheShape, CacheSizes, KVCache
+from glimpse.engine.worker.tensors.kv_cache import CachePlan, CacheShape, CacheSizes, KVCache
 from glimpse.engine.worker.tensors.paged_plan import PagedPlan
 
 _log = logging.getLogger(__name__)
@@ -201,7 +201,7 @@ def _measured_use(config: EngineConfig, shard: LoadedShard, make: Callable[..., 
     plans = (largest_step(medium, **sizes), decode_step(**sizes))
     weights = torch.cuda.memory_allocated(shard.device)
     num_states = len(plans[0].chunks) if shard.config.text.delta_net else 0
-    cache = _allocate(shard, config.block_size, CacheSizes(num_blocks_of(plans[0]), num_states))
+    cache = _allocate(shard, config.block_size, CacheSizes(num_blocks_of(plans[0]), num_states, 0))
     runner = make(cache=cache)
     steps: list[int] = []
     for plan in plans:
@@ -251,7 +251,7 @@ def _cache_sizes(shard: LoadedShard, config: EngineConfig, num_bytes: int, group
         CheckpointError: not a single block fits.
     """
     shape = CacheShape.of(shard.model.decoder.config)
-    sizes = shape.divide(num_bytes, block_size=config.block_size, max_sequences=config.max_sequences, dtype=shard.dtype)
+    sizes = shape.divide(num_bytes, CachePlan.of(config, shard.dtype))
     if group is not None:  # all ranks have the same
         sizes = CacheSizes(*map(group.min, sizes))
     if sizes.num_blocks < 1:
@@ -265,5 +265,10 @@ def _cache_sizes(shard: LoadedShard, config: EngineConfig, num_bytes: int, group
 
 def _allocate(shard: LoadedShard, block_size: int, sizes: CacheSizes) -> KVCache:
     return CacheShape.of(shard.model.decoder.config).allocate(
-        sizes.num_blocks, block_size, shard.dtype, shard.device, num_states=sizes.num_states
+        sizes.num_blocks,
+        block_size,
+        shard.dtype,
+        shard.device,
+        num_states=sizes.num_states,
+        num_sliding_blocks=sizes.num_sliding_blocks,
     )

@@ -63,6 +63,10 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """States of sequences and of snapshots that it holds, where layers keep them."""
     state_bytes: int = 0
     """Size of a state."""
+    sliding_tokens: int = 0
+    """Tokens that it holds for sliding layers, which keep windows alone; 0 if these keep all."""
+    needed_bytes: int
+    """Size of a KV cache that holds `trained` tokens."""
 
 
 class Decoding(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,7 +44,7 @@ from glimpse.engine.worker.loading.quantization_choice import (
 from glimpse.engine.worker.loading.resolve import Computing, assign_device, resolve_computing, resolve_device
 from glimpse.engine.worker.loading.tensor_check import check_tensors
 from glimpse.engine.worker.models.model import Model
-from glimpse.engine.worker.tensors.kv_cache import CacheShape
+from glimpse.engine.worker.tensors.kv_cache import CachePlan, CacheShape
 
 _READ_BYTES = 512 << 20
 """Much larger than the caches of most machines."""
@@ -188,20 +188,18 @@ def _describe(config: EngineConfig, computing: Computing, scheme: QuantizationSc
 
 def _context(config: EngineConfig, model: Model, memory: Memory, dtype: torch.dtype) -> Context:
     trained = model.decoder.config.max_position_embeddings
-    shape = CacheShape.of(model.decoder.config)
-    sizes = shape.divide(
-        memory.kv_cache // config.num_local_ranks,
-        block_size=config.block_size,
-        max_sequences=config.max_sequences,
-        dtype=dtype,
-    )
+    shape, ranks = CacheShape.of(model.decoder.config), config.num_local_ranks
+    plan = CachePlan.of(config, dtype)
+    sizes = shape.divide(memory.kv_cache // ranks, plan)
     tokens = sizes.num_blocks * config.block_size
     return Context(
         window=min(trained, config.max_model_len or trained, tokens),
         trained=trained,
         kv_cache_tokens=tokens,
         num_states=sizes.num_states,
-        state_bytes=config.num_local_ranks * shape.state_bytes(dtype),
+        sliding_tokens=sizes.num_sliding_blocks * config.block_size,
+        state_bytes=ranks * shape.state_bytes(dtype),
+        needed_bytes=ranks * shape.needed_bytes(trained, plan),
     )
 
 

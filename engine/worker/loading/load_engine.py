@@ -103,6 +103,7 @@ def load_core(
         max_model_len=max_model_len,
         num_blocks=num_blocks,
         num_states=local_runner.num_states,
+        num_sliding_blocks=local_runner.num_sliding_blocks,
         block_size=config.block_size,
         load_seconds=time.perf_counter() - started,
     )
@@ -332,6 +333,8 @@ def _make_core(
             ),
             adaptive_drafts=config.speculative == "auto",
             num_states=local_runner.num_states,
+            num_sliding_blocks=local_runner.num_sliding_blocks,
+            window=text.sliding.window if text.sliding else 0,
         ),
         max_waiting=config.max_waiting,
         async_scheduling=async_scheduling,

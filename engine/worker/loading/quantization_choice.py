@@ -17,7 +17,7 @@ from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import EngineOptions
 from glimpse.engine.worker.execution.memory_profile import DEFAULT_CPU_BYTES, foreign_bytes
-from glimpse.engine.worker.tensors.kv_cache import CacheShape
+from glimpse.engine.worker.tensors.kv_cache import CachePlan, CacheShape
 from glimpse.native.memory import available_memory
 
 Scheme: TypeAlias = Literal["int8", "int4"] | None
@@ -146,8 +146,8 @@ def encoder_cache_bytes(options: EngineOptions, config: ModelConfig, device: tor
     window = min(text.max_position_embeddings, options.max_model_len or text.max_position_embeddings)
     if device.type == "cpu":
         num_bytes = options.kv_cache_bytes or DEFAULT_CPU_BYTES
-        sizes = CacheShape.of(text).divide(num_bytes, block_size=1, max_sequences=options.max_sequences, dtype=dtype)
-        window = min(window, sizes.num_blocks)
+        sizes = CacheShape.of(text).divide(num_bytes, CachePlan.of(options, dtype))
+        window = min(window, sizes.num_blocks * options.block_size)
     return max(options.encoder_cache_bytes, window * text.encoder_row_width * dtype.itemsize)
 
 

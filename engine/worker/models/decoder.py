@@ -161,6 +161,9 @@ class Decoder(nn.Module):
         if (sliding := config.sliding) is not None:
             dim = config.head_dim if sliding.kv_heads is None else sliding.kv_heads.dim
             rotation = multimodal_rotation(positions, head_dim=dim, theta=sliding.rope_theta, section=(dim // 2, 0, 0))
+            if batch.sliding is not None:
+                slots = batch.sliding.slots
+                batch = replace(batch, block_tables=batch.sliding.block_tables)
             inputs["sliding"] = LayerInputs(rotation, slots, ops.plan_attention(batch, cache, sliding.window))
         if config.delta_net is not None:
             inputs["delta_net"] = full._replace(plan=ops.plan_states(batch, cache))

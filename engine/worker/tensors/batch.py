@@ -65,6 +65,14 @@ class StateRows(NamedTuple):
     """Follows the rows before it in the same sequence."""
 
 
+class SlidingBlocks(NamedTuple):
+    """What a batch has for sliding layers with blocks of their own."""
+
+    slots: Tensor
+    block_tables: Tensor
+    """Blocks before a sequence's window may be any."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """One forward pass over the packed tokens of all chunks of a step."""
@@ -78,6 +86,8 @@ class Batch:
     """int64 [tokens]: where keys and values are written, block * block_size + offset in the block."""
     block_tables: Tensor
     """int64 [sequences, blocks], padded with any block."""
+    sliding: SlidingBlocks | None = None
+    """What sliding layers have in place of `slots` and `block_tables`; None: the same."""
     query_lengths: tuple[int, ...]
     """Tokens of each chunk."""
     key_lengths: tuple[int, ...]

@@ -1,13 +1,22 @@
 """Packs the chunks of each step into a batch. The block tables are kept between steps: see `table_rows`."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import chain
 
 import numpy as np
 import torch
 
 from glimpse.engine.core.plan import PENDING_TOKEN_ID, SequenceChunk
-from glimpse.engine.worker.tensors.batch import Batch, IntArray, MediaRows, PendingTokens, SequenceLayout, StateRows
+from glimpse.engine.worker.tensors.batch import (
+    Batch,
+    IntArray,
+    MediaRows,
+    PendingTokens,
+    SequenceLayout,
+    SlidingBlocks,
+    StateRows,
+)
 from glimpse.engine.worker.tensors.table_rows import TableRows
 from glimpse.engine.worker.tensors.transfer import upload
 
@@ -31,7 +40,9 @@ class BatchBuilder:
         self._deltas: IntArray = np.zeros(0, dtype=np.int64)  # [rows]: as in the layout
         self._prompt_lengths: IntArray = np.zeros(0, dtype=np.int64)  # [rows]
         has_copy = device.type != "cpu" if keeps_tables_there is None else keeps_tables_there
-        self._tables = TableRows("", block_size=block_size, device=device, has_copy=has_copy)
+        self._make_tables = partial(TableRows, block_size=block_size, device=device, has_copy=has_copy)
+        self._tables = self._make_tables("")
+        self._sliding_tables: TableRows | None = None  # None: no chunk has had blocks of sliding layers
 
     def add(self, sequence_id: int, layout: SequenceLayout) -> None:
         """Takes in a sequence, or replaces the layout of one."""
@@ -49,6 +60,8 @@ class BatchBuilder:
         if self._layouts.pop(sequence_id, None) is not None:
             row = self._rows.pop(sequence_id)
             self._tables.clear(row)
+            if self._sliding_tables is not None:
+                self._sliding_tables.clear(row)
             self._free_rows.append(row)
 
     def build(
@@ -63,6 +76,8 @@ class BatchBuilder:
         """
         rows = [self._rows[chunk.sequence_id] for chunk in chunks]
         self._tables.write(rows, [chunk.block_table for chunk in chunks])
+        if chunks[0].sliding_table is not None:
+            self._write_sliding(rows, chunks)
         table_rows = np.array(rows, dtype=np.int64)
         starts = np.array([chunk.start for chunk in chunks], dtype=np.int64)
         lengths = [len(chunk.token_ids) for chunk in chunks]
@@ -77,7 +92,13 @@ class BatchBuilder:
             arrays["pending_sources"] = np.array([last_sampled_rows[chunk.sequence_id] for chunk in owners])
         arrays["key_lengths_on_device"] = key_lengths
         width = self._tables.width(rows)
-        tensors = upload(arrays | self._tables.arrays(table_rows, width), self._device)
+        arrays |= self._tables.arrays(table_rows, width)
+        if (sliding_tables := self._sliding_tables) is not None:
+            arrays |= sliding_tables.arrays(table_rows, width)
+        tensors = upload(arrays, self._device)
+        sliding = None
+        if sliding_tables is not None:
+            sliding = SlidingBlocks(tensors["sliding_slots"], sliding_tables.step_tables(tensors, width))
         pending_tokens = None
         if pending.size:
             pending_tokens = PendingTokens(rows=tensors.pop("pending_rows"), sources=tensors.pop("pending_sources"))
@@ -88,6 +109,7 @@ class BatchBuilder:
             positions=tensors["positions"],
             slots=tensors["slots"],
             block_tables=self._tables.step_tables(tensors, width),
+            sliding=sliding,
             query_lengths=tuple(lengths),
             key_lengths=tuple(key_lengths.tolist()),
             key_lengths_on_device=tensors["key_lengths_on_device"],
@@ -104,6 +126,21 @@ class BatchBuilder:
         self._free_rows += reversed(range(len(self._deltas), num_rows))
         self._deltas, self._prompt_lengths = (np.pad(each, (0, added)) for each in (self._deltas, self._prompt_lengths))
         self._tables.grow(num_rows)
+        if self._sliding_tables is not None:
+            self._sliding_tables.grow(num_rows)
+
+    def _write_sliding(self, rows: Sequence[int], chunks: Sequence[SequenceChunk]) -> None:
+        if self._sliding_tables is None:
+            self._sliding_tables = self._make_tables("sliding_")
+            self._sliding_tables.grow(len(self._deltas))
+        self._sliding_tables.write(rows, [chunk.sliding_table or () for chunk in chunks])
+
+    def _slots(self, table_rows: IntArray, indices: IntArray) -> dict[str, IntArray]:
+        """Returns where tokens are in the cache; the arguments are those of `TableRows.slots`."""
+        slots = {"slots": self._tables.slots(table_rows, indices)}
+        if self._sliding_tables is not None:
+            slots["sliding_slots"] = self._sliding_tables.slots(table_rows, indices)
+        return slots
 
     def _single_rows(
         self, chunks: Sequence[SequenceChunk], table_rows: IntArray, starts: IntArray
@@ -117,7 +154,7 @@ class BatchBuilder:
         return {
             "token_ids": np.array([chunk.token_ids[0] for chunk in chunks], dtype=np.int64),
             "positions": positions,
-            "slots": self._tables.slots(table_rows, starts),
+            **self._slots(table_rows, starts),
             "sampled_rows": np.flatnonzero([chunk.samples for chunk in chunks]),
         }
 
@@ -139,7 +176,7 @@ class BatchBuilder:
         return {
             "token_ids": np.fromiter(chain.from_iterable(chunk.token_ids for chunk in chunks), dtype=np.int64),
             "positions": positions,
-            "slots": self._tables.slots(token_rows, indices),
+            **self._slots(token_rows, indices),
             "sampled_rows": np.concatenate([np.arange(end - n, end) for end, n in zip(ends, num_sampled, strict=True)]),
         }
 

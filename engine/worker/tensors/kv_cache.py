@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from glimpse.engine.checkpoint.model_config.decoder import DeltaNetSizes, KVHeads, LayerKind, TextConfig
+from glimpse.engine.core.memory.sliding_window import SlidingWindow
+from glimpse.engine.protocol.config import EngineOptions
 
 
 class LayerCache(NamedTuple):
@@ -49,10 +51,9 @@ class LayerStates(NamedTuple):
 
 
 class LayerPlace(NamedTuple):
-    """Where a layer finds what it keeps."""
+    """Where a layer finds what it keeps: in the tensors of its kind."""
 
     kind: LayerKind
-    """"sliding" only where sliding layers have tensors of their own."""
     row: int
 
 
@@ -65,7 +66,7 @@ class KVCache:
     values: Tensor
     """[layers of attention, num_blocks, block_size, kv_heads, head_dim]"""
     sliding: LayerCache | None = None
-    """Keys and values of sliding layers whose heads have sizes of their own, in the same blocks."""
+    """Keys and values of sliding layers, whose blocks may be fewer: with ids of their own, or as many as the others."""
     states: LayerStates | None = None
     """Tensors of `LayerStates`, each with the gated delta nets as another first dimension; None without any."""
     places: tuple[LayerPlace, ...] = ()
@@ -74,6 +75,12 @@ class KVCache:
     @property
     def num_blocks(self) -> int:
         return self.keys.shape[1]
+
+    @property
+    def num_sliding_blocks(self) -> int:
+        """Blocks of sliding layers, if they have ids of their own; 0 if they are parts of the other blocks."""
+        num_blocks = 0 if self.sliding is None else self.sliding.keys.shape[1]
+        return 0 if num_blocks == self.num_blocks else num_blocks
 
     @property
     def block_size(self) -> int:
@@ -107,6 +114,30 @@ class CacheSizes(NamedTuple):
     num_blocks: int
     num_states: int
     """0 where no layer keeps a state."""
+    num_sliding_blocks: int
+    """0 where those of sliding layers are parts of the other blocks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachePlan:
+    """What the options say of a cache."""
+
+    block_size: int
+    max_sequences: int
+    max_batch_tokens: int
+    max_model_len: int
+    """0: not given."""
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, options: EngineOptions, dtype: torch.dtype) -> "CachePlan":
+        return cls(
+            block_size=options.block_size,
+            max_sequences=options.max_sequences,
+            max_batch_tokens=options.max_batch_tokens,
+            max_model_len=options.max_model_len or 0,
+            dtype=dtype,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +148,9 @@ class CacheShape:
     head_dim: int
     layer_kinds: tuple[LayerKind, ...] = ("full",)
     sliding: KVHeads | None = None
-    """Heads of the sliding layers; None: those of the others."""
+    """Heads of the sliding layers; None without any."""
+    window: int = 0
+    """Tokens that these attend to."""
     owners: tuple[int, ...] = ()
     """For each layer the one whose keys and values it attends to; see `TextConfig.cache_layer`. Empty: its own."""
     delta_net: DeltaNetSizes | None = None
@@ -128,16 +161,15 @@ class CacheShape:
             num_kv_heads=text.num_kv_heads,
             head_dim=text.head_dim,
             layer_kinds=text.layer_kinds,
-            sliding=text.sliding and text.sliding.kv_heads,
+            sliding=text.sliding and (text.sliding.kv_heads or KVHeads(text.num_kv_heads, text.head_dim)),
+            window=text.sliding.window if text.sliding else 0,
             owners=tuple(map(text.cache_layer, range(text.num_layers))),
             delta_net=text.delta_net,
         )
 
     @property
     def _places(self) -> tuple[LayerPlace, ...]:
-        kinds: list[LayerKind] = [
-            "full" if kind == "sliding" and self.sliding is None else kind for kind in self.layer_kinds
-        ]  # by the tensors that layers are in
+        kinds = self.layer_kinds
         owners = self.owners or tuple(range(len(kinds)))
         own = [index for index, owner in enumerate(owners) if index == owner]
         return tuple(
@@ -152,9 +184,13 @@ class CacheShape:
     def block_bytes(self, block_size: int, dtype: torch.dtype) -> int:
         """Returns the size of a block of so many tokens in bytes, keys and values of all layers."""
         values = self._count("full") * self.num_kv_heads * self.head_dim
-        if self.sliding is not None:
-            values += self._count("sliding") * self.sliding.number * self.sliding.dim
-        return 2 * block_size * values * dtype.itemsize
+        return 2 * block_size * values * dtype.itemsize + self.sliding_block_bytes(block_size, dtype)
+
+    def sliding_block_bytes(self, block_size: int, dtype: torch.dtype) -> int:
+        """Returns the part of `block_bytes` that sliding layers have."""
+        if self.sliding is None:
+            return 0
+        return 2 * block_size * self._count("sliding") * self.sliding.number * self.sliding.dim * dtype.itemsize
 
     def state_bytes(self, dtype: torch.dtype) -> int:
         """Returns the size of a sequence's states in bytes, those of all layers; 0 if no layer keeps one."""
@@ -164,24 +200,60 @@ class CacheShape:
         conv = (sizes.conv_size - 1) * sizes.conv_width * dtype.itemsize
         return self._count("delta_net") * (conv + sizes.value_width * sizes.key_head_dim * torch.float32.itemsize)
 
-    def divide(self, num_bytes: int, *, block_size: int, max_sequences: int, dtype: torch.dtype) -> CacheSizes:
+    def divide(self, num_bytes: int, plan: CachePlan) -> CacheSizes:
         """Returns how many blocks and states a memory holds.
 
         States take half of it at most, and are no more than two for each sequence that runs: its state, and a snapshot.
+        So do blocks of sliding layers, which are no more than the windows of all sequences and a step take, no less
+        than one sequence needs in a step, and leave room for `max_model_len`. Where that makes them no fewer than the
+        other blocks, they are parts of these.
         """
-        block, state = self.block_bytes(block_size, dtype), self.state_bytes(dtype)
-        if not state:
-            return CacheSizes(num_blocks=num_bytes // block, num_states=0)
-        num_states = min(max(num_bytes // 2 // state, 1), 2 * max_sequences)
-        return CacheSizes(num_blocks=max(num_bytes - num_states * state, 0) // block, num_states=num_states)
+        block, state = self.block_bytes(plan.block_size, plan.dtype), self.state_bytes(plan.dtype)
+        num_states = 0
+        if state:
+            num_states = min(max(num_bytes // 2 // state, 1), 2 * plan.max_sequences)
+            num_bytes = max(num_bytes - num_states * state, 0)
+        num_blocks, num_sliding_blocks = num_bytes // block, 0
+        if self.sliding is not None:
+            sliding = self.sliding_block_bytes(plan.block_size, plan.dtype)
+            least, most = self._sliding_bounds(plan)
+            spare = num_bytes - -(-plan.max_model_len // plan.block_size) * (block - sliding)
+            num = max(min(num_bytes // 2 // sliding, spare // sliding, most), least)
+            num_others = (num_bytes - num * sliding) // (block - sliding)
+            if num_others > num:
+                num_blocks, num_sliding_blocks = num_others, num
+        return CacheSizes(num_blocks=num_blocks, num_states=num_states, num_sliding_blocks=num_sliding_blocks)
+
+    def needed_bytes(self, num_tokens: int, plan: CachePlan) -> int:
+        """Returns the size of a memory of which `divide` gives so many tokens to layers that attend to all."""
+        block, sliding = (count(plan.block_size, plan.dtype) for count in (self.block_bytes, self.sliding_block_bytes))
+        num_blocks = -(-num_tokens // plan.block_size)
+        others = num_blocks * (block - sliding)
+        if not sliding:
+            return others + (max(others, state) if (state := self.state_bytes(plan.dtype)) else 0)
+        least, most = self._sliding_bounds(plan)
+        return min(others + min(max(others, least * sliding), most * sliding), num_blocks * block)
+
+    def _sliding_bounds(self, plan: CachePlan) -> tuple[int, int]:
+        """Returns the fewest and the most blocks of sliding layers that are of use."""
+        window = SlidingWindow(num_tokens=self.window, block_size=plan.block_size)
+        num_new = -(-plan.max_batch_tokens // plan.block_size)
+        return window.num_blocks(plan.max_batch_tokens), plan.max_sequences * window.num_blocks(1) + num_new
 
     def allocate(
-        self, num_blocks: int, block_size: int, dtype: torch.dtype, device: torch.device, *, num_states: int = 0
+        self,
+        num_blocks: int,
+        block_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        *,
+        num_states: int = 0,
+        num_sliding_blocks: int = 0,
     ) -> KVCache:
         """Allocates a cache of zeros. Attention also reads masked slots, where NaN would spread."""
         places = self._places
 
-        def pair(kind: LayerKind, heads: KVHeads) -> LayerCache:
+        def pair(kind: LayerKind, heads: KVHeads, num_blocks: int = num_blocks) -> LayerCache:
             layers, (num_heads, head_dim) = self._count(kind), heads
             keys = _zeros((layers, num_blocks, num_heads, block_size, head_dim), dtype, device)
             if device.type != "cpu":
@@ -199,7 +271,7 @@ class CacheShape:
         return KVCache(
             keys=keys,
             values=values,
-            sliding=self.sliding and pair("sliding", self.sliding),
+            sliding=self.sliding and pair("sliding", self.sliding, num_sliding_blocks or num_blocks),
             states=states,
             places=() if places == tuple(LayerPlace("full", index) for index in range(len(places))) else places,
         )

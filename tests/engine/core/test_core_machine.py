@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from glimpse.engine.core import core as core_module
+from glimpse.engine.core.memory.sliding_window import SlidingWindow
 from glimpse.engine.core.request import namespace_key
 from glimpse.engine.errors import EngineErrorCode
 from glimpse.engine.protocol.messages import Embed, FinishReason, Generate, MediaInput, Step
@@ -107,6 +108,8 @@ class CoreMachine(RuleBasedStateMachine):
         max_draft_tokens=st.sampled_from([0, 3]),
         adaptive_drafts=st.booleans(),
         num_states=st.sampled_from([0, 0, 1, 2, 3, 12]),
+        window=st.sampled_from([0, 1, 2, 5, 9]),
+        num_spare_sliding_blocks=st.integers(0, 8),
     )
     def build(
         self,
@@ -119,8 +122,15 @@ class CoreMachine(RuleBasedStateMachine):
         max_draft_tokens: int,
         adaptive_drafts: bool,
         num_states: int,
+        window: int,
+        num_spare_sliding_blocks: int,
+        max_batch_tokens: int,
         **limits: int,
     ) -> None:
+        num_sliding_blocks = 0
+        if window:
+            least = SlidingWindow(num_tokens=window, block_size=block_size).num_blocks(max_batch_tokens)
+            num_sliding_blocks = min(least, -(-max_model_len // block_size)) + num_spare_sliding_blocks
         self.max_model_len = max_model_len
         self.is_ahead = bool(ahead)
         self.num_memory_failures = 0
@@ -133,6 +143,9 @@ class CoreMachine(RuleBasedStateMachine):
             max_decode_slowdown=max_decode_slowdown,
             max_draft_tokens=0 if ahead or num_states else max_draft_tokens,
             num_states=num_states,
+            window=window,
+            num_sliding_blocks=num_sliding_blocks,
+            max_batch_tokens=max_batch_tokens,
             adaptive_drafts=adaptive_drafts,
             async_scheduling=self.is_ahead,
             lazy=ahead == "lazy",
@@ -272,6 +285,8 @@ class CoreMachine(RuleBasedStateMachine):
         assert self.num_memory_failures == 0 if not self.is_ahead else self.num_memory_failures >= 0
         assert not self.runner.launched
         assert self.core.scheduler.state.block_pool.num_used == 0
+        sliding_tables = self.core.scheduler.state.sliding_tables
+        assert sliding_tables is None or sliding_tables.num_used == 0
         states = self.core.scheduler.state.states
         assert states is None or states.num_held == 0
         assert self.core.scheduler.state.encoder_cache.num_pinned == 0

@@ -161,7 +161,7 @@ CHECK = ModelCheck(
             available=16 * GIB,
             weights_in={"none": 15 * GIB, "int8": 9 * GIB},
         ),
-        context=Context(window=18720, trained=32768, kv_cache_tokens=18720),
+        context=Context(window=18720, trained=32768, kv_cache_tokens=18720, needed_bytes=1792 << 20),
         decoding=Decoding(weight_bytes=8 * GIB, kv_bytes=57344, read_rate=20.0 * GIB),
         tensors=TensorCheck(expected=730, missing=[], unexpected=[], unfit=[]),
     ),

@@ -1,4 +1,4 @@
-"""Any interleaving of a model's steps gives the tokens of undisturbed runs, also where layers keep states.
+"""Any interleaving of a model's steps gives the tokens of undisturbed runs, also where layers keep states or windows.
 
 Prompts are divided into chunks, preempted, forked, cancelled and found in the cache, since blocks and states are few.
 """
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from glimpse.engine.checkpoint.grammar.matcher import GrammarCompiler
 from glimpse.engine.core.core import Core
 from glimpse.engine.core.limits import SchedulerLimits
+from glimpse.engine.core.memory.sliding_window import SlidingWindow
 from glimpse.engine.core.request import ModelSpec
 from glimpse.engine.protocol.config import EngineConfig
 from glimpse.engine.protocol.sampling_params import SamplingParams
@@ -35,20 +36,35 @@ PROMPTS = [
 """Some begin alike, with and without the whole prompt of another."""
 
 
-@pytest.fixture(scope="module")
-def shard(tmp_path_factory: pytest.TempPathFactory) -> LoadedShard:
-    path = make_text_checkpoint(tmp_path_factory.mktemp("states"), "qwen3_5")
+@pytest.fixture(scope="module", params=["qwen3_5", "gemma3", "gemma4"])
+def shard(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LoadedShard:
+    path = make_text_checkpoint(tmp_path_factory.mktemp("states"), request.param)
     config = EngineConfig(model_path=str(path), device="cpu", dtype="float32", backend="torch", num_threads=1)
     return load_shard(config, rank=0, on_progress=lambda stage, fraction: None)
 
 
 def make_core(
-    shard: LoadedShard, *, num_spare_blocks: int, num_states: int, max_batch_tokens: int, is_cached: bool
+    shard: LoadedShard, *, num_spare_blocks: int, num_spare: int, max_batch_tokens: int, is_cached: bool
 ) -> Core:
+    """`num_spare`: states, or blocks of sliding layers, beyond those of one sequence."""
     num_blocks = MAX_LEN // BLOCK_SIZE + num_spare_blocks
-    shape = CacheShape.of(shard.model.decoder.config)
-    memory = shape.allocate(num_blocks, BLOCK_SIZE, shard.dtype, shard.device, num_states=num_states)
-    for tensor in memory.states or ():
+    text = shard.model.decoder.config
+    window, num_states, num_sliding_blocks = 0, 0, 0
+    if text.sliding is None:
+        num_states = 1 + num_spare
+    else:
+        window = text.sliding.window
+        of_step = SlidingWindow(num_tokens=window, block_size=BLOCK_SIZE).num_blocks(max_batch_tokens)
+        num_sliding_blocks = min(of_step, MAX_LEN // BLOCK_SIZE) + num_spare
+    memory = CacheShape.of(text).allocate(
+        num_blocks,
+        BLOCK_SIZE,
+        shard.dtype,
+        shard.device,
+        num_states=num_states,
+        num_sliding_blocks=num_sliding_blocks,
+    )
+    for tensor in (*(memory.states or ()), *(memory.sliding or ())):
         tensor.fill_(7.0)  # what is not written before it is read shows in answers
     runner = ModelRunner(
         model=shard.model,
@@ -68,7 +84,10 @@ def make_core(
         encoder_cache_bytes=0,
         prefix_caching=is_cached,
         max_decode_slowdown=100.0,
+        max_draft_tokens=3 if window else 0,
         num_states=num_states,
+        num_sliding_blocks=num_sliding_blocks,
+        window=window,
     )
     spec = ModelSpec(vocab_size=shard.config.text.vocab_size, encoder_row_width=1, eos_token_ids=())
     return Core(runner=runner, model=spec, limits=limits, max_waiting=100)
@@ -80,7 +99,7 @@ def undisturbed(shard: LoadedShard) -> list[list[int]]:
     """The answers to all prompts, each computed alone."""
     found: list[list[int]] = []
     for prompt in PROMPTS:
-        core = make_core(shard, num_spare_blocks=0, num_states=1, max_batch_tokens=100, is_cached=False)
+        core = make_core(shard, num_spare_blocks=0, num_spare=0, max_batch_tokens=100, is_cached=False)
         core.submit(request_of("it", prompt, SamplingParams(temperature=0, max_tokens=MAX_TOKENS, ignore_eos=True)))
         found.append(answers(run_until_idle(core))["it"])
     return found
@@ -99,7 +118,7 @@ requests = st.tuples(
 @given(
     work=st.lists(requests, min_size=3, max_size=7),
     num_spare_blocks=st.integers(0, 8),
-    num_states=st.integers(1, 9),
+    num_spare=st.integers(0, 8),
     max_batch_tokens=st.sampled_from([4, 9, 30, 200]),
 )
 @torch.inference_mode()
@@ -108,13 +127,13 @@ def test_answers_are_those_of_undisturbed_runs(
     undisturbed: list[list[int]],
     work: list[tuple[int, int, int, int | None]],
     num_spare_blocks: int,
-    num_states: int,
+    num_spare: int,
     max_batch_tokens: int,
 ) -> None:
     core = make_core(
         shard,
         num_spare_blocks=num_spare_blocks,
-        num_states=num_states,
+        num_spare=num_spare,
         max_batch_tokens=max_batch_tokens,
         is_cached=True,
     )
@@ -132,6 +151,7 @@ def test_answers_are_those_of_undisturbed_runs(
         expected = undisturbed[index][:num_tokens]
         answer = found.get(str(number), [])
         assert answer == (expected[: len(answer)] if str(number) in cancelled else expected)
-    states = core.scheduler.state.states
-    assert states is not None
-    assert states.num_held == core.scheduler.state.block_pool.num_used == 0
+    state = core.scheduler.state
+    assert state.block_pool.num_used == 0
+    assert state.states is None or state.states.num_held == 0
+    assert state.sliding_tables is None or state.sliding_tables.num_used == 0

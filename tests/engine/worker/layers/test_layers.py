@@ -1,6 +1,7 @@
 """Layers, compared with their definitions."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from glimpse.engine.checkpoint.model_config.decoder import DeltaNetSizes, LayerKind
+from glimpse.engine.checkpoint.model_config.decoder import DeltaNetSizes, KVHeads
 from glimpse.engine.worker.layers.attention import paged_attention, plan_attention
 from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.rotary import inverse_wavelengths, multimodal_rotation, rotate
-from glimpse.engine.worker.tensors.kv_cache import CacheShape
+from glimpse.engine.worker.tensors.kv_cache import CachePlan, CacheShape
 
 HEADS, KV_HEADS, HEAD_DIM, BLOCK_SIZE, NUM_BLOCKS = 6, 2, 8, 4, 64
 
@@ -71,16 +72,53 @@ def test_writes_the_cache_at_the_slots():
 DELTA_NET = DeltaNetSizes(num_key_heads=2, num_value_heads=4, key_head_dim=6, value_head_dim=10, conv_size=4)
 
 
-@pytest.mark.parametrize("delta_net", [None, DELTA_NET])
+WITHOUT = CacheShape(num_kv_heads=2, head_dim=8, layer_kinds=("full", "full"))
+WITH_STATES = replace(WITHOUT, layer_kinds=("delta_net", "full", "delta_net", "full"), delta_net=DELTA_NET)
+WITH_WINDOWS = replace(WITHOUT, layer_kinds=("sliding", "sliding", "full"), sliding=KVHeads(1, 24), window=10)
+PLAN = CachePlan(block_size=4, max_sequences=2, max_batch_tokens=8, max_model_len=0, dtype=torch.bfloat16)
+
+
+@pytest.mark.parametrize("shape", [WITHOUT, WITH_STATES, WITH_WINDOWS])
 @pytest.mark.parametrize("num_bytes", [9_000, 90_000])
-def test_a_divided_memory_holds_what_is_allocated(delta_net: DeltaNetSizes | None, num_bytes: int):
-    kinds: tuple[LayerKind, ...] = ("delta_net", "full", "delta_net", "full") if delta_net else ("full", "full")
-    shape = CacheShape(num_kv_heads=2, head_dim=8, layer_kinds=kinds, delta_net=delta_net)
-    sizes = shape.divide(num_bytes, block_size=4, max_sequences=2, dtype=torch.bfloat16)
-    cache = shape.allocate(sizes.num_blocks, 4, torch.bfloat16, torch.device("cpu"), num_states=sizes.num_states)
-    used = sum(tensor.nbytes for tensor in (cache.keys, cache.values, *(cache.states or ())))
-    assert num_bytes - shape.block_bytes(4, torch.bfloat16) < used <= num_bytes
-    assert cache.num_states == sizes.num_states == ((4 if num_bytes > 80_000 else 1) if delta_net else 0)
+def test_a_divided_memory_holds_what_is_allocated(shape: CacheShape, num_bytes: int):
+    sizes = shape.divide(num_bytes, PLAN)
+    cache = shape.allocate(
+        sizes.num_blocks,
+        4,
+        torch.bfloat16,
+        torch.device("cpu"),
+        num_states=sizes.num_states,
+        num_sliding_blocks=sizes.num_sliding_blocks,
+    )
+    used = sum(tensor.nbytes for tensor in (cache.keys, cache.values, *(cache.states or ()), *(cache.sliding or ())))
+    assert used <= num_bytes < used + shape.block_bytes(4, torch.bfloat16)
+    assert cache.num_sliding_blocks == sizes.num_sliding_blocks
+    if shape.delta_net is not None:
+        assert cache.num_states == sizes.num_states == (4 if num_bytes > 80_000 else 1)
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "max_model_len", "expected"),
+    [
+        (256, 0, (0, 0)),
+        (5 * 1024, 0, (5, 0)),  # a sequence needs 5 in a step: no fewer than there are of the others
+        (7 * 1024, 0, (13, 5)),
+        (12 * 1024, 0, (24, 8)),  # half of the memory
+        (12 * 1024, 100, (27, 7)),
+        (24 * 1024, 0, (66, 10)),  # windows of 2 sequences, and a step
+    ],
+)
+def test_blocks_of_sliding_layers_take_half_a_memory_at_most(
+    num_bytes: int, max_model_len: int, expected: tuple[int, int]
+):
+    sizes = WITH_WINDOWS.divide(num_bytes, replace(PLAN, max_model_len=max_model_len))
+    assert (sizes.num_blocks, sizes.num_sliding_blocks) == expected
+
+
+@pytest.mark.parametrize("shape", [WITHOUT, WITH_STATES, WITH_WINDOWS])
+@pytest.mark.parametrize("num_tokens", [1, 30, 60, 999])
+def test_a_memory_of_the_needed_size_holds_the_tokens(shape: CacheShape, num_tokens: int):
+    assert 4 * shape.divide(shape.needed_bytes(num_tokens, PLAN), PLAN).num_blocks >= num_tokens
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from glimpse.engine.core.core import Core
 from glimpse.engine.core.limits import SchedulerLimits
+from glimpse.engine.core.memory.sliding_window import SlidingWindow
 from glimpse.engine.core.plan import PENDING_TOKEN_ID, SequenceChunk, StepPlan
 from glimpse.engine.core.request import ModelSpec
 from glimpse.engine.protocol.sampling_params import SamplingParams
-from glimpse.engine.worker.tensors.batch import Batch, PendingTokens, SequenceLayout
+from glimpse.engine.worker.tensors.batch import Batch, PendingTokens, SequenceLayout, SlidingBlocks
 from glimpse.engine.worker.tensors.batch_builder import BatchBuilder, make_batch
 from tests.engine.checking_runner import EOS, VOCAB_SIZE, CheckingRunner, LaunchedPlan, generate
 
@@ -31,6 +32,8 @@ def assert_equal(batch: Batch | PendingTokens, expected: Batch | PendingTokens) 
         if isinstance(other, torch.Tensor):
             assert own.dtype == other.dtype
             assert own.tolist() == other.tolist(), name
+        elif isinstance(other, SlidingBlocks):
+            assert own.slots.tolist() == other.slots.tolist()
         elif isinstance(other, PendingTokens):
             assert_equal(own, other)
         else:
@@ -79,15 +82,20 @@ class PackingRunner:
             for row, chunk in zip(batch.block_tables.tolist(), chunks, strict=True):
                 assert row[: len(chunk.block_table)] == list(chunk.block_table)
                 assert all(0 <= block < NUM_BLOCKS for block in row)
+            if batch.sliding is not None:
+                for row, chunk in zip(batch.sliding.block_tables.tolist(), chunks, strict=True):
+                    assert row[: len(chunk.block_table)] == list(chunk.sliding_table or ())
 
 
-def packing_core(*, ahead: bool) -> tuple[Core, PackingRunner]:
+def packing_core(*, ahead: bool, num_sliding_blocks: int) -> tuple[Core, PackingRunner]:
     inner = CheckingRunner(
         num_blocks=NUM_BLOCKS,
         block_size=BLOCK_SIZE,
         max_batch_tokens=16,
         max_sequences=MAX_SEQUENCES,
         encoder_capacity_tokens=100,
+        window=SlidingWindow(num_tokens=3, block_size=BLOCK_SIZE) if num_sliding_blocks else None,
+        num_sliding_blocks=num_sliding_blocks,
     )
     builders = tuple(BatchBuilder(block_size=BLOCK_SIZE, device=CPU, keeps_tables_there=own) for own in (False, True))
     runner = PackingRunner(inner, builders)
@@ -102,6 +110,8 @@ def packing_core(*, ahead: bool) -> tuple[Core, PackingRunner]:
         prefix_caching=True,
         max_decode_slowdown=1000.0,
         max_draft_tokens=0 if ahead else 2,
+        window=3,
+        num_sliding_blocks=num_sliding_blocks,
     )
     model = ModelSpec(vocab_size=VOCAB_SIZE, encoder_row_width=1, eos_token_ids=(EOS,))
     return Core(runner=runner, model=model, limits=limits, max_waiting=100, async_scheduling=ahead), runner
@@ -115,13 +125,14 @@ requests = st.tuples(
 @settings(max_examples=40)
 @given(
     ahead=st.booleans(),
+    num_sliding_blocks=st.sampled_from([0, 10]),
     steps=st.lists(st.tuples(st.none() | requests, st.booleans(), st.integers(1, 4)), min_size=1, max_size=12),
 )
 def test_tables_that_follow_a_schedule_equal_fresh_ones(
-    ahead: bool, steps: list[tuple[tuple[list[int], int, int, int] | None, bool, int]]
+    ahead: bool, num_sliding_blocks: int, steps: list[tuple[tuple[list[int], int, int, int] | None, bool, int]]
 ) -> None:
     """Requests come, share prefixes, are preempted, cancelled, restarted after failures, and end."""
-    core, runner = packing_core(ahead=ahead)
+    core, runner = packing_core(ahead=ahead, num_sliding_blocks=num_sliding_blocks)
     for number, (request, disturbs, num_steps) in enumerate(steps):
         if request is not None:
             prompt, max_tokens, num_completions, priority = request

@@ -1,0 +1,21 @@
+"""Which KV blocks layers need that attend to the last tokens alone. Pure arithmetic."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlidingWindow:
+    """The window of a model's sliding layers, over blocks."""
+
+    num_tokens: int
+    """Tokens that a token attends to: itself and those right before it."""
+    block_size: int
+
+    def first_block(self, start: int) -> int:
+        """Returns the index of the first block that the token at `start`, or a later one, attends to."""
+        return max(start + 1 - self.num_tokens, 0) // self.block_size
+
+    def num_blocks(self, num_new: int) -> int:
+        """Returns the most blocks that a sequence needs to compute so many tokens in a step."""
+        # They begin anywhere in a block.
+        return (self.num_tokens + num_new + self.block_size - 3) // self.block_size + 1
