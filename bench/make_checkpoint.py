@@ -44,20 +44,21 @@ class Sizes:
     """Size of the tokenizer's vocabulary."""
     vocab_size: int
     """Rows of the embedding table: slightly more than the tokenizer has, or as in the published checkpoint."""
-    vision_width: int
-    vision_depth: int
-    vision_heads: int
     context: int
+    vision_width: int = 0
+    """0: the model reads text alone."""
+    vision_depth: int = 0
+    vision_heads: int = 0
     untied: int = 0
     """1: the output head has weights of its own."""
     head_dim: int = 0
     """0: `hidden` / `heads`."""
     head_norms: int = 0
-    """1: Qwen3's layout, whose heads have norms and whose linears have no biases. It reads text alone."""
+    """1: Qwen3's layout, whose heads have norms and whose linears have no biases."""
     experts: int = 0
     """Experts of each layer, with `intermediate` features; 8 of them compute a token. 0: layers have one MLP."""
     delta_nets: int = 0
-    """1: Qwen3.5's layout: three gated delta nets for each layer of attention, of 16 heads. It reads text alone."""
+    """1: Qwen3.5's layout: three gated delta nets for each layer of attention, of 16 heads."""
 
 
 PRESETS: Mapping[str, Sizes] = {
@@ -122,9 +123,6 @@ PRESETS: Mapping[str, Sizes] = {
         intermediate=3072,
         num_tokens=32000,
         vocab_size=151936,
-        vision_width=0,
-        vision_depth=0,
-        vision_heads=0,
         context=40960,
         head_dim=128,
         head_norms=1,
@@ -137,9 +135,6 @@ PRESETS: Mapping[str, Sizes] = {
         intermediate=512,
         num_tokens=32000,
         vocab_size=32256,
-        vision_width=0,
-        vision_depth=0,
-        vision_heads=0,
         context=40960,
         head_dim=128,
         head_norms=1,
@@ -153,9 +148,6 @@ PRESETS: Mapping[str, Sizes] = {
         intermediate=3584,
         num_tokens=32000,
         vocab_size=32256,
-        vision_width=0,
-        vision_depth=0,
-        vision_heads=0,
         context=40960,
         head_dim=256,
         delta_nets=1,
