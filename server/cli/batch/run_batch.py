@@ -41,6 +41,8 @@ _MAX_UNANSWERED_OF_OWN = 8
 """Attempts in a row, within about ten seconds: a server that was started for the batch does not come back."""
 _MAX_UNANSWERED = 40
 """Within about three minutes: one that runs may be restarted."""
+_NUM_MISSED = 4
+"""Unanswered attempts in a row, within about two seconds, after which the command says that it waits."""
 _NO_SERVER = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.INTERNAL)
 """Statuses that gRPC, or a gateway, gives to calls whose server goes."""
 
@@ -115,7 +117,7 @@ async def _answer(
     (task,) = progress.task_ids
     num_errors = 0
     async with server.connection.open_channel() as channel:
-        asker = _Asker(server, channel)
+        asker = _Asker(server, channel, progress.console)
 
         async def work() -> None:
             nonlocal num_errors
@@ -132,9 +134,11 @@ async def _answer(
 class _Asker:
     """Asks a server as the gateway does: JSON in and out."""
 
-    def __init__(self, server: _Server, channel: grpc.aio.Channel) -> None:
+    def __init__(self, server: _Server, channel: grpc.aio.Channel, console: Console) -> None:
         self._metadata, self._max_unanswered = server.connection.metadata, server.max_unanswered
         self._calls = {url: _call(channel, method) for url, method in methods().items()}
+        self._console, self._address = console, server.connection.address
+        self._is_missed = False  # several attempts in a row had no answer, and that is told
 
     async def result(self, request: BatchLine) -> LineResult:
         """Returns the result of a request, which waits while the server has no room for it. Raises _NoServerError."""
@@ -148,10 +152,14 @@ class _Asker:
                 num_unanswered = 0 if is_answer else num_unanswered + 1
                 if num_unanswered >= self._max_unanswered:
                     raise _NoServerError from error
+                if num_unanswered >= _NUM_MISSED and not self._is_missed:
+                    self._is_missed = True
+                    self._console.print(f"{self._address} does not answer; trying again")
                 if is_answer and not may_succeed(error.code(), "", attempt):
                     return _result(request, error.trailing_metadata(), *_failure(error))
                 await asyncio.sleep(backoff.take())
             else:
+                self._is_missed = False
                 return _result(request, await call.initial_metadata(), OK, body)
         raise AssertionError("attempts have no end")
 
