@@ -76,12 +76,8 @@ StatePlan: TypeAlias = Sequence[SingleTokens | StateRows]
 """A step's rows in groups. A group may read what those before it have written."""
 
 
-def plan_states(states: Sequence[StateRows], device: torch.device) -> StatePlan:
-    """Groups a step's rows: those of one token together, in rounds if a sequence has several parts.
-
-    Args:
-        states: parts of the step's sequences, each in its order.
-    """
+def state_rounds(states: Sequence[StateRows]) -> list[list[StateRows]]:
+    """Divides parts of sequences so that those of one round are of different sequences, each in its order."""
     rounds: list[list[StateRows]] = []
     place = -1
     for rows in states:
@@ -89,8 +85,17 @@ def plan_states(states: Sequence[StateRows], device: torch.device) -> StatePlan:
         if place == len(rounds):
             rounds.append([])
         rounds[place].append(rows)
+    return rounds
+
+
+def plan_states(states: Sequence[StateRows], device: torch.device) -> StatePlan:
+    """Groups a step's rows: those of one token together, in rounds if a sequence has several parts.
+
+    Args:
+        states: parts of the step's sequences, each in its order.
+    """
     groups: list[SingleTokens | StateRows] = []
-    for parts in rounds:
+    for parts in state_rounds(states):
         groups += [part for part in parts if part.num_rows > 1]
         if singles := [part for part in parts if part.num_rows == 1]:
             # In columns, each of which is contiguous.

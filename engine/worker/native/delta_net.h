@@ -1,5 +1,5 @@
-// The recurrent step of gated delta nets, for callers that run several operations in one parallel region. The reference
-// implementation is engine/worker/layers/delta_net.py.
+// Gated delta nets, for callers that run several operations in one parallel region. The reference implementation is
+// engine/worker/layers/delta_net.py.
 #pragma once
 
 #include "types.h"
@@ -16,31 +16,61 @@ struct DeltaNetLayer {
   int32_t num_key_heads, num_value_heads, key_head_dim, value_head_dim, conv_size;
 };
 
-// Tokens of different sequences, one of each.
-struct StateStep {
-  const int64_t* reads;   // [tokens]: states before the tokens; negative: zeros
-  const int64_t* writes;  // [tokens]
-  int64_t num_tokens;
+// Consecutive tokens of a sequence. Python passes tables of these.
+struct StatePart {
+  int64_t row, num_rows;  // of the step's tokens
+  int64_t reads;          // state before the tokens; negative: zeros
+  int64_t writes;
 };
 
-// What a processor level gives gated delta nets. T is bf16 or float.
+// A layer's states and a step's tokens. T is bf16 or float.
+template <class T>
+struct StateStep {
+  const DeltaNetLayer& net;
+  const T* projected;  // [tokens, conv_width + value_width]
+  const T* rates;      // [tokens, 2 · value_heads]
+  T* conv_states;      // [states, conv_size - 1, conv_width]
+  float* recurrent;    // [states, value_heads, key_head_dim, value_head_dim]
+  T* output;           // [tokens, value_width]
+
+  int64_t keys() const { return static_cast<int64_t>(net.num_key_heads) * net.key_head_dim; }
+  int64_t values() const { return static_cast<int64_t>(net.num_value_heads) * net.value_head_dim; }
+  int64_t conv_width() const { return 2 * keys() + values(); }
+  int group() const { return net.num_value_heads / net.num_key_heads; }  // heads of values of a head of keys
+
+  // What the convolution reads of a part's token, or of one before it, whose index is negative. Null: zeros.
+  const T* inputs(const StatePart& part, int64_t token) const {
+    if (token >= 0) return projected + (part.row + token) * (conv_width() + values());
+    if (part.reads < 0) return nullptr;
+    return conv_states + ((part.reads + 1) * (net.conv_size - 1) + token) * conv_width();
+  }
+
+  float* state(int64_t index, int64_t head) const {
+    return recurrent + (index * net.num_value_heads + head) * net.key_head_dim * net.value_head_dim;
+  }
+};
+
+// Heads of values, which have the same head of keys.
+struct ValueHeads {
+  int key_head, first, end;
+};
+
+// What a processor level gives gated delta nets.
 template <class T>
 struct DeltaNetKernels {
-  // Updates the states of one head of keys of one token, and those of the heads of values that it serves. Tasks are
-  // numbered from 0 to `delta_net_tasks`, and independent.
-  // projected: [tokens, conv_width + value_width]. rates: [tokens, 2 · value_heads]. output: [tokens, value_width].
-  // conv_states: [states, conv_size - 1, conv_width]. recurrent: [states, value_heads, key_head_dim, value_head_dim].
-  void (*run_task)(const DeltaNetLayer& net, const StateStep& step, const T* projected, const T* rates, T* conv_states,
-                   float* recurrent, T* output, int64_t task);
+  // Updates the states of one head of keys, and of the heads of values that it serves, with a part of one token.
+  void (*update)(const StateStep<T>& step, const StatePart& part, int key_head);
+  // Updates the states of some heads of values with a part of any length, but not those of the convolution.
+  void (*update_many)(const StateStep<T>& step, const StatePart& part, ValueHeads heads, float* scratch);
+  // Size of the scratch, which is aligned to 64 bytes.
+  int64_t (*scratch_floats)(const DeltaNetLayer& net);
+  // Keeps what the convolution reads of the last tokens.
+  void (*keep_inputs)(const StateStep<T>& step, const StatePart& part);
   // output = x · sigmoid(gates), `count` numbers each.
   void (*multiply_gates)(const T* x, const T* gates, int64_t count, T* output);
 };
 
 template <class T>
 const DeltaNetKernels<T>& delta_net_kernels(int level);
-
-inline int64_t delta_net_tasks(const DeltaNetLayer& net, const StateStep& step) {
-  return step.num_tokens * net.num_key_heads;
-}
 
 }  // namespace glimpse

@@ -1,16 +1,25 @@
 // Gated delta nets with AVX2.
+#include <immintrin.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "delta_net.h"
 
 #pragma GCC target("avx2,fma")
+#define GLIMPSE_AVX512 0
+#define GLIMPSE_BF16 0
+#define GLIMPSE_VNNI 0
 
 namespace glimpse {
 namespace {
 
+#include "vectors.h"
+#include "transpose.h"
 #include "delta_net_kernels.h"
+#include "delta_net_chunks.h"
 
 }  // namespace
 

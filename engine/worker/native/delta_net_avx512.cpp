@@ -1,16 +1,25 @@
 // Gated delta nets with AVX-512.
+#include <immintrin.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "delta_net.h"
 
 #pragma GCC target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")
+#define GLIMPSE_AVX512 1
+#define GLIMPSE_BF16 0
+#define GLIMPSE_VNNI 0
 
 namespace glimpse {
 namespace {
 
+#include "vectors.h"
+#include "transpose.h"
 #include "delta_net_kernels.h"
+#include "delta_net_chunks.h"
 
 }  // namespace
 

@@ -1,5 +1,6 @@
 """The native backend: one library call per operation of `glimpse.engine.worker.layers.ops.Ops`."""
 
+from collections.abc import Sequence
 from ctypes import CDLL, POINTER, byref, cast, pointer
 from typing import Any
 
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 
 from glimpse.engine.worker.layers import ops
 from glimpse.engine.worker.layers.attention import AttentionPlan
-from glimpse.engine.worker.layers.delta_net import DeltaNet, SingleTokens, StatePlan, delta_net, update_singles
+from glimpse.engine.worker.layers.delta_net import DeltaNet, StatePlan, state_rounds
 from glimpse.engine.worker.layers.mlp import ExpertsMLP, GatedMLP, PlainMLP
 from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.worker.layers.rotary import Rotation
@@ -26,7 +27,7 @@ from glimpse.engine.worker.native.attention import (
 )
 from glimpse.engine.worker.native.library import Activation, DeltaNetLayer, DType, Level, Norm, Weight
 from glimpse.engine.worker.native.linear import PackedLinear
-from glimpse.engine.worker.tensors.batch import Batch
+from glimpse.engine.worker.tensors.batch import Batch, StateRows
 from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache, LayerStates
 
 _ACTIVATIONS = {"quick_gelu": Activation.QUICK_GELU, "gelu_tanh": Activation.GELU_TANH}
@@ -114,31 +115,34 @@ class NativeOps(ops.TorchOps):
         )
         return output
 
-    def delta_net(
-        self, projected: Tensor, rates: Tensor, net: DeltaNet, states: LayerStates, plan: StatePlan
-    ) -> Tensor:
-        update = self._update_singles if supports_states(states.recurrent) else update_singles
-        return delta_net(projected, rates, net, states, plan, update)
+    def plan_states(self, batch: Batch, cache: KVCache) -> Any:
+        if cache.states is None or not supports_states(cache.states.recurrent):
+            return super().plan_states(batch, cache)
+        return plan_parts(batch.states)
 
-    def _update_singles(
-        self, projected: Tensor, rates: Tensor, net: DeltaNet, states: LayerStates, group: SingleTokens
+    def delta_net(
+        self, projected: Tensor, rates: Tensor, net: DeltaNet, states: LayerStates, plan: list[Tensor] | StatePlan
     ) -> Tensor:
+        if not supports_states(states.recurrent):
+            return super().delta_net(projected, rates, net, states, plan)
         if net not in self._nets:
             self._nets[net] = DeltaNetTensors(net)
+        projected, rates = projected.contiguous(), rates.contiguous()
         output = projected.new_empty(len(projected), net.sizes.value_width)
-        self._library.glimpse_delta_net(
-            self._level,
-            DType.of(projected.dtype),
-            byref(self._nets[net].layer),
-            projected.contiguous().data_ptr(),
-            rates.contiguous().data_ptr(),
-            group.reads.data_ptr(),
-            group.writes.data_ptr(),
-            len(projected),
-            states.conv.data_ptr(),
-            states.recurrent.data_ptr(),
-            output.data_ptr(),
-        )
+        for parts in plan:
+            assert isinstance(parts, Tensor)
+            self._library.glimpse_delta_net(
+                self._level,
+                DType.of(projected.dtype),
+                byref(self._nets[net].layer),
+                parts.data_ptr(),
+                len(parts),
+                projected.data_ptr(),
+                rates.data_ptr(),
+                states.conv.data_ptr(),
+                states.recurrent.data_ptr(),
+                output.data_ptr(),
+            )
         return output
 
     def attend_segments(self, qkv: Tensor, rotation: Rotation | None, num_segments: int) -> Tensor:
@@ -160,6 +164,11 @@ class NativeOps(ops.TorchOps):
 def supports_states(recurrent: Tensor) -> bool:
     """Whether the kernels have room for heads of these sizes, [..., key_head_dim, value_head_dim]."""
     return max(recurrent.shape[-2:]) <= MAX_HEAD_DIM
+
+
+def plan_parts(states: Sequence[StateRows]) -> list[Tensor]:
+    """Returns the parts of each round as a table of `StatePart`s, as in delta_net.h: int64 [parts, 4]."""
+    return [torch.tensor([rows[:4] for rows in parts]) for parts in state_rounds(states)]
 
 
 class DeltaNetTensors:

@@ -73,7 +73,7 @@ struct DecodeInputs {
   int64_t num_sequences;
   int64_t table_width;
   const float *cos, *sin;         // [positions, head_dim / 2]: rotation of each position
-  const int64_t *reads, *writes;  // [rows]: states, as in `StateStep`; null if no layer keeps states
+  const int64_t *reads, *writes;  // [rows]: states, as in `StatePart`; null if no layer keeps states
 };
 
 namespace {
@@ -201,11 +201,14 @@ class Step {
   }
 
   void update_states(const Operation& operation) const {
-    const StateStep step = {inputs_.reads, inputs_.writes, program_.rows};
-    const Range tasks = share(delta_net_tasks(*operation.net, step));
+    const StateStep<T> step = {*operation.net,           numbers(operation.x),
+                               numbers(operation.gates), numbers(operation.conv_states),
+                               operation.recurrent,      numbers(operation.y)};
+    const int64_t num_heads = operation.net->num_key_heads;
+    const Range tasks = share(program_.rows * num_heads);
     for (int64_t task = tasks.begin; task < tasks.end; ++task) {
-      states_.run_task(*operation.net, step, numbers(operation.x), numbers(operation.gates),
-                       numbers(operation.conv_states), operation.recurrent, numbers(operation.y), task);
+      const int64_t row = task / num_heads;
+      states_.update(step, {row, 1, inputs_.reads[row], inputs_.writes[row]}, static_cast<int>(task % num_heads));
     }
   }
 

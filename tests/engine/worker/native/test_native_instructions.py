@@ -106,8 +106,7 @@ def test_kernels_have_no_instructions_above_their_level(compiled: list[Function]
     assert above == []
 
 
-# Gated delta nets multiply rows in memory, each once.
-@pytest.mark.parametrize("file", [file for file in FILES if not file.startswith("delta_net_")])
+@pytest.mark.parametrize("file", FILES)
 def test_busy_loops_keep_their_sums_in_registers(compiled: list[Function], file: str):
     num_loops = 0
     for function in of_file(compiled, file):
