@@ -45,8 +45,7 @@ def answers(stack: Stack) -> dict[Path | None, str]:
     return {image: answer(stack, "glimpse-python", image=image, stream=False) for image in (None, IMAGE)}
 
 
-@pytest.mark.parametrize("image", [None, IMAGE], ids=["text", "image"])
-@pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])
+@pytest.mark.parametrize(("stream", "image"), [(False, None), (True, IMAGE)], ids=["unary text", "streamed image"])
 @pytest.mark.parametrize("client", CLIENTS)
 def test_examples_print_the_same_answer(
     stack: Stack, answers: dict[Path | None, str], client: str, stream: bool, image: Path | None

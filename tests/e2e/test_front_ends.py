@@ -43,7 +43,7 @@ def streamed(stack: Stack, number: int, begun: threading.Barrier) -> bool:
     body = {
         "messages": [{"role": "user", "content": f"Question {number}: tell me all."}],
         "stream": True,
-        "max_tokens": 1500,
+        "max_tokens": 600,
         "ignore_eos": True,
     }
     with closing(http.client.HTTPConnection("127.0.0.1", stack.http_port, timeout=60)) as connection:
