@@ -47,8 +47,9 @@ settings.register_profile("glimpse", deadline=None, derandomize="CI" in os.envir
 settings.load_profile("glimpse")
 
 
-_LONGEST_FIRST = ("page", "e2e", "models", "clients", "wheel", "server")
-"""Folders whose files take longest: begun last, one of them would run alone at the end."""
+_WAITING = ("page", "e2e", "models", "clients", "wheel", "server", "gateway", "client", "hostile")
+"""Folders whose files wait for servers most of their time. Files of the first take longest: begun last, one of them
+would run alone at the end."""
 
 _SHARING = ("client", "e2e", "page", "server/services")
 """Folders whose files share servers: one process runs those that start none of their own."""
@@ -85,9 +86,16 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Brings the folders whose files take longest to the front."""
-    rank = {folder: place for place, folder in enumerate(_LONGEST_FIRST)}
-    items.sort(key=lambda item: rank.get(item.path.relative_to(ROOT / "tests").parts[0], len(rank)))
+    """Mixes files that wait with files that compute, from the beginning to the end, so that no processor is idle."""
+    folders = {
+        _together(item.nodeid.partition("::")[0]): item.path.relative_to(ROOT / "tests").parts[0] for item in items
+    }
+    waiting = sorted(
+        (each for each in folders if folders[each] in _WAITING), key=lambda each: _WAITING.index(folders[each])
+    )
+    computing = [each for each in folders if folders[each] not in _WAITING]
+    place = {each: (at + 1) / len(files) for files in (waiting, computing) for at, each in enumerate(files)}
+    items.sort(key=lambda item: place[_together(item.nodeid.partition("::")[0])])
 
 
 def pytest_collection_finish() -> None:
