@@ -100,7 +100,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Exempts what was imported and collected from garbage collection: looking through it takes most of a second."""
-    gc.collect()
     gc.freeze()
     gc.enable()
 

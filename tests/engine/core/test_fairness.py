@@ -210,7 +210,7 @@ backlogs = st.lists(
 )  # of each client, what it sends again and again: prompt tokens, tokens to generate, completions
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     backlogs=st.lists(backlogs, min_size=2, max_size=4),
     max_sequences=st.integers(1, 6),
@@ -234,7 +234,7 @@ def test_backlogged_clients_get_equal_service(
         max_waiting=10_000,
     )
     for client, requests in enumerate(backlogs):
-        for index in range(60):
+        for index in range(30):
             num_tokens, max_tokens, num_completions = requests[index % len(requests)]
             name = f"{client}:{index}"
             ask(core, name, num_tokens, max_tokens=max_tokens, client=str(client), num_completions=num_completions)
