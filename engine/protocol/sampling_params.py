@@ -39,6 +39,8 @@ class ReasoningTags:
     """The answer begins inside the reasoning: the prompt ends with the opening tag."""
     strips_answer: bool = True
     """White space after the closing tag is not part of the text."""
+    answer: str = ""
+    """Tag that may begin the text. Where white space is not part of it, the tag is not either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ The formulas are those of `sample_frames` in the video processors of transformer
 video of one frame, or more frames requested than there are), the nearest possible number is used.
 """
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import TypeAlias
@@ -126,7 +127,81 @@ class StrideSampling(msgspec.Struct, frozen=True, kw_only=True, tag="stride"):
         return middles(num_frames, max(1, min(wanted, num_frames, max_frames)))
 
 
-FrameSampling: TypeAlias = PatchSampling | EndpointSampling | IntervalSampling | SegmentSampling | StrideSampling
+class ClockSampling(msgspec.Struct, frozen=True, kw_only=True, tag="clock"):
+    """GLM-4.1V's: the first frame from each of equally distant instants on; of long videos, a number of frames."""
+
+    fps: float = 2.0
+    """Default rate in frames per second."""
+    max_seconds: int = 300
+    """A longer video has as many frames as one of this duration."""
+
+    def at_rate(self, num_frames: int, duration_seconds: Fraction, *, fps: float, max_frames: int) -> list[int]:
+        """Returns the indices of frames sampled at a rate; the arguments are those of `num_frames_at_rate`."""
+        # In floats like the reference, where a product may round to just above an integer.
+        own_fps, seconds = float(num_frames / duration_seconds), float(duration_seconds)
+        if seconds <= self.max_seconds:
+            instants = (index * own_fps / fps for index in range(max(int(seconds * fps), 1)))
+        elif (wanted := int(self.max_seconds * fps)) < num_frames:
+            instants = (instant * own_fps for instant in np.linspace(0, seconds, wanted))
+        else:
+            instants = iter(range(num_frames))
+        indices = sorted({min(math.ceil(instant), num_frames - 1) for instant in instants})
+        return _in_pairs([indices[place] for place in _between(0, len(indices) - 1, max_frames)])
+
+    def requested(self, num_frames: int, wanted: int, *, max_frames: int) -> list[int]:
+        """Returns the indices of `wanted` of `num_frames` frames, or of as many as there may be."""
+        return _between(0, num_frames - 1, min(wanted, num_frames, max_frames))
+
+
+class DurationSampling(msgspec.Struct, frozen=True, kw_only=True, tag="duration"):
+    """GLM-4.6V's: the longer a video, the fewer frames of each second."""
+
+    fps: float = 0.0
+    """Default rate in frames per second; 0: 6 for up to 30 s, 2 for up to 300 s, and 1 for longer videos."""
+    max_seconds: int = 2400
+    """A longer video has as many frames as one of this duration."""
+    max_frames_at_rate: int = 640
+    """Most frames that are sampled at a rate. Requests may ask for more by their number."""
+
+    def at_rate(self, num_frames: int, duration_seconds: Fraction, *, fps: float, max_frames: int) -> list[int]:
+        """Returns the indices of frames sampled at a rate; the arguments are those of `num_frames_at_rate`."""
+        seconds, last = float(duration_seconds), num_frames - 1
+        fps = fps or next((rate for most, rate in ((30, 6.0), (300, 2.0)) if seconds <= most), 1.0)
+        wanted = max(min(int(min(seconds, self.max_seconds) * fps), self.max_frames_at_rate, max_frames), 1)
+        own_seconds = 1 / float(num_frames / duration_seconds)
+        indices = [] if num_frames < wanted else self._by_instants(num_frames, own_seconds, fps, end=int(seconds))
+        if not indices or len(indices) > wanted:
+            indices = _between(0, last, wanted)
+        elif len(indices) < wanted:
+            indices = _between(indices[0], indices[-1], wanted)
+        return _in_pairs(indices)
+
+    def requested(self, num_frames: int, wanted: int, *, max_frames: int) -> list[int]:
+        """Returns the indices of `wanted` of `num_frames` frames, or of as many as there may be."""
+        return _between(0, num_frames - 1, min(wanted, num_frames, max_frames))
+
+    @staticmethod
+    def _by_instants(num_frames: int, own_seconds: float, fps: float, *, end: int) -> list[int]:
+        """Returns the indices of the first frame from each instant on, up to the second `end`."""
+        indices, instant = list[int](), 0.0
+        for index in range(num_frames):
+            if index * own_seconds >= instant:
+                indices.append(index)
+                instant += 1 / fps  # in floats and summed up, like the reference
+                if instant >= end:
+                    break
+        return indices
+
+
+FrameSampling: TypeAlias = (
+    PatchSampling
+    | EndpointSampling
+    | IntervalSampling
+    | SegmentSampling
+    | StrideSampling
+    | ClockSampling
+    | DurationSampling
+)
 """How a model family samples frames. It travels to the decoding workers and is part of the keys of cached media."""
 
 
@@ -184,6 +259,11 @@ def num_decoded(times: Sequence[int], keyframes: Sequence[int], frame_indices: S
 def _between(first: int, last: int, count: int) -> list[int]:
     """Returns at most `count` different indices, evenly spaced, and at least one."""
     return np.unique(np.linspace(first, last, max(count, 1), dtype=int)).tolist()
+
+
+def _in_pairs(indices: list[int]) -> list[int]:
+    """Returns the indices, the last one twice if their number is odd."""
+    return [*indices, indices[-1]] if len(indices) % 2 else indices
 
 
 def _at_least_one_patch(number: int, num_frames: int, depth: int) -> int:

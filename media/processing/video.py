@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from PIL.Image import Resampling
@@ -123,23 +124,49 @@ def volume_video_processing(path: Path) -> VideoProcessing:
     own, config = _read_files(path)
     if own.get("num_frames") is not None or own.get("do_sample_frames", True) is not True:
         raise ValueError("video_preprocessor_config.json: expected sampling at a rate, without 'num_frames'")
-    size: Mapping[str, Any] = own.get("size") or {}
-    default = VolumeFrames()
     max_frame_tokens = positive("max_video_tokens", own.get("max_video_tokens", 768))
-    sizing = VolumeFrames(
-        patch_size=positive("patch_size", config.get("patch_size", default.patch_size)),
-        merge_size=positive("merge_size", config.get("merge_size", default.merge_size)),
-        temporal_patch_size=positive("temporal_patch_size", config.get("temporal_patch_size", 2)),
-        min_volume=positive("size.shortest_edge", size.get("shortest_edge", default.min_volume)),
-        max_volume=positive("size.longest_edge", size.get("longest_edge", default.max_volume)),
-        max_frame_tokens=max_frame_tokens if own.get("cap_pixels_per_frame") else None,
-    )
+    cap = max_frame_tokens if own.get("cap_pixels_per_frame") else None
+    sizing = _volume_frames(own, config, VolumeFrames(max_frame_tokens=cap))
     sampling = EndpointSampling(
         fps=float(own.get("fps") or 2),
         min_frames=positive("min_frames", own.get("min_frames", 4)),
         max_frames=positive("max_frames", own.get("max_frames", 768)),
     )
     return VideoProcessing(sizing=sizing, sampling=sampling)
+
+
+def sampled_video_processing(
+    path: Path, read_sampling: Callable[[Mapping[str, Any]], FrameSampling]
+) -> VideoProcessing:
+    """Reads GLM's `video_preprocessor_config.json`, whose bounds are on the volume of all frames, too.
+
+    Fields that the file leaves out have the defaults of the reference (transformers,
+    models/glm4v/video_processing_glm4v.py). It may name a number of frames, which the reference ignores.
+
+    Args:
+        read_sampling: Reads how frames are sampled from the file's fields.
+
+    Raises:
+        ValueError: A file is missing, is not JSON, or has unsupported values.
+    """
+    own, config = _read_files(path)
+    default = VolumeFrames(patch_size=14, min_volume=112 * 112, max_volume=2 * 30_000 * 28 * 28)
+    return VideoProcessing(sizing=_volume_frames(own, config, default), sampling=read_sampling(own))
+
+
+def _volume_frames(own: Mapping[str, Any], config: Mapping[str, Any], default: VolumeFrames) -> VolumeFrames:
+    """Reads the sizes of frames. Fields that the files leave out, and those that no file has, are the default's."""
+    size: Mapping[str, Any] = own.get("size") or {}
+    return msgspec.structs.replace(
+        default,
+        patch_size=positive("patch_size", config.get("patch_size", default.patch_size)),
+        merge_size=positive("merge_size", config.get("merge_size", default.merge_size)),
+        temporal_patch_size=positive(
+            "temporal_patch_size", config.get("temporal_patch_size", default.temporal_patch_size)
+        ),
+        min_volume=positive("size.shortest_edge", size.get("shortest_edge", default.min_volume)),
+        max_volume=positive("size.longest_edge", size.get("longest_edge", default.max_volume)),
+    )
 
 
 def _read_files(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

@@ -12,7 +12,7 @@ from typing import NoReturn, TypeVar
 import msgspec
 
 from glimpse.engine.checkpoint.families.companions import named_companions, resolve_companions
-from glimpse.engine.checkpoint.families.registry import FAMILIES, load_model_config
+from glimpse.engine.checkpoint.families.registry import FAMILIES, family_of, load_model_config
 from glimpse.engine.checkpoint.hub import read_hub_headers
 from glimpse.engine.checkpoint.location import DEFAULT_MODEL, resolve_checkpoint
 from glimpse.engine.checkpoint.model_config.model import ModelConfig, read_json
@@ -67,7 +67,7 @@ def check_model(model: str, settings: ModelSettings) -> ModelCheck:
         )
     )
     problems += (problem for problem in engine.problems if problem not in problems)
-    reasoning = find_reasoning_format(templates[0], settings.reasoning_parser)
+    reasoning = find_reasoning_format(templates[0], settings.reasoning_parser, of_family=family_of(config).reasoning)
     tools = find_format(templates[1], settings.tool_call_parser)
     return ModelCheck(
         model=model,

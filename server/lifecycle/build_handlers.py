@@ -143,7 +143,11 @@ def _shared(
     prompts = _prompt_builder(settings.engine, checkpoint)
     tokenizer = prompts.tokenizer
     tool_format = find_format(prompts.templates.with_tools.source, settings.engine.tool_call_parser)
-    reasoning = find_reasoning_format(prompts.templates.default.source, settings.engine.reasoning_parser)
+    reasoning = find_reasoning_format(
+        prompts.templates.default.source,
+        settings.engine.reasoning_parser,
+        of_family=family_of(checkpoint.model).reasoning,
+    )
     max_model_len = _max_model_len(settings.engine.options, checkpoint.model, engine)
     loader = PromptLoader(
         prompts=prompts,

@@ -7,7 +7,8 @@ from typing import Any
 
 from glimpse.engine.checkpoint.families.gemma.gemma3 import GEMMA3, GEMMA3_TEXT
 from glimpse.engine.checkpoint.families.gemma.gemma4 import GEMMA4, GEMMA4_TEXT
-from glimpse.engine.checkpoint.families.glm_ocr import GLM_OCR
+from glimpse.engine.checkpoint.families.glm.glm4v import GLM4V, GLM46V
+from glimpse.engine.checkpoint.families.glm.glm_ocr import GLM_OCR
 from glimpse.engine.checkpoint.families.idefics3 import IDEFICS3, SMOLVLM
 from glimpse.engine.checkpoint.families.internvl import INTERNVL
 from glimpse.engine.checkpoint.families.internvl_chat import INTERNVL_CHAT
@@ -49,6 +50,8 @@ FAMILIES: Mapping[str, FamilySpec] = {
     "LightOnOcrForConditionalGeneration": LIGHTON_OCR,
     "Gemma4ForConditionalGeneration": GEMMA4,
     "GlmOcrForConditionalGeneration": GLM_OCR,
+    "Glm4vForConditionalGeneration": GLM4V,
+    "Glm46VForConditionalGeneration": GLM46V,
     "PixtralForConditionalGeneration": PIXTRAL,
     "UltravoxModel": ULTRAVOX,
     "MiniCPMV": MINICPMV,
@@ -86,7 +89,7 @@ def load_model_config(path: Path, folders: Mapping[str, str] | None = None) -> M
         CheckpointError: a file is missing or not JSON, a field is missing, or the architecture is not supported.
     """
     config = read_json(path / "config.json")
-    architecture = architecture_of(config)
+    architecture = architecture_of(config, path)
     spec = FAMILIES.get(architecture)
     if spec is None:
         supported = ", ".join(FAMILIES)
@@ -123,13 +126,19 @@ def load_model_config(path: Path, folders: Mapping[str, str] | None = None) -> M
         raise CheckpointError(f"config.json has no field {error.args[0]!r}") from error
 
 
-def architecture_of(config: Mapping[str, Any]) -> str:
-    """Returns the name in `architectures` of a `config.json`; "?" without one. That of Pixtral, whose documents have
-    LLaVA's name, is vLLM's."""
+def architecture_of(config: Mapping[str, Any], folder: Path | None = None) -> str:
+    """Returns the name in `architectures` of a `config.json`; "?" without one.
+
+    Pixtral's documents have LLaVA's name: its own is vLLM's. Those of GLM-4.6V-Flash have GLM-4.1V's: its own, which is
+    transformers', follows from the processor, by the files in the checkpoint's folder.
+    """
     name = str((config.get("architectures") or ["?"])[0])
     is_llava = name == "LlavaForConditionalGeneration"
     if is_llava and config.get("vision_config", {}).get("model_type") == "pixtral":
         return "PixtralForConditionalGeneration"
+    if name == "Glm4vForConditionalGeneration" and folder is not None:
+        preprocessor = read_json(folder / "preprocessor_config.json", is_optional=True)
+        return "Glm46VForConditionalGeneration" if preprocessor.get("processor_class") == "Glm46VProcessor" else name
     return name
 
 

@@ -128,6 +128,8 @@ class FamilySpec:
     start each text."""
     tool_template: str | None = None
     """Chat template of conversations with tools, for checkpoints whose own one ignores them."""
+    reasoning: str = ""
+    """Name of the format of reasoning, for checkpoints whose chat template shows none; empty: they do not reason."""
     read_media: Callable[[Path, ModelConfig], MediaProcessing] = _reads_no_media
     """Reads how the checkpoint in a folder processes media. Default: the model reads text alone.
 

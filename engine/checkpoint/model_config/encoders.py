@@ -99,6 +99,16 @@ class Qwen3VisionConfig(VisionConfig):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GlmVisionConfig(VisionConfig):
+    """Vision encoder of GLM-4.1V and GLM-OCR."""
+
+    merger_size: int
+    """Width inside the merger's MLP."""
+    position_side: int | None = None
+    """Side of the square grid of learned positions. None: neither they nor a norm before them (GLM-OCR)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PixtralVisionConfig(VisionConfig):
     """Vision encoder of Pixtral, as in Mistral 3 and LightOnOCR, and the projection to the decoder's width."""
 

@@ -1,19 +1,25 @@
 """Frame sampling: equal to the reference's formula, and defined where that fails."""
 
 import math
+import sys
+from collections.abc import Callable, Iterator
 from fractions import Fraction
-from types import SimpleNamespace
+from importlib import import_module
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers.models.glm4v.video_processing_glm4v import Glm4vVideoProcessor
 from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor
 from transformers.models.smolvlm.video_processing_smolvlm import SmolVLMVideoProcessor
 from transformers.video_utils import VideoMetadata
 
 from glimpse.media.processing.frame_sampling import (
+    ClockSampling,
+    DurationSampling,
     EndpointSampling,
     IntervalSampling,
     SegmentSampling,
@@ -136,6 +142,53 @@ def test_sampling_of_an_interval_matches_smolvlm2(num_frames: int, rate: float, 
     sampling = IntervalSampling(max_frames=max_frames)
     assert sampling.at_rate(num_frames, seconds, fps=fps, max_frames=768) == expected
     assert IntervalSampling(max_frames=768).at_rate(num_frames, seconds, fps=fps, max_frames=max_frames) == expected
+
+
+@given(
+    num_frames=st.integers(1, 20_000),
+    rate=st.sampled_from([1.0, 12.5, 24.0, 25.0, 30000 / 1001, 60.0]),
+    fps=st.sampled_from([0.01, 0.5, 1.0, 2.0, 2.5]),
+)
+def test_sampling_by_the_clock_matches_glm_4_1v(num_frames: int, rate: float, fps: float) -> None:
+    seconds = num_frames / Fraction(rate)
+    metadata = VideoMetadata(total_num_frames=num_frames, fps=rate, duration=float(seconds))
+    reference: Any = SimpleNamespace(max_duration=300)
+    expected = Glm4vVideoProcessor.sample_frames(reference, metadata, fps=fps).tolist()
+    assert ClockSampling().at_rate(num_frames, seconds, fps=fps, max_frames=768) == expected
+
+
+@pytest.fixture(scope="module")
+def glm46v_sampling() -> Iterator[Callable[..., Any]]:
+    """The reference's function, whose module imports torchvision and does not call it here."""
+    with pytest.MonkeyPatch.context() as patch:
+        names = ("torchvision", "torchvision.transforms", "torchvision.transforms.v2")
+        for name in names:
+            patch.setitem(sys.modules, name, ModuleType(name))
+        setattr(sys.modules[names[-1]], "functional", SimpleNamespace(InterpolationMode=None))  # noqa: B010 - no type
+        module = import_module("transformers.models.glm46v.video_processing_glm46v")
+        yield module.Glm46VVideoProcessor.sample_frames
+
+
+@given(
+    num_frames=st.integers(1, 200_000),
+    rate=st.sampled_from([1.0, 5.0, 12.5, 24.0, 25.0, 30000 / 1001, 60.0]),
+)
+def test_sampling_by_duration_matches_glm_4_6v(
+    glm46v_sampling: Callable[..., Any], num_frames: int, rate: float
+) -> None:
+    seconds = num_frames / Fraction(rate)
+    metadata = VideoMetadata(total_num_frames=num_frames, fps=rate, duration=float(seconds))
+    expected = glm46v_sampling(SimpleNamespace(temporal_patch_size=2), metadata).tolist()
+    found = DurationSampling().at_rate(num_frames, seconds, fps=0.0, max_frames=768)
+    assert found == (expected or [0, 0])  # of a video shorter than an interval, the reference samples nothing
+
+
+@pytest.mark.parametrize("sampling", [ClockSampling(), DurationSampling()])
+def test_glms_sampling_follows_requests(sampling: ClockSampling | DurationSampling) -> None:
+    assert sampling.at_rate(40, Fraction(4), fps=1, max_frames=768) == [0, 10, 20, 30]
+    assert sampling.at_rate(40, Fraction(4), fps=5, max_frames=4)[-1] <= 39
+    assert len(sampling.at_rate(40, Fraction(4), fps=5, max_frames=4)) == 4
+    assert sampling.requested(40, 3, max_frames=768) == [0, 19, 39]
 
 
 @given(num_frames=st.integers(1, 1000), wanted=st.integers(1, 768), max_frames=st.integers(1, 768))

@@ -12,7 +12,7 @@ import pytest
 
 from glimpse.engine.checkpoint.families.registry import FAMILIES
 from glimpse.engine.checkpoint.families.spec import FamilySpec
-from tests.checkpoints.glm_ocr import make_glm_ocr_checkpoint
+from tests.checkpoints.glm import make_glm4v_checkpoint, make_glm_ocr_checkpoint
 from tests.checkpoints.idefics3 import make_idefics3_checkpoint
 from tests.checkpoints.internvl import make_internvl_checkpoint, make_original_checkpoint
 from tests.checkpoints.llava import make_next_checkpoint
@@ -37,6 +37,8 @@ TRIED: Mapping[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
         ("image", "video"),
     ),
     "GlmOcrForConditionalGeneration": (make_glm_ocr_checkpoint, ("image",)),
+    "Glm4vForConditionalGeneration": (make_glm4v_checkpoint, ("image", "video")),
+    "Glm46VForConditionalGeneration": (lambda path: make_glm4v_checkpoint(path, kind="Glm46V"), ("image", "video")),
     "Mistral3ForConditionalGeneration": (make_mistral3_checkpoint, ("image",)),
     "Idefics3ForConditionalGeneration": (lambda path: make_idefics3_checkpoint(path, "idefics3"), ("image",)),
     "LlavaNextForConditionalGeneration": (make_next_checkpoint, ("image",)),

@@ -25,12 +25,12 @@ THOUGHT = "Let me think: 🦉\n\nSo."
 
 def written(tool_format: ToolFormat) -> str:
     """An answer with reasoning, text unless calls must come first, and two calls."""
-    if tool_format.is_xml:
+    if xml := tool_format.xml:
         values = [
-            "".join(f"<parameter={name}>\n{value}\n</parameter>\n" for name, value in each.items())
+            "".join(f"{xml.parameter}{name}{xml.value}{value}{xml.value_end}\n" for name, value in each.items())
             for each in ARGUMENTS
         ]
-        calls = [f"<function=look>\n{each}</function>" for each in values]
+        calls = [f"{xml.function}look{xml.name_end}{each}{xml.call_end}" for each in values]
     elif quote := tool_format.quote:
         values = [
             ",".join(f"{n}:{quote}{v}{quote}" if isinstance(v, str) else f"{n}:{v}" for n, v in each.items())

@@ -20,6 +20,8 @@ class ReasoningFormat:
     closing: str = "</think>"
     template_marker: str
     """A chat template that contains this and the closing tag uses this format."""
+    answer: str = ""
+    """See `ReasoningTags`."""
     starts_open: bool = False
     """An answer begins with reasoning even if neither prompt nor answer has the opening tag."""
 
@@ -46,25 +48,29 @@ class ReasoningFormat:
             closing=self.closing,
             special_ids=tuple(each for each in special if any(tag.startswith(each[0]) for tag in tags)),
             is_open=is_open,
+            answer=self.answer,
         )
 
 
 DEEPSEEK_R1 = ReasoningFormat(name="deepseek_r1", template_marker="<｜Assistant｜>", starts_open=True)
 """DeepSeek-R1: some of its templates open the reasoning in the prompt, and the model may leave the tag out."""
+GLM45 = ReasoningFormat(name="glm45", template_marker="[gMASK]", answer="<answer>")
+"""GLM since GLM-4.1V, which writes `<answer>` after its reasoning. Its `</answer>` is an end token."""
 QWEN3 = ReasoningFormat(name="qwen3", template_marker="")
 """Qwen3, and all other models that mark reasoning with `<think>`: the model or its template writes the opening tag."""
 GEMMA4 = ReasoningFormat(name="gemma4", opening="<|channel>thought", closing="<channel|>", template_marker="")
 """Gemma 4: a channel of its own. Its template closes an empty one in the prompt unless reasoning is turned on."""
 
-REASONING_FORMATS: Mapping[str, ReasoningFormat] = {each.name: each for each in (DEEPSEEK_R1, QWEN3, GEMMA4)}
+REASONING_FORMATS: Mapping[str, ReasoningFormat] = {each.name: each for each in (DEEPSEEK_R1, GLM45, QWEN3, GEMMA4)}
 """Name → format."""
 
 
-def find_reasoning_format(template: str, name: str = "auto") -> ReasoningFormat | None:
+def find_reasoning_format(template: str, name: str = "auto", *, of_family: str = "") -> ReasoningFormat | None:
     """Returns the format by name, or detects it in a chat template; None if answers have no reasoning.
 
     Args:
         name: One of `REASONING_FORMATS`, "none", or "auto" to detect the format.
+        of_family: Name of the format of a model whose template shows none.
 
     Raises:
         ValueError: there is no format with this name.
@@ -76,4 +82,5 @@ def find_reasoning_format(template: str, name: str = "auto") -> ReasoningFormat 
             raise ValueError(f"expected a reasoning format of auto, none, {', '.join(REASONING_FORMATS)}, got {name!r}")
         return REASONING_FORMATS[name]
     formats = REASONING_FORMATS.values()
-    return next((each for each in formats if each.closing in template and each.template_marker in template), None)
+    found = (each for each in formats if each.closing in template and each.template_marker in template)
+    return next(found, REASONING_FORMATS.get(of_family))

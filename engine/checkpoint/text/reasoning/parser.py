@@ -108,10 +108,15 @@ class ReasoningParser:
         return reasoning
 
     def _read_space(self) -> None:
+        tag, body = self._tags.answer, self._withheld
         if self._tags.strips_answer:
-            self._withheld = self._withheld.lstrip()
-        if self._withheld or not self._tags.strips_answer:
-            self._state = _State.ANSWER
+            body = body.lstrip()
+            while tag and body.startswith(tag):
+                body = body.removeprefix(tag).lstrip()
+            self._withheld = body
+            if tag.startswith(body):  # the tag may follow
+                return
+        self._state = _State.ANSWER
 
     def _take(self, num_characters: int) -> str:
         taken, self._withheld = self._withheld[:num_characters], self._withheld[num_characters:]

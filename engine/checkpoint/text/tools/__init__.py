@@ -41,4 +41,6 @@ def new_tool_parser(tool_format: ToolFormat, *, tools: Sequence[ToolDefinition])
         return TaggedToolParser(tool_format, tools=tools)
     if tool_format.quote:
         return QuotedToolParser(tool_format, tools=tools)
-    return (XmlToolParser if tool_format.is_xml else ToolParser)(tool_format, tools=tools)
+    if tool_format.xml:
+        return XmlToolParser(tool_format, tool_format.xml, tools=tools)
+    return ToolParser(tool_format, tools=tools)

@@ -1,6 +1,6 @@
 """Table of the formats in which models write tool calls.
 
-A call is a JSON object, an element with a parameter on each line (`is_xml`), a name, a tag and arguments
+A call is a JSON object, a name and an element for each argument (`xml`), a name, a tag and arguments
 (`arguments_tag`), or a name and arguments with quotes of their own (`quote`). What surrounds it differs.
 """
 
@@ -10,6 +10,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XmlTags:
+    """How a model writes calls whose arguments are elements: `function NAME name_end`, `parameter NAME value VALUE
+    value_end` for each argument, and `call_end`.
+
+    White space may vary. A line break at the end of `value` or the beginning of `value_end` belongs to the tags.
+    """
+
+    function: str
+    """Begins a call even without the opening tag; may be empty."""
+    name_end: str
+    parameter: str
+    value: str
+    value_end: str
+    call_end: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +53,8 @@ class ToolFormat:
     """JSON member that holds a call's arguments."""
     short_ids: bool = False
     """The chat template accepts only call ids of nine letters and digits."""
-    is_xml: bool = False
-    """A call is `<function=NAME>` with `<parameter=NAME>` elements. Their values are text, not JSON, in string
-    parameters."""
+    xml: XmlTags | None = None
+    """A call has an element for each argument, whose value is text, not JSON, if it is a string. None: it has not."""
     arguments_tag: str = ""
     """A call is its name, this tag and its arguments, a JSON object; empty: it is not."""
     id_tag: str = ""
@@ -82,8 +98,36 @@ HERMES = ToolFormat(
     after="\n</tool_call>",
 )
 """Hermes; also used by Qwen models."""
-QWEN3_CODER = replace(HERMES, name="qwen3_coder", template_markers=("<parameter=",), is_xml=True)
+QWEN3_CODER = replace(
+    HERMES,
+    name="qwen3_coder",
+    template_markers=("<parameter=",),
+    xml=XmlTags(
+        function="<function=",
+        name_end=">\n",
+        parameter="<parameter=",
+        value=">\n",
+        value_end="\n</parameter>",
+        call_end="</function>",
+    ),
+)
 """Qwen3-Coder and Qwen3.5: what surrounds calls is that of Hermes. Models may leave out the opening tag."""
+GLM45 = ToolFormat(
+    name="glm45",
+    template_markers=("<arg_key>",),
+    opening="<tool_call>",
+    closing="</tool_call>",
+    between="\n<tool_call>",
+    xml=XmlTags(
+        function="",
+        name_end="\n",
+        parameter="<arg_key>",
+        value="</arg_key>\n<arg_value>",
+        value_end="</arg_value>",
+        call_end="</tool_call>",
+    ),
+)
+"""GLM-4.5 and later, such as GLM-4.6V."""
 PHI4_MINI = ToolFormat(
     name="phi4_mini",
     template_markers=("<|tool_call|>", "<|tool|>"),
@@ -117,7 +161,7 @@ JSON = ToolFormat(name="json", template_markers=(), bare=True, between="\n")
 """Only calls, without tags: for templates that use none of the other formats."""
 
 FORMATS: Mapping[str, ToolFormat] = {
-    each.name: each for each in (MISTRAL_ARGS, MISTRAL, QWEN3_CODER, HERMES, PHI4_MINI, GEMMA4, LLAMA, JSON)
+    each.name: each for each in (MISTRAL_ARGS, MISTRAL, QWEN3_CODER, GLM45, HERMES, PHI4_MINI, GEMMA4, LLAMA, JSON)
 }
 """Name → format. Templates of a format may contain the markers of those after it."""
 

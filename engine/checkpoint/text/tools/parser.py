@@ -225,15 +225,14 @@ class ToolParser:
         raise NotACallError
 
     def _read_name_to(self, end: str) -> Reader[str]:
-        """Reads a name on one line, and the character after it; both are withheld."""
+        """Reads a name on one line, and the text after it; both are withheld."""
         name = ""
         while char := (yield from self._peek()):
             if char == "\n" or len(name) > _MAX_NAME_CHARACTERS:
                 break
-            self._withhold()
-            if char == end:
-                return name
-            name += char
+            name += self._withhold()
+            if name.endswith(end):
+                return name.removesuffix(end)
         raise NotACallError
 
     def _expect_text(self, text: str) -> Reader[None]:

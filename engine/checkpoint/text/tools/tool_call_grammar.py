@@ -11,7 +11,6 @@ from glimpse.engine.checkpoint.text.tools.formats import ToolFormat
 from glimpse.engine.checkpoint.text.tools.quoted_call_grammar import QuotedCallWriter, unenforced_in_quoted
 from glimpse.engine.checkpoint.text.tools.xml_call_grammar import xml_call_rules
 from glimpse.engine.checkpoint.text.tools.xml_parameters import unenforced_in_xml
-from glimpse.engine.checkpoint.text.tools.xml_parser import FUNCTION
 from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind, GrammarTrigger
 
 _SPACE = r"[ \t\r\n]{0,4}"
@@ -68,7 +67,7 @@ def unenforced_in_calls(tool_format: ToolFormat, tool: ToolDefinition) -> tuple[
     """Returns the keywords of a tool's schema that no grammar of the format enforces, as JSON pointers."""
     if tool_format.quote:
         return unenforced_in_quoted(tool)
-    return unenforced_in_xml(tool) if tool_format.is_xml else ()
+    return unenforced_in_xml(tool) if tool_format.xml else ()
 
 
 def _lark(rules: Sequence[str], trigger: GrammarTrigger | None = None) -> Grammar:
@@ -99,8 +98,8 @@ class _GrammarWriter:
         opening = self._format.opening
         # A completion whose first character could begin a tool call must be one.
         text = r"/\s*([^\s\[{](?s:.*))?/" if self._format.bare else "/(?s:.*)/"
-        if self._format.is_xml:
-            text = f"({text} & ~/(?s:.*{_regex(FUNCTION)}.*)/)"  # which begins a call even without the opening tag
+        if function := self._function:
+            text = f"({text} & ~/(?s:.*{_regex(function)}.*)/)"
         alternatives = ["TEXT", "calls"] if self._format.bare else ["TEXT"]
         rules = [f"TEXT: {text}"]
         if opening in self._tag_ids:
@@ -116,7 +115,7 @@ class _GrammarWriter:
         """Where `begun_calls` begins."""
         opening = self._format.opening
         is_token = opening in self._tag_ids
-        texts = ([opening] if opening and not is_token else []) + ([FUNCTION] if self._format.is_xml else [])
+        texts = [each for each in ("" if is_token else opening, self._function) if each]
         return GrammarTrigger(
             token_ids=(self._tag_ids[opening],) if is_token else (),
             texts=tuple(texts),
@@ -133,9 +132,9 @@ class _GrammarWriter:
         elif opening:  # text before the tag may be in the same token
             alternatives.append("opened calls")
             rules.append(f"opened[lazy]: /(?s:.*)/ {json.dumps(opening)}")
-        if self._format.is_xml:
+        if function := self._function:
             alternatives.append(f"function body ({between} call)* {after}")
-            rules.append(f"function[lazy]: /(?s:.*)/ {json.dumps(FUNCTION)}")
+            rules.append(f"function[lazy]: /(?s:.*)/ {json.dumps(function)}")
             rules.append(f"body: {' | '.join(f'body_{index}' for index in range(len(tools)))}")
         if self._format.bare:
             alternatives += [f"one body ({between} call)*", 'list body ("," call)* "]"']
@@ -148,6 +147,11 @@ class _GrammarWriter:
         """Returns the rule of a call in JSON, from the colon before its name on."""
         text = f"{json.dumps(tool.name)}, {json.dumps(self._format.arguments_key)}: "
         return f'body_{index}: /{_SPACE}/ {json.dumps(text)} arguments_{index} "}}"'
+
+    @property
+    def _function(self) -> str:
+        """What begins a call even without the opening tag; may be empty."""
+        return self._format.xml.function if self._format.xml else ""
 
     @property
     def _opening(self) -> str:
@@ -165,8 +169,8 @@ class _GrammarWriter:
                 writer.add_call(index, tool)
             return [*rules, *writer.rules()]
         for index, tool in enumerate(tools):
-            if self._format.is_xml:
-                rules += xml_call_rules(index, tool)
+            if xml := self._format.xml:
+                rules += xml_call_rules(index, tool, xml)
                 continue
             rules.append(f"call_{index}: {self._call(tool.name, f'arguments_{index}')}")
             rules.append(f"arguments_{index}: %json {_arguments_schema(tool)}")

@@ -6,13 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from glimpse.engine.checkpoint.text.conversation import ToolDefinition
+from glimpse.engine.checkpoint.text.tools.formats import XmlTags
 from glimpse.engine.checkpoint.text.tools.xml_parameters import XmlParameter, xml_parameters
-from glimpse.engine.checkpoint.text.tools.xml_parser import FUNCTION, FUNCTION_END, PARAMETER, PARAMETER_END
-
-_END = f"\n{PARAMETER_END}\n"
 
 
-def xml_call_rules(index: int, tool: ToolDefinition) -> Iterator[str]:
+def xml_call_rules(index: int, tool: ToolDefinition, xml: XmlTags) -> Iterator[str]:
     """Yields the rules of `call_INDEX`: a call of the tool with its parameters in the order of its schema.
 
     `body_INDEX` is the part from the name on.
@@ -24,25 +22,27 @@ def xml_call_rules(index: int, tool: ToolDefinition) -> Iterator[str]:
         if parameters is None
         else [name if parameter.is_required else f"{name}?" for name, parameter in zip(names, parameters, strict=True)]
     )
-    yield f"call_{index}: {json.dumps(FUNCTION)} body_{index}"
-    yield f"body_{index}: {json.dumps(f'{tool.name}>' + chr(10))} {' '.join(uses)} {json.dumps(FUNCTION_END)}"
+    function = f"{json.dumps(xml.function)} " if xml.function else ""
+    yield f"call_{index}: {function}body_{index}"
+    yield f"body_{index}: {json.dumps(tool.name + xml.name_end)} {' '.join(uses)} {json.dumps(xml.call_end)}"
     if parameters is None:
-        yield f'any_{index}: {json.dumps(PARAMETER)} /[^<>\n]{{1,64}}/ ">\\n" any_text_{index}'
-        yield f"any_text_{index}[lazy]: {_text('')}"
+        names_and_values = f"/[^<>\n]{{1,64}}/ {json.dumps(xml.value)} any_text_{index}"
+        yield f"any_{index}: {json.dumps(xml.parameter)} {names_and_values}"
+        yield f"any_text_{index}[lazy]: {_text('', xml)}"
     for name, parameter in zip(names, parameters or (), strict=True):
-        yield f"{name}: {json.dumps(f'{PARAMETER}{parameter.name}>' + chr(10))} {name}_value"
-        yield from _value_rules(f"{name}_value", parameter)
+        yield f"{name}: {json.dumps(xml.parameter + parameter.name + xml.value)} {name}_value"
+        yield from _value_rules(f"{name}_value", parameter, xml)
 
 
-def _value_rules(name: str, parameter: XmlParameter) -> Iterator[str]:
-    schema = parameter.schema
+def _value_rules(name: str, parameter: XmlParameter, xml: XmlTags) -> Iterator[str]:
+    schema, end = parameter.schema, _end(xml)
     if not parameter.may_be_text:
-        yield f"{name}: %json {json.dumps(schema, ensure_ascii=False)} {json.dumps(_END)}"
+        yield f"{name}: %json {json.dumps(schema, ensure_ascii=False)} {end}"
     elif parameter.is_text and ("enum" in schema or "const" in schema):
         values = schema["enum"] if "enum" in schema else [schema["const"]]
-        yield f"{name}: ({' | '.join(map(json.dumps, values))}) {json.dumps(_END)}"
+        yield f"{name}: ({' | '.join(map(json.dumps, values))}) {end}"
     else:
-        yield f"{name}[lazy]: {_text(length_of(schema) if parameter.is_text else '')}"
+        yield f"{name}[lazy]: {_text(length_of(schema) if parameter.is_text else '', xml)}"
 
 
 def length_of(schema: Mapping[str, Any]) -> str:
@@ -59,5 +59,10 @@ def free_text(length: str, closing: str) -> str:
     return f"(/(?s:.{length or '*'})/ & ~/(?s:.*{escaped}.*)/)"
 
 
-def _text(length: str) -> str:
-    return f"{free_text(length, PARAMETER_END)} {json.dumps(_END)}"
+def _text(length: str, xml: XmlTags) -> str:
+    return f"{free_text(length, xml.value_end.lstrip())} {_end(xml)}"
+
+
+def _end(xml: XmlTags) -> str:
+    """Returns what follows a value, as a literal of Lark."""
+    return json.dumps(f"{xml.value_end}\n")

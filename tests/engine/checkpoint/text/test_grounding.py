@@ -64,6 +64,10 @@ def llava(label: str, box: Corners, width: int, height: int) -> str:
     return f"The {label} is at [{x1}, {y1}, {x2}, {y2}]."
 
 
+def glm(label: str, box: Corners, width: int, height: int) -> str:
+    return f"The {label} is at <|begin_of_box|>[{thousandths(box, width, height)}]<|end_of_box|>."
+
+
 Write = Callable[[str, Corners, int, int], str]
 WAYS: dict[str, tuple[str, ImageSizing, Write, float, bool]] = {
     "Qwen2-VL": ("Qwen2VLForConditionalGeneration", SmartResize(), qwen2, 1000, True),
@@ -73,6 +77,8 @@ WAYS: dict[str, tuple[str, ImageSizing, Write, float, bool]] = {
     "Qwen3-VL with experts": ("Qwen3VLMoeForConditionalGeneration", SmartResize(patch_size=16), qwen3, 1000, True),
     "Qwen3.5": ("Qwen3_5ForConditionalGeneration", SmartResize(patch_size=16), qwen3, 1000, True),
     "Qwen3.5 with experts": ("Qwen3_5MoeForConditionalGeneration", SmartResize(patch_size=16), qwen3, 1000, True),
+    "GLM-4.1V": ("Glm4vForConditionalGeneration", SmartResize(enlarges_slim=True), glm, 1000, False),
+    "GLM-4.6V": ("Glm46VForConditionalGeneration", SmartResize(enlarges_slim=True), glm, 1000, False),
     "InternVL": ("InternVLForConditionalGeneration", AspectTiles(tile=448), internvl, 1000, True),
     "InternVL as published": ("InternVLChatModel", AspectTiles(tile=448), internvl, 1000, True),
     "MiniCPM-V": ("MiniCPMV", AdaptiveSlices(), minicpmv, 1000, True),
@@ -195,6 +201,11 @@ CASES: dict[str, tuple[str, str, list[Any]]] = {
     ),
     "a box that leaves the image": (QWEN3, '{"bbox_2d": [-50, 200, 1200, 600]}', [("", (0, 200, 2000, 600))]),
     "a label of another type": (QWEN3, '{"bbox_2d": [100, 200, 500, 600], "label": 5}', [("", CAT[1])]),
+    "several boxes of GLM": (
+        "Glm4vForConditionalGeneration",
+        "<|begin_of_box|><100,200,500,600>, (0,0,1000,1000)<|end_of_box|> and <|begin_of_box|>1, 2, 3, 4<|end_of_box|>",
+        [("", CAT[1]), ("", (0, 0, 2000, 1000))],
+    ),
     "no box": (QWEN3, "There are 4 cats: [1, 2, 3, 4], {}, {1}, and f(1,2).", []),
     "no area": (QWEN3, '{"bbox_2d": [500, 600, 100, 200]}', []),
     "outside": (QWEN3, '{"bbox_2d": [2000, 600, 3000, 700]}{"point_2d": [1001, 5]}', []),
@@ -225,7 +236,7 @@ HOSTILE = {
     "open strings": '{"' * 500_000,
     "strings and braces": '{"a{"' * 200_000,
     "open tags": "<ref>" * 200_000 + "<box>" * 200_000,
-    "open special tokens": "<|object_ref_start|>" * 50_000 + "<|box_start|>" * 50_000,
+    "open special tokens": "<|object_ref_start|>" * 50_000 + "<|box_start|>" * 50_000 + "<|begin_of_box|>[" * 50_000,
     "open brackets": "[0.1, " * 200_000,
     "nested lists": '{"bbox_2d": ' + "[" * 500_000 + "]" * 500_000 + "}",
     "location tokens": "<loc0001>" * 500_000,

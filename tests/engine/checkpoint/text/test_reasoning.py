@@ -20,6 +20,7 @@ from tests.checkpoints.qwen2_vl import SPECIAL_TOKENS, make_tokenizer
 TAGS = ReasoningTags(opening="<think>", closing="</think>")
 OPEN = ReasoningTags(opening="<think>", closing="</think>", is_open=True)
 CHANNEL = ReasoningTags(opening="<|channel>thought", closing="<channel|>")
+ANSWER = ReasoningTags(opening="<think>", closing="</think>", answer="<answer>")
 EXACT = ReasoningTags(opening="<think>", closing="</think>", strips_answer=False)
 PLAIN = Tokenizer(make_tokenizer())
 """Spells the tags with several tokens."""
@@ -49,6 +50,10 @@ READINGS = [
     (EXACT, "<think>a</think>", "a", ""),
     (CHANNEL, "<|channel>thought\nSo <|channel.\n<channel|>Yes.", "So <|channel.", "Yes."),
     (CHANNEL, "<|channel>thought\n<channel|>Yes <channel|>.", "", "Yes <channel|>."),
+    (ANSWER, "<think>a</think>\n<answer> Yes.", "a", "Yes."),
+    (ANSWER, "<think>a</think><ans", "a", "<ans"),
+    (ANSWER, "<think>a</think><b><answer>", "a", "<b><answer>"),
+    (ANSWER, "<answer>Yes.", "", "<answer>Yes."),
     (CHANNEL, "<|channel>final\nYes.", "", "<|channel>final\nYes."),
 ]
 
@@ -68,11 +73,13 @@ def test_separates_reasoning_from_text_wherever_the_answer_is_cut(
         assert read(tags, answer[:cut], answer[cut:]) == (reasoning, text)
 
 
-PARTS = st.sampled_from(["<think>", "</think>", "<", "</", "th", "think>", "\n", " ", "a", "ä🦉", ">"])
+PARTS = st.sampled_from(
+    ["<think>", "</think>", "<answer>", "<", "</", "th", "think>", "ans", "\n", " ", "a", "ä🦉", ">"]
+)
 
 
 @given(
-    st.sampled_from([TAGS, OPEN, EXACT]),
+    st.sampled_from([TAGS, OPEN, EXACT, ANSWER]),
     st.lists(PARTS, max_size=12).map("".join),
     st.lists(st.integers(0, 40), max_size=6),
 )
@@ -136,7 +143,7 @@ def test_detects_the_format_of_a_template(template: str, name: str | None) -> No
 def test_format_name_overrides_the_template() -> None:
     assert find_reasoning_format("{{ messages }}", "qwen3") is QWEN3
     assert find_reasoning_format("</think>", "none") is None
-    with pytest.raises(ValueError, match="of auto, none, deepseek_r1, qwen3, gemma4, got 'x'"):
+    with pytest.raises(ValueError, match="of auto, none, deepseek_r1, glm45, qwen3, gemma4, got 'x'"):
         find_reasoning_format("", "x")
 
 

@@ -15,6 +15,7 @@ from tests.checkpoints.qwen2_vl import make_tokenizer
         ("{{ messages }}", None),
         ("{% if tools %}Call one with <tool_call>{% endif %}", "hermes"),
         ("{% if tools %}Call one with <tool_call> <function=NAME> <parameter=NAME>{% endif %}", "qwen3_coder"),
+        ("{% if tools %}Call one with <tool_call>NAME <arg_key>KEY</arg_key>{% endif %}", "glm45"),
         ("{% if tools %}<|tool|>{{ tools }}<|/tool|>{% endif %}", "phi4_mini"),
         ("{% if tools %}[AVAILABLE_TOOLS]{% endif %}[TOOL_CALLS]", "mistral"),
         ("{% if tools %}[AVAILABLE_TOOLS]{% endif %}[TOOL_CALLS]{{ name }}[ARGS]{{ arguments }}", "mistral_args"),
@@ -35,7 +36,8 @@ def test_format_name_overrides_the_template() -> None:
 
 def test_unknown_format_error_lists_the_known_ones() -> None:
     with pytest.raises(
-        ValueError, match="of auto, mistral_args, mistral, qwen3_coder, hermes, phi4_mini, gemma4, llama, json, got"
+        ValueError,
+        match="of auto, mistral_args, mistral, qwen3_coder, glm45, hermes, phi4_mini, gemma4, llama, json, got",
     ):
         find_format("", "xml")
 

@@ -27,7 +27,7 @@ TOOLS = [
 ]
 EACH_FORMAT = pytest.mark.parametrize("tool_format", FORMATS.values(), ids=FORMATS.keys())
 EACH_JSON_FORMAT = pytest.mark.parametrize(
-    "tool_format", [each for each in FORMATS.values() if not each.is_xml and not each.quote], ids=lambda each: each.name
+    "tool_format", [each for each in FORMATS.values() if not each.xml and not each.quote], ids=lambda each: each.name
 )
 
 

@@ -1,6 +1,7 @@
 """Tests for tool calls in XML: text becomes JSON of the schema's types, and grammars allow what the parser reads."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import jsonschema
@@ -15,13 +16,15 @@ from glimpse.engine.checkpoint.text.tools import (
     ToolCallArguments,
     ToolCallStarted,
     ToolEvent,
+    ToolFormat,
     new_tool_parser,
 )
 from glimpse.engine.checkpoint.text.tools import tool_grammar as make_grammar
 from tests.engine.checkpoint.text.test_tools_grammar import allows, random_text
 from tests.engine.checkpoint.text.test_tools_parser import CUTS, call, cut, joined
 
-CODER = FORMATS["qwen3_coder"]
+CODER, GLM = FORMATS["qwen3_coder"], FORMATS["glm45"]
+BOTH = pytest.mark.parametrize("form", [CODER, GLM], ids=lambda form: form.name)
 DAY = {"type": "integer", "minimum": 0}
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -51,13 +54,16 @@ def tool(name: str, schema: object, *, strict: bool = False) -> ToolDefinition:
 TOOLS = [tool("look", SCHEMA), tool("now", {"type": "object"})]
 
 
-def read(*pieces: str) -> list[ToolEvent]:
-    parser = new_tool_parser(CODER, tools=TOOLS)
+def read(*pieces: str, form: ToolFormat = CODER) -> list[ToolEvent]:
+    parser = new_tool_parser(form, tools=TOOLS)
     return joined([*(event for piece in pieces for event in parser.feed(piece)), *parser.finish()])
 
 
-def written(name: str, *values: tuple[str, str]) -> str:
+def written(name: str, *values: tuple[str, str], form: ToolFormat = CODER) -> str:
     """Writes a call as the model does."""
+    if form is GLM:
+        parameters = "".join(f"<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n" for key, value in values)
+        return f"<tool_call>{name}\n{parameters}</tool_call>"
     parameters = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in values)
     return f"<tool_call>\n<function={name}>\n{parameters}</function>\n</tool_call>"
 
@@ -93,10 +99,44 @@ READINGS: list[tuple[str, list[ToolEvent]]] = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "events"), READINGS)
-def test_parses_calls_however_they_are_split(answer: str, events: list[ToolEvent]) -> None:
-    assert read(answer) == read(*answer) == events
-    assert all(read(answer[:place], answer[place:]) == events for place in range(len(answer)))
+ARGUMENT = "<arg_key>text</arg_key>\n<arg_value>a</arg_value>"
+GLM_READINGS: list[tuple[str, list[ToolEvent]]] = [
+    (written("now", form=GLM), call(0, "now", "{}")),
+    (
+        "Let me see.\n"
+        + written("look", ("text", MARKS), ("count", "3"), form=GLM)
+        + f"\n{written('now', form=GLM)}\n",
+        [
+            TextEvent("Let me see."),
+            *call(0, "look", f'{{"text": {json.dumps(MARKS, ensure_ascii=False)}, "count": 3}}'),
+            *call(1, "now", "{}"),
+        ],
+    ),
+    # as GLM-4.7 writes them
+    ("<tool_call>now</tool_call>", call(0, "now", "{}")),
+    (f"<tool_call>look{ARGUMENT.replace(chr(10), '')}</tool_call>", call(0, "look", '{"text": "a"}')),
+    (f"{written('now', form=GLM)} and then?", [*call(0, "now", "{}"), TextEvent(" and then?")]),
+    (written("now", ("k", "v"), form=GLM), call(0, "now", '{"k": "v"}')),
+    (written("look", ("text", "\na\n"), form=GLM), call(0, "look", '{"text": "\\na\\n"}')),
+    # not a call
+    ("<tool_call>rm\n</tool_call>", [TextEvent("rm\n")]),
+    ("<tool_call>nowhere\n</tool_call>", [TextEvent("nowhere\n")]),
+    ('<tool_call>{"name": "now"}', [TextEvent('{"name": "now"}')]),
+    ("a <b, <tool_cal", [TextEvent("a <b, <tool_cal")]),
+    ("I look. <tool_call>now", [TextEvent("I look.")]),
+    # once reported as a call, it stays one
+    ("<tool_call>look\n<arg_key>text</arg_key><arg_value>a</arg_v", call(0, "look", '{"text": "a')),
+    (f"<tool_call>look\n{ARGUMENT} b", [*call(0, "look", '{"text": "a"}'), TextEvent(" b")]),
+]
+
+
+@pytest.mark.parametrize(
+    ("form", "answer", "events"),
+    [*((CODER, *each) for each in READINGS), *((GLM, *each) for each in GLM_READINGS)],
+)
+def test_parses_calls_however_they_are_split(form: ToolFormat, answer: str, events: list[ToolEvent]) -> None:
+    assert read(answer, form=form) == read(*answer, form=form) == events
+    assert all(read(answer[:place], answer[place:], form=form) == events for place in range(len(answer)))
 
 
 @pytest.mark.parametrize(
@@ -158,14 +198,17 @@ VALUES = st.fixed_dictionaries(
 )
 
 
+@BOTH
 @given(calls=st.lists(VALUES, min_size=1, max_size=3), places=CUTS)
-@example(calls=[{"text": "</parameter"}], places=[])
-def test_reads_back_the_arguments_that_were_written(calls: list[dict[str, Any]], places: list[int]) -> None:
-    texts = [
-        written("look", *((key, value if isinstance(value, str) else json.dumps(value)) for key, value in each.items()))
-        for each in calls
+@example(calls=[{"text": "</parameter"}, {"text": "</arg_value"}], places=[])
+def test_reads_back_the_arguments_that_were_written(
+    form: ToolFormat, calls: list[dict[str, Any]], places: list[int]
+) -> None:
+    values = [
+        [(key, value if isinstance(value, str) else json.dumps(value)) for key, value in each.items()] for each in calls
     ]
-    events = read(*cut("\n".join(texts), places))
+    texts = [written("look", *each, form=form) for each in values]
+    events = read(*cut("\n".join(texts), places), form=form)
     found = [json.loads(event.text) for event in events if isinstance(event, ToolCallArguments)]
     assert found == calls
     assert not any(isinstance(event, TextEvent) for event in events)
@@ -185,14 +228,15 @@ STRICT: dict[str, Any] = {
 }
 
 
+@BOTH
 @pytest.mark.parametrize("choice", [ToolMode.REQUIRED, ToolMode.AUTO])
-def test_grammar_allows_only_calls_that_match_the_schema(choice: ToolMode) -> None:
-    made = make_grammar(CODER, [tool("look", STRICT, strict=True)], choice, parallel=True)
+def test_grammar_allows_only_calls_that_match_the_schema(choice: ToolMode, form: ToolFormat) -> None:
+    made = make_grammar(form, [tool("look", STRICT, strict=True)], choice, parallel=True)
     assert made is not None
     for seed in range(20):
         answer = random_text(made, seed, begun=b"<tool_call>")
         if answer is not None:
-            parser = new_tool_parser(CODER, tools=[tool("look", STRICT)])
+            parser = new_tool_parser(form, tools=[tool("look", STRICT)])
             events = joined([*parser.feed(answer), *parser.finish()])
             arguments = [event.text for event in events if isinstance(event, ToolCallArguments)]
             assert arguments
@@ -201,36 +245,46 @@ def test_grammar_allows_only_calls_that_match_the_schema(choice: ToolMode) -> No
 
 
 GOOD = (("text", "one"), ("unit", "C"))
+VARIED = (("text", "o\nne"), ("days", "[1]"), ("name", "null"), ("unit", "F"))
 
 
+@BOTH
 @pytest.mark.parametrize(
-    ("answer", "is_allowed"),
+    ("values", "is_allowed"),
     [
-        (written("look", *GOOD), True),
-        (f"I look.\n{written('look', *GOOD)}\n{written('look', *GOOD)}", True),
-        ("It is <b>warm</b>.", True),
-        (written("look", ("text", "o\nne"), ("days", "[1]"), ("name", "null"), ("unit", "F")), True),
-        (written("look", ("text", "three more"), ("unit", "C")), False),
-        (written("look", ("text", ""), ("unit", "C")), False),
-        (written("look", ("text", "one"), ("unit", "K")), False),
-        (written("look", ("text", "one")), False),
-        (written("look", ("text", "one"), ("days", "[-1]"), ("unit", "C")), False),
-        (written("look", *GOOD, ("more", "a")), False),
-        (written("other", *GOOD), False),
-        ("I look. <function=look>", False),
+        (GOOD, True),
+        (VARIED, True),
+        ((("text", "three more"), ("unit", "C")), False),
+        ((("text", ""), ("unit", "C")), False),
+        ((("text", "one"), ("unit", "K")), False),
+        ((("text", "one"),), False),
+        ((("text", "one"), ("days", "[-1]"), ("unit", "C")), False),
+        ((*GOOD, ("more", "a")), False),
     ],
 )
-def test_auto_choice_allows_text_or_valid_calls(answer: str, is_allowed: bool) -> None:
-    made = make_grammar(CODER, [tool("look", STRICT, strict=True)], ToolMode.AUTO, parallel=True)
+def test_auto_choice_allows_valid_calls(form: ToolFormat, values: Sequence[tuple[str, str]], is_allowed: bool) -> None:
+    made = make_grammar(form, [tool("look", STRICT, strict=True)], ToolMode.AUTO, parallel=True)
     assert made is not None
-    assert allows(made, answer) == is_allowed
+    assert allows(made, written("look", *values, form=form)) == is_allowed
 
 
-def test_tools_without_listed_parameters_may_have_any() -> None:
-    made = make_grammar(CODER, [tool("now", {"type": "object"})], ToolMode.REQUIRED, parallel=True)
+@BOTH
+def test_auto_choice_allows_text_and_several_calls_of_the_tools(form: ToolFormat) -> None:
+    made = make_grammar(form, [tool("look", STRICT, strict=True)], ToolMode.AUTO, parallel=True)
     assert made is not None
-    assert allows(made, written("now"))
-    assert allows(made, written("now", ("a", "b\nc"), ("d", "")))
+    good = written("look", *GOOD, form=form)
+    assert allows(made, f"I look.\n{good}\n{good}")
+    assert allows(made, "It is <b>warm</b>.")
+    assert not allows(made, written("other", *GOOD, form=form))
+    assert allows(made, "I look. <function=look>") == (form is GLM)
+
+
+@BOTH
+def test_tools_without_listed_parameters_may_have_any(form: ToolFormat) -> None:
+    made = make_grammar(form, [tool("now", {"type": "object"})], ToolMode.REQUIRED, parallel=True)
+    assert made is not None
+    assert allows(made, written("now", form=form))
+    assert allows(made, written("now", ("a", "b\nc"), ("d", ""), form=form))
 
 
 def test_names_and_values_may_have_any_letters() -> None:

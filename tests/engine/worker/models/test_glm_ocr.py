@@ -17,7 +17,7 @@ from glimpse.engine.checkpoint.text.prompt import load_prompt_builder
 from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import ImageProcessing, prepare_image
-from tests.checkpoints.glm_ocr import TOKEN_IDS, make_glm_ocr_checkpoint
+from tests.checkpoints.glm import TOKEN_IDS, make_glm_ocr_checkpoint
 from tests.checkpoints.refusals import assert_refused
 from tests.engine.harness import PlacedMedium, Prompt, prompt_with
 from tests.engine.worker.models.steps import LevelSteps, agreement

@@ -103,7 +103,8 @@ def test_configuration_reads_the_same_after_transformers_has_saved_it(built: Bui
         pytest.skip("transformers lacks the architecture")
     transformers.AutoConfig.from_pretrained(built.folder).save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
-    shutil.copy(built.folder / "generation_config.json", tmp_path)
+    for name in ("generation_config.json", "preprocessor_config.json"):
+        shutil.copy(built.folder / name, tmp_path)
     # A model adds the architecture when it is saved.
     architectures = {"architectures": built.published.config["architectures"]}
     (tmp_path / "config.json").write_text(json.dumps(config | architectures))

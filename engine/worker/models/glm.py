@@ -1,25 +1,28 @@
-"""GLM-OCR: a decoder with norms after attention and MLPs, and Qwen2.5-VL's encoder with norms of heads and another
-merger.
+"""GLM-4.1V, GLM-4.6V-Flash and GLM-OCR: a decoder with norms after attention and MLPs, and Qwen2.5-VL's encoder with
+learned positions or norms of heads, and another merger.
 
-Numerics follow transformers' models/glm_ocr/modeling_glm_ocr.py.
+Numerics follow transformers' models/glm4v/modeling_glm4v.py and models/glm_ocr/modeling_glm_ocr.py.
 """
 
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
-from glimpse.engine.checkpoint.model_config.encoders import VisionConfig
+from glimpse.engine.checkpoint.model_config.encoders import GlmVisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
+from glimpse.engine.core.plan import Encode
 from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.mlp import gated
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
 from glimpse.engine.worker.models.decoder_weights import layer_index
-from glimpse.engine.worker.models.encoders.qwen2_vl_vision import VisionTower
+from glimpse.engine.worker.models.encoders.qwen2_vl_vision import VisionTower, patch_positions
+from glimpse.engine.worker.models.encoders.varlen_segments import Grid
 from glimpse.engine.worker.models.qwen_vl import QwenVL
 
 _NORMS = {
@@ -32,7 +35,7 @@ _NORM = re.compile(rf"\b({'|'.join(_NORMS)})\b")
 _GATE_UP = ".mlp.gate_up_proj."
 
 
-class GlmOcr(QwenVL):
+class Glm(QwenVL):
     """A decoder and an encoder, with the names of tensors in GLM's checkpoints."""
 
     def split_weight(self, name: str, tensor: Tensor, text: TextConfig) -> Iterable[tuple[str, Tensor]]:
@@ -47,23 +50,50 @@ class GlmOcr(QwenVL):
         return is_of_drafts or super().is_unused(name)
 
 
-class GlmOcrTower(VisionTower):
+class GlmTower(VisionTower):
     """Qwen2.5-VL's encoder without windows, with another merger."""
 
-    def __init__(self, config: VisionConfig, statistics: PixelStatistics) -> None:
+    def __init__(self, config: GlmVisionConfig, statistics: PixelStatistics) -> None:
         super().__init__(config, statistics)
         self.merger = GlmMerger(config)
+        self.positions = None if config.position_side is None else LearnedPositions(config, config.position_side)
+
+    def _embed(self, medium: Encode) -> Tensor:
+        """See `VisionTower._embed`."""
+        patches = super()._embed(medium)
+        return patches if self.positions is None else self.positions(patches, medium.grid)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `Encoder.named_weights`."""
         yield from (named for named in super().named_weights() if ".merger." not in named[0])
+        if self.positions is not None:
+            yield "visual.post_conv_layernorm.weight", self.positions.norm.weight.data
+            yield "visual.embeddings.position_embedding.weight", self.positions.table.data
         yield from ((f"visual.{name}", tensor) for name, tensor in self.merger.named_weights())
+
+
+class LearnedPositions(nn.Module):
+    """Normalizes patches, and adds learned positions, which are interpolated from a square grid to that of a medium."""
+
+    def __init__(self, config: GlmVisionConfig, side: int) -> None:
+        super().__init__()
+        self.side, self.merge = side, config.spatial_merge_size
+        self.norm = RMSNorm(config.embed_dim, eps=config.norm_eps)
+        self.table = nn.Parameter(torch.empty(side**2, config.embed_dim), requires_grad=False)
+
+    def forward(self, patches: Tensor, grid: Grid) -> Tensor:
+        """[patches, embed_dim] → the same, in the order of `cut_patches`."""
+        learned = self.table.float().T.view(1, -1, self.side, self.side)
+        # As the reference's grid_sample, whose corners are edges of pixels too.
+        spread = functional.interpolate(learned, grid[1:], mode="bicubic", align_corners=False)
+        rows, columns = patch_positions(grid, self.merge, patches.device).unbind(1)
+        return self.norm(patches) + spread[0, :, rows, columns].T.to(patches.dtype)
 
 
 class GlmMerger(nn.Module):
     """Merges each square of patches into one row of the decoder's width."""
 
-    def __init__(self, config: VisionConfig) -> None:
+    def __init__(self, config: GlmVisionConfig) -> None:
         super().__init__()
         self.side, width = config.spatial_merge_size, config.hidden_size
         self.norm = RMSNorm(config.embed_dim, eps=config.norm_eps)
@@ -71,7 +101,7 @@ class GlmMerger(nn.Module):
         self.downsample = Linear(self.side**2 * config.embed_dim, width, bias=True)
         self.projection = Linear(width, width, bias=False)
         self.projection_norm = nn.LayerNorm(width)
-        inner = width * config.in_channels
+        inner = config.merger_size
         self.gate_up = Linear(
             width, (inner, inner), bias=False
         )  # not a `GatedMLP`, which operations compute after a norm
@@ -97,6 +127,6 @@ class GlmMerger(nn.Module):
         yield from self.down.named_weights("merger.down_proj")
 
 
-def make_model(path: Path, config: ModelConfig) -> GlmOcr:
+def make_model(path: Path, config: ModelConfig) -> Glm:
     """See `load_engine.make_model`."""
-    return GlmOcr(config.text, GlmOcrTower(config.vision, read_statistics(path)))
+    return Glm(config.text, GlmTower(config.encoder_as(GlmVisionConfig), read_statistics(path)))
