@@ -27,7 +27,7 @@ from glimpse.server.media_settings import MediaSettings
 from glimpse.server.setting_types import FROZEN, Names, Port, Size
 
 ToolCallParser = Literal[
-    "auto", "hermes", "llama", "mistral", "mistral_args", "phi4_mini", "gemma4", "glm45", "qwen3_coder", "json"
+    "auto", "hermes", "llama", "mistral", "mistral_args", "phi4_mini", "gemma4", "glm45", "lfm2", "qwen3_coder", "json"
 ]
 ReasoningParser = Literal["auto", "deepseek_r1", "gemma4", "glm45", "qwen3", "none"]
 MetricsNames = Literal["glimpse", "vllm", "both"]

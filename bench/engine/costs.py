@@ -4,9 +4,10 @@ Norms, rotary embedding and activations are negligible and not counted, nor are 
 their states. A multiply-add is two operations. Causal attention computes half of all pairs.
 """
 
+import math
 from collections.abc import Mapping
 
-from glimpse.engine.checkpoint.model_config.decoder import TextConfig
+from glimpse.engine.checkpoint.model_config.decoder import DeltaNetSizes, TextConfig
 from glimpse.engine.checkpoint.model_config.encoders import VisionConfig
 
 _BFLOAT16_BYTES = 2
@@ -26,7 +27,7 @@ def read_values(text: TextConfig, num_tokens: int) -> float:
     experts, layers = text.experts, 0 if text.experts is None else len(text.experts.layers)
     features = (text.num_layers - layers) * text.intermediate_size
     attending = _num_attending(text)
-    mixing = attending * _attention_values(text) + (text.num_layers - attending) * _delta_net_values(text)
+    mixing = attending * _attention_values(text) + (text.num_layers - attending) * _state_layer_values(text)
     if experts is not None:
         chosen = 1 - (1 - experts.num_chosen / experts.num_experts) ** num_tokens
         read = chosen * experts.num_experts if num_tokens > 1 else experts.num_chosen
@@ -39,14 +40,16 @@ def _attention_values(text: TextConfig) -> int:
     return text.hidden_size * ((2 + text.output_gate) * queries + 2 * keys)
 
 
-def _delta_net_values(text: TextConfig) -> int:
-    if (sizes := text.delta_net) is None:
+def _state_layer_values(text: TextConfig) -> int:
+    if (sizes := text.states) is None:
         return 0
+    if not isinstance(sizes, DeltaNetSizes):
+        return 4 * text.hidden_size * sizes.conv_width
     return text.hidden_size * (sizes.conv_width + 2 * sizes.value_width + 2 * sizes.num_value_heads)
 
 
 def _num_attending(text: TextConfig) -> int:
-    return sum(kind != "delta_net" for kind in text.layer_kinds)
+    return sum(kind in ("full", "sliding") for kind in text.layer_kinds)
 
 
 def head_values(text: TextConfig) -> int:
@@ -89,9 +92,9 @@ def decode_bytes(
 
     The states of gated delta nets, of float32, are read and written. `value_bytes`: of a number in the KV cache.
     """
-    attending, sizes = _num_attending(text), text.delta_net
+    attending, sizes = _num_attending(text), text.states
     token_bytes = 2 * attending * text.num_kv_heads * text.head_dim * value_bytes
-    state_bytes = 0 if sizes is None else 4 * sizes.num_value_heads * sizes.key_head_dim * sizes.value_head_dim
+    state_bytes = 0 if sizes is None else 4 * math.prod(sizes.matrices)
     return weight_bytes + batch * (context * token_bytes + 2 * (text.num_layers - attending) * state_bytes)
 
 

@@ -24,6 +24,7 @@ from glimpse.media.processing.sizing.any_res import AnyRes
 from glimpse.media.processing.sizing.aspect_tiles import AspectTiles
 from glimpse.media.processing.sizing.fixed_size import FixedSize
 from glimpse.media.processing.sizing.hd_tiles import HdTiles
+from glimpse.media.processing.sizing.patches.flex_tiles import FlexTiles
 from glimpse.media.processing.sizing.patches.longest_edge import LongestEdge
 from glimpse.media.processing.sizing.patches.patch_budget import PatchBudget
 from glimpse.media.processing.sizing.placement import SIDEWAYS, ImagePlacement, ImageSource
@@ -32,7 +33,16 @@ from glimpse.media.processing.sizing.split_tiles import SplitTiles
 from glimpse.media.processing.sizing.views import ImagePlan, Size
 
 ImageSizing: TypeAlias = (
-    SmartResize | SplitTiles | FixedSize | AnyRes | AspectTiles | AdaptiveSlices | HdTiles | LongestEdge | PatchBudget
+    SmartResize
+    | SplitTiles
+    | FixedSize
+    | AnyRes
+    | AspectTiles
+    | AdaptiveSlices
+    | HdTiles
+    | LongestEdge
+    | PatchBudget
+    | FlexTiles
 )
 """The recipes of all families: a closed union, since decoding workers parse it."""
 

@@ -20,6 +20,18 @@ def read_json(path: Path, *, is_optional: bool = False) -> dict[str, Any]:
         raise ValueError(f"the checkpoint's {path.name} is not JSON: {error}") from error
 
 
+def read_image_processor(path: Path) -> dict[str, Any]:
+    """Reads how a checkpoint processes images: `preprocessor_config.json`, and `processor_config.json`, where
+    transformers 5 writes it and where fields of older processors are.
+
+    Raises:
+        ValueError: both files are missing, or one is not JSON.
+    """
+    of_processor = read_json(path / "processor_config.json", is_optional=True)
+    own = read_json(path / "preprocessor_config.json", is_optional="image_processor" in of_processor)
+    return {**of_processor, **of_processor.get("image_processor", {}), **own}
+
+
 def positive(name: str, value: object) -> int:
     """Returns a configuration value that must be a positive integer. Raises ValueError."""
     if not isinstance(value, int) or value < 1:

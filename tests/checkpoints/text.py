@@ -23,6 +23,8 @@ from transformers.models.gemma3.configuration_gemma3 import Gemma3TextConfig
 from transformers.models.gemma3.modeling_gemma3 import Gemma3ForCausalLM
 from transformers.models.gemma4.configuration_gemma4 import Gemma4TextConfig
 from transformers.models.gemma4.modeling_gemma4 import Gemma4ForCausalLM
+from transformers.models.lfm2.configuration_lfm2 import Lfm2Config
+from transformers.models.lfm2.modeling_lfm2 import Lfm2ForCausalLM
 from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5TextConfig
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5ForCausalLM
 from transformers.models.qwen3_5_moe.configuration_qwen3_5_moe import Qwen3_5MoeTextConfig
@@ -86,6 +88,13 @@ SHARED_EXPERT: Mapping[str, Any] = {
     "shared_expert_intermediate_size": 72,
 }
 """Three of six experts, and one of another size that computes all tokens."""
+
+LFM2_TRAITS: Mapping[str, Any] = {
+    "num_hidden_layers": 4,
+    "layer_types": ["conv", "conv", "full_attention", "conv"],
+    "block_multiple_of": 40,
+}
+"""Short convolutions around a layer of attention, and a width of MLPs that is not the one in the document."""
 
 GEMMA3_TRAITS: Mapping[str, Any] = {
     "num_hidden_layers": 3,
@@ -193,6 +202,7 @@ def _models() -> Mapping[str, Any]:
             "gemma4 large": Gemma4ForCausalLM(Gemma4TextConfig(**{**_SIZES, **LARGE_GEMMA4_TRAITS})),
             "gemma4 moe": Gemma4ForCausalLM(Gemma4TextConfig(**{**_SIZES, **GEMMA4_EXPERTS})),
             "qwen3_5 moe": Qwen3_5MoeForCausalLM(Qwen3_5MoeTextConfig(**_without_mlp(QWEN3_5_TRAITS), **SHARED_EXPERT)),
+            "lfm2": Lfm2ForCausalLM(Lfm2Config(**{**_SIZES, **LFM2_TRAITS})),
         }
     return models
 
@@ -214,6 +224,7 @@ FAMILIES = (
     "gemma4 large",
     "gemma4 moe",
     "qwen3_5 moe",
+    "lfm2",
 )
 
 

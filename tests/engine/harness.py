@@ -181,7 +181,7 @@ class Harness:
             ops = make_cuda_ops("triton", num_heads=text.num_heads, device=device)
         if ops is not None:
             model.ops = ops
-        self._keeps_states = text.delta_net is not None
+        self._keeps_states = text.states is not None
         num_states = NUM_STATES if self._keeps_states else 0
         cache = CacheShape.of(text).allocate(NUM_BLOCKS, block_size, dtype, device, num_states=num_states)
         self.runner = ModelRunner(

@@ -6,9 +6,9 @@ from typing import Any
 
 from PIL.Image import Resampling
 
+from glimpse.engine.checkpoint.families.reading.preprocessor import resampling_of
 from glimpse.engine.checkpoint.model_config.encoders import TiledVisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
-from glimpse.media.native.library import RESAMPLINGS
 from glimpse.media.processing.frame_sampling import IntervalSampling
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
@@ -37,7 +37,9 @@ def read_images(path: Path, config: ModelConfig) -> MediaProcessing:
         longest_edge=_longest_edge(document, "size", 4 * tile),
         split=bool(document.get("do_image_splitting", True)),
     )
-    return MediaProcessing(images=ImageProcessing(sizing=sizing, resampling=_resampling(document)))
+    return MediaProcessing(
+        images=ImageProcessing(sizing=sizing, resampling=resampling_of(document, Resampling.LANCZOS))
+    )
 
 
 def read_images_and_videos(path: Path, config: ModelConfig) -> MediaProcessing:
@@ -50,7 +52,7 @@ def read_images_and_videos(path: Path, config: ModelConfig) -> MediaProcessing:
     sampling: Mapping[str, Any] = document.get("video_sampling") or {}
     videos = VideoProcessing(
         sizing=SquareFrames(tile=tile, longest_edge=_longest_edge(sampling, "video_size", tile)),
-        resampling=_resampling(document),
+        resampling=resampling_of(document, Resampling.LANCZOS),
         sampling=IntervalSampling(
             fps=sampling.get("fps", 1), max_frames=positive("max_frames", sampling.get("max_frames", 64))
         ),
@@ -83,13 +85,3 @@ def _longest_edge(document: Mapping[str, Any], field: str, default: int) -> int:
     if set(size) != {"longest_edge"}:
         raise ValueError(f"preprocessor configuration: '{field}': expected 'longest_edge' alone, got {size}")
     return positive(f"{field}.longest_edge", size["longest_edge"])
-
-
-def _resampling(document: Mapping[str, Any]) -> Resampling:
-    resample = document.get("resample", Resampling.LANCZOS)
-    if resample not in RESAMPLINGS:
-        raise ValueError(
-            "preprocessor configuration: 'resample': expected 1 (Lanczos), 2 (bilinear) or 3 (bicubic),"
-            f" got {resample!r}"
-        )
-    return Resampling(resample)

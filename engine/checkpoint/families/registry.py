@@ -10,8 +10,9 @@ from glimpse.engine.checkpoint.families.gemma.gemma4 import GEMMA4, GEMMA4_TEXT
 from glimpse.engine.checkpoint.families.glm.glm4v import GLM4V, GLM46V
 from glimpse.engine.checkpoint.families.glm.glm_ocr import GLM_OCR
 from glimpse.engine.checkpoint.families.idefics3 import IDEFICS3, SMOLVLM
-from glimpse.engine.checkpoint.families.internvl import INTERNVL
-from glimpse.engine.checkpoint.families.internvl_chat import INTERNVL_CHAT
+from glimpse.engine.checkpoint.families.internvl.internvl import INTERNVL
+from glimpse.engine.checkpoint.families.internvl.internvl_chat import INTERNVL_CHAT
+from glimpse.engine.checkpoint.families.lfm2 import LFM2, LFM2_VL
 from glimpse.engine.checkpoint.families.llava.llava import LLAVA
 from glimpse.engine.checkpoint.families.llava.llava_onevision import LLAVA_NEXT, LLAVA_ONEVISION
 from glimpse.engine.checkpoint.families.minicpmv import MINICPMV
@@ -50,6 +51,7 @@ FAMILIES: Mapping[str, FamilySpec] = {
     "LightOnOcrForConditionalGeneration": LIGHTON_OCR,
     "Gemma4ForConditionalGeneration": GEMMA4,
     "GlmOcrForConditionalGeneration": GLM_OCR,
+    "Lfm2VlForConditionalGeneration": LFM2_VL,
     "Glm4vForConditionalGeneration": GLM4V,
     "Glm46VForConditionalGeneration": GLM46V,
     "PixtralForConditionalGeneration": PIXTRAL,
@@ -61,6 +63,7 @@ FAMILIES: Mapping[str, FamilySpec] = {
     "Qwen3MoeForCausalLM": QWEN3_MOE,
     "Qwen3_5ForCausalLM": QWEN3_5_TEXT,
     "Qwen3_5MoeForCausalLM": QWEN3_5_TEXT,
+    "Lfm2ForCausalLM": LFM2,
     "LlamaForCausalLM": LLAMA,
     "MistralForCausalLM": MISTRAL,
     "Phi3ForCausalLM": PHI3,

@@ -1,7 +1,7 @@
 """The configuration of a decoder: its sizes, and the traits in which decoders differ."""
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class ProportionalScaling:
 RopeScaling: TypeAlias = LinearScaling | Llama3Scaling | LongRopeScaling | YarnScaling | ProportionalScaling
 
 
-LayerKind: TypeAlias = Literal["full", "sliding", "delta_net"]
+LayerKind: TypeAlias = Literal["full", "sliding", "delta_net", "short_conv"]
 """What a layer does before its MLP: attend to all tokens up to its own, or to the last ones alone, or update a state of
 fixed size."""
 
@@ -132,6 +132,7 @@ class ExpertsConfig:
 class DeltaNetSizes:
     """The sizes of "delta_net" layers: gated delta nets (arXiv 2412.06464)."""
 
+    kind: ClassVar[LayerKind] = "delta_net"
     num_key_heads: int
     """Heads of queries and of keys. Each serves as many consecutive heads of values."""
     num_value_heads: int
@@ -150,11 +151,33 @@ class DeltaNetSizes:
         """Values of queries, keys and values of a token, in this order."""
         return 2 * self.num_key_heads * self.key_head_dim + self.value_width
 
+    @property
+    def matrices(self) -> tuple[int, int, int]:
+        """The matrices of a state: their number, rows and columns."""
+        return self.num_value_heads, self.key_head_dim, self.value_head_dim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortConvSizes:
+    """The sizes of "short_conv" layers: gated convolutions over the last tokens (arXiv 2511.23404)."""
+
+    kind: ClassVar[LayerKind] = "short_conv"
+    matrices: ClassVar[tuple[int, int, int]] = (0, 0, 0)
+    """A state has none."""
+    conv_width: int
+    """Channels: as many as the hidden size, or a rank's share of them."""
+    conv_size: int
+    """Tokens that the convolution reads: its own and those right before it."""
+
+
+StateSizes: TypeAlias = DeltaNetSizes | ShortConvSizes
+"""The sizes of layers that keep a state for each sequence: the last inputs of a convolution, and matrices."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextConfig:
-    """A decoder: layers of grouped-query attention or gated delta nets, each with a gated MLP or experts, as of Qwen3,
-    Qwen3.5, Llama, Phi-3 or Gemma 3."""
+    """A decoder: layers of grouped-query attention, gated delta nets or short convolutions, each with a gated MLP or
+    experts, as of Qwen3, Qwen3.5, LFM2, Llama, Phi-3 or Gemma 3."""
 
     vocab_size: int
     hidden_size: int
@@ -199,8 +222,8 @@ class TextConfig:
     behind the queries of each head, as in Qwen3.5."""
     sliding: SlidingAttention | None = None
     """None: no layer is "sliding"."""
-    delta_net: DeltaNetSizes | None = None
-    """None: no layer is "delta_net"."""
+    states: StateSizes | None = None
+    """Sizes of the layers that keep a state, which are of one kind; None without any."""
     num_sharing_layers: int = 0
     """Last layers of attention without keys and values of their own; see `cache_layer`."""
     sharing_mlp_factor: int = 1

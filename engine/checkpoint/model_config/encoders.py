@@ -176,6 +176,27 @@ class InternVisionConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FlexVisionConfig:
+    """Vision encoder of LFM2-VL: SigLIP2 for images of any size (arXiv 2502.14786), and a projection of squares."""
+
+    vit: VitConfig
+    """The encoder, whose `image_size` only says how many positions are learned."""
+    shuffle: int
+    """Patches along each side of a square that becomes one token."""
+    projector_size: int
+    """Width inside the projection."""
+    projector_norm: bool
+    """Squares are normalized before the projection."""
+    projector_bias: bool
+    max_batch_tiles: int = 4
+    """Most tiles encoded at once, which bounds the memory of hidden states."""
+
+    def num_tokens(self, rows: int, columns: int) -> int:
+        """Returns the tokens of so many rows and columns of patches."""
+        return (rows // self.shuffle) * (columns // self.shuffle)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResampledVisionConfig:
     """Vision encoder of MiniCPM-V, which encodes the slices of an image, each to equally many tokens."""
 
@@ -393,6 +414,7 @@ EncoderConfig: TypeAlias = (
     | Gemma3VisionConfig
     | Gemma4VisionConfig
     | ResampledVisionConfig
+    | FlexVisionConfig
     | HdVisionConfig
     | AudioConfig
     | UltravoxConfig

@@ -14,6 +14,7 @@ from glimpse.engine.worker.layers.delta_net import DeltaNet, delta_net, plan_sta
 from glimpse.engine.worker.layers.mlp import ExpertsMLP, GatedMLP, PlainMLP
 from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.worker.layers.rotary import Rotation, rotate
+from glimpse.engine.worker.layers.short_conv import ShortConv, short_conv
 from glimpse.engine.worker.tensors.batch import Batch
 from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache, LayerStates
 
@@ -69,11 +70,15 @@ class Ops(Protocol):
         ...
 
     def plan_states(self, batch: Batch, cache: KVCache) -> Any:
-        """Returns what `delta_net` needs in all layers of a step."""
+        """Returns what `delta_net` and `short_conv` need in all layers of a step."""
         ...
 
     def delta_net(self, projected: Tensor, rates: Tensor, net: DeltaNet, states: LayerStates, plan: Any) -> Tensor:
         """Updates states; see `glimpse.engine.worker.layers.delta_net.delta_net`."""
+        ...
+
+    def short_conv(self, projected: Tensor, layer: ShortConv, states: LayerStates, plan: Any) -> Tensor:
+        """Updates states; see `glimpse.engine.worker.layers.short_conv.short_conv`."""
         ...
 
     def attend_segments(self, qkv: Tensor, rotation: Rotation | None, num_segments: int) -> Tensor:
@@ -141,6 +146,9 @@ class TorchOps:
 
     def delta_net(self, projected: Tensor, rates: Tensor, net: DeltaNet, states: LayerStates, plan: Any) -> Tensor:
         return delta_net(projected, rates, net, states, plan)
+
+    def short_conv(self, projected: Tensor, layer: ShortConv, states: LayerStates, plan: Any) -> Tensor:
+        return short_conv(projected, layer, states, plan)
 
     def attend_segments(self, qkv: Tensor, rotation: Rotation | None, num_segments: int) -> Tensor:
         query, key, value = qkv.unbind(1)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glimpse.engine.checkpoint.model_config.model import read_json
 from glimpse.engine.errors import CheckpointError
+from glimpse.media.processing.preprocessor import read_image_processor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,12 +21,15 @@ class PixelStatistics:
 
 
 def read_statistics(path: Path) -> PixelStatistics:
-    """Reads the statistics from a checkpoint's `preprocessor_config.json`.
+    """Reads the statistics from a checkpoint's `preprocessor_config.json`; see also `read_image_processor`.
 
     Raises:
         CheckpointError: the file is missing or invalid.
     """
-    processor = read_json(path / "preprocessor_config.json")
+    try:
+        processor = read_image_processor(path)
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error
     return PixelStatistics(mean=_three(processor, "image_mean"), std=_three(processor, "image_std"))
 
 

@@ -182,7 +182,7 @@ def uses_cuda_graphs(config: EngineConfig, shard: LoadedShard) -> bool:
     """Whether decode steps run as CUDA graphs. Several ranks would have to capture the same graph at the same time, and
     graphs know of no states. Which experts a step computes is known on the host only once their scores are."""
     text = shard.model.decoder.config
-    has_kernels = shard.backend in ("triton", "flashinfer") and text.experts is None and text.delta_net is None
+    has_kernels = shard.backend in ("triton", "flashinfer") and text.experts is None and text.states is None
     return config.cuda_graphs and has_kernels and config.tensor_parallel_size == 1
 
 
@@ -200,7 +200,7 @@ def _measured_use(config: EngineConfig, shard: LoadedShard, make: Callable[..., 
     medium = family_of(shard.config).largest_medium(shard.config, config.max_batch_tokens)
     plans = (largest_step(medium, **sizes), decode_step(**sizes))
     weights = torch.cuda.memory_allocated(shard.device)
-    num_states = len(plans[0].chunks) if shard.config.text.delta_net else 0
+    num_states = len(plans[0].chunks) if shard.config.text.states else 0
     cache = _allocate(shard, config.block_size, CacheSizes(num_blocks_of(plans[0]), num_states, 0))
     runner = make(cache=cache)
     steps: list[int] = []

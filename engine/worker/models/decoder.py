@@ -1,6 +1,6 @@
 """A decoder over packed tokens, where embeddings of placeholder tokens come from a media encoder.
 
-Its configuration has the traits in which Qwen2, Qwen3, Qwen3.5, Llama, Mistral, Phi-3, Gemma 3 and Gemma 4 differ.
+Its configuration has the traits in which Qwen2, Qwen3, Qwen3.5, LFM2, Llama, Mistral, Phi-3, Gemma 3 and 4 differ.
 Numerics follow transformers' models/qwen2/modeling_qwen2.py and its siblings.
 """
 
@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.decoder import ExpertsConfig, LayerEmbeddings, LayerKind, TextConfig
-from glimpse.engine.worker.layers.delta_net import DeltaNet
 from glimpse.engine.worker.layers.linear import Int8Linear, Linear
 from glimpse.engine.worker.layers.mlp import ExpertsMLP, GatedMLP, activate
-from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
+from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.rotary import Rotation, multimodal_rotation
+from glimpse.engine.worker.models.mixers import LayerInputs, make_mixer
 from glimpse.engine.worker.tensors.batch import Batch, MediaRows
 from glimpse.engine.worker.tensors.kv_cache import KVCache
 from glimpse.engine.worker.tensors.transfer import upload
@@ -33,17 +33,6 @@ class DeepStack(NamedTuple):
     """int64 [placeholder tokens]: their rows in the batch."""
     values: Tensor
     """[placeholder tokens, layers, hidden_size]"""
-
-
-class LayerInputs(NamedTuple):
-    """What layers of one kind share in a step."""
-
-    rotation: Rotation
-    """Rotation of queries and keys; of no meaning to gated delta nets."""
-    slots: Tensor
-    """int64 [tokens]: where keys and values are written."""
-    plan: Any
-    """From the backend's `plan_attention` or `plan_states`."""
 
 
 class Decoder(nn.Module):
@@ -114,7 +103,7 @@ class Decoder(nn.Module):
         """Does what `decode` does, from embeddings, [sequences, hidden_size], and their rotation. Calls `ops` alone if
         `is_recordable`."""
         inputs = LayerInputs(rotation, slots, plan)
-        hidden = self._compute(hidden, {"full": inputs, "delta_net": inputs}, cache, ops)
+        hidden = self._compute(hidden, dict.fromkeys(self.config.layer_kinds, inputs), cache, ops)
         return self.logits(hidden, ops)
 
     @property
@@ -165,8 +154,8 @@ class Decoder(nn.Module):
                 slots = batch.sliding.slots
                 batch = replace(batch, block_tables=batch.sliding.block_tables)
             inputs["sliding"] = LayerInputs(rotation, slots, ops.plan_attention(batch, cache, sliding.window))
-        if config.delta_net is not None:
-            inputs["delta_net"] = full._replace(plan=ops.plan_states(batch, cache))
+        if config.states is not None:
+            inputs[config.states.kind] = full._replace(plan=ops.plan_states(batch, cache))
         return inputs
 
     def _deepstack(self, batch: Batch, encoder_outputs: Mapping[bytes, Tensor]) -> DeepStack | None:
@@ -223,14 +212,12 @@ def text_positions(first: int, num_tokens: int) -> npt.NDArray[np.int64]:
 
 
 class DecoderLayer(nn.Module):
-    """Attention or a gated delta net, and feed-forward, each preceded by an RMSNorm and, with `output_norms`, followed
-    by one."""
+    """A mixer of tokens and feed-forward, each preceded by an RMSNorm and, with `output_norms`, followed by one."""
 
     def __init__(self, config: TextConfig, index: int) -> None:
         super().__init__()
         self.input_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-        is_delta_net = config.layer_kinds[index] == "delta_net"
-        self.mixer: Attention | DeltaNetMixer = DeltaNetMixer(config) if is_delta_net else Attention(config, index)
+        self.mixer = make_mixer(config, index)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.mlp = (
             ExpertsMLP(config.hidden_size, config.experts, activation=config.activation)
@@ -367,69 +354,3 @@ class OutputNorms(nn.Module):
         super().__init__()
         self.attention = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.feed_forward = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-
-
-class Attention(nn.Module):
-    """Grouped-query attention (arXiv 2305.13245) without its output projection, `out`."""
-
-    def __init__(self, config: TextConfig, index: int) -> None:
-        super().__init__()
-        (num_kv_heads, head_dim), hidden_size = config.kv_heads(index), config.hidden_size
-        self.stores = config.cache_layer(index) == index
-        counts = (config.num_heads, num_kv_heads, num_kv_heads) if self.stores else (config.num_heads,)
-        widths = [heads * head_dim for heads in counts]
-        self.qkv_proj = Linear(hidden_size, widths, bias=config.qkv_bias)
-        self.gate_proj = Linear(hidden_size, widths[0], bias=False) if config.output_gate else None
-        self.out = Linear(widths[0], hidden_size, bias=False)
-        values = config.value_norms and self.stores
-        self.head_norms = (
-            HeadNorms(head_dim, eps=config.rms_norm_eps, keys=self.stores, values=values) if config.head_norms else None
-        )
-
-    def forward(
-        self, hidden: Tensor, norm: RMSNorm, ops: Ops, inputs: LayerInputs, cache: KVCache, index: int
-    ) -> Tensor:
-        """[tokens, hidden_size], before the norm → [tokens, heads · head_dim]"""
-        rotation, slots, plan = inputs
-        layer = cache.layer(index)
-        qkv = ops.norm_linear(hidden, norm, self.qkv_proj)
-        query = ops.rotate_and_store(qkv, rotation, layer if self.stores else None, slots, self.head_norms)
-        attended = ops.attend(query, layer, plan).flatten(1)  # [tokens, heads · head_dim]
-        if self.gate_proj is None:
-            return attended
-        return ops.gate(attended, ops.norm_linear(hidden, norm, self.gate_proj))
-
-    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yields all weights with their checkpoint names, without the layer's prefix. Those of gates, which checkpoints
-        have in "q_proj", are in "q_gate"."""
-        names = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-        yield from self.qkv_proj.named_weights(*names[: len(self.qkv_proj.sizes)])
-        if self.gate_proj is not None:
-            yield from self.gate_proj.named_weights("self_attn.q_gate")
-        if (heads := self.head_norms) is not None:
-            parts = (("q_norm", heads.query), ("k_norm", heads.key), ("v_norm", heads.value))
-            yield from ((f"self_attn.{name}.weight", norm.weight.data) for name, norm in parts if norm is not None)
-        yield from self.out.named_weights("self_attn.o_proj")
-
-
-class DeltaNetMixer(nn.Module):
-    """A gated delta net without its output projection, `out`."""
-
-    def __init__(self, config: TextConfig) -> None:
-        super().__init__()
-        assert config.delta_net is not None
-        self.net = DeltaNet(config.delta_net, config.hidden_size, eps=config.rms_norm_eps)
-        self.out = Linear(config.delta_net.value_width, config.hidden_size, bias=False)
-
-    def forward(
-        self, hidden: Tensor, norm: RMSNorm, ops: Ops, inputs: LayerInputs, cache: KVCache, index: int
-    ) -> Tensor:
-        """[tokens, hidden_size], before the norm → [tokens, value_width]"""
-        projected = ops.norm_linear(hidden, norm, self.net.in_proj)
-        rates = ops.norm_linear(hidden, norm, self.net.rates_proj)
-        return ops.delta_net(projected, rates, self.net, cache.layer_states(index), inputs.plan)
-
-    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yields all weights with their checkpoint names, without the layer's prefix."""
-        yield from ((f"linear_attn.{name}", tensor) for name, tensor in self.net.named_weights())
-        yield from self.out.named_weights("linear_attn.out_proj")

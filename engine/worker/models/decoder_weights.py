@@ -16,6 +16,7 @@ def arrange(name: str, tensor: Tensor, text: TextConfig) -> Iterator[tuple[str, 
     - Norms are stored as factors. The factor of scores goes into the norm of queries, since a rotation does not change
       it. The norm of values has none in checkpoints.
     - Where keys are values, their projection is stored as that of values too.
+    - The projection in front of a short convolution is that of its three inputs.
 
     Args:
         name: checkpoint name.
@@ -32,6 +33,10 @@ def arrange(name: str, tensor: Tensor, text: TextConfig) -> Iterator[tuple[str, 
         yield f"{layer}.v_norm.{kind}", torch.ones_like(tensor)
     if module == "k_proj" and text.keys_are_values and text.layer_kinds[layer_index(name)] == "full":
         yield f"{layer}.v_proj.{kind}", tensor
+    if module == "in_proj":
+        parts = (tensor,) * 3 if kind == "group_index" else tensor.chunk(3)
+        yield from ((f"{stem}{part}.{kind}", each) for part, each in zip(("", "_c", "_x"), parts, strict=True))
+        return
     if kind != "group_index" and module == "q_proj" and text.output_gate:
         tensor, gate = (half.flatten(0, 1) for half in tensor.unflatten(0, (text.num_heads, 2, -1)).unbind(1))
         yield f"{layer}.q_gate.{kind}", gate

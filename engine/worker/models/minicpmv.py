@@ -19,6 +19,7 @@ from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics
 from glimpse.engine.worker.models.encoders.encoder import Encoder
 from glimpse.engine.worker.models.encoders.resampler import Resampler
+from glimpse.engine.worker.models.encoders.tiles import join_patches
 from glimpse.engine.worker.models.encoders.vit import VisionTransformer
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.tensors.transfer import upload_bytes
@@ -95,24 +96,9 @@ class ResampledEncoder(Encoder):
         """uint8 [images, height, width, 3] → [⌈images / packed⌉, num_queries, hidden_size]"""
         vit = self.config.vit
         size = images.shape[1] // vit.patch_size, images.shape[2] // vit.patch_size
-        features = self.tower(images, ops, nearest_positions(*size, vit.side, images.device))
+        positions = self.tower.position_embedding[nearest_positions(*size, vit.side, images.device)]
+        features = self.tower(images, ops, positions)
         return self.resampler(features, size, times, packed)
-
-
-def join_patches(patches: Tensor, grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
-    """Joins patches to images of equal size.
-
-    Args:
-        patches: [patches, side, side, 3], of all images together row by row.
-        grid: rows and columns of images.
-        size: rows and columns of patches in an image.
-
-    Returns:
-        [images, height, width, 3], row by row.
-    """
-    (rows, columns), (own_rows, own_columns), side = grid, size, patches.shape[1]
-    split = patches.view(rows, own_rows, columns, own_columns, side, side, 3)
-    return split.permute(0, 2, 1, 4, 3, 5, 6).reshape(rows * columns, own_rows * side, own_columns * side, 3)
 
 
 def nearest_positions(rows: int, columns: int, side: int, device: torch.device) -> Tensor:

@@ -21,7 +21,7 @@ from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
 from glimpse.engine.worker.layers.rotary import Rotation, planar_rotation
 from glimpse.engine.worker.models.encoders.qwen2_vl_vision import VisionBlock, VisionTower, patch_positions
 from glimpse.engine.worker.models.encoders.varlen_segments import Grid
-from glimpse.engine.worker.models.llava import Llava
+from glimpse.engine.worker.models.llava.llava import Llava
 from glimpse.engine.worker.models.model import Model
 
 _TOWER, _PROJECTOR = "vision_tower.", "multi_modal_projector."

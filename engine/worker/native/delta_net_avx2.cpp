@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "delta_net.h"
+#include "numbers.h"
 
 #pragma GCC target("avx2,fma")
 #define GLIMPSE_AVX512 0

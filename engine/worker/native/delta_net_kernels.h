@@ -8,12 +8,6 @@ constexpr int kColumns = kVectors * kLanes;
 
 #define INLINED __attribute__((always_inline)) inline
 
-INLINED float wide(float value) { return value; }
-INLINED float wide(bf16 value) {
-  const std::uint32_t bits = static_cast<std::uint32_t>(value) << 16;
-  return load<float>(&bits);
-}
-
 INLINED void store_row(float* to, f32v value, int64_t count) { store_f32(to, value, count); }
 INLINED void store_row(bf16* to, f32v value, int64_t count) { store_bf16(to, value, count); }
 

@@ -84,6 +84,10 @@ class DeltaNetLayer(ctypes.Structure):
     """The weights of a gated delta net; delta_net.h says what its fields are."""
 
 
+class ShortConvLayer(ctypes.Structure):
+    """The weights of a gated short convolution; short_conv.h says what its fields are."""
+
+
 class Operation(ctypes.Structure):
     """A recorded operation; program.cpp says what its fields are."""
 
@@ -96,7 +100,7 @@ class DecodeInputs(ctypes.Structure):
     """The inputs of a recorded decode step; program.cpp says what its fields are."""
 
 
-STRUCTURES = (Weight, Norm, Experts, DeltaNetLayer, Operation, Program, DecodeInputs)
+STRUCTURES = (Weight, Norm, Experts, DeltaNetLayer, ShortConvLayer, Operation, Program, DecodeInputs)
 """In the order of `glimpse_structure_bytes`."""
 _DECLARATIONS = Declarations(KERNELS.folder, STRUCTURES)
 

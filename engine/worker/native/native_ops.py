@@ -13,6 +13,7 @@ from glimpse.engine.worker.layers.delta_net import DeltaNet, StatePlan, state_ro
 from glimpse.engine.worker.layers.mlp import ExpertsMLP, GatedMLP, PlainMLP
 from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.worker.layers.rotary import Rotation
+from glimpse.engine.worker.layers.short_conv import ShortConv
 from glimpse.engine.worker.native import library as structures
 from glimpse.engine.worker.native.attention import (
     MAX_HEAD_DIM,
@@ -25,7 +26,7 @@ from glimpse.engine.worker.native.attention import (
     supports,
     supports_head,
 )
-from glimpse.engine.worker.native.library import Activation, DeltaNetLayer, DType, Level, Norm, Weight
+from glimpse.engine.worker.native.library import Activation, DeltaNetLayer, DType, Level, Norm, ShortConvLayer, Weight
 from glimpse.engine.worker.native.linear import PackedLinear
 from glimpse.engine.worker.tensors.batch import Batch, StateRows
 from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache, LayerStates
@@ -42,6 +43,7 @@ class NativeOps(ops.TorchOps):
         self._norms: dict[nn.Module, Norm] = {}
         self._experts: dict[nn.Module, ExpertsTensors] = {}
         self._nets: dict[nn.Module, DeltaNetTensors] = {}
+        self._convs: dict[nn.Module, ShortConvTensors] = {}
 
     def norm_linear(self, hidden: Tensor, norm: ops.Norm, linear: nn.Module) -> Tensor:
         return _packed(linear).compute(hidden, self._norm(norm), None)
@@ -145,6 +147,22 @@ class NativeOps(ops.TorchOps):
             )
         return output
 
+    def short_conv(self, projected: Tensor, layer: ShortConv, states: LayerStates, plan: list[Tensor]) -> Tensor:
+        if layer not in self._convs:
+            self._convs[layer] = ShortConvTensors(layer)
+        output = projected.new_empty(len(projected), layer.sizes.conv_width)
+        for parts in plan:
+            self._library.glimpse_short_conv(
+                DType.of(projected.dtype),
+                byref(self._convs[layer].layer),
+                parts.data_ptr(),
+                len(parts),
+                projected.data_ptr(),
+                states.conv.data_ptr(),
+                output.data_ptr(),
+            )
+        return output
+
     def attend_segments(self, qkv: Tensor, rotation: Rotation | None, num_segments: int) -> Tensor:
         num_patches, _, num_heads, head_dim = qkv.shape
         if not supports_head(head_dim):
@@ -186,6 +204,14 @@ class DeltaNetTensors:
             sizes.value_head_dim,
             sizes.conv_size,
         )
+
+
+class ShortConvTensors:
+    """The weights of a gated short convolution for the kernels."""
+
+    def __init__(self, layer: ShortConv) -> None:
+        self._taps = layer.conv.float().T.contiguous()
+        self.layer = ShortConvLayer(self._taps.data_ptr(), layer.sizes.conv_width, layer.sizes.conv_size)
 
 
 def as_norm(module: ops.Norm) -> Norm:

@@ -12,6 +12,7 @@
 #include "delta_net.h"
 #include "linear.h"
 #include "multiplication.h"
+#include "short_conv.h"
 #include "types.h"
 
 namespace glimpse {
@@ -24,6 +25,7 @@ enum OperationKind : int64_t {
   kExpertsOperation = 4,
   kGateOperation = 5,
   kDeltaNetOperation = 6,
+  kShortConvOperation = 7,
 };
 
 // An operation on all rows of a step. Members that its kind has no use for are null. Numbers have the program's type.
@@ -44,6 +46,7 @@ struct Operation {
   const DeltaNetLayer* net;
   void* conv_states;  // states of the layer
   float* recurrent;
+  const ShortConvLayer* conv;
 };
 
 struct Program {
@@ -90,6 +93,8 @@ class Step {
         tables_(inputs.block_tables, inputs.block_tables + inputs.num_sequences * inputs.table_width),
         next_tasks_(program.num_operations) {
     for (int64_t i = 0; i < program_.num_operations; ++i) prepare(program_.operations[i]);
+    for (int64_t row = 0; inputs.reads && row < program.rows; ++row)
+      parts_.push_back({row, 1, inputs.reads[row], inputs.writes[row]});
   }
 
   // Computes this thread's part.
@@ -142,6 +147,8 @@ class Step {
         return gate(operation);
       case kDeltaNetOperation:
         return update_states(operation);
+      case kShortConvOperation:
+        return convolve(operation);
       case kAttendOperation: {
         const LayerOffset layer = {numbers(operation.keys) - numbers(first_attend_->keys),
                                    numbers(operation.values) - numbers(first_attend_->values)};
@@ -212,6 +219,14 @@ class Step {
     }
   }
 
+  void convolve(const Operation& operation) const {
+    const Range tasks = share(short_conv_tasks(*operation.conv));
+    for (int64_t task = tasks.begin; task < tasks.end; ++task) {
+      run_short_conv(*operation.conv, parts_.data(), program_.rows, numbers(operation.x),
+                     numbers(operation.conv_states), numbers(operation.y), task);
+    }
+  }
+
   void fill_inputs() const {
     const Range rows = share(program_.rows);
     for (int64_t row = rows.begin; row < rows.end; ++row) {
@@ -248,6 +263,7 @@ class Step {
   const Operation* first_attend_ = nullptr;
   std::vector<Job<T>> jobs_;
   std::vector<Task<T>> tasks_;
+  std::vector<StatePart> parts_;              // each row
   std::vector<std::atomic<int>> next_tasks_;  // of each operation
 };
 
@@ -266,7 +282,7 @@ extern "C" void glimpse_run_program(const glimpse::Program* program, const glimp
 // Bytes of the structures that Python passes, in the order of STRUCTURES in library.py.
 extern "C" int64_t glimpse_structure_bytes(int index) {
   using namespace glimpse;
-  constexpr int64_t kBytes[] = {sizeof(Weight),    sizeof(Norm),    sizeof(Experts),     sizeof(DeltaNetLayer),
-                                sizeof(Operation), sizeof(Program), sizeof(DecodeInputs)};
+  constexpr int64_t kBytes[] = {sizeof(Weight),         sizeof(Norm),      sizeof(Experts), sizeof(DeltaNetLayer),
+                                sizeof(ShortConvLayer), sizeof(Operation), sizeof(Program), sizeof(DecodeInputs)};
   return kBytes[index];
 }

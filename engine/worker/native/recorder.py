@@ -12,9 +12,10 @@ from glimpse.engine.worker.layers.delta_net import DeltaNet
 from glimpse.engine.worker.layers.mlp import ExpertsMLP
 from glimpse.engine.worker.layers.norm import HeadNorms
 from glimpse.engine.worker.layers.rotary import Rotation
+from glimpse.engine.worker.layers.short_conv import ShortConv
 from glimpse.engine.worker.native.library import Operation, Weight
 from glimpse.engine.worker.native.linear import PackedLinear
-from glimpse.engine.worker.native.native_ops import DeltaNetTensors, ExpertsTensors, as_mlp, as_norm
+from glimpse.engine.worker.native.native_ops import DeltaNetTensors, ExpertsTensors, ShortConvTensors, as_mlp, as_norm
 from glimpse.engine.worker.tensors.batch import Batch
 from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache, LayerStates
 
@@ -29,6 +30,7 @@ class OperationKind(IntEnum):
     EXPERTS = 4
     GATE = 5
     DELTA_NET = 6
+    SHORT_CONV = 7
 
 
 class Recorder:
@@ -44,7 +46,7 @@ class Recorder:
         self._dtype = dtype
         self._operations: list[Operation] = []
         self._structures: list[Structure] = []  # those that operations point to
-        self._tensors: list[DeltaNetTensors | ExpertsTensors] = []
+        self._tensors: list[DeltaNetTensors | ExpertsTensors | ShortConvTensors] = []
         self._results: dict[tuple[str, int], Tensor] = {}
 
     def operations(self) -> Array[Operation]:
@@ -134,6 +136,19 @@ class Recorder:
             net=pointer(tensors.layer),
             conv_states=states.conv.data_ptr(),
             recurrent=states.recurrent.data_ptr(),
+            y=output.data_ptr(),
+        )
+        return output
+
+    def short_conv(self, projected: Tensor, layer: ShortConv, states: LayerStates, plan: Any) -> Tensor:
+        del plan
+        output = self._result("short_conv", layer.sizes.conv_width)
+        self._tensors.append(tensors := ShortConvTensors(layer))
+        self._record(
+            OperationKind.SHORT_CONV,
+            x=_address(projected),
+            conv=pointer(tensors.layer),
+            conv_states=states.conv.data_ptr(),
             y=output.data_ptr(),
         )
         return output

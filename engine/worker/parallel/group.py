@@ -178,6 +178,7 @@ class ParallelOps:
         self.gate = local.gate
         self.plan_states = local.plan_states
         self.delta_net = local.delta_net
+        self.short_conv = local.short_conv
         self.attend_segments = local.attend_segments
 
     def linear_add(self, x: Tensor, linear: nn.Module, residual: Tensor | None) -> Tensor:

@@ -11,11 +11,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from glimpse.engine.checkpoint.model_config.decoder import DeltaNetSizes, TextConfig
+from glimpse.engine.checkpoint.model_config.decoder import DeltaNetSizes, ShortConvSizes, StateSizes, TextConfig
 from glimpse.engine.errors import CheckpointError
 
 _DECODER_TENSOR = re.compile(
-    r"(?:.*\.)?model\.layers\.\d+\.(?:self_attn|linear_attn|mlp(?:\.(experts\.\d+|shared_expert))?)\.(\w+)(?:\.(\w+))?"
+    r"(?:.*\.)?model\.layers\.\d+\.(?:self_attn|linear_attn|conv|mlp(?:\.(experts\.\d+|shared_expert))?)\.(\w+)(?:\.(\w+))?"
 )
 
 
@@ -33,8 +33,13 @@ def shard_config(text: TextConfig, num_ranks: int) -> TextConfig:
     if text.experts is not None:
         counts.append((text.experts.intermediate_size, "features in an expert"))
         counts.append((text.experts.shared_size, "features in the shared expert"))
-    if text.delta_net is not None:
-        counts.append((text.delta_net.num_key_heads, "heads of keys in its gated delta nets"))
+    match text.states:
+        case DeltaNetSizes(num_key_heads=count):
+            counts.append((count, "heads of keys in its gated delta nets"))
+        case ShortConvSizes(conv_width=count):
+            counts.append((count, "channels of its convolutions"))
+        case None:
+            pass
     for count, what in counts:
         if count % num_ranks:
             raise CheckpointError(
@@ -56,13 +61,17 @@ def shard_config(text: TextConfig, num_ranks: int) -> TextConfig:
             intermediate_size=text.experts.intermediate_size // num_ranks,
             shared_size=text.experts.shared_size // num_ranks,
         ),
-        delta_net=None
-        if (sizes := text.delta_net) is None
-        else replace(
-            sizes,
-            num_key_heads=sizes.num_key_heads // num_ranks,
-            num_value_heads=sizes.num_value_heads // num_ranks,
-        ),
+        states=text.states and _shard_states(text.states, num_ranks),
+    )
+
+
+def _shard_states(sizes: StateSizes, num_ranks: int) -> StateSizes:
+    if isinstance(sizes, ShortConvSizes):
+        return replace(sizes, conv_width=sizes.conv_width // num_ranks)
+    return replace(
+        sizes,
+        num_key_heads=sizes.num_key_heads // num_ranks,
+        num_value_heads=sizes.num_value_heads // num_ranks,
     )
 
 
@@ -94,8 +103,12 @@ def shard_tensor(name: str, tensor: Tensor, text: TextConfig, *, rank: int, num_
         case "o_proj" | "down_proj" if tensor.shape[1] > 1:  # otherwise one scale for all inputs
             num_units = text.num_heads if matrix == "o_proj" else features
             return tensor[:, _shard(tensor.shape[1], num_units, rank, num_ranks)]
-        case module if text.delta_net is not None:
-            return _shard_of_delta_net(module, tensor, text.delta_net, rank, num_ranks)
+        case module if isinstance(text.states, DeltaNetSizes):
+            return _shard_of_delta_net(module, tensor, text.states, rank, num_ranks)
+        case "in_proj" | "in_proj_c" | "in_proj_x" | "conv" if isinstance(text.states, ShortConvSizes):
+            return tensor[_shard(len(tensor), text.states.conv_width, rank, num_ranks)]
+        case "out_proj" if isinstance(text.states, ShortConvSizes) and tensor.shape[1] > 1:
+            return tensor[:, _shard(tensor.shape[1], text.states.conv_width, rank, num_ranks)]
         case _:
             return tensor
 

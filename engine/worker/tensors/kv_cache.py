@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glimpse.engine.checkpoint.model_config.decoder import DeltaNetSizes, KVHeads, LayerKind, TextConfig
+from glimpse.engine.checkpoint.model_config.decoder import KVHeads, LayerKind, StateSizes, TextConfig
 from glimpse.engine.core.memory.sliding_window import SlidingWindow
 from glimpse.engine.protocol.config import EngineOptions
 
@@ -42,12 +42,12 @@ class LayerCache(NamedTuple):
 
 
 class LayerStates(NamedTuple):
-    """The states of one gated delta net. A sequence has the same one in all layers."""
+    """The states of one layer that keeps them. A sequence has the same one in all layers."""
 
     conv: Tensor
-    """[num_states, conv_size - 1, conv_width]: queries, keys and values of the last tokens, before the convolution."""
+    """[num_states, conv_size - 1, conv_width]: what the convolution reads of the last tokens."""
     recurrent: Tensor
-    """float32 [num_states, value_heads, key_head_dim, value_head_dim]"""
+    """float32 [num_states, value_heads, key_head_dim, value_head_dim] of a gated delta net; empty for others."""
 
 
 class LayerPlace(NamedTuple):
@@ -59,7 +59,7 @@ class LayerPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVCache:
-    """What all layers keep of earlier tokens: keys and values of attention, and states of gated delta nets."""
+    """What all layers keep of earlier tokens: keys and values of attention, and states of other layers."""
 
     keys: Tensor
     """[layers of attention, num_blocks, block_size, kv_heads, head_dim]"""
@@ -68,7 +68,7 @@ class KVCache:
     sliding: LayerCache | None = None
     """Keys and values of sliding layers, whose blocks may be fewer: with ids of their own, or as many as the others."""
     states: LayerStates | None = None
-    """Tensors of `LayerStates`, each with the gated delta nets as another first dimension; None without any."""
+    """Tensors of `LayerStates`, each with the layers that keep states as another first dimension; None without any."""
     places: tuple[LayerPlace, ...] = ()
     """The place of each layer. Empty: `keys` and `values` have all layers in their order."""
 
@@ -93,7 +93,7 @@ class KVCache:
 
     @property
     def num_states(self) -> int:
-        """How many states each gated delta net has; 0 without any."""
+        """How many states each layer that keeps them has; 0 without any."""
         return 0 if self.states is None else self.states.conv.shape[1]
 
     def layer(self, index: int) -> LayerCache:
@@ -102,7 +102,7 @@ class KVCache:
         return LayerCache(keys[place], values[place])
 
     def layer_states(self, index: int) -> LayerStates:
-        """Returns the states of a layer that is a gated delta net."""
+        """Returns the states of a layer that keeps them."""
         assert self.states is not None
         place = self.places[index].row
         return LayerStates(self.states.conv[place], self.states.recurrent[place])
@@ -153,7 +153,7 @@ class CacheShape:
     """Tokens that these attend to."""
     owners: tuple[int, ...] = ()
     """For each layer the one whose keys and values it attends to; see `TextConfig.cache_layer`. Empty: its own."""
-    delta_net: DeltaNetSizes | None = None
+    states: StateSizes | None = None
 
     @classmethod
     def of(cls, text: TextConfig) -> "CacheShape":
@@ -164,7 +164,7 @@ class CacheShape:
             sliding=text.sliding and (text.sliding.kv_heads or KVHeads(text.num_kv_heads, text.head_dim)),
             window=text.sliding.window if text.sliding else 0,
             owners=tuple(map(text.cache_layer, range(text.num_layers))),
-            delta_net=text.delta_net,
+            states=text.states,
         )
 
     @property
@@ -194,11 +194,11 @@ class CacheShape:
 
     def state_bytes(self, dtype: torch.dtype) -> int:
         """Returns the size of a sequence's states in bytes, those of all layers; 0 if no layer keeps one."""
-        sizes = self.delta_net
+        sizes = self.states
         if sizes is None:
             return 0
         conv = (sizes.conv_size - 1) * sizes.conv_width * dtype.itemsize
-        return self._count("delta_net") * (conv + sizes.value_width * sizes.key_head_dim * torch.float32.itemsize)
+        return self._count(sizes.kind) * (conv + math.prod(sizes.matrices) * torch.float32.itemsize)
 
     def divide(self, num_bytes: int, plan: CachePlan) -> CacheSizes:
         """Returns how many blocks and states a memory holds.
@@ -264,9 +264,9 @@ class CacheShape:
 
         keys, values = pair("full", KVHeads(self.num_kv_heads, self.head_dim))
         states = None
-        if (sizes := self.delta_net) is not None:
-            conv = (self._count("delta_net"), num_states, sizes.conv_size - 1, sizes.conv_width)
-            recurrent = (*conv[:2], sizes.num_value_heads, sizes.key_head_dim, sizes.value_head_dim)
+        if (sizes := self.states) is not None:
+            conv = (self._count(sizes.kind), num_states, sizes.conv_size - 1, sizes.conv_width)
+            recurrent = (*conv[:2], *sizes.matrices)
             states = LayerStates(_zeros(conv, dtype, device), _zeros(recurrent, torch.float32, device))
         return KVCache(
             keys=keys,
@@ -278,7 +278,7 @@ class CacheShape:
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    if device.type != "cpu":
+    if device.type != "cpu" or 0 in shape:
         return torch.zeros(shape, dtype=dtype, device=device)
     # torch writes the zeros; NumPy's come from the kernel, page by page, when they are first touched.
     num_bytes = math.prod(shape) * dtype.itemsize

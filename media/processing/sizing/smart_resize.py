@@ -64,7 +64,9 @@ class SmartResize(ImageRecipe, frozen=True, kw_only=True, tag="smart_resize"):
         return (1, height // self.patch_size, width // self.patch_size)
 
 
-def smart_resize(height: int, width: int, *, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
+def smart_resize(
+    height: int, width: int, *, factor: int, min_pixels: int, max_pixels: int, shortest: int = 0
+) -> tuple[int, int]:
     """Returns the size closest to an image's own whose sides are multiples of `factor` and whose area is within bounds.
 
     The formula, including its rounding, is Qwen2-VL's (`smart_resize` in the image processor of transformers), so that
@@ -76,6 +78,7 @@ def smart_resize(height: int, width: int, *, factor: int, min_pixels: int, max_p
         factor: Side of a token in pixels.
         min_pixels: Area to which smaller images are enlarged; at least 1.
         max_pixels: Area to which larger images are reduced.
+        shortest: Length below which no side is rounded. It counts before areas are compared.
 
     Returns:
         (height, width), in pixels.
@@ -84,8 +87,8 @@ def smart_resize(height: int, width: int, *, factor: int, min_pixels: int, max_p
         MediaError: INVALID_MEDIA if a side is 0 or more than 200 times the other.
     """
     check_aspect_ratio(height, width)
-    new_height = round(height / factor) * factor
-    new_width = round(width / factor) * factor
+    new_height = max(round(height / factor) * factor, shortest)
+    new_width = max(round(width / factor) * factor, shortest)
     if new_height * new_width > max_pixels:
         shrink = math.sqrt((height * width) / max_pixels)
         new_height = max(factor, math.floor(height / shrink / factor) * factor)

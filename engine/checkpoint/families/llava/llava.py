@@ -136,7 +136,7 @@ _GROUNDING = (TextForm(pattern=re.compile(r"\[(?P<box>\s*[01]\.\d{1,4}(?:\s*,\s*
 """Fractions of the square that the encoder gets, as in the training data (haotian-liu/LLaVA issue 606)."""
 LLAVA = FamilySpec(
     read_config=_read_config,
-    module="llava",
+    module="llava.llava",
     fallback_template=VICUNA_TEMPLATE,
     read_media=read_media,
     layout=_layout,

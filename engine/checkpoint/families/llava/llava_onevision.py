@@ -173,7 +173,7 @@ def _largest_image(config: ModelConfig, _num_tokens: int) -> LargestMedium:
 
 LLAVA_ONEVISION = FamilySpec(
     read_config=_read_config,
-    module="llava_onevision",
+    module="llava.llava_onevision",
     fallback_template=TEMPLATE,
     read_media=_read_media,
     layout=_tokens_of_tiles,
@@ -215,7 +215,7 @@ def _read_next_media(path: Path, config: ModelConfig) -> MediaProcessing:
 
 LLAVA_NEXT = FamilySpec(
     read_config=_read_next_config,
-    module="llava_onevision",
+    module="llava.llava_onevision",
     read_media=_read_next_media,
     layout=_tokens_of_tiles,
     largest_medium=_largest_image,

@@ -74,7 +74,7 @@ def _read_decoder(text: Mapping[str, Any], *, tied: bool) -> TextConfig:
         zero_centered_norms=True,
         output_gate=True,
         layer_kinds=_layer_kinds(text),
-        delta_net=_delta_net(text),
+        states=_delta_net(text),
         experts=_experts(text) if has_experts else None,
     )
 

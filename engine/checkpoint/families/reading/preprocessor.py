@@ -7,6 +7,7 @@ from typing import Any
 
 from PIL.Image import Resampling
 
+from glimpse.media.native.library import RESAMPLINGS
 from glimpse.media.processing.preprocessor import check_resampling, read_json
 
 PREPROCESSOR = "preprocessor_config.json"
@@ -27,6 +28,17 @@ def check_processor(
             raise ValueError(f"{file}: '{name}': expected true, got {processor[name]!r}")
     if not math.isclose(factor := processor.get("rescale_factor", 1 / 255), 1 / 255, rel_tol=1e-6):
         raise ValueError(f"{file}: 'rescale_factor': expected 1/255, got {factor!r}")
+
+
+def resampling_of(processor: Mapping[str, Any], default: Resampling) -> Resampling:
+    """Returns the filter for resizing. Raises ValueError if it is not supported."""
+    resample = processor.get("resample", default)
+    if resample not in RESAMPLINGS:
+        raise ValueError(
+            "preprocessor configuration: 'resample': expected 1 (Lanczos), 2 (bilinear) or 3 (bicubic),"
+            f" got {resample!r}"
+        )
+    return Resampling(resample)
 
 
 def check_square(processor: Mapping[str, Any], name: str, side: int, file: str = PREPROCESSOR) -> None:

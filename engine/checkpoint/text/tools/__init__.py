@@ -13,6 +13,7 @@ from glimpse.engine.checkpoint.text.tools.parser import (
     ToolEvent,
     ToolParser,
 )
+from glimpse.engine.checkpoint.text.tools.python_parser import PythonToolParser
 from glimpse.engine.checkpoint.text.tools.quoted_parser import QuotedToolParser
 from glimpse.engine.checkpoint.text.tools.tagged_parser import TaggedToolParser
 from glimpse.engine.checkpoint.text.tools.tool_call_grammar import tool_grammar, unenforced_in_calls
@@ -39,6 +40,8 @@ def new_tool_parser(tool_format: ToolFormat, *, tools: Sequence[ToolDefinition])
     """Returns a parser of one completion; the arguments are those of `ToolParser`."""
     if tool_format.arguments_tag:
         return TaggedToolParser(tool_format, tools=tools)
+    if tool_format.is_python:
+        return PythonToolParser(tool_format, tools=tools)
     if tool_format.quote:
         return QuotedToolParser(tool_format, tools=tools)
     if tool_format.xml:

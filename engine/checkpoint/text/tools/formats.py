@@ -1,7 +1,8 @@
 """Table of the formats in which models write tool calls.
 
 A call is a JSON object, a name and an element for each argument (`xml`), a name, a tag and arguments
-(`arguments_tag`), or a name and arguments with quotes of their own (`quote`). What surrounds it differs.
+(`arguments_tag`), a name and arguments with quotes of their own (`quote`), or as Python writes it (`is_python`). What
+surrounds it differs.
 """
 
 import secrets
@@ -62,6 +63,9 @@ class ToolFormat:
     quote: str = ""
     """A call is `call:NAME{KEY:VALUE,…}`: JSON whose strings have this tag on both sides, and whose names are bare;
     empty: it is not."""
+
+    is_python: bool = False
+    """A call is `NAME(KEY=VALUE, …)`."""
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -148,6 +152,17 @@ GEMMA4 = ToolFormat(
     quote='<|"|>',
 )
 """Gemma 4."""
+LFM2 = ToolFormat(
+    name="lfm2",
+    template_markers=("<|tool_call_start|>", "<|tool_list_start|>", "List of tools: "),
+    opening="<|tool_call_start|>",
+    closing="<|tool_call_end|>",
+    before="[",
+    between=", ",
+    after="]<|tool_call_end|>",
+    is_python=True,
+)
+"""LFM2 and LFM2.5."""
 LLAMA = ToolFormat(
     name="llama",
     template_markers=("<|python_tag|>", '"parameters":'),
@@ -161,7 +176,8 @@ JSON = ToolFormat(name="json", template_markers=(), bare=True, between="\n")
 """Only calls, without tags: for templates that use none of the other formats."""
 
 FORMATS: Mapping[str, ToolFormat] = {
-    each.name: each for each in (MISTRAL_ARGS, MISTRAL, QWEN3_CODER, GLM45, HERMES, PHI4_MINI, GEMMA4, LLAMA, JSON)
+    each.name: each
+    for each in (MISTRAL_ARGS, MISTRAL, QWEN3_CODER, GLM45, HERMES, PHI4_MINI, GEMMA4, LFM2, LLAMA, JSON)
 }
 """Name → format. Templates of a format may contain the markers of those after it."""
 

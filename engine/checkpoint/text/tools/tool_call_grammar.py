@@ -8,9 +8,10 @@ from typing import assert_never
 from glimpse.engine.checkpoint.grammar.lark import lark_literal
 from glimpse.engine.checkpoint.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
 from glimpse.engine.checkpoint.text.tools.formats import ToolFormat
+from glimpse.engine.checkpoint.text.tools.python_call_grammar import python_call_rules
 from glimpse.engine.checkpoint.text.tools.quoted_call_grammar import QuotedCallWriter, unenforced_in_quoted
 from glimpse.engine.checkpoint.text.tools.xml_call_grammar import xml_call_rules
-from glimpse.engine.checkpoint.text.tools.xml_parameters import unenforced_in_xml
+from glimpse.engine.checkpoint.text.tools.xml_parameters import unenforced_in_parameters, unenforced_in_xml
 from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind, GrammarTrigger
 
 _SPACE = r"[ \t\r\n]{0,4}"
@@ -67,6 +68,8 @@ def unenforced_in_calls(tool_format: ToolFormat, tool: ToolDefinition) -> tuple[
     """Returns the keywords of a tool's schema that no grammar of the format enforces, as JSON pointers."""
     if tool_format.quote:
         return unenforced_in_quoted(tool)
+    if tool_format.is_python:
+        return unenforced_in_parameters(tool)
     return unenforced_in_xml(tool) if tool_format.xml else ()
 
 
@@ -169,6 +172,9 @@ class _GrammarWriter:
                 writer.add_call(index, tool)
             return [*rules, *writer.rules()]
         for index, tool in enumerate(tools):
+            if self._format.is_python:
+                rules += python_call_rules(index, tool)
+                continue
             if xml := self._format.xml:
                 rules += xml_call_rules(index, tool, xml)
                 continue

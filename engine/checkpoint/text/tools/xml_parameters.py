@@ -82,17 +82,20 @@ def xml_parameters(tool: ToolDefinition) -> list[XmlParameter] | None:
 
 def unenforced_in_xml(tool: ToolDefinition) -> tuple[str, ...]:
     """Returns the keywords of a tool's schema that no grammar of the format enforces, as JSON pointers."""
-    schema, parameters = json.loads(tool.parameters), xml_parameters(tool)
-    if parameters is None:
-        return tuple(f"#/{escape(keyword)}" for keyword in schema if keyword in CONSTRAINING - {"type"})
-    whole = (f"#/{keyword}" for keyword in schema if keyword in _NOT_LISTED)
     texts = (
         f"#/properties/{escape(each.name)}/{keyword}"
-        for each in parameters
+        for each in xml_parameters(tool) or ()
         if each.may_be_text
         for keyword in _unenforced_in_text(each)
     )
-    return (*whole, *texts)
+    return (*unenforced_in_parameters(tool), *texts)
+
+
+def unenforced_in_parameters(tool: ToolDefinition) -> tuple[str, ...]:
+    """Returns the keywords of a tool's schema that are not enforced where each parameter is checked by itself."""
+    schema, is_listed = json.loads(tool.parameters), xml_parameters(tool) is not None
+    keywords = _NOT_LISTED if is_listed else CONSTRAINING - {"type"}
+    return tuple(f"#/{escape(keyword)}" for keyword in schema if keyword in keywords)
 
 
 def _unenforced_in_text(parameter: XmlParameter) -> list[str]:

@@ -1,4 +1,5 @@
-"""The base of encoders of square tiles of one size: images and videos of a step are encoded tile by tile."""
+"""The base of encoders of square tiles of one size, which encode images and videos of a step tile by tile; and how
+patches become tiles, and tiles tokens."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -54,16 +55,32 @@ class TileEncoder(Encoder):
         return self.tower.is_unused(name)
 
 
-def shuffle_pixels(features: Tensor, side: int, shuffle: int) -> Tensor:
+def shuffle_pixels(features: Tensor, columns: int, shuffle: int) -> Tensor:
     """Joins the features of each square of patches.
 
     Args:
-        features: [tiles, side², width]
-        side: patches along each side of a tile.
+        features: [tiles, rows · columns, width]
+        columns: patches in a row of a tile.
         shuffle: patches along each side of a square.
 
     Returns:
-        [tiles, (side / shuffle)², shuffle² · width], squares and the patches in them row by row.
+        [tiles, rows / shuffle · columns / shuffle, shuffle² · width], squares and the patches in them row by row.
     """
-    squares = features.unflatten(1, (side // shuffle, shuffle, side // shuffle, shuffle)).transpose(2, 3)
+    squares = features.unflatten(1, (-1, shuffle, columns // shuffle, shuffle)).transpose(2, 3)
     return squares.flatten(3).flatten(1, 2)
+
+
+def join_patches(patches: Tensor, grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
+    """Joins patches to images of equal size.
+
+    Args:
+        patches: [patches, side, side, 3], of all images together row by row.
+        grid: rows and columns of images.
+        size: rows and columns of patches in an image.
+
+    Returns:
+        [images, height, width, 3], row by row.
+    """
+    (rows, columns), (own_rows, own_columns), side = grid, size, patches.shape[1]
+    split = patches.view(rows, own_rows, columns, own_columns, side, side, 3)
+    return split.permute(0, 2, 1, 4, 3, 5, 6).reshape(rows * columns, own_rows * side, own_columns * side, 3)

@@ -1,6 +1,6 @@
 """A vision transformer (arXiv 2010.11929) for images of one fixed size, as in CLIP (arXiv 2103.00020) and SigLIP
-(arXiv 2303.15343): from uint8 pixels to the features of patches. Where a model says which of the learned positions its
-patches have, images may have any size.
+(arXiv 2303.15343): from uint8 pixels to the features of patches. Where a model gives the embeddings of its patches'
+positions, images may have any size.
 
 Numerics follow transformers' `CLIPVisionModel` (models/clip/modeling_clip.py) and `SiglipVisionModel`
 (models/siglip/modeling_siglip.py). Models put their own projection behind it.
@@ -42,7 +42,7 @@ class VisionTransformer(nn.Module):
         Args:
             images: [images, height, width, 3], uint8 or floats from 0 to 255, on the device of the weights;
                 `image_size` in height and width without `positions`.
-            positions: int64 [patches of an image], the learned position of each; None for all of them in order.
+            positions: [patches of an image, width], embeddings of their positions; None for the learned ones in order.
 
         Returns:
             [images, positions, width]: features of the class token, if there is one, then of the patches, row by row.
@@ -96,7 +96,7 @@ class VisionTransformer(nn.Module):
         hidden = self.patch_embedding(patches.to(dtype)).unflatten(0, (len(images), -1))
         if self.class_embedding is not None:
             hidden = torch.cat([self.class_embedding.expand(len(images), 1, -1), hidden], dim=1)
-        hidden = hidden + (self.position_embedding if positions is None else self.position_embedding[positions])
+        hidden = hidden + (self.position_embedding if positions is None else positions)
         return hidden if self.pre_norm is None else self.pre_norm(hidden)
 
 

@@ -19,7 +19,7 @@ from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
 from glimpse.engine.worker.models.encoders.tiles import TileEncoder
 from glimpse.engine.worker.models.encoders.vit import VisionTransformer
-from glimpse.engine.worker.models.llava import TOWER, Llava
+from glimpse.engine.worker.models.llava.llava import TOWER, Llava
 from glimpse.engine.worker.models.model import Model
 
 _PROJECTOR = "multi_modal_projector."

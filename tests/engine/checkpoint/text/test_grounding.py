@@ -13,6 +13,7 @@ from glimpse.media.processing.image import ImageSizing
 from glimpse.media.processing.sizing.adaptive_slices import AdaptiveSlices
 from glimpse.media.processing.sizing.aspect_tiles import AspectTiles
 from glimpse.media.processing.sizing.fixed_size import FixedSize
+from glimpse.media.processing.sizing.patches.flex_tiles import FlexTiles
 from glimpse.media.processing.sizing.placement import ImagePlacement, ImageSource
 from glimpse.media.processing.sizing.smart_resize import SmartResize
 
@@ -68,6 +69,11 @@ def glm(label: str, box: Corners, width: int, height: int) -> str:
     return f"The {label} is at <|begin_of_box|>[{thousandths(box, width, height)}]<|end_of_box|>."
 
 
+def lfm2(label: str, box: Corners, width: int, height: int) -> str:
+    shares = [round(max(value / side, 0), 3) for value, side in zip(box, [width, height] * 2, strict=True)]
+    return f'[{{"label": "{label}", "bbox": {shares}}}]'
+
+
 Write = Callable[[str, Corners, int, int], str]
 WAYS: dict[str, tuple[str, ImageSizing, Write, float, bool]] = {
     "Qwen2-VL": ("Qwen2VLForConditionalGeneration", SmartResize(), qwen2, 1000, True),
@@ -84,6 +90,7 @@ WAYS: dict[str, tuple[str, ImageSizing, Write, float, bool]] = {
     "MiniCPM-V": ("MiniCPMV", AdaptiveSlices(), minicpmv, 1000, True),
     "Gemma 3": ("Gemma3ForConditionalGeneration", FixedSize(side=896), gemma, 1000, True),
     "Gemma 3 with PaliGemma's tokens": ("Gemma3ForConditionalGeneration", FixedSize(side=896), paligemma, 512, True),
+    "LFM2-VL": ("Lfm2VlForConditionalGeneration", FlexTiles(), lfm2, 1000, True),
     "LLaVA": ("LlavaForConditionalGeneration", FixedSize(side=336, shortest_edge=336), llava, 1000, False),
 }
 """Family, recipe, what it writes, the steps of its coordinates along a side (0: pixels), and whether it has labels."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from glimpse.engine.checkpoint.families.internvl import TEMPLATE
+from glimpse.engine.checkpoint.families.internvl.internvl import TEMPLATE
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.text.conversation import ChatMessage
 from glimpse.engine.checkpoint.text.prompt import PromptBuilder, load_prompt_builder

@@ -20,6 +20,7 @@ from tests.checkpoints.qwen2_vl import make_tokenizer
         ("{% if tools %}[AVAILABLE_TOOLS]{% endif %}[TOOL_CALLS]", "mistral"),
         ("{% if tools %}[AVAILABLE_TOOLS]{% endif %}[TOOL_CALLS]{{ name }}[ARGS]{{ arguments }}", "mistral_args"),
         ("{% for tool in tools %}<|tool>{{ tool }}<tool|>{% endfor %}<|tool_call>call:", "gemma4"),
+        ("{% if tools %}List of tools: <|tool_list_start|>[{{ tools }}]{% endif %}", "lfm2"),
         ("{% if tools %}<|python_tag|>{% endif %}", "llama"),
         ("""{{ 'Answer with {"name": NAME, "parameters": OBJECT}' if tools }}""", "llama"),
         ("{% for tool in tools %}{{ tool }}{% endfor %}", "json"),
@@ -37,7 +38,7 @@ def test_format_name_overrides_the_template() -> None:
 def test_unknown_format_error_lists_the_known_ones() -> None:
     with pytest.raises(
         ValueError,
-        match="of auto, mistral_args, mistral, qwen3_coder, glm45, hermes, phi4_mini, gemma4, llama, json, got",
+        match="of auto, mistral_args, mistral, qwen3_coder, glm45, hermes, phi4_mini, gemma4, lfm2, llama, json, got",
     ):
         find_format("", "xml")
 

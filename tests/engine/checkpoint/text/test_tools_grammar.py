@@ -243,6 +243,7 @@ BEGUN = {
     "hermes": ("Well.\n<tool_call>",),
     "phi4_mini": ("<|tool_call|>",),
     "gemma4": ("Well.<|tool_call>",),
+    "lfm2": ("Well.<|tool_call_start|>",),
     "llama": ("<|python_tag|>", '{"name":', ' [ {"type": "function", "name" :'),
     "json": ('{"name":', '\n{ "type":"function","name":'),
 }

@@ -36,7 +36,7 @@ PROMPTS = [
 """Some begin alike, with and without the whole prompt of another."""
 
 
-@pytest.fixture(scope="module", params=["qwen3_5", "gemma3", "gemma4"])
+@pytest.fixture(scope="module", params=["qwen3_5", "lfm2", "gemma3", "gemma4"])
 def shard(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LoadedShard:
     path = make_text_checkpoint(tmp_path_factory.mktemp("states"), request.param)
     config = EngineConfig(model_path=str(path), device="cpu", dtype="float32", backend="torch", num_threads=1)

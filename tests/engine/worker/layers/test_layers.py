@@ -73,7 +73,7 @@ DELTA_NET = DeltaNetSizes(num_key_heads=2, num_value_heads=4, key_head_dim=6, va
 
 
 WITHOUT = CacheShape(num_kv_heads=2, head_dim=8, layer_kinds=("full", "full"))
-WITH_STATES = replace(WITHOUT, layer_kinds=("delta_net", "full", "delta_net", "full"), delta_net=DELTA_NET)
+WITH_STATES = replace(WITHOUT, layer_kinds=("delta_net", "full", "delta_net", "full"), states=DELTA_NET)
 WITH_WINDOWS = replace(WITHOUT, layer_kinds=("sliding", "sliding", "full"), sliding=KVHeads(1, 24), window=10)
 PLAN = CachePlan(block_size=4, max_sequences=2, max_batch_tokens=8, max_model_len=0, dtype=torch.bfloat16)
 
@@ -93,7 +93,7 @@ def test_a_divided_memory_holds_what_is_allocated(shape: CacheShape, num_bytes: 
     used = sum(tensor.nbytes for tensor in (cache.keys, cache.values, *(cache.states or ()), *(cache.sliding or ())))
     assert used <= num_bytes < used + shape.block_bytes(4, torch.bfloat16)
     assert cache.num_sliding_blocks == sizes.num_sliding_blocks
-    if shape.delta_net is not None:
+    if shape.states is not None:
         assert cache.num_states == sizes.num_states == (4 if num_bytes > 80_000 else 1)
 
 

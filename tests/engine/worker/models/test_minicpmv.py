@@ -14,7 +14,8 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.engine.worker.loading.load_engine import load_model
 from glimpse.engine.worker.models.encoders.resampler import position_waves
-from glimpse.engine.worker.models.minicpmv import MiniCPMV, join_patches, make_model, nearest_positions
+from glimpse.engine.worker.models.encoders.tiles import join_patches
+from glimpse.engine.worker.models.minicpmv import MiniCPMV, make_model, nearest_positions
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.sizing.scaled_frames import ScaledFrames, temporal_id
 from glimpse.media.processing.video import make_video

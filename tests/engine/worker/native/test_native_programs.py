@@ -171,8 +171,9 @@ def test_bits_agree_with_interleaved_axes_of_positions(tmp_path: Path, level: Le
 @needs_kernels
 @at_each_level
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_bits_agree_with_states_gates_and_a_shared_expert(tmp_path: Path, level: Level, dtype: str):
-    shard = load(make_text_checkpoint(tmp_path / "qwen3_5", "qwen3_5 moe"), dtype=dtype, cpu_level=level.option)
+@pytest.mark.parametrize("family", ["qwen3_5 moe", "lfm2"])
+def test_bits_agree_with_states_gates_and_a_shared_expert(tmp_path: Path, level: Level, dtype: str, family: str):
+    shard = load(make_text_checkpoint(tmp_path / "model", family), dtype=dtype, cpu_level=level.option)
     lengths = ([1], [33], [255, 256, 257], [1, 64, 65, 300, 2], [*range(90, 90 + MAX_ROWS)])
     assert_bits_agree(shard, [decode_step(own, seed, keeps_states=True) for seed, own in enumerate(lengths)])
 

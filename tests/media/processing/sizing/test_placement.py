@@ -17,6 +17,7 @@ from glimpse.media.processing.sizing.any_res import AnyRes
 from glimpse.media.processing.sizing.aspect_tiles import AspectTiles
 from glimpse.media.processing.sizing.fixed_size import FixedSize
 from glimpse.media.processing.sizing.hd_tiles import HdTiles
+from glimpse.media.processing.sizing.patches.flex_tiles import FlexTiles
 from glimpse.media.processing.sizing.patches.longest_edge import LongestEdge
 from glimpse.media.processing.sizing.smart_resize import SmartResize
 from glimpse.media.processing.sizing.split_tiles import SplitTiles
@@ -29,6 +30,7 @@ RECIPES: dict[str, ImageSizing] = {
     "cropped": FixedSize(side=168, shortest_edge=224),
     "tiles": AspectTiles(tile=112, max_tiles=6),
     "overview and slices": AdaptiveSlices(scale=140, max_slices=6),
+    "tiles or none": FlexTiles(patch_size=14, tile=112, max_tiles=6, min_tokens=4, max_tokens=16),
     "tiles with padding": HdTiles(tile=112, max_tiles=6),
     "tiles and overview": SplitTiles(tile=112, longest_edge=336),
     "padded tiles": AnyRes(tile=112, tile_patches=8, resolutions=((112, 224), (224, 112), (224, 224))),

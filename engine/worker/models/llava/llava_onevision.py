@@ -17,7 +17,7 @@ from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.core.plan import Encode
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
-from glimpse.engine.worker.models.llava import Llava, LlavaEncoder
+from glimpse.engine.worker.models.llava.llava import Llava, LlavaEncoder
 from glimpse.media.kind import MediaKind
 
 

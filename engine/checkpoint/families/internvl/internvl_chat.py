@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from glimpse.engine.checkpoint.families.internvl import (
+from glimpse.engine.checkpoint.families.internvl.internvl import (
     GROUNDING,
     embedding_grid,
     largest_medium,
