@@ -110,12 +110,19 @@ def _split_inputs(inputs: int, num_tiles: int, chunk: int) -> int:
     return -(-num_chunks // max_splits) * chunk
 
 
+@triton.jit
+def _minima(zero, scales, used):
+    """Loads what is subtracted from scaled values: see `GroupQuantizedLinear.minima`."""
+    zeros = tl.load(zero, mask=used, other=0)
+    return zeros.to(tl.float32) * scales if zeros.dtype == tl.uint8 else zeros.to(tl.float32)
+
+
 @triton.jit(do_not_specialize=["num_rows"])
 def _multiply_quantized(
     x,  # [rows, inputs]
     weight,  # [outputs, inputs · bits / 8]
     scale,  # [groups, outputs]
-    zero,  # uint8 [groups, outputs], or None
+    zero,  # [groups, outputs], zero points or minima, or None
     partial,  # float32 [splits, rows, outputs]
     num_rows,
     inputs: tl.constexpr,
@@ -129,8 +136,8 @@ def _multiply_quantized(
 ):
     """Computes a tile of outputs of all rows over a split of the inputs: [tiles of outputs, splits] programs.
 
-    A chunk of inputs lies within a group. Quantized values minus the zero point are exact in every dtype, so only sums
-    are scaled.
+    A chunk of inputs lies within a group. Quantized values are exact in every dtype, so only their sums are scaled; the
+    minimum times the sum of the inputs is subtracted.
     """
     columns = tl.program_id(0) * tile_outputs + tl.arange(0, tile_outputs)
     split = tl.program_id(1)
@@ -146,23 +153,23 @@ def _multiply_quantized(
         readable = is_output[:, None] & (index < inputs)[None, :]
         steps = tl.load(weight_rows + first * bits // 8 + places[None, :], mask=readable, other=0)
         group = first // group_size * outputs + columns
-        if zero is None:
-            zeros = tl.zeros([tile_outputs], tl.float32)[:, None]
-        else:
-            zeros = tl.load(zero + group, mask=is_output, other=0).to(tl.float32)[:, None]
+        scales = tl.load(scale + group, mask=is_output, other=0.0).to(tl.float32)
         values = x + rows[:, None] * inputs + index[None, :]
         used = is_row[:, None] & (index < inputs)[None, :]
         near = tl.load(values, mask=used, other=0.0)
         if bits == 8:
-            factors = (steps.to(tl.float32) - zeros).to(near.dtype)
-            product = tl.dot(near, tl.trans(factors), input_precision="ieee")
+            product = tl.dot(near, tl.trans(steps.to(tl.float32).to(near.dtype)), input_precision="ieee")
+            sums = near.to(tl.float32)
         else:
-            low = ((steps & 15).to(tl.float32) - zeros).to(near.dtype)
-            high = ((steps >> 4).to(tl.float32) - zeros).to(near.dtype)
             far = tl.load(values + 16, mask=used, other=0.0)
+            low, high = (steps & 15).to(tl.float32).to(near.dtype), (steps >> 4).to(tl.float32).to(near.dtype)
             product = tl.dot(near, tl.trans(low), input_precision="ieee")
             product = tl.dot(far, tl.trans(high), product, input_precision="ieee")
-        total += product * tl.load(scale + group, mask=is_output, other=0.0).to(tl.float32)[None, :]
+            sums = near.to(tl.float32) + far.to(tl.float32)
+        total += product * scales[None, :]
+        if zero is not None:
+            minima = _minima(zero + group, scales, is_output)
+            total -= tl.sum(sums, 1)[:, None] * minima[None, :]
     place = (split * num_rows + rows)[:, None] * outputs + columns[None, :]
     tl.store(partial + place, total, mask=is_row[:, None] & is_output[None, :])
 
@@ -214,6 +221,6 @@ def _dequantize(
         packed = tl.load(weight + row * (inputs // 2) + columns // 32 * 16 + columns % 16, mask=used, other=0)
         steps = tl.where(columns % 32 < 16, packed & 15, packed >> 4)
     group = columns // group_size * outputs + row
-    zeros = tl.load(zero + group, mask=used, other=0).to(tl.float32)
-    factors = (steps.to(tl.float32) - zeros) * tl.load(scale + group, mask=used, other=0.0).to(tl.float32)
+    scales = tl.load(scale + group, mask=used, other=0.0).to(tl.float32)
+    factors = steps.to(tl.float32) * scales - _minima(zero + group, scales, used)
     tl.store(output + row * inputs + columns, factors.to(output.dtype.element_ty), mask=used)

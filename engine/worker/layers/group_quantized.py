@@ -1,13 +1,15 @@
-"""Linears with unsigned 4- or 8-bit integer weights and a scale and zero point for each group of inputs.
+"""Linears with unsigned 4- or 8-bit integer weights, and a scale and a zero point or minimum for each group of inputs.
 
 All checkpoint formats are converted to one memory layout, which the kernels read:
 
 - `weight`, uint8 [out, in · bits / 8], contiguous: one row per output feature. With 8 bits, one byte per input. With 4
   bits, 16 bytes store 32 inputs: byte j stores input j in its low nibble and input j + 16 in its high nibble, so the
   low nibbles of a vector of bytes, and the high ones, are vectors of consecutive inputs.
-- `scale`, float32, float16 or bfloat16 [groups, out]; `zero`, uint8 [groups, out]. Group g consists of the inputs from
-  g · group_size on; group_size is a multiple of 32 and divides `in`.
-- The weight of input i is (values[out, i] - zero[i // group_size, out]) · scale[i // group_size, out].
+- `scale`, float32, float16 or bfloat16 [groups, out]. Group g consists of the inputs from g · group_size on; group_size
+  is a multiple of 32 and divides `in`.
+- `zero`, [groups, out]: a zero point, uint8, which is a number of scales, or a minimum, in the scale's type. What is
+  subtracted, `minima`, is zero · scale of zero points, and a minimum itself.
+- The weight of input i is values[out, i] · scale[i // group_size, out] - minima[i // group_size, out].
 - `input_order`, int64 [in] or None: input i above is x[…, input_order[i]]. Set for checkpoints whose groups are not
   consecutive inputs.
 """
@@ -33,13 +35,21 @@ class GroupQuantizedLinear(nn.Module):
     """A `Linear` with weights in this module's layout."""
 
     def __init__(
-        self, linear: Linear, *, bits: int, group_size: int, scale_dtype: torch.dtype, desc_act: bool = False
+        self,
+        linear: Linear,
+        *,
+        bits: int,
+        group_size: int,
+        scale_dtype: torch.dtype,
+        has_minimum: bool = False,
+        desc_act: bool = False,
     ) -> None:
         """Takes the sizes and the bias of a linear; weights are uninitialized until they are loaded.
 
         Args:
             bits: bits per weight, 4 or 8.
             group_size: inputs that share a scale; must divide the number of inputs.
+            has_minimum: whether groups have a minimum rather than a zero point.
             desc_act: whether the checkpoint assigns inputs to groups; see `sort_inputs`.
         """
         super().__init__()
@@ -49,13 +59,20 @@ class GroupQuantizedLinear(nn.Module):
         groups = inputs // group_size
         self.weight = nn.Parameter(empty(rows, inputs * bits // 8, dtype=torch.uint8), requires_grad=False)
         self.scale = nn.Parameter(empty(groups, rows, dtype=scale_dtype), requires_grad=False)
-        self.zero = nn.Parameter(empty(groups, rows, dtype=torch.uint8), requires_grad=False)
+        zero_dtype = scale_dtype if has_minimum else torch.uint8
+        self.zero = nn.Parameter(empty(groups, rows, dtype=zero_dtype), requires_grad=False)
         self.bias = linear.bias
         self.group_index: nn.Parameter | None = None
         """int32 [stacked matrices, in]: group of each input, until `sort_inputs`."""
         if desc_act:
             self.group_index = nn.Parameter(empty(len(self.sizes), inputs, dtype=torch.int32), requires_grad=False)
         self.input_order: nn.Parameter | None = None
+
+    @property
+    def minima(self) -> Tensor:
+        """float32 [groups, out]: what is subtracted from the scaled values."""
+        zero = self.zero.float()
+        return zero if self.zero.is_floating_point() else zero.mul_(self.scale.float())
 
     def forward(self, x: Tensor) -> Tensor:
         """[…, in] → […, out]"""
@@ -111,8 +128,8 @@ class GroupQuantizedLinear(nn.Module):
     def _sorted_weight(self, dtype: torch.dtype) -> Tensor:
         """[out, in], with the inputs in stored order."""
         values = unpack_values(self.weight, self.bits).unflatten(1, (-1, self.group_size))  # [out, groups, group_size]
-        weight = values.to(dtype).sub_(self.zero.T.to(dtype)[:, :, None])  # exact in any dtype
-        return weight.mul_(self.scale.T.float()[:, :, None]).flatten(1)  # rounded once
+        weight = values.float().mul_(self.scale.T.float()[:, :, None]).sub_(self.minima.T[:, :, None])
+        return weight.flatten(1).to(dtype)  # rounded once
 
 
 def quantize_groups(weight: Tensor, *, bits: int, group_size: int, scale_dtype: torch.dtype) -> Mapping[str, Tensor]:

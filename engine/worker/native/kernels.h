@@ -16,7 +16,7 @@ struct PlanesRow {
 // What the integers of a row and a group of inputs stand for: a value times the scale.
 struct GroupRow {
   float scale;
-  int32_t sum;  // of the group's values
+  float minus_sum;  // of the group's values, times the scale, with its sign changed
 };
 
 // How activations are quantized: all inputs of a group have one scale.

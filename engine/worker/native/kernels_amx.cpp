@@ -15,6 +15,7 @@ namespace {
 #include "rows.h"
 #include "finish.h"
 #include "dots.h"
+#include "groups.h"
 #include "multiply_int8.h"
 #include "multiply_int4.h"
 

@@ -9,6 +9,7 @@
 #if GLIMPSE_VNNI
 #include "dots.h"
 #endif
+#include "groups.h"
 #include "multiply_int8.h"
 #include "multiply_int4.h"
 

@@ -3,6 +3,7 @@
 Only the packed copy of the weights is kept. Any shape can be packed, because tiles are padded with zeros.
 """
 
+from collections.abc import Callable
 from ctypes import CDLL, byref
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 
@@ -136,13 +137,19 @@ class PackedLinear(nn.Module):
         if linear.input_order is not None:
             self._tensors.append(linear.input_order.to(torch.int32))
             self.packed.input_order = self._tensors[-1].data_ptr()
-        count = self._library.glimpse_packed_groups(byref(self.packed))
-        self.packed.group_scale, self.packed.group_zero = self._allocate(4 * count), self._allocate(count)
-        parts = linear.group_size // self.packed.group_size
-        scale, zero = linear.scale.float().repeat_interleave(parts, 0), linear.zero.repeat_interleave(parts, 0)
-        self._library.glimpse_pack_groups(
-            byref(self.packed), scale.data_ptr(), zero.data_ptr(), self.packed.group_scale, self.packed.group_zero
-        )
+        parts, pack_groups = linear.group_size // self.packed.group_size, self._library.glimpse_pack_groups
+        self.packed.group_scale = self._pack_by_group(linear.scale.float(), parts, pack_groups)
+        if linear.zero.is_floating_point():
+            self.packed.group_minimum = self._pack_by_group(linear.zero.float(), parts, pack_groups)
+        else:
+            self.packed.group_zero = self._pack_by_group(linear.zero, parts, self._library.glimpse_pack_zeros)
+
+    def _pack_by_group(self, values: Tensor, parts: int, pack: Callable[..., None]) -> int:
+        """Packs numbers of groups, [groups, out], each of which the kernels divide into `parts`."""
+        values = values.repeat_interleave(parts, 0)
+        packed = self._allocate(values.itemsize * self._library.glimpse_packed_groups(byref(self.packed)))
+        pack(byref(self.packed), values.data_ptr(), packed)
+        return packed
 
     def _allocate(self, num_bytes: int) -> int:
         self._tensors.append(self._memory.allocate(num_bytes))

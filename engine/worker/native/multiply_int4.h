@@ -1,8 +1,9 @@
 // Products of int4 weights and activations that are quantized to int8 by groups. Included after vectors.h, in the same
 // namespace.
 //
-// A group's sum is exact: Σ value · x - zero · Σ x, with values from 0 to 15. Groups are then scaled and added in order
-// in float32, so a row's result is bit-identical for any number of rows, and at every level.
+// A group's sums are exact: Σ value · x, with values from 0 to 15, and Σ x. They are then multiplied by the group's
+// scale and minimum and added in order in float32, so a row's result is bit-identical for any number of rows, and at
+// every level.
 #pragma once
 
 constexpr int kGroupRows = GLIMPSE_AVX512 || GLIMPSE_VNNI ? 4 : 2;  // rows whose sums are in registers at a time
@@ -72,9 +73,8 @@ template <int kRows, int kGroupTiles>
 static inline void multiply_groups(const Block& block, const Weight& weight, int64_t first, int64_t tile) {
   constexpr int kGroupVectors = kGroupTiles * kTileVectors;
   const int64_t num_blocks = weight.group_size / kTileInputs;
-  const int64_t feature = (block.index * num_steps(weight) + block.first_step) * kPanelWidth + tile * 16;
-  const float* scale = weight.group_scale + feature;
-  const uint8_t* zero = weight.group_zero + feature;
+  int64_t feature = (block.index * num_steps(weight) + block.first_step) * kPanelWidth + tile * 16;
+  const GroupNumbers numbers(weight);
   const char* weights = block.panel + tile * (kBlockBytes / 2);
   const char* x = block.tiles + first * kTileInputs;
   const GroupRow* groups = block.groups + first;
@@ -86,26 +86,18 @@ static inline void multiply_groups(const Block& block, const Weight& weight, int
     for (int v = 0; v < kGroupVectors; ++v)
       if (!block.adds) store(place(row, v), f32v{});
   for (int64_t step = 0; step < block.num_steps; ++step) {
-    i32v sums[kRows][kGroupVectors];
-    for (int v = 0; v < kGroupVectors; ++v) {
-      const i32v zeros = load_bytes(zero + v * kLanes);
-      for (int row = 0; row < kRows; ++row) sums[row][v] = zeros * splat(-groups[row].sum);
-    }
+    i32v sums[kRows][kGroupVectors]{};
     for (int64_t i = 0; i < num_blocks; ++i, weights += kBlockBytes, x += kTileRows * kTileInputs) {
       if (tile == 0) prefetch_part(ahead, block.lines_ahead, i, num_blocks);
       add_block<kRows, kGroupVectors>(weights, x, sums);
     }
     ahead += block.lines_ahead * 64;
     for (int v = 0; v < kGroupVectors; ++v) {
-      const f32v scales = load<f32v>(scale + v * kLanes);
-      for (int row = 0; row < kRows; ++row) {  // added in memory, since registers are needed for the next group
-        const f32v factor = scales * splat(groups[row].scale);
-        store(place(row, v),
-              multiply_add(__builtin_convertvector(sums[row][v], f32v), factor, load<f32v>(place(row, v))));
-      }
+      const f32v scales = numbers.scales(feature + v * kLanes), minima = numbers.minima(feature + v * kLanes);
+      for (int row = 0; row < kRows; ++row)  // added in memory, since registers are needed for the next group
+        store(place(row, v), add_group(load<f32v>(place(row, v)), sums[row][v], scales, minima, groups[row]));
     }
-    scale += kPanelWidth;
-    zero += kPanelWidth;
+    feature += kPanelWidth;
     groups += kTileRows;
   }
 }

@@ -3,8 +3,8 @@
 //
 // Four weights of a feature lie in 32 bits. The even and the odd ones are widened to pairs of 16 bits, which are
 // multiplied by pairs of activations in the same order (see `quantize_row`). The sum of a group of activations is
-// exact: Σ value · x, with groups of weights - zero · Σ x. Such sums are then scaled and added in order in float32, so
-// a row's result is bit-identical for any number of rows, and at every level that has these kernels.
+// exact: Σ value · x. Such sums are then scaled and added in order in float32, so a row's result is bit-identical for
+// any number of rows, and at every level that has these kernels.
 #pragma once
 
 constexpr int kInt8Rows = GLIMPSE_AVX512 ? 8 : 6;         // rows whose sums are in registers at a time
@@ -77,24 +77,13 @@ static inline __attribute__((always_inline)) void add_inputs(
   }
 }
 
-// Begins the sums of a group.
-template <int kRows, int kTiles>
-static inline __attribute__((always_inline)) void subtract_zeros(const uint8_t* zero, const GroupRow* groups,
-                                                                 i32v (&sums)[kRows][kTiles * kTileVectors]) {
-#pragma GCC unroll 16
-  for (int v = 0; v < kTiles * kTileVectors; ++v) {
-    const i32v zeros = load_bytes(zero + v * kLanes);
-#pragma GCC unroll 16
-    for (int row = 0; row < kRows; ++row) sums[row][v] = zeros * splat(-groups[row].sum);
-  }
-}
-
 // Multiplies rows [first, first + kRows) by kTiles tiles of a panel.
 template <int kRows, int kTiles, bool kGroups>
 static inline void multiply_int8_rows(const Block& block, const Weight& weight, int64_t first, int64_t tile) {
   constexpr int64_t kSteps = kGroups ? 1 : kGroupSteps;
   const int64_t inputs_of_step = kGroups ? weight.group_size : 64;
-  const int64_t feature = (block.index * num_steps(weight) + block.first_step) * kPanelWidth + tile * 16;
+  const GroupNumbers numbers(weight);
+  int64_t feature = (block.index * num_steps(weight) + block.first_step) * kPanelWidth + tile * 16;
   const char* weights = block.panel + tile * Int8Panel<kGroups>::kTile;
   const char* x = block.tiles + first * (2 * kTileInputs);
   const char* ahead = block.ahead;
@@ -104,8 +93,6 @@ static inline void multiply_int8_rows(const Block& block, const Weight& weight, 
   };
   for (int64_t step = 0; step < block.num_steps; groups += kTileRows) {
     i32v sums[num_chains(kRows)][kRows][kTiles * kTileVectors]{};
-    if (kGroups) subtract_zeros<kRows, kTiles>(weight.group_zero + feature + step * kPanelWidth, groups, sums[0]);
-    const float* scale = kGroups ? weight.group_scale + feature + step * kPanelWidth : nullptr;
     const int64_t end = step + kSteps < block.num_steps ? step + kSteps : block.num_steps;
     const bool adds = block.adds || step > 0;
     for (; step < end; ++step) {
@@ -120,16 +107,20 @@ static inline void multiply_int8_rows(const Block& block, const Weight& weight, 
       if (!kGroups) weights += kStepBytes - kTileBytes;
     }
 #pragma GCC unroll 16
-    for (int row = 0; row < kRows; ++row)
+    for (int v = 0; v < kTiles * kTileVectors; ++v) {
+      const f32v scales = kGroups ? numbers.scales(feature + v * kLanes) : splat(1.0f);
+      const f32v minima = kGroups ? numbers.minima(feature + v * kLanes) : f32v{};
 #pragma GCC unroll 16
-      for (int v = 0; v < kTiles * kTileVectors; ++v) {
+      for (int row = 0; row < kRows; ++row) {
         const f32v before = adds ? load<f32v>(place(row, v)) : f32v{};
-        f32v factor = splat(groups[row].scale);
-        if (kGroups) factor *= load<f32v>(scale + v * kLanes);
         i32v sum = sums[0][row][v];
         if (num_chains(kRows) == 2) sum += sums[num_chains(kRows) - 1][row][v];
-        store(place(row, v), multiply_add(__builtin_convertvector(sum, f32v), factor, before));
+        store(place(row, v), kGroups
+                                 ? add_group(before, sum, scales, minima, groups[row])
+                                 : multiply_add(__builtin_convertvector(sum, f32v), splat(groups[row].scale), before));
       }
+    }
+    feature += kPanelWidth;
   }
 }
 

@@ -141,11 +141,14 @@ extern "C" void glimpse_pack_columns(const Weight* weight, const float* values, 
     }
 }
 
-// Packs scales and zeros, [groups, out_features].
-extern "C" void glimpse_pack_groups(const Weight* weight, const float* scale, const uint8_t* zero, float* packed_scale,
-                                    uint8_t* packed_zero) {
-  pack_groups(*weight, scale, packed_scale);
-  pack_groups(*weight, zero, packed_zero);
+// Packs scales or minima, [groups, out_features].
+extern "C" void glimpse_pack_groups(const Weight* weight, const float* values, float* packed) {
+  pack_groups(*weight, values, packed);
+}
+
+// Packs zero points, [groups, out_features].
+extern "C" void glimpse_pack_zeros(const Weight* weight, const uint8_t* zeros, uint8_t* packed) {
+  pack_groups(*weight, zeros, packed);
 }
 
 // Unpacks `count` rows of a bfloat16 or float32 matrix by index: an embedding lookup in a packed output head.

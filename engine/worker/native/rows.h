@@ -112,7 +112,8 @@ static void quantize_groups(const Element* row, const Groups& groups, void* valu
       else store(static_cast<int8_t*>(values) + place_of(i), __builtin_convertvector(whole, i8v));
       total += whole;
     }
-    *rows = {limit / kMost, sum(total)};
+    const float scale = limit / kMost;
+    *rows = {scale, -scale * static_cast<float>(sum(total))};
   }
 }
 

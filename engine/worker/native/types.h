@@ -42,11 +42,12 @@ struct Weight {
   int64_t in_features;
   int64_t out_features;  // of a gated matrix: gate and up together
   int64_t gated;         // 1: a panel has 16 features of gate and the same 16 of up
-  // Unsigned weights in groups: (value - zero) · scale, with a scale and a zero for each output feature and group.
-  const float* group_scale;    // [panels][groups][32]; null: not in groups
-  const uint8_t* group_zero;   // [panels][groups][32]
-  int64_t group_size;          // inputs of a group: a multiple of 32; with 8 bits at most kMostGroupInputs
-  int64_t group_bits;          // 4 or 8
+  // Unsigned weights in groups: value · scale - minimum, with a scale and a minimum for each output feature and group.
+  const float* group_scale;    // [panels][groups][32]
+  const float* group_minimum;  // [panels][groups][32]; null: group_zero · group_scale
+  const uint8_t* group_zero;   // [panels][groups][32]; null: there are minima
+  int64_t group_size;  // inputs of a group: a multiple of 32; with 8 bits at most kMostGroupInputs; 0: not in groups
+  int64_t group_bits;  // 4 or 8
   const int32_t* input_order;  // [in_features]: input i of the groups is x[input_order[i]]; null: x[i]
   DType dtype;                 // of activations, and of the weights if they are neither int8 nor in groups
 };
@@ -63,7 +64,7 @@ enum Activation : int32_t { kIdentity = 0, kGatedSilu = 1, kQuickGelu = 2, kGelu
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline bool is_int8(const Weight& w) { return w.scale != nullptr; }
-inline bool has_groups(const Weight& w) { return w.group_scale != nullptr; }
+inline bool has_groups(const Weight& w) { return w.group_size != 0; }
 inline bool is_int4(const Weight& w) { return has_groups(w) && w.group_bits == 4; }
 inline bool is_float32(const Weight& w) { return w.dtype == kFloat32 && !is_int8(w) && !has_groups(w); }
 inline int64_t inputs_of_step(const Weight& w) { return has_groups(w) ? w.group_size : is_int8(w) ? 64 : 32; }

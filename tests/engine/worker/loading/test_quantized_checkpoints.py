@@ -103,9 +103,9 @@ def test_engine_answers_as_the_dequantized_model_and_reports_its_scheme(
 def test_native_kernels_compute_with_weights_in_groups(
     tiny_checkpoint: Path, tmp_path: Path, weight_format: WeightFormat, level: Level
 ):
-    """Kernels round activations to 8 or 15 bits, and not the weights to bfloat16."""
+    """Kernels round activations to 8 or 15 bits, not the weights to bfloat16. Near ties decide later tokens."""
     quantized, dequantized = quantize_checkpoint(tiny_checkpoint, tmp_path, weight_format)
-    computed, expected = (logits(Harness(path, torch.bfloat16, level=level)) for path in (quantized, dequantized))
+    computed, expected = (logits(Harness(path, torch.bfloat16, level=level))[0] for path in (quantized, dequantized))
     assert 0 < (computed - expected).square().mean().sqrt() < 0.04 * expected.std()
 
 

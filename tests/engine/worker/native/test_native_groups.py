@@ -25,24 +25,28 @@ def random(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def quantized(linear: Linear, bits: int, group_size: int, *, desc_act: bool = False) -> GroupQuantizedLinear:
-    """Returns the linear with weights in groups, of inputs in random order if `desc_act`."""
+def quantized(
+    linear: Linear, bits: int, group_size: int, *, desc_act: bool = False, has_minimum: bool = False
+) -> GroupQuantizedLinear:
+    """Returns the linear with weights in groups, of inputs in random order if `desc_act`; minima are random."""
     result = GroupQuantizedLinear(linear, bits=bits, group_size=group_size, scale_dtype=torch.bfloat16)
     parts = quantize_groups(linear.weight, bits=bits, group_size=group_size, scale_dtype=torch.bfloat16)
     result.weight.data = parts["weight"]
     result.scale.data, result.zero.data = parts["scale"].T.contiguous(), parts["zero"].T.contiguous()
+    if has_minimum:
+        result.zero.data = result.minima * (0.5 + random(*result.zero.shape, seed=4).sigmoid())
     if desc_act:
         order = torch.randperm(linear.weight.shape[1], generator=torch.Generator().manual_seed(3))
         result.input_order = nn.Parameter(order, requires_grad=False)
     return result
 
 
-def make(inputs: int, outputs: int, group_size: int, *, bits: int = 4, desc_act: bool = False) -> GroupQuantizedLinear:
+def make(inputs: int, outputs: int, group_size: int, *, bits: int = 4, **traits: bool) -> GroupQuantizedLinear:
     linear = Linear(inputs, outputs, bias=True)
     assert linear.bias is not None
     linear.weight.data = random(outputs, inputs, seed=0) * inputs**-0.5
     linear.bias.data = random(outputs, seed=1).to(torch.bfloat16)
-    return quantized(linear, bits, group_size, desc_act=desc_act)
+    return quantized(linear, bits, group_size, **traits)
 
 
 def packed(linear: GroupQuantizedLinear, level: Level, dtype: torch.dtype = torch.bfloat16) -> PackedLinear:
@@ -56,7 +60,7 @@ def with_rounded_activations(linear: GroupQuantizedLinear, x: Tensor) -> Tensor:
     rounded_together = packed(linear, LEVELS[0]).packed.group_size
     x = x if linear.input_order is None else x[:, linear.input_order]
     values = unpack_values(linear.weight, linear.bits).double().unflatten(1, (-1, linear.group_size))
-    weight = (values - linear.zero.T.double()[..., None]) * linear.scale.T.double()[..., None]
+    weight = values * linear.scale.T.double()[..., None] - linear.minima.T.double()[..., None]
     grouped = x.float().unflatten(1, (-1, rounded_together))
     limit = grouped.abs().amax(dim=-1, keepdim=True).clamp_min(1e-30)
     factor = torch.full_like(limit, most) / limit  # `most / limit` would multiply by a reciprocal
@@ -78,6 +82,7 @@ either_bits = pytest.mark.parametrize("bits", [4, 8])
     group_size=st.sampled_from([32, 64, 96, 128]),
     outputs=st.sampled_from([1, 16, 33, 70, 128]),
     desc_act=st.booleans(),
+    has_minimum=st.booleans(),
 )
 def test_products_of_any_shape(
     level: Level,
@@ -88,8 +93,9 @@ def test_products_of_any_shape(
     group_size: int,
     outputs: int,
     desc_act: bool,
+    has_minimum: bool,
 ):
-    linear = make(groups * group_size, outputs, group_size, bits=bits, desc_act=desc_act)
+    linear = make(groups * group_size, outputs, group_size, bits=bits, desc_act=desc_act, has_minimum=has_minimum)
     x = random(num_rows, groups * group_size, seed=2).to(dtype)
     computed = packed(linear, level, dtype).compute(x, None, None, torch.float32)
     assert torch.allclose(computed.double(), with_rounded_activations(linear, x), rtol=0, atol=2e-5)
@@ -118,9 +124,9 @@ def test_large_groups_of_8_bits_do_not_overflow(level: Level):
         assert torch.allclose(computed.double(), with_rounded_activations(linear, x), rtol=1e-5, atol=1e-4)
 
 
-@either_bits
-def test_rows_are_bit_identical_in_any_batch_and_at_every_level(bits: int):
-    linear = make(1280, 100, 128, bits=bits)
+@pytest.mark.parametrize(("bits", "has_minimum"), [(4, False), (8, False), (4, True)])
+def test_rows_are_bit_identical_in_any_batch_and_at_every_level(bits: int, has_minimum: bool):
+    linear = make(1280, 100, 128, bits=bits, has_minimum=has_minimum)
     x = random(70, 1280, seed=2).to(torch.bfloat16)
 
     def product(level: Level, rows: Tensor) -> Tensor:  # in float32: rounding would hide small differences
