@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glimpse.engine.checkpoint.model_config.decoder import ExpertsConfig, TextConfig
+from glimpse.engine.checkpoint.model_config.decoder import ExpertsConfig, ShortConvSizes, TextConfig
 from glimpse.engine.core.plan import Encode, SequenceChunk, SequenceStart, StepPlan
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.media import Embeddings
@@ -36,6 +36,7 @@ def text_config(num_heads: int, num_kv_heads: int, intermediate_size: int) -> Te
         experts=ExpertsConfig(
             num_experts=2, num_chosen=1, intermediate_size=8, renormalized=True, layers=frozenset({0}), shared_size=8
         ),
+        states=ShortConvSizes(conv_width=8, conv_size=3),
     )
 
 
@@ -61,6 +62,9 @@ def shards(name: str, tensor: torch.Tensor, text: TextConfig, num_ranks: int) ->
         ("model.layers.0.mlp.experts.1.down_proj.weight", (8, 8), 1),
         ("model.layers.0.mlp.shared_expert.gate_proj.weight", (8, 8), 0),
         ("model.layers.0.mlp.shared_expert.down_proj.weight", (8, 8), 1),
+        ("model.layers.0.conv.in_proj_c.weight", (8, 8), 0),
+        ("model.layers.0.conv.conv.weight", (8, 1, 3), 0),
+        ("model.layers.0.conv.out_proj.weight", (8, 8), 1),
     ],
 )
 def test_shards_make_up_the_tensor(name: str, shape: tuple[int, ...], dim: int):
