@@ -149,6 +149,8 @@ class GenerationRequest:
     """Lower values are scheduled first."""
     cache_salt: str
     """Cache namespace, of the tenant and the salt that the request chose. Namespaces share nothing."""
+    adapter: str = ""
+    """Name of the LoRA adapter; empty: none."""
     reasoning: ReasoningOptions | None = None
     """None: completions are not searched for reasoning."""
     return_token_ids: bool = False
@@ -210,4 +212,6 @@ class EmbeddingRequest:
     priority: int
     """Lower values are scheduled first."""
     cache_salt: str
+    """See `GenerationRequest`."""
+    adapter: str = ""
     """See `GenerationRequest`."""

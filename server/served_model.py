@@ -19,6 +19,8 @@ class ServedModel:
 
     names: tuple[str, ...]
     """At least one. Responses use the first if the request names no model."""
+    adapters: tuple[str, ...] = ()
+    """Names of LoRA adapters, which requests give as `model` too."""
     vocab_size: int
     hidden_size: int
     pooling: PoolingParams
@@ -48,6 +50,10 @@ class ServedModel:
         """Returns the model name for the response. Raises ModelNotFoundError."""
         if not name:
             return self.names[0]
-        if name not in self.names:
-            raise ModelNotFoundError(name, self.names)
+        if name not in self.names and name not in self.adapters:
+            raise ModelNotFoundError(name, (*self.names, *self.adapters))
         return name
+
+    def adapter_of(self, name: str) -> str:
+        """Returns the adapter of a request that gives this model name; empty: none."""
+        return name if name in self.adapters else ""

@@ -117,6 +117,8 @@ class ModelSettings(BaseModel):
     companion: Names = ()
     """ID=FOLDER, where the checkpoint named ID in the model's config.json is a folder here; repeatable. Ultravox names
     its decoder and its encoder so. Default: ID is a folder, or a model on the Hugging Face Hub."""
+    lora_modules: Names = ()
+    """NAME=FOLDER, a LoRA adapter as PEFT saves it, and the name that requests give as `model` for it; repeatable."""
     chat_template: Path | None = None
     """File with a Jinja chat template, to use instead of the checkpoint's."""
     tool_template: Literal["auto", "off"] = "auto"
@@ -142,6 +144,23 @@ class ModelSettings(BaseModel):
                 raise ValueError(f"expected ID=FOLDER, got {companion!r}")
         return companions
 
+    @field_validator("lora_modules")
+    @classmethod
+    def _check_adapters(cls, adapters: tuple[str, ...]) -> tuple[str, ...]:
+        names = [adapter.partition("=")[0] for adapter in adapters]
+        for name, adapter in zip(names, adapters, strict=True):
+            if not all(adapter.partition("=")) or adapter.startswith("{"):
+                raise ValueError(f"expected NAME=FOLDER, got {adapter!r}")
+            if names.count(name) > 1:
+                raise ValueError(f"expected different names, got {name!r} twice")
+        return adapters
+
+    @property
+    def adapters(self) -> Mapping[str, str]:
+        """Returns the folder of each LoRA adapter, by its name."""
+        pairs = (adapter.split("=", 1) for adapter in self.lora_modules)
+        return {name: str(Path(folder).expanduser().resolve()) for name, folder in pairs}
+
     @property
     def companions(self) -> Mapping[str, str]:
         """Returns the folder of each companion that has one, by its name in `config.json`."""
@@ -150,7 +169,12 @@ class ModelSettings(BaseModel):
     def engine_config(self, checkpoint: Path, folders: Mapping[str, str] | None = None) -> EngineConfig:
         """Returns the configuration of an engine that serves the checkpoint in this folder, with the folders of its
         companions as `resolve_companions` returns them."""
-        return EngineConfig(model_path=str(checkpoint), companions=folders or {}, **asdict(self.options))
+        return EngineConfig(
+            model_path=str(checkpoint),
+            companions=folders or {},
+            lora_modules=self.adapters,
+            **asdict(self.options),
+        )
 
 
 class EngineSettings(ModelSettings, NameSettings):

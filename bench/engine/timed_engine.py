@@ -4,6 +4,8 @@ import math
 import random
 import statistics
 import time
+from collections.abc import Sequence
+from itertools import cycle
 
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.core.core import Core
@@ -33,10 +35,10 @@ class TimedEngine:
         self._num_requests = 0
         self._num_running = 0
 
-    def run(self, batch: int, context: int, *, temperature: float = 0.0) -> None:
-        """Adds sequences with prompts of `context` tokens until `batch` of them decode."""
-        for _ in range(batch - self._num_running):
-            self._submit(self._tokens(context), max_tokens=_MOST_TOKENS, temperature=temperature)
+    def run(self, batch: int, context: int, *, temperature: float = 0.0, adapters: Sequence[str] = ("",)) -> None:
+        """Adds sequences with prompts of `context` tokens until `batch` of them decode, with these adapters in turn."""
+        for _, adapter in zip(range(batch - self._num_running), cycle(adapters), strict=False):
+            self._submit(self._tokens(context), max_tokens=_MOST_TOKENS, temperature=temperature, adapter=adapter)
         self._num_running = batch
         while self._core.step().stats.num_generated_tokens < batch:
             pass
@@ -67,9 +69,9 @@ class TimedEngine:
             seconds.append(taken)
         return seconds[1:]
 
-    def prefill(self, num_tokens: int) -> list[float]:
+    def prefill(self, num_tokens: int, *, adapter: str = "") -> list[float]:
         """Times prompts, to their first token."""
-        return [self._first_token(self._tokens(num_tokens), []) for _ in range(1 + self._repeats)][1:]
+        return [self._first_token(self._tokens(num_tokens), [], adapter) for _ in range(1 + self._repeats)][1:]
 
     def image(self, width: int, height: int) -> list[float]:
         """Times what a new image adds to a prompt of the same length; sides in pixels."""
@@ -83,8 +85,8 @@ class TimedEngine:
             text.append(self._first_token(self._tokens(len(prompt)), []))
         return [seconds - statistics.median(text[1:]) for seconds in seen[1:]]
 
-    def _first_token(self, token_ids: list[int], media: list[MediaInput]) -> float:
-        self._submit(token_ids, max_tokens=1, media=media)
+    def _first_token(self, token_ids: list[int], media: list[MediaInput], adapter: str = "") -> float:
+        self._submit(token_ids, max_tokens=1, media=media, adapter=adapter)
         begun = time.perf_counter()
         while self._core.has_work:
             self._core.step()
@@ -96,12 +98,20 @@ class TimedEngine:
         return time.perf_counter() - begun, step
 
     def _submit(
-        self, token_ids: list[int], *, max_tokens: int, temperature: float = 0.0, media: list[MediaInput] | None = None
+        self,
+        token_ids: list[int],
+        *,
+        max_tokens: int,
+        temperature: float = 0.0,
+        media: list[MediaInput] | None = None,
+        adapter: str = "",
     ) -> None:
         self._num_requests += 1
         sampling = SamplingParams(temperature=temperature, max_tokens=max_tokens, ignore_eos=True)
         request_id = str(self._num_requests)
-        self._core.submit(Generate(request_id=request_id, token_ids=token_ids, media=media or [], sampling=sampling))
+        self._core.submit(
+            Generate(request_id=request_id, token_ids=token_ids, media=media or [], sampling=sampling, adapter=adapter)
+        )
 
     def _tokens(self, count: int) -> list[int]:
         return [self._draw.randrange(256) for _ in range(count)]

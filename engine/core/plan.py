@@ -38,6 +38,8 @@ class SequenceStart:
     """Index in the answer of the first token that a grammar with a trigger constrains. None: it was not triggered."""
     pooling: PoolingParams | None = None
     """Pool the prompt's hidden states into an embedding. Its chunks do not sample."""
+    adapter: bytes = b""
+    """Digest of the adapter that computes its tokens; empty: none does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

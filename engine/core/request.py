@@ -2,9 +2,9 @@
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as Many
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
@@ -30,6 +30,8 @@ class Request:
     priority: int
     """Smaller is served sooner."""
     cache_salt: str
+    adapter: bytes
+    """Digest of the adapter that computes its tokens; empty: none does."""
     prompt_token_ids: tuple[int, ...]
     num_prompt_tokens: int
     max_num_tokens: int
@@ -80,6 +82,8 @@ class ModelSpec:
     """The tokens of a run of placeholders attend to each other: a step computes them together."""
     has_output_head: bool = True
     """Without one, prompts can be embedded, but not continued."""
+    adapters: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    """Digests of the adapters, by name."""
 
 
 def spans_between(spans: Many[MediaSpan], start: int, end: int) -> Iterator[MediaSpan]:
@@ -96,14 +100,16 @@ def make_request(message: Generate | Embed, *, max_model_len: int, model: ModelS
     Raises:
         EngineError: PROMPT_TOO_LONG if the context window leaves no room for an answer, or for the prompt of an
             embedding; UNSUPPORTED if the sampling parameters contain a token id outside the vocabulary, or tokens are
-            to be sampled from a model without an output head; INTERNAL if the front end sent an invalid prompt or
-            invalid media.
+            to be sampled from a model without an output head, or there is no such adapter; INTERNAL if the front end
+            sent an invalid prompt or invalid media.
     """
     num_prompt_tokens = len(message.token_ids)
     pooling = message.pooling if isinstance(message, Embed) else None
     sampling = _NO_SAMPLING if isinstance(message, Embed) else message.sampling
     if (pooling is None or pooling.token_ids) and not model.has_output_head:
         raise EngineError(EngineErrorCode.UNSUPPORTED, "the model has no output head: it makes embeddings alone")
+    if message.adapter and message.adapter not in model.adapters:
+        raise EngineError(EngineErrorCode.UNSUPPORTED, f"the engine has no adapter {message.adapter!r}")
     num_of_media = sum(medium.span.num_tokens for medium in message.media)
     _check_length(num_prompt_tokens, num_of_media, max_model_len, has_answer=pooling is None)
     _check_tokens(message.token_ids, model.vocab_size)
@@ -119,6 +125,7 @@ def make_request(message: Generate | Embed, *, max_model_len: int, model: ModelS
         flow_name=message.flow or message.request_id,
         priority=message.priority,
         cache_salt=message.cache_salt,
+        adapter=model.adapters.get(message.adapter, b""),
         prompt_token_ids=tuple(message.token_ids),
         num_prompt_tokens=num_prompt_tokens,
         max_num_tokens=min(max_num_tokens, max_model_len) if pooling is None else max_num_tokens,

@@ -408,4 +408,5 @@ def _start_of(sequence: Sequence) -> SequenceStart:
         pooling=request.pooling,
         generated_token_ids=tuple(sequence.token_ids[request.num_prompt_tokens : sequence.num_known_tokens]),
         grammar_start=sequence.grammar_start,
+        adapter=request.adapter,
     )

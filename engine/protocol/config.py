@@ -87,6 +87,10 @@ class EngineOptions:
     """Address of node 0, where it listens for the other nodes. Required if nnodes is above 1."""
     master_port: TcpPort = DEFAULT_MASTER_PORT
     """Port at which node 0 listens for the other nodes."""
+    max_loras: Count = 8
+    """Most LoRA adapters of lora_modules. All are in memory, and one step computes with all of them."""
+    max_lora_rank: Count = 64
+    """Highest rank that LoRA adapters may have."""
     num_threads: Count | None = None
     """Compute threads on a CPU, of all processes together. Default: one for each physical performance core that the
     engine may use; if these are more than two and no others are free, one less, for the front end."""
@@ -122,6 +126,8 @@ class EngineConfig(EngineOptions):
     """Folder of the checkpoint."""
     companions: Mapping[str, str] = field(default_factory=dict[str, str])
     """Folders of checkpoints that hold parts of the model, by the field of `config.json` that names each."""
+    lora_modules: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Folders of LoRA adapters, by the name that requests give."""
 
 
 class OfflineOptions(TypedDict, total=False):
@@ -151,5 +157,7 @@ class OfflineOptions(TypedDict, total=False):
     node_rank: int
     master_addr: str | None
     master_port: int
+    max_loras: int
+    max_lora_rank: int
     num_threads: int | None
     numa_node: int | None

@@ -75,6 +75,8 @@ class PromptRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Smaller is served sooner. From `BACKGROUND_PRIORITY` on, all others come first, of whatever client."""
     cache_salt: str = ""
     """Requests share cached prefixes only with requests of the same salt."""
+    adapter: str = ""
+    """Name of the LoRA adapter that computes it; empty: none does."""
     client: str = ""
     """An opaque name of who sent it. Clients get equal shares of the engine."""
     flow: str = ""

@@ -46,7 +46,7 @@ OTHER_OPTIONS: Mapping[str, OtherName] = {
     "download_dir": OtherName("set the environment variable HF_HUB_CACHE", (None,)),
     "enable_chunked_prefill": OtherName("long prompts are always computed in chunks", (None, True, False)),
     "enable_expert_parallel": OtherName("experts are shared as other weights are", (False,)),
-    "enable_lora": OtherName("there are no LoRA adapters", (False,)),
+    "enable_lora": OtherName("lora_modules enables them", (False, True)),
     "guided_decoding_backend": OtherName("there is one grammar backend", anything),
     "hf_overrides": OtherName("change the checkpoint's config.json", (None, {})),
     "hf_token": OtherName("set the environment variable HF_TOKEN", (None,)),

@@ -112,6 +112,7 @@ class Embedder:
             pooling=batch.request.pooling,
             priority=batch.call.priority(batch.request.priority),
             cache_salt=batch.call.tenant.engine_namespace(batch.request.cache_salt),
+            adapter=batch.request.adapter,
             client=batch.call.client,
             flow=batch.flow,
             digest=prompt_digest(prompt.token_ids, prompt.media),

@@ -139,7 +139,7 @@ class CompletionGenerator:
                 call.ticket.observe_first_token(delta.stats, had_media=_had_media(prompts[0]))  # which has been sent
             self._metrics.count_encoder_cache_hits(usage.encoder_cache_hits)
 
-    async def probe(self, prompt: LoadedPrompt, call: CallContext, *, cache_salt: str) -> RequestStats:
+    async def probe(self, prompt: LoadedPrompt, call: CallContext, *, cache_salt: str, adapter: str) -> RequestStats:
         """Returns what the engine would tell of a prompt with its first token if it were submitted now.
 
         Raises:
@@ -152,6 +152,7 @@ class CompletionGenerator:
             media=[MediaInput(span=medium.span, content=memoryview(b"")) for medium in prompt.media],
             sampling=SamplingParams(max_tokens=1),
             cache_salt=call.tenant.engine_namespace(cache_salt),
+            adapter=adapter,
             client=call.client,
             is_probe=True,
         )
@@ -309,6 +310,7 @@ class CompletionGenerator:
             sampling=sampling,
             priority=call.priority(request.priority),
             cache_salt=call.tenant.engine_namespace(request.cache_salt),
+            adapter=request.adapter,
             client=call.client,
             flow=flow,
             digest=prompt_digest(prompt.token_ids, prompt.media),

@@ -200,6 +200,7 @@ def _served_model(
     takes = {*checkpoint.model.placeholder_ids, MediaKind.DOCUMENT}
     return ServedModel(
         names=checkpoint.names,
+        adapters=tuple(settings.engine.adapters),
         vocab_size=checkpoint.model.text.vocab_size,
         hidden_size=checkpoint.model.text.hidden_size,
         pooling=checkpoint.model.pooling,

@@ -11,6 +11,7 @@ from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.location import DEFAULT_MODEL, default_name, resolve_checkpoint
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults, read_sampling_defaults
+from glimpse.engine.errors import CheckpointError
 from glimpse.server.settings import EngineSettings
 
 
@@ -40,9 +41,10 @@ def find_checkpoint(settings: EngineSettings) -> Checkpoint:
     model = settings.model or str(DEFAULT_MODEL)
     path = resolve_checkpoint(model)
     folders = resolve_companions(path, settings.companions)
-    return load_checkpoint(
-        path, folders, settings.served_model_name or (default_name(model, path),), settings.generation_config
-    )
+    names = settings.served_model_name or (default_name(model, path),)
+    if taken := settings.adapters.keys() & set(names):
+        raise CheckpointError(f"'--lora-modules': expected names that the model does not have, got {min(taken)!r}")
+    return load_checkpoint(path, folders, names, settings.generation_config)
 
 
 def load_checkpoint(

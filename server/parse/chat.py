@@ -66,6 +66,7 @@ def parse_chat(
             tools=tools if may_call else None,
             priority=request.priority,
             cache_salt=call.tenant.namespace(request.cache_salt),
+            adapter=model.adapter_of(request.model),
             reasoning=parse_reasoning(request, model.reasoning),
             return_token_ids=request.generation.return_token_ids,
             return_timings=request.generation.return_timings,

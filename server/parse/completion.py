@@ -50,6 +50,7 @@ def parse_completion(
             tools=None,
             priority=request.priority,
             cache_salt=call.tenant.namespace(request.cache_salt),
+            adapter=model.adapter_of(request.model),
             return_token_ids=request.generation.return_token_ids,
             return_timings=request.generation.return_timings,
         ),

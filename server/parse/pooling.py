@@ -50,6 +50,7 @@ def parse_embedding_request(
         as_base64=request.encoding_format == embedding_pb2.ENCODING_FORMAT_BASE64,
         priority=request.priority,
         cache_salt=call.tenant.namespace(request.cache_salt),
+        adapter=model.adapter_of(request.model),
     )
 
 

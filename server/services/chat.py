@@ -76,6 +76,7 @@ class ChatHandlers:
         await self._set_kinds(request, call)
         conversation = await call.parse(parse_count, request, call, self.model)
         cache_salt, with_quote = call.tenant.namespace(request.cache_salt), request.quote
+        adapter = self.model.adapter_of(request.model)
         del request  # which has the media's bytes
         async with self.loader.load(conversation, call, cache_salt=cache_salt) as prompt:
             response = chat_pb2.CountTokensResponse(
@@ -86,7 +87,7 @@ class ChatHandlers:
             )
             if not with_quote:
                 return response
-            stats = await self.generator.probe(prompt, call, cache_salt=cache_salt)
+            stats = await self.generator.probe(prompt, call, cache_salt=cache_salt, adapter=adapter)
             size = num_characters(conversation.messages)
             quote = await run_sized(call.client, size, self.generator.quote, prompt, conversation.messages, stats, call)
         response.quote.CopyFrom(render_quote(quote))

@@ -1,4 +1,4 @@
-"""ModelService: the names, limits and capabilities of the one served model."""
+"""ModelService: the names, limits and capabilities of the one served model and of its adapters."""
 
 import time
 from collections.abc import Callable
@@ -41,7 +41,7 @@ class ModelHandlers:
     async def list_models(
         self, _request: model_pb2.ListModelsRequest, _call: CallContext
     ) -> model_pb2.ListModelsResponse:
-        return model_pb2.ListModelsResponse(data=map(self._render, self._model.names))
+        return model_pb2.ListModelsResponse(data=map(self._render, (*self._model.names, *self._model.adapters)))
 
     async def get_model(self, request: model_pb2.GetModelRequest, _call: CallContext) -> model_pb2.GetModelResponse:
         check_bounds(request)
@@ -50,6 +50,7 @@ class ModelHandlers:
     def _render(self, name: str) -> model_pb2.Model:
         return model_pb2.Model(
             id=name,
+            parent=self._model.names[0] if self._model.adapter_of(name) else None,
             created=self._created,
             owned_by="glimpse",
             max_model_len=self._max_model_len(),

@@ -1,7 +1,7 @@
 """RerankService: parses requests, scores their documents and renders responses."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from glimpse.engine.checkpoint.text.relevance import AnswerTokens
 from glimpse.server.call.context import CallContext
@@ -28,16 +28,16 @@ class RerankHandlers:
         name = self.model.check_name(request.model)
         num_bytes = call.body.num_bytes
         parsed = await run_sized(call.client, num_bytes, parse_rerank, request, call, self.tokens)
-        logits = await self._answer_logits(parsed, call)
+        logits = await self._answer_logits(parsed, name, call)
         return await run_sized(call.client, num_bytes, render_rerank, call.request_id, name, request, logits)
 
     async def score(self, request: rerank_pb2.ScoreRequest, call: CallContext) -> rerank_pb2.ScoreResponse:
         name = self.model.check_name(request.model)
         parsed = await call.parse(parse_score, request, call, self.tokens)
         head = CompletionHead(id=f"score-{call.request_id}", created=int(time.time()), model=name)
-        return render_scores(head, await self._answer_logits(parsed, call))
+        return render_scores(head, await self._answer_logits(parsed, name, call))
 
-    async def _answer_logits(self, request: EmbeddingRequest, call: CallContext) -> EmbeddedInputs:
-        """Returns the logits of "yes" and of "no" for each of the request's prompts."""
+    async def _answer_logits(self, request: EmbeddingRequest, name: str, call: CallContext) -> EmbeddedInputs:
+        """Returns the logits of "yes" and of "no" for each of the request's prompts. `name`: the model's."""
         self.embedder.check_ready()
-        return await self.embedder.embed(request, call)
+        return await self.embedder.embed(replace(request, adapter=self.model.adapter_of(name)), call)

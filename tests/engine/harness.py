@@ -5,7 +5,7 @@ It runs on the CPU, or with GLIMPSE_TEST_DEVICE=cuda on a GPU with its kernels.
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,14 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.grammar.matcher import GrammarCompiler
+from glimpse.engine.checkpoint.lora import read_adapters
 from glimpse.engine.core.memory.sliding_window import SlidingWindow
 from glimpse.engine.core.plan import NO_STATE, ChunkStates, Encode, SequenceChunk, SequenceStart, StepPlan
-from glimpse.engine.protocol.config import Quantization
+from glimpse.engine.protocol.config import EngineConfig, Quantization
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.engine.protocol.messages import Generate, MediaInput
 from glimpse.engine.protocol.sampling_params import SamplingParams
@@ -27,6 +28,7 @@ from glimpse.engine.worker.cuda.backend import make_cuda_ops
 from glimpse.engine.worker.execution.runner import ModelRunner
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.quantized import resolve_scheme
+from glimpse.engine.worker.loading.adapters.load_adapters import load_adapters
 from glimpse.engine.worker.loading.load_engine import load_model, load_vocabulary
 from glimpse.engine.worker.native.backend import use_native
 from glimpse.engine.worker.native.library import Level
@@ -130,6 +132,8 @@ class ScriptedSequence:
     num_shared_blocks: int
     """The first blocks belong to another sequence."""
     sampling: SamplingParams
+    adapter: bytes
+    """See `SequenceStart`."""
     token_ids: list[int]
     num_computed: int = 0
     started: bool = False
@@ -160,6 +164,7 @@ class Harness:
         int8_head: bool = False,
         block_size: int = BLOCK_SIZE,
         max_model_len: int | None = None,
+        adapters: Mapping[str, Path] | None = None,
     ) -> None:
         """
         Args:
@@ -168,6 +173,7 @@ class Harness:
             ops: Runs the model on these operations. Without `level` and `ops` it runs on torch, or on a GPU's kernels.
             quantization: Scheme of the decoder's layers.
             int8_head: Whether the output head is quantized to int8.
+            adapters: Folders of LoRA adapters, by name.
         """
         config = load_model_config(path).within(max_model_len)
         text, device = config.text, DEVICE
@@ -181,6 +187,13 @@ class Harness:
             ops = make_cuda_ops("triton", num_heads=text.num_heads, device=device)
         if ops is not None:
             model.ops = ops
+        if adapters is not None:
+            names = {name: str(folder) for name, folder in adapters.items()}
+            read = read_adapters(EngineConfig(model_path=str(path), lora_modules=names))
+            model.adapters = load_adapters(read, model, text, dtype)
+            if level is not None:
+                use_native(nn.ModuleList(model.adapters.added.values()), level, dtype)
+        self._digests = model.adapters.digests
         self._keeps_states = text.states is not None
         num_states = NUM_STATES if self._keeps_states else 0
         cache = CacheShape.of(text).allocate(NUM_BLOCKS, block_size, dtype, device, num_states=num_states)
@@ -214,6 +227,7 @@ class Harness:
         cached: ScriptedSequence | None = None,
         num_cached: int = 0,
         snapshots: Sequence[int] = (),
+        adapter: str | None = None,
     ) -> ScriptedSequence:
         """Returns a new sequence. Its first `num_cached` tokens are in the blocks of `cached`.
 
@@ -230,6 +244,7 @@ class Harness:
             blocks=shared + own,
             num_shared_blocks=len(shared),
             sampling=sampling,
+            adapter=b"" if adapter is None else self._digests[adapter],
             token_ids=list(prompt.token_ids),
             num_computed=num_cached,
             state=self._free_states.pop() if self._keeps_states else NO_STATE,
@@ -320,6 +335,7 @@ def _start(sequence: ScriptedSequence) -> SequenceStart:
         prompt_token_ids=sequence.prompt.token_ids,
         spans=sequence.prompt.spans,
         sampling=sequence.sampling,
+        adapter=sequence.adapter,
     )
 
 

@@ -68,6 +68,7 @@ def test_option_reaches_the_engine_by_flag_and_by_environment(name: str, monkeyp
         ("--media-store-prefix=", "'--media-store-prefix': expected "),
         ("--companion=org/llama", "'--companion': expected ID=FOLDER, got 'org/llama'"),
         ("--companion={id}", "'--companion': expected ID=FOLDER, got '{id}'"),
+        ("--lora-modules=/adapter", "'--lora-modules': expected NAME=FOLDER, got '/adapter'"),
         ("--kv-cache=1", "Did you mean --kv-cache-bytes?"),
     ],
 )
@@ -91,12 +92,13 @@ def test_parses_flags() -> None:
     settings = parsed(
         "--model=org/m", "--kv-cache-bytes=2GiB", "--no-prefix-caching", "--port=7", "--served-model-name=a",
         "--served-model-name=b", "--limit-mm-per-prompt=image=3", "--allowed-media-networks=10.0.0.0/8",
-        "--companion=org/a=/a=b",
+        "--companion=org/a=/a=b", "--lora-modules=tuned=/b=c",
     )  # fmt: skip
     config = settings.engine.engine_config(Path("/m"))
     assert (config.kv_cache_bytes, config.prefix_caching) == (2048 * MIB, False)
     assert settings.engine.served_model_name == ("a", "b")
     assert settings.engine.companions == {"org/a": "/a=b"}
+    assert config.lora_modules == {"tuned": "/b=c"}
     assert settings.listen.port == 7
     assert settings.media.max_media == {
         MediaKind.IMAGE: 3,

@@ -1,7 +1,7 @@
 """Finds KV blocks that an earlier sequence with the same prefix, media included, has computed.
 
 The hash of a full block covers all that its KV depends on: the hash of the block before it, its tokens, and the parts
-of media in it. Equal hashes therefore mean equal KV.
+of media in it; before the first stands the adapter. Equal hashes therefore mean equal KV.
 """
 
 import hashlib
@@ -139,15 +139,15 @@ class PrefixCache:
     def _hash_of(self, sequence: Sequence, index: int) -> bytes:
         hashes, request = self._hashes.setdefault(sequence, []), sequence.request
         for start in range(len(hashes) * self._block_size, (index + 1) * self._block_size, self._block_size):
-            parent = hashes[-1] if hashes else root_hash(request.cache_salt)
+            parent = hashes[-1] if hashes else root_hash(request.cache_salt, request.adapter)
             token_ids = sequence.token_ids[start : start + self._block_size]
             hashes.append(block_hash(parent, start, token_ids, request.spans))
         return hashes[index]
 
 
-def root_hash(cache_salt: str) -> bytes:
-    """Returns the hash that stands before the first block of every sequence with this salt."""
-    return _hash(_ROOT_DOMAIN, (cache_salt.encode(),))
+def root_hash(cache_salt: str, adapter: bytes = b"") -> bytes:
+    """Returns the hash that stands before the first block of every sequence with this salt and this adapter."""
+    return _hash(_ROOT_DOMAIN, (cache_salt.encode(), adapter))
 
 
 def block_hash(parent: bytes, start: int, token_ids: Many[int], spans: Many[MediaSpan]) -> bytes:

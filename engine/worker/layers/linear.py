@@ -16,6 +16,7 @@ class Linear(nn.Module):
 
     def __init__(self, in_features: int, out_features: int | Sequence[int], *, bias: bool) -> None:
         super().__init__()
+        self.in_features = in_features
         self.sizes = (out_features,) if isinstance(out_features, int) else tuple(out_features)
         rows = sum(self.sizes)
         self.weight = nn.Parameter(torch.empty(rows, in_features), requires_grad=False)  # [out, in]
@@ -49,7 +50,7 @@ class RowScaledLinear(nn.Module):
     def __init__(self, linear: Linear) -> None:
         """Takes the sizes and the bias of `linear`; weights are uninitialized until they are loaded."""
         super().__init__()
-        self.sizes = linear.sizes
+        self.in_features, self.sizes = linear.in_features, linear.sizes
         weight = torch.empty_like(linear.weight, dtype=self.dtype)
         scale = linear.weight.new_empty(len(weight), dtype=torch.float32)
         self.weight = nn.Parameter(weight, requires_grad=False)  # [out, in]

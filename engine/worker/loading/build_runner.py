@@ -83,7 +83,7 @@ def make_runner(
     """
     share = None
     if group is not None:
-        shard.model.decoder_ops = ParallelOps(shard.model.ops, group)
+        shard.model.parallel = partial(ParallelOps, group=group)
         share = partial(
             share_outputs,
             group=group,
@@ -157,7 +157,7 @@ def make_programs(shard: LoadedShard, cache: KVCache) -> DecodePrograms | None:
     """
     model, text = shard.model, shard.model.decoder.config
     decoder = model.decoder
-    if shard.level is None or model.decoder_ops is not None or not decoder.is_recordable or not can_record(cache):
+    if shard.level is None or model.parallel is not None or not decoder.is_recordable or not can_record(cache):
         return None
 
     def compute(hidden: torch.Tensor, rotation: Rotation, ops: Ops) -> torch.Tensor:

@@ -9,9 +9,11 @@ from importlib import import_module
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from glimpse.engine.checkpoint.families.registry import family_of, load_model_config
 from glimpse.engine.checkpoint.grammar.matcher import Vocabulary
+from glimpse.engine.checkpoint.lora import read_adapters
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
 from glimpse.engine.core.core import Core
@@ -31,6 +33,7 @@ from glimpse.engine.worker.layers.quantized import (
     quantize_linears,
     quantizes_head,
 )
+from glimpse.engine.worker.loading.adapters.load_adapters import load_adapters
 from glimpse.engine.worker.loading.block_weights import restoring
 from glimpse.engine.worker.loading.build_runner import LoadedShard, make_runner, uses_async_scheduling
 from glimpse.engine.worker.loading.cpu import bind_to_node, log_cpu, num_threads, set_threads
@@ -121,6 +124,7 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
     on_progress("reading the configuration", 0.0)
     model_config = load_model_config(path, config.companions).within(config.max_model_len)
     _check_step_size(config, model_config)
+    adapters = read_adapters(config)
     if model_config.is_embedding_model:
         model_config = with_stored_head(model_config, read_headers(path))
     num_local = config.num_local_ranks
@@ -154,6 +158,10 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
             model.ops = make_cuda_ops(backend, num_heads=model.decoder.config.num_heads, device=device)
         case "torch":
             pass
+    if adapters:
+        model.adapters = load_adapters(adapters, model, model_config.text, dtype, rank=rank, num_ranks=num_ranks)
+        if backend == "native":
+            use_native(nn.ModuleList(model.adapters.added.values()), level, dtype)
     return LoadedShard(
         config=model_config,
         model=model,
@@ -316,6 +324,7 @@ def _make_core(
             eos_token_ids=shard.config.eos_token_ids,
             bidirectional_runs=text.bidirectional_run > 0,
             has_output_head=shard.config.has_output_head,
+            adapters=shard.model.adapters.digests,
         ),
         limits=SchedulerLimits(
             num_blocks=local_runner.num_blocks,

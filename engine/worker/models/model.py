@@ -1,6 +1,6 @@
 """The base of all models: a decoder, and an encoder whose outputs replace the embeddings of placeholder tokens."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.core.plan import Encode
 from glimpse.engine.protocol.media import MediaSpan
+from glimpse.engine.worker.layers.lora import NO_ADAPTERS, Adapters
 from glimpse.engine.worker.layers.ops import Ops, TorchOps
 from glimpse.engine.worker.models.decoder import Decoder, text_positions
 from glimpse.engine.worker.models.decoder_weights import arrange
@@ -37,22 +38,30 @@ class Model(nn.Module):
         super().__init__()
         self.ops: Ops = TorchOps()
         """Backend of the layers; replaced when a backend repacks the weights."""
-        self.decoder_ops: Ops | None = None
-        """Replaces `ops` in the decoder if this process holds only a shard of its weights."""
+        self.parallel: Callable[[Ops], Ops] | None = None
+        """Makes `ops` those of the decoder if this process holds only a shard of its weights."""
+        self.adapters: Adapters = NO_ADAPTERS
         self.decoder = Decoder(text)
         self.encoder = encoder
 
     def forward(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor]) -> Tensor:
         """See `Decoder.forward`; `encoder_outputs` are those of `encode`."""
-        return self.decoder(batch, cache, encoder_outputs, self.decoder_ops or self.ops)
+        return self.decoder(batch, cache, encoder_outputs, self._ops_of(batch))
 
     def hidden_states(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor]) -> Tensor:
         """See `Decoder.hidden_states`."""
-        return self.decoder.hidden_states(batch, cache, encoder_outputs, self.decoder_ops or self.ops)
+        return self.decoder.hidden_states(batch, cache, encoder_outputs, self._ops_of(batch))
 
     def logits_of_rows(self, hidden: Tensor) -> Tensor:
         """Returns the logits, float32 [rows, vocab_size], of rows of `hidden_states`."""
-        return self.decoder.logits(hidden, self.decoder_ops or self.ops)
+        return self.decoder.logits(hidden, self._decoder_ops(self.ops))
+
+    def _ops_of(self, batch: Batch) -> Ops:
+        ops = self.adapters.ops(self.ops, batch) if batch.adapters else self.ops
+        return self._decoder_ops(ops)
+
+    def _decoder_ops(self, local: Ops) -> Ops:
+        return local if self.parallel is None else self.parallel(local)
 
     def encode(self, media: Sequence[Encode]) -> list[Tensor]:
         """Returns the rows of each medium; see `Encoder.encode`.

@@ -25,15 +25,30 @@ static inline f32v activated(f32v x, int32_t activation) {
   return x;
 }
 
+// Stores features of a row, at a place among those of all rows, with the residual.
+static inline __attribute__((always_inline)) void store_in_rows(const Output& output, int64_t place, int64_t count,
+                                                                f32v value) {
+  if (output.residual) value += load_wide(output.residual + place, count);
+  if (output.wide_residual) value += load_wide(output.wide_residual + place, count);
+  if (output.wide) store_f32(output.wide + place, value, count);
+  else store_bf16(output.narrow + place, value, count);
+}
+
 // Inlined, so that conditions are evaluated once outside a loop over rows.
 static inline __attribute__((always_inline)) void finish_row(const Block& block, const Weight& weight,
                                                              const Output& output, int64_t row) {
   const int64_t panel = block.index, width = width_of(weight), out_row = block.first_row + row;
   if (weight.gated) {
-    Element* to = row_in_tiles(output.tiles, out_row, output.num_tiles);
     for (int i = 0; i < 16; i += kLanes) {
+      const int64_t column = panel * 16 + i;
       f32v gate = scaled(block, weight, row, i), up = scaled(block, weight, row, i + 16);
-      store_element(to + place_of(panel * 16 + i), activated(gate, output.activation) * up);
+      if (output.tiles) {
+        Element* to = row_in_tiles(output.tiles, out_row, output.num_tiles);
+        store_element(to + place_of(column), activated(gate, output.activation) * up);
+      } else {  // the activation comes later: all gates, then all features
+        store_in_rows(output, out_row * 2 * width + column, width - column, gate);
+        store_in_rows(output, (out_row * 2 + 1) * width + column, width - column, up);
+      }
     }
     return;
   }
@@ -44,11 +59,7 @@ static inline __attribute__((always_inline)) void finish_row(const Block& block,
       store_element(row_in_tiles(output.tiles, out_row, output.num_tiles) + place_of(column), value);
       continue;
     }
-    const int64_t place = out_row * width + column, count = width - column;
-    if (output.residual) value += load_wide(output.residual + place, count);
-    if (output.wide_residual) value += load_wide(output.wide_residual + place, count);
-    if (output.wide) store_f32(output.wide + place, value, count);
-    else store_bf16(output.narrow + place, value, count);
+    store_in_rows(output, out_row * width + column, width - column, value);
   }
 }
 

@@ -112,7 +112,7 @@ void run_in_team(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers) {
 using namespace glimpse;
 
 // y = activation(norm(x) Wᵀ + b) + residual for x [rows, in_features]; y is float32 in `wide` or bfloat16 in `narrow`.
-// x and the residual have the weight's type of activations.
+// x and the residual have the weight's type of activations. A gated weight's y has all gates of a row first.
 extern "C" void glimpse_linear(int level, const Weight* weight, const Norm* norm, const void* x, int64_t rows,
                                int32_t activation, const void* residual, float* wide, bf16* narrow) {
   if (rows == 0) return;

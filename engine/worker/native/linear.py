@@ -74,10 +74,9 @@ class PackedLinear(nn.Module):
         """
         super().__init__()
         self._library, self._level, self._memory, self._dtype = library, level, memory, dtype
-        rows, columns = linear.weight.shape
+        rows, columns = len(linear.weight), linear.in_features
+        self.in_features, self.sizes = linear.in_features, linear.sizes
         self._tensors: list[Tensor] = []  # tensors that `packed` points to
-        if isinstance(linear, GroupQuantizedLinear):
-            columns = linear.in_features
         self.packed = Weight(in_features=columns, out_features=rows, gated=gated, dtype=DType.of(dtype))
         match linear:
             case GroupQuantizedLinear():
@@ -92,13 +91,13 @@ class PackedLinear(nn.Module):
         library.glimpse_pack(byref(self.packed), linear.weight.contiguous().data_ptr())
 
     def forward(self, x: Tensor) -> Tensor:
-        """[rows, in] → [rows, out]; not for gated linears."""
+        """[rows, in] → [rows, out]"""
         return self.compute(x, None, None)
 
     def compute(
         self, x: Tensor, norm: Norm | None, residual: Tensor | None, dtype: torch.dtype | None = None
     ) -> Tensor:
-        """norm(x) Wᵀ + b + residual: [rows, in] → [rows, out].
+        """norm(x) Wᵀ + b + residual: [rows, in] → [rows, out]. A gated linear takes no residual.
 
         The result is in the type of activations, or in `dtype`: float32.
         """

@@ -65,6 +65,15 @@ class StateRows(NamedTuple):
     """Follows the rows before it in the same sequence."""
 
 
+class AdapterRows(NamedTuple):
+    """Consecutive rows whose tokens are computed with an adapter."""
+
+    row: int
+    num_rows: int
+    slot: int
+    """Number of the adapter."""
+
+
 class SlidingBlocks(NamedTuple):
     """What a batch has for sliding layers with blocks of their own."""
 
@@ -99,6 +108,8 @@ class Batch:
     """(first row, number of rows) of tokens that attend to each other, whatever their order."""
     states: tuple[StateRows, ...] = ()
     """All rows, in their order; empty if no layer keeps states."""
+    adapters: tuple[AdapterRows, ...] = ()
+    """In the order of rows. Those that are missing have none."""
     sampled_rows: Tensor
     """int64 [rows]: for each chunk that samples, the token before each draft token, then the last token."""
 

@@ -9,6 +9,7 @@ import torch
 
 from glimpse.engine.core.plan import PENDING_TOKEN_ID, SequenceChunk
 from glimpse.engine.worker.tensors.batch import (
+    AdapterRows,
     Batch,
     IntArray,
     MediaRows,
@@ -35,6 +36,7 @@ class BatchBuilder:
         """
         self._device = device
         self._layouts: dict[int, SequenceLayout] = {}
+        self._adapters: dict[int, int] = {}  # sequence id → its adapter, of those with one
         self._rows: dict[int, int] = {}  # sequence id → its row in what follows
         self._free_rows: list[int] = []
         self._deltas: IntArray = np.zeros(0, dtype=np.int64)  # [rows]: as in the layout
@@ -44,9 +46,11 @@ class BatchBuilder:
         self._tables = self._make_tables("")
         self._sliding_tables: TableRows | None = None  # None: no chunk has had blocks of sliding layers
 
-    def add(self, sequence_id: int, layout: SequenceLayout) -> None:
-        """Takes in a sequence, or replaces the layout of one."""
+    def add(self, sequence_id: int, layout: SequenceLayout, adapter: int | None = None) -> None:
+        """Takes in a sequence, or replaces the layout of one. `adapter`: the number of its adapter."""
         self._layouts[sequence_id] = layout
+        if adapter is not None:
+            self._adapters[sequence_id] = adapter
         row = self._rows.get(sequence_id)
         if row is None:
             if not self._free_rows:
@@ -58,6 +62,7 @@ class BatchBuilder:
     def remove(self, sequence_id: int) -> None:
         """Forgets a sequence, if it is known."""
         if self._layouts.pop(sequence_id, None) is not None:
+            self._adapters.pop(sequence_id, None)
             row = self._rows.pop(sequence_id)
             self._tables.clear(row)
             if self._sliding_tables is not None:
@@ -116,6 +121,7 @@ class BatchBuilder:
             media=media,
             bidirectional=bidirectional,
             states=_state_rows(chunks) if chunks[0].states is not None else (),
+            adapters=self._adapter_rows(chunks) if self._adapters else (),
             sampled_rows=tensors["sampled_rows"],
         )
 
@@ -179,6 +185,16 @@ class BatchBuilder:
             **self._slots(token_rows, indices),
             "sampled_rows": np.concatenate([np.arange(end - n, end) for end, n in zip(ends, num_sampled, strict=True)]),
         }
+
+    def _adapter_rows(self, chunks: Sequence[SequenceChunk]) -> tuple[AdapterRows, ...]:
+        found: list[AdapterRows] = []
+        row = 0
+        for chunk in chunks:
+            num_rows = len(chunk.token_ids)
+            if (slot := self._adapters.get(chunk.sequence_id)) is not None:
+                found.append(AdapterRows(row, num_rows, slot))
+            row += num_rows
+        return tuple(found)
 
     def _media_rows(
         self, chunks: Sequence[SequenceChunk], starts: IntArray, lengths: Sequence[int], table_rows: IntArray

@@ -40,7 +40,7 @@ def read_options(options: Mapping[str, object]) -> dict[str, Any]:
 
 
 def parse_engine_options(
-    options: Mapping[str, object], checkpoint: Path, companions: Mapping[str, str]
+    options: Mapping[str, object], checkpoint: Path, companions: Mapping[str, str], adapters: Mapping[str, str]
 ) -> EngineConfig:
     """Returns the configuration of an engine that serves the checkpoint in this folder.
 
@@ -51,7 +51,8 @@ def parse_engine_options(
         InputError: a value has another type, or is out of range.
     """
     # All of a call's prompts wait at once.
-    values = {**options, "model_path": str(checkpoint), "companions": companions, "max_waiting": _UNLIMITED}
+    paths = {"model_path": str(checkpoint), "companions": companions, "lora_modules": adapters}
+    values = {**options, **paths, "max_waiting": _UNLIMITED}
     try:
         return _CONFIG.validate_python(values)
     except ValidationError as error:

@@ -66,6 +66,7 @@ class LLM:
         companions: Folders of checkpoints that the model's `config.json` names as its parts, by these names:
             `{"meta-llama/Llama-3.2-1B-Instruct": "/models/llama"}` for Ultravox; by default each name is a folder
             or an id of the hub.
+        lora_modules: Folders of LoRA adapters, as PEFT saves them, by the names that `adapter` has in calls.
         chat_template: A file whose template replaces the checkpoint's.
         tool_template: "auto" shows tools in the format of Qwen2.5 to Qwen2-VL and Qwen2.5-VL, if the checkpoint's
             template ignores them and there is no `chat_template`; "off" refuses tools then.
@@ -107,6 +108,7 @@ class LLM:
         model: str | os.PathLike[str] = DEFAULT_MODEL,
         *,
         companions: Mapping[str, str | os.PathLike[str]] | None = None,
+        lora_modules: Mapping[str, str | os.PathLike[str]] | None = None,
         chat_template: str | None = None,
         tool_template: ToolTemplate = "auto",
         trust_remote_code: bool = False,
@@ -142,11 +144,13 @@ class LLM:
         path = resolve_checkpoint(os.fspath(model))
         replaced = {name: os.fspath(folder) for name, folder in (companions or {}).items()}
         self._sampling = _default_sampling(generation_config, path)
-        config = parse_engine_options(own, path, resolve_companions(path, replaced))
+        adapters = {name: os.fspath(folder) for name, folder in (lora_modules or {}).items()}
+        config = parse_engine_options(own, path, resolve_companions(path, replaced), adapters)
         engine = load_core(config, on_progress=lambda _stage, _fraction: None)
         self._core = engine.core
         self._model = ServedModel(
             names=(str(path),),
+            adapters=tuple(adapters),
             vocab_size=engine.model.text.vocab_size,
             hidden_size=engine.model.text.hidden_size,
             pooling=engine.model.pooling,
@@ -178,6 +182,7 @@ class LLM:
         prompts: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
+        adapter: str | None = None,
         progress: bool = True,
         use_tqdm: bool | Callable[..., Any] = True,
     ) -> list[RequestOutput]:
@@ -201,6 +206,7 @@ class LLM:
                 - `mm_processor_kwargs`, optional: as in `LLM`, for the media of this prompt; or what qwen-vl-utils'
                   `process_vision_info` returns.
             sampling_params: For all prompts, or one for each prompt. Default: `get_default_sampling_params`.
+            adapter: The name of one of `lora_modules`, which computes all of them. Default: none does.
             progress: Show a progress bar on standard error if there are several prompts.
             use_tqdm: vLLM's name of `progress`; both must be true. There is one kind of bar.
 
@@ -212,7 +218,7 @@ class LLM:
             EngineError: a prompt is too long (nothing has been computed), or the engine failed.
         """
         requests = [parse_prompt(prompt, field, self._model) for field, prompt in _several(prompts)]
-        return self._answer(requests, sampling_params, progress=progress and bool(use_tqdm))
+        return self._answer(requests, sampling_params, adapter, progress=progress and bool(use_tqdm))
 
     def chat(
         self,
@@ -225,6 +231,7 @@ class LLM:
         continue_final_message: bool = False,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         mm_processor_kwargs: Mapping[str, Any] | None = None,
+        adapter: str | None = None,
         progress: bool = True,
         use_tqdm: bool | Callable[..., Any] = True,
     ) -> list[RequestOutput]:
@@ -255,6 +262,7 @@ class LLM:
                 `add_generation_prompt`.
             chat_template_kwargs: Further variables of the chat template.
             mm_processor_kwargs: See `LLM`; for the media of this call.
+            adapter: See `generate`.
             progress: Show a progress bar on standard error if there are several conversations.
             use_tqdm: vLLM's name of `progress`; both must be true. There is one kind of bar.
 
@@ -275,9 +283,9 @@ class LLM:
         requests = parse_conversations(messages, options, self._model)
         shows_bar = progress and bool(use_tqdm)
         if answer is None:
-            return self._answer(requests, sampling_params, progress=shows_bar)
+            return self._answer(requests, sampling_params, adapter, progress=shows_bar)
         samplings = constrained(self._sampling if sampling_params is None else sampling_params, answer)
-        return with_answers(self._answer(requests, samplings, progress=shows_bar), answer)
+        return with_answers(self._answer(requests, samplings, adapter, progress=shows_bar), answer)
 
     def embed(
         self,
@@ -287,6 +295,7 @@ class LLM:
         normalize: bool | None = None,
         pooling: Literal["last_token", "mean"] | None = None,
         add_special_tokens: bool = True,
+        adapter: str | None = None,
         progress: bool = True,
         use_tqdm: bool | Callable[..., Any] = True,
     ) -> list[EmbeddingOutput]:
@@ -302,6 +311,7 @@ class LLM:
                 `1_Pooling/config.json` says, else "last_token".
             add_special_tokens: Begin and end prompts that are texts with the tokenizer's tokens for that, such as
                 `<|endoftext|>`.
+            adapter: See `generate`.
             progress: Show a progress bar on standard error if there are several prompts.
             use_tqdm: vLLM's name of `progress`; both must be true. There is one kind of bar.
 
@@ -318,7 +328,7 @@ class LLM:
             parse_input(prompt, field, self._model, add_special_tokens=add_special_tokens)
             for field, prompt in _several(prompts)
         ]
-        return self._embed(requests, params, progress=progress and bool(use_tqdm))
+        return self._embed(requests, params, adapter, progress=progress and bool(use_tqdm))
 
     def score(
         self,
@@ -326,6 +336,7 @@ class LLM:
         documents: str | Sequence[str],
         *,
         instruction: str | None = None,
+        adapter: str | None = None,
         progress: bool = True,
         use_tqdm: bool | Callable[..., Any] = True,
     ) -> list[ScoreOutput]:
@@ -336,6 +347,7 @@ class LLM:
             documents: One or several.
             instruction: What the documents are to be good for. Default: "Given a web search query, retrieve relevant
                 passages that answer the query".
+            adapter: See `generate`.
             progress: Show a progress bar on standard error if there are several documents.
             use_tqdm: vLLM's name of `progress`; both must be true. There is one kind of bar.
 
@@ -347,7 +359,7 @@ class LLM:
             EngineError: a query and its document are too long (nothing has been computed), or the engine failed.
         """
         pairs = {"queries": queries, "documents": documents, "instruction": instruction}
-        return self._score(pairs, progress=progress and bool(use_tqdm))
+        return self._score(pairs, adapter, progress=progress and bool(use_tqdm))
 
     def rerank(
         self,
@@ -356,6 +368,7 @@ class LLM:
         *,
         top_n: int | None = None,
         instruction: str | None = None,
+        adapter: str | None = None,
         progress: bool = True,
         use_tqdm: bool | Callable[..., Any] = True,
     ) -> list[RerankOutput]:
@@ -366,6 +379,7 @@ class LLM:
             documents: At least one.
             top_n: The largest number of outputs. Default: all documents.
             instruction: See `score`.
+            adapter: See `generate`.
             progress: See `score`.
             use_tqdm: See `score`.
 
@@ -375,29 +389,36 @@ class LLM:
         """
         several = [documents] if isinstance(documents, str) else documents
         pairs = {"query": query, "documents": several, "top_n": top_n, "instruction": instruction}
-        return best_first(several, self._score(pairs, progress=progress and bool(use_tqdm)), top_n)
+        return best_first(several, self._score(pairs, adapter, progress=progress and bool(use_tqdm)), top_n)
 
     def _answer(
         self,
         requests: Sequence[OfflineRequest],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None,
+        adapter: str | None,
         *,
         progress: bool,
     ) -> list[RequestOutput]:
         samplings = self._sampling if sampling_params is None else sampling_params
-        generates = self._requests.generates(requests, samplings)
+        generates = self._requests.generates(requests, samplings, self._checked(adapter))
         return run_batch(self._core, generates, self._tokenizer, progress=progress and len(generates) > 1)
 
     def _embed(
-        self, requests: Sequence[OfflineRequest], pooling: PoolingParams, *, progress: bool
+        self, requests: Sequence[OfflineRequest], pooling: PoolingParams, adapter: str | None, *, progress: bool
     ) -> list[EmbeddingOutput]:
-        embeds = self._requests.embeds(requests, pooling)
+        embeds = self._requests.embeds(requests, pooling, self._checked(adapter))
         return run_embeddings(self._core, embeds, progress=progress and len(embeds) > 1)
 
-    def _score(self, pairs: Mapping[str, object], *, progress: bool) -> list[ScoreOutput]:
+    def _score(self, pairs: Mapping[str, object], adapter: str | None, *, progress: bool) -> list[ScoreOutput]:
         parsed = parse_pairs(pairs, find_answer_tokens(self._tokenizer))
         requests = [OfflineRequest(prompt=each.source, media=(), field=each.field) for each in parsed.inputs]
-        return score_outputs(self._embed(requests, parsed.pooling, progress=progress))
+        return score_outputs(self._embed(requests, parsed.pooling, adapter, progress=progress))
+
+    def _checked(self, adapter: str | None) -> str:
+        if adapter is not None and adapter not in self._model.adapters:
+            names = ", ".join(map(repr, self._model.adapters)) or "None, as there are no lora_modules"
+            raise InputError("adapter", f"expected {names}, got {adapter!r}")
+        return adapter or ""
 
 
 def _several(prompts: object) -> list[tuple[str, object]]:

@@ -63,7 +63,10 @@ class RequestBuilder:
         self._request_ids = (str(number) for number in itertools.count())
 
     def generates(
-        self, requests: Sequence[OfflineRequest], sampling_params: SamplingParams | Sequence[SamplingParams]
+        self,
+        requests: Sequence[OfflineRequest],
+        sampling_params: SamplingParams | Sequence[SamplingParams],
+        adapter: str,
     ) -> list[Generate]:
         """Returns requests for completions. `sampling_params` are for all, or one for each.
 
@@ -74,11 +77,11 @@ class RequestBuilder:
         samplings = self._one_for_each(sampling_params, len(requests))
         grammars = self._enforced_grammars(samplings)
         return [
-            self._generate(request, loaded, self._engine_params(sampling, grammars))
+            self._generate(request, loaded, self._engine_params(sampling, grammars), adapter)
             for (request, loaded), sampling in zip(self._with_media(requests), samplings, strict=True)
         ]
 
-    def embeds(self, requests: Sequence[OfflineRequest], pooling: PoolingParams) -> list[Embed]:
+    def embeds(self, requests: Sequence[OfflineRequest], pooling: PoolingParams, adapter: str) -> list[Embed]:
         """Returns requests for embeddings.
 
         Raises:
@@ -89,7 +92,9 @@ class RequestBuilder:
         for request, loaded in self._with_media(requests):
             prompt, inputs = self._prompt(request, loaded)
             request_id = next(self._request_ids)
-            embed = Embed(request_id=request_id, token_ids=prompt.token_ids, media=inputs, pooling=pooling)
+            embed = Embed(
+                request_id=request_id, token_ids=prompt.token_ids, media=inputs, pooling=pooling, adapter=adapter
+            )
             self._check(embed, request)
             embeds.append(embed)
         return embeds
@@ -138,7 +143,9 @@ class RequestBuilder:
             if isinstance(medium, EmbeddingInput) and not self._accepts_embeddings:
                 raise InputError(medium.field, "embeddings are only accepted with LLM(enable_mm_embeds=True)")
 
-    def _generate(self, request: OfflineRequest, loaded: Sequence[LoadedInput], sampling: SamplingParams) -> Generate:
+    def _generate(
+        self, request: OfflineRequest, loaded: Sequence[LoadedInput], sampling: SamplingParams, adapter: str
+    ) -> Generate:
         prompt, inputs = self._prompt(request, loaded)
         request_id, seed = next(self._request_ids), sampling.seed
         siblings = [
@@ -146,7 +153,12 @@ class RequestBuilder:
             for index in range(1, sampling.n)
         ]
         generate = Generate(
-            request_id=request_id, token_ids=prompt.token_ids, media=inputs, sampling=sampling, siblings=siblings
+            request_id=request_id,
+            token_ids=prompt.token_ids,
+            media=inputs,
+            sampling=sampling,
+            siblings=siblings,
+            adapter=adapter,
         )
         self._check(generate, request)
         return generate

@@ -107,7 +107,6 @@ def test_says_once_what_changes_nothing(
     ("written", "message"),
     [
         ({"max_num_seqs": 5, "max_sequences": 5}, "'max_num_seqs': expected this or max_sequences, got both"),
-        ({"enable_lora": True}, "'enable_lora': there are no LoRA adapters, got True"),
         ({"download_dir": "/models"}, "'download_dir': set the environment variable HF_HUB_CACHE, got '/models'"),
         ({"kv_cache_bytes": "much"}, "'kv_cache_bytes': expected a size such as 512MiB, got 'much'"),
         ({"media_cache_bytes": "much"}, "'media_cache_bytes': expected a size such as '512MiB', got 'much'"),

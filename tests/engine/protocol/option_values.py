@@ -20,6 +20,8 @@ OTHER_VALUES: Mapping[str, object] = {
     "encoder_cache_bytes": 5 << 20,
     "max_batch_tokens": 99,
     "max_decode_slowdown": 1.5,
+    "max_loras": 3,
+    "max_lora_rank": 128,
     "max_sequences": 7,
     "max_waiting": 8,
     "prefix_caching": False,

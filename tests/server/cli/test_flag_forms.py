@@ -96,7 +96,6 @@ def test_says_once_what_changes_nothing(caplog: pytest.LogCaptureFixture, monkey
     ("flags", "message"),
     [
         (("--runner", "draft"), "'--runner': every model generates, and embeds, got 'draft'"),
-        (("--enable-lora",), "'--enable-lora': there are no LoRA adapters, got True"),
         (("--pipeline-parallel-size=2",), "'--pipeline-parallel-size': write tensor_parallel_size, got 2"),
         (("--api-key", "x"), "'--api-key': write --api-keys FILE, whose lines `glimpse key` makes, got 'x'"),
         (("--image-input-type", "image_features"), "'--image-input-type': write enable_mm_embeds"),

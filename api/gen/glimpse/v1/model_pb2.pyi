@@ -45,7 +45,7 @@ class GetModelResponse(_message.Message):
     def __init__(self, model: _Optional[_Union[Model, _Mapping]] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("id", "created", "owned_by", "max_model_len", "input_modalities", "output_modalities", "capabilities")
+    __slots__ = ("id", "created", "owned_by", "max_model_len", "input_modalities", "output_modalities", "capabilities", "parent")
     ID_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     OWNED_BY_FIELD_NUMBER: _ClassVar[int]
@@ -53,6 +53,7 @@ class Model(_message.Message):
     INPUT_MODALITIES_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_MODALITIES_FIELD_NUMBER: _ClassVar[int]
     CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
     id: str
     created: int
     owned_by: str
@@ -60,7 +61,8 @@ class Model(_message.Message):
     input_modalities: _containers.RepeatedScalarFieldContainer[Modality]
     output_modalities: _containers.RepeatedScalarFieldContainer[Modality]
     capabilities: Capabilities
-    def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., owned_by: _Optional[str] = ..., max_model_len: _Optional[int] = ..., input_modalities: _Optional[_Iterable[_Union[Modality, str]]] = ..., output_modalities: _Optional[_Iterable[_Union[Modality, str]]] = ..., capabilities: _Optional[_Union[Capabilities, _Mapping]] = ...) -> None: ...
+    parent: str
+    def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., owned_by: _Optional[str] = ..., max_model_len: _Optional[int] = ..., input_modalities: _Optional[_Iterable[_Union[Modality, str]]] = ..., output_modalities: _Optional[_Iterable[_Union[Modality, str]]] = ..., capabilities: _Optional[_Union[Capabilities, _Mapping]] = ..., parent: _Optional[str] = ...) -> None: ...
 
 class Capabilities(_message.Message):
     __slots__ = ("streaming", "tools", "structured_outputs", "logprobs", "reasoning_effort", "max_choices", "max_images", "max_videos", "max_audios", "reasoning", "grounding", "max_documents")

@@ -164,7 +164,12 @@ class OutOfMemoryModel(torch.nn.Module):
         self.model = model
         self.failing = failing
         self.num_calls = 0
-        self.decoder, self.layout, self.encode = model.decoder, model.layout, model.encode
+        self.decoder, self.layout, self.encode, self.adapters = (
+            model.decoder,
+            model.layout,
+            model.encode,
+            model.adapters,
+        )
 
     def forward(self, *arguments: Any) -> torch.Tensor:
         self.num_calls += 1

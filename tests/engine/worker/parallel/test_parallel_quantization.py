@@ -6,10 +6,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.checkpoint.lora import read_adapters
 from glimpse.engine.core.core import Core
 from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.plan import CompletedStep, StepPlan, StepResult
@@ -26,6 +28,7 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import audio_from_samples
 from tests.checkpoints.idefics3 import make_idefics3_checkpoint
 from tests.checkpoints.llava import make_llava_checkpoint
+from tests.checkpoints.lora import make_adapter
 from tests.checkpoints.phi3v import make_phi3v_checkpoint
 from tests.checkpoints.qwen2_audio import TOKEN_IDS, make_audio_checkpoint
 from tests.checkpoints.qwen2_vl import make_checkpoint
@@ -59,9 +62,9 @@ def _execute(runner: ModelRunner, plan: StepPlan) -> StepResult:
     return runner.launch(plan).result()
 
 
-def answer(core: Core, prompt: Prompt, max_tokens: int) -> list[TokenEvent]:
+def answer(core: Core, prompt: Prompt, max_tokens: int, adapter: str = "") -> list[TokenEvent]:
     sampling = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True, logprobs=5)
-    core.submit(request_of("r", prompt, sampling))
+    core.submit(msgspec.structs.replace(request_of("r", prompt, sampling), adapter=adapter))
     events: list[TokenEvent] = []
     while core.has_work:
         events += core.step().events
@@ -83,7 +86,12 @@ def core_of_threads(config: EngineConfig, rendezvous_file: Path, pool: ThreadPoo
     runners = list(pool.map(load, range(config.tensor_parallel_size)))
     return Core(
         runner=ThreadedRunner(runners, pool),
-        model=ModelSpec(vocab_size=text.vocab_size, encoder_row_width=text.encoder_row_width, eos_token_ids=()),
+        model=ModelSpec(
+            vocab_size=text.vocab_size,
+            encoder_row_width=text.encoder_row_width,
+            eos_token_ids=(),
+            adapters={adapter.name: adapter.digest for adapter in read_adapters(config)},
+        ),
         limits=SchedulerLimits(
             num_blocks=runners[0].num_blocks,
             block_size=config.block_size,
@@ -169,6 +177,13 @@ def test_ranks_share_norms_of_heads_and_stacked_weights(tmp_path: Path, family: 
     assert_ranks_answer_as_one(whole, 2, make_prompt(3, 30), tmp_path, max_tokens=6, tolerance=1e-4)
 
 
+def test_ranks_divide_the_matrices_of_adapters(tmp_path: Path):
+    path = make_text_checkpoint(tmp_path / "text", "phi4 mini")
+    modules = {"a": str(make_adapter(tmp_path / "adapter", path))}
+    whole = EngineConfig(model_path=str(path), device="cpu", dtype="float32", num_threads=1, lora_modules=modules)
+    assert_ranks_answer_as_one(whole, 2, make_prompt(3, 30), tmp_path, max_tokens=6, tolerance=1e-4, adapter="a")
+
+
 def audio_prompt(*numbers: int) -> Prompt:
     """Returns a prompt of alternating text and audio inputs with these numbers of tokens and samples."""
     token_ids: list[int] = []
@@ -193,13 +208,20 @@ def audio_prompt(*numbers: int) -> Prompt:
 
 
 def assert_ranks_answer_as_one(
-    whole: EngineConfig, num_ranks: int, prompt: Prompt, folder: Path, *, max_tokens: int, tolerance: float
+    whole: EngineConfig,
+    num_ranks: int,
+    prompt: Prompt,
+    folder: Path,
+    *,
+    max_tokens: int,
+    tolerance: float,
+    adapter: str = "",
 ) -> None:
     alone = load_core(whole, on_progress=lambda _stage, _fraction: None)
-    expected = logprobs(answer(alone.core, prompt, max_tokens))
+    expected = logprobs(answer(alone.core, prompt, max_tokens, adapter))
     with ThreadPoolExecutor(num_ranks) as pool:
         core = core_of_threads(replace(whole, tensor_parallel_size=num_ranks), folder / "rendezvous", pool)
-        found = logprobs(answer(core, prompt, max_tokens))
+        found = logprobs(answer(core, prompt, max_tokens, adapter))
     assert len(found) == len(expected) == max_tokens
     for ours, theirs in zip(found, expected, strict=True):
         common = ours.keys() & theirs.keys()

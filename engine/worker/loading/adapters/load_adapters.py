@@ -1,0 +1,184 @@
+"""Loads LoRA adapters for a model: finds the linears that their tensors belong to, and stacks those of all adapters."""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from typing import NamedTuple, cast
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from glimpse.engine.checkpoint.lora import WEIGHTS_NAME, LoraAdapter
+from glimpse.engine.checkpoint.model_config.decoder import TextConfig
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.worker.layers.linear import Linear
+from glimpse.engine.worker.layers.lora import Adapters, LowRank
+from glimpse.engine.worker.layers.mlp import GatedMLP
+from glimpse.engine.worker.loading.weights import checkpoint_name
+from glimpse.engine.worker.models.decoder import DecoderLayer
+from glimpse.engine.worker.models.mixers import Attention
+from glimpse.engine.worker.models.model import Model
+from glimpse.engine.worker.parallel.shards import shard_tensor
+
+_TENSOR = re.compile(r"base_model\.model\.(.+)\.lora_([AB])(?:\.default)?\.weight")
+_ROW_PARALLEL = ("o_proj.weight", "down_proj.weight")
+"""Matrices whose inputs are divided over ranks, as `shard_tensor` does; of all others it divides the outputs."""
+_EXPECTED = "linears of attention and of MLPs in the decoder, and their lora_A and lora_B"
+
+
+class _Part(NamedTuple):
+    """One of the matrices that a linear stacks."""
+
+    linear: nn.Module
+    start: int
+    """First output feature in the linear."""
+    size: int
+
+
+class _Matrices(NamedTuple):
+    """What an adapter adds to a part of a linear: up · down."""
+
+    slot: int
+    part: _Part
+    down: Tensor
+    """[rank, in]"""
+    up: Tensor
+    """[size, rank], multiplied by the adapter's scale."""
+
+
+def load_adapters(
+    adapters: Sequence[LoraAdapter],
+    model: Model,
+    text: TextConfig,
+    dtype: torch.dtype,
+    *,
+    rank: int = 0,
+    num_ranks: int = 1,
+) -> Adapters:
+    """Returns the adapters of a model whose weights are loaded and packed, with matrices on the device of its norms.
+
+    Args:
+        text: sizes of the whole decoder, of which the model may be a shard.
+        dtype: of activations.
+
+    Raises:
+        CheckpointError: an adapter does not fit the model, or changes more than linears of attention and of MLPs.
+    """
+    distinct = {adapter.digest: adapter for adapter in adapters}
+    shard = partial(shard_tensor, text=text, rank=rank, num_ranks=num_ranks)
+    reader, device = _Reader(model, text, shard, dict(_parts(model))), model.decoder.norm.weight.device
+    found: dict[nn.Module, list[_Matrices]] = defaultdict(list)
+    for slot, adapter in enumerate(distinct.values()):
+        for matrices in reader.read(adapter, slot):
+            found[matrices.part.linear].append(matrices)
+    return Adapters(
+        digests={adapter.name: adapter.digest for adapter in adapters},
+        slots={digest: slot for slot, digest in enumerate(distinct)},
+        added={linear: _stacked(matrices, device, dtype) for linear, matrices in found.items()},
+    )
+
+
+def _parts(model: Model) -> Iterator[tuple[str, _Part]]:
+    """Yields the matrices that adapters may change, with the names that `Model.arrange` gives them."""
+    for index, layer in enumerate(cast("Iterator[DecoderLayer]", iter(model.decoder.layers))):
+        for names, linear in _linears(layer):
+            start = 0
+            for name, size in zip(names, _sizes(linear), strict=True):
+                yield f"{model.decoder_prefix}model.layers.{index}.{name}", _Part(linear, start, size)
+                start += size
+
+
+def _linears(layer: DecoderLayer) -> Iterator[tuple[tuple[str, ...], nn.Module]]:
+    mixer, mlp = layer.mixer, layer.mlp
+    if isinstance(mixer, Attention):
+        names = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+        yield (names if mixer.stores else names[:1]), mixer.qkv_proj
+        yield ("self_attn.o_proj",), mixer.out
+        if mixer.gate_proj is not None:
+            yield ("self_attn.q_gate",), mixer.gate_proj
+    if isinstance(mlp, GatedMLP):
+        yield ("mlp.gate_proj", "mlp.up_proj"), mlp.gate_up_proj
+        yield ("mlp.down_proj",), mlp.down_proj
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads adapters of a model."""
+
+    model: Model
+    text: TextConfig
+    shard: Callable[[str, Tensor], Tensor]
+    """Returns this rank's shard of a matrix, by its name."""
+    parts: Mapping[str, _Part]
+
+    def read(self, adapter: LoraAdapter, slot: int) -> Iterator[_Matrices]:
+        """Yields an adapter's matrices. Raises CheckpointError for the first that does not fit the model."""
+        tensors = _tensors(adapter)
+        for module in sorted({module for module, _ in tensors}):
+            if not all((module, which) in tensors for which in "AB"):
+                raise CheckpointError(f"adapter {adapter.name!r}: expected lora_A and lora_B of {module!r}, got one")
+            down, up = (tensors[module, which].float() for which in "AB")
+            for name, rows in self._arranged(module, up * adapter.scale(module)):
+                if (part := self.parts.get(name.removesuffix(".weight"))) is None:
+                    raise CheckpointError(f"adapter {adapter.name!r}: expected {_EXPECTED}, got {module!r}")
+                is_row_parallel = name.endswith(_ROW_PARALLEL)
+                own_down, own_up = (self.shard(name, down), rows) if is_row_parallel else (down, self.shard(name, rows))
+                rank, num_inputs = adapter.rank(module), _num_inputs(part.linear)
+                if (*own_down.shape, *own_up.shape) != (rank, num_inputs, part.size, rank):
+                    raise CheckpointError(
+                        f"adapter {adapter.name!r}: {module!r}: expected matrices of rank {rank} for {num_inputs}"
+                        f" inputs and {part.size} outputs, got {[*own_down.shape]} and {[*own_up.shape]}"
+                    )
+                yield _Matrices(slot, part, own_down, own_up)
+
+    def _arranged(self, module: str, up: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """Yields the parts of a matrix as linears store them, whose output features are those of the weight."""
+        name = checkpoint_name(module, self.model.renamed_prefixes)
+        for part, rows in self.model.split_weight(f"{name}.weight", up, self.text):
+            yield from self.model.arrange(part, rows, self.text)
+
+
+def _tensors(adapter: LoraAdapter) -> dict[tuple[str, str], Tensor]:
+    """Returns all tensors of an adapter, by the name of their module and A or B."""
+    try:
+        stored = load_file(adapter.path / WEIGHTS_NAME)
+    except SafetensorError as error:
+        raise CheckpointError(f"adapter {adapter.name!r}: {WEIGHTS_NAME} cannot be read: {error}") from error
+    tensors: dict[tuple[str, str], Tensor] = {}
+    for name, tensor in stored.items():
+        if (found := _TENSOR.fullmatch(name)) is None or tensor.dim() != 2 or not tensor.is_floating_point():
+            raise CheckpointError(f"adapter {adapter.name!r}: expected {_EXPECTED}, got the tensor {name!r}")
+        tensors[found[1], found[2]] = tensor
+    if not tensors:
+        raise CheckpointError(f"adapter {adapter.name!r}: expected {_EXPECTED}, got no tensors")
+    return tensors
+
+
+def _stacked(matrices: list[_Matrices], device: torch.device, dtype: torch.dtype) -> LowRank:
+    """Returns what all adapters add to a linear. Adapters come in the order of their slots."""
+    distinct = {id(each.down): each for each in matrices}  # parts of a stacked matrix share theirs
+    slots = [each.slot for each in distinct.values() for _ in each.down]
+    starts = dict(zip(distinct, accumulate((len(each.down) for each in distinct.values()), initial=0), strict=False))
+    linear = matrices[0].part.linear
+    down = Linear(_num_inputs(linear), len(slots), bias=False)
+    up = Linear(len(slots), sum(_sizes(linear)), bias=False)
+    down.weight.data.copy_(torch.cat([each.down for each in distinct.values()]))
+    up.weight.data.zero_()
+    for each in matrices:
+        column = starts[id(each.down)]
+        rows = slice(each.part.start, each.part.start + each.part.size)
+        up.weight.data[rows, column : column + len(each.down)] = each.up
+    return LowRank(down.to(device, dtype), up.to(device, dtype), slots)
+
+
+def _num_inputs(linear: nn.Module) -> int:
+    return cast("int", linear.in_features)
+
+
+def _sizes(linear: nn.Module) -> tuple[int, ...]:
+    return cast("tuple[int, ...]", linear.sizes)

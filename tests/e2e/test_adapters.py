@@ -1,0 +1,73 @@
+"""LoRA adapters in every API: chosen by `model`, listed beside the model, and apart in the prefix cache."""
+
+from typing import Any
+
+import grpc
+import pytest
+from openai import NotFoundError, OpenAI
+
+from glimpse.v1 import chat_pb2, chat_pb2_grpc, model_pb2, model_pb2_grpc
+from tests.e2e.stack import Stack
+from tests.server.requests import request, user
+
+TEXT = "Where is the red circle, and where is the green square? " * 8
+
+
+def typed(model: str, text: str = TEXT) -> chat_pb2.CreateChatCompletionRequest:
+    wire = request(user(text), max_completion_tokens=12)
+    wire.model = model
+    return wire
+
+
+def test_adapters_are_listed_with_their_parent(client: OpenAI, stack: Stack) -> None:
+    listed: dict[str, Any] = {model.id: model for model in client.models.list()}
+    assert list(listed) == ["nano", "tuned"]
+    assert listed["tuned"].parent == "nano"
+    assert not hasattr(listed["nano"], "parent")
+    with stack.channel() as channel:
+        answer = model_pb2_grpc.ModelServiceStub(channel).GetModel(model_pb2.GetModelRequest(model="tuned"))
+    assert answer.model.parent == "nano"
+
+
+def test_every_api_chooses_an_adapter_by_its_name(client: OpenAI, stack: Stack) -> None:
+    asked: dict[str, Any] = {"messages": [{"role": "user", "content": TEXT}], "temperature": 0}
+    answers = {
+        model: client.chat.completions.create(model=model, max_completion_tokens=12, **asked).choices[0].message.content
+        for model in ("nano", "tuned")
+    }
+    assert answers["nano"] != answers["tuned"]
+    response = client.responses.create(model="tuned", input=TEXT, temperature=0, max_output_tokens=12)
+    message = stack.post("/v1/messages", {"model": "tuned", "max_tokens": 12, **asked})
+    assert response.output_text == message["content"][0]["text"] == answers["tuned"]
+    assert (response.model, message["model"]) == ("tuned", "tuned")
+    with stack.channel() as channel:
+        for model, text in answers.items():
+            completion = chat_pb2_grpc.ChatServiceStub(channel).CreateChatCompletion(typed(model))
+            assert (completion.model, completion.choices[0].message.content) == (model, text)
+    vectors = [client.embeddings.create(model=model, input=TEXT).data[0].embedding for model in answers]
+    assert vectors[0] != vectors[1]
+
+
+def test_quotes_know_of_the_prefixes_of_their_adapter_alone(stack: Stack) -> None:
+    text = "Quoted: " + TEXT
+    with stack.channel() as channel:
+        chat = chat_pb2_grpc.ChatServiceStub(channel)
+        chat.CreateChatCompletion(typed("tuned", text))
+        cached = {
+            model: chat.CountTokens(
+                chat_pb2.CountTokensRequest(model=model, messages=[user(text)], quote=True)
+            ).prompt_tokens_details.cached_tokens
+            for model in ("nano", "tuned")
+        }
+    assert cached["nano"] == 0
+    assert cached["tuned"] > 0
+
+
+def test_an_unknown_name_is_an_unknown_model(client: OpenAI, stack: Stack) -> None:
+    message = "The model 'other' does not exist. Available: 'nano', 'tuned'."
+    with pytest.raises(NotFoundError, match=message):
+        client.chat.completions.create(model="other", messages=[{"role": "user", "content": "Hello"}])
+    with stack.channel() as channel, pytest.raises(grpc.RpcError) as caught:
+        chat_pb2_grpc.ChatServiceStub(channel).CreateChatCompletion(typed("other"))
+    error: Any = caught.value
+    assert (error.code(), error.details()) == (grpc.StatusCode.NOT_FOUND, message)

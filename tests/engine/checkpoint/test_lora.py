@@ -1,0 +1,86 @@
+"""Configurations of LoRA adapters: ranks and scales are PEFT's, and what changes more than linears is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glimpse.engine.checkpoint.lora import read_adapters
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.protocol.config import EngineConfig
+from tests.checkpoints.qwen2_vl import write_json
+
+CONFIG = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "bias": "none", "use_dora": None, "modules_to_save": None}
+
+
+def write(folder: Path, weights: bytes = b"", **fields: Any) -> str:
+    folder.mkdir()
+    write_json(folder / "adapter_config.json", CONFIG | fields)
+    (folder / "adapter_model.safetensors").write_bytes(weights)
+    return str(folder)
+
+
+def config(modules: dict[str, str], **options: Any) -> EngineConfig:
+    return EngineConfig(model_path="/m", lora_modules=modules, **options)
+
+
+def test_ranks_and_scales_follow_patterns(tmp_path: Path) -> None:
+    patterns: dict[str, Any] = {
+        "rank_pattern": {"q_proj": 4, r"layers\.1\.mlp\.up_proj": 2},
+        "alpha_pattern": {"k_proj": 24},
+    }
+    plain = write(tmp_path / "plain", **patterns)
+    stabilized = write(tmp_path / "rs", **patterns, use_rslora=True)
+    adapter, scaled = read_adapters(config({"plain": plain, "rs": stabilized}))
+    name = "model.layers.{}.{}"
+    found = {
+        module: (adapter.rank(module), adapter.scale(module), scaled.scale(module))
+        for module in (name.format(0, "self_attn.q_proj"), name.format(1, "mlp.up_proj"), name.format(0, "mlp.up_proj"))
+    }
+    assert list(found.values()) == [(4, 4, 8), (2, 8, 16 / 2**0.5), (8, 2, 16 / 8**0.5)]
+    assert adapter.scale(name.format(0, "self_attn.k_proj")) == 3
+    assert adapter.scale("model.layers.0.self_attn.my_k_proj") == 2  # a pattern begins after a dot
+
+
+def test_the_digest_tells_configurations_and_weights_apart(tmp_path: Path) -> None:
+    folders = {
+        "a": write(tmp_path / "a"),
+        "same": write(tmp_path / "same"),
+        "weights": write(tmp_path / "weights", b"0"),
+        "alpha": write(tmp_path / "alpha", lora_alpha=8),
+    }
+    digests = {adapter.name: adapter.digest for adapter in read_adapters(config(folders))}
+    assert digests["a"] == digests["same"]
+    assert len(set(digests.values())) == 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"peft_type": "IA3"}, "'peft_type': expected 'LORA', got 'IA3'"),
+        ({"bias": "all"}, "'bias': expected 'none', got 'all'"),
+        ({"modules_to_save": ["lm_head"]}, r"'modules_to_save': expected \[\], got \['lm_head'\]"),
+        ({"use_dora": True}, "'use_dora': expected False, got True"),
+        ({"target_parameters": ["mlp.experts"]}, "'target_parameters': expected"),
+        ({"trainable_token_indices": [3]}, "'trainable_token_indices': expected"),
+        ({"init_lora_weights": "pissa"}, "'init_lora_weights': expected True .* got 'pissa'"),
+        ({"r": None}, "expected the numbers 'r' and 'lora_alpha'"),
+        ({"r": 65}, "'--max-lora-rank': expected at least the 65 of adapter 'a', got 64"),
+        ({"rank_pattern": {"q_proj": 99}}, "'--max-lora-rank': expected at least the 99 of adapter 'a'"),
+    ],
+)
+def test_refuses_by_field(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
+    folder = write(tmp_path / "a", **fields)
+    with pytest.raises(CheckpointError, match=message):
+        read_adapters(config({"a": folder}))
+
+
+def test_refuses_too_many_missing_files_and_several_nodes(tmp_path: Path) -> None:
+    folders = {name: write(tmp_path / name) for name in "abc"}
+    with pytest.raises(CheckpointError, match="'--max-loras': expected at least the 3 of --lora-modules, got 2"):
+        read_adapters(config(folders, max_loras=2))
+    with pytest.raises(CheckpointError, match="'--lora-modules': expected --nnodes 1, got 2"):
+        read_adapters(config(folders, tensor_parallel_size=2, nnodes=2))
+    (tmp_path / "b" / "adapter_model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"adapter 'b': .* without adapter_model.safetensors"):
+        read_adapters(config(folders))

@@ -1,0 +1,68 @@
+"""LoRA adapters in the offline API: answers, choices, scores and embeddings of merged weights, prefixes apart."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from glimpse.engine.errors import CheckpointError
+from glimpse.offline.llm import LLM, InputError, SamplingParams
+from tests.checkpoints.lora import make_adapter, merged
+from tests.engine.offline.llm_inputs import load
+
+GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+PROMPT = "the man in the moon and the moon in the man " * 4
+
+
+@pytest.fixture(scope="module")
+def folders(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("adapters")
+    return {name: make_adapter(folder / name, tiny_checkpoint, seed=seed) for seed, name in enumerate("ab")}
+
+
+@pytest.fixture(scope="module")
+def llm(tiny_checkpoint: Path, folders: dict[str, Path]) -> LLM:
+    return load(tiny_checkpoint, lora_modules=folders)
+
+
+@pytest.fixture(scope="module")
+def merged_llm(tiny_checkpoint: Path, folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> LLM:
+    return load(merged(tmp_path_factory.mktemp("merged") / "a", tiny_checkpoint, folders["a"]))
+
+
+def test_answers_and_scores_are_those_of_merged_weights(llm: LLM, merged_llm: LLM) -> None:
+    sampling = SamplingParams(temperature=1, seed=5, n=3, max_tokens=12, ignore_eos=True, prompt_logprobs=2)
+    prompts = [PROMPT, "a dog", PROMPT * 2]
+    own, expected = llm.generate(prompts, sampling, adapter="a"), merged_llm.generate(prompts, sampling)
+    for output, reference in zip(own, expected, strict=True):
+        texts = [[each.text for each in outputs.outputs] for outputs in (output, reference)]
+        assert texts[0] == texts[1]
+        assert output.prompt_logprobs is not None
+        assert reference.prompt_logprobs is not None
+        scores, others = output.prompt_logprobs[1:], reference.prompt_logprobs[1:]
+        assert [each.logprob for each in scores] == pytest.approx([each.logprob for each in others], abs=1e-4)
+
+
+def test_embeddings_are_those_of_merged_weights(llm: LLM, merged_llm: LLM) -> None:
+    (own,), (expected,) = llm.embed(PROMPT, adapter="a"), merged_llm.embed(PROMPT)
+    (base,) = llm.embed(PROMPT)
+    np.testing.assert_allclose(own.embedding, expected.embedding, atol=1e-4)
+    assert not np.allclose(own.embedding, base.embedding, atol=1e-2)
+
+
+def test_cached_prefixes_of_adapters_and_of_the_base_are_apart(llm: LLM) -> None:
+    prompt = "apart " + PROMPT
+    first = {name: llm.generate(prompt, GREEDY, adapter=name)[0] for name in (None, "a", "b")}
+    assert [output.num_cached_tokens for output in first.values()] == [0, 0, 0]
+    assert len({output.outputs[0].text for output in first.values()}) == 3
+    for name, output in first.items():
+        (again,) = llm.generate(prompt, GREEDY, adapter=name)
+        assert again.num_cached_tokens
+        assert again.outputs[0].text == output.outputs[0].text
+
+
+def test_unknown_adapters_are_refused(llm: LLM, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="'adapter': expected 'a', 'b', got 'c'"):
+        llm.generate(PROMPT, adapter="c")
+    with pytest.raises(CheckpointError, match=r"adapter 'c': expected a folder with adapter_config.json"):
+        load(tiny_checkpoint, lora_modules={"c": tmp_path})

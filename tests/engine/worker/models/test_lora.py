@@ -1,0 +1,164 @@
+"""LoRA adapters: logits and greedy answers are those of transformers with merged weights, alone and in one batch."""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.protocol.config import Quantization
+from tests.checkpoints.lora import PROJECTIONS, make_adapter, merged
+from tests.checkpoints.qwen2_vl import make_checkpoint
+from tests.checkpoints.text import make_text_checkpoint
+from tests.engine.harness import BLOCK_SIZE, Harness, ScriptedSequence, make_prompt
+from tests.engine.levels import at_each_level, needs_kernels
+from tests.engine.worker.models.steps import assert_same
+from tests.oracles.answers import generate
+from tests.oracles.qwen_vl import greedy_answer
+
+NUM_TOKENS = 4
+TEXT, IMAGE = make_prompt(1, 23), make_prompt(2, 5, (112, 84), 9)
+ADAPTERS: Mapping[str, Mapping[str, Any]] = {
+    "all": {"seed": 1},
+    "rs": {"seed": 2, "targets": r".*\.self_attn\.(q|v)_proj", "r": 6, "use_rslora": True},
+    "patterns": {
+        "seed": 3,
+        "rank_pattern": {r"layers.1.self_attn.k_proj": 2, "down_proj": 7},
+        "alpha_pattern": {"o_proj": 3},
+    },
+}
+"""What each of three adapters differs in."""
+
+
+def module_of(name: str) -> str:
+    """The name of a linear of Qwen2-VL in transformers 5."""
+    return name.replace("model.", "model.language_model.", 1)
+
+
+@pytest.fixture(scope="module")
+def adapters(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    folder = tmp_path_factory.mktemp("adapters")
+    return {
+        name: make_adapter(folder / name, tiny_checkpoint, module_of=module_of, **fields)
+        for name, fields in ADAPTERS.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def merge(
+    tiny_checkpoint: Path, adapters: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str | None], Path]:
+    """Returns the checkpoint with the weights of an adapter, or its own."""
+    folder = tmp_path_factory.mktemp("merged")
+
+    @cache
+    def found(name: str | None) -> Path:
+        if name is None:
+            return tiny_checkpoint
+        return merged(folder / name, tiny_checkpoint, adapters[name], module_of=module_of)
+
+    return found
+
+
+def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
+    prompt = sequence.prompt
+    expected = greedy_answer(path, prompt.token_ids, prompt.spans, prompt.images, len(sequence.answer))
+    assert_same(sequence, expected)
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_answers_of_qwen2_vl_are_those_of_merged_weights(
+    adapters: Mapping[str, Path], merge: Callable[[str | None], Path], tiny_checkpoint: Path, name: str
+) -> None:
+    harness = Harness(tiny_checkpoint, adapters=adapters)
+    alone = harness.answer(harness.begin(IMAGE, adapter=name), NUM_TOKENS, chunks=[7])
+    assert_agrees(alone, merge(name))
+    base = harness.answer(harness.begin(IMAGE), NUM_TOKENS)
+    assert (alone.logits[0] - base.logits[0]).abs().max() > 0.1
+    again = harness.begin(IMAGE, adapter=name, cached=alone, num_cached=2 * BLOCK_SIZE)
+    assert_agrees(harness.answer(again, NUM_TOKENS), merge(name))
+
+
+def test_a_batch_of_the_base_and_three_adapters_equals_each_alone(
+    adapters: Mapping[str, Path], merge: Callable[[str | None], Path], tiny_checkpoint: Path
+) -> None:
+    harness = Harness(tiny_checkpoint, adapters=adapters)
+    names = ["patterns", None, "all", "rs", "all", None]
+    sequences = [harness.begin((IMAGE, TEXT)[index % 2], adapter=name) for index, name in enumerate(names)]
+    harness.step(*((sequence, len(sequence.prompt.token_ids)) for sequence in sequences))
+    for _ in range(NUM_TOKENS - 1):
+        harness.step(*((sequence, 1) for sequence in reversed(sequences)))
+    for sequence, name in zip(sequences, names, strict=True):
+        assert_agrees(sequence, merge(name))
+
+
+@pytest.mark.parametrize("family", ["phi3", "phi4 mini", "qwen3_5", "gemma4 large"])
+def test_answers_of_other_linears_are_those_of_merged_weights(tmp_path: Path, family: str) -> None:
+    path = make_text_checkpoint(tmp_path / "base", family)
+    adapter = make_adapter(tmp_path / "adapter", path, strength=0.3)
+    harness = Harness(path, adapters={"a": adapter})
+    sequence = harness.answer(harness.begin(TEXT, adapter="a"), NUM_TOKENS)
+    oracle = AutoModelForCausalLM.from_pretrained(merged(tmp_path / "merged", path, adapter), dtype=torch.float32)
+    assert_same(sequence, generate(oracle, TEXT.token_ids, NUM_TOKENS))
+    assert (sequence.logits[0] - harness.answer(harness.begin(TEXT), 1).logits[0]).abs().max() > 0.1
+
+
+@needs_kernels
+@at_each_level
+@pytest.mark.parametrize(
+    ("dtype", "quantization", "tolerance"),
+    [(torch.float32, "none", 1e-4), (torch.bfloat16, "none", 0.1), (torch.float32, "int8", 0.05)],
+)
+def test_native_kernels_stay_near_float32(
+    adapters: Mapping[str, Path],
+    tiny_checkpoint: Path,
+    level: Any,
+    dtype: torch.dtype,
+    quantization: Quantization,
+    tolerance: float,
+) -> None:
+    exact = Harness(tiny_checkpoint, quantization=quantization, adapters=adapters)
+    native = Harness(tiny_checkpoint, dtype, level=level, quantization=quantization, block_size=32, adapters=adapters)
+    expected, found = (_together(harness, [*ADAPTERS, None]) for harness in (exact, native))
+    for own, others in zip(expected, found, strict=True):
+        assert (own - others).square().mean().sqrt() < tolerance * own.std()
+
+
+def _together(harness: Harness, names: list[str | None]) -> list[torch.Tensor]:
+    """Returns the logits after one prompt with each adapter, computed in one step."""
+    sequences = [harness.begin(TEXT, adapter=name) for name in names]
+    harness.step(*((sequence, len(TEXT.token_ids)) for sequence in sequences))
+    return [sequence.logits[0] for sequence in sequences]
+
+
+@pytest.mark.parametrize(
+    ("family", "targets", "message"),
+    [
+        ("qwen3_5", r".*\.linear_attn\.out_proj", "got 'model.layers.0.linear_attn.out_proj'"),
+        ("qwen3 moe", r".*\.mlp\.experts\.\d+\.up_proj", r"got 'model.layers.1.mlp.experts.0.up_proj'"),
+        ("qwen3", "lm_head", "got 'lm_head'"),
+        ("qwen3", "model.embed_tokens", "got 'model.embed_tokens'"),
+    ],
+)
+def test_refuses_other_linears_by_name(tmp_path: Path, family: str, targets: str, message: str) -> None:
+    path = make_text_checkpoint(tmp_path / "base", family)
+    adapter = make_adapter(tmp_path / "adapter", path, targets=targets)
+    with pytest.raises(CheckpointError, match=f"adapter 'a': expected linears .* in the decoder, .* {message}"):
+        Harness(path, adapters={"a": adapter})
+
+
+def test_refuses_linears_of_the_encoder_by_name(tmp_path: Path, tiny_checkpoint: Path) -> None:
+    adapter = make_adapter(tmp_path / "adapter", tiny_checkpoint, targets=r"visual\.blocks\.0\.attn\.qkv")
+    with pytest.raises(CheckpointError, match=r"in the decoder, .* got 'visual.blocks.0.attn.qkv'"):
+        Harness(tiny_checkpoint, adapters={"a": adapter})
+
+
+def test_refuses_matrices_of_another_model(tmp_path: Path, tiny_checkpoint: Path) -> None:
+    other = make_checkpoint(tmp_path / "other", hidden=128)
+    adapter = make_adapter(tmp_path / "adapter", other, targets=PROJECTIONS)
+    with pytest.raises(CheckpointError, match=r"'model.layers.0.mlp.down_proj': expected matrices of rank 4 for "):
+        Harness(tiny_checkpoint, adapters={"a": adapter})
