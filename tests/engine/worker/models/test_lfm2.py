@@ -146,7 +146,7 @@ def test_images_of_low_detail_are_not_cut() -> None:
     ("fields", "message"),
     [
         ({"projector_hidden_act": "silu"}, "'projector_hidden_act': expected 'gelu', got 'silu'"),
-        ({"vision_config": {"model_type": "clip"}}, "expected 'siglip2_vision_model', got 'clip'"),
+        ({"vision_config": {"model_type": "siglip"}}, "expected 'siglip2_vision_model', got 'siglip'"),
         ({"text_config": {"conv_bias": True}}, "'conv_bias': expected False, got True"),
         ({"text_config": {"layer_types": ["mamba"] * 4}}, "expected full_attention or conv, got 'mamba'"),
         ({"text_config": {"layer_types": ["conv"] * 4}}, "expected both full_attention and conv, got 'conv' alone"),
