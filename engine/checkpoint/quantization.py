@@ -4,6 +4,7 @@ Every variant that the engine would compute incorrectly is rejected here, before
 quantized follows from the checkpoint's tensors, not from this configuration.
 """
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -15,10 +16,64 @@ PACKED_INPUTS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFormat:
+    """How a matrix of unsigned integers in groups of inputs is stored."""
+
+    bits: int
+    """4 or 8."""
+    group_size: int
+    """Inputs that share a scale."""
+    has_minimum: bool
+    """Whether a group has a minimum rather than a zero point."""
+    scale: str
+    """The narrowest type that holds scales and minima exactly: float16 or float32."""
+
+    def __str__(self) -> str:
+        return f"as int{self.bits} in groups of {self.group_size}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GgufQuantization:
+    """Unsigned integers in groups, in the type of each matrix (`GGUF_FORMATS`)."""
+
+    types: Mapping[str, str]
+    """By the checkpoint name of a matrix without `.weight`; the experts of a layer share a name."""
+
+    @property
+    def kind(self) -> Literal["int4", "int8"]:
+        """The value of `--quantization` that names weights of this type: that of the smallest."""
+        return "int4" if any(GGUF_FORMATS[each].bits == 4 for each in self.types.values()) else "int8"
+
+    def __str__(self) -> str:
+        return f"gguf {', '.join(sorted(set(self.types.values())))}"
+
+    def type_of(self, name: str) -> str | None:
+        """Returns the type of a matrix, or of an expert's; None if it is not quantized."""
+        return self.types.get(_EXPERT.sub(".experts.", name))
+
+    def format_of(self, names: Collection[str]) -> GroupFormat | None:
+        """Returns a format that holds the values of all these matrices exactly; None if one is not quantized.
+
+        8 bits hold those of 4, a group is divided into equal ones, and a zero point times the scale is a minimum.
+        """
+        formats = {GGUF_FORMATS[each] for name in names if (each := self.type_of(name)) is not None}
+        if any(self.type_of(name) is None for name in names):
+            return None
+        if len(formats) == 1:
+            return formats.pop()
+        return GroupFormat(
+            bits=max(each.bits for each in formats),
+            group_size=min(each.group_size for each in formats),
+            has_minimum=any(each.has_minimum for each in formats),
+            scale="float32",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupQuantization:
     """Unsigned integers with a scale and a zero point for each output feature and group of inputs."""
 
-    method: Literal["awq", "gptq", "gguf"]
+    method: Literal["awq", "gptq"]
     bits: Literal[4, 8]
     group_size: int | None
     """Inputs that share a scale; None for all of them."""
@@ -60,7 +115,24 @@ class Fp8Blocks:
     """Inputs of a block."""
 
 
-CheckpointQuantization: TypeAlias = GroupQuantization | Fp8Quantization
+CheckpointQuantization: TypeAlias = GroupQuantization | GgufQuantization | Fp8Quantization
+
+GGUF_FORMATS: Mapping[str, GroupFormat] = {
+    name: GroupFormat(bits=bits, group_size=group_size, has_minimum=has_minimum, scale=scale)
+    for name, bits, group_size, has_minimum, scale in (
+        ("Q4_0", 4, 32, False, "float16"),
+        ("Q4_1", 4, 32, True, "float16"),
+        ("Q5_0", 8, 32, False, "float16"),
+        ("Q5_1", 8, 32, True, "float16"),
+        ("Q8_0", 8, 32, False, "float16"),
+        ("Q4_K", 4, 32, True, "float32"),
+        ("Q5_K", 8, 32, True, "float32"),
+        ("Q6_K", 8, 16, False, "float32"),
+        ("IQ4_NL", 8, 32, False, "float16"),
+        ("IQ4_XS", 8, 32, False, "float32"),
+    )
+}
+"""The exact format of each of GGUF's types that linears store."""
 
 
 def checkpoint_quantization(config: Mapping[str, Any]) -> CheckpointQuantization | None:
@@ -127,11 +199,9 @@ def _gptq(stored: Mapping[str, Any]) -> GroupQuantization:
     )
 
 
-def _gguf(stored: Mapping[str, Any]) -> GroupQuantization:
-    """Parses what `checkpoint.gguf.config` writes of a file whose layers have one type: Q4_0 or Q8_0."""
-    return GroupQuantization(
-        method="gguf", bits=stored["bits"], group_size=PACKED_INPUTS, zero_points_minus_one=False, desc_act=False
-    )
+def _gguf(stored: Mapping[str, Any]) -> GgufQuantization:
+    """Parses what `checkpoint.gguf.config` writes."""
+    return GgufQuantization(types=stored["types"])
 
 
 def _compressed_tensors(stored: Mapping[str, Any]) -> Fp8Quantization:
@@ -155,6 +225,8 @@ def _compressed_tensors(stored: Mapping[str, Any]) -> Fp8Quantization:
 
 _BLOCKS = "fp8"
 """Name of FP8 in blocks as a method (transformers, quantizers/quantizer_finegrained_fp8.py)."""
+
+_EXPERT = re.compile(r"\.experts\.\d+\.")
 
 _METHODS: Mapping[str, Callable[[Mapping[str, Any]], CheckpointQuantization]] = {
     "awq": _awq,

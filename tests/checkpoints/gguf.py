@@ -29,6 +29,11 @@ _PARTS = {
     "mlp.down_proj": "ffn_down",
     "mlp.gate": "ffn_gate_inp",
 }
+MIXES = {
+    "Q4_K_M": ("Q4_K", {"attn_v": "Q6_K", "ffn_down": "Q6_K", "token_embd": "Q6_K", "output": "Q6_K"}),
+    "Q8_0 beside BF16": ("Q8_0", {"attn_k": "BF16", "ffn_up": "Q4_1"}),
+}
+"""Types of most matrices and of some, by the name of their mixture."""
 _CONTROL, _NORMAL = 3, 1
 
 
@@ -47,7 +52,7 @@ def write_gguf(
         file: where to.
         checkpoint: folder of a checkpoint, with a byte-level BPE.
         architecture: value of `general.architecture`.
-        kind: type of the matrices. Types that the package cannot quantize to have random blocks.
+        kind: type of the matrices, or one of `MIXES`. Types that the package cannot quantize to have random blocks.
         pre: value of `tokenizer.ggml.pre`.
         change: adds further metadata.
     """
@@ -79,7 +84,9 @@ def write_gguf(
         heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}.get(name.split(".")[-2])
         if heads and architecture == "llama":
             tensor = permuted(tensor, config[heads])
-        _add_tensor(writer, _gguf_name(name), tensor.float().numpy(), kind, generator)
+        stored_name, (most, others) = _gguf_name(name), MIXES.get(kind, (kind, {}))
+        part = stored_name.split(".")[-2]
+        _add_tensor(writer, stored_name, tensor.float().numpy(), others.get(part, most), generator)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

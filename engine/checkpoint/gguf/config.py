@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from glimpse.engine.checkpoint.gguf.header import Gguf
-from glimpse.engine.checkpoint.gguf.names import ROPE_FACTORS, packed_bits
+from glimpse.engine.checkpoint.gguf.names import ROPE_FACTORS, packed_types
 from glimpse.engine.checkpoint.gguf.tokenizer import CONTROL
 from glimpse.engine.errors import CheckpointError
 
@@ -90,9 +90,8 @@ def read_config(gguf: Gguf) -> dict[str, Any]:
         "tie_word_embeddings": "output.weight" not in gguf.tensors,
         **_experts(keys, served),
     }
-    if (bits := packed_bits(gguf)) is not None:
-        # Scales are float16.
-        config |= {"quantization_config": {"quant_method": "gguf", "bits": bits}, "dtype": "float16"}
+    if types := packed_types(gguf):
+        config["quantization_config"] = {"quant_method": "gguf", "types": types}
     if keys.get("attention.sliding_window"):  # a Mistral's: those of llama.cpp are of its architecture
         window = keys.size("attention.sliding_window")
         config |= {"sliding_window": window, "use_sliding_window": True}

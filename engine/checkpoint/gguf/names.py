@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from glimpse.engine.checkpoint.gguf.header import Gguf
+from glimpse.engine.checkpoint.quantization import GGUF_FORMATS
 
 _NAMES: Mapping[str, str] = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _LAYER_NAMES: Mapping[str, str] = {
@@ -31,29 +32,31 @@ ROPE_FACTORS = "rope_freqs.weight"
 
 BLOCKS = "blocks"
 """In place of "weight" in the name of a matrix whose blocks are computed with as they are."""
-_PACKED = {"Q4_0": 4, "Q8_0": 8}
-"""Types of blocks that are groups of integers, as linears store them, by bits per value."""
 
 
 def checkpoint_names(gguf: Gguf) -> dict[str, str]:
     """Returns the name in published checkpoints of each tensor, by its name in the file. Tensors that no served model
     has keep theirs, so that loading names them."""
     names = {name: _checkpoint_name(name) for name in gguf.tensors if name != ROPE_FACTORS}
-    if packed_bits(gguf) is None:
-        return names
-    matrices = _layer_matrices(gguf)
-    return {ours: f"{name.rpartition('.')[0]}.{BLOCKS}" if ours in matrices else name for ours, name in names.items()}
+    packed = packed_types(gguf)
+    return {
+        ours: f"{stem}.{BLOCKS}" if (stem := name.removesuffix(".weight")) in packed else name
+        for ours, name in names.items()
+    }
 
 
-def packed_bits(gguf: Gguf) -> int | None:
-    """Returns the bits of the layers' weights if all are computed with as they are stored; None if they are not."""
-    types = {gguf.tensors[name].type.name for name in _layer_matrices(gguf)}
-    has_experts = any(len(tensor.shape) > 2 for tensor in gguf.tensors.values())
-    return _PACKED.get(types.pop()) if len(types) == 1 and not has_experts else None
+def packed_types(gguf: Gguf) -> dict[str, str]:
+    """Returns the type of each matrix that linears can store as it is, by its checkpoint name without `.weight`.
 
-
-def _layer_matrices(gguf: Gguf) -> set[str]:
-    return {name for name, tensor in gguf.tensors.items() if name.startswith("blk.") and len(tensor.shape) == 2}
+    They are those of layers, except experts' routers, and of the output head, which may be the embedding too.
+    """
+    head = "output.weight" if "output.weight" in gguf.tensors else "token_embd.weight"
+    return {
+        _checkpoint_name(name).removesuffix(".weight"): tensor.type.name
+        for name, tensor in gguf.tensors.items()
+        if (name == head or name.startswith("blk.")) and not name.endswith(".ffn_gate_inp.weight")
+        if len(tensor.shape) > 1 and tensor.type.name in GGUF_FORMATS
+    }
 
 
 def _checkpoint_name(name: str) -> str:

@@ -65,7 +65,7 @@ def _in_order(x: Tensor, linear: GroupQuantizedLinear) -> Tensor:
 
 def _multiply_few(x: Tensor, linear: Int8Linear | GroupQuantizedLinear, residual: Tensor | None) -> Tensor:
     # float32 has no tensor cores in "ieee" products: longer chunks do not fit into registers.
-    sizes = (128, 64, 32) if x.itemsize <= 2 else (32,)
+    sizes = (128, 64, 32, 16) if x.itemsize <= 2 else (32, 16)
     match linear:
         case Int8Linear():
             bits, group_size, zero, chunk = 8, x.shape[1], None, sizes[0]

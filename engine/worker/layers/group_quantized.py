@@ -6,7 +6,7 @@ All checkpoint formats are converted to one memory layout, which the kernels rea
   bits, 16 bytes store 32 inputs: byte j stores input j in its low nibble and input j + 16 in its high nibble, so the
   low nibbles of a vector of bytes, and the high ones, are vectors of consecutive inputs.
 - `scale`, float32, float16 or bfloat16 [groups, out]. Group g consists of the inputs from g · group_size on; group_size
-  is a multiple of 32 and divides `in`.
+  is a multiple of 32, or 16 with 8 bits, and divides `in`, a multiple of 32.
 - `zero`, [groups, out]: a zero point, uint8, which is a number of scales, or a minimum, in the scale's type. What is
   subtracted, `minima`, is zero · scale of zero points, and a minimum itself.
 - The weight of input i is values[out, i] · scale[i // group_size, out] - minima[i // group_size, out].
@@ -54,7 +54,7 @@ class GroupQuantizedLinear(nn.Module):
         """
         super().__init__()
         rows, inputs = linear.weight.shape
-        empty = linear.weight.new_empty
+        empty, self.dtype = linear.weight.new_empty, linear.weight.dtype
         self.sizes, self.bits, self.group_size, self.in_features = linear.sizes, bits, group_size, inputs
         groups = inputs // group_size
         self.weight = nn.Parameter(empty(rows, inputs * bits // 8, dtype=torch.uint8), requires_grad=False)
@@ -71,14 +71,17 @@ class GroupQuantizedLinear(nn.Module):
     @property
     def minima(self) -> Tensor:
         """float32 [groups, out]: what is subtracted from the scaled values."""
-        zero = self.zero.float()
-        return zero if self.zero.is_floating_point() else zero.mul_(self.scale.float())
+        return _minima(self.zero, self.scale)
 
     def forward(self, x: Tensor) -> Tensor:
         """[…, in] → […, out]"""
         if self.input_order is not None:
             x = x.index_select(-1, self.input_order)
         return functional.linear(x, self._sorted_weight(x.dtype), self.bias)
+
+    def rows(self, indices: Tensor) -> Tensor:
+        """Returns rows of W, [indices, in], in the dtype of unquantized weights; see `Linear.rows`."""
+        return self._sorted_weight(self.dtype, indices)
 
     def dequantized(self, dtype: torch.dtype) -> Linear:
         """Returns the equivalent unquantized linear, with weights rounded to `dtype`."""
@@ -125,11 +128,16 @@ class GroupQuantizedLinear(nn.Module):
             self.weight.data.copy_(pack_values(unpack_values(self.weight, self.bits)[:, order], self.bits))
             self.input_order = nn.Parameter(order, requires_grad=False)
 
-    def _sorted_weight(self, dtype: torch.dtype) -> Tensor:
+    def _sorted_weight(self, dtype: torch.dtype, rows: Tensor | slice = slice(None)) -> Tensor:
         """[out, in], with the inputs in stored order."""
-        values = unpack_values(self.weight, self.bits).unflatten(1, (-1, self.group_size))  # [out, groups, group_size]
-        weight = values.float().mul_(self.scale.T.float()[:, :, None]).sub_(self.minima.T[:, :, None])
+        values = unpack_values(self.weight[rows], self.bits).unflatten(1, (-1, self.group_size))
+        scale, zero = self.scale.T[rows].float(), self.zero.T[rows]
+        weight = values.float().mul_(scale[:, :, None]).sub_(_minima(zero, scale)[:, :, None])
         return weight.flatten(1).to(dtype)  # rounded once
+
+
+def _minima(zero: Tensor, scale: Tensor) -> Tensor:
+    return zero.float() if zero.is_floating_point() else zero.float().mul_(scale.float())
 
 
 def quantize_groups(weight: Tensor, *, bits: int, group_size: int, scale_dtype: torch.dtype) -> Mapping[str, Tensor]:

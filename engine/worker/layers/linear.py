@@ -1,10 +1,10 @@
 """Linear layers with unquantized weights or with int8 weights."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, UntypedStorage, nn
 from torch.nn import functional
 
 ROWS_AT_ONCE = 64
@@ -109,6 +109,19 @@ def stacked(names: Sequence[str], sizes: Sequence[int]) -> Iterator[tuple[str, s
     for name, size in zip(names, sizes, strict=True):
         yield name, slice(start, start + size)
         start += size
+
+
+def stacked_names(named: Iterable[tuple[str, Tensor]]) -> dict[UntypedStorage, list[str]]:
+    """Returns the names, without `.weight`, of the matrices that each linear stacks, by what its `weight` stores.
+
+    Args:
+        named: tensors by name, as `named_weights` yields them.
+    """
+    names: dict[UntypedStorage, list[str]] = {}
+    for name, tensor in named:
+        if name.endswith(".weight"):
+            names.setdefault(tensor.untyped_storage(), []).append(name.removesuffix(".weight"))
+    return names
 
 
 def replace_linears(root: nn.Module, kinds: tuple[type[nn.Module], ...], replace: Callable[..., nn.Module]) -> None:

@@ -1,21 +1,24 @@
 """Replaces the linears of a model by quantized ones before its weights are loaded."""
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias, assert_never
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from glimpse.engine.checkpoint.quantization import (
     PACKED_INPUTS,
     CheckpointQuantization,
     Fp8Quantization,
+    GgufQuantization,
+    GroupFormat,
     GroupQuantization,
 )
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import ChosenBackend, Quantization
 from glimpse.engine.worker.layers.fp8 import FP8_ALIGNMENT, Fp8Linear
 from glimpse.engine.worker.layers.group_quantized import GroupQuantizedLinear
-from glimpse.engine.worker.layers.linear import Int8Linear, Linear, UnquantizedLinear, replace_linears
+from glimpse.engine.worker.layers.linear import Int8Linear, Linear, UnquantizedLinear, replace_linears, stacked_names
 
 GROUP_SIZES = (128, 64, 32)
 """Group sizes for int4 quantization at load time: the first that divides the number of inputs is used."""
@@ -42,15 +45,30 @@ def resolve_scheme(quantization: Quantization, stored: CheckpointQuantization | 
     return stored
 
 
-def quantize_linears(root: nn.Module, scheme: QuantizationScheme, *, scale_dtype: torch.dtype) -> None:
+def quantize_linears(
+    root: nn.Module,
+    scheme: QuantizationScheme,
+    *,
+    scale_dtype: torch.dtype,
+    named: Iterable[tuple[str, Tensor]] = (),
+) -> None:
     """Replaces every `Linear` that may be quantized by one of this scheme, uninitialized until it is loaded.
+
+    Args:
+        scale_dtype: type of scales. Those of a GGUF file have its own unless this is float32.
+        named: the weights by their checkpoint names. Only the types of GGUF files depend on names.
 
     Raises:
         CheckpointError: the scheme does not support matrices of these sizes.
     """
+    stacks = stacked_names(named)
 
     def quantized(linear: Linear, _parent: nn.Module) -> nn.Module:
-        return linear if isinstance(linear, UnquantizedLinear) else _empty(linear, scheme, scale_dtype)
+        if isinstance(linear, UnquantizedLinear):
+            return linear
+        if isinstance(scheme, GgufQuantization):
+            return _in_format(linear, scheme.format_of(stacks[linear.weight.untyped_storage()]), scale_dtype)
+        return _empty(linear, scheme, scale_dtype)
 
     replace_linears(root, (Linear,), quantized)
 
@@ -80,7 +98,28 @@ def quantizes_head(scheme: QuantizationScheme | None, backend: ChosenBackend) ->
     return backend == "native" and scheme in ("int8", "int4")
 
 
-def _empty(linear: Linear, scheme: QuantizationScheme, scale_dtype: torch.dtype) -> QuantizedLinear:
+def keeps_stored_head(scheme: QuantizationScheme | None, backend: ChosenBackend) -> bool:
+    """Returns whether the output head stays in the integers of a GGUF file: torch would dequantize it in each step."""
+    return backend != "torch" and isinstance(scheme, GgufQuantization)
+
+
+def _in_format(linear: Linear, form: GroupFormat | None, scale_dtype: torch.dtype) -> Linear | GroupQuantizedLinear:
+    if form is None:
+        return linear
+    return GroupQuantizedLinear(
+        linear,
+        bits=form.bits,
+        group_size=form.group_size,
+        scale_dtype=torch.float32 if scale_dtype is torch.float32 else getattr(torch, form.scale),
+        has_minimum=form.has_minimum,
+    )
+
+
+def _empty(
+    linear: Linear,
+    scheme: Literal["int8", "int4", "fp8"] | GroupQuantization | Fp8Quantization,
+    scale_dtype: torch.dtype,
+) -> QuantizedLinear:
     outputs, inputs = linear.weight.shape
     match scheme:
         case "int8":

@@ -1,20 +1,22 @@
-"""Reads the tensors of a GGUF file by the names of published checkpoints: dequantized, unless linears store the same
-blocks.
+"""Reads the tensors of a GGUF file by the names of published checkpoints: dequantized, unless linears store their
+integers.
 
 The formulas of the blocks are those of llama.cpp (ggml/src/ggml-quants.c, `dequantize_row_…`).
 """
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from math import prod
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from glimpse.engine.checkpoint.gguf.config import architecture_of
-from glimpse.engine.checkpoint.gguf.header import Gguf
+from glimpse.engine.checkpoint.gguf.header import TENSOR_TYPES, Gguf
 from glimpse.engine.checkpoint.gguf.names import BLOCKS, checkpoint_names
 from glimpse.engine.errors import CheckpointError
 
@@ -35,7 +37,7 @@ def gguf_tensors(file: Path, device: torch.device) -> Iterator[tuple[str, Callab
     gguf.check_types()
     names = checkpoint_names(gguf)
     types = Counter(gguf.tensors[name].type.name for name, ours in names.items() if not ours.endswith(f".{BLOCKS}"))
-    if types := Counter({kind: count for kind, count in types.items() if kind in _DEQUANTIZED}):
+    if types := Counter({kind: count for kind, count in types.items() if kind in _UNPACKED}):
         found = ", ".join(f"{count} of {kind}" for kind, count in types.most_common())
         _log.info("%s: tensors are dequantized while they are loaded: %s", file.resolve().name, found)
     for name, checkpoint_name in sorted(names.items(), key=lambda each: gguf.tensors[each[0]].offset):
@@ -46,17 +48,11 @@ def _read(gguf: Gguf, name: str, device: torch.device, *, packed: bool) -> Tenso
     stored = gguf.tensors[name]
     octets = torch.frombuffer(gguf.data, dtype=torch.uint8, count=stored.num_bytes, offset=stored.offset).to(device)
     if packed:
-        tensor = octets.view(stored.shape[0], -1)
+        tensor = octets.view(*stored.shape[:-1], -1)
     elif (dtype := _PLAIN.get(stored.type.name)) is not None:
         tensor = octets.view(dtype).view(stored.shape)
     else:
-        blocks = octets.view(-1, stored.type.block_bytes)
-        dequantize = _DEQUANTIZED[stored.type.name]
-        tensor = torch.empty((len(blocks), stored.type.block_size), device=device)
-        step = max(1, _ROWS_AT_ONCE_BYTES // stored.type.block_bytes)
-        for piece, result in zip(blocks.split(step), tensor.split(step), strict=True):
-            result.copy_(dequantize(piece))
-        tensor = tensor.view(stored.shape)
+        tensor = dequantize(stored.type.name, octets.view(prod(stored.shape[:-1]), -1)).view(stored.shape)
     part = name.rpartition(".")[0].rpartition(".")[2]
     heads = {"attn_q": "head_count", "attn_k": "head_count_kv"}.get(part)
     return tensor if heads is None or not architecture_of(gguf).permutes_heads else _unpermuted(gguf, tensor, heads)
@@ -72,6 +68,56 @@ def _unpermuted(gguf: Gguf, tensor: Tensor, heads: str) -> Tensor:
             f"GGUF metadata: '{prefix}{heads}': expected a divisor of half of {len(tensor)} rows, got {num_heads!r:.80}"
         )
     return tensor.unflatten(0, (num_heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+
+
+class Groups(NamedTuple):
+    """What blocks hold: the weight of a value is value · scale - minimum."""
+
+    values: Tensor
+    """uint8 [rows, inputs]"""
+    scale: Tensor
+    """float32 [rows, groups], of equally many consecutive inputs each."""
+    zero: int | Tensor
+    """The zero point of all groups, or minima, float32 [rows, groups]."""
+
+    @property
+    def minima(self) -> Tensor:
+        """float32 [rows, groups]"""
+        return self.zero * self.scale if isinstance(self.zero, int) else self.zero
+
+    @property
+    def zero_points(self) -> Tensor:
+        """uint8 [rows, groups]. Only for groups that have no minima."""
+        assert isinstance(self.zero, int)
+        return torch.full_like(self.scale, self.zero, dtype=torch.uint8)
+
+
+def unpack(kind: str, rows: Tensor) -> Groups:
+    """Returns what the blocks of a matrix hold: uint8 [rows, bytes]."""
+    values, scale, zero = zip(*(_UNPACKED[kind](blocks) for blocks in _pieces(kind, rows)), strict=True)
+
+    def joined(parts: Iterable[Tensor]) -> Tensor:
+        return torch.cat([*parts]).view(len(rows), -1)
+
+    return Groups(joined(values), joined(scale), zero[0] if isinstance(zero[0], int) else joined(zero))
+
+
+def dequantize(kind: str, rows: Tensor) -> Tensor:
+    """Returns the weights of the blocks of a matrix: uint8 [rows, bytes] → float32 [rows, inputs]."""
+    return torch.cat([_weights(_UNPACKED[kind](blocks)) for blocks in _pieces(kind, rows)]).view(len(rows), -1)
+
+
+def _weights(groups: Groups) -> Tensor:
+    grouped, scale = groups.values.float().unflatten(1, (groups.scale.shape[1], -1)), groups.scale[:, :, None]
+    if isinstance(groups.zero, int):
+        return ((grouped - groups.zero) * scale).flatten(1)
+    return (grouped * scale - groups.zero[:, :, None]).flatten(1)
+
+
+def _pieces(kind: str, rows: Tensor) -> tuple[Tensor, ...]:
+    """Divides a matrix into uint8 [blocks, bytes of a block]."""
+    size = _BLOCK_BYTES[kind]
+    return rows.reshape(-1, size).split(max(1, _ROWS_AT_ONCE_BYTES // size))
 
 
 def _floats(blocks: Tensor, at: int) -> Tensor:
@@ -90,79 +136,77 @@ def _fifth_bits(blocks: Tensor, at: int) -> Tensor:
     return (blocks[:, at : at + 4, None] >> places & 1).flatten(1) << 4
 
 
-def _q4_0(blocks: Tensor) -> Tensor:
-    return _floats(blocks, 0) * (_nibbles(blocks[:, 2:]).float() - 8)
+def _q4_0(blocks: Tensor) -> Groups:
+    return Groups(_nibbles(blocks[:, 2:]), _floats(blocks, 0), 8)
 
 
-def _q4_1(blocks: Tensor) -> Tensor:
-    return _floats(blocks, 0) * _nibbles(blocks[:, 4:]).float() + _floats(blocks, 2)
+def _q4_1(blocks: Tensor) -> Groups:
+    return Groups(_nibbles(blocks[:, 4:]), _floats(blocks, 0), -_floats(blocks, 2))
 
 
-def _q5_0(blocks: Tensor) -> Tensor:
-    return _floats(blocks, 0) * ((_nibbles(blocks[:, 6:]) | _fifth_bits(blocks, 2)).float() - 16)
+def _q5_0(blocks: Tensor) -> Groups:
+    return Groups(_nibbles(blocks[:, 6:]) | _fifth_bits(blocks, 2), _floats(blocks, 0), 16)
 
 
-def _q5_1(blocks: Tensor) -> Tensor:
-    values = _nibbles(blocks[:, 8:]) | _fifth_bits(blocks, 4)
-    return _floats(blocks, 0) * values.float() + _floats(blocks, 2)
+def _q5_1(blocks: Tensor) -> Groups:
+    return Groups(_nibbles(blocks[:, 8:]) | _fifth_bits(blocks, 4), _floats(blocks, 0), -_floats(blocks, 2))
 
 
-def _q8_0(blocks: Tensor) -> Tensor:
-    return _floats(blocks, 0) * blocks[:, 2:].view(torch.int8).float()
+def _q8_0(blocks: Tensor) -> Groups:
+    return Groups(blocks[:, 2:] ^ 128, _floats(blocks, 0), 128)
 
 
 def _scales_and_minima(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """float32 [blocks, 8, 1], twice, of Q4_K and Q5_K: numbers of six bits in twelve bytes, times a factor."""
+    """float32 [blocks, 8], twice, of Q4_K and Q5_K: numbers of six bits in twelve bytes, times a factor."""
     first, second, third = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
     scales = torch.cat([first & 63, (third & 15) | (first >> 6 << 4)], dim=1)
     minima = torch.cat([second & 63, (third >> 4) | (second >> 6 << 4)], dim=1)
-    return (_floats(blocks, 0) * scales.float())[:, :, None], (_floats(blocks, 2) * minima.float())[:, :, None]
+    return _floats(blocks, 0) * scales.float(), _floats(blocks, 2) * minima.float()
 
 
-def _q4_k(blocks: Tensor) -> Tensor:
-    scales, minima = _scales_and_minima(blocks)
-    values = _nibbles(blocks[:, 16:].view(-1, 4, 32)).view(-1, 8, 32)
-    return (scales * values.float() - minima).flatten(1)
+def _q4_k(blocks: Tensor) -> Groups:
+    return Groups(_nibbles(blocks[:, 16:].view(-1, 4, 32)).flatten(1), *_scales_and_minima(blocks))
 
 
-def _q5_k(blocks: Tensor) -> Tensor:
-    scales, minima = _scales_and_minima(blocks)
+def _q5_k(blocks: Tensor) -> Groups:
     places = torch.arange(8, device=blocks.device, dtype=torch.uint8)[:, None]
     fifth = (blocks[:, 16:48].view(-1, 1, 32) >> places & 1) << 4
     values = _nibbles(blocks[:, 48:].view(-1, 4, 32)).view(-1, 8, 32) | fifth
-    return (scales * values.float() - minima).flatten(1)
+    return Groups(values.flatten(1), *_scales_and_minima(blocks))
 
 
-def _q6_k(blocks: Tensor) -> Tensor:
+def _q6_k(blocks: Tensor) -> Groups:
     low = _nibbles(blocks[:, :128].reshape(-1, 2, 64)).view(-1, 2, 4, 32)
     places = torch.arange(0, 8, 2, device=blocks.device, dtype=torch.uint8)[:, None]
     high = (blocks[:, 128:192].reshape(-1, 2, 1, 32) >> places & 3) << 4
     scales = _floats(blocks, 208) * blocks[:, 192:208].view(torch.int8).float()
-    return (scales[:, :, None] * ((low | high).view(-1, 16, 16).float() - 32)).flatten(1)
+    return Groups((low | high).flatten(1), scales, 32)
 
 
 _IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 """The values of IQ4's sixteen numbers (`kvalues_iq4nl`)."""
+_IQ4_ZERO = 127
 
 
 def _iq4_values(octets: Tensor) -> Tensor:
-    return torch.tensor(_IQ4, dtype=torch.float32, device=octets.device)[_nibbles(octets).int()]
+    table = torch.tensor([value + _IQ4_ZERO for value in _IQ4], dtype=torch.uint8, device=octets.device)
+    return table[_nibbles(octets).int()].flatten(1)
 
 
-def _iq4_nl(blocks: Tensor) -> Tensor:
-    return _floats(blocks, 0) * _iq4_values(blocks[:, 2:])
+def _iq4_nl(blocks: Tensor) -> Groups:
+    return Groups(_iq4_values(blocks[:, 2:]), _floats(blocks, 0), _IQ4_ZERO)
 
 
-def _iq4_xs(blocks: Tensor) -> Tensor:
+def _iq4_xs(blocks: Tensor) -> Groups:
     places = torch.arange(0, 8, 2, device=blocks.device, dtype=torch.uint8)
     high = (blocks[:, 2:4, None] >> places & 3).flatten(1) << 4
     low = torch.stack([blocks[:, 4:8] & 15, blocks[:, 4:8] >> 4], dim=2).flatten(1)
     scales = _floats(blocks, 0) * ((low | high).float() - 32)
-    return (scales[:, :, None] * _iq4_values(blocks[:, 8:].view(-1, 8, 16))).flatten(1)
+    return Groups(_iq4_values(blocks[:, 8:].view(-1, 8, 16)), scales, _IQ4_ZERO)
 
 
 _PLAIN: Mapping[str, torch.dtype] = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-_DEQUANTIZED: Mapping[str, Callable[[Tensor], Tensor]] = {
+_UNPACKED: Mapping[str, Callable[[Tensor], Groups]] = {
     "Q4_0": _q4_0,
     "Q4_1": _q4_1,
     "Q5_0": _q5_0,
@@ -174,4 +218,5 @@ _DEQUANTIZED: Mapping[str, Callable[[Tensor], Tensor]] = {
     "IQ4_NL": _iq4_nl,
     "IQ4_XS": _iq4_xs,
 }
-"""Each from uint8 [blocks, bytes of a block] to float32 [blocks, values of a block]."""
+"""Each from uint8 [blocks, bytes of a block] to what it holds, with blocks in place of rows."""
+_BLOCK_BYTES: Mapping[str, int] = {kind.name: kind.block_bytes for kind in TENSOR_TYPES.values()}

@@ -29,6 +29,7 @@ from glimpse.engine.worker.execution.grammar_watcher import GrammarWatcher
 from glimpse.engine.worker.execution.runner import ModelRunner
 from glimpse.engine.worker.layers.quantized import (
     QuantizationScheme,
+    keeps_stored_head,
     process_weights_after_loading,
     quantize_linears,
     quantizes_head,
@@ -147,7 +148,17 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
             quantization=str(scheme or "none"),
             native=computing.native,
         )
-    model = load_model(path, model_config, device, dtype, on_progress, scheme=scheme, rank=rank, num_ranks=num_ranks)
+    model = load_model(
+        path,
+        model_config,
+        device,
+        dtype,
+        on_progress,
+        scheme=scheme,
+        rank=rank,
+        num_ranks=num_ranks,
+        backend=backend,
+    )
     if quantizes_head(scheme, backend):
         model.decoder.quantize_head()
     match backend:
@@ -216,13 +227,22 @@ def load_model(
     scheme: QuantizationScheme | None = None,
     rank: int = 0,
     num_ranks: int = 1,
+    backend: ChosenBackend = "torch",
 ) -> Model:
-    """Returns a rank's shard of the model with its weights loaded.
+    """Returns a rank's shard of the model with its weights loaded. `backend` is the one that will compute with it.
 
     Raises:
         CheckpointError: as for `empty_model`, or the weights are missing or do not fit the model.
     """
-    model = empty_model(path, config, dtype, scheme, scale_dtype=getattr(torch, config.dtype), num_ranks=num_ranks)
+    model = empty_model(
+        path,
+        config,
+        dtype,
+        scheme,
+        scale_dtype=getattr(torch, config.dtype),
+        num_ranks=num_ranks,
+        keeps_head=keeps_stored_head(scheme, backend),
+    )
 
     # `Module.to_empty` calls `empty_like`, which imports sympy for tensors without values.
     def allocate(weight: torch.Tensor) -> torch.Tensor:
@@ -256,11 +276,12 @@ def empty_model(
     scale_dtype: torch.dtype,
     num_ranks: int,
     backend: ChosenBackend = "torch",
+    keeps_head: bool = False,
 ) -> Model:
     """Returns a rank's shard of the model without values, on the meta device.
 
     An encoder is never quantized: it runs once per image rather than once per token. The output head is as it will be
-    on this backend; see `quantizes_head`.
+    on this backend; see `quantizes_head` and, for `keeps_head`, `keeps_stored_head`.
 
     Raises:
         CheckpointError: the preprocessor's configuration is missing, the model cannot be sharded over `num_ranks`, or
@@ -270,7 +291,8 @@ def empty_model(
         model = make_model(path, replace(config, text=shard_config(config.text, num_ranks)))
     model = model.to(dtype=dtype)
     if scheme is not None:
-        quantize_linears(model.decoder.layers, scheme, scale_dtype=scale_dtype)
+        root = model.decoder if keeps_head else model.decoder.layers
+        quantize_linears(root, scheme, scale_dtype=scale_dtype, named=model.named_weights())
     if quantizes_head(scheme, backend):
         model.decoder.quantize_head()
     return model
@@ -290,6 +312,7 @@ def model_as_computed(
         scale_dtype=scale_dtype,
         num_ranks=num_ranks,
         backend=computing.backend,
+        keeps_head=keeps_stored_head(scheme, computing.backend),
     )
 
 

@@ -4,18 +4,31 @@ The destinations determine the conversion: a matrix whose scale has a destinatio
 already stores it quantized.
 """
 
+import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias, assert_never
 
 import torch
 from torch import Tensor
 
-from glimpse.engine.checkpoint.quantization import PACKED_INPUTS, Fp8Quantization, GroupQuantization
+from glimpse.engine.checkpoint.gguf.names import BLOCKS
+from glimpse.engine.checkpoint.quantization import (
+    GGUF_FORMATS,
+    PACKED_INPUTS,
+    Fp8Quantization,
+    GgufQuantization,
+    GroupFormat,
+    GroupQuantization,
+)
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.layers.fp8 import quantize_fp8
 from glimpse.engine.worker.layers.group_quantized import pack_values, quantize_groups
-from glimpse.engine.worker.layers.linear import quantize_int8
+from glimpse.engine.worker.layers.linear import quantize_int8, stacked_names
 from glimpse.engine.worker.layers.quantized import QuantizationScheme
+from glimpse.engine.worker.loading.gguf_weights import dequantize, unpack
+
+_log = logging.getLogger(__name__)
 
 Converter: TypeAlias = Callable[[str, Tensor], Iterable[tuple[str, Tensor]]]
 """From a tensor and its checkpoint name to the tensors that the model's linears store, with their names: for a matrix
@@ -55,6 +68,9 @@ def _converter(scheme: QuantizationScheme | None, destinations: Mapping[str, Ten
             return _quantizing(lambda weight, stem: _quantize_int4(weight, stem, destinations), destinations)
         case Fp8Quantization():
             return _from_fp8
+        case GgufQuantization():
+            formats = _formats(scheme, destinations)
+            return lambda name, stored: _from_gguf(scheme, name, stored, formats)
         case GroupQuantization():
             return lambda name, stored: _from_groups(scheme, name, stored, destinations)
         case _:
@@ -94,11 +110,9 @@ def _from_fp8(name: str, stored: Tensor) -> Iterator[tuple[str, Tensor]]:
 def _from_groups(
     scheme: GroupQuantization, name: str, stored: Tensor, destinations: Mapping[str, Tensor]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Converts from the names and layouts of AutoAWQ and AutoGPTQ, and from GGUF's blocks."""
+    """Converts from the names and layouts of AutoAWQ and AutoGPTQ."""
     stem, _, kind = name.rpartition(".")
     match kind:
-        case "blocks":
-            yield from _from_blocks(scheme.bits, stem, stored)
         case "qweight":
             yield f"{stem}.weight", pack_values(_values(scheme, name, stored), scheme.bits)
         case "qzeros":
@@ -117,15 +131,39 @@ def _from_groups(
             yield name, stored
 
 
-def _from_blocks(bits: int, stem: str, stored: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Converts rows of GGUF's Q4_0 or Q8_0, which has signed values: in each block a float16 scale, then the values of
-    a group, in the order of `group_quantized`."""
-    blocks = stored.unflatten(1, (-1, 2 + PACKED_INPUTS * bits // 8))
-    values, middle = blocks[:, :, 2:].flatten(1), 1 << bits - 1
-    scale = blocks[:, :, :2].contiguous().view(torch.float16).squeeze(-1)
-    yield f"{stem}.weight", values if bits == 4 else values ^ middle
-    yield f"{stem}.scale", scale
-    yield f"{stem}.zero", torch.full_like(scale, middle, dtype=torch.uint8)
+def _formats(scheme: GgufQuantization, destinations: Mapping[str, Tensor]) -> dict[str, GroupFormat]:
+    """Returns the format of each matrix that a linear stores in groups, and logs which are not stored as they are."""
+    formats: dict[str, GroupFormat] = {}
+    changes: Counter[str] = Counter()
+    for names in stacked_names(destinations.items()).values():
+        wanted = scheme.format_of(names) if f"{names[0]}.scale" in destinations else None
+        if wanted is not None:
+            formats |= dict.fromkeys(names, wanted)
+        kinds = filter(None, map(scheme.type_of, names))
+        changes.update(f"{kind} {wanted or 'dequantized'}" for kind in kinds if wanted != GGUF_FORMATS[kind])
+    if changes:
+        listed = ", ".join(f"{count} of {change}" for change, count in changes.most_common())
+        _log.info("GGUF matrices that are not multiplied as they are stored: %s", listed)
+    return formats
+
+
+def _from_gguf(
+    scheme: GgufQuantization, name: str, stored: Tensor, formats: Mapping[str, GroupFormat]
+) -> Iterator[tuple[str, Tensor]]:
+    """Converts blocks, uint8 [out, bytes], to the format of the linear that stacks the matrix with others."""
+    stem, _, what = name.rpartition(".")
+    kind = scheme.type_of(stem)
+    if what != BLOCKS or kind is None:
+        yield name, stored
+    elif (wanted := formats.get(stem)) is None:
+        yield f"{stem}.weight", dequantize(kind, stored)
+    else:
+        groups = unpack(kind, stored)
+        parts = groups.values.shape[1] // groups.scale.shape[1] // wanted.group_size
+        zero = groups.minima if wanted.has_minimum else groups.zero_points
+        yield f"{stem}.weight", pack_values(groups.values, wanted.bits)
+        yield f"{stem}.scale", groups.scale.repeat_interleave(parts, 1)
+        yield f"{stem}.zero", zero.repeat_interleave(parts, 1)
 
 
 def _values(scheme: GroupQuantization, name: str, words: Tensor) -> Tensor:

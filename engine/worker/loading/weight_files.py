@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from math import prod
 from pathlib import Path
 
 import msgspec
@@ -97,7 +98,7 @@ def _read_gguf_header(file: Path) -> Mapping[str, StoredTensor]:
 
 def _as_read(tensor: GgufTensor, name: str) -> StoredTensor:
     if name.endswith(f".{BLOCKS}"):
-        return StoredTensor("U8", (tensor.shape[0], tensor.num_bytes // tensor.shape[0]))
+        return StoredTensor("U8", (*tensor.shape[:-1], tensor.num_bytes // prod(tensor.shape[:-1])))
     return StoredTensor(kind if (kind := tensor.type.name) in _FLOATS else "F32", tensor.shape)
 
 

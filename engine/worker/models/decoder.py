@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.decoder import ExpertsConfig, LayerEmbeddings, LayerKind, TextConfig
+from glimpse.engine.worker.layers.group_quantized import GroupQuantizedLinear
 from glimpse.engine.worker.layers.linear import Int8Linear, Linear
 from glimpse.engine.worker.layers.mlp import ExpertsMLP, GatedMLP, activate
 from glimpse.engine.worker.layers.norm import RMSNorm
@@ -41,7 +42,9 @@ class Decoder(nn.Module):
     def __init__(self, config: TextConfig) -> None:
         super().__init__()
         self.config = config
-        self.lm_head: Linear | Int8Linear = Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.lm_head: Linear | Int8Linear | GroupQuantizedLinear = Linear(
+            config.hidden_size, config.vocab_size, bias=False
+        )
         shape = (config.vocab_size, config.hidden_size)
         # None: shares the weights of the output head. See also `quantize_head`.
         self.embed_tokens = (
@@ -181,8 +184,10 @@ class Decoder(nn.Module):
 
         Must be called before the output head is quantized or a backend repacks the weights.
         """
-        embed_tokens = self.lm_head.weight if self.embed_tokens is None else self.embed_tokens
-        yield "model.embed_tokens.weight", embed_tokens.data
+        if self.embed_tokens is None:
+            yield from self.lm_head.named_weights("model.embed_tokens")
+        else:
+            yield "model.embed_tokens.weight", self.embed_tokens.data
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, DecoderLayer)
             yield from ((f"model.layers.{index}.{name}", tensor) for name, tensor in layer.named_weights())
@@ -194,7 +199,7 @@ class Decoder(nn.Module):
 
     def _embed(self, token_ids: Tensor) -> Tensor:
         if self.embed_tokens is None:
-            embeddings = cast(Linear, self.lm_head).rows(token_ids)
+            embeddings = cast(Linear | GroupQuantizedLinear, self.lm_head).rows(token_ids)
         else:
             embeddings = functional.embedding(token_ids, self.embed_tokens)
         factor = self.config.embedding_factor

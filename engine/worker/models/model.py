@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from glimpse.engine.checkpoint.gguf.names import BLOCKS
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.core.plan import Encode
 from glimpse.engine.protocol.media import MediaSpan
@@ -97,13 +98,15 @@ class Model(nn.Module):
         """Returns the parts of a checkpoint's tensor that `named_weights` names separately.
 
         Here they are the matrices of experts, [experts, inputs, outputs] in Qwen3-VL's checkpoints and [experts,
-        outputs, inputs] in transformers 5 and in GGUF files.
+        outputs, inputs] in transformers 5 and in GGUF files, which may have blocks in place of inputs.
 
         Args:
             tensor: the whole tensor.
             text: sizes of the whole decoder, of which this model may be a shard.
         """
         layer, _, stack = name.rpartition(".mlp.experts.")
+        if layer and stack.endswith(f".{BLOCKS}") and tensor.dim() == 3:
+            return ((f"{layer}.mlp.experts.{index}.{stack}", blocks) for index, blocks in enumerate(tensor))
         if text.experts is None or stack not in _STACKS or tensor.dim() != 3:
             return ((name, tensor),)
         parts = _STACKS[stack]

@@ -34,7 +34,7 @@ class Activations {
  public:
   Activations(const Kernels& kernels, const Weight& weight, int64_t rows, Buffer (&buffers)[3])
       : kernels_(kernels), layout_(choose_layout(kernels, weight)), dtype_(weight.dtype), rows_(rows),
-        num_steps_(glimpse::num_steps(weight)), tiles_of_step_(inputs_of_step(weight) / kTileInputs),
+        num_steps_(glimpse::num_steps(weight)), inputs_of_step_(inputs_of_step(weight)),
         tile_bytes_(kTileRows * kTileInputs * kernels.element_bytes), group_steps_(is_int8(weight) ? kGroupSteps : 1),
         order_(weight.input_order) {
     const int64_t row_tiles = ceil_div(rows, kTileRows);
@@ -48,10 +48,10 @@ class Activations {
   }
 
   char* tiles() const { return tiles_; }
-  int64_t num_tiles() const { return num_steps_ * tiles_of_step_; }
+  int64_t num_tiles() const { return ceil_div(num_steps_ * inputs_of_step_, kTileInputs); }
   int64_t rows() const { return rows_; }
   int64_t num_steps() const { return num_steps_; }
-  int64_t tiles_of_step() const { return tiles_of_step_; }
+  int64_t tiles_of_step() const { return inputs_of_step_ / kTileInputs; }  // not of integers
   int64_t block_rows() const { return kernels_.matrix_units && layout_ == Layout::kTiles ? 2 * kTileRows : kTileRows; }
   bool has_integers() const { return layout_ != Layout::kTiles; }
   bool uses_matrix_units() const {
@@ -60,7 +60,7 @@ class Activations {
 
   // Bytes of a row's inputs in one step.
   int64_t step_bytes() const {
-    return has_integers() ? integer_tiles_bytes() / num_steps_ / kTileRows : tiles_of_step_ * tile_bytes_ / kTileRows;
+    return has_integers() ? integer_tiles_bytes() / num_steps_ / kTileRows : tiles_of_step() * tile_bytes_ / kTileRows;
   }
 
   // Rows in each tile of activations: fewer than 16 if all rows fit into one.
@@ -85,8 +85,8 @@ class Activations {
     const int64_t row_tile = row / kTileRows, place = row % kTileRows;
     char* tiles = integers_ + row_tile * integer_tiles_bytes();
     if (layout_ != Layout::kPlanes) {
-      const Groups groups{num_tiles() * kTileInputs, group_steps_ * tiles_of_step_ * kTileInputs,
-                          layout_ == Layout::kWideGroups, order_};
+      const Groups groups{num_tiles() * kTileInputs, group_steps_ * inputs_of_step_, layout_ == Layout::kWideGroups,
+                          order_};
       kernels_.quantize_row(tile_row(row), groups, tiles + place * kTileInputs * integer_bytes(),
                             groups_ + row_tile * num_groups() * kTileRows + place);
       return;
@@ -114,12 +114,12 @@ class Activations {
       case Layout::kGroups:
       case Layout::kWideGroups:
         block.tiles = integers_ + row_tile * integer_tiles_bytes() +
-                      first_step * tiles_of_step_ * kTileRows * kTileInputs * integer_bytes();
+                      first_step * inputs_of_step_ / kTileInputs * kTileRows * kTileInputs * integer_bytes();
         block.groups = groups_ + (row_tile * num_groups() + first_step / group_steps_) * kTileRows;
         break;
       case Layout::kTiles: {
         const int64_t row_bytes = num_tiles() * tile_bytes_;
-        block.tiles = tiles_ + row_tile * row_bytes + first_step * tiles_of_step_ * tile_bytes_;
+        block.tiles = tiles_ + row_tile * row_bytes + first_step * tiles_of_step() * tile_bytes_;
         block.second_tiles = block.rows > kTileRows ? block.tiles + row_bytes : nullptr;
         break;
       }
@@ -160,7 +160,7 @@ class Activations {
   const Kernels& kernels_;
   Layout layout_;
   DType dtype_;
-  int64_t rows_, num_steps_, tiles_of_step_, tile_bytes_;
+  int64_t rows_, num_steps_, inputs_of_step_, tile_bytes_;
   int64_t group_steps_;   // steps of a group of activations
   const int32_t* order_;  // of the inputs in groups; null: as they are
   char* tiles_;

@@ -120,7 +120,7 @@ class PackedLinear(nn.Module):
         return output
 
     def rows(self, indices: Tensor) -> Tensor:
-        """Returns rows of W, [indices, in]. W must not be quantized."""
+        """Returns rows of W, [indices, in]. W must not be int8 with a scale for each output feature."""
         indices = indices.contiguous()
         output = torch.empty(len(indices), self.packed.in_features, dtype=self._dtype)
         self._library.glimpse_unpack_rows(byref(self.packed), indices.data_ptr(), len(indices), output.data_ptr())
@@ -157,7 +157,7 @@ class PackedLinear(nn.Module):
 
 def _packed_group_size(linear: GroupQuantizedLinear) -> int:
     """Returns the inputs of a group as the kernels take it: a large group of 8 bits is divided into equal ones."""
-    if linear.bits == 4:
+    if linear.bits == 4 or linear.group_size < PACKED_INPUTS:
         return linear.group_size
     sizes = range(PACKED_INPUTS, _MOST_GROUP_INPUTS + 1, PACKED_INPUTS)
     return max(size for size in sizes if linear.group_size % size == 0)

@@ -9,15 +9,6 @@
 
 constexpr int kInt8Rows = GLIMPSE_AVX512 ? 8 : 6;         // rows whose sums are in registers at a time
 constexpr int kInt8RowsOfPanel = GLIMPSE_AVX512 ? 8 : 1;  // of them, rows with both tiles of a panel at a time
-constexpr int kLinesOfInputs = kTileInputs / 4;           // lines of a tile for a tile of activations
-constexpr int64_t kBytesOfInputs = kLinesOfInputs * 64;
-
-// Distances in bytes between weights.
-template <bool kGroups>
-struct Int8Panel {
-  static constexpr int64_t kTile = kGroups ? kBytesOfInputs : kTileBytes;            // of the panel's two tiles
-  static constexpr int64_t kInputs = kGroups ? 2 * kBytesOfInputs : kBytesOfInputs;  // of tiles of activations
-};
 
 // Pairs of weights 0 and 2, or 1 and 3, of each feature of a line. Weights in groups have no sign.
 template <bool kGroups>
@@ -51,19 +42,20 @@ static inline i32v add_pairs(i32v sums, i32v weights, i32v inputs) {
 // Sums of each row and vector: products of few rows would wait for each other.
 constexpr int num_chains(int rows) { return rows <= 2 ? 2 : 1; }
 
-// Adds the products of a tile of activations.
+// Adds the products of some lines of weights, whose tiles are `tile_bytes` apart.
 template <int kRows, int kTiles, bool kGroups>
-static inline __attribute__((always_inline)) void add_inputs(
-    const char* weights, const char* x, i32v (&sums)[num_chains(kRows)][kRows][kTiles * kTileVectors]) {
+static inline __attribute__((always_inline)) void add_lines(
+    int64_t lines, const char* weights, int64_t tile_bytes, const char* x,
+    i32v (&sums)[num_chains(kRows)][kRows][kTiles * kTileVectors]) {
 #pragma GCC unroll 1  // else the compiler loads several lines ahead, and spills sums
-  for (int line = 0; line < kLinesOfInputs; ++line, weights += 64, x += 8) {
+  for (int64_t line = 0; line < lines; ++line, weights += 64, x += 8) {
 #pragma GCC unroll 2
     for (int odd = 0; odd < 2; ++odd) {
       i32v weight[kTiles * kTileVectors];
 #pragma GCC unroll 16
       for (int v = 0; v < kTiles * kTileVectors; ++v)
         weight[v] = widen_pairs<kGroups>(
-            load<i32v>(weights + v / kTileVectors * Int8Panel<kGroups>::kTile + v % kTileVectors * (4 * kLanes)), odd);
+            load<i32v>(weights + v / kTileVectors * tile_bytes + v % kTileVectors * (4 * kLanes)), odd);
 #pragma GCC unroll 16
       for (int row = 0; row < kRows; ++row) {
         const i32v inputs = splat(load<int32_t>(x + row * (2 * kTileInputs) + odd * 4));
@@ -82,10 +74,13 @@ template <int kRows, int kTiles, bool kGroups>
 static inline void multiply_int8_rows(const Block& block, const Weight& weight, int64_t first, int64_t tile) {
   constexpr int64_t kSteps = kGroups ? 1 : kGroupSteps;
   const int64_t inputs_of_step = kGroups ? weight.group_size : 64;
+  const int64_t inputs = kGroups ? inputs_of_block(weight) : kTileInputs, lines = inputs / 4;  // multiplied at a time
+  const int64_t tile_bytes = kGroups ? lines * 64 : kTileBytes;
   const GroupNumbers numbers(weight);
   int64_t feature = (block.index * num_steps(weight) + block.first_step) * kPanelWidth + tile * 16;
-  const char* weights = block.panel + tile * Int8Panel<kGroups>::kTile;
+  const char* weights = block.panel + tile * tile_bytes;
   const char* x = block.tiles + first * (2 * kTileInputs);
+  int64_t input = block.first_step * inputs_of_step % kTileInputs;  // from the first tile of activations on
   const char* ahead = block.ahead;
   const GroupRow* groups = block.groups + first;
   const auto place = [&](int row, int v) {
@@ -101,9 +96,10 @@ static inline void multiply_int8_rows(const Block& block, const Weight& weight, 
         ahead += block.lines_ahead * 64;
       }
 #pragma GCC unroll 1
-      for (int64_t i = 0; i < inputs_of_step;
-           i += kTileInputs, x += kTileRows * kTileInputs * 2, weights += Int8Panel<kGroups>::kInputs)
-        add_inputs<kRows, kTiles, kGroups>(weights, x, sums);
+      for (int64_t i = 0; i < inputs_of_step; i += inputs, input += inputs) {
+        add_lines<kRows, kTiles, kGroups>(lines, weights, tile_bytes, x + 2 * place_of(input), sums);
+        weights += (kGroups ? 2 : 1) * lines * 64;
+      }
       if (!kGroups) weights += kStepBytes - kTileBytes;
     }
 #pragma GCC unroll 16

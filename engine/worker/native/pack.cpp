@@ -63,16 +63,16 @@ void pack(const Weight& weight, const T* matrix) {
                static_cast<char*>(const_cast<void*>(weight.panels)) + panel * panel_bytes(weight));
 }
 
-// Fills a panel of weights in groups from rows of 16 or 32 bytes for each 32 inputs. Four bytes are those of a line.
+// Fills a panel of weights in groups from rows of bytes, block by block. Four bytes are those of a line.
 void pack_group_panel(const Weight& weight, const char* matrix, int64_t panel, char* to) {
   std::memset(to, 0, panel_bytes(weight));
+  const int64_t inputs = inputs_of_block(weight), lines = inputs * weight.group_bits / 32;
   for (int64_t column = 0; column < kPanelWidth; ++column) {
     const int64_t row = source_row(weight, panel, column);
     if (row < 0) continue;
-    const int64_t lines = weight.group_bits;
-    const char* from = matrix + row * (weight.in_features / 32 * lines * 4);
+    const char* from = matrix + row * (weight.in_features * weight.group_bits / 8);
     char* place = to + column / 16 * (lines * 64) + column % 16 * 4;
-    for (int64_t block = 0; block < weight.in_features / 32; ++block, from += lines * 4, place += lines * 128)
+    for (int64_t block = 0; block < weight.in_features / inputs; ++block, from += lines * 4, place += lines * 128)
       for (int64_t line = 0; line < lines; ++line) std::memcpy(place + line * 64, from + line * 4, 4);
   }
 }
@@ -107,6 +107,30 @@ void unpack_row(const float* place, const Weight& weight, float* to) {
 void unpack_row(const char* place, const Weight& weight, bf16* to) {
   for (int64_t i = 0; i < weight.in_features; ++i)
     to[i] = reinterpret_cast<const bf16*>(place + (i / 32) * kStepBytes + (i / 2 % 16) * 64)[i % 2];
+}
+
+void from_float(float value, float* to) { *to = value; }
+void from_float(float value, bf16* to) {  // to nearest, ties to even; weights are finite
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  *to = static_cast<bf16>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+// Unpacks a row of weights in groups.
+template <class T>
+void unpack_group_row(const Weight& weight, int64_t row, T* to) {
+  const int64_t inputs = inputs_of_block(weight), lines = inputs * weight.group_bits / 32, column = row % kPanelWidth;
+  const char* panel = static_cast<const char*>(weight.panels) + row / kPanelWidth * panel_bytes(weight) +
+                      column / 16 * (lines * 64) + column % 16 * 4;
+  for (int64_t i = 0; i < weight.in_features; ++i) {
+    const int64_t number = (row / kPanelWidth * num_steps(weight) + i / weight.group_size) * kPanelWidth + column;
+    const int64_t place = i % inputs % (lines * 4);  // of its byte in those of the row and block
+    const auto byte = static_cast<uint8_t>(panel[i / inputs * (lines * 128) + place / 4 * 64 + place % 4]);
+    const int value = weight.group_bits == 8 ? byte : i % inputs == place ? byte & 15 : byte >> 4;
+    const float scale = weight.group_scale[number];
+    const float minimum = weight.group_minimum ? weight.group_minimum[number] : weight.group_zero[number] * scale;
+    from_float(value * scale - minimum, to + i);
+  }
 }
 
 }  // namespace
@@ -151,12 +175,17 @@ extern "C" void glimpse_pack_zeros(const Weight* weight, const uint8_t* zeros, u
   pack_groups(*weight, zeros, packed);
 }
 
-// Unpacks `count` rows of a bfloat16 or float32 matrix by index: an embedding lookup in a packed output head.
+// Unpacks `count` rows of a matrix by index, to the type of activations: an embedding lookup in a packed output head.
+// The matrix is not int8 with a scale for each output feature.
 extern "C" void glimpse_unpack_rows(const Weight* weight, const int64_t* rows, int64_t count, void* unpacked) {
   for (int64_t index = 0; index < count; ++index) {
     const int64_t column = rows[index] % kPanelWidth, first = index * weight->in_features;
     const char* panel = static_cast<const char*>(weight->panels) + rows[index] / kPanelWidth * panel_bytes(*weight);
-    if (is_float32(*weight))
+    if (has_groups(*weight))
+      with_type(weight->dtype, [&](auto zero) {
+        unpack_group_row(*weight, rows[index], static_cast<decltype(zero)*>(unpacked) + first);
+      });
+    else if (is_float32(*weight))
       unpack_row(reinterpret_cast<const float*>(panel) + column, *weight, static_cast<float*>(unpacked) + first);
     else unpack_row(panel + column / 16 * kTileBytes + column % 16 * 4, *weight, static_cast<bf16*>(unpacked) + first);
   }

@@ -5,8 +5,10 @@
 // - bfloat16 and int8: a step is 2 KiB, two tiles of 16 output features. A tile has the layout of an AMX operand: 16
 //   lines of 16 output features, each with two consecutive bfloat16 inputs or four int8 inputs, so 32 or 64 inputs.
 // - in groups: a step is a group of inputs, in blocks of 32 inputs. A block has two tiles of 16 output features. With 8
-//   bits, a tile has 8 lines as above. With 4 bits, it has 4 lines: byte j of feature f in line i has input 4 · i + j
-//   of the block in its low nibble, and input 16 + 4 · i + j in its high nibble.
+//   bits, a tile has 8 lines as above, and in groups of 16 inputs, which are blocks themselves, 4 lines. With 4 bits,
+//   it has 4 lines: byte j of feature f in line i has input 4 · i + j of the block in its low nibble, and input 16 + 4
+//   · i
+//   + j in its high nibble.
 // Padding is zero.
 #pragma once
 
@@ -46,8 +48,9 @@ struct Weight {
   const float* group_scale;    // [panels][groups][32]
   const float* group_minimum;  // [panels][groups][32]; null: group_zero · group_scale
   const uint8_t* group_zero;   // [panels][groups][32]; null: there are minima
-  int64_t group_size;  // inputs of a group: a multiple of 32; with 8 bits at most kMostGroupInputs; 0: not in groups
-  int64_t group_bits;  // 4 or 8
+  // Inputs of a group: a multiple of 32, with 8 bits at most kMostGroupInputs, or 16; 0: not in groups.
+  int64_t group_size;
+  int64_t group_bits;          // 4 or 8
   const int32_t* input_order;  // [in_features]: input i of the groups is x[input_order[i]]; null: x[i]
   DType dtype;                 // of activations, and of the weights if they are neither int8 nor in groups
 };
@@ -68,6 +71,7 @@ inline bool has_groups(const Weight& w) { return w.group_size != 0; }
 inline bool is_int4(const Weight& w) { return has_groups(w) && w.group_bits == 4; }
 inline bool is_float32(const Weight& w) { return w.dtype == kFloat32 && !is_int8(w) && !has_groups(w); }
 inline int64_t inputs_of_step(const Weight& w) { return has_groups(w) ? w.group_size : is_int8(w) ? 64 : 32; }
+inline int64_t inputs_of_block(const Weight& w) { return w.group_size < kTileInputs ? w.group_size : kTileInputs; }
 inline int64_t num_steps(const Weight& w) { return ceil_div(w.in_features, inputs_of_step(w)); }
 inline int64_t step_bytes(const Weight& w) {
   if (has_groups(w)) return w.group_size * kPanelWidth * w.group_bits / 8;

@@ -72,7 +72,7 @@ def assert_as_accurate_as_torch(linear: Int8Linear | GroupQuantizedLinear, x: Te
 @given(
     num_rows=st.sampled_from([1, 3, 17]),
     num_groups=st.integers(1, 5),
-    group_size=st.sampled_from([32, 64, 96, 128, 256]),
+    group_size=st.sampled_from([16, 32, 64, 96, 128, 256]),
     outputs=st.sampled_from([1, 40, 64]),
     bits=st.sampled_from([4, 8]),
     desc_act=st.booleans(),
@@ -90,7 +90,8 @@ def test_few_rows_with_grouped_weights(
     has_minimum: bool,
     residual: bool,
 ):
-    inputs = num_groups * group_size
+    group_size = max(group_size, 32) if bits == 4 else group_size
+    inputs = num_groups * max(group_size, 32)
     plain = make_linear(inputs, outputs, bias=not residual, dtype=dtype)
     linear = grouped(plain, bits, group_size, desc_act=desc_act, has_minimum=has_minimum)
     added = random(num_rows, outputs, seed=4, dtype=dtype) if residual else None

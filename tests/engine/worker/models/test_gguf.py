@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType, GGUFWriter
-from gguf.quants import dequantize, quantize
+from gguf.quants import dequantize
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from transformers.models.qwen3_moe.configuration_qwen3_moe import Qwen3MoeConfig
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeForCausalLM
@@ -19,10 +19,12 @@ from glimpse.engine.checkpoint.gguf import folder
 from glimpse.engine.checkpoint.gguf.header import SERVED_TYPES
 from glimpse.engine.checkpoint.location import resolve_checkpoint
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.worker.layers.group_quantized import GroupQuantizedLinear
 from glimpse.engine.worker.loading.gguf_weights import gguf_tensors
+from glimpse.engine.worker.loading.load_engine import load_model
 from glimpse.engine.worker.loading.tensor_check import check_tensors
 from glimpse.engine.worker.loading.weight_files import read_headers
-from tests.checkpoints.gguf import dequantized, permuted, random_blocks, write_gguf
+from tests.checkpoints.gguf import MIXES, dequantized, permuted, random_blocks, write_gguf
 from tests.checkpoints.qwen2_vl import VOCAB_SIZE
 from tests.checkpoints.text import make_text_checkpoint
 from tests.engine.harness import Harness, make_prompt
@@ -79,16 +81,15 @@ def test_experts_agree(tmp_path: Path, kind: str) -> None:
         )
         Qwen3MoeForCausalLM(config).save_pretrained(checkpoint)
     file = write_gguf(tmp_path / "model.gguf", checkpoint, "qwen3moe", kind)
-    assert load_model_config(resolve_checkpoint(str(file))).quantization is None
     assert_agrees(file, checkpoint, "qwen3moe")
 
 
-@pytest.mark.parametrize("kind", SERVED_TYPES)
-def test_types_agree(tmp_path: Path, kind: str) -> None:
-    checkpoint = make_text_checkpoint(tmp_path / "checkpoint", "smollm2")
+def make_wide_checkpoint(folder: Path) -> Path:
+    """Writes a Llama whose rows are wide enough for blocks of 256 values."""
+    checkpoint = make_text_checkpoint(folder, "smollm2")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        config = LlamaConfig(  # blocks of 256 values need wider rows
+        config = LlamaConfig(
             vocab_size=VOCAB_SIZE,
             hidden_size=256,
             intermediate_size=512,
@@ -100,14 +101,23 @@ def test_types_agree(tmp_path: Path, kind: str) -> None:
             bos_token_id=None,
         )
         LlamaForCausalLM(config).save_pretrained(checkpoint)
+    return checkpoint
+
+
+@pytest.mark.parametrize("kind", [*SERVED_TYPES, *MIXES])
+def test_types_agree(tmp_path: Path, kind: str) -> None:
+    checkpoint = make_wide_checkpoint(tmp_path / "checkpoint")
     file = write_gguf(tmp_path / "model.gguf", checkpoint, "llama", kind)
     assert_agrees(file, checkpoint, "llama")
 
 
-@pytest.mark.parametrize(("kind", "stored"), [("Q8_0", "gguf int8"), ("Q4_0", "gguf int4"), ("Q4_1", "None")])
-def test_blocks_that_linears_store_stay_as_they_are(tmp_path: Path, kind: str, stored: str) -> None:
-    checkpoint = make_text_checkpoint(tmp_path / "checkpoint", "qwen2")
-    path = resolve_checkpoint(str(write_gguf(tmp_path / "model.gguf", checkpoint, "qwen2", kind)))
+@pytest.mark.parametrize(
+    ("kind", "stored"),
+    [("Q8_0", "gguf Q8_0"), ("Q4_1", "gguf Q4_1"), ("Q4_K_M", "gguf Q4_K, Q6_K"), ("F16", "None")],
+)
+def test_headers_fit_the_model(tmp_path: Path, kind: str, stored: str) -> None:
+    checkpoint = make_wide_checkpoint(tmp_path / "checkpoint")
+    path = resolve_checkpoint(str(write_gguf(tmp_path / "model.gguf", checkpoint, "llama", kind)))
     config = load_model_config(path)
     assert str(config.quantization) == stored
     headers = read_headers(path)
@@ -116,20 +126,37 @@ def test_blocks_that_linears_store_stay_as_they_are(tmp_path: Path, kind: str, s
     assert (check.fits, check.expected > 20) == (True, True)
 
 
-def test_files_of_mixed_types_are_dequantized(tmp_path: Path) -> None:
-    def change(writer: GGUFWriter) -> None:
-        blocks = quantize(np.zeros((64, 64), dtype=np.float32), GGMLQuantizationType.Q8_0)
-        writer.add_tensor("blk.7.attn_q.weight", blocks, raw_dtype=GGMLQuantizationType.Q8_0)
-
-    checkpoint = make_text_checkpoint(tmp_path / "checkpoint", "qwen2")
-    file = write_gguf(tmp_path / "model.gguf", checkpoint, "qwen2", "Q4_0", change=change)
-    assert load_model_config(resolve_checkpoint(str(file))).quantization is None
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("Q4_K_M", {"qkv_proj": (8, 16), "out": (4, 32), "gate_up_proj": (4, 32), "down_proj": (8, 16)}),
+        ("Q8_0 beside BF16", {"out": (8, 32), "gate_up_proj": (8, 32), "down_proj": (8, 32)}),
+    ],
+)
+def test_matrices_of_one_product_share_a_format(
+    tmp_path: Path, kind: str, expected: dict[str, tuple[int, int]], caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoint = make_wide_checkpoint(tmp_path / "checkpoint")
+    path = resolve_checkpoint(str(write_gguf(tmp_path / "model.gguf", checkpoint, "llama", kind)))
+    config = load_model_config(path)
+    caplog.set_level("INFO")
+    cpu = torch.device("cpu")
+    model = load_model(path, config, cpu, torch.float32, lambda *_: None, scheme=config.quantization, backend="native")
+    layer = model.decoder.layers[0]
+    formats = {
+        name.rpartition(".")[2]: (linear.bits, linear.group_size)
+        for name, linear in layer.named_modules()
+        if isinstance(linear, GroupQuantizedLinear)
+    }
+    assert formats == expected
+    assert isinstance(model.decoder.lm_head, GroupQuantizedLinear)
+    assert "GGUF matrices that are not multiplied as they are stored: 4 of Q" in caplog.text
 
 
 @needs_kernels
-@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1"])
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", *MIXES])
 def test_native_kernels_stay_near_float32(tmp_path: Path, kind: str) -> None:
-    checkpoint = make_text_checkpoint(tmp_path / "checkpoint", "smollm2")
+    checkpoint = make_wide_checkpoint(tmp_path / "checkpoint")
     path = resolve_checkpoint(str(write_gguf(tmp_path / "model.gguf", checkpoint, "llama", kind)))
     assert_stays_near_float32(path, PROMPTS, torch.bfloat16, quantization="none", tolerance=0.1)
 

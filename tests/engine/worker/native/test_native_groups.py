@@ -79,7 +79,7 @@ either_bits = pytest.mark.parametrize("bits", [4, 8])
 @given(
     num_rows=st.integers(0, 40),
     groups=st.integers(1, 6),
-    group_size=st.sampled_from([32, 64, 96, 128]),
+    group_size=st.sampled_from([16, 32, 64, 96, 128]),
     outputs=st.sampled_from([1, 16, 33, 70, 128]),
     desc_act=st.booleans(),
     has_minimum=st.booleans(),
@@ -95,17 +95,20 @@ def test_products_of_any_shape(
     desc_act: bool,
     has_minimum: bool,
 ):
-    linear = make(groups * group_size, outputs, group_size, bits=bits, desc_act=desc_act, has_minimum=has_minimum)
-    x = random(num_rows, groups * group_size, seed=2).to(dtype)
+    group_size = max(group_size, 32) if bits == 4 else group_size
+    inputs = groups * max(group_size, 32)
+    linear = make(inputs, outputs, group_size, bits=bits, desc_act=desc_act, has_minimum=has_minimum)
+    x = random(num_rows, inputs, seed=2).to(dtype)
     computed = packed(linear, level, dtype).compute(x, None, None, torch.float32)
     assert torch.allclose(computed.double(), with_rounded_activations(linear, x), rtol=0, atol=2e-5)
 
 
 @at_each_level
 @either_bits
-@pytest.mark.parametrize(("inputs", "group_size"), [(4096, 128), (3200, 32), (2560, 2560)])
+@pytest.mark.parametrize(("inputs", "group_size"), [(4096, 128), (3200, 32), (2560, 2560), (3232, 16)])
 def test_products_too_wide_for_the_cache(level: Level, bits: int, inputs: int, group_size: int):
     """A panel is divided along its groups, and rows into those that fit into the cache."""
+    group_size = max(group_size, 32) if bits == 4 else group_size
     linear = make(inputs, 70, group_size, bits=bits)
     x = random(530, inputs, seed=2).to(torch.bfloat16)
     computed = packed(linear, level).compute(x, None, None, torch.float32)
@@ -136,6 +139,18 @@ def test_rows_are_bit_identical_in_any_batch_and_at_every_level(bits: int, has_m
     for level in LEVELS:
         for count in (1, 3, 4, 5, 16, 17, 70):
             assert torch.equal(product(level, x[:count]), alone[:count])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize(("bits", "group_size", "has_minimum"), [(4, 32, True), (8, 32, False), (8, 16, False)])
+def test_rows_of_weights_are_those_of_the_module(bits: int, group_size: int, has_minimum: bool, dtype: torch.dtype):
+    linear = make(96, 70, group_size, bits=bits, has_minimum=has_minimum)
+    indices = torch.tensor([0, 69, 33, 1])
+    expected = linear.dequantized(torch.float32).weight[indices].to(dtype)
+    rows = packed(linear, LEVELS[0], dtype).rows(indices)
+    assert torch.allclose(rows, expected, rtol=torch.finfo(dtype).eps, atol=1e-7)
+    linear.dtype = dtype
+    assert torch.equal(linear.rows(indices), expected)
 
 
 class Layer(nn.Module):
