@@ -17,6 +17,7 @@ from glimpse.engine.checkpoint.families.llava.llava import LLAVA
 from glimpse.engine.checkpoint.families.llava.llava_onevision import LLAVA_NEXT, LLAVA_ONEVISION
 from glimpse.engine.checkpoint.families.minicpmv import MINICPMV
 from glimpse.engine.checkpoint.families.mistral3 import LIGHTON_OCR, MISTRAL3, PIXTRAL
+from glimpse.engine.checkpoint.families.paddleocr_vl import PADDLEOCR_VL
 from glimpse.engine.checkpoint.families.phi3v import PHI3V
 from glimpse.engine.checkpoint.families.qwen.qwen2_audio import QWEN2_AUDIO
 from glimpse.engine.checkpoint.families.qwen.qwen2_vl import QWEN2_5_VL, QWEN2_VL
@@ -54,6 +55,7 @@ FAMILIES: Mapping[str, FamilySpec] = {
     "Lfm2VlForConditionalGeneration": LFM2_VL,
     "Glm4vForConditionalGeneration": GLM4V,
     "Glm46VForConditionalGeneration": GLM46V,
+    "PaddleOCRVLForConditionalGeneration": PADDLEOCR_VL,
     "PixtralForConditionalGeneration": PIXTRAL,
     "UltravoxModel": ULTRAVOX,
     "MiniCPMV": MINICPMV,

@@ -109,6 +109,14 @@ class GlmVisionConfig(VisionConfig):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PaddleVisionConfig(VisionConfig):
+    """Vision encoder of PaddleOCR-VL."""
+
+    position_side: int
+    """See `Qwen3VisionConfig`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PixtralVisionConfig(VisionConfig):
     """Vision encoder of Pixtral, as in Mistral 3 and LightOnOCR, and the projection to the decoder's width."""
 

@@ -13,11 +13,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from glimpse.engine.checkpoint.model_config.encoders import Qwen3VisionConfig
+from glimpse.engine.checkpoint.model_config.encoders import PaddleVisionConfig, Qwen3VisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.engine.worker.layers.pixels import read_statistics
 from glimpse.engine.worker.models.decoder import text_positions
+from glimpse.engine.worker.models.encoders.paddleocr_vision import PaddleVisionTower
 from glimpse.engine.worker.models.encoders.qwen2_vl_vision import VisionTower
 from glimpse.engine.worker.models.encoders.qwen3_vl_vision import Qwen3VisionTower
 from glimpse.engine.worker.models.model import Model
@@ -35,9 +36,17 @@ class QwenVL(Model):
         return layout_prompt(num_tokens, spans, self.encoder.config.spatial_merge_size)
 
 
+class PaddleOcrVL(QwenVL):
+    """A `QwenVL` with the tensor names of PaddleOCR-VL's checkpoints."""
+
+    renamed_prefixes: ClassVar = {**QwenVL.renamed_prefixes, "model.projector.": "mlp_AR."}
+
+
 def make_model(path: Path, config: ModelConfig) -> QwenVL:
     """See `load_engine.make_model`."""
     vision, statistics = config.vision, read_statistics(path)
+    if isinstance(vision, PaddleVisionConfig):
+        return PaddleOcrVL(config.text, PaddleVisionTower(vision, statistics))
     is_third = isinstance(vision, Qwen3VisionConfig)
     return QwenVL(config.text, Qwen3VisionTower(vision, statistics) if is_third else VisionTower(vision, statistics))
 

@@ -34,10 +34,16 @@ class SmartResize(ImageRecipe, frozen=True, kw_only=True, tag="smart_resize"):
     """Area in pixels to which larger images are reduced."""
     enlarges_slim: bool = False
     """Images with a side shorter than a token are enlarged until none is, before all else, as GLM's are."""
+    rounds_slim: bool = False
+    """Images with a side shorter than a token are enlarged side by side, to rounded lengths, as PaddleOCR-VL's are."""
 
     def plan(self, height: int, width: int) -> ImagePlan:
         """Returns an image resized within the bounds; its grid is (1, rows, columns) of patches. As `smart_resize`."""
         factor = self.patch_size * self.merge_size
+        if self.rounds_slim and 0 < height < factor:
+            height, width = factor, round(width * factor / height)
+        if self.rounds_slim and 0 < width < factor:
+            height, width = round(height * factor / width), factor
         if self.enlarges_slim and (shorter := min(height, width)) < factor:
             scale = factor / shorter
             height, width = int(height * scale), int(width * scale)

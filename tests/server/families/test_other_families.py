@@ -18,6 +18,7 @@ from tests.checkpoints.internvl import make_internvl_checkpoint, make_original_c
 from tests.checkpoints.lfm2 import make_lfm2_vl_checkpoint
 from tests.checkpoints.llava import make_next_checkpoint
 from tests.checkpoints.mistral3 import make_mistral3_checkpoint
+from tests.checkpoints.paddleocr_vl import make_paddleocr_vl_checkpoint
 from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
 from tests.e2e.stack import Stack
 from tests.server.families import (
@@ -41,6 +42,7 @@ TRIED: Mapping[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
     "Glm4vForConditionalGeneration": (make_glm4v_checkpoint, ("image", "video")),
     "Glm46VForConditionalGeneration": (lambda path: make_glm4v_checkpoint(path, kind="Glm46V"), ("image", "video")),
     "Lfm2VlForConditionalGeneration": (make_lfm2_vl_checkpoint, ("image",)),
+    "PaddleOCRVLForConditionalGeneration": (make_paddleocr_vl_checkpoint, ("image",)),
     "Mistral3ForConditionalGeneration": (make_mistral3_checkpoint, ("image",)),
     "Idefics3ForConditionalGeneration": (lambda path: make_idefics3_checkpoint(path, "idefics3"), ("image",)),
     "LlavaNextForConditionalGeneration": (make_next_checkpoint, ("image",)),

@@ -273,5 +273,6 @@ def test_families_that_write_none_have_no_forms() -> None:
         "LightOnOcrForConditionalGeneration",
         "PixtralForConditionalGeneration",
         "GlmOcrForConditionalGeneration",
+        "PaddleOCRVLForConditionalGeneration",
     }
     assert {way[0] for way in WAYS.values()} == {name for name, family in FAMILIES.items() if family.grounding}

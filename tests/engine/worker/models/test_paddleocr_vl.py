@@ -1,0 +1,116 @@
+"""PaddleOCR-VL: logits, greedy answers, pixels and prompts are those of transformers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers.models.paddleocr_vl.image_processing_pil_paddleocr_vl import PaddleOCRVLImageProcessorPil
+
+from glimpse.engine.checkpoint.families.registry import family_of, load_model_config
+from glimpse.engine.checkpoint.families.token_layout import LayoutContext
+from glimpse.engine.checkpoint.model_config.model import read_json
+from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot
+from glimpse.engine.checkpoint.text.prompt import load_prompt_builder
+from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
+from glimpse.engine.protocol.media import MediaSpan
+from glimpse.media.kind import MediaKind
+from glimpse.media.processing.image import ImageProcessing, prepare_image
+from tests.checkpoints.paddleocr_vl import TOKEN_IDS, make_paddleocr_vl_checkpoint
+from tests.checkpoints.refusals import assert_refused
+from tests.engine.harness import PlacedMedium, Prompt, prompt_with
+from tests.engine.worker.models.steps import LevelSteps, agreement
+from tests.media.images import scene
+from tests.oracles.answers import Answer, generate, load_oracle
+from tests.oracles.qwen_vl import token_types
+
+CHECKPOINT = make_paddleocr_vl_checkpoint
+_SIDE = 28  # of a token in pixels
+
+
+def make_prompt(seed: int, *parts: int | tuple[int, int]) -> Prompt:
+    """Returns a prompt of numbers of text tokens, and of rows and columns of images in tokens."""
+
+    def place(random: np.random.Generator, size: tuple[int, int]) -> PlacedMedium:
+        rows, columns = size
+        return PlacedMedium(
+            token_ids=[TOKEN_IDS["<|IMAGE_PLACEHOLDER|>"]] * (rows * columns),
+            kind=MediaKind.IMAGE,
+            grid=(1, 2 * rows, 2 * columns),
+            content=random.integers(0, 256, (rows * _SIDE, columns * _SIDE, 3), dtype=np.uint8),
+        )
+
+    return prompt_with(seed, parts, place)
+
+
+@torch.inference_mode()
+def greedy_answer(
+    path: Path, prompt: Sequence[int], spans: Sequence[MediaSpan], images: Sequence[np.ndarray], num_tokens: int
+) -> Answer:
+    """Continues a prompt with images that need no resizing."""
+    media: dict[str, Any] = {}
+    if images:
+        process: Any = PaddleOCRVLImageProcessorPil.from_pretrained(path, do_resize=False)
+        media = process(list(images), return_tensors="pt") | {"mm_token_type_ids": token_types(len(prompt), spans)}
+    return generate(load_oracle(path), prompt, num_tokens, **media)
+
+
+PROMPTS = {
+    "text": make_prompt(1, 150),
+    "image": make_prompt(2, 5, (3, 2), 9),
+    "images": make_prompt(3, 3, (1, 1), 1, (2, 7), 1, (9, 1), 4),
+}
+
+
+class TestSteps(LevelSteps):
+    agrees = staticmethod(agreement(greedy_answer, "spans", "images"))
+    divided, cached = "images", ("image", "images")
+    blocks = (1,)
+
+
+@pytest.fixture(scope="module")
+def processing(checkpoint: Path) -> ImageProcessing:
+    config = load_model_config(checkpoint)
+    images = family_of(config).read_media(checkpoint, config).images
+    assert images is not None
+    return images
+
+
+@given(height=st.integers(1, 4000) | st.integers(1, 40), width=st.integers(1, 4000) | st.integers(1, 40))
+def test_sizes_of_images_are_those_of_the_reference(
+    processing: ImageProcessing, checkpoint: Path, height: int, width: int
+) -> None:
+    if max(height, width) > 100 * min(height, width):
+        return
+    grid = processing.sizing.plan(height, width).grid
+    reference: Any = PaddleOCRVLImageProcessorPil.from_pretrained(checkpoint)
+    assert grid[1] * grid[2] == reference.get_number_of_image_patches(height, width)
+
+
+def test_an_image_has_a_token_for_each_square(checkpoint: Path, processing: ImageProcessing) -> None:
+    config, tokenizer = load_model_config(checkpoint), load_tokenizer(checkpoint)
+    image = prepare_image(scene(90, 140, 1), processing)
+    layout = family_of(config).layout(image, LayoutContext(model=config, encode=tokenizer.encode))
+    message = ChatMessage(role="user", content=(MediaSlot(kind=MediaKind.IMAGE), "OCR:"))
+    found = load_prompt_builder(checkpoint, config).chat([message], [layout]).token_ids
+    before, after = "<|begin_of_sentence|>User: <|IMAGE_START|>", "<|IMAGE_END|>OCR:\nAssistant:\n"
+    images = [TOKEN_IDS["<|IMAGE_PLACEHOLDER|>"]] * (image.grid[1] * image.grid[2] // 4)
+    assert found == [*tokenizer.encode(before), *images, *tokenizer.encode(after)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"text_config": {"use_bias": True}}, "'use_bias': expected False, got True"),
+        ({"text_config": {"hidden_act": "gelu"}}, "'hidden_act': expected 'silu', got 'gelu'"),
+        ({"vision_config": {"hidden_act": "gelu"}}, "'vision_config.hidden_act': expected 'gelu_pytorch_tanh'"),
+    ],
+)
+def test_refuses_unsupported_configurations(
+    tmp_path: Path, checkpoint: Path, fields: dict[str, Any], message: str
+) -> None:
+    assert_refused(tmp_path, read_json(checkpoint / "config.json"), message, **fields)
