@@ -230,7 +230,8 @@ class CacheShape:
         num_blocks = -(-num_tokens // plan.block_size)
         others = num_blocks * (block - sliding)
         if not sliding:
-            return others + (max(others, state) if (state := self.state_bytes(plan.dtype)) else 0)
+            state = self.state_bytes(plan.dtype)
+            return others + min(max(others, state), 2 * plan.max_sequences * state)
         least, most = self._sliding_bounds(plan)
         return min(others + min(max(others, least * sliding), most * sliding), num_blocks * block)
 

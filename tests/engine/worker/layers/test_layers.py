@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from glimpse.engine.checkpoint.model_config.decoder import DeltaNetSizes, KVHeads
+from glimpse.engine.checkpoint.model_config.decoder import DeltaNetSizes, KVHeads, ShortConvSizes
 from glimpse.engine.worker.layers.attention import paged_attention, plan_attention
 from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.norm import RMSNorm
@@ -74,6 +74,9 @@ DELTA_NET = DeltaNetSizes(num_key_heads=2, num_value_heads=4, key_head_dim=6, va
 
 WITHOUT = CacheShape(num_kv_heads=2, head_dim=8, layer_kinds=("full", "full"))
 WITH_STATES = replace(WITHOUT, layer_kinds=("delta_net", "full", "delta_net", "full"), states=DELTA_NET)
+WITH_SMALL_STATES = replace(
+    WITHOUT, layer_kinds=("short_conv", "full"), states=ShortConvSizes(conv_width=16, conv_size=3)
+)
 WITH_WINDOWS = replace(WITHOUT, layer_kinds=("sliding", "sliding", "full"), sliding=KVHeads(1, 24), window=10)
 PLAN = CachePlan(block_size=4, max_sequences=2, max_batch_tokens=8, max_model_len=0, dtype=torch.bfloat16)
 
@@ -115,10 +118,15 @@ def test_blocks_of_sliding_layers_take_half_a_memory_at_most(
     assert (sizes.num_blocks, sizes.num_sliding_blocks) == expected
 
 
-@pytest.mark.parametrize("shape", [WITHOUT, WITH_STATES, WITH_WINDOWS])
+@pytest.mark.parametrize("shape", [WITHOUT, WITH_STATES, WITH_SMALL_STATES, WITH_WINDOWS])
 @pytest.mark.parametrize("num_tokens", [1, 30, 60, 999])
 def test_a_memory_of_the_needed_size_holds_the_tokens(shape: CacheShape, num_tokens: int):
     assert 4 * shape.divide(shape.needed_bytes(num_tokens, PLAN), PLAN).num_blocks >= num_tokens
+
+
+def test_a_memory_of_the_needed_size_has_no_more_than_all_states():
+    states = 2 * PLAN.max_sequences * WITH_SMALL_STATES.state_bytes(PLAN.dtype)
+    assert WITH_SMALL_STATES.needed_bytes(1000, PLAN) == 250 * WITH_SMALL_STATES.block_bytes(4, PLAN.dtype) + states
 
 
 @pytest.mark.parametrize("bias", [False, True])
