@@ -40,7 +40,6 @@ TRIED: Mapping[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
     ),
     "GlmOcrForConditionalGeneration": (make_glm_ocr_checkpoint, ("image",)),
     "Glm4vForConditionalGeneration": (make_glm4v_checkpoint, ("image", "video")),
-    "Glm46VForConditionalGeneration": (lambda path: make_glm4v_checkpoint(path, kind="Glm46V"), ("image", "video")),
     "Lfm2VlForConditionalGeneration": (make_lfm2_vl_checkpoint, ("image",)),
     "PaddleOCRVLForConditionalGeneration": (make_paddleocr_vl_checkpoint, ("image",)),
     "Mistral3ForConditionalGeneration": (make_mistral3_checkpoint, ("image",)),

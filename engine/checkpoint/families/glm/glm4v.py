@@ -143,7 +143,8 @@ def read_images(path: Path, config: ModelConfig) -> ImageProcessing:
 
 
 def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
-    videos = sampled_video_processing(path, _clock_sampling)
+    is_later = config.architecture.startswith("Glm46V")
+    videos = sampled_video_processing(path, _duration_sampling if is_later else _clock_sampling)
     return MediaProcessing(images=read_images(path, config), videos=videos)
 
 
@@ -153,9 +154,8 @@ def _clock_sampling(own: Mapping[str, Any]) -> ClockSampling:
     )
 
 
-def _read_glm46v_media(path: Path, config: ModelConfig) -> MediaProcessing:
-    videos = sampled_video_processing(path, lambda _: DurationSampling())  # whatever the file says
-    return MediaProcessing(images=read_images(path, config), videos=videos)
+def _duration_sampling(_own: Mapping[str, Any]) -> DurationSampling:
+    return DurationSampling()  # whatever the file says, like the reference
 
 
 def _layout(medium: "Medium", context: LayoutContext, *, write_time: Callable[[float], str]) -> TokenLayout:
@@ -200,6 +200,5 @@ GLM4V = FamilySpec(
 )
 GLM46V = replace(
     GLM4V,
-    read_media=_read_glm46v_media,
     layout=partial(_layout, write_time=lambda seconds: f"{seconds:.1f} seconds"),
 )

@@ -19,6 +19,7 @@ from glimpse.engine.checkpoint.text.prompt import PromptBuilder, load_prompt_bui
 from glimpse.engine.checkpoint.text.reasoning.formats import REASONING_FORMATS, find_reasoning_format
 from glimpse.engine.checkpoint.text.tools import FORMATS, find_format
 from glimpse.media.kind import MediaKind
+from glimpse.media.processing.frame_sampling import ClockSampling, DurationSampling
 from glimpse.media.processing.image import Image
 from glimpse.media.processing.sizing.placement import ImagePlacement, ImageSource
 from glimpse.media.processing.sizing.smart_resize import SmartResize
@@ -130,4 +131,8 @@ def test_processor_of_glm_4_6v_tells_it_from_glm_4_1v(glm: Checkpoint, tmp_path:
     write_json(tmp_path / "config.json", config)
     assert load_model_config(tmp_path).architecture == "Glm4vForConditionalGeneration"
     write_json(tmp_path / "preprocessor_config.json", json.loads((glm.path / "preprocessor_config.json").read_text()))
-    assert load_model_config(tmp_path).architecture == f"{glm.kind}ForConditionalGeneration"
+    found = load_model_config(tmp_path)
+    assert found.architecture == f"{glm.kind}ForConditionalGeneration"
+    videos = family_of(found).read_media(tmp_path, found).videos
+    assert videos is not None
+    assert isinstance(videos.sampling, ClockSampling if glm.kind == "Glm4v" else DurationSampling)
