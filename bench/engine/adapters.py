@@ -3,8 +3,8 @@
     python -m bench.engine.adapters CHECKPOINT --quantization none int8 int4
 
 Random adapters of one rank change all linears of attention and of MLPs. A decode step has as many sequences as there
-are adapters, each with its own, or all of them with none; a prompt has the first adapter or none. Medians, taken in
-turns.
+are adapters, each with its own, or all of them with none; a prompt has the first adapter or none. Medians of
+processor time on one thread, taken in turns, so that other programs matter little.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import json
 import re
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -25,8 +26,8 @@ from glimpse.engine.worker.loading.load_engine import load_core
 from glimpse.engine.worker.loading.weight_files import read_headers
 
 _LINEARS = re.compile(r"(.*layers\.\d+\.(?:self_attn|mlp)\.(?:q|k|v|o|gate|up|down)_proj)\.weight")
-_CONTEXT, _PROMPT = 512, 512
-_TURNS = 3
+_CONTEXT, _PROMPT = 256, 256
+_TURNS = 2
 
 
 def write_adapter(folder: Path, checkpoint: Path, rank: int, seed: int) -> str:
@@ -57,9 +58,10 @@ def measure(arguments: argparse.Namespace, modules: dict[str, str], quantization
         prefix_caching=False,
         speculative="off",
         quantization=quantization,
+        num_threads=1,
     )
     engine = load_core(config, on_progress=lambda _stage, _fraction: None)
-    timed = TimedEngine(engine.core, engine.model, repeats=arguments.repeats)
+    timed = TimedEngine(engine.core, engine.model, repeats=arguments.repeats, clock=time.process_time)
     names = list(modules)
 
     def decode(adapters: Sequence[str]) -> list[float]:

@@ -4,7 +4,7 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import cycle
 
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
@@ -21,16 +21,20 @@ _MOST_TOKENS = 1024
 class TimedEngine:
     """Times the core's own steps, scheduling and sampling included. Every time is a list of seconds, one per repeat."""
 
-    def __init__(self, core: Core, model: ModelConfig, *, repeats: int) -> None:
+    def __init__(
+        self, core: Core, model: ModelConfig, *, repeats: int, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         """
         Args:
             core: a core without requests and prefix cache.
             model: its model.
             repeats: times that each step is timed.
+            clock: returns seconds.
         """
         self._core = core
         self._model = model
         self._repeats = repeats
+        self._clock = clock
         self._draw = random.Random(0)
         self._num_requests = 0
         self._num_running = 0
@@ -87,15 +91,15 @@ class TimedEngine:
 
     def _first_token(self, token_ids: list[int], media: list[MediaInput], adapter: str = "") -> float:
         self._submit(token_ids, max_tokens=1, media=media, adapter=adapter)
-        begun = time.perf_counter()
+        begun = self._clock()
         while self._core.has_work:
             self._core.step()
-        return time.perf_counter() - begun
+        return self._clock() - begun
 
     def _timed_step(self) -> tuple[float, Step]:
-        begun = time.perf_counter()
+        begun = self._clock()
         step = self._core.step()
-        return time.perf_counter() - begun, step
+        return self._clock() - begun, step
 
     def _submit(
         self,
