@@ -44,9 +44,10 @@ def write_gguf(
     kind: str = "F32",
     *,
     pre: str = "qwen2",
+    most_tensors: int = 0,
     change: Callable[[GGUFWriter], None] = lambda writer: None,
 ) -> Path:
-    """Writes a checkpoint as one file.
+    """Writes a checkpoint as one file, or as several, of which it returns the first.
 
     Args:
         file: where to.
@@ -54,10 +55,11 @@ def write_gguf(
         architecture: value of `general.architecture`.
         kind: type of the matrices, or one of `MIXES`. Types that the package cannot quantize to have random blocks.
         pre: value of `tokenizer.ggml.pre`.
+        most_tensors: of a file, if there are several.
         change: adds further metadata.
     """
     config = json.loads((checkpoint / "config.json").read_bytes())
-    writer = GGUFWriter(file, architecture)
+    writer = GGUFWriter(file, architecture, split_max_tensors=most_tensors)
     rope = config.get("rope_parameters") or config
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
@@ -91,7 +93,7 @@ def write_gguf(
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return file
+    return min(file.parent.glob(f"{file.stem}-00001-of-*.gguf")) if most_tensors else file
 
 
 def _with_stacks(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

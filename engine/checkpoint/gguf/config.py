@@ -48,11 +48,6 @@ def architecture_of(gguf: Gguf) -> GgufArchitecture:
     if not isinstance(name, str) or name not in GGUF_ARCHITECTURES:
         supported = ", ".join(GGUF_ARCHITECTURES)
         raise CheckpointError(f"GGUF metadata: 'general.architecture': expected one of {supported}; got {name!r:.80}")
-    if gguf.get("split.count") not in (None, 0, 1):
-        raise CheckpointError(
-            "GGUF metadata: 'split.count': expected one file with the whole model, got a part of several;"
-            " `llama-gguf-split --merge` joins them"
-        )
     return GGUF_ARCHITECTURES[name]
 
 
@@ -195,7 +190,7 @@ def _rope_factors(gguf: Gguf, head_dim: int) -> list[float]:
             f"GGUF tensor {ROPE_FACTORS!r}: expected F32 of shape [{head_dim // 2}], got {stored.type.name} of"
             f" shape {[*stored.shape]}"
         )
-    factors = np.frombuffer(gguf.data, "<f4", head_dim // 2, stored.offset)
+    factors = np.frombuffer(stored.data, "<f4", head_dim // 2, stored.offset)
     if not np.isfinite(factors).all() or not (factors > 0).all():
         raise CheckpointError(f"GGUF tensor {ROPE_FACTORS!r}: expected positive numbers, got others")
     return factors.tolist()

@@ -13,7 +13,7 @@ from typing import Any
 
 from glimpse.engine.checkpoint.families.reading import tokenizer_files
 from glimpse.engine.checkpoint.gguf.config import read_config, read_generation_config
-from glimpse.engine.checkpoint.gguf.header import Gguf
+from glimpse.engine.checkpoint.gguf.header import Gguf, split_files
 from glimpse.engine.checkpoint.gguf.tokenizer import read_tokenizer_documents
 from glimpse.engine.errors import CheckpointError
 from glimpse.native.compiler import cache_folder
@@ -73,8 +73,10 @@ def read_files(gguf: Gguf) -> dict[str, str]:
 
 
 def _fingerprint(file: Path) -> str:
-    status = file.stat()
-    digest = hashlib.sha256(f"{file}\0{status.st_size}\0{status.st_mtime_ns}".encode())
+    digest = hashlib.sha256(str(file).encode())
+    for part in split_files(file):
+        status = part.stat() if part.exists() else None
+        digest.update(f"\0{status and (status.st_size, status.st_mtime_ns)}".encode())
     for source in (*sorted(Path(__file__).parent.glob("*.py")), Path(tokenizer_files.__file__)):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]

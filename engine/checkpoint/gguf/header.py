@@ -1,4 +1,4 @@
-"""Reads GGUF files, as llama.cpp writes them: metadata and tensors in one file.
+"""Reads GGUF files, as llama.cpp writes them: metadata and tensors in one file, or the latter in several.
 
 The format is that of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3. A header is untrusted
 input: it is checked before anything is allocated that it asks for, and strings in arrays are decoded only when asked
@@ -8,8 +8,8 @@ for.
 import mmap
 import re
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import NamedTuple, NoReturn, TypeAlias
@@ -117,6 +117,8 @@ class GgufTensor:
     type: TensorType
     shape: tuple[int, ...]
     """Output features first, as in torch; files have the sizes in the other order."""
+    data: mmap.mmap = field(repr=False)
+    """The file that has it."""
     offset: int
     """Offset of its first byte in the file."""
     num_bytes: int
@@ -131,23 +133,36 @@ class _Array(NamedTuple):
 
 
 class Gguf:
-    """A file that is mapped into memory.
+    """A file that is mapped into memory; if it is the first of several, all of them.
 
     Raises:
-        CheckpointError: the file cannot be read, is no GGUF file, or its header is invalid.
+        CheckpointError: a file cannot be read, is no GGUF file, or its header is invalid.
     """
 
     def __init__(self, path: Path) -> None:
-        try:
-            with path.open("rb") as file:
-                # A private copy of pages that are written: torch wants writable memory, and nobody writes.
-                self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        except (OSError, ValueError) as error:  # an empty file cannot be mapped
-            raise CheckpointError(f"the GGUF file {path.name!r} cannot be read or is empty") from error
+        self.data = _mapped(path)
         header = _Header(self.data)
         self._values = header.metadata()
         self.tensors: Mapping[str, GgufTensor] = header.tensors(self._values)
-        """By name, in the order of the header."""
+        """By name, in the order of the headers."""
+        if (count := self._values.get("split.count")) not in (None, 0, 1):
+            self.tensors |= self._further_tensors(split_files(path.resolve()), count)
+
+    def _further_tensors(self, files: Sequence[Path], count: object) -> dict[str, GgufTensor]:
+        if len(files) != count:
+            _refuse(
+                "metadata: 'split.count'",
+                f"{len(files)}, as the name of the first says (NAME-00001-of-COUNT.gguf)",
+                f"{count!r:.80}",
+            )
+        found: dict[str, GgufTensor] = {}
+        for file in files[1:]:
+            header = _Header(_mapped(file))
+            more = header.tensors(header.metadata())
+            if twice := (self.tensors.keys() | found.keys()) & more.keys():
+                _refuse(f"tensor {min(twice)!r}", "it in one file", "it in two")
+            found |= more
+        return found
 
     def get(self, key: str) -> Scalar | None:
         """Returns a number, a truth value or a text of the metadata; None without it.
@@ -247,10 +262,7 @@ class _Header:
                 _refuse(f"tensor {name!r}", "each name once", "it twice")
             found[name] = self._tensor(name, alignment)
         start = -(-self._offset // alignment) * alignment
-        placed = {
-            name: GgufTensor(type=each.type, shape=each.shape, offset=start + each.offset, num_bytes=each.num_bytes)
-            for name, each in found.items()
-        }
+        placed = {name: replace(each, offset=start + each.offset) for name, each in found.items()}
         self._check_places(placed)
         return placed
 
@@ -270,7 +282,7 @@ class _Header:
         if offset % alignment:
             _refuse(f"{what}: offset", f"a multiple of the alignment, {alignment}", str(offset))
         num_bytes = prod(sizes) // kind.block_size * kind.block_bytes
-        return GgufTensor(type=kind, shape=sizes[::-1], offset=offset, num_bytes=num_bytes)
+        return GgufTensor(type=kind, shape=sizes[::-1], data=self._data, offset=offset, num_bytes=num_bytes)
 
     def _check_places(self, tensors: Mapping[str, GgufTensor]) -> None:
         last_name, end = "", 0
@@ -355,7 +367,26 @@ class _Header:
         _refuse(what, limit, "more" if is_long else "the end of the file")
 
 
+def split_files(path: Path) -> list[Path]:
+    """Returns the files of a model by the first one's name, as llama.cpp splits them; the file alone if it has no such
+    name."""
+    found = _FIRST.fullmatch(path.name)
+    if found is None:
+        return [path]
+    return [path.with_name(f"{found[1]}-{index:05}-of-{found[2]}.gguf") for index in range(1, int(found[2]) + 1)]
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    try:
+        with path.open("rb") as file:
+            # A private copy of pages that are written: torch wants writable memory, and nobody writes.
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    except (OSError, ValueError) as error:  # an empty file cannot be mapped
+        raise CheckpointError(f"the GGUF file {path.name!r} cannot be read or is empty") from error
+
+
 _NAME = re.compile(r"[\w./-]+", re.ASCII)
+_FIRST = re.compile(r"(.+)-00001-of-(\d{5})\.gguf")
 
 
 def _format(kind: int, what: str) -> str:

@@ -46,7 +46,7 @@ def gguf_tensors(file: Path, device: torch.device) -> Iterator[tuple[str, Callab
 
 def _read(gguf: Gguf, name: str, device: torch.device, *, packed: bool) -> Tensor:
     stored = gguf.tensors[name]
-    octets = torch.frombuffer(gguf.data, dtype=torch.uint8, count=stored.num_bytes, offset=stored.offset).to(device)
+    octets = torch.frombuffer(stored.data, dtype=torch.uint8, count=stored.num_bytes, offset=stored.offset).to(device)
     if packed:
         tensor = octets.view(*stored.shape[:-1], -1)
     elif (dtype := _PLAIN.get(stored.type.name)) is not None:

@@ -16,6 +16,7 @@ from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeForCausalLM
 from glimpse import LLM, SamplingParams
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.gguf import folder
+from glimpse.engine.checkpoint.gguf.folder import WEIGHTS
 from glimpse.engine.checkpoint.gguf.header import SERVED_TYPES
 from glimpse.engine.checkpoint.location import resolve_checkpoint
 from glimpse.engine.errors import CheckpointError
@@ -34,6 +35,7 @@ from tests.oracles.answers import generate
 
 PROMPTS = [make_prompt(1, 23), make_prompt(2, 150)]
 NUM_TOKENS = 8
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -173,6 +175,24 @@ def test_blocks_are_dequantized_exactly(tmp_path: Path, kind: str) -> None:
     ((_, read),) = gguf_tensors(tmp_path / "model.gguf", torch.device("cpu"))
     expected = torch.from_numpy(dequantize(blocks, GGMLQuantizationType[kind]))
     assert torch.equal(read(), expected)
+
+
+def test_a_model_in_several_files_is_that_of_one(tmp_path: Path) -> None:
+    checkpoint = make_text_checkpoint(tmp_path / "checkpoint", "smollm2")
+    whole = write_gguf(tmp_path / "model.gguf", checkpoint, "llama", "Q8_0")
+    first = write_gguf(tmp_path / "parts.gguf", checkpoint, "llama", "Q8_0", most_tensors=8)
+    paths = [resolve_checkpoint(str(file)) for file in (whole, first)]
+    expected, found = ({name: read() for name, read in gguf_tensors(path / WEIGHTS, CPU)} for path in paths)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
+    assert load_model_config(paths[0]) == load_model_config(paths[1])
+    second = Path(str(first).replace("-00001-of-", "-00002-of-"))
+    second.unlink()
+    with pytest.raises(CheckpointError, match=f"the GGUF file '{second.name}' cannot be read"):
+        resolve_checkpoint(str(first))
+    wrong = first.rename(tmp_path / "other.gguf")
+    with pytest.raises(CheckpointError, match=r"'split.count': expected 1, as the name of the first says .*, got \d"):
+        resolve_checkpoint(str(wrong))
 
 
 def test_llama3_rope_factors_are_read(tmp_path: Path) -> None:
