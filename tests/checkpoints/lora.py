@@ -14,8 +14,11 @@ from torch import Tensor
 
 from tests.checkpoints.qwen2_vl import write_json
 
-PROJECTIONS = r".*layers\.\d+\.(self_attn|mlp)\.(q|k|v|o|qkv|gate|up|gate_up|down)_proj"
-"""All linears of attention and of MLPs, stacked or not."""
+PROJECTIONS = (
+    r".*layers\.\d+\.((self_attn|mlp)\.(q|k|v|o|out|qkv|gate|up|gate_up|down)_proj"
+    r"|conv\.(in|out)_proj|feed_forward\.w\d)"
+)
+"""All linears of attention, of short convolutions and of MLPs, stacked or not."""
 
 
 def make_adapter(

@@ -21,14 +21,14 @@ from glimpse.engine.worker.layers.lora import Adapters, LowRank
 from glimpse.engine.worker.layers.mlp import GatedMLP
 from glimpse.engine.worker.loading.weights import checkpoint_name
 from glimpse.engine.worker.models.decoder import DecoderLayer
-from glimpse.engine.worker.models.mixers import Attention
+from glimpse.engine.worker.models.mixers import Attention, ShortConvMixer
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.parallel.shards import shard_tensor
 
 _TENSOR = re.compile(r"base_model\.model\.(.+)\.lora_([AB])(?:\.default)?\.weight")
-_ROW_PARALLEL = ("o_proj.weight", "down_proj.weight")
+_ROW_PARALLEL = ("o_proj.weight", "down_proj.weight", "conv.out_proj.weight")
 """Matrices whose inputs are divided over ranks, as `shard_tensor` does; of all others it divides the outputs."""
-_EXPECTED = "linears of attention and of MLPs in the decoder, and their lora_A and lora_B"
+_EXPECTED = "linears of attention, short convolutions and MLPs in the decoder, and their lora_A and lora_B"
 
 
 class _Part(NamedTuple):
@@ -67,7 +67,7 @@ def load_adapters(
         dtype: of activations.
 
     Raises:
-        CheckpointError: an adapter does not fit the model, or changes more than linears of attention and of MLPs.
+        CheckpointError: an adapter does not fit the model, or changes more than the linears that `_linears` yields.
     """
     distinct = {adapter.digest: adapter for adapter in adapters}
     shard = partial(shard_tensor, text=text, rank=rank, num_ranks=num_ranks)
@@ -101,6 +101,9 @@ def _linears(layer: DecoderLayer) -> Iterator[tuple[tuple[str, ...], nn.Module]]
         yield ("self_attn.o_proj",), mixer.out
         if mixer.gate_proj is not None:
             yield ("self_attn.q_gate",), mixer.gate_proj
+    if isinstance(mixer, ShortConvMixer):
+        yield ("conv.in_proj", "conv.in_proj_c", "conv.in_proj_x"), mixer.layer.in_proj
+        yield ("conv.out_proj",), mixer.out
     if isinstance(mlp, GatedMLP):
         yield ("mlp.gate_proj", "mlp.up_proj"), mlp.gate_up_proj
         yield ("mlp.down_proj",), mlp.down_proj

@@ -96,7 +96,7 @@ def test_a_batch_of_the_base_and_three_adapters_equals_each_alone(
         assert_agrees(sequence, merge(name))
 
 
-@pytest.mark.parametrize("family", ["phi3", "phi4 mini", "qwen3_5", "gemma4 large"])
+@pytest.mark.parametrize("family", ["phi3", "phi4 mini", "qwen3_5", "gemma4 large", "lfm2"])
 def test_answers_of_other_linears_are_those_of_merged_weights(tmp_path: Path, family: str) -> None:
     path = make_text_checkpoint(tmp_path / "base", family)
     adapter = make_adapter(tmp_path / "adapter", path, strength=0.3)
