@@ -1,7 +1,7 @@
 """LoRA adapters (arXiv 2106.09685) as a layer over a backend's operations, for steps in which a token has one.
 
 The matrices of all adapters of a linear are stacked: a step computes Ax for all of them, clears what belongs to another
-adapter than the token's, and adds the product with all B. So a step has two products for each linear, whatever the
+adapter than the token's, and adds the product with all B. So a step has as many products whatever the
 number of adapters in it, and rows without an adapter add zeros.
 """
 
@@ -18,16 +18,22 @@ from glimpse.engine.worker.tensors.transfer import upload
 
 
 class LowRank(nn.Module):
-    """What adapters add to a linear: up(down(x)), where each of them has its own rows of `down`."""
+    """What adapters add to a linear. Each of the matrices that it stacks has its own columns of `down`'s outputs."""
 
-    def __init__(self, down: nn.Module, up: nn.Module, slots: Sequence[int]) -> None:
+    def __init__(
+        self, down: nn.Module, ups: Sequence[nn.Module], places: Sequence[tuple[slice, slice]], slots: Sequence[int]
+    ) -> None:
         """
         Args:
-            slots: The adapter of each output feature of `down`, ascending.
+            down: A of all adapters and stacked matrices.
+            ups: B of all adapters, for each stacked matrix that one of them changes.
+            places: The outputs of `down` that each of `ups` reads, and the outputs of the linear that it adds to.
+            slots: The adapter of each output of `down`.
         """
         super().__init__()
         self.down = down
-        self.up = up
+        self.ups = nn.ModuleList(ups)
+        self.places = tuple(places)
         self.slots = tuple(slots)
 
 
@@ -96,12 +102,10 @@ class LoraOps:
         return self.linear_add(inner, mlp.down_proj, hidden if residual else None)
 
     def _add(self, output: Tensor, added: LowRank, inner: Tensor) -> Tensor:
-        """Adds `up` of the rows with adapters, [rows, ranks], to the output of all."""
+        """Adds B of the rows with adapters, [rows, ranks], to the output of all."""
         inner.masked_fill_(self._other_columns(added.slots, inner.device), 0)
-        own = self._local.linear_add(inner, added.up, output[self._rows])
-        if len(own) == len(output):
-            return own
-        output[self._rows] = own
+        for up, (columns, outputs) in zip(added.ups, added.places, strict=True):
+            output[self._rows, outputs].add_(self._local.linear_add(inner[:, columns], up, None))
         return output
 
     def _other_columns(self, slots: tuple[int, ...], device: torch.device) -> Tensor:

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import NamedTuple, cast
 
 import torch
@@ -163,20 +163,31 @@ def _tensors(adapter: LoraAdapter) -> dict[tuple[str, str], Tensor]:
 
 
 def _stacked(matrices: list[_Matrices], device: torch.device, dtype: torch.dtype) -> LowRank:
-    """Returns what all adapters add to a linear. Adapters come in the order of their slots."""
+    """Returns what all adapters add to a linear."""
+    matrices = sorted(matrices, key=lambda each: each.part.start)  # those of a part read adjacent columns
     distinct = {id(each.down): each for each in matrices}  # parts of a stacked matrix share theirs
-    slots = [each.slot for each in distinct.values() for _ in each.down]
-    starts = dict(zip(distinct, accumulate((len(each.down) for each in distinct.values()), initial=0), strict=False))
-    linear = matrices[0].part.linear
-    down = Linear(_num_inputs(linear), len(slots), bias=False)
-    up = Linear(len(slots), sum(_sizes(linear)), bias=False)
-    down.weight.data.copy_(torch.cat([each.down for each in distinct.values()]))
-    up.weight.data.zero_()
-    for each in matrices:
-        column = starts[id(each.down)]
-        rows = slice(each.part.start, each.part.start + each.part.size)
-        up.weight.data[rows, column : column + len(each.down)] = each.up
-    return LowRank(down.to(device, dtype), up.to(device, dtype), slots)
+    ends = list(accumulate(len(each.down) for each in distinct.values()))
+    columns = {key: slice(end - len(each.down), end) for (key, each), end in zip(distinct.items(), ends, strict=True)}
+    down = _linear(torch.cat([each.down for each in distinct.values()]), device, dtype)
+    ups: list[Linear] = []
+    places: list[tuple[slice, slice]] = []
+    for part, group in groupby(matrices, key=lambda each: each.part):
+        own = list(group)
+        start = min(columns[id(each.down)].start for each in own)
+        end = max(columns[id(each.down)].stop for each in own)
+        up = torch.zeros(part.size, end - start)
+        for each in own:
+            place = columns[id(each.down)]
+            up[:, place.start - start : place.stop - start] = each.up
+        ups.append(_linear(up, device, dtype))
+        places.append((slice(start, end), slice(part.start, part.start + part.size)))
+    return LowRank(down, ups, places, [each.slot for each in distinct.values() for _ in each.down])
+
+
+def _linear(weight: Tensor, device: torch.device, dtype: torch.dtype) -> Linear:
+    linear = Linear(weight.shape[1], weight.shape[0], bias=False)
+    linear.weight.data.copy_(weight)
+    return linear.to(device, dtype)
 
 
 def _num_inputs(linear: nn.Module) -> int:
