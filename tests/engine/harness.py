@@ -178,8 +178,7 @@ class Harness:
         config = load_model_config(path).within(max_model_len)
         text, device = config.text, DEVICE
         scheme = resolve_scheme(quantization, config.quantization)
-        backend = "torch" if level is None else "native"
-        model = load_model(path, config, device, dtype, lambda stage, fraction: None, scheme=scheme, backend=backend)
+        model = load_model(path, config, device, dtype, lambda stage, fraction: None, scheme=scheme, backend="native")
         if int8_head:
             model.decoder.quantize_head()
         if level is not None:

@@ -98,8 +98,8 @@ def quantizes_head(scheme: QuantizationScheme | None, backend: ChosenBackend) ->
     return backend == "native" and scheme in ("int8", "int4")
 
 
-def keeps_stored_head(scheme: QuantizationScheme | None, backend: ChosenBackend) -> bool:
-    """Returns whether the output head stays in the integers of a GGUF file: torch would dequantize it in each step."""
+def keeps_blocks(scheme: QuantizationScheme | None, backend: ChosenBackend) -> bool:
+    """Returns whether the matrices of a GGUF file stay integers: torch would dequantize all of them in each step."""
     return backend != "torch" and isinstance(scheme, GgufQuantization)
 
 

@@ -15,6 +15,7 @@ from glimpse.engine.checkpoint.families.registry import family_of, load_model_co
 from glimpse.engine.checkpoint.grammar.matcher import Vocabulary
 from glimpse.engine.checkpoint.lora import read_adapters
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
+from glimpse.engine.checkpoint.quantization import GgufQuantization
 from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
 from glimpse.engine.core.core import Core
 from glimpse.engine.core.limits import SchedulerLimits
@@ -29,7 +30,7 @@ from glimpse.engine.worker.execution.grammar_watcher import GrammarWatcher
 from glimpse.engine.worker.execution.runner import ModelRunner
 from glimpse.engine.worker.layers.quantized import (
     QuantizationScheme,
-    keeps_stored_head,
+    keeps_blocks,
     process_weights_after_loading,
     quantize_linears,
     quantizes_head,
@@ -241,7 +242,7 @@ def load_model(
         scheme,
         scale_dtype=getattr(torch, config.dtype),
         num_ranks=num_ranks,
-        keeps_head=keeps_stored_head(scheme, backend),
+        keeps_gguf=keeps_blocks(scheme, backend),
     )
 
     # `Module.to_empty` calls `empty_like`, which imports sympy for tensors without values.
@@ -276,12 +277,12 @@ def empty_model(
     scale_dtype: torch.dtype,
     num_ranks: int,
     backend: ChosenBackend = "torch",
-    keeps_head: bool = False,
+    keeps_gguf: bool = False,
 ) -> Model:
     """Returns a rank's shard of the model without values, on the meta device.
 
     An encoder is never quantized: it runs once per image rather than once per token. The output head is as it will be
-    on this backend; see `quantizes_head` and, for `keeps_head`, `keeps_stored_head`.
+    on this backend; see `quantizes_head`. `keeps_gguf`: see `keeps_blocks`.
 
     Raises:
         CheckpointError: the preprocessor's configuration is missing, the model cannot be sharded over `num_ranks`, or
@@ -290,9 +291,11 @@ def empty_model(
     with torch.device("meta"):
         model = make_model(path, replace(config, text=shard_config(config.text, num_ranks)))
     model = model.to(dtype=dtype)
-    if scheme is not None:
-        root = model.decoder if keeps_head else model.decoder.layers
-        quantize_linears(root, scheme, scale_dtype=scale_dtype, named=model.named_weights())
+    if isinstance(scheme, GgufQuantization):
+        if keeps_gguf:
+            quantize_linears(model.decoder, scheme, scale_dtype=scale_dtype, named=model.named_weights())
+    elif scheme is not None:
+        quantize_linears(model.decoder.layers, scheme, scale_dtype=scale_dtype)
     if quantizes_head(scheme, backend):
         model.decoder.quantize_head()
     return model
@@ -312,7 +315,7 @@ def model_as_computed(
         scale_dtype=scale_dtype,
         num_ranks=num_ranks,
         backend=computing.backend,
-        keeps_head=keeps_stored_head(scheme, computing.backend),
+        keeps_gguf=keeps_blocks(scheme, computing.backend),
     )
 
 

@@ -115,6 +115,7 @@ def main() -> None:
     for linear in (
         Int8Linear(plain := Linear(1536, 2048, bias=True).to(DTYPE)),
         *(GroupQuantizedLinear(plain, bits=bits, group_size=128, scale_dtype=DTYPE) for bits in (4, 8)),
+        GroupQuantizedLinear(plain, bits=8, group_size=16, scale_dtype=torch.float32, has_minimum=True),
     ):
         quantized.multiply(torch.empty(3, 1536, dtype=DTYPE), linear, None)
         if isinstance(linear, GroupQuantizedLinear):
