@@ -161,6 +161,12 @@ app.command(
 )
 app.command("glimpse.server.cli.local.commands:rm", group=_HERE, config=(), help="Remove models from this disk.")
 app.command(
+    "glimpse.server.cli.local.quantize:quantize",
+    group=_HERE,
+    config=(),
+    help="Write a checkpoint with weights in 4 or 8 bits.",
+)
+app.command(
     "glimpse.server.cli.local.commands:ps", group=_HERE, config=(), help="List the servers that run on this machine."
 )
 app.command(

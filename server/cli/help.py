@@ -69,6 +69,10 @@ glimpse top                                    the servers of this machine
 glimpse top 10.0.0.5:9090 10.0.0.6:9090        the metrics of others""",
     "list": "glimpse list",
     "pull": "glimpse pull Qwen/Qwen2.5-VL-3B-Instruct",
+    "quantize": """\
+glimpse quantize ORG/NAME ./name-int4          weights in 4 bits: a quarter of the disk and of the memory
+glimpse quantize ./my-model ./my-model-int8 --to int8
+glimpse quantize ./my-model ./my-model-int4 --text notes.txt""",
     "stop": """\
 glimpse stop ORG/NAME
 glimpse stop --all""",

@@ -14,7 +14,8 @@ All checkpoint formats are converted to one memory layout, which the kernels rea
   consecutive inputs.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -156,28 +157,62 @@ def quantize_groups(weight: Tensor, *, bits: int, group_size: int, scale_dtype: 
 
     def quantize(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         grouped = rows.unflatten(1, (-1, group_size))  # [rows, groups, group_size]
-        low, high = grouped.amin(dim=-1).clamp_(max=0), grouped.amax(dim=-1).clamp_(min=0)
-        values, scale, zero, loss = _round_groups(grouped, low, high, bits=bits, scale_dtype=scale_dtype)
-        for shrink in SHRINKS if bits < MIN_BITS_WITHOUT_LOSS else ():
-            other = _round_groups(grouped, low * shrink, high * shrink, bits=bits, scale_dtype=scale_dtype)
-            is_better = other[3] < loss
-            values = torch.where(is_better[..., None], other[0], values)
-            scale, zero, loss = (
-                torch.where(is_better, new, old) for new, old in zip(other[1:], (scale, zero, loss), strict=True)
-            )
-        return pack_values(values.to(torch.uint8).flatten(1), bits), scale, zero.to(torch.uint8)
+        shrinks = SHRINKS if bits < MIN_BITS_WITHOUT_LOSS else ()
+        values, scale, zero = fit_groups(grouped, bits=bits, scale_dtype=scale_dtype, shrinks=shrinks)
+        return pack_values(values.flatten(1), bits), scale, zero
 
     packed, scale, zero = by_rows(weight, quantize)
     return {"weight": packed, "scale": scale, "zero": zero}
 
 
-def _round_groups(
-    grouped: Tensor, low: Tensor, high: Tensor, *, bits: int, scale_dtype: torch.dtype
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Rounds groups to the values of a range.
+def fit_groups(
+    grouped: Tensor,
+    *,
+    bits: int,
+    scale_dtype: torch.dtype,
+    shrinks: Sequence[float] = (),
+    importance: Tensor | None = None,
+    least_zero: int = 0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Rounds each group to the nearest values of its range, or of a smaller one if that loses less.
 
     Args:
         grouped: float32 [rows, groups, group_size]
+        shrinks: factors of the range that are tried besides 1.
+        importance: what squared errors are multiplied by, [groups, group_size]; None: 1.
+        least_zero: the smallest zero point.
+
+    Returns:
+        The values, uint8 [rows, groups, group_size]; the scales and the zero points, uint8, [rows, groups].
+    """
+    low, high = grouped.amin(dim=-1).clamp_(max=0), grouped.amax(dim=-1).clamp_(min=0)
+    fit = partial(
+        _round_groups, grouped, bits=bits, scale_dtype=scale_dtype, importance=importance, least_zero=least_zero
+    )
+    values, scale, zero, loss = fit(low, high)
+    for shrink in shrinks:
+        other = fit(low * shrink, high * shrink)
+        is_better = other[3] < loss
+        values = torch.where(is_better[..., None], other[0], values)
+        scale, zero, loss = (
+            torch.where(is_better, new, old) for new, old in zip(other[1:], (scale, zero, loss), strict=True)
+        )
+    return values.to(torch.uint8), scale, zero.to(torch.uint8)
+
+
+def _round_groups(
+    grouped: Tensor,
+    low: Tensor,
+    high: Tensor,
+    *,
+    bits: int,
+    scale_dtype: torch.dtype,
+    importance: Tensor | None,
+    least_zero: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Rounds groups to the values of a range; see `fit_groups`.
+
+    Args:
         low: the range's lowest weight, at most 0, [rows, groups].
         high: likewise the highest, at least 0.
 
@@ -187,10 +222,10 @@ def _round_groups(
     top = 2**bits - 1
     scale = ((high - low) / top).to(scale_dtype)
     divisor = torch.where(scale > 0, scale, 1.0).float()
-    zero = (-low / divisor).round_().clamp_(0, top)
+    zero = (-low / divisor).round_().clamp_(least_zero, top)
     values = grouped.div(divisor[..., None]).round_().add_(zero[..., None]).clamp_(0, top)
-    errors = (values - zero[..., None]).mul_(scale.float()[..., None]).sub_(grouped)
-    return values, scale, zero, errors.square_().sum(dim=-1)
+    errors = (values - zero[..., None]).mul_(scale.float()[..., None]).sub_(grouped).square_()
+    return values, scale, zero, (errors if importance is None else errors.mul_(importance)).sum(dim=-1)
 
 
 def pack_values(values: Tensor, bits: int) -> Tensor:
