@@ -114,6 +114,8 @@ class ModelSettings(BaseModel):
 
     model_config = FROZEN
 
+    mmproj: Path | None = None
+    """GGUF file with the encoder of a GGUF file's model. Default: the one named mmproj beside it that belongs to it."""
     companion: Names = ()
     """ID=FOLDER, where the checkpoint named ID in the model's config.json is a folder here; repeatable. Ultravox names
     its decoder and its encoder so. Default: ID is a folder, or a model on the Hugging Face Hub."""

@@ -19,17 +19,20 @@ _METADATA_FILES = ("*.json", "*.jinja", "*.txt")
 _WEIGHT_FILES = ("*.safetensors",)
 
 
-def resolve_checkpoint(model: str, *, with_weights: bool = True) -> Path:
+def resolve_checkpoint(model: str, *, with_weights: bool = True, mmproj: Path | None = None) -> Path:
     """Returns the folder of a checkpoint. A model of the hub is downloaded first unless it is in the local cache.
 
     Args:
         model: a folder, a GGUF file, or a hub id such as `Qwen/Qwen2-VL-2B-Instruct`.
         with_weights: False downloads its other files only.
+        mmproj: see `folder_of`.
 
     Raises:
         CheckpointError: the checkpoint does not exist or cannot be downloaded.
     """
     folder = Path(model).expanduser()
+    if mmproj is not None and not folder.is_file():
+        raise CheckpointError(f"'--mmproj': expected a GGUF file as the model, got {model!r}")
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             files = sorted(file.name for file in folder.glob("*.gguf"))
@@ -37,7 +40,7 @@ def resolve_checkpoint(model: str, *, with_weights: bool = True) -> Path:
             raise CheckpointError(f"the folder {model!r} is not a checkpoint: it has no config.json{named}")
         return folder.resolve()
     if folder.is_file():
-        return folder_of(folder)
+        return folder_of(folder, mmproj and mmproj.expanduser())
     if _HUB_ID.fullmatch(model) is None:
         what = "file" if folder.suffix == ".gguf" else "folder"
         raise CheckpointError(f"the {what} {model!r} does not exist; ids of the hub are ORG/NAME")

@@ -41,7 +41,7 @@ def run_check(model: str | None, settings: ModelSettings, *, as_json: bool) -> N
 def check_model(model: str, settings: ModelSettings) -> ModelCheck:
     """Looks at a model's files and at this machine."""
     try:
-        path = resolve_checkpoint(model, with_weights=False)
+        path = resolve_checkpoint(model, with_weights=False, mmproj=settings.mmproj)
         folders = resolve_companions(path, settings.companions, with_weights=False)
     except CheckpointError as error:
         return _refused(model, str(error))

@@ -39,7 +39,7 @@ class Checkpoint:
 def find_checkpoint(settings: EngineSettings) -> Checkpoint:
     """Finds the checkpoint; downloads it if it is on the hub. Raises CheckpointError."""
     model = settings.model or str(DEFAULT_MODEL)
-    path = resolve_checkpoint(model)
+    path = resolve_checkpoint(model, mmproj=settings.mmproj)
     folders = resolve_companions(path, settings.companions)
     names = settings.served_model_name or (default_name(model, path),)
     if taken := settings.adapters.keys() & set(names):

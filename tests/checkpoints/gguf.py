@@ -51,14 +51,15 @@ def write_gguf(
 
     Args:
         file: where to.
-        checkpoint: folder of a checkpoint, with a byte-level BPE.
+        checkpoint: folder of a checkpoint, with a byte-level BPE. An encoder is left out; see `write_mmproj`.
         architecture: value of `general.architecture`.
         kind: type of the matrices, or one of `MIXES`. Types that the package cannot quantize to have random blocks.
         pre: value of `tokenizer.ggml.pre`.
         most_tensors: of a file, if there are several.
         change: adds further metadata.
     """
-    config = json.loads((checkpoint / "config.json").read_bytes())
+    document = json.loads((checkpoint / "config.json").read_bytes())
+    config = document | document.get("text_config", {})
     writer = GGUFWriter(file, architecture, split_max_tensors=most_tensors)
     rope = config.get("rope_parameters") or config
     writer.add_block_count(config["num_hidden_layers"])
@@ -75,25 +76,45 @@ def write_gguf(
     if rope.get("rope_type") == "linear":
         writer.add_rope_scaling_type(RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(rope["factor"])
-    if architecture == "qwen3moe":
-        writer.add_expert_count(config["num_local_experts"])
+    if "vision_config" in config:
+        writer.add_rope_dimension_sections([*config["rope_scaling"]["mrope_section"], 0])
+        if blocks := config["vision_config"].get("deepstack_visual_indexes"):
+            writer.add_num_deepstack_layers(len(blocks))
+    if architecture in ("qwen3moe", "qwen3vlmoe"):
+        writer.add_expert_count(config.get("num_local_experts") or config["num_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     _add_tokenizer(writer, checkpoint, config["vocab_size"], pre)
     change(writer)
     generator = np.random.default_rng(0)
-    for name, tensor in _with_stacks(load_file(checkpoint / "model.safetensors")).items():
+    for name, tensor in _with_stacks(_decoder(load_file(checkpoint / "model.safetensors"))).items():
         heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}.get(name.split(".")[-2])
         if heads and architecture == "llama":
             tensor = permuted(tensor, config[heads])
         stored_name, (most, others) = _gguf_name(name), MIXES.get(kind, (kind, {}))
         part = stored_name.split(".")[-2]
-        _add_tensor(writer, stored_name, tensor.float().numpy(), others.get(part, most), generator)
+        add_tensor(writer, stored_name, tensor.float().numpy(), others.get(part, most), generator)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return min(file.parent.glob(f"{file.stem}-00001-of-*.gguf")) if most_tensors else file
+
+
+def _decoder(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the decoder's tensors by their names in checkpoints without an encoder, outputs of experts first."""
+    named = {name.replace("model.language_model.", "model."): tensor for name, tensor in tensors.items()}
+    decoder: dict[str, Tensor] = {}
+    for name, tensor in named.items():
+        layer, _, stack = name.rpartition(".mlp.experts.")
+        if "visual." in name:
+            continue
+        parts = {"gate_up_proj": ("gate", "up"), "down_proj": ("down",)}.get(stack, ())
+        for part, matrices in zip(parts, tensor.mT.chunk(len(parts), dim=1) if parts else (), strict=True):
+            decoder |= {f"{layer}.mlp.experts.{index}.{part}_proj.weight": each for index, each in enumerate(matrices)}
+        if not parts:
+            decoder[name] = tensor
+    return decoder
 
 
 def _with_stacks(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -165,10 +186,13 @@ def random_blocks(kind: str, num_blocks: int, generator: np.random.Generator) ->
     return blocks
 
 
-def _add_tensor(writer: GGUFWriter, name: str, values: np.ndarray, kind: str, generator: np.random.Generator) -> None:
+def add_tensor(writer: GGUFWriter, name: str, values: np.ndarray, kind: str, generator: np.random.Generator) -> None:
+    """Adds a tensor, in this type if it is a matrix."""
     if values.ndim == 1:
         writer.add_tensor(name, values)
         return
+    if values.shape[-1] % 32 and kind == "Q8_0":
+        kind = "F16"  # rows are no whole blocks
     number = GGMLQuantizationType[kind]
     if kind in _PACKAGE_WRITES:
         blocks = quantize(values, number)

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from glimpse.engine.checkpoint.gguf.header import Gguf
-from glimpse.engine.checkpoint.gguf.names import ROPE_FACTORS, packed_types
+from glimpse.engine.checkpoint.gguf.names import MMPROJ, ROPE_FACTORS, packed_types
 from glimpse.engine.checkpoint.gguf.tokenizer import CONTROL
 from glimpse.engine.errors import CheckpointError
 
@@ -25,6 +25,8 @@ class GgufArchitecture:
     (`permute` in llama.cpp's convert_hf_to_gguf.py)."""
     has_experts: bool = False
     """All layers have experts, whose weights add up to 1 for each token, in place of a gated MLP."""
+    has_encoder: bool = False
+    """The encoder is in an mmproj file (`gguf.mmproj`). Without it, the model reads text alone."""
 
 
 GGUF_ARCHITECTURES: Mapping[str, GgufArchitecture] = {
@@ -32,6 +34,12 @@ GGUF_ARCHITECTURES: Mapping[str, GgufArchitecture] = {
     "qwen2": GgufArchitecture(architecture="Qwen2ForCausalLM", model_type="qwen2"),
     "qwen3": GgufArchitecture(architecture="Qwen3ForCausalLM", model_type="qwen3"),
     "qwen3moe": GgufArchitecture(architecture="Qwen3MoeForCausalLM", model_type="qwen3_moe", has_experts=True),
+    # Decoders of vision models. Without media their positions are those of text models.
+    "qwen2vl": GgufArchitecture(architecture="Qwen2ForCausalLM", model_type="qwen2", has_encoder=True),
+    "qwen3vl": GgufArchitecture(architecture="Qwen3ForCausalLM", model_type="qwen3", has_encoder=True),
+    "qwen3vlmoe": GgufArchitecture(
+        architecture="Qwen3MoeForCausalLM", model_type="qwen3_moe", has_experts=True, has_encoder=True
+    ),
 }
 
 _MAX_LAYERS = 1024
@@ -47,6 +55,8 @@ def architecture_of(gguf: Gguf) -> GgufArchitecture:
     name = gguf.get("general.architecture")
     if not isinstance(name, str) or name not in GGUF_ARCHITECTURES:
         supported = ", ".join(GGUF_ARCHITECTURES)
+        if name == MMPROJ:
+            raise CheckpointError("the GGUF file is an encoder, an mmproj; name the file of its decoder as the model")
         raise CheckpointError(f"GGUF metadata: 'general.architecture': expected one of {supported}; got {name!r:.80}")
     return GGUF_ARCHITECTURES[name]
 
@@ -57,7 +67,7 @@ def read_config(gguf: Gguf) -> dict[str, Any]:
     Raises:
         CheckpointError: the architecture is not served, or a value is missing or not supported.
     """
-    served, keys = architecture_of(gguf), _Keys(gguf)
+    served, keys = architecture_of(gguf), Keys(gguf)
     gguf.check_types()
     embedding = gguf.tensors.get("token_embd.weight")
     if embedding is None:
@@ -103,7 +113,7 @@ def read_generation_config(gguf: Gguf) -> dict[str, Any]:
     return {"eos_token_id": list(dict.fromkeys(ids))} if ids else {}
 
 
-class _Keys:
+class Keys:
     """The values of an architecture, whose keys begin with its name."""
 
     def __init__(self, gguf: Gguf) -> None:
@@ -118,27 +128,35 @@ class _Keys:
         """Returns a number from 1 to `most`."""
         value = default if (found := self.get(name)) is None else found
         if type(value) is not int or not 1 <= value <= most:
-            self._refuse(name, f"a whole number from 1 to {most}", value)
+            self.refuse(name, f"a whole number from 1 to {most}", value)
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
         """Returns a positive number."""
         value = default if (found := self.get(name)) is None else found
         if not isinstance(value, int | float) or isinstance(value, bool) or not 1e-30 < value < 1e30:
-            self._refuse(name, "a positive number", value)
+            self.refuse(name, "a positive number", value)
         # Written as float32: the shortest decimal number that rounds to it is the one that was meant.
         return float(str(np.float32(value)))
+
+    def numbers(self, name: str, count: int) -> list[float]:
+        """Returns the first numbers of an array that has at least `count`."""
+        values = self._gguf.numbers(f"{self._prefix}.{name}")
+        if values is None or len(values) < count or not np.isfinite(values).all():
+            self.refuse(name, f"at least {count} numbers", None if values is None else values.tolist())
+        return [float(str(value)) for value in values[:count]]
 
     def require(self, name: str, value: object, supported: object) -> None:
         """Raises CheckpointError if a value is not the only supported one."""
         if value != supported:
-            self._refuse(name, repr(supported), value)
+            self.refuse(name, repr(supported), value)
 
-    def _refuse(self, name: str, expected: str, value: object) -> NoReturn:
+    def refuse(self, name: str, expected: str, value: object) -> NoReturn:
+        """Raises CheckpointError."""
         raise CheckpointError(f"GGUF metadata: '{self._prefix}.{name}': expected {expected}, got {value!r:.80}")
 
 
-def _experts(keys: _Keys, served: GgufArchitecture) -> dict[str, Any]:
+def _experts(keys: Keys, served: GgufArchitecture) -> dict[str, Any]:
     if not served.has_experts:
         keys.require("expert_count", keys.get("expert_count") or 0, 0)
         return {}
@@ -153,7 +171,7 @@ def _experts(keys: _Keys, served: GgufArchitecture) -> dict[str, Any]:
     }
 
 
-def _rope_scaling(gguf: Gguf, keys: _Keys, context: int, head_dim: int) -> dict[str, Any] | None:
+def _rope_scaling(gguf: Gguf, keys: Keys, context: int, head_dim: int) -> dict[str, Any] | None:
     """Returns `rope_scaling` of `config.json`; None for unscaled rotary frequencies."""
     if ROPE_FACTORS in gguf.tensors:  # Llama 3.1's, as one factor for each wavelength
         factors = _rope_factors(gguf, head_dim)

@@ -1,7 +1,7 @@
 """The files that a checkpoint's folder would have, made of a GGUF file.
 
 So everything that reads a checkpoint reads a folder. It is kept in the user's cache folder under a hash of the file's
-place, size and time and of the code that makes it. The weights in it are a link to the file.
+place, size and time and of the code that makes it. The weights in it are links to the file and to its mmproj.
 """
 
 import hashlib
@@ -14,25 +14,33 @@ from typing import Any
 from glimpse.engine.checkpoint.families.reading import tokenizer_files
 from glimpse.engine.checkpoint.gguf.config import read_config, read_generation_config
 from glimpse.engine.checkpoint.gguf.header import Gguf, split_files
+from glimpse.engine.checkpoint.gguf.mmproj import check_pair, find_mmproj, read_preprocessors, with_encoder
 from glimpse.engine.checkpoint.gguf.tokenizer import read_tokenizer_documents
 from glimpse.engine.errors import CheckpointError
 from glimpse.native.compiler import cache_folder
 
 WEIGHTS = "model.gguf"
-"""Name of the link."""
+ENCODER = "mmproj.gguf"
+"""Names of the links."""
 
 
-def folder_of(file: Path) -> Path:
+def folder_of(file: Path, mmproj: Path | None = None) -> Path:
     """Returns the folder that stands for a GGUF file; makes it unless that has been done.
 
+    Args:
+        mmproj: the file with its encoder; None: the one beside it, if there is one.
+
     Raises:
-        CheckpointError: the file is invalid or not supported, or the folder cannot be written.
+        CheckpointError: a file is invalid or not supported, they are of different models, or the folder cannot be
+            written.
     """
-    file = file.resolve()
-    folder = cache_folder() / "gguf" / f"{file.stem}-{_fingerprint(file)}"
+    # Links are not followed: the hub's cache has files under other names, and not side by side.
+    file, gguf = file.absolute(), Gguf(file)
+    mmproj = find_mmproj(file, gguf) if mmproj is None else mmproj.absolute()
+    folder = cache_folder() / "gguf" / f"{file.stem}-{_fingerprint(file, mmproj)}"
     if folder.is_dir():
         return folder
-    files = read_files(Gguf(file))
+    files = read_files(gguf, mmproj and Gguf(mmproj))
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(dir=folder.parent))
@@ -40,6 +48,8 @@ def folder_of(file: Path) -> Path:
             for name, text in files.items():
                 (made / name).write_text(text, encoding="utf-8")
             (made / WEIGHTS).symlink_to(file)
+            if mmproj is not None:
+                (made / ENCODER).symlink_to(mmproj)
             made.replace(folder)
         finally:
             shutil.rmtree(made, ignore_errors=True)
@@ -52,7 +62,7 @@ def folder_of(file: Path) -> Path:
     return folder
 
 
-def read_files(gguf: Gguf) -> dict[str, str]:
+def read_files(gguf: Gguf, mmproj: Gguf | None = None) -> dict[str, str]:
     """Returns the texts of the files that a checkpoint's folder would have, by name. Raises CheckpointError."""
     config = read_config(gguf)
     tokenizer, tokenizer_config = read_tokenizer_documents(gguf)
@@ -67,14 +77,17 @@ def read_files(gguf: Gguf) -> dict[str, str]:
         "tokenizer.json": tokenizer,
         "tokenizer_config.json": tokenizer_config,
     }
+    if mmproj is not None:
+        check_pair(gguf, mmproj)
+        documents |= {"config.json": with_encoder(config, gguf, mmproj), **read_preprocessors(mmproj)}
     files = {name: json.dumps(document, ensure_ascii=False) for name, document in documents.items()}
     template = gguf.get("tokenizer.chat_template")
     return files if template is None else {**files, "chat_template.jinja": str(template)}
 
 
-def _fingerprint(file: Path) -> str:
-    digest = hashlib.sha256(str(file).encode())
-    for part in split_files(file):
+def _fingerprint(file: Path, mmproj: Path | None) -> str:
+    digest = hashlib.sha256(f"{file}\0{mmproj}".encode())
+    for part in (*split_files(file), *filter(None, [mmproj])):
         status = part.stat() if part.exists() else None
         digest.update(f"\0{status and (status.st_size, status.st_mtime_ns)}".encode())
     for source in (*sorted(Path(__file__).parent.glob("*.py")), Path(tokenizer_files.__file__)):

@@ -146,7 +146,7 @@ class Gguf:
         self.tensors: Mapping[str, GgufTensor] = header.tensors(self._values)
         """By name, in the order of the headers."""
         if (count := self._values.get("split.count")) not in (None, 0, 1):
-            self.tensors |= self._further_tensors(split_files(path.resolve()), count)
+            self.tensors |= self._further_tensors(split_files(path), count)
 
     def _further_tensors(self, files: Sequence[Path], count: object) -> dict[str, GgufTensor]:
         if len(files) != count:
@@ -368,11 +368,11 @@ class _Header:
 
 
 def split_files(path: Path) -> list[Path]:
-    """Returns the files of a model by the first one's name, as llama.cpp splits them; the file alone if it has no such
-    name."""
+    """Returns the files of a model by the first one's name, or that of what it links to, as llama.cpp splits them; the
+    file alone if it has no such name."""
     found = _FIRST.fullmatch(path.name)
     if found is None:
-        return [path]
+        return split_files(path.parent / path.readlink()) if path.is_symlink() else [path]
     return [path.with_name(f"{found[1]}-{index:05}-of-{found[2]}.gguf") for index in range(1, int(found[2]) + 1)]
 
 

@@ -1,9 +1,13 @@
 """Names of tensors in GGUF files (gguf-py/gguf/tensor_mapping.py of llama.cpp) and in published checkpoints."""
 
-from collections.abc import Mapping
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from glimpse.engine.checkpoint.gguf.header import Gguf
 from glimpse.engine.checkpoint.quantization import GGUF_FORMATS
+from glimpse.engine.errors import CheckpointError
 
 _NAMES: Mapping[str, str] = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _LAYER_NAMES: Mapping[str, str] = {
@@ -30,13 +34,130 @@ ROPE_FACTORS = "rope_freqs.weight"
 """A tensor that belongs to the configuration."""
 
 
+MMPROJ = "clip"
+"""Value of `general.architecture` of files with an encoder."""
+PROJECTOR = "clip.projector_type"
+_QWEN_VISION: Mapping[str, str] = {
+    "v.patch_embd": "patch_embed.proj",
+    "v.position_embd": "pos_embed",
+    "ln1": "norm1",
+    "ln2": "norm2",
+    "attn_qkv": "attn.qkv",
+    "attn_out": "attn.proj",
+    "v.post_ln": "merger.ln_q",
+    "mm.0": "merger.mlp.0",
+    "mm.2": "merger.mlp.2",
+}
+_ENCODERS: Mapping[str, Mapping[str, str]] = {
+    "qwen2vl_merger": {**_QWEN_VISION, "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2"},
+    "qwen2.5vl_merger": {
+        **_QWEN_VISION,
+        "ffn_gate": "mlp.gate_proj",
+        "ffn_up": "mlp.up_proj",
+        "ffn_down": "mlp.down_proj",
+    },
+    "qwen3vl_merger": {
+        **_QWEN_VISION,
+        "ffn_up": "mlp.linear_fc1",
+        "ffn_down": "mlp.linear_fc2",
+        "v.post_ln": "merger.norm",
+        "mm.0": "merger.linear_fc1",
+        "mm.2": "merger.linear_fc2",
+        "norm": "norm",
+        "fc1": "linear_fc1",
+        "fc2": "linear_fc2",
+    },
+}
+"""Names of an encoder's tensors, those of blocks without the block, by the projector's type."""
+_QKV = ("attn_q", "attn_k", "attn_v")
+_PATCHES = "visual.patch_embed.proj.weight"
+_SECOND_FRAME = "v.patch_embd.weight.1"
+_DEEPSTACK = re.compile(r"v\.deepstack\.(\d+)\.")
+_SWAPPED: Mapping[str, str] = {"ffn_up": "ffn_down", "ffn_down": "ffn_up"}
+
+
+class Parts(NamedTuple):
+    """The tensors of a file that are one in published checkpoints."""
+
+    names: tuple[str, ...]
+    new_dim: int | None = None
+    """Dimension that they are stacked in; None: they are concatenated in the first."""
+
+    def shape(self, gguf: Gguf) -> tuple[int, ...]:
+        """Returns the shape of the whole, if the parts have the same but for the first dimension."""
+        shapes = [gguf.tensors[name].shape for name in self.names]
+        if self.new_dim is not None:
+            return (*shapes[0][: self.new_dim], len(shapes), *shapes[0][self.new_dim :])
+        return (sum(shape[0] for shape in shapes), *shapes[0][1:])
+
+
 BLOCKS = "blocks"
 """In place of "weight" in the name of a matrix whose blocks are computed with as they are."""
 
 
-def checkpoint_names(gguf: Gguf) -> dict[str, str]:
-    """Returns the name in published checkpoints of each tensor, by its name in the file. Tensors that no served model
+def checkpoint_tensors(gguf: Gguf) -> list[tuple[str, Parts]]:
+    """Returns the name of each tensor in published checkpoints, and what it is made of. Tensors that no served model
     has keep theirs, so that loading names them."""
+    if gguf.get("general.architecture") == MMPROJ:
+        return [*_encoder_tensors(gguf).items()]
+    return [(ours, Parts((name,))) for name, ours in _checkpoint_names(gguf).items()]
+
+
+def swaps_mlp(gguf: Gguf) -> bool:
+    """Returns whether the names of the products of an encoder's MLPs are exchanged, as in old files (llama.cpp,
+    tools/mtmd/clip.cpp)."""
+    up, norm = gguf.tensors.get("v.blk.0.ffn_up.weight"), gguf.tensors.get("v.blk.0.ln1.weight")
+    return up is not None and norm is not None and up.shape[-1] != norm.shape[0] == up.shape[0]
+
+
+def _encoder_tensors(gguf: Gguf) -> dict[str, Parts]:
+    found: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+    # Files number what DeepStack adds by the block after which it does.
+    blocks = sorted({each[1] for each in map(_DEEPSTACK.match, gguf.tensors) if each}, key=int)
+    swapped = swaps_mlp(gguf)
+    for name in gguf.tensors:
+        stem, _, kind = (name[:-2] if name == _SECOND_FRAME else name).rpartition(".")
+        ours, place = _encoder_part(stem, _ENCODERS.get(str(gguf.get(PROJECTOR)), {}), blocks, swapped=swapped)
+        own = name if ours is None else f"visual.{ours}.{kind}"
+        found[own].append((1 if name == _SECOND_FRAME else place, name))
+    whole = {
+        ours: Parts(tuple(name for _, name in sorted(parts)), 2 if ours == _PATCHES else None)
+        for ours, parts in found.items()
+    }
+    for parts in whole.values():
+        _check_shapes(gguf, parts)
+    return whole
+
+
+def _check_shapes(gguf: Gguf, parts: Parts) -> None:
+    first, *others = (gguf.tensors[name].shape for name in parts.names)
+    if parts.new_dim is not None and len(first) != 4:
+        raise CheckpointError(f"GGUF tensor {parts.names[0]!r}: expected 4 dimensions, got {len(first)}")
+    for name, shape in zip(parts.names[1:], others, strict=True):
+        if shape != (first if parts.new_dim is not None else (shape[0], *first[1:])):
+            raise CheckpointError(
+                f"GGUF tensor {name!r}: expected the shape of {parts.names[0]!r}, {[*first]}, got {[*shape]}"
+            )
+
+
+def _encoder_part(
+    stem: str, table: Mapping[str, str], blocks: Sequence[str], *, swapped: bool
+) -> tuple[str | None, int]:
+    """Returns a layer's name in checkpoints, if it is known, and its place among those that are one there."""
+    match stem.split("."):
+        case ["v", "blk", block, each] if each in _QKV:
+            return f"blocks.{block}.attn.qkv", _QKV.index(each)
+        case ["v", "blk", block, each]:
+            part = table.get(_SWAPPED.get(each, each) if swapped else each)
+            return part and f"blocks.{block}.{part}", 0
+        case ["v", "deepstack", block, each] if block in blocks:
+            part = table.get(each)
+            return part and f"deepstack_merger_list.{blocks.index(block)}.{part}", 0
+        case _:
+            return table.get(stem), 0
+
+
+def _checkpoint_names(gguf: Gguf) -> dict[str, str]:
     names = {name: _checkpoint_name(name) for name in gguf.tensors if name != ROPE_FACTORS}
     packed = packed_types(gguf)
     return {

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from glimpse.engine.checkpoint.gguf.config import architecture_of
 from glimpse.engine.checkpoint.gguf.header import TENSOR_TYPES, Gguf
-from glimpse.engine.checkpoint.gguf.names import BLOCKS, checkpoint_names
+from glimpse.engine.checkpoint.gguf.names import BLOCKS, Parts, checkpoint_tensors
 from glimpse.engine.errors import CheckpointError
 
 _log = logging.getLogger(__name__)
@@ -35,13 +35,25 @@ def gguf_tensors(file: Path, device: torch.device) -> Iterator[tuple[str, Callab
     """
     gguf = Gguf(file)
     gguf.check_types()
-    names = checkpoint_names(gguf)
-    types = Counter(gguf.tensors[name].type.name for name, ours in names.items() if not ours.endswith(f".{BLOCKS}"))
+    tensors = checkpoint_tensors(gguf)
+    types = Counter(
+        gguf.tensors[part].type.name
+        for name, parts in tensors
+        if not name.endswith(f".{BLOCKS}")
+        for part in parts.names
+    )
     if types := Counter({kind: count for kind, count in types.items() if kind in _UNPACKED}):
         found = ", ".join(f"{count} of {kind}" for kind, count in types.most_common())
         _log.info("%s: tensors are dequantized while they are loaded: %s", file.resolve().name, found)
-    for name, checkpoint_name in sorted(names.items(), key=lambda each: gguf.tensors[each[0]].offset):
-        yield checkpoint_name, partial(_read, gguf, name, device, packed=checkpoint_name.endswith(f".{BLOCKS}"))
+    for name, parts in sorted(tensors, key=lambda each: gguf.tensors[each[1].names[0]].offset):
+        yield name, partial(_read_whole, gguf, parts, device, packed=name.endswith(f".{BLOCKS}"))
+
+
+def _read_whole(gguf: Gguf, parts: Parts, device: torch.device, *, packed: bool) -> Tensor:
+    read = [_read(gguf, name, device, packed=packed) for name in parts.names]
+    if parts.new_dim is not None:
+        return torch.stack(read, dim=parts.new_dim)
+    return read[0] if len(read) == 1 else torch.cat(read)
 
 
 def _read(gguf: Gguf, name: str, device: torch.device, *, packed: bool) -> Tensor:
@@ -53,7 +65,7 @@ def _read(gguf: Gguf, name: str, device: torch.device, *, packed: bool) -> Tenso
         tensor = octets.view(dtype).view(stored.shape)
     else:
         tensor = dequantize(stored.type.name, octets.view(prod(stored.shape[:-1]), -1)).view(stored.shape)
-    part = name.rpartition(".")[0].rpartition(".")[2]
+    part = name.rpartition(".")[0].rpartition(".")[2] if name.startswith("blk.") else ""
     heads = {"attn_q": "head_count", "attn_k": "head_count_kv"}.get(part)
     return tensor if heads is None or not architecture_of(gguf).permutes_heads else _unpermuted(gguf, tensor, heads)
 

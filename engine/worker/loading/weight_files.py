@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from glimpse.engine.checkpoint.gguf.folder import WEIGHTS as GGUF_NAME
-from glimpse.engine.checkpoint.gguf.header import Gguf, GgufTensor
-from glimpse.engine.checkpoint.gguf.names import BLOCKS, checkpoint_names
+from glimpse.engine.checkpoint.gguf.folder import ENCODER, WEIGHTS
+from glimpse.engine.checkpoint.gguf.header import Gguf
+from glimpse.engine.checkpoint.gguf.names import BLOCKS, Parts, checkpoint_tensors
 from glimpse.engine.errors import CheckpointError
 
 INDEX_NAME = "model.safetensors.index.json"
@@ -38,8 +38,8 @@ def weight_files(path: Path) -> list[Path]:
     Raises:
         CheckpointError: the index cannot be read.
     """
-    if (path / GGUF_NAME).is_symlink():
-        return [path / GGUF_NAME]
+    if gguf_files := [file for name in (WEIGHTS, ENCODER) if (file := path / name).is_symlink()]:
+        return gguf_files
     index = path / INDEX_NAME
     if not index.exists():
         return [path / SINGLE_NAME]
@@ -87,19 +87,27 @@ def checkpoint_digest(folders: Iterable[str]) -> str:
 
 
 def _read_header(file: Path) -> Mapping[str, StoredTensor]:
-    return _read_gguf_header(file) if file.name == GGUF_NAME else _read_safetensors_header(file)
+    return _read_gguf_header(file) if is_gguf(file) else _read_safetensors_header(file)
+
+
+def is_gguf(file: Path) -> bool:
+    """Returns whether a file of `weight_files` is a GGUF file."""
+    return file.suffix == ".gguf"
 
 
 def _read_gguf_header(file: Path) -> Mapping[str, StoredTensor]:
     """Reads tensors as `gguf_weights` does."""
     gguf = Gguf(file)
-    return {name: _as_read(gguf.tensors[own], name) for own, name in checkpoint_names(gguf).items()}
+    return {name: _as_read(gguf, parts, name) for name, parts in checkpoint_tensors(gguf)}
 
 
-def _as_read(tensor: GgufTensor, name: str) -> StoredTensor:
+def _as_read(gguf: Gguf, parts: Parts, name: str) -> StoredTensor:
     if name.endswith(f".{BLOCKS}"):
+        tensor = gguf.tensors[parts.names[0]]
         return StoredTensor("U8", (*tensor.shape[:-1], tensor.num_bytes // prod(tensor.shape[:-1])))
-    return StoredTensor(kind if (kind := tensor.type.name) in _FLOATS else "F32", tensor.shape)
+    kinds = {gguf.tensors[part].type.name for part in parts.names}
+    kind = kinds.pop()
+    return StoredTensor(kind if not kinds and kind in _FLOATS else "F32", parts.shape(gguf))
 
 
 def _read_safetensors_header(file: Path) -> Mapping[str, StoredTensor]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from glimpse.engine.checkpoint.model_config.model import Companion
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.loading.gguf_weights import gguf_tensors
-from glimpse.engine.worker.loading.weight_files import GGUF_NAME, weight_files
+from glimpse.engine.worker.loading.weight_files import is_gguf, weight_files
 
 _CONVERTIBLE = {torch.float32, torch.bfloat16, torch.float16}
 """Dtypes of unquantized weights. Values of other dtypes are meaningless without their scales."""
@@ -102,7 +102,7 @@ def _tensors(
     """Yields each tensor's name with its file's prefix, a function that reads it, valid until the next iteration, and
     whether the prefix is empty."""
     for file, prefix in files:
-        if file.name == GGUF_NAME:
+        if is_gguf(file):
             yield from ((prefix + name, read, not prefix) for name, read in gguf_tensors(file, device))
             continue
         try:

@@ -60,10 +60,10 @@ def fetch(model: str, settings: EngineSettings) -> None:
 
     Ends the process with a message if it cannot. Raises CheckpointError.
     """
-    path = resolve_checkpoint(model, with_weights=False)
+    path = resolve_checkpoint(model, with_weights=False, mmproj=settings.mmproj)
     if read_headers(path) is None and not (check := check_model(model, settings)).can_be_served:
         sys.exit(f"glimpse: {check_text(check)}")
-    resolve_companions(resolve_checkpoint(model), settings.companions)
+    resolve_companions(resolve_checkpoint(model, mmproj=settings.mmproj), settings.companions)
 
 
 def _check_flags(server: RunningServer, settings: Settings) -> None:

@@ -63,6 +63,8 @@ class LLM:
     Args:
         model: A folder, a GGUF file, or an id of the Hugging Face hub; by default the checkpoint that comes with the
             project.
+        mmproj: The GGUF file with the encoder of a GGUF file's model; by default the one named mmproj beside it that
+            belongs to it.
         companions: Folders of checkpoints that the model's `config.json` names as its parts, by these names:
             `{"meta-llama/Llama-3.2-1B-Instruct": "/models/llama"}` for Ultravox; by default each name is a folder
             or an id of the hub.
@@ -107,6 +109,7 @@ class LLM:
         self,
         model: str | os.PathLike[str] = DEFAULT_MODEL,
         *,
+        mmproj: str | os.PathLike[str] | None = None,
         companions: Mapping[str, str | os.PathLike[str]] | None = None,
         lora_modules: Mapping[str, str | os.PathLike[str]] | None = None,
         chat_template: str | None = None,
@@ -141,7 +144,7 @@ class LLM:
             mm_processor_kwargs=mm_processor_kwargs or {},
             max_cache_bytes=parse_cache_bytes(media_cache_bytes),
         )
-        path = resolve_checkpoint(os.fspath(model))
+        path = resolve_checkpoint(os.fspath(model), mmproj=None if mmproj is None else Path(mmproj))
         replaced = {name: os.fspath(folder) for name, folder in (companions or {}).items()}
         self._sampling = _default_sampling(generation_config, path)
         adapters = {name: os.fspath(folder) for name, folder in (lora_modules or {}).items()}

@@ -79,8 +79,16 @@ def test_another_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("general.architecture", (STRING, text("mamba")), "expected one of llama, qwen2, qwen3, qwen3moe; got 'mamba'"),
-        ("general.architecture", None, "expected one of llama, qwen2, qwen3, qwen3moe; got None"),
+        (
+            "general.architecture",
+            (STRING, text("mamba")),
+            "expected one of llama, qwen2, qwen3, qwen3moe, qwen2vl, qwen3vl, qwen3vlmoe; got 'mamba'",
+        ),
+        (
+            "general.architecture",
+            None,
+            "expected one of llama, qwen2, qwen3, qwen3moe, qwen2vl, qwen3vl, qwen3vlmoe; got None",
+        ),
         ("split.count", number(3), "expected 1, as the name of the first says (NAME-00001-of-COUNT.gguf), got 3"),
         ("llama.block_count", number(0), "expected a whole number from 1 to 1024, got 0"),
         ("llama.block_count", number(1 << 31), "expected a whole number from 1 to 1024, got 2147483648"),

@@ -1,0 +1,98 @@
+"""A GGUF file with its mmproj answers about images and videos as transformers does with the same weights."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from glimpse import LLM, SamplingParams
+from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.checkpoint.gguf import folder
+from glimpse.engine.checkpoint.location import resolve_checkpoint
+from glimpse.engine.worker.loading.tensor_check import check_tensors
+from glimpse.engine.worker.loading.weight_files import checkpoint_digest, read_headers
+from tests.checkpoints.mmproj import write_mmproj, write_pair, write_rounded
+from tests.checkpoints.qwen2_vl import make_checkpoint
+from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
+from tests.engine.harness import Harness, make_prompt
+from tests.engine.qwen3_vl_prompts import make_qwen3_prompt
+from tests.engine.worker.models.steps import assert_same
+from tests.oracles.qwen_vl import greedy_answer
+
+MAKERS: dict[str, Callable[[Path], Path]] = {
+    "qwen2vl": make_checkpoint,
+    "qwen2.5vl": partial(make_checkpoint, family="qwen2_5_vl"),
+    "qwen3vl": make_qwen3_vl_checkpoint,
+    "qwen3vlmoe": partial(make_qwen3_vl_checkpoint, experts=True),
+}
+PROMPTS = [make_prompt(1, 9), make_prompt(3, 3, (28, 28), 1, (56, 196), 1, (140, 28), 4, (4, 56, 84), 6)]
+QWEN3_PROMPTS = [make_qwen3_prompt(1, 9), make_qwen3_prompt(6, 3, (4, 64, 96), 2, (96, 64), 1, (32, 160), 4)]
+NUM_TOKENS = 8
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "cache_folder", lambda: tmp_path / "cache")  # the kernels stay where they are
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "changes"),
+    [
+        ("qwen2vl", "F32", {}),
+        ("qwen2vl", "F16", {"swapped": True}),
+        ("qwen2.5vl", "Q8_0", {}),
+        ("qwen3vl", "F32", {}),
+        ("qwen3vl", "Q8_0", {}),
+        ("qwen3vlmoe", "BF16", {}),
+    ],
+)
+def test_pairs_agree(tmp_path: Path, family: str, kind: str, changes: dict[str, Any]) -> None:
+    checkpoint = MAKERS[family](tmp_path / "checkpoint")
+    path = resolve_checkpoint(str(write_pair(tmp_path / "files", checkpoint, kind, **changes)))
+    headers = read_headers(path)
+    assert headers is not None
+    assert check_tensors(headers, path, load_model_config(path)).fits
+    expected, harness = write_rounded(tmp_path / "rounded", checkpoint, kind), Harness(path)
+    for prompt in QWEN3_PROMPTS if family.startswith("qwen3") else PROMPTS:
+        answered = harness.answer(harness.begin(prompt), NUM_TOKENS)
+        assert_same(answered, greedy_answer(expected, prompt.token_ids, prompt.spans, prompt.images, NUM_TOKENS))
+
+
+@pytest.mark.parametrize("family", ["qwen2.5vl", "qwen3vl"])
+def test_images_are_processed_as_the_checkpoint_says(tmp_path: Path, family: str) -> None:
+    checkpoint = MAKERS[family](tmp_path / "checkpoint")
+    file = write_pair(tmp_path / "files", checkpoint)
+    other = write_mmproj(tmp_path / "encoder.gguf", checkpoint)
+    pixels = np.random.default_rng(0).integers(0, 256, (61, 97, 3), dtype=np.uint8)
+    image = {"type": "image_pil", "image_pil": Image.fromarray(pixels)}
+    messages: Any = [{"role": "user", "content": [image, {"type": "text", "text": "What is this?"}]}]
+    greedy = SamplingParams(temperature=0, max_tokens=6)
+    answers: list[list[int]] = []
+    for model, mmproj in ((checkpoint, None), (file, None), (file, other)):
+        llm = LLM(model, mmproj=mmproj, dtype="float32", device="cpu", backend="torch")
+        (output,) = llm.chat(messages, greedy, use_tqdm=False)
+        answers.append([*(output.prompt_token_ids or ()), *output.outputs[0].token_ids])
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_another_mmproj_is_another_checkpoint(tmp_path: Path) -> None:
+    checkpoint = make_checkpoint(tmp_path / "checkpoint")
+    file = write_pair(tmp_path / "files", checkpoint)
+    other = write_mmproj(tmp_path / "encoder.gguf", checkpoint, "F16")
+    paths = [resolve_checkpoint(str(file)), resolve_checkpoint(str(file), mmproj=other)]
+    assert len({checkpoint_digest([str(path)]) for path in paths}) == 2
+
+
+def test_a_decoder_alone_reads_text(tmp_path: Path) -> None:
+    checkpoint = make_qwen3_vl_checkpoint(tmp_path / "checkpoint")
+    file = write_pair(tmp_path / "files", checkpoint)
+    (tmp_path / "files" / "mmproj-model.gguf").unlink()
+    path = resolve_checkpoint(str(file))
+    assert load_model_config(path).architecture == "Qwen3ForCausalLM"
+    prompt, harness = QWEN3_PROMPTS[0], Harness(path)
+    answered = harness.answer(harness.begin(prompt), NUM_TOKENS)
+    assert_same(answered, greedy_answer(checkpoint, prompt.token_ids, (), (), NUM_TOKENS))
