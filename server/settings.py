@@ -95,8 +95,8 @@ class NameSettings(BaseModel):
     model_config = FROZEN
 
     model: str | None = None
-    """Folder of a checkpoint, a GGUF file, or an id on the Hugging Face Hub. Default: the small model that comes with
-    Glimpse."""
+    """Folder of a checkpoint, a GGUF file, or an id on the Hugging Face Hub; ORG/NAME:Q4_K_M for its GGUF file of this
+    type. Default: the small model that comes with Glimpse."""
     served_model_name: Names = ()
     """Name that requests give as `model`; repeatable. Default: the name of the folder or file, or the id on the
     hub."""

@@ -4,6 +4,7 @@ This is the only module that uses huggingface_hub.
 """
 
 import fcntl
+import glob
 import hashlib
 import os
 import shutil
@@ -33,12 +34,15 @@ from huggingface_hub.errors import (
 from huggingface_hub.file_download import http_get, repo_folder_name
 from huggingface_hub.utils import build_hf_headers, filter_repo_objects
 
+from glimpse.engine.checkpoint.gguf.file_names import choose, encoder_of, parts_of, types_of
 from glimpse.engine.errors import CheckpointError
 
 _AT_ONCE = 4
 """Files that are downloaded at the same time."""
 _HUB_SECONDS = 10.0
 """How long the hub may take to list a model's files. A model that is here is served without it."""
+_NO_FILES = ("/",)
+"""A pattern that no name matches: the folder of what is here is found, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +96,38 @@ def download(model: str, patterns: Sequence[str]) -> Path:
             f"{model!r} is not a folder and could not be downloaded from the hub: {_reason(error)}; "
             "without network access, pass the folder of a checkpoint"
         ) from error
+
+
+def download_gguf(model: str, kind: str) -> list[Path]:
+    """Downloads a model's GGUF file of a type, such as Q4_K_M, and its mmproj file, if there is one. Returns both.
+
+    Raises:
+        CheckpointError: there is no such file, or it cannot be downloaded.
+    """
+    names = _file_names(model)
+    name = choose(names, kind)
+    if name is None:
+        types = ", ".join(types_of(names))
+        found = f"it has {types}" if types else "it has no GGUF files"
+        raise CheckpointError(f"{model!r} on the hub has no GGUF file of the type {kind!r}; {found}")
+    encoder = encoder_of(names, name)
+    files = [name, encoder] if encoder is not None else [name]
+    folder = download(model, [glob.escape(each) for each in (*parts_of(name), *files[1:])])
+    return [folder / each for each in files]
+
+
+def gguf_types(model: str) -> list[str]:
+    """Returns the types of a model's GGUF files, such as Q4_K_M. Raises CheckpointError if it cannot be found."""
+    return types_of(_file_names(model))
+
+
+def _file_names(model: str) -> list[str]:
+    """Returns the paths of a model's files on the hub, or of those here where the hub does not answer."""
+    try:
+        return [file.rfilename for file in HfApi().model_info(model, timeout=_HUB_SECONDS).siblings or []]
+    except Exception:  # as in `_missing_files`
+        folder = download(model, _NO_FILES)
+        return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
 
 
 def _download_large(files: Sequence["_MissingFile"]) -> None:

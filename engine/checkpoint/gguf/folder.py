@@ -8,6 +8,7 @@ import hashlib
 import json
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,12 @@ ENCODER = "mmproj.gguf"
 """Names of the links."""
 
 
-def folder_of(file: Path, mmproj: Path | None = None) -> Path:
+def folder_of(file: Path, mmproj: Path | None = None, candidates: Sequence[Path] | None = None) -> Path:
     """Returns the folder that stands for a GGUF file; makes it unless that has been done.
 
     Args:
-        mmproj: the file with its encoder; None: the one beside it, if there is one.
+        mmproj: the file with its encoder; None: the one among the candidates, if there is one.
+        candidates: files that may have its encoder; None: those beside it.
 
     Raises:
         CheckpointError: a file is invalid or not supported, they are of different models, or the folder cannot be
@@ -36,7 +38,7 @@ def folder_of(file: Path, mmproj: Path | None = None) -> Path:
     """
     # Links are not followed: the hub's cache has files under other names, and not side by side.
     file, gguf = file.absolute(), Gguf(file)
-    mmproj = find_mmproj(file, gguf) if mmproj is None else mmproj.absolute()
+    mmproj = find_mmproj(file, gguf, candidates) if mmproj is None else mmproj.absolute()
     folder = cache_folder() / "gguf" / f"{file.stem}-{_fingerprint(file, mmproj)}"
     if folder.is_dir():
         return folder

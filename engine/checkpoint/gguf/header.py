@@ -367,13 +367,19 @@ class _Header:
         _refuse(what, limit, "more" if is_long else "the end of the file")
 
 
+def split_names(name: str) -> list[str]:
+    """Returns the names of a model's files by the first one's, as llama.cpp splits them; the name alone if it is not
+    one of several."""
+    found = _FIRST.fullmatch(name)
+    return [f"{found[1]}-{index:05}-of-{found[2]}.gguf" for index in range(1, int(found[2]) + 1)] if found else [name]
+
+
 def split_files(path: Path) -> list[Path]:
-    """Returns the files of a model by the first one's name, or that of what it links to, as llama.cpp splits them; the
-    file alone if it has no such name."""
-    found = _FIRST.fullmatch(path.name)
-    if found is None:
-        return split_files(path.parent / path.readlink()) if path.is_symlink() else [path]
-    return [path.with_name(f"{found[1]}-{index:05}-of-{found[2]}.gguf") for index in range(1, int(found[2]) + 1)]
+    """Returns the files of a model by the first one's name, or that of what it links to."""
+    names = split_names(path.name)
+    if len(names) == 1 and path.is_symlink():
+        return split_files(path.parent / path.readlink())
+    return [path.with_name(name) for name in names]
 
 
 def _mapped(path: Path) -> mmap.mmap:

@@ -3,7 +3,7 @@
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -152,16 +152,17 @@ _PROJECTORS: Mapping[str, _Projector] = {
 }
 
 
-def find_mmproj(file: Path, gguf: Gguf) -> Path | None:
-    """Returns the mmproj file in the folder of a model's file; None without one that belongs to it, which is logged.
+def find_mmproj(file: Path, gguf: Gguf, candidates: Sequence[Path] | None = None) -> Path | None:
+    """Returns the mmproj file that belongs to a model's file; None without one, which is logged.
+
+    Args:
+        candidates: files that may be it; None: those in the folder of the model's file.
 
     Raises:
         CheckpointError: there are several.
     """
-    if not architecture_of(gguf).has_encoder:
-        return None
     found: list[Path] = []
-    for path in sorted(file.parent.glob("*mmproj*.gguf")):
+    for path in sorted(file.parent.glob("*mmproj*.gguf")) if candidates is None else candidates:
         try:
             check_pair(gguf, Gguf(path))
             found.append(path)
@@ -170,7 +171,7 @@ def find_mmproj(file: Path, gguf: Gguf) -> Path | None:
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
         raise CheckpointError(f"several files beside {file.name!r} have its encoder: {names}; name one: --mmproj FILE")
-    if not found:
+    if not found and architecture_of(gguf).has_encoder:
         _log.warning(
             "%s is served for text alone: its encoder is in a file of its own; put mmproj-*.gguf beside it,"
             " or pass --mmproj FILE",

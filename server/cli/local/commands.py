@@ -24,7 +24,7 @@ def pull(model: str, /) -> None:
     Parameters
     ----------
     model
-        Id of the model: ORG/NAME.
+        Id of the model: ORG/NAME, or ORG/NAME:TYPE for its GGUF file of this type.
     """
     from glimpse.engine.checkpoint.families.companions import resolve_companions  # noqa: PLC0415 - see `app`
     from glimpse.engine.checkpoint.location import resolve_checkpoint  # noqa: PLC0415

@@ -62,11 +62,12 @@ def test_reads_a_model_of_the_hub_but_none_of_its_weights(tiny_checkpoint: Path,
 
 def test_a_repository_of_gguf_files_is_told_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
-    (tmp_path / "files" / "small.Q8_0.gguf").write_bytes(b"GGUF")
+    for name in ("small.Q8_0.gguf", "small.Q4_K_M-00001-of-00002.gguf", "mmproj-F16.gguf"):
+        (tmp_path / "files" / name).write_bytes(b"GGUF")
     with serve_hub({"org/gguf": tmp_path / "files"}) as hub:
         _, result, _ = check("org/gguf", HF_ENDPOINT=hub.url, HF_HUB_CACHE=str(tmp_path), HF_HUB_OFFLINE="0")
     (problem,) = result["problems"]
-    assert problem.endswith("it has no config.json; of GGUF files, download one and pass its path")
+    assert problem.endswith("name the type of one of its GGUF files, as org/gguf:Q4_K_M: Q4_K_M, Q8_0")
 
 
 def test_counts_the_companions_of_a_checkpoint(tmp_path: Path) -> None:
