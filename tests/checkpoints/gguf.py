@@ -76,7 +76,7 @@ def write_gguf(
     if rope.get("rope_type") == "linear":
         writer.add_rope_scaling_type(RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(rope["factor"])
-    if "vision_config" in config:
+    if "mrope_section" in (config.get("rope_scaling") or {}):
         writer.add_rope_dimension_sections([*config["rope_scaling"]["mrope_section"], 0])
         if blocks := config["vision_config"].get("deepstack_visual_indexes"):
             writer.add_num_deepstack_layers(len(blocks))
@@ -103,11 +103,11 @@ def write_gguf(
 
 def _decoder(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Returns the decoder's tensors by their names in checkpoints without an encoder, outputs of experts first."""
-    named = {name.replace("model.language_model.", "model."): tensor for name, tensor in tensors.items()}
+    named = {re.sub(r"^model\.(language|text)_model\.", "model.", name): each for name, each in tensors.items()}
     decoder: dict[str, Tensor] = {}
     for name, tensor in named.items():
         layer, _, stack = name.rpartition(".mlp.experts.")
-        if "visual." in name:
+        if "visual." in name or ".vision_model." in name or ".connector." in name:
             continue
         parts = {"gate_up_proj": ("gate", "up"), "down_proj": ("down",)}.get(stack, ())
         for part, matrices in zip(parts, tensor.mT.chunk(len(parts), dim=1) if parts else (), strict=True):

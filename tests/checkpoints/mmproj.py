@@ -24,6 +24,8 @@ ARCHITECTURES = {
     "qwen2_5_vl": ("qwen2vl", "qwen2.5vl_merger"),
     "qwen3_vl": ("qwen3vl", "qwen3vl_merger"),
     "qwen3_vl_moe": ("qwen3vlmoe", "qwen3vl_merger"),
+    "idefics3": ("llama", "idefics3"),
+    "smolvlm": ("llama", "idefics3"),
 }
 """`general.architecture` and `clip.projector_type`, by `model_type`."""
 
@@ -72,7 +74,7 @@ def write_mmproj(
     metadata = _metadata(config, json.loads((checkpoint / "preprocessor_config.json").read_bytes()))
     for key, value in {**metadata, **(entries or {})}.items():
         _add_entry(writer, key, value)
-    names = get_tensor_name_map(MODEL_ARCH.MMPROJ, max(vision["depth"], 3))  # mm.2 counts too
+    names = get_tensor_name_map(MODEL_ARCH.MMPROJ, max(_depth(vision), 3))  # mm.2 counts too
     for name, tensor in _tensors(load_file(checkpoint / "model.safetensors"), vision):
         stored = name if name.startswith("v.") else names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert stored is not None, name
@@ -93,15 +95,24 @@ def _metadata(config: Mapping[str, Any], images: Mapping[str, Any]) -> dict[str,
         "clip.has_vision_encoder": True,
         "clip.projector_type": ARCHITECTURES[config["model_type"]][1],
         "clip.vision.projection_dim": text["hidden_size"],
-        "clip.vision.image_size": 560,
+        "clip.vision.image_size": vision.get("image_size", 560),
         "clip.vision.patch_size": vision["patch_size"],
         "clip.vision.embedding_length": vision.get("embed_dim", vision["hidden_size"]),
         "clip.vision.feed_forward_length": vision.get("intermediate_size", 0),
-        "clip.vision.block_count": vision["depth"],
-        "clip.vision.attention.head_count": vision["num_heads"],
-        "clip.vision.attention.layer_norm_epsilon": text["rms_norm_eps"],
+        "clip.vision.block_count": _depth(vision),
+        "clip.vision.attention.head_count": vision.get("num_heads") or vision["num_attention_heads"],
+        "clip.vision.attention.layer_norm_epsilon": vision.get("layer_norm_eps", text["rms_norm_eps"]),
         "clip.vision.image_mean": images["image_mean"],
         "clip.vision.image_std": images["image_std"],
+    }
+    if "scale_factor" in config:
+        return metadata | {
+            "general.name": "SmolVLM2 tiny" if config["model_type"] == "smolvlm" else None,
+            "clip.use_gelu": True,
+            "clip.vision.projector.scale_factor": config["scale_factor"],
+            "clip.vision.preproc_image_size": size["longest_edge"],
+        }
+    metadata |= {
         "clip.vision.image_min_pixels": size["shortest_edge"],
         "clip.vision.image_max_pixels": size["longest_edge"],
     }
@@ -118,6 +129,10 @@ def _metadata(config: Mapping[str, Any], images: Mapping[str, Any]) -> dict[str,
             "clip.vision.is_deepstack_layers": [block in blocks for block in range(vision["depth"])],
         }
     return metadata
+
+
+def _depth(vision: Mapping[str, Any]) -> int:
+    return vision.get("depth") or vision["num_hidden_layers"]
 
 
 def _add_entry(writer: GGUFWriter, key: str, value: Any) -> None:
@@ -140,6 +155,8 @@ def _tensors(weights: Mapping[str, Tensor], vision: Mapping[str, Any]) -> Iterat
     """Yields the encoder's tensors by names that the package's table knows, or by those of files."""
     is_third = "deepstack_visual_indexes" in vision
     for stored, tensor in weights.items():
+        if ".vision_model." in stored or ".connector." in stored:
+            yield stored, tensor
         name = stored.removeprefix("model.")
         if not name.startswith("visual."):
             continue

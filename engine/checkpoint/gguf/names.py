@@ -38,37 +38,56 @@ MMPROJ = "clip"
 """Value of `general.architecture` of files with an encoder."""
 PROJECTOR = "clip.projector_type"
 _QWEN_VISION: Mapping[str, str] = {
-    "v.patch_embd": "patch_embed.proj",
-    "v.position_embd": "pos_embed",
-    "ln1": "norm1",
-    "ln2": "norm2",
-    "attn_qkv": "attn.qkv",
-    "attn_out": "attn.proj",
-    "v.post_ln": "merger.ln_q",
-    "mm.0": "merger.mlp.0",
-    "mm.2": "merger.mlp.2",
+    "v.patch_embd": "visual.patch_embed.proj",
+    "v.position_embd": "visual.pos_embed",
+    "ln1": "visual.blocks.{}.norm1",
+    "ln2": "visual.blocks.{}.norm2",
+    **dict.fromkeys(("attn_qkv", "attn_q", "attn_k", "attn_v"), "visual.blocks.{}.attn.qkv"),
+    "attn_out": "visual.blocks.{}.attn.proj",
+    "v.post_ln": "visual.merger.ln_q",
+    "mm.0": "visual.merger.mlp.0",
+    "mm.2": "visual.merger.mlp.2",
 }
 _ENCODERS: Mapping[str, Mapping[str, str]] = {
-    "qwen2vl_merger": {**_QWEN_VISION, "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2"},
+    "qwen2vl_merger": {
+        **_QWEN_VISION,
+        "ffn_up": "visual.blocks.{}.mlp.fc1",
+        "ffn_down": "visual.blocks.{}.mlp.fc2",
+    },
     "qwen2.5vl_merger": {
         **_QWEN_VISION,
-        "ffn_gate": "mlp.gate_proj",
-        "ffn_up": "mlp.up_proj",
-        "ffn_down": "mlp.down_proj",
+        "ffn_gate": "visual.blocks.{}.mlp.gate_proj",
+        "ffn_up": "visual.blocks.{}.mlp.up_proj",
+        "ffn_down": "visual.blocks.{}.mlp.down_proj",
     },
     "qwen3vl_merger": {
         **_QWEN_VISION,
-        "ffn_up": "mlp.linear_fc1",
-        "ffn_down": "mlp.linear_fc2",
-        "v.post_ln": "merger.norm",
-        "mm.0": "merger.linear_fc1",
-        "mm.2": "merger.linear_fc2",
-        "norm": "norm",
-        "fc1": "linear_fc1",
-        "fc2": "linear_fc2",
+        "ffn_up": "visual.blocks.{}.mlp.linear_fc1",
+        "ffn_down": "visual.blocks.{}.mlp.linear_fc2",
+        "v.post_ln": "visual.merger.norm",
+        "mm.0": "visual.merger.linear_fc1",
+        "mm.2": "visual.merger.linear_fc2",
+        "norm": "visual.deepstack_merger_list.{}.norm",
+        "fc1": "visual.deepstack_merger_list.{}.linear_fc1",
+        "fc2": "visual.deepstack_merger_list.{}.linear_fc2",
+    },
+    "idefics3": {
+        "v.patch_embd": "model.vision_model.embeddings.patch_embedding",
+        "v.position_embd": "model.vision_model.embeddings.position_embedding",
+        "ln1": "model.vision_model.encoder.layers.{}.layer_norm1",
+        "ln2": "model.vision_model.encoder.layers.{}.layer_norm2",
+        "attn_q": "model.vision_model.encoder.layers.{}.self_attn.q_proj",
+        "attn_k": "model.vision_model.encoder.layers.{}.self_attn.k_proj",
+        "attn_v": "model.vision_model.encoder.layers.{}.self_attn.v_proj",
+        "attn_out": "model.vision_model.encoder.layers.{}.self_attn.out_proj",
+        "ffn_up": "model.vision_model.encoder.layers.{}.mlp.fc1",
+        "ffn_down": "model.vision_model.encoder.layers.{}.mlp.fc2",
+        "v.post_ln": "model.vision_model.post_layernorm",
+        "mm.model.fc": "model.connector.modality_projection.proj",
     },
 }
-"""Names of an encoder's tensors, those of blocks without the block, by the projector's type."""
+"""Names of an encoder's tensors, by the projector's type. In files those of blocks follow `v.blk.N.`, and those of what
+DeepStack adds `v.deepstack.N.`"""
 _QKV = ("attn_q", "attn_k", "attn_v")
 _PATCHES = "visual.patch_embed.proj.weight"
 _SECOND_FRAME = "v.patch_embd.weight.1"
@@ -118,7 +137,7 @@ def _encoder_tensors(gguf: Gguf) -> dict[str, Parts]:
     for name in gguf.tensors:
         stem, _, kind = (name[:-2] if name == _SECOND_FRAME else name).rpartition(".")
         ours, place = _encoder_part(stem, _ENCODERS.get(str(gguf.get(PROJECTOR)), {}), blocks, swapped=swapped)
-        own = name if ours is None else f"visual.{ours}.{kind}"
+        own = name if ours is None else f"{ours}.{kind}"
         found[own].append((1 if name == _SECOND_FRAME else place, name))
     whole = {
         ours: Parts(tuple(name for _, name in sorted(parts)), 2 if ours == _PATCHES else None)
@@ -145,14 +164,12 @@ def _encoder_part(
 ) -> tuple[str | None, int]:
     """Returns a layer's name in checkpoints, if it is known, and its place among those that are one there."""
     match stem.split("."):
-        case ["v", "blk", block, each] if each in _QKV:
-            return f"blocks.{block}.attn.qkv", _QKV.index(each)
         case ["v", "blk", block, each]:
-            part = table.get(_SWAPPED.get(each, each) if swapped else each)
-            return part and f"blocks.{block}.{part}", 0
+            ours = table.get(_SWAPPED.get(each, each) if swapped else each)
+            return ours and ours.format(block), _QKV.index(each) if each in _QKV else 0
         case ["v", "deepstack", block, each] if block in blocks:
-            part = table.get(each)
-            return part and f"deepstack_merger_list.{blocks.index(block)}.{part}", 0
+            ours = table.get(each)
+            return ours and ours.format(blocks.index(block)), 0
         case _:
             return table.get(stem), 0
 

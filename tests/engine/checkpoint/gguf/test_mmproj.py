@@ -14,7 +14,7 @@ from glimpse.engine.errors import CheckpointError
 from tests.checkpoints.mmproj import write_mmproj, write_pair
 from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
-from tests.hostile.gguf_files import hostile_headers, model
+from tests.hostile.gguf_files import STRING, hostile_headers, model, text
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +52,11 @@ def test_a_file_beside_that_does_not_fit_is_told_and_not_used(
     assert not (path / ENCODER).exists()
     assert "expected qwen3vl_merger for 'qwen3vl', got 'qwen2vl_merger'" in caplog.text
     assert "model.gguf is served for text alone" in caplog.text
+    (tmp_path / "smolvlm").mkdir()
+    llama = tmp_path / "smolvlm" / "llama.gguf"
+    llama.write_bytes(model({"tokenizer.chat_template": (STRING, text("{{ '<image>' }}"))}))
+    resolve_checkpoint(str(llama))
+    assert "llama.gguf is served for text alone" in caplog.text
 
 
 def test_several_that_fit_are_refused_unless_one_is_named(tmp_path: Path, pair: Path) -> None:
@@ -67,12 +72,12 @@ def test_an_mmproj_is_no_model_and_only_files_have_one(tmp_path: Path, checkpoin
         resolve_checkpoint(str(pair.parent / "mmproj-model.gguf"))
     with pytest.raises(CheckpointError, match="'--mmproj': expected a GGUF file as the model"):
         resolve_checkpoint(str(checkpoint), mmproj=tmp_path / "encoder.gguf")
-    text = tmp_path / "llama.gguf"
-    text.write_bytes(model())
-    with pytest.raises(CheckpointError, match=r"expected no mmproj for 'llama', got 'qwen3vl_merger'"):
-        resolve_checkpoint(str(text), mmproj=pair.parent / "mmproj-model.gguf")
+    llama = tmp_path / "llama.gguf"
+    llama.write_bytes(model())
+    with pytest.raises(CheckpointError, match=r"expected idefics3 for 'llama', got 'qwen3vl_merger'"):
+        resolve_checkpoint(str(llama), mmproj=pair.parent / "mmproj-model.gguf")
     with pytest.raises(CheckpointError, match=r"'general.architecture': expected 'clip', got 'llama'"):
-        resolve_checkpoint(str(pair), mmproj=text)
+        resolve_checkpoint(str(pair), mmproj=llama)
 
 
 @pytest.mark.parametrize("name", ["empty", "text of 2^64 bytes", "size 2^64", "tensors overlap"])

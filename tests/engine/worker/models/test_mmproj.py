@@ -15,12 +15,15 @@ from glimpse.engine.checkpoint.gguf import folder
 from glimpse.engine.checkpoint.location import resolve_checkpoint
 from glimpse.engine.worker.loading.tensor_check import check_tensors
 from glimpse.engine.worker.loading.weight_files import checkpoint_digest, read_headers
+from tests.checkpoints.idefics3 import Family, make_idefics3_checkpoint
 from tests.checkpoints.mmproj import write_mmproj, write_pair, write_rounded
 from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.engine.harness import Harness, make_prompt
+from tests.engine.idefics3_prompts import tiled_prompt
 from tests.engine.qwen3_vl_prompts import make_qwen3_prompt
 from tests.engine.worker.models.steps import assert_same
+from tests.oracles.idefics3 import greedy_answer as tiled_answer
 from tests.oracles.qwen_vl import greedy_answer
 
 MAKERS: dict[str, Callable[[Path], Path]] = {
@@ -28,6 +31,7 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
     "qwen2.5vl": partial(make_checkpoint, family="qwen2_5_vl"),
     "qwen3vl": make_qwen3_vl_checkpoint,
     "qwen3vlmoe": partial(make_qwen3_vl_checkpoint, experts=True),
+    "smolvlm": make_idefics3_checkpoint,
 }
 PROMPTS = [make_prompt(1, 9), make_prompt(3, 3, (28, 28), 1, (56, 196), 1, (140, 28), 4, (4, 56, 84), 6)]
 QWEN3_PROMPTS = [make_qwen3_prompt(1, 9), make_qwen3_prompt(6, 3, (4, 64, 96), 2, (96, 64), 1, (32, 160), 4)]
@@ -62,7 +66,21 @@ def test_pairs_agree(tmp_path: Path, family: str, kind: str, changes: dict[str, 
         assert_same(answered, greedy_answer(expected, prompt.token_ids, prompt.spans, prompt.images, NUM_TOKENS))
 
 
-@pytest.mark.parametrize("family", ["qwen2.5vl", "qwen3vl"])
+@pytest.mark.parametrize(("family", "kind"), [("smolvlm", "F32"), ("idefics3", "Q8_0")])
+def test_pairs_of_tiles_agree(tmp_path: Path, family: Family, kind: str) -> None:
+    checkpoint = make_idefics3_checkpoint(tmp_path / "checkpoint", family)
+    path = resolve_checkpoint(str(write_pair(tmp_path / "files", checkpoint, kind)))
+    assert load_model_config(path).architecture == load_model_config(checkpoint).architecture
+    rounded, prompt = (
+        write_rounded(tmp_path / "rounded", checkpoint, kind),
+        tiled_prompt(1, family, 3, (3,), 2, (7,), 6),
+    )
+    harness = Harness(path)
+    answered = harness.answer(harness.begin(prompt), NUM_TOKENS)
+    assert_same(answered, tiled_answer(rounded, prompt.token_ids, prompt.images, NUM_TOKENS))
+
+
+@pytest.mark.parametrize("family", ["qwen2.5vl", "qwen3vl", "smolvlm"])
 def test_images_are_processed_as_the_checkpoint_says(tmp_path: Path, family: str) -> None:
     checkpoint = MAKERS[family](tmp_path / "checkpoint")
     file = write_pair(tmp_path / "files", checkpoint)
