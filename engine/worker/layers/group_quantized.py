@@ -172,7 +172,7 @@ def fit_groups(
     scale_dtype: torch.dtype,
     shrinks: Sequence[float] = (),
     importance: Tensor | None = None,
-    least_zero: int = 0,
+    is_symmetric: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Rounds each group to the nearest values of its range, or of a smaller one if that loses less.
 
@@ -180,14 +180,23 @@ def fit_groups(
         grouped: float32 [rows, groups, group_size]
         shrinks: factors of the range that are tried besides 1.
         importance: what squared errors are multiplied by, [groups, group_size]; None: 1.
-        least_zero: the smallest zero point.
+        is_symmetric: zero points are all 2**(bits - 1), in the middle of the range.
 
     Returns:
         The values, uint8 [rows, groups, group_size]; the scales and the zero points, uint8, [rows, groups].
     """
     low, high = grouped.amin(dim=-1).clamp_(max=0), grouped.amax(dim=-1).clamp_(min=0)
+    middle = 2 ** (bits - 1)
+    if is_symmetric:
+        high = torch.maximum(high, -low)
+        low = -high * (middle / (middle - 1))
     fit = partial(
-        _round_groups, grouped, bits=bits, scale_dtype=scale_dtype, importance=importance, least_zero=least_zero
+        _round_groups,
+        grouped,
+        bits=bits,
+        scale_dtype=scale_dtype,
+        importance=importance,
+        zero_point=middle if is_symmetric else None,
     )
     values, scale, zero, loss = fit(low, high)
     for shrink in shrinks:
@@ -208,13 +217,14 @@ def _round_groups(
     bits: int,
     scale_dtype: torch.dtype,
     importance: Tensor | None,
-    least_zero: int,
+    zero_point: int | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Rounds groups to the values of a range; see `fit_groups`.
 
     Args:
         low: the range's lowest weight, at most 0, [rows, groups].
         high: likewise the highest, at least 0.
+        zero_point: that of all groups; None: the nearest to the range's.
 
     Returns:
         The values [rows, groups, group_size]; the scales, zeros and sums of squared errors, [rows, groups].
@@ -222,7 +232,9 @@ def _round_groups(
     top = 2**bits - 1
     scale = ((high - low) / top).to(scale_dtype)
     divisor = torch.where(scale > 0, scale, 1.0).float()
-    zero = (-low / divisor).round_().clamp_(least_zero, top)
+    zero = (-low / divisor).round_().clamp_(0, top)
+    if zero_point is not None:
+        zero.fill_(zero_point)
     values = grouped.div(divisor[..., None]).round_().add_(zero[..., None]).clamp_(0, top)
     errors = (values - zero[..., None]).mul_(scale.float()[..., None]).sub_(grouped).square_()
     return values, scale, zero, (errors if importance is None else errors.mul_(importance)).sum(dim=-1)

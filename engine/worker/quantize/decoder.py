@@ -75,6 +75,13 @@ class StoredTensors:
         """Returns the checkpoint name of a tensor by its name in the file."""
         return checkpoint_name(name, self._model.renamed_prefixes)
 
+    @property
+    def kept_modules(self) -> list[str]:
+        """Names, in the files, of the modules beside the decoder, such as "visual", and of its output head."""
+        decoder = {f"{self._model.decoder_prefix}{name}" for name, _ in self._model.decoder.named_weights()}
+        beside = (name for name in self.others if self.checkpoint_name(name) not in decoder)
+        return sorted({"lm_head", *(".".join(name.split(".")[: 1 + name.startswith("model.")]) for name in beside)})
+
     def read(self, name: str) -> Tensor:
         """Returns a tensor by its name in the file."""
         with safe_open(self._files[name], framework="pt") as tensors:

@@ -1,9 +1,9 @@
-"""The folder of a checkpoint in GPTQ's format, version 1: written beside its place, and moved there once whole."""
+"""The folder of a checkpoint in AWQ's or GPTQ's format: written beside its place, and moved there once it is whole."""
 
 import json
+import os
 import shutil
-import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,14 +14,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.worker.loading.weight_conversion import AWQ_NIBBLES
 from glimpse.engine.worker.loading.weight_files import INDEX_NAME, SINGLE_NAME
 from glimpse.engine.worker.quantize.rounding import Rounded
 
 _SHARD_BYTES = 1 << 30
 """Size from which a file with weights is written."""
-_NOT_COPIED = shutil.ignore_patterns(
-    ".*", "config.json", INDEX_NAME, *(f"*.{kind}" for kind in ("safetensors", "bin", "pt", "pth", "gguf", "onnx"))
-)
+_WEIGHTS = {f".{kind}" for kind in ("safetensors", "bin", "pt", "pth", "gguf", "h5", "msgpack", "onnx", "onnx_data")}
+"""Files that are not copied: weights, also those of other programs."""
 
 
 @contextmanager
@@ -31,59 +31,75 @@ def new_folder(out: Path) -> Generator[Path]:
     Raises:
         CheckpointError: something is there, or the folder cannot be written.
     """
+    out = out.resolve()
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise CheckpointError(f"'OUT': expected a folder that is empty or not there, got {str(out)!r}")
-    made: Path | None = None
+    made = out.parent / f".{out.name}-{os.getpid()}"
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+        made.mkdir(parents=True)
         yield made
-        made.chmod(0o755)  # as `mkdir` makes it
         made.replace(out)
     except OSError as error:
-        raise CheckpointError(f"'OUT': {out.name!r} cannot be written: {error.strerror}") from error
+        raise CheckpointError(f"'OUT': {out.name!r} cannot be written: {error.strerror or error}") from error
     finally:
-        if made is not None:
-            shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(made, ignore_errors=True)
 
 
-def copy_files(path: Path, folder: Path, quantization_config: dict[str, Any]) -> None:
+def copy_files(path: Path, folder: Path, quantization: dict[str, Any]) -> None:
     """Copies a checkpoint's files other than its weights, and says in `config.json` how these are quantized."""
-    shutil.copytree(path, folder, ignore=_NOT_COPIED, dirs_exist_ok=True)
-    config = json.loads((path / "config.json").read_bytes()) | {"quantization_config": quantization_config}
+    for file in path.rglob("*"):
+        name = file.relative_to(path)
+        is_hidden = any(part.startswith(".") for part in name.parts)
+        if file.is_file() and not is_hidden and file.suffix not in _WEIGHTS and file.name != INDEX_NAME:
+            (folder / name).parent.mkdir(exist_ok=True, parents=True)
+            shutil.copyfile(file, folder / name)
+    config = json.loads((path / "config.json").read_bytes()) | {"quantization_config": quantization}
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
-def gptq_config(*, bits: int, group_size: int) -> dict[str, Any]:
-    """Returns `quantization_config` of what `WeightWriter` writes."""
-    return {
+def quantization_config(*, bits: int, group_size: int, kept: Sequence[str]) -> dict[str, Any]:
+    """Returns `quantization_config` of what `WeightWriter` writes: AWQ's format of 4 bits, GPTQ's of 8.
+
+    Args:
+        kept: modules that are not quantized.
+    """
+    common = {"bits": bits, "group_size": group_size, "modules_to_not_convert": list(kept)}
+    if bits == 4:
+        return common | {"quant_method": "awq", "version": "gemm", "zero_point": True}
+    return common | {
         "quant_method": "gptq",
-        "bits": bits,
-        "group_size": group_size,
-        "desc_act": False,
-        "sym": False,
-        "true_sequential": False,
-        "lm_head": False,
         "checkpoint_format": "gptq",
+        "desc_act": False,
+        "sym": True,
+        "lm_head": False,
     }
 
 
-def gptq_tensors(name: str, rounded: Rounded, bits: int) -> dict[str, Tensor]:
-    """Returns what stands for the weight of a linear; see `weight_conversion`."""
-    stem, num_inputs = name.removesuffix(".weight"), rounded.values.shape[1]
-    group_size = num_inputs // rounded.scale.shape[1]
-    return {
-        f"{stem}.qweight": _words(rounded.values, bits).T.contiguous(),  # [in · bits / 32, out]
-        f"{stem}.qzeros": _words((rounded.zero - 1).T, bits),  # [groups, out · bits / 32]
-        f"{stem}.scales": rounded.scale.T.contiguous(),  # [groups, out]
-        f"{stem}.g_idx": torch.arange(num_inputs, dtype=torch.int32) // group_size,
+def quantized_tensors(name: str, rounded: Rounded, bits: int) -> dict[str, Tensor]:
+    """Returns what stands for the weight of a linear; `weight_conversion` reads it."""
+    stem, values, zeros = name.removesuffix(".weight"), rounded.values, rounded.zero.T
+    scales = {f"{stem}.scales": rounded.scale.T.contiguous()}  # [groups, out]
+    if bits == 4:  # AWQ's
+        # int32 [in, out / 8] and [groups, out / 8]
+        return scales | {f"{stem}.qweight": _awq_words(values.T), f"{stem}.qzeros": _awq_words(zeros)}
+    group_size = values.shape[1] // rounded.scale.shape[1]
+    return scales | {
+        f"{stem}.qweight": _words(values).T.contiguous(),  # [in / 4, out]
+        f"{stem}.qzeros": _words(zeros - 1),  # [groups, out / 4]
+        f"{stem}.g_idx": torch.arange(values.shape[1], dtype=torch.int32) // group_size,
     }
 
 
-def _words(values: Tensor, bits: int) -> Tensor:
-    """uint8 [rows, fields] → int32 [rows, fields · bits / 32], a word's lowest bits first."""
-    octets = values if bits == 8 else values[:, 0::2] | values[:, 1::2] << 4
+def _words(octets: Tensor) -> Tensor:
+    """uint8 [rows, 4 · words] → int32 [rows, words], a word's lowest bits first."""
     return octets.flatten().view(torch.int32).unflatten(0, (len(octets), -1))  # little-endian
+
+
+def _awq_words(values: Tensor) -> Tensor:
+    """uint8 [rows, 8 · words], each below 16 → int32 [rows, words]"""
+    nibbles = torch.empty_like(values).unflatten(1, (-1, len(AWQ_NIBBLES)))
+    nibbles[..., AWQ_NIBBLES] = values.unflatten(1, (-1, len(AWQ_NIBBLES)))
+    return _words((nibbles[..., 0::2] | nibbles[..., 1::2] << 4).flatten(1))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,7 +115,9 @@ class WeightWriter:
 
     def write(self, name: str, tensor: Tensor | Rounded) -> None:
         """Takes a tensor, or the rounded weight of a linear."""
-        parts = gptq_tensors(name, tensor, self.bits) if isinstance(tensor, Rounded) else {name: tensor.contiguous()}
+        parts = (
+            quantized_tensors(name, tensor, self.bits) if isinstance(tensor, Rounded) else {name: tensor.contiguous()}
+        )
         self._held |= parts
         self._num_held += sum(each.nbytes for each in parts.values())
         if self._num_held >= _SHARD_BYTES:
@@ -125,6 +143,7 @@ class WeightWriter:
             return
         file = self.folder / f"part-{len(self._files)}.safetensors"
         save_file(self._held, file, metadata={"format": "pt"})
+        file.chmod((self.folder / "config.json").stat().st_mode)  # safetensors lets nobody else read it
         self._files.append((file, [*self._held]))
         self._num_bytes += self._num_held
         self._held, self._num_held = {}, 0

@@ -91,7 +91,7 @@ class QuantizingLayer(nn.Module):
         return hidden
 
     def _round(
-        self, stored: Sequence[StoredPart], destinations: Mapping[str, Tensor], moments: Mapping[Linear, Tensor]
+        self, stored: Sequence[StoredPart], destinations: Mapping[str, Tensor], moments: dict[Linear, Tensor]
     ) -> None:
         """Writes all tensors, and gives the layer those that it rounds. Those of one linear are rounded together."""
         owners = {linear.weight.untyped_storage().data_ptr(): linear for linear in moments}
@@ -104,7 +104,7 @@ class QuantizingLayer(nn.Module):
                 weights[owner].append(each)
         for linear, parts in weights.items():
             whole = torch.cat([each.tensor.float() for each in parts])
-            rounded = self._shared.round_matrix(whole, moments[linear])
+            rounded = self._shared.round_matrix(whole, moments.pop(linear))
             for each, (_, rows) in zip(parts, stacked([""] * len(parts), [*map(_rows, parts)]), strict=True):
                 self._shared.write(each.name, rounded.rows(rows))
                 for name, tensor in each.arrange(rounded.rows(rows).weight):

@@ -15,10 +15,10 @@ from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.loading.load_engine import empty_model
-from glimpse.engine.worker.loading.weight_files import GGUF_NAME, read_headers
+from glimpse.engine.worker.loading.weight_files import is_gguf, read_headers, weight_files
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.quantize.decoder import Loss, StoredTensors, Texts, quantize_decoder
-from glimpse.engine.worker.quantize.folder import WeightWriter, copy_files, gptq_config, new_folder
+from glimpse.engine.worker.quantize.folder import WeightWriter, copy_files, new_folder, quantization_config
 from glimpse.engine.worker.quantize.layers import linears
 from glimpse.engine.worker.quantize.rounding import Method, round_matrix
 
@@ -58,7 +58,9 @@ class Quantized:
 def quantize_checkpoint(
     path: Path, out: Path, recipe: Recipe, text: str, *, on_progress: Callable[[float], None] = lambda _fraction: None
 ) -> Quantized:
-    """Writes a checkpoint in GPTQ's format, in which the decoder's matrices are quantized and all else is kept.
+    """Writes a checkpoint in which the decoder's matrices are quantized and all else is kept.
+
+    The format is AWQ's, or with 8 bits GPTQ's.
 
     Args:
         path: folder of a checkpoint that is not quantized.
@@ -85,7 +87,8 @@ def quantize_checkpoint(
     with new_folder(out) as folder, torch.inference_mode():
         stored = StoredTensors(path, model, config.text)
         _check_space(folder, path, stored, recipe)
-        copy_files(path, folder, gptq_config(bits=recipe.bits, group_size=recipe.group_size))
+        quantization = quantization_config(bits=recipe.bits, group_size=recipe.group_size, kept=stored.kept_modules)
+        copy_files(path, folder, quantization)
         writer = WeightWriter(folder=folder, bits=recipe.bits)
         loss = quantize_decoder(model, stored, texts, round_matrix=rounds, write=writer.write, on_progress=on_progress)
         return Quantized(loss=loss, num_bytes=writer.finish())
@@ -108,7 +111,7 @@ def divide(token_ids: Sequence[int]) -> Texts:
 
 def _why_not(path: Path, config: ModelConfig) -> str | None:
     """Returns why a checkpoint cannot be quantized; None if it can."""
-    if (path / GGUF_NAME).exists():
+    if any(map(is_gguf, weight_files(path))):
         return "expected a checkpoint in safetensors, got a GGUF file"
     if config.quantization is not None or config.fp8_blocks is not None:
         return f"expected weights in float, got a checkpoint that is quantized as {config.quantization or 'fp8'}"

@@ -36,7 +36,7 @@ class Rounded:
     scale: Tensor
     """[out, groups]"""
     zero: Tensor
-    """uint8 [out, groups], at least 1: GPTQ stores it minus one."""
+    """uint8 [out, groups]"""
 
     def rows(self, rows: slice) -> "Rounded":
         """Returns those of some output features."""
@@ -52,7 +52,7 @@ class Rounded:
 def round_matrix(
     weight: Tensor, moments: Tensor, *, bits: int, group_size: int, scale_dtype: torch.dtype, method: Method
 ) -> Rounded:
-    """Rounds a matrix.
+    """Rounds a matrix. With 8 bits, zero points are in the middle, as other engines' kernels expect them.
 
     Args:
         weight: [out, in]
@@ -63,9 +63,13 @@ def round_matrix(
 
     def fit(rows: Tensor) -> tuple[Tensor, ...]:
         grouped = rows.unflatten(1, (-1, group_size))
-        shrinks = SHRINKS if is_searched else ()
         return fit_groups(
-            grouped, bits=bits, scale_dtype=scale_dtype, shrinks=shrinks, importance=importance, least_zero=1
+            grouped,
+            bits=bits,
+            scale_dtype=scale_dtype,
+            shrinks=SHRINKS if is_searched else (),
+            importance=importance,
+            is_symmetric=bits >= MIN_BITS_WITHOUT_LOSS,
         )
 
     values, scale, zero = by_rows(weight, fit)
@@ -78,7 +82,7 @@ def _compensate(weight: Tensor, moments: Tensor, found: Rounded, bits: int) -> R
     order = moments.diagonal().argsort(descending=True)
     groups = order // (weight.shape[1] // found.scale.shape[1])
     scales, zeros = found.scale.float(), found.zero.float()
-    factor = _inverse_factor(moments[order][:, order])
+    factor = _inverse_factor(moments, order)
     rest, values = weight[:, order], torch.empty_like(found.values)
     for first in range(0, len(order), _BLOCK):
         block = slice(first, min(first + _BLOCK, len(order)))
@@ -94,12 +98,17 @@ def _compensate(weight: Tensor, moments: Tensor, found: Rounded, bits: int) -> R
     return Rounded(values=values, scale=found.scale, zero=found.zero)
 
 
-def _inverse_factor(moments: Tensor) -> Tensor:
-    """Returns U, upper triangular, with UᵀU = H⁻¹: [in, in]. More is added to the diagonal while it is singular."""
+def _inverse_factor(moments: Tensor, order: Tensor) -> Tensor:
+    """Returns U, upper triangular, with UᵀU = H⁻¹: [in, in], the inputs in another order.
+
+    More is added to the diagonal while H is singular. At most four matrices of this size are in memory.
+    """
     damping = DAMPING * moments.diagonal().mean().clamp_(min=torch.finfo(torch.float32).tiny)
     while True:
-        damped = moments + damping * torch.eye(len(moments))
+        damped = moments[order[:, None], order]
+        damped.diagonal().add_(damping)
         lower, info = torch.linalg.cholesky_ex(damped)
+        del damped
         if not info:
             factor, info = torch.linalg.cholesky_ex(torch.cholesky_inverse(lower), upper=True)
             if not info:

@@ -17,7 +17,7 @@ def quantize(
     group_size: Literal[32, 64, 128] = 32,
     text: Path | None = None,
 ) -> NoReturn:
-    """Writes a checkpoint whose decoder has weights in 4 or 8 bits (GPTQ), and tells what that costs.
+    """Writes a checkpoint whose decoder has weights in 4 bits (AWQ's format) or 8 (GPTQ's), and tells what that costs.
 
     Embeddings, output head and encoder stay as they are. Each layer is rounded so that its outputs for a text change
     little. A part of the text is held out: its perplexity before and after is printed. One layer at a time is in

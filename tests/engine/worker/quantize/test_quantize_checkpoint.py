@@ -16,7 +16,7 @@ from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.quantize.quantize_checkpoint import Recipe, quantize_checkpoint
 from glimpse.engine.worker.quantize.rounding import Method, Rounded, round_matrix
-from tests.checkpoints.quantized import WeightFormat, write
+from tests.checkpoints.quantized import AWQ_ORDER, WeightFormat, write
 from tests.checkpoints.quantized import quantize_checkpoint as quantized_by_libraries
 from tests.checkpoints.text import make_text_checkpoint
 from tests.engine.harness import Harness, make_prompt
@@ -32,21 +32,33 @@ def logits(path: Path, *media: tuple[int, int]) -> Tensor:
 
 
 def dequantized(path: Path, folder: Path) -> Path:
-    """Writes a checkpoint with the weights that another's in GPTQ's format stand for, by the format's definition."""
+    """Writes a checkpoint with the weights that another's stand for, by the definitions of AWQ's and GPTQ's formats."""
     stored = load_file(path / "model.safetensors")
-    bits = json.loads((path / "config.json").read_text())["quantization_config"]["bits"]
-    shifts = torch.arange(0, 32, bits)
+    is_awq = json.loads((path / "config.json").read_text())["quantization_config"]["quant_method"] == "awq"
     weights: dict[str, Tensor] = {}
     for name, tensor in stored.items():
         stem, _, kind = name.rpartition(".")
         if kind == "qweight":
-            values = (tensor[:, None] >> shifts[:, None] & 2**bits - 1).flatten(0, 1)  # [in, out]
-            zeros = (stored[f"{stem}.qzeros"][..., None] >> shifts & 2**bits - 1).flatten(1) + 1  # [groups, out]
-            groups = stored[f"{stem}.g_idx"]
-            weights[f"{stem}.weight"] = ((values - zeros[groups]) * stored[f"{stem}.scales"][groups]).T
+            zeros, scales = stored[f"{stem}.qzeros"], stored[f"{stem}.scales"]  # scales: [groups, out]
+            if is_awq:
+                values, zeros = awq_fields(tensor), awq_fields(zeros)
+                groups = torch.arange(len(values)) // (len(values) // len(scales))
+            else:
+                values = octets(tensor.T).T  # [in, out]
+                zeros, groups = octets(zeros) + 1, stored[f"{stem}.g_idx"]
+            weights[f"{stem}.weight"] = ((values - zeros[groups]) * scales[groups]).T
         elif kind not in ("qzeros", "scales", "g_idx"):
             weights[name] = tensor
     return write(path, folder, weights, {"quantization_config": None})
+
+
+def octets(words: Tensor) -> Tensor:
+    return (words[..., None] >> torch.tensor([0, 8, 16, 24]) & 255).flatten(1)
+
+
+def awq_fields(words: Tensor) -> Tensor:
+    nibbles = words[..., None] >> torch.arange(0, 32, 4) & 15
+    return torch.empty_like(nibbles).index_copy_(2, torch.tensor(AWQ_ORDER), nibbles).flatten(1)
 
 
 @pytest.mark.parametrize("recipe", [INT4, INT8])
@@ -57,7 +69,9 @@ def test_a_vision_model_keeps_its_tower_and_computes_with_the_dequantized_weight
     made = quantize_checkpoint(tiny_checkpoint, out, recipe, TEXT)
     expected = logits(dequantized(out, tmp_path / "plain"), (56, 84))
     assert torch.allclose(logits(out, (56, 84)), expected, rtol=0, atol=1e-4 * expected.std().item())
-    assert str(load_model_config(out).quantization) == f"gptq {recipe.to}"
+    assert str(load_model_config(out).quantization) == ("awq int4" if recipe is INT4 else "gptq int8")
+    stored = json.loads((out / "config.json").read_text())["quantization_config"]
+    assert stored["modules_to_not_convert"] == ["lm_head", "visual"]
     assert {file.name for file in out.iterdir()} == {file.name for file in tiny_checkpoint.iterdir()}
     before, after = (load_file(path / "model.safetensors") for path in (tiny_checkpoint, out))
     kept = before.keys() & after.keys()
