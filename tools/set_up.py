@@ -100,9 +100,13 @@ def make_environment(folder: Path, *, with_pip: bool = True) -> None:
         return
     try:
         venv.create(folder, with_pip=with_pip)
-    except (subprocess.CalledProcessError, OSError):
+    except (subprocess.CalledProcessError, OSError) as error:
         shutil.rmtree(folder, ignore_errors=True)
-        sys.exit("Python cannot make a virtual environment here. On Debian and Ubuntu: apt install python3-venv")
+        said = (getattr(error, "output", None) or b"").decode(errors="replace").strip()
+        sys.exit(
+            f"Python cannot make a virtual environment here: {error}\n{said}\n"
+            "On Debian and Ubuntu: apt install python3-venv"
+        )
 
 
 def install_torch() -> None:

@@ -1,9 +1,10 @@
 """Families of every kind of media answer OpenAI's client through Envoy, and again from the prefix cache.
 
-Most have a file with further tests; those of this file have none. Families that read media in the same way differ in
-what `tests/engine` compares with transformers: one of them is tried here.
+Most have a file with further tests; those of this file have none. Of families that read media in the same way, which
+differ in what `tests/engine` compares with transformers, one is tried; with EVERY_FAMILY=1 in the environment, all.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -19,7 +20,9 @@ from tests.checkpoints.lfm2 import make_lfm2_vl_checkpoint
 from tests.checkpoints.llava import make_next_checkpoint
 from tests.checkpoints.mistral3 import make_mistral3_checkpoint
 from tests.checkpoints.paddleocr_vl import make_paddleocr_vl_checkpoint
+from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
+from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.e2e.stack import Stack
 from tests.server.families import (
     test_audio,
@@ -51,6 +54,22 @@ TRIED: Mapping[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
     ),
 }
 """Architecture → what writes a tiny checkpoint into a folder, and the media that the model supports."""
+ALIKE: Mapping[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
+    "Qwen2VLForConditionalGeneration": (make_checkpoint, ("image", "video")),
+    "Qwen3VLMoeForConditionalGeneration": (
+        lambda path: make_qwen3_vl_checkpoint(path, experts=True),
+        ("image", "video"),
+    ),
+    "Qwen3_5ForConditionalGeneration": (make_qwen3_5_checkpoint, ("image", "video")),
+    "Glm46VForConditionalGeneration": (lambda path: make_glm4v_checkpoint(path, kind="Glm46V"), ("image", "video")),
+    "PixtralForConditionalGeneration": (lambda path: make_mistral3_checkpoint(path, kind="pixtral"), ("image",)),
+    "LightOnOcrForConditionalGeneration": (
+        lambda path: make_mistral3_checkpoint(path, kind="lighton_ocr"),
+        ("image",),
+    ),
+}
+"""The same, of families that read media as another one does."""
+ALL = TRIED | ALIKE
 OTHERS = (
     test_audio,
     test_gemma3,
@@ -63,14 +82,14 @@ OTHERS = (
 )
 
 
-@pytest.fixture(scope="module", params=TRIED)
+@pytest.fixture(scope="module", params=ALL if "EVERY_FAMILY" in os.environ else TRIED)
 def architecture(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
 @pytest.fixture(scope="module")
 def checkpoint(architecture: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    make, _ = TRIED[architecture]
+    make, _ = ALL[architecture]
     return make(tmp_path_factory.mktemp("checkpoints") / "model")
 
 
@@ -79,10 +98,12 @@ def test_every_way_to_read_media_is_tried() -> None:
     (without_media,) = (each.default for each in fields(FamilySpec) if each.name == "read_media")
     tried = {FAMILIES[name].read_media for name in (*TRIED, *elsewhere)}
     assert tried == {spec.read_media for spec in FAMILIES.values()} - {without_media}
+    with_media = {name for name, spec in FAMILIES.items() if spec.read_media is not without_media}
+    assert ALL.keys() | elsewhere == with_media
 
 
 def test_second_answer_is_identical_and_comes_from_the_prefix_cache(
     stack: Stack, checkpoint: Path, architecture: str
 ) -> None:
-    _, kinds = TRIED[architecture]
+    _, kinds = ALL[architecture]
     check_second_answers(stack, checkpoint, architecture, *kinds)
