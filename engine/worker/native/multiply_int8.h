@@ -28,13 +28,14 @@ static inline i32v add_pairs(i32v sums, i32v weights, i32v inputs) {
       reinterpret_cast<__m256i>(sums), reinterpret_cast<__m256i>(weights), reinterpret_cast<__m256i>(inputs)));
 #else
 #if GLIMPSE_AVX512
-  sums +=
+  const i32v products =
       reinterpret_cast<i32v>(_mm512_madd_epi16(reinterpret_cast<__m512i>(weights), reinterpret_cast<__m512i>(inputs)));
 #else
-  sums +=
+  const i32v products =
       reinterpret_cast<i32v>(_mm256_madd_epi16(reinterpret_cast<__m256i>(weights), reinterpret_cast<__m256i>(inputs)));
 #endif
-  __asm__("" : "+v"(sums));  // else the compiler adds products to each other first, and spills sums
+  // In place: else the compiler adds products to each other first, or moves sums about, and spills them.
+  __asm__("vpaddd %1, %0, %0" : "+v"(sums) : "v"(products));
   return sums;
 #endif
 }
