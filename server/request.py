@@ -207,6 +207,8 @@ class EmbeddingRequest:
     inputs: tuple[EmbeddingPrompt, ...]
     """At least one."""
     pooling: PoolingParams
+    max_tokens: int | None = None
+    """Most tokens of all inputs together, as each has a vector; None: any number."""
     as_base64: bool
     """The response has the values as text."""
     priority: int

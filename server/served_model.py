@@ -22,7 +22,8 @@ class ServedModel:
     adapters: tuple[str, ...] = ()
     """Names of LoRA adapters, which requests give as `model` too."""
     vocab_size: int
-    hidden_size: int
+    embedding_size: int
+    """Values of an embedding, or of each token's vector: the most that requests may ask for."""
     pooling: PoolingParams
     """Default of requests for embeddings that do not set it."""
     max_media: Mapping[MediaKind, int]

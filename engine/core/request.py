@@ -10,7 +10,7 @@ from operator import itemgetter
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.media import Embeddings, MediaContent, MediaSpan
 from glimpse.engine.protocol.messages import Embed, Generate, MediaInput
-from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
+from glimpse.engine.protocol.pooling_params import PoolingParams
 from glimpse.engine.protocol.sampling_params import SamplingParams
 
 KEY_BYTES = 32
@@ -56,10 +56,9 @@ class Request:
     @property
     def needs_all_states(self) -> bool:
         """Every token of the prompt must be computed for it, even if its KV is in a cache."""
-        pooling = self.pooling
         if self.sampling.prompt_logprobs is not None:
             return True
-        return pooling is not None and pooling.mode is PoolingMode.MEAN and not pooling.token_ids
+        return self.pooling is not None and self.pooling.needs_all_states
 
     def part_around(self, end: int) -> tuple[int, int] | None:
         """Returns the indivisible part that has tokens both before and from `end` on; None if there is none."""

@@ -11,6 +11,8 @@ class PoolingMode(StrEnum):
     """Hidden state of the prompt's last token."""
     MEAN = "mean"
     """The mean of those of all tokens of the prompt. A cached prefix has none, so that it is computed again."""
+    TOKEN = "token"  # noqa: S105 - a token of text
+    """Each of those of all tokens, of models for late interaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,3 +28,8 @@ class PoolingParams:
     token_ids: tuple[int, ...] = ()
     """In place of the last token's hidden state, the logits of these tokens as the next one. The other fields do not
     apply then."""
+
+    @property
+    def needs_all_states(self) -> bool:
+        """Whether the hidden states of all tokens are pooled."""
+        return self.mode is not PoolingMode.LAST_TOKEN and not self.token_ids

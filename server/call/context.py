@@ -45,6 +45,8 @@ class CallContext:
     """Whether the engine computes it with what other calls leave."""
     is_json: bool = False
     """The request came as JSON, and the response becomes JSON."""
+    is_dialect: bool = False
+    """The JSON is of another API than the typed one."""
     ignored_fields: list[str] = field(default_factory=list[str])
     """Paths of the request's fields that are accepted without effect."""
     adapted: dict[str, str] = field(default_factory=dict[str, str])

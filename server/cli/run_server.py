@@ -124,7 +124,7 @@ def _running(settings: Settings, checkpoint: Checkpoint, ports: Ports) -> Runnin
 def _usage(settings: Settings, checkpoint: Checkpoint, server: RunningServer, *, has_page: bool) -> str:
     usage = usage_text(
         model=checkpoint.names[0],
-        http_url=server.http_url,
+        http_url=None if checkpoint.model.token_embedding_size else server.http_url,  # OpenAI's API has no form for it
         target=server.target,
         reads_images="image" in checkpoint.model.placeholder_ids,
         only_embeds=checkpoint.model.is_embedding_model,

@@ -189,7 +189,7 @@ class Endpoint:
         """
         request = None
         try:
-            call.is_json = True
+            call.is_json = call.is_dialect = True
             call.body.reserve(len(body))
             request = await self._parse([body], call)
             return None, await self._encode(await self._answer(request, call), call)
@@ -248,7 +248,7 @@ class Endpoint:
         return self._dialect.failure(error, partial(self._sent_path, request, call), call.request_id)
 
     async def _read(self, incoming: Any, call: CallContext) -> "_Request":
-        call.is_json = True
+        call.is_json = call.is_dialect = True
         method = self._binding.facade
         if not method.client_streaming:
             return _Request(_from_url(method, incoming))

@@ -140,7 +140,7 @@ class _Batch:
         self.flow = flow
         """One value for all inputs of the request, and for no other request."""
         self.usage = Usage()
-        self._num_loaded = 0
+        self._num_loaded = self._num_loaded_tokens = 0
         self._num_tokens = [_estimated_tokens(each.source) for each in request.inputs]  # 0: embedded
         self._num_waiting_tokens = sum(self._num_tokens)
         self._num_spans = 0
@@ -152,6 +152,10 @@ class _Batch:
         if self._num_loaded == len(self.request.inputs):
             self.call.body.release()
         self._expect(index, len(prompt.token_ids))
+        self._num_loaded_tokens += len(prompt.token_ids)
+        if (most := self.request.max_tokens) is not None and self._num_loaded_tokens > most:
+            message = f"expected at most {most} tokens of all inputs, as each has a vector; send several requests"
+            raise InvalidRequest(self.request.inputs[index].field, message)
 
     def takes_span(self) -> bool:
         """Counts an input whose stages are recorded as spans, until there are many."""

@@ -10,7 +10,7 @@ from glimpse.engine.checkpoint.text.grammar_check import GrammarChecker
 from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts
 from glimpse.engine.checkpoint.text.prompt import PromptBuilder, load_prompt_builder
 from glimpse.engine.checkpoint.text.reasoning import find_reasoning_format
-from glimpse.engine.checkpoint.text.relevance import find_answer_tokens
+from glimpse.engine.checkpoint.text.relevance import Relevance, find_relevance
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.checkpoint.text.tools import find_format
 from glimpse.engine.client.engine import Engine
@@ -74,7 +74,7 @@ def build_handlers(
     uploads = MediaHandlers(media.uploads, media.responses, batches.files)
     return {
         **_generation_handlers(shared, media),
-        **_embedding_handlers(shared),
+        **_embedding_handlers(shared, find_relevance(checkpoint.model, shared.tokenizer)),
         **_model_handlers(shared),
         "glimpse.v1.BatchService.CreateBatch": batches.handlers.create,
         "glimpse.v1.BatchService.GetBatch": batches.handlers.get,
@@ -113,10 +113,9 @@ def _generation_handlers(shared: _Shared, media: MediaComponents) -> Mapping[str
     }
 
 
-def _embedding_handlers(shared: _Shared) -> Mapping[str, Handler]:
+def _embedding_handlers(shared: _Shared, relevance: Relevance | None) -> Mapping[str, Handler]:
     embeddings = EmbeddingHandlers(model=shared.model, embedder=shared.embedder)
-    tokens = find_answer_tokens(shared.tokenizer)
-    rerank = RerankHandlers(model=shared.model, tokens=tokens, embedder=shared.embedder)
+    rerank = RerankHandlers(model=shared.model, relevance=relevance, embedder=shared.embedder)
     return {
         "glimpse.v1.EmbeddingService.CreateEmbeddings": embeddings.create,
         "glimpse.v1.RerankService.Rerank": rerank.rerank,
@@ -202,7 +201,7 @@ def _served_model(
         names=checkpoint.names,
         adapters=tuple(settings.engine.adapters),
         vocab_size=checkpoint.model.text.vocab_size,
-        hidden_size=checkpoint.model.text.hidden_size,
+        embedding_size=checkpoint.model.embedding_size,
         pooling=checkpoint.model.pooling,
         max_media={kind: most for kind, most in settings.media.max_media.items() if kind in takes},
         supports_tools=supports_tools,

@@ -49,6 +49,17 @@ def parse_conversation(
     return Conversation(messages=tuple(parsed), media=media)
 
 
+def parse_parts(
+    parts: Sequence[content_pb2.ContentPart], model: ServedModel, *, field: str
+) -> tuple[tuple[str | MediaSlot, ...], list[MediumInput]]:
+    """Parses content parts outside a conversation. Returns texts and slots, and the media. Raises InvalidRequest."""
+    media: list[MediumInput] = []
+    content = _parse_content(parts, field, media, model.max_media)
+    _check_kinds(media, model.max_media, "")
+    _check_counts(media, model.max_media, field)
+    return content, media
+
+
 def _check_kinds(media: Iterable[MediumInput], max_media: Mapping[MediaKind, int], name: str) -> None:
     for medium in media:
         if medium.kind not in max_media:

@@ -1,6 +1,7 @@
 """Parses requests for embeddings."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
 from glimpse.server.call.context import CallContext
@@ -23,6 +24,7 @@ from glimpse.v1 import content_pb2, embedding_pb2
 _MODES = {
     embedding_pb2.POOLING_LAST_TOKEN: PoolingMode.LAST_TOKEN,
     embedding_pb2.POOLING_MEAN: PoolingMode.MEAN,
+    embedding_pb2.POOLING_TOKEN: PoolingMode.TOKEN,
 }
 MAX_RESPONSE_BYTES = 64 << 20
 """Less than what the server and the gateway send as one response."""
@@ -54,17 +56,24 @@ def parse_embedding_request(
     )
 
 
-def check_response_size(request: EmbeddingRequest, model: ServedModel, *, is_json: bool) -> None:
-    """Raises InvalidRequest if the embeddings would not fit into a response, before they are computed."""
-    num_values = request.pooling.dimensions or model.hidden_size
+def check_response_size(request: EmbeddingRequest, model: ServedModel, *, is_json: bool) -> EmbeddingRequest:
+    """Returns the request with the most tokens that may have a vector.
+
+    Raises:
+        InvalidRequest: the embeddings would not fit into a response, before they are computed.
+    """
+    num_values = request.pooling.dimensions or model.embedding_size
     value_bytes = _BASE64_BYTES if request.as_base64 else _JSON_BYTES if is_json else _FLOAT32_BYTES
     most = int(MAX_RESPONSE_BYTES / (num_values * value_bytes))
+    if request.pooling.mode is PoolingMode.TOKEN:
+        return replace(request, max_tokens=most)
     if len(request.inputs) > most:
         raise InvalidRequest(
             "inputs",
             f"expected at most {most} inputs of {num_values} values each, which fill a response of 64 MiB, got "
             f"{len(request.inputs)}; send several requests, or ask for base64",
         )
+    return request
 
 
 def _parse_inputs(request: embedding_pb2.CreateEmbeddingsRequest, model: ServedModel) -> Iterator[EmbeddingPrompt]:
@@ -110,15 +119,27 @@ def _check_fields_apply(request: embedding_pb2.CreateEmbeddingsRequest, sources:
 
 
 def _parse_pooling(request: embedding_pb2.CreateEmbeddingsRequest, model: ServedModel) -> PoolingParams:
-    if request.dimensions > model.hidden_size:
-        message = f"expected at most {model.hidden_size}, the model's hidden size, got {request.dimensions}"
+    if request.dimensions > model.embedding_size:
+        message = (
+            f"expected at most {model.embedding_size}, the size of the model's embeddings, got {request.dimensions}"
+        )
         raise InvalidRequest("dimensions", message)
-    if request.pooling and request.pooling not in _MODES:
-        raise InvalidRequest("pooling", f"expected a known pooling, got {request.pooling}")
     if request.encoding_format not in embedding_pb2.EncodingFormat.values():
         raise InvalidRequest("encoding_format", f"expected a known format, got {request.encoding_format}")
     return PoolingParams(
-        mode=_MODES[request.pooling] if request.pooling else model.pooling.mode,
+        mode=_parse_mode(request, model.pooling.mode),
         normalize=request.normalize if request.HasField("normalize") else model.pooling.normalize,
         dimensions=request.dimensions if request.HasField("dimensions") else None,
     )
+
+
+def _parse_mode(request: embedding_pb2.CreateEmbeddingsRequest, default: PoolingMode) -> PoolingMode:
+    if not request.pooling:
+        return default
+    if request.pooling not in _MODES:
+        raise InvalidRequest("pooling", f"expected a known pooling, got {request.pooling}")
+    mode, is_late = _MODES[request.pooling], default is PoolingMode.TOKEN
+    if (mode is PoolingMode.TOKEN) != is_late:
+        expected = "token, as the model is" if is_late else "last_token or mean, as the model is not"
+        raise InvalidRequest("pooling", f"expected {expected} for late interaction, got {mode}", "unsupported")
+    return mode

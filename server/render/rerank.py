@@ -1,18 +1,16 @@
 """Renders scores of documents as RerankService responses."""
 
-import struct
+from collections.abc import Sequence
 
-from glimpse.engine.checkpoint.text.relevance import relevance_score
-from glimpse.server.generation.embedder import EmbeddedInputs
+from glimpse.server.generation.usage import Usage
 from glimpse.server.render.chat import CompletionHead, render_usage
 from glimpse.v1 import rerank_pb2
 
 
 def render_rerank(
-    request_id: str, model: str, request: rerank_pb2.RerankRequest, logits: EmbeddedInputs
+    request_id: str, model: str, request: rerank_pb2.RerankRequest, scores: Sequence[float], usage: Usage
 ) -> rerank_pb2.RerankResponse:
-    """Renders the best documents. `logits`: of "yes" and of "no", for each document."""
-    scores = _scores(logits)
+    """Renders the best documents, which repeat those of them that are texts."""
     order = sorted(range(len(scores)), key=lambda index: -scores[index])  # stable: equal scores keep their order
     shows = request.return_documents if request.HasField("return_documents") else True
     return rerank_pb2.RerankResponse(
@@ -21,25 +19,21 @@ def render_rerank(
         results=[
             rerank_pb2.RerankResult(
                 index=index,
-                document=request.documents[index] if shows else None,
+                document=request.documents[index] if shows and request.documents[index].text else None,
                 relevance_score=scores[index],
             )
             for index in order[: request.top_n or len(order)]
         ],
-        usage=render_usage(logits.usage),
+        usage=render_usage(usage),
     )
 
 
-def render_scores(head: CompletionHead, logits: EmbeddedInputs) -> rerank_pb2.ScoreResponse:
-    """Renders the score of each pair. `logits` are those of "yes" and of "no"."""
+def render_scores(head: CompletionHead, scores: Sequence[float], usage: Usage) -> rerank_pb2.ScoreResponse:
+    """Renders the score of each pair."""
     return rerank_pb2.ScoreResponse(
         id=head.id,
         created=head.created,
         model=head.model,
-        data=[rerank_pb2.Score(index=index, score=score) for index, score in enumerate(_scores(logits))],
-        usage=render_usage(logits.usage),
+        data=[rerank_pb2.Score(index=index, score=score) for index, score in enumerate(scores)],
+        usage=render_usage(usage),
     )
-
-
-def _scores(logits: EmbeddedInputs) -> list[float]:
-    return [relevance_score(*struct.unpack("<2f", vector)) for vector in logits.vectors]

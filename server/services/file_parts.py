@@ -6,11 +6,11 @@ from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.server.call.context import CallContext
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.generation.prompts import PromptLoader
-from glimpse.v1 import content_pb2
+from glimpse.v1 import content_pb2, rerank_pb2
 
 
 async def set_kinds(
-    messages: Iterable[content_pb2.Message],
+    messages: Iterable[content_pb2.Message | rerank_pb2.RerankDocument],
     call: CallContext,
     loader: PromptLoader,
     *,
@@ -20,6 +20,7 @@ async def set_kinds(
     """Changes each part that is an upload of any kind into one of the upload's own kind.
 
     Args:
+        messages: or documents, which have content too.
         call: whose it is. Errors about the parts name what was sent.
 
     Raises:
@@ -39,7 +40,9 @@ async def set_kinds(
         getattr(part, kind).source.upload_id = upload_id
 
 
-def _uploads(messages: Iterable[content_pb2.Message], field: str) -> list[tuple[str, content_pb2.ContentPart]]:
+def _uploads(
+    messages: Iterable[content_pb2.Message | rerank_pb2.RerankDocument], field: str
+) -> list[tuple[str, content_pb2.ContentPart]]:
     """Returns the parts that are uploads of any kind, with their paths."""
     return [
         (f"{field}[{index}].content[{place}]", part)

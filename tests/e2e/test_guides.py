@@ -39,7 +39,7 @@ TRUE_OUTPUTS = {
         r"The square moves to the right.\n8 frames of 112 by 84 at \[0.0, .*, 3.5\]",
         "The circle moves to the right.",
     ),
-    "docs/guides/embeddings.md": (r"2 vectors of 256\n-?[01]\.\d+ is their cosine similarity", ""),
+    "docs/guides/embeddings.md": (r"2 vectors of 256\n-?[01]\.\d+ is their cosine similarity", "", ""),
     "docs/guides/audio.md": ("",),
 }
 """Page → what each of its programs prints, as a regular expression."""

@@ -3,7 +3,9 @@
 from typing import Any
 
 import pytest
+from PIL import Image
 
+from tests.e2e.images import data_url
 from tests.e2e.requests import RERANK, SCORE, ask
 from tests.e2e.stack import Stack
 
@@ -17,6 +19,14 @@ def test_returns_the_best_documents(stack: Stack) -> None:
     assert 1 >= scores[0] >= scores[1] >= 0
     texts = ["A circle is red.", "A square is blue.", "One and two."]
     assert all(result["document"]["text"] == texts[result["index"]] for result in answer["results"])
+
+
+def test_a_document_may_be_a_image(stack: Stack) -> None:
+    image = {"type": "image_url", "image_url": {"url": data_url(Image.new("RGB", (56, 56), "red"))}}
+    pages = [{"content": [image]}, {"content": [image, {"type": "text", "text": "A circle."}]}, "A circle."]
+    answer = ask(stack, SCORE, queries="Which shape is red?", documents=pages).body
+    assert len({round(each["score"], 6) for each in answer["data"]}) == 3
+    assert answer["usage"]["prompt_tokens_details"]["image_tokens"] > 0
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from glimpse.engine.checkpoint.families.minicpmv import MINICPMV
 from glimpse.engine.checkpoint.families.mistral3 import LIGHTON_OCR, MISTRAL3, PIXTRAL
 from glimpse.engine.checkpoint.families.paddleocr_vl import PADDLEOCR_VL
 from glimpse.engine.checkpoint.families.phi3v import PHI3V
+from glimpse.engine.checkpoint.families.qwen.colqwen2 import COLQWEN2
 from glimpse.engine.checkpoint.families.qwen.qwen2_audio import QWEN2_AUDIO
 from glimpse.engine.checkpoint.families.qwen.qwen2_vl import QWEN2_5_VL, QWEN2_VL
 from glimpse.engine.checkpoint.families.qwen.qwen3_5 import QWEN3_5, QWEN3_5_TEXT
@@ -31,10 +32,12 @@ from glimpse.engine.checkpoint.families.ultravox import ULTRAVOX
 from glimpse.engine.checkpoint.model_config.model import Companion, ModelConfig, read_json
 from glimpse.engine.checkpoint.quantization import checkpoint_blocks, checkpoint_quantization
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
 
 FAMILIES: Mapping[str, FamilySpec] = {
     "Qwen2VLForConditionalGeneration": QWEN2_VL,
     "Qwen2_5_VLForConditionalGeneration": QWEN2_5_VL,
+    "ColQwen2ForRetrieval": COLQWEN2,
     "Qwen3VLForConditionalGeneration": QWEN3_VL,
     "Qwen3VLMoeForConditionalGeneration": QWEN3_VL,
     "Qwen3_5ForConditionalGeneration": QWEN3_5,
@@ -122,9 +125,12 @@ def load_model_config(path: Path, folders: Mapping[str, str] | None = None) -> M
             ),
             quantization=checkpoint_quantization(stored),
             fp8_blocks=checkpoint_blocks(stored),
-            pooling=read_pooling(path),
+            pooling=PoolingParams(mode=PoolingMode.TOKEN) if family.token_embedding_size else read_pooling(path),
             is_embedding_model=(architecture.endswith("Model") and family.encoder is None)
-            or (path / "modules.json").exists(),
+            or (path / "modules.json").exists()
+            or family.token_embedding_size is not None,
+            has_output_head=family.token_embedding_size is None,
+            token_embedding_size=family.token_embedding_size,
             companions=companions,
         )
     except KeyError as error:

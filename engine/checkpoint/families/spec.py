@@ -49,6 +49,8 @@ class FamilyConfig:
     """The end tokens of checkpoints whose files name none."""
     end_tokens: tuple[str, ...] = ()
     """Further end tokens, which the files of published checkpoints do not name as such."""
+    token_embedding_size: int | None = None
+    """See `ModelConfig`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,17 @@ class CompanionSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RerankQuestion:
+    """What a model is asked that says whether a document answers a query. Default: Qwen3-Reranker's model card (arXiv
+    2506.05176)."""
+
+    text: str = "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: "
+    """What stands before the document."""
+    instruction: str = "Given a web search query, retrieve relevant passages that answer the query"
+    """The instruction of requests without one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FamilySpec:
     """One architecture: a row of the registry."""
 
@@ -116,6 +129,11 @@ class FamilySpec:
     """Module in `engine/worker/models` whose `make_model` builds it. A name, because the front end loads no torch."""
     fallback_template: str | None = None
     """Chat template for checkpoints without one."""
+    document_template: str | None = None
+    """Chat template in place of the checkpoint's own: what models for late interaction embed as a document."""
+    query_affixes: tuple[str, str] = ("", "")
+    """Texts before and after a query that such a model embeds."""
+    rerank_question: RerankQuestion = RerankQuestion()
     video_template: str | None = None
     """Chat template of conversations with videos, for checkpoints whose own one shows none."""
     slot_texts: Mapping[MediaKind, str] = field(default_factory=dict[MediaKind, str])

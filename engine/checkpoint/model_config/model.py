@@ -56,8 +56,15 @@ class ModelConfig:
     """Whether it was published for embeddings, in the layout of sentence-transformers or as a decoder alone."""
     has_output_head: bool = True
     """Tokens can be sampled from it. Only a model published for embeddings may have no output head."""
+    token_embedding_size: int | None = None
+    """Values of the vector of each token, of a model for late interaction. None: it is none."""
     companions: tuple[Companion, ...] = ()
     """Checkpoints that hold the parts which this one lacks."""
+
+    @property
+    def embedding_size(self) -> int:
+        """Values of a vector that embeddings have, before they are cut."""
+        return self.token_embedding_size or self.text.hidden_size
 
     def within(self, max_model_len: int | None) -> "ModelConfig":
         """Returns the configuration where no sequence has more tokens than this; None: than the model's own limit."""

@@ -56,15 +56,18 @@ class PromptBuilder:
         slot_texts: Mapping[MediaKind, str] | None = None,
         slots_in_lines: bool = True,
         numbered_tags: bool = False,
+        query_affixes: tuple[str, str] = ("", ""),
     ) -> None:
         """
         Args:
             placeholder_ids: The token that stands for each kind of media that the model supports in a rendered prompt.
             run_ids: The token of the runs in each kind's layouts. Default: the same.
+            query_affixes: Texts before and after each whole text without media.
         """
         self.tokenizer = tokenizer
         self.templates = templates
         self._placeholder_ids = placeholder_ids
+        self._query_affixes = query_affixes
         self._run_ids = run_ids or placeholder_ids
         self._placeholders = {kind: tokenizer.token_text(token_id) for kind, token_id in placeholder_ids.items()}
         self._slots = make_slots(
@@ -163,8 +166,11 @@ class PromptBuilder:
 
         Args:
             media: Media of the text's placeholders, in order.
-            add_special_tokens: False: neither the tokens that start each text nor those that end it are added.
+            add_special_tokens: False: neither the tokens that start each text nor those that end it are added, nor
+                what makes it a query.
         """
+        if add_special_tokens and not media:
+            text = text.join(self._query_affixes)
         self._check_length(text, max_tokens)
         token_ids = self._encode(text, with_prefix=add_special_tokens)
         if add_special_tokens:
@@ -327,4 +333,5 @@ def load_prompt_builder(
         slot_texts=family.slot_texts,
         slots_in_lines=family.slots_in_lines,
         numbered_tags=family.numbered_tags,
+        query_affixes=family.query_affixes,
     )

@@ -175,7 +175,8 @@ def load_chat_templates(
     """
     config = read_json(path / "tokenizer_config.json", is_optional=True)
     special_tokens = _special_tokens(config)
-    found = _find_template(path, config) if override is None else _read_override(override)
+    own = family.document_template or _find_template(path, config)
+    found = own if override is None else _read_override(override)
     source = found or family.fallback_template
     if source is None:
         raise CheckpointError("the checkpoint has no chat template; pass one with --chat-template")

@@ -1,5 +1,6 @@
 """Pools the hidden states of prompts into embeddings, chunk by chunk."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,33 +20,35 @@ class SequencePooler:
     def __init__(self, params: PoolingParams, *, num_prompt_tokens: int) -> None:
         self.params = params
         self._num_prompt_tokens = num_prompt_tokens
-        self._sum: Tensor | None = None  # of the hidden states of earlier chunks, float32 [hidden_size]
+        self._earlier: Tensor | None = None  # pooled states of earlier chunks
 
     def rows(self, chunk: SequenceChunk) -> range:
         """Returns the tokens of a chunk, counted from its first one, whose hidden states `pool` needs."""
-        if self._is_mean:
+        if self.params.needs_all_states:
             return range(len(chunk.token_ids))
         return range(len(chunk.token_ids) - self._completes(chunk), len(chunk.token_ids))
 
     def pool(self, chunk: SequenceChunk, states: Tensor) -> Tensor | None:
-        """Adds the hidden states of `rows`, float32 [rows, hidden_size], or their logits, [rows, tokens].
+        """Adds the states of `rows`, float32 [rows, size], or their logits, [rows, tokens].
 
         A chunk that starts at the first token starts pooling anew: the sequence may have been preempted.
 
         Returns:
-            The embedding, float32 [hidden_size], or the logits, if the chunk completes the prompt; else None.
+            The embedding, float32 [size], or with a vector for each token [prompt tokens, size], or the logits, if the
+            chunk completes the prompt; else None.
         """
-        if not self._is_mean:
+        if not self.params.needs_all_states:
             return states[0] if self._completes(chunk) else None
-        earlier = self._sum if chunk.start else None
-        assert chunk.start == 0 or earlier is not None, "the mean needs the hidden states of all tokens"
-        total = states.sum(dim=0) if earlier is None else earlier + states.sum(dim=0)
-        self._sum = None if self._completes(chunk) else total
-        return total / self._num_prompt_tokens if self._completes(chunk) else None
-
-    @property
-    def _is_mean(self) -> bool:
-        return self.params.mode is PoolingMode.MEAN and not self.params.token_ids
+        earlier = self._earlier if chunk.start else None
+        assert chunk.start == 0 or earlier is not None, "the states of all tokens are needed"
+        is_mean = self.params.mode is PoolingMode.MEAN
+        total = states.sum(dim=0) if is_mean else states
+        if earlier is not None:
+            total = earlier + total if is_mean else torch.cat([earlier, total])
+        self._earlier = None if self._completes(chunk) else total
+        if not self._completes(chunk):
+            return None
+        return total / self._num_prompt_tokens if is_mean else total
 
     def _completes(self, chunk: SequenceChunk) -> bool:
         return chunk.start + len(chunk.token_ids) == self._num_prompt_tokens
@@ -59,16 +62,16 @@ class PooledStep:
     """What else the step computes."""
     params: Mapping[int, PoolingParams]
     """Sequence id → how its embedding is finished."""
-    lengths: Sequence[int]
-    """Values of each sequence, in the order of `params`."""
+    shapes: Sequence[Sequence[int]]
+    """Shape of the values of each sequence, in the order of `params`."""
     pooled: Download
     """float32 [values of all sequences], in the same order."""
 
     def result(self) -> StepResult:
-        pooled = np.split(self.pooled.wait().numpy(), np.cumsum(self.lengths)[:-1])
+        pooled = np.split(self.pooled.wait().numpy(), np.cumsum([math.prod(shape) for shape in self.shapes])[:-1])
         embeddings = {
-            sequence_id: finish_embedding(vector, params)
-            for (sequence_id, params), vector in zip(self.params.items(), pooled, strict=True)
+            sequence_id: finish_embedding(values.reshape(shape), params)
+            for (sequence_id, params), values, shape in zip(self.params.items(), pooled, self.shapes, strict=True)
         }
         return replace(self.step.result(), embeddings=embeddings)
 
@@ -78,7 +81,7 @@ def pool_chunks(
     poolers: Mapping[int, SequencePooler],
     hidden: Tensor,
     *,
-    norm: Callable[[Tensor], Tensor],
+    project: Callable[[Tensor], Tensor],
     head: Callable[[Tensor], Tensor],
 ) -> dict[int, Tensor]:
     """Pools the hidden states of a step.
@@ -86,10 +89,11 @@ def pool_chunks(
     Args:
         poolers: Sequence id → pooler, for the sequences that pool.
         hidden: [tokens, hidden_size], before the final norm.
+        project: Returns what is pooled, float32 [rows, size], of such rows; see `Model.embedding_states`.
         head: Returns the logits, float32 [rows, vocab_size], of rows of hidden states before the final norm.
 
     Returns:
-        Sequence id → embedding, float32 [hidden_size], or the requested logits, of the prompts that are complete.
+        Sequence id → what `SequencePooler.pool` returns, of the prompts that are complete.
     """
     pieces: list[tuple[SequenceChunk, Tensor]] = []
     first_row = 0
@@ -100,8 +104,7 @@ def pool_chunks(
         first_row += len(chunk.token_ids)
     scored = [piece for piece in pieces if poolers[piece[0].sequence_id].params.token_ids]
     embedded = [piece for piece in pieces if not poolers[piece[0].sequence_id].params.token_ids]
-    # The norm of float32 values is float32, whatever the dtype of its weights.
-    states = [*_of_rows(embedded, lambda rows: norm(rows.float()).float()), *_of_rows(scored, head)]
+    states = [*_of_rows(embedded, project), *_of_rows(scored, head)]
     pooled: dict[int, Tensor] = {}
     for (chunk, _), own in zip([*embedded, *scored], states, strict=True):
         pooler = poolers[chunk.sequence_id]
@@ -120,11 +123,12 @@ def _of_rows(pieces: Sequence[tuple[SequenceChunk, Tensor]], compute: Callable[[
 
 
 def finish_embedding(pooled: npt.NDArray[np.float32], params: PoolingParams) -> bytes:
-    """Cuts an embedding, then normalizes it; returns its values, or logits, as little-endian float32."""
+    """Cuts vectors, [size] or [tokens, size], then normalizes each; returns their values, or logits, as little-endian
+    float32."""
     if params.token_ids:
         return pooled.astype("<f4").tobytes()
-    values = pooled[: params.dimensions].astype(np.float64)
-    length = np.linalg.norm(values)
-    if params.normalize and length > 0:
-        values /= length
+    values = pooled[..., : params.dimensions].astype(np.float64)
+    lengths = np.linalg.norm(values, axis=-1, keepdims=True)
+    if params.normalize:
+        values /= np.where(lengths > 0, lengths, 1)
     return values.astype("<f4").tobytes()

@@ -193,7 +193,7 @@ class ModelRunner:
         if scorers:
             step = ScoredStep(step, score_chunks(plan.chunks, scorers, hidden, self._model.logits_of_rows))
         pooled = pool_chunks(
-            plan.chunks, poolers, hidden, norm=self._model.decoder.norm, head=self._model.logits_of_rows
+            plan.chunks, poolers, hidden, project=self._model.embedding_states, head=self._model.logits_of_rows
         )
         return self._with_embeddings(step, pooled, poolers)
 
@@ -260,8 +260,8 @@ class ModelRunner:
         if not pooled:
             return step
         params = {sequence_id: poolers[sequence_id].params for sequence_id in pooled}
-        vectors = [*pooled.values()]
-        return PooledStep(step, params, [len(vector) for vector in vectors], Download(torch.cat(vectors)))
+        shapes, values = zip(*((each.shape, each.flatten()) for each in pooled.values()), strict=True)
+        return PooledStep(step, params, shapes, Download(torch.cat(values)))
 
     def _compute(self, batch: Batch) -> Tensor:
         """Returns the logits of the sampled rows, float32 [rows, vocab_size]."""

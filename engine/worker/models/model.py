@@ -57,6 +57,11 @@ class Model(nn.Module):
         """Returns the logits, float32 [rows, vocab_size], of rows of `hidden_states`."""
         return self.decoder.logits(hidden, self._decoder_ops(self.ops))
 
+    def embedding_states(self, hidden: Tensor) -> Tensor:
+        """Returns what embeddings are pooled of, float32 [rows, size], of rows of `hidden_states`: after the norm."""
+        # The norm of float32 values is float32, whatever the dtype of its weights.
+        return self.decoder.norm(hidden.float()).float()
+
     def _ops_of(self, batch: Batch) -> Ops:
         ops = self.adapters.ops(self.ops, batch) if batch.adapters else self.ops
         return self._decoder_ops(ops)

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from glimpse.client.calls import Attempts, Caller, WaitUntilReady
 from glimpse.client.channel import DEFAULT_TARGET, open_channel
-from glimpse.client.messages import EmbeddingInput, Prompt
+from glimpse.client.messages import EmbeddingInput, Prompt, RankedDocument
 from glimpse.client.options import (
     BatchOptions,
     CallOptions,
@@ -180,13 +180,15 @@ class AsyncClient:
         request = await asyncio.to_thread(embedding_request, inputs, options)
         return Embeddings(await self._call(self._embedding.CreateEmbeddings, request, options))
 
-    async def rerank(self, query: str, documents: Sequence[str], **options: Unpack[RerankOptions]) -> Ranking:
+    async def rerank(
+        self, query: str, documents: Sequence[RankedDocument], **options: Unpack[RerankOptions]
+    ) -> Ranking:
         """Orders documents, at most 2048, by how well they answer a query."""
         request = rerank_request(query, documents, options)
         return Ranking(await self._call(self._rerank.Rerank, request, options))
 
     async def score(
-        self, queries: str | Sequence[str], documents: str | Sequence[str], **options: Unpack[ScoreOptions]
+        self, queries: str | Sequence[str], documents: str | Sequence[RankedDocument], **options: Unpack[ScoreOptions]
     ) -> Scores:
         """Tells how well each document, at most 2048, answers the only query, or the query at its place."""
         request = score_request(queries, documents, options)

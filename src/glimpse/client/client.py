@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from glimpse.client.calls import Attempts, Caller, WaitUntilReady
 from glimpse.client.channel import DEFAULT_TARGET, open_channel
-from glimpse.client.messages import EmbeddingInput, Prompt
+from glimpse.client.messages import EmbeddingInput, Prompt, RankedDocument
 from glimpse.client.options import (
     BatchOptions,
     CallOptions,
@@ -177,13 +177,13 @@ class Client:
         request = embedding_request(inputs, options)
         return Embeddings(self._call(self._embedding.CreateEmbeddings, request, options))
 
-    def rerank(self, query: str, documents: Sequence[str], **options: Unpack[RerankOptions]) -> Ranking:
+    def rerank(self, query: str, documents: Sequence[RankedDocument], **options: Unpack[RerankOptions]) -> Ranking:
         """Orders documents, at most 2048, by how well they answer a query."""
         request = rerank_request(query, documents, options)
         return Ranking(self._call(self._rerank.Rerank, request, options))
 
     def score(
-        self, queries: str | Sequence[str], documents: str | Sequence[str], **options: Unpack[ScoreOptions]
+        self, queries: str | Sequence[str], documents: str | Sequence[RankedDocument], **options: Unpack[ScoreOptions]
     ) -> Scores:
         """Tells how well each document, at most 2048, answers the only query, or the query at its place."""
         request = score_request(queries, documents, options)

@@ -21,7 +21,10 @@ Prompt: TypeAlias = "str | Sequence[Part] | Sequence[Message | Mapping[str, Any]
 """The text or the parts of a single user message, or a conversation, oldest message first: messages, also as OpenAI's
 JSON, as `{"role": "user", "content": …}`."""
 EmbeddingInput: TypeAlias = "str | Sequence[int] | Sequence[Part] | Sequence[Message | Mapping[str, Any]]"
-"""A text, which is embedded as it is; token ids; or a conversation: the parts of a user message, or messages."""
+"""A text, which is embedded as it is, or for late interaction as a query; token ids; or a conversation: the parts of a
+user message, or messages."""
+RankedDocument: TypeAlias = "str | Sequence[Part]"
+"""A document that is scored: its text, or its texts and media."""
 
 
 @dataclass(frozen=True, slots=True)

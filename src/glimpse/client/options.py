@@ -112,7 +112,7 @@ class EmbedOptions(ModelOptions, total=False):
     dimensions: int
     """Embeddings are cut to their first values, then normalized."""
     normalize: bool
-    pooling: Literal["last_token", "mean"]
+    pooling: Literal["last_token", "mean", "token"]
     """Which hidden states become the embedding. Default: the checkpoint's choice."""
     add_special_tokens: bool
     add_generation_prompt: bool

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import Message
 
-from glimpse.client.messages import EmbeddingInput, Prompt, to_messages
+from glimpse.client.messages import EmbeddingInput, Prompt, RankedDocument, to_messages
 from glimpse.client.openai_json import OptionError, to_message
 from glimpse.client.options import (
     BatchOptions,
@@ -98,18 +98,27 @@ def _to_input(given: EmbeddingInput) -> embedding_pb2.EmbeddingInput:
     return embedding_pb2.EmbeddingInput(conversation=embedding_pb2.EmbeddingConversation(messages=messages))
 
 
-def rerank_request(query: str, documents: Sequence[str], options: RerankOptions) -> rerank_pb2.RerankRequest:
-    """Returns the request of `rerank`. Raises TypeError for documents of another type."""
+def rerank_request(query: str, documents: Sequence[RankedDocument], options: RerankOptions) -> rerank_pb2.RerankRequest:
+    """Returns the request of `rerank`. Reads media files. Raises TypeError for documents of another type."""
     if isinstance(documents, str):
         raise TypeError("'documents': expected a list of texts, got str; pass [text]")
-    return to_message(rerank_pb2.RerankRequest, _members(options, query=query, documents=documents))
+    sent = [*map(_to_document, documents)]
+    return to_message(rerank_pb2.RerankRequest, _members(options, query=query, documents=sent))
+
+
+def _to_document(given: RankedDocument) -> object:
+    """Returns a document, or what stands for one in JSON."""
+    if isinstance(given, str | Mapping | rerank_pb2.RerankDocument):
+        return given
+    return rerank_pb2.RerankDocument(content=to_messages(given)[0].content)
 
 
 def score_request(
-    queries: str | Sequence[str], documents: str | Sequence[str], options: ScoreOptions
+    queries: str | Sequence[str], documents: str | Sequence[RankedDocument], options: ScoreOptions
 ) -> rerank_pb2.ScoreRequest:
-    """Returns the request of `score`."""
-    return to_message(rerank_pb2.ScoreRequest, _members(options, queries=queries, documents=documents))
+    """Returns the request of `score`. Reads media files."""
+    sent = documents if isinstance(documents, str) else [*map(_to_document, documents)]
+    return to_message(rerank_pb2.ScoreRequest, _members(options, queries=queries, documents=sent))
 
 
 def batch_request(requests: media_pb2.Media, endpoint: str, options: BatchOptions) -> batch_pb2.CreateBatchRequest:

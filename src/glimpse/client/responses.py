@@ -132,8 +132,19 @@ class Embeddings:
 
     @property
     def vectors(self) -> "list[array[float]]":
-        """The values of each embedding, as float32; `numpy.asarray` takes them without a copy."""
+        """The values of each embedding, as float32; `numpy.asarray` takes them without a copy. If each token has a
+        vector, one follows the other."""
         return [_float32s(each.values) for each in self.response.data]
+
+    @property
+    def token_vectors(self) -> "list[list[array[float]]]":
+        """The vector of each token of each input, from models for late interaction; [] for an input from others."""
+        return [
+            [values[start : start + each.dimensions] for start in range(0, len(values), each.dimensions or 1)]
+            if each.HasField("dimensions")
+            else []
+            for each, values in zip(self.response.data, self.vectors, strict=True)
+        ]
 
     @property
     def usage(self) -> generation_pb2.Usage:
@@ -150,7 +161,8 @@ class Ranking:
 
     @property
     def results(self) -> Sequence[rerank_pb2.RerankResult]:
-        """The best documents with their `index` among those sent and their `relevance_score`, 0 to 1."""
+        """The best documents with their `index` among those sent and their `relevance_score`: 0 to 1, or for late
+        interaction a sum over the query's tokens."""
         return self.response.results
 
     @property
@@ -168,7 +180,7 @@ class Scores:
 
     @property
     def scores(self) -> list[float]:
-        """How well each document answers its query, 0 to 1."""
+        """How well each document answers its query: 0 to 1, or for late interaction a sum over the query's tokens."""
         return [each.score for each in self.response.data]
 
     @property

@@ -14,7 +14,7 @@ from glimpse.engine.checkpoint.location import DEFAULT_MODEL, resolve_checkpoint
 from glimpse.engine.checkpoint.model_config.sampling_defaults import read_sampling_defaults
 from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts
 from glimpse.engine.checkpoint.text.prompt import load_prompt_builder
-from glimpse.engine.checkpoint.text.relevance import find_answer_tokens
+from glimpse.engine.checkpoint.text.relevance import find_relevance
 from glimpse.engine.checkpoint.text.template import ToolTemplate
 from glimpse.engine.protocol.config import OfflineOptions
 from glimpse.engine.protocol.pooling_params import PoolingParams
@@ -38,7 +38,7 @@ from glimpse.offline.run import (
     run_embeddings,
 )
 from glimpse.offline.sampling_inputs import SamplingParams, StructuredOutputsParams
-from glimpse.offline.scoring import best_first, parse_pairs, score_outputs
+from glimpse.offline.scoring import Document, best_first, parse_pairs, score_outputs
 from glimpse.offline.typed_answers import constrained, with_answers
 from glimpse.server.served_model import ServedModel
 
@@ -155,7 +155,7 @@ class LLM:
             names=(str(path),),
             adapters=tuple(adapters),
             vocab_size=engine.model.text.vocab_size,
-            hidden_size=engine.model.text.hidden_size,
+            embedding_size=engine.model.embedding_size,
             pooling=engine.model.pooling,
             max_media={
                 kind: limits.get(kind, sys.maxsize)
@@ -166,6 +166,7 @@ class LLM:
         )
         prompts = load_prompt_builder(path, engine.model, chat_template, tool_template=tool_template)
         self._tokenizer = prompts.tokenizer
+        self._relevance = find_relevance(engine.model, prompts.tokenizer)
         self._requests = RequestBuilder(
             core=engine.core,
             prompts=prompts,
@@ -296,7 +297,7 @@ class LLM:
         *,
         dimensions: int | None = None,
         normalize: bool | None = None,
-        pooling: Literal["last_token", "mean"] | None = None,
+        pooling: Literal["last_token", "mean", "token"] | None = None,
         add_special_tokens: bool = True,
         adapter: str | None = None,
         progress: bool = True,
@@ -311,9 +312,10 @@ class LLM:
                 trained for it (Matryoshka).
             normalize: Divide embeddings by their length. Default: as the checkpoint's `modules.json` says, else True.
             pooling: The hidden state of the last token, or the mean of all. Default: as the checkpoint's
-                `1_Pooling/config.json` says, else "last_token".
+                `1_Pooling/config.json` says, else "last_token". Models for late interaction, such as ColQwen2, have
+                "token" alone: the projected states of all tokens, [tokens, dimensions].
             add_special_tokens: Begin and end prompts that are texts with the tokenizer's tokens for that, such as
-                `<|endoftext|>`.
+                `<|endoftext|>`, and for late interaction with what makes them queries.
             adapter: See `generate`.
             progress: Show a progress bar on standard error if there are several prompts.
             use_tqdm: vLLM's name of `progress`; both must be true. There is one kind of bar.
@@ -336,18 +338,20 @@ class LLM:
     def score(
         self,
         queries: str | Sequence[str],
-        documents: str | Sequence[str],
+        documents: Document | Sequence[Document],
         *,
         instruction: str | None = None,
         adapter: str | None = None,
         progress: bool = True,
         use_tqdm: bool | Callable[..., Any] = True,
     ) -> list[ScoreOutput]:
-        """Tells how well documents answer queries, with a model that answers yes or no, such as Qwen3-Reranker.
+        """Tells how well documents answer queries, with a model that answers yes or no, such as Qwen3-Reranker, or one
+        for late interaction, such as ColQwen2.
 
         Args:
             queries: One for all documents, or one for each.
-            documents: One or several.
+            documents: One or several: texts, or dicts of `content`, whose parts are those of `chat`:
+                `{"content": [{"type": "image_pil", "image_pil": page}]}`.
             instruction: What the documents are to be good for. Default: "Given a web search query, retrieve relevant
                 passages that answer the query".
             adapter: See `generate`.
@@ -367,7 +371,7 @@ class LLM:
     def rerank(
         self,
         query: str,
-        documents: Sequence[str],
+        documents: Sequence[Document],
         *,
         top_n: int | None = None,
         instruction: str | None = None,
@@ -379,7 +383,7 @@ class LLM:
 
         Args:
             query: The query.
-            documents: At least one.
+            documents: At least one, as in `score`.
             top_n: The largest number of outputs. Default: all documents.
             instruction: See `score`.
             adapter: See `generate`.
@@ -390,7 +394,7 @@ class LLM:
             InputError: as in `score`.
             EngineError: as in `score`.
         """
-        several = [documents] if isinstance(documents, str) else documents
+        several = [documents] if isinstance(documents, str | Mapping) else documents
         pairs = {"query": query, "documents": several, "top_n": top_n, "instruction": instruction}
         return best_first(several, self._score(pairs, adapter, progress=progress and bool(use_tqdm)), top_n)
 
@@ -413,9 +417,12 @@ class LLM:
         return run_embeddings(self._core, embeds, progress=progress and len(embeds) > 1)
 
     def _score(self, pairs: Mapping[str, object], adapter: str | None, *, progress: bool) -> list[ScoreOutput]:
-        parsed = parse_pairs(pairs, find_answer_tokens(self._tokenizer))
-        requests = [OfflineRequest(prompt=each.source, media=(), field=each.field) for each in parsed.inputs]
-        return score_outputs(self._embed(requests, parsed.pooling, adapter, progress=progress))
+        requests, parsed = parse_pairs(pairs, self._relevance, self._model)
+        assert self._relevance is not None, "the request was parsed"
+        outputs = self._embed(requests, parsed.pooling, adapter, progress=progress)
+        several = pairs["documents"]
+        num_documents = 1 if isinstance(several, str | Mapping) else len(cast("Sequence[Document]", several))
+        return score_outputs(self._relevance, outputs, num_documents)
 
     def _checked(self, adapter: str | None) -> str:
         if adapter is not None and adapter not in self._model.adapters:

@@ -10,7 +10,7 @@ from glimpse.media.inputs import MediumInput
 from glimpse.offline.documents import json_text, parse
 from glimpse.offline.fields import InputError, known_fields
 from glimpse.offline.media.media_defaults import check_sampling, split_kwargs
-from glimpse.offline.media.media_inputs import DocumentMedia, prompt_parts
+from glimpse.offline.media.media_inputs import DocumentMedia, content_parts, prompt_parts
 from glimpse.server.parse.chat import parse_chat
 from glimpse.server.parse.completion import parse_completion
 from glimpse.server.parse.pooling import parse_embedding_request
@@ -127,25 +127,11 @@ def _messages(messages: object, field: str, media: DocumentMedia) -> object:
 
 
 def _message(message: Mapping[str, Any], path: str, field: str, media: DocumentMedia) -> Mapping[str, object]:
-    content, calls = message.get("content"), message.get("tool_calls")
-    if isinstance(content, Mapping):
-        content = [content]
-    if isinstance(content, list | tuple):
-        content = [
-            _part(part, f"{path}.content[{index}]", f"{field}.content[{index}]", media)
-            for index, part in enumerate(content)
-        ]
+    content = content_parts(message.get("content"), f"{path}.content", media, f"{field}.content")
+    calls = message.get("tool_calls")
     if isinstance(calls, list | tuple):
         calls = [_call(call, f"{field}.tool_calls[{index}]") for index, call in enumerate(calls)]
     return {**message, "content": content, "tool_calls": calls}
-
-
-def _part(part: object, path: str, field: str, media: DocumentMedia) -> object:
-    match part:
-        case {"type": str() as name, **members}:
-            return media.part({"type": name, **members}, path, f"{field}.{name}" if name in members else field)
-        case _:
-            return part
 
 
 def _call(call: object, field: str) -> object:

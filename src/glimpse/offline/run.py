@@ -1,7 +1,8 @@
 """Runs a batch of requests to completion on an engine core in this process."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.core.core import Core
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.messages import Embed, FinishReason, Generate, TokenEvent
+from glimpse.engine.protocol.pooling_params import PoolingMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +57,7 @@ class EmbeddingOutput:
     prompt_token_ids: list[int]
     """The prompt, with as many placeholder tokens as each medium has tokens."""
     embedding: npt.NDArray[np.float32]
-    """float32 [dimensions]"""
+    """float32 [dimensions], or with a vector for each token, [tokens, dimensions]."""
     num_cached_tokens: int
     """Prompt tokens found in the prefix cache."""
 
@@ -65,9 +67,9 @@ class ScoreOutput:
     """How well a document answers a query."""
 
     prompt_token_ids: list[int]
-    """The prompt, which asks the model whether it does."""
+    """The prompt, which asks the model whether it does; for late interaction that of the document."""
     score: float
-    """The probability of "yes" against "no", 0 to 1."""
+    """The probability of "yes" against "no", 0 to 1; for late interaction a sum over the query's tokens."""
     num_cached_tokens: int
     """Prompt tokens found in the prefix cache."""
 
@@ -78,9 +80,9 @@ class RerankOutput:
 
     index: int
     """Position among the documents that were passed, starting at 0."""
-    document: str
+    document: str | Mapping[str, Any]
     relevance_score: float
-    """The probability of "yes" against "no", 0 to 1."""
+    """The probability of "yes" against "no", 0 to 1; for late interaction a sum over the query's tokens."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -151,9 +153,10 @@ def run_embeddings(core: Core, requests: Sequence[Embed], *, progress: bool) -> 
 
 
 def _embedding_output(request: Embed, event: TokenEvent) -> EmbeddingOutput:
+    values, is_of_tokens = np.frombuffer(event.embedding, dtype="<f4"), request.pooling.mode is PoolingMode.TOKEN
     return EmbeddingOutput(
         prompt_token_ids=request.token_ids,
-        embedding=np.frombuffer(event.embedding, dtype="<f4"),
+        embedding=values.reshape(len(request.token_ids), -1) if is_of_tokens else values,
         num_cached_tokens=event.stats.num_cached_tokens,
     )
 

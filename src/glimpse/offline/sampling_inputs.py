@@ -96,7 +96,7 @@ class SamplingParams(sampling_params.SamplingParams):
             object.__setattr__(self, name, value)
 
 
-_ANY_MODEL = ServedModel(names=("",), vocab_size=2**31, hidden_size=1, pooling=PoolingParams(), max_media={})
+_ANY_MODEL = ServedModel(names=("",), vocab_size=2**31, embedding_size=1, pooling=PoolingParams(), max_media={})
 """Parameters are checked against the model itself when they are used."""
 _DEFAULTS = sampling_params.SamplingParams()
 _OTHER_NAMES: Mapping[str, OtherName] = {

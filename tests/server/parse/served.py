@@ -7,7 +7,7 @@ from glimpse.server.served_model import ServedModel
 MODEL = ServedModel(
     names=("tiny",),
     vocab_size=384,
-    hidden_size=4096,
+    embedding_size=4096,
     pooling=PoolingParams(mode=PoolingMode.MEAN, normalize=False),
     max_media={MediaKind.IMAGE: 2, MediaKind.VIDEO: 1},
     supports_tools=True,

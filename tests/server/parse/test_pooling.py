@@ -1,5 +1,6 @@
 """Bounds of requests for embeddings that depend on the model and on the form of the response."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,12 @@ def test_the_checkpoint_s_pooling_is_the_default() -> None:
     assert parse().pooling == MODEL.pooling
     set_all = parse(pooling=embedding_pb2.POOLING_LAST_TOKEN, normalize=True, dimensions=7)
     assert set_all.pooling == PoolingParams(mode=PoolingMode.LAST_TOKEN, normalize=True, dimensions=7)
+
+
+def test_tokens_with_a_vector_each_are_bounded_by_the_response() -> None:
+    late = replace(parse(dimensions=128), pooling=PoolingParams(mode=PoolingMode.TOKEN, dimensions=128))
+    assert check_response_size(late, MODEL, is_json=False).max_tokens == 131072
+    assert check_response_size(parse(), MODEL, is_json=False).max_tokens is None
 
 
 def test_texts_get_special_tokens_unless_the_request_says_otherwise() -> None:

@@ -70,7 +70,7 @@ def tokenizer(channel: grpc.Channel) -> tokenizer_pb2_grpc.TokenizerServiceStub:
     return tokenizer_pb2_grpc.TokenizerServiceStub(channel)
 
 
-@pytest.mark.parametrize("mode", list(PoolingMode))
+@pytest.mark.parametrize("mode", [PoolingMode.LAST_TOKEN, PoolingMode.MEAN])
 def test_inputs_of_all_forms_equal_the_reference(
     stub: embedding_pb2_grpc.EmbeddingServiceStub,
     tokenizer: tokenizer_pb2_grpc.TokenizerServiceStub,

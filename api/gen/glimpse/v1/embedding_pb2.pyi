@@ -17,6 +17,7 @@ class Pooling(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     POOLING_UNSPECIFIED: _ClassVar[Pooling]
     POOLING_LAST_TOKEN: _ClassVar[Pooling]
     POOLING_MEAN: _ClassVar[Pooling]
+    POOLING_TOKEN: _ClassVar[Pooling]
 
 class EncodingFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -26,6 +27,7 @@ class EncodingFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 POOLING_UNSPECIFIED: Pooling
 POOLING_LAST_TOKEN: Pooling
 POOLING_MEAN: Pooling
+POOLING_TOKEN: Pooling
 ENCODING_FORMAT_UNSPECIFIED: EncodingFormat
 ENCODING_FORMAT_FLOAT: EncodingFormat
 ENCODING_FORMAT_BASE64: EncodingFormat
@@ -97,11 +99,13 @@ class CreateEmbeddingsResponse(_message.Message):
     def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Embedding, _Mapping]]] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ...) -> None: ...
 
 class Embedding(_message.Message):
-    __slots__ = ("index", "values", "base64")
+    __slots__ = ("index", "values", "base64", "dimensions")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
     BASE64_FIELD_NUMBER: _ClassVar[int]
+    DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
     index: int
     values: bytes
     base64: str
-    def __init__(self, index: _Optional[int] = ..., values: _Optional[bytes] = ..., base64: _Optional[str] = ...) -> None: ...
+    dimensions: int
+    def __init__(self, index: _Optional[int] = ..., values: _Optional[bytes] = ..., base64: _Optional[str] = ..., dimensions: _Optional[int] = ...) -> None: ...

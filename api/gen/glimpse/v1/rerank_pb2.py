@@ -23,12 +23,13 @@ _sym_db = _symbol_database.Default()
 
 
 from glimpse.json.v1 import annotations_pb2 as glimpse_dot_json_dot_v1_dot_annotations__pb2
+from glimpse.v1 import content_pb2 as glimpse_dot_v1_dot_content__pb2
 from glimpse.v1 import generation_pb2 as glimpse_dot_v1_dot_generation__pb2
 from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17glimpse/v1/rerank.proto\x12\nglimpse.v1\x1a!glimpse/json/v1/annotations.proto\x1a\x1bglimpse/v1/generation.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\"\xf0\x03\n\rRerankRequest\x12\x19\n\x05model\x18\x01 \x01(\tH\x00R\x05model\x88\x01\x01\x12\x1a\n\x05query\x18\x02 \x01(\tB\x04\xe2\x41\x01\x02R\x05query\x12T\n\tdocuments\x18\x03 \x03(\x0b\x32\x1a.glimpse.v1.RerankDocumentB\x1a\xe2\x41\x01\x02\xca\x9a%\x12\t\x00\x00\x00\x00\x00\x00\xf0?\x11\x00\x00\x00\x00\x00\x00\xa0@R\tdocuments\x12\'\n\x05top_n\x18\x04 \x01(\rB\r\xca\x9a%\t\t\x00\x00\x00\x00\x00\x00\xf0?H\x01R\x04topN\x88\x01\x01\x12.\n\x10return_documents\x18\x05 \x01(\x08H\x02R\x0freturnDocuments\x88\x01\x01\x12%\n\x0binstruction\x18\x06 \x01(\tH\x03R\x0binstruction\x88\x01\x01\x12\"\n\ncache_salt\x18\x07 \x01(\tH\x04R\tcacheSalt\x88\x01\x01\x12\x37\n\x08priority\x18\x08 \x01(\x05\x42\x16\xca\x9a%\x12\t\x00\x00\x00\x00\x00\x00Y\xc0\x11\x00\x00\x00\x00\x00\x00Y@H\x05R\x08priority\x88\x01\x01\x12\x17\n\x04user\x18\t \x01(\tH\x06R\x04user\x88\x01\x01\x42\x08\n\x06_modelB\x08\n\x06_top_nB\x13\n\x11_return_documentsB\x0e\n\x0c_instructionB\r\n\x0b_cache_saltB\x0b\n\t_priorityB\x07\n\x05_user\"$\n\x0eRerankDocument\x12\x12\n\x04text\x18\x01 \x01(\tR\x04text\"\x93\x01\n\x0eRerankResponse\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n\x05model\x18\x02 \x01(\tR\x05model\x12\x32\n\x07results\x18\x03 \x03(\x0b\x32\x18.glimpse.v1.RerankResultR\x07results\x12\'\n\x05usage\x18\x04 \x01(\x0b\x32\x11.glimpse.v1.UsageR\x05usage\"\x85\x01\n\x0cRerankResult\x12\x14\n\x05index\x18\x01 \x01(\rR\x05index\x12\x36\n\x08\x64ocument\x18\x02 \x01(\x0b\x32\x1a.glimpse.v1.RerankDocumentR\x08\x64ocument\x12\'\n\x0frelevance_score\x18\x03 \x01(\x02R\x0erelevanceScore\"\x91\x03\n\x0cScoreRequest\x12\x19\n\x05model\x18\x01 \x01(\tH\x00R\x05model\x88\x01\x01\x12\x34\n\x07queries\x18\x02 \x03(\tB\x1a\xe2\x41\x01\x02\xca\x9a%\x12\t\x00\x00\x00\x00\x00\x00\xf0?\x11\x00\x00\x00\x00\x00\x00\xa0@R\x07queries\x12T\n\tdocuments\x18\x03 \x03(\x0b\x32\x1a.glimpse.v1.RerankDocumentB\x1a\xe2\x41\x01\x02\xca\x9a%\x12\t\x00\x00\x00\x00\x00\x00\xf0?\x11\x00\x00\x00\x00\x00\x00\xa0@R\tdocuments\x12%\n\x0binstruction\x18\x04 \x01(\tH\x01R\x0binstruction\x88\x01\x01\x12\"\n\ncache_salt\x18\x05 \x01(\tH\x02R\tcacheSalt\x88\x01\x01\x12\x37\n\x08priority\x18\x06 \x01(\x05\x42\x16\xca\x9a%\x12\t\x00\x00\x00\x00\x00\x00Y\xc0\x11\x00\x00\x00\x00\x00\x00Y@H\x03R\x08priority\x88\x01\x01\x12\x17\n\x04user\x18\x07 \x01(\tH\x04R\x04user\x88\x01\x01\x42\x08\n\x06_modelB\x0e\n\x0c_instructionB\r\n\x0b_cache_saltB\x0b\n\t_priorityB\x07\n\x05_user\"\x9f\x01\n\rScoreResponse\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n\x07\x63reated\x18\x02 \x01(\x03R\x07\x63reated\x12\x14\n\x05model\x18\x03 \x01(\tR\x05model\x12%\n\x04\x64\x61ta\x18\x04 \x03(\x0b\x32\x11.glimpse.v1.ScoreR\x04\x64\x61ta\x12\'\n\x05usage\x18\x05 \x01(\x0b\x32\x11.glimpse.v1.UsageR\x05usage\"3\n\x05Score\x12\x14\n\x05index\x18\x01 \x01(\rR\x05index\x12\x14\n\x05score\x18\x02 \x01(\x02R\x05score2\xdf\x01\n\rRerankService\x12h\n\x06Rerank\x12\x19.glimpse.v1.RerankRequest\x1a\x1a.glimpse.v1.RerankResponse\"\'\x82\xd3\xe4\x93\x02!\"\x1c/glimpse/v1/documents:rerank:\x01*\x12\x64\n\x05Score\x12\x18.glimpse.v1.ScoreRequest\x1a\x19.glimpse.v1.ScoreResponse\"&\x82\xd3\xe4\x93\x02 \"\x1b/glimpse/v1/documents:score:\x01*B>\n\nglimpse.v1B\x0bRerankProtoP\x01Z\x14glimpse/v1;glimpsev1\xaa\x02\nGlimpse.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17glimpse/v1/rerank.proto\x12\nglimpse.v1\x1a!glimpse/json/v1/annotations.proto\x1a\x18glimpse/v1/content.proto\x1a\x1bglimpse/v1/generation.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\"\xf0\x03\n\rRerankRequest\x12\x19\n\x05model\x18\x01 \x01(\tH\x00R\x05model\x88\x01\x01\x12\x1a\n\x05query\x18\x02 \x01(\tB\x04\xe2\x41\x01\x02R\x05query\x12T\n\tdocuments\x18\x03 \x03(\x0b\x32\x1a.glimpse.v1.RerankDocumentB\x1a\xe2\x41\x01\x02\xca\x9a%\x12\t\x00\x00\x00\x00\x00\x00\xf0?\x11\x00\x00\x00\x00\x00\x00\xa0@R\tdocuments\x12\'\n\x05top_n\x18\x04 \x01(\rB\r\xca\x9a%\t\t\x00\x00\x00\x00\x00\x00\xf0?H\x01R\x04topN\x88\x01\x01\x12.\n\x10return_documents\x18\x05 \x01(\x08H\x02R\x0freturnDocuments\x88\x01\x01\x12%\n\x0binstruction\x18\x06 \x01(\tH\x03R\x0binstruction\x88\x01\x01\x12\"\n\ncache_salt\x18\x07 \x01(\tH\x04R\tcacheSalt\x88\x01\x01\x12\x37\n\x08priority\x18\x08 \x01(\x05\x42\x16\xca\x9a%\x12\t\x00\x00\x00\x00\x00\x00Y\xc0\x11\x00\x00\x00\x00\x00\x00Y@H\x05R\x08priority\x88\x01\x01\x12\x17\n\x04user\x18\t \x01(\tH\x06R\x04user\x88\x01\x01\x42\x08\n\x06_modelB\x08\n\x06_top_nB\x13\n\x11_return_documentsB\x0e\n\x0c_instructionB\r\n\x0b_cache_saltB\x0b\n\t_priorityB\x07\n\x05_user\"f\n\x0eRerankDocument\x12\x12\n\x04text\x18\x01 \x01(\tR\x04text\x12@\n\x07\x63ontent\x18\x02 \x03(\x0b\x32\x17.glimpse.v1.ContentPartB\r\xca\x9a%\t\x11\x00\x00\x00\x00\x00\x00P@R\x07\x63ontent\"\x93\x01\n\x0eRerankResponse\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n\x05model\x18\x02 \x01(\tR\x05model\x12\x32\n\x07results\x18\x03 \x03(\x0b\x32\x18.glimpse.v1.RerankResultR\x07results\x12\'\n\x05usage\x18\x04 \x01(\x0b\x32\x11.glimpse.v1.UsageR\x05usage\"\x85\x01\n\x0cRerankResult\x12\x14\n\x05index\x18\x01 \x01(\rR\x05index\x12\x36\n\x08\x64ocument\x18\x02 \x01(\x0b\x32\x1a.glimpse.v1.RerankDocumentR\x08\x64ocument\x12\'\n\x0frelevance_score\x18\x03 \x01(\x02R\x0erelevanceScore\"\x91\x03\n\x0cScoreRequest\x12\x19\n\x05model\x18\x01 \x01(\tH\x00R\x05model\x88\x01\x01\x12\x34\n\x07queries\x18\x02 \x03(\tB\x1a\xe2\x41\x01\x02\xca\x9a%\x12\t\x00\x00\x00\x00\x00\x00\xf0?\x11\x00\x00\x00\x00\x00\x00\xa0@R\x07queries\x12T\n\tdocuments\x18\x03 \x03(\x0b\x32\x1a.glimpse.v1.RerankDocumentB\x1a\xe2\x41\x01\x02\xca\x9a%\x12\t\x00\x00\x00\x00\x00\x00\xf0?\x11\x00\x00\x00\x00\x00\x00\xa0@R\tdocuments\x12%\n\x0binstruction\x18\x04 \x01(\tH\x01R\x0binstruction\x88\x01\x01\x12\"\n\ncache_salt\x18\x05 \x01(\tH\x02R\tcacheSalt\x88\x01\x01\x12\x37\n\x08priority\x18\x06 \x01(\x05\x42\x16\xca\x9a%\x12\t\x00\x00\x00\x00\x00\x00Y\xc0\x11\x00\x00\x00\x00\x00\x00Y@H\x03R\x08priority\x88\x01\x01\x12\x17\n\x04user\x18\x07 \x01(\tH\x04R\x04user\x88\x01\x01\x42\x08\n\x06_modelB\x0e\n\x0c_instructionB\r\n\x0b_cache_saltB\x0b\n\t_priorityB\x07\n\x05_user\"\x9f\x01\n\rScoreResponse\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n\x07\x63reated\x18\x02 \x01(\x03R\x07\x63reated\x12\x14\n\x05model\x18\x03 \x01(\tR\x05model\x12%\n\x04\x64\x61ta\x18\x04 \x03(\x0b\x32\x11.glimpse.v1.ScoreR\x04\x64\x61ta\x12\'\n\x05usage\x18\x05 \x01(\x0b\x32\x11.glimpse.v1.UsageR\x05usage\"3\n\x05Score\x12\x14\n\x05index\x18\x01 \x01(\rR\x05index\x12\x14\n\x05score\x18\x02 \x01(\x02R\x05score2\xdf\x01\n\rRerankService\x12h\n\x06Rerank\x12\x19.glimpse.v1.RerankRequest\x1a\x1a.glimpse.v1.RerankResponse\"\'\x82\xd3\xe4\x93\x02!\"\x1c/glimpse/v1/documents:rerank:\x01*\x12\x64\n\x05Score\x12\x18.glimpse.v1.ScoreRequest\x1a\x19.glimpse.v1.ScoreResponse\"&\x82\xd3\xe4\x93\x02 \"\x1b/glimpse/v1/documents:score:\x01*B>\n\nglimpse.v1B\x0bRerankProtoP\x01Z\x14glimpse/v1;glimpsev1\xaa\x02\nGlimpse.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,6 +45,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RERANKREQUEST'].fields_by_name['top_n']._serialized_options = b'\312\232%\t\t\000\000\000\000\000\000\360?'
   _globals['_RERANKREQUEST'].fields_by_name['priority']._loaded_options = None
   _globals['_RERANKREQUEST'].fields_by_name['priority']._serialized_options = b'\312\232%\022\t\000\000\000\000\000\000Y\300\021\000\000\000\000\000\000Y@'
+  _globals['_RERANKDOCUMENT'].fields_by_name['content']._loaded_options = None
+  _globals['_RERANKDOCUMENT'].fields_by_name['content']._serialized_options = b'\312\232%\t\021\000\000\000\000\000\000P@'
   _globals['_SCOREREQUEST'].fields_by_name['queries']._loaded_options = None
   _globals['_SCOREREQUEST'].fields_by_name['queries']._serialized_options = b'\342A\001\002\312\232%\022\t\000\000\000\000\000\000\360?\021\000\000\000\000\000\000\240@'
   _globals['_SCOREREQUEST'].fields_by_name['documents']._loaded_options = None
@@ -54,20 +57,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RERANKSERVICE'].methods_by_name['Rerank']._serialized_options = b'\202\323\344\223\002!\"\034/glimpse/v1/documents:rerank:\001*'
   _globals['_RERANKSERVICE'].methods_by_name['Score']._loaded_options = None
   _globals['_RERANKSERVICE'].methods_by_name['Score']._serialized_options = b'\202\323\344\223\002 \"\033/glimpse/v1/documents:score:\001*'
-  _globals['_RERANKREQUEST']._serialized_start=167
-  _globals['_RERANKREQUEST']._serialized_end=663
-  _globals['_RERANKDOCUMENT']._serialized_start=665
-  _globals['_RERANKDOCUMENT']._serialized_end=701
-  _globals['_RERANKRESPONSE']._serialized_start=704
-  _globals['_RERANKRESPONSE']._serialized_end=851
-  _globals['_RERANKRESULT']._serialized_start=854
-  _globals['_RERANKRESULT']._serialized_end=987
-  _globals['_SCOREREQUEST']._serialized_start=990
-  _globals['_SCOREREQUEST']._serialized_end=1391
-  _globals['_SCORERESPONSE']._serialized_start=1394
-  _globals['_SCORERESPONSE']._serialized_end=1553
-  _globals['_SCORE']._serialized_start=1555
-  _globals['_SCORE']._serialized_end=1606
-  _globals['_RERANKSERVICE']._serialized_start=1609
-  _globals['_RERANKSERVICE']._serialized_end=1832
+  _globals['_RERANKREQUEST']._serialized_start=193
+  _globals['_RERANKREQUEST']._serialized_end=689
+  _globals['_RERANKDOCUMENT']._serialized_start=691
+  _globals['_RERANKDOCUMENT']._serialized_end=793
+  _globals['_RERANKRESPONSE']._serialized_start=796
+  _globals['_RERANKRESPONSE']._serialized_end=943
+  _globals['_RERANKRESULT']._serialized_start=946
+  _globals['_RERANKRESULT']._serialized_end=1079
+  _globals['_SCOREREQUEST']._serialized_start=1082
+  _globals['_SCOREREQUEST']._serialized_end=1483
+  _globals['_SCORERESPONSE']._serialized_start=1486
+  _globals['_SCORERESPONSE']._serialized_end=1645
+  _globals['_SCORE']._serialized_start=1647
+  _globals['_SCORE']._serialized_end=1698
+  _globals['_RERANKSERVICE']._serialized_start=1701
+  _globals['_RERANKSERVICE']._serialized_end=1924
 # @@protoc_insertion_point(module_scope)

@@ -1,4 +1,5 @@
 from glimpse.json.v1 import annotations_pb2 as _annotations_pb2
+from glimpse.v1 import content_pb2 as _content_pb2
 from glimpse.v1 import generation_pb2 as _generation_pb2
 from google.api import annotations_pb2 as _annotations_pb2_1
 from google.api import field_behavior_pb2 as _field_behavior_pb2
@@ -33,10 +34,12 @@ class RerankRequest(_message.Message):
     def __init__(self, model: _Optional[str] = ..., query: _Optional[str] = ..., documents: _Optional[_Iterable[_Union[RerankDocument, _Mapping]]] = ..., top_n: _Optional[int] = ..., return_documents: _Optional[bool] = ..., instruction: _Optional[str] = ..., cache_salt: _Optional[str] = ..., priority: _Optional[int] = ..., user: _Optional[str] = ...) -> None: ...
 
 class RerankDocument(_message.Message):
-    __slots__ = ("text",)
+    __slots__ = ("text", "content")
     TEXT_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
     text: str
-    def __init__(self, text: _Optional[str] = ...) -> None: ...
+    content: _containers.RepeatedCompositeFieldContainer[_content_pb2.ContentPart]
+    def __init__(self, text: _Optional[str] = ..., content: _Optional[_Iterable[_Union[_content_pb2.ContentPart, _Mapping]]] = ...) -> None: ...
 
 class RerankResponse(_message.Message):
     __slots__ = ("id", "model", "results", "usage")

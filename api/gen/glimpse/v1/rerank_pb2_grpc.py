@@ -28,8 +28,11 @@ if _version_not_supported:
 class RerankServiceStub:
     """Tells how well documents answer queries. Errors are those of ChatService.
 
-    The model is asked, in the words that Qwen3-Reranker was trained with, whether each document meets the query. The
+    The model is asked, in the words that Qwen3-Reranker or Qwen3-VL-Reranker was trained with, whether each document meets the query. The
     score is the probability of "yes" against "no" as the next token.
+
+    A model for late interaction, such as ColQwen2, scores by MaxSim: over the vectors of the query's tokens, the sum of the
+    largest dot product with a vector of the document's.
     """
 
     def __init__(self, channel):
@@ -53,8 +56,11 @@ class RerankServiceStub:
 class RerankServiceServicer:
     """Tells how well documents answer queries. Errors are those of ChatService.
 
-    The model is asked, in the words that Qwen3-Reranker was trained with, whether each document meets the query. The
+    The model is asked, in the words that Qwen3-Reranker or Qwen3-VL-Reranker was trained with, whether each document meets the query. The
     score is the probability of "yes" against "no" as the next token.
+
+    A model for late interaction, such as ColQwen2, scores by MaxSim: over the vectors of the query's tokens, the sum of the
+    largest dot product with a vector of the document's.
     """
 
     def Rerank(self, request, context):
@@ -95,8 +101,11 @@ def add_RerankServiceServicer_to_server(servicer, server):
 class RerankService:
     """Tells how well documents answer queries. Errors are those of ChatService.
 
-    The model is asked, in the words that Qwen3-Reranker was trained with, whether each document meets the query. The
+    The model is asked, in the words that Qwen3-Reranker or Qwen3-VL-Reranker was trained with, whether each document meets the query. The
     score is the probability of "yes" against "no" as the next token.
+
+    A model for late interaction, such as ColQwen2, scores by MaxSim: over the vectors of the query's tokens, the sum of the
+    largest dot product with a vector of the document's.
     """
 
     @staticmethod

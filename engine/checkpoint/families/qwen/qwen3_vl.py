@@ -15,7 +15,7 @@ from glimpse.engine.checkpoint.families.qwen.qwen2_vl import (
 )
 from glimpse.engine.checkpoint.families.reading.chatml import QWEN3_VL_TEMPLATE
 from glimpse.engine.checkpoint.families.reading.fields import experts_of, require, rope_of, text_config
-from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec
+from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, RerankQuestion
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, Piece, TokenLayout, one_run
 from glimpse.engine.checkpoint.model_config.encoders import Qwen3VisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
@@ -172,4 +172,8 @@ QWEN3_VL = FamilySpec(
     embedding_merge_size=embedding_merge_size,
     grounding=(JSON_BOXES,),  # thousandths again (cookbooks/2d_grounding.ipynb and spatial_understanding.ipynb)
     embedding_kinds=frozenset({MediaKind.IMAGE}),  # those of videos have no times
+    rerank_question=RerankQuestion(  # of Qwen3-VL-Reranker's model card
+        text="<Instruct>: {instruction}<Query>:{query}\n<Document>:",
+        instruction="Given a search query, retrieve relevant candidates that answer the query.",
+    ),
 )

@@ -21,7 +21,7 @@ from glimpse.offline.media.embedding_inputs import are_embeddings, is_reference,
 from glimpse.offline.media.visual_inputs import is_video, read_document, read_image, read_pil_image, read_video
 
 _T = TypeVar("_T")
-_PART = re.compile(r"messages\[\d+\]\.content\[\d+\]")
+_PART = re.compile(r"(messages|documents)\[\d+\]\.content\[\d+\]")
 _READERS: Mapping[str, Callable[[object, str], object]] = {
     "image": read_image,
     "image_url": read_image,
@@ -102,6 +102,28 @@ class DocumentMedia:
                 return first if isinstance(first, DecodedFrames) else replace(source, frames=(first, *others))
             case _:
                 return source
+
+
+def content_parts(content: object, path: str, media: DocumentMedia, field: str | None = None) -> object:
+    """Returns the content of a message, one part or several; `path` is its place in the document, `field` the caller's.
+
+    Raises:
+        InputError: a medium is none.
+    """
+    field = field or path
+    if isinstance(content, Mapping):
+        content = [content]
+    if not isinstance(content, list | tuple):
+        return content
+    return [_part(part, f"{path}[{index}]", f"{field}[{index}]", media) for index, part in enumerate(content)]
+
+
+def _part(part: object, path: str, field: str, media: DocumentMedia) -> object:
+    match part:
+        case {"type": str() as name, **members}:
+            return media.part({"type": name, **members}, path, f"{field}.{name}" if name in members else field)
+        case _:
+            return part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Pooling of hidden states: chunks of embeddings, of scores and of answers in one step."""
 
 import numpy as np
+import pytest
 import torch
 
 from glimpse.engine.core.plan import CompletedStep, Sample, SequenceChunk, StepResult
@@ -36,36 +37,40 @@ def test_each_sequence_of_a_step_is_pooled_as_it_asks() -> None:
         4: SequencePooler(LAST, num_prompt_tokens=2),
         5: SequencePooler(LAST, num_prompt_tokens=3),
     }
-    pooled = pool_chunks(chunks, poolers, hidden, norm=norm, head=head)
+    pooled = pool_chunks(chunks, poolers, hidden, project=norm, head=head)
     assert pooled.keys() == {1, 3, 4}
     assert pooled[1].tolist() == (2 * hidden[:2].mean(dim=0)).tolist()
     assert pooled[3].tolist() == [hidden[4].sum().item() + 3, hidden[4].sum().item() + 1]
     assert pooled[4].tolist() == (2 * hidden[6]).tolist()
 
 
-def test_a_mean_begins_anew_with_the_first_token() -> None:
-    pooler = {1: SequencePooler(MEAN, num_prompt_tokens=3)}
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [(MEAN, [4.0, 4.0]), (PoolingParams(mode=PoolingMode.TOKEN), [[2.0, 2.0], [2.0, 2.0], [8.0, 8.0]])],
+)
+def test_pooling_begins_anew_with_the_first_token(params: PoolingParams, expected: list[object]) -> None:
+    pooler = {1: SequencePooler(params, num_prompt_tokens=3)}
     first, second = torch.ones(2, 2), torch.full((1, 2), 4.0)
 
     def pool(start: int, hidden: torch.Tensor) -> dict[int, torch.Tensor]:
-        return pool_chunks([chunk(1, start, len(hidden))], pooler, hidden, norm=norm, head=head)
+        return pool_chunks([chunk(1, start, len(hidden))], pooler, hidden, project=norm, head=head)
 
     assert pool(0, torch.full((2, 2), 100.0)) == {}  # then it is preempted
     assert pool(0, first) == {}
-    assert pool(2, second)[1].tolist() == [4.0, 4.0]
+    assert pool(2, second)[1].tolist() == expected
 
 
 def test_a_step_returns_embeddings_of_several_lengths_beside_samples() -> None:
     step = PooledStep(
         CompletedStep(StepResult(samples={7: Sample(token_id=5)})),
-        {1: PoolingParams(), 2: SCORE},
-        [3, 2],
-        Download(torch.tensor([3.0, 0.0, 4.0, -1.0, 2.5])),
+        {1: PoolingParams(), 2: SCORE, 3: PoolingParams(mode=PoolingMode.TOKEN, dimensions=1)},
+        [(3,), (2,), (2, 2)],
+        Download(torch.tensor([3.0, 0.0, 4.0, -1.0, 2.5, 2.0, 7.0, -3.0, 7.0])),
     )
     result = step.result()
     assert result.samples[7].token_id == 5
     values = {key: np.frombuffer(data, dtype="<f4").tolist() for key, data in result.embeddings.items()}
-    assert values == {1: [np.float32(0.6), 0.0, np.float32(0.8)], 2: [-1.0, 2.5]}
+    assert values == {1: [np.float32(0.6), 0.0, np.float32(0.8)], 2: [-1.0, 2.5], 3: [1.0, -1.0]}
 
 
 def test_cuts_before_it_normalizes_and_leaves_zeros() -> None:
