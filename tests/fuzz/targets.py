@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from glimpse.engine.checkpoint.gguf.folder import read_files
 from glimpse.engine.checkpoint.gguf.header import Gguf
+from glimpse.engine.checkpoint.gguf.names import MMPROJ, checkpoint_tensors
 from glimpse.engine.checkpoint.grammar.lark import GrammarError
 from glimpse.engine.checkpoint.text.grammar_check import check_text
 from glimpse.engine.errors import CheckpointError
@@ -37,6 +38,7 @@ from glimpse.media.sources.source import UrlSource, parse_url_text, parse_video_
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.message_types.described_type import DescribedType
 from glimpse.server.rpc.form_parser import FormParser
+from tests.hostile import gguf_files
 from tests.hostile.forms import FORM
 
 MAX_INPUT_BYTES = 1 << 14
@@ -149,13 +151,18 @@ def fuzz_message_type(data: bytes) -> None:
 
 
 def fuzz_gguf(data: bytes) -> None:
-    """Reads headers of GGUF files, and the configuration and the tokenizer in them."""
+    """Reads headers of GGUF files, and the configuration and the tokenizer in them, or the encoder's."""
     with tempfile.TemporaryDirectory() as folder, suppress(CheckpointError):
         (file := Path(folder, "model.gguf")).write_bytes(data)
         gguf = Gguf(file)
         if any(tensor.offset + tensor.num_bytes > len(data) for tensor in gguf.tensors.values()):
             raise ContractViolationError(gguf.tensors)
-        read_files(gguf)
+        if gguf.get("general.architecture") != MMPROJ:
+            read_files(gguf)
+            return
+        (text := Path(folder, "text.gguf")).write_bytes(gguf_files.model(gguf_files.IMAGE_MODEL))
+        checkpoint_tensors(gguf)
+        read_files(Gguf(text), gguf)
 
 
 def fuzz_document(data: bytes) -> None:

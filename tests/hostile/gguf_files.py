@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 
 STRING, ARRAY, BOOL, UINT32, FLOAT32 = 8, 9, 7, 4, 6
 F32, Q4_0, Q4_K = 0, 2, 12
@@ -105,6 +106,46 @@ def model(changes: Mapping[str, tuple[int, bytes] | None] | None = None) -> byte
     tensors = [described("token_embd.weight", (32, 4), Q4_0, 0), described("rope_freqs.weight", (4,), F32, 96)]
     data = bytes(4 * 18).ljust(96, b"\0") + struct.pack("<4f", 1, 1, 2, 8)
     return gguf(written, tensors, data)
+
+
+IMAGE_MODEL: Mapping[str, tuple[int, bytes]] = {
+    "tokenizer.ggml.tokens": (ARRAY, array(STRING, 4, text("a") + text("b") + text("<image>") + text("<|im_end|>"))),
+    "tokenizer.ggml.merges": (ARRAY, array(STRING, 0)),
+}
+"""Changes of a model that `mmproj` is the encoder of."""
+
+
+def mmproj() -> bytes:
+    """A file with the metadata of an encoder with one block, and the tensors that tell its sizes."""
+    numbers = {
+        "block_count": 1,
+        "embedding_length": 8,
+        "patch_size": 2,
+        "image_size": 4,
+        "attention.head_count": 2,
+        "projector.scale_factor": 2,
+    }
+    entries = [entry(f"clip.vision.{key}", UINT32, struct.pack("<I", value)) for key, value in numbers.items()]
+    entries += [
+        entry("general.architecture", STRING, text("clip")),
+        entry("clip.projector_type", STRING, text("idefics3")),
+        entry("clip.use_gelu", BOOL, b"\1"),
+        entry("clip.vision.attention.layer_norm_epsilon", FLOAT32, struct.pack("<f", 1e-6)),
+        entry("clip.vision.is_deepstack_layers", ARRAY, array(BOOL, 1, b"\0")),
+        entry("clip.vision.image_mean", ARRAY, array(FLOAT32, 3, bytes(12))),
+        entry("clip.vision.image_std", ARRAY, array(FLOAT32, 3, struct.pack("<3f", 1, 1, 1))),
+    ]
+    sizes: Mapping[str, Sequence[int]] = {
+        "v.patch_embd.weight": (2, 2, 3, 8),
+        "v.blk.0.ln1.weight": (8,),
+        "v.blk.0.ffn_up.weight": (8, 16),
+        "mm.model.fc.weight": (32, 32),
+    }
+    tensors, size = list[bytes](), 0
+    for name, each in sizes.items():
+        tensors.append(described(name, each, F32, size))
+        size += 4 * prod(each)
+    return gguf(entries, tensors, bytes(size))
 
 
 def hostile_headers() -> dict[str, tuple[bytes, str]]:

@@ -14,7 +14,7 @@ from glimpse.engine.errors import CheckpointError
 from tests.checkpoints.mmproj import write_mmproj, write_pair
 from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
-from tests.hostile.gguf_files import STRING, hostile_headers, model, text
+from tests.hostile.gguf_files import IMAGE_MODEL, STRING, hostile_headers, mmproj, model, text
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +78,13 @@ def test_an_mmproj_is_no_model_and_only_files_have_one(tmp_path: Path, checkpoin
         resolve_checkpoint(str(llama), mmproj=pair.parent / "mmproj-model.gguf")
     with pytest.raises(CheckpointError, match=r"'general.architecture': expected 'clip', got 'llama'"):
         resolve_checkpoint(str(pair), mmproj=llama)
+
+
+def test_the_encoder_that_is_fuzzed_is_valid(tmp_path: Path) -> None:
+    for name, content in (("model", model(IMAGE_MODEL)), ("mmproj", mmproj())):
+        (tmp_path / f"{name}.gguf").write_bytes(content)
+    path = resolve_checkpoint(str(tmp_path / "model.gguf"))
+    assert json.loads((path / "config.json").read_bytes())["vision_config"]["image_size"] == 4
 
 
 @pytest.mark.parametrize("name", ["empty", "text of 2^64 bytes", "size 2^64", "tensors overlap"])
