@@ -127,6 +127,31 @@ class StrideSampling(msgspec.Struct, frozen=True, kw_only=True, tag="stride"):
         return middles(num_frames, max(1, min(wanted, num_frames, max_frames)))
 
 
+class InstantSampling(msgspec.Struct, frozen=True, kw_only=True, tag="instants"):
+    """MiniCPM-V 4.6's: the frame at each of equally distant instants; of too many, evenly spaced tenths of a second."""
+
+    fps: float = 1.0
+    """Default rate in frames per second."""
+    max_frames_at_rate: int = 128
+    """Most frames that are sampled at a rate. Requests may ask for more by their number."""
+
+    def at_rate(self, num_frames: int, duration_seconds: Fraction, *, fps: float, max_frames: int) -> list[int]:
+        """Returns the indices of frames sampled at a rate; the arguments are those of `num_frames_at_rate`."""
+        own_fps, seconds = float(num_frames / duration_seconds), float(duration_seconds)  # in floats like the reference
+        most = min(max_frames, self.max_frames_at_rate)
+        if seconds * fps <= most:
+            instants = [index / fps for index in range(math.ceil(seconds * fps))]
+        else:
+            step = min(0.1, 1 / fps)
+            tenths = [round(index * step, 3) for index in range(int(seconds / step))]
+            instants = [tenths[place] for place in np.linspace(0, len(tenths) - 1, min(most, len(tenths)), dtype=int)]
+        return [min(int(instant * own_fps), num_frames - 1) for instant in instants]
+
+    def requested(self, num_frames: int, wanted: int, *, max_frames: int) -> list[int]:
+        """Returns the indices of `wanted` of `num_frames` frames, or of as many as there may be."""
+        return _between(0, num_frames - 1, min(wanted, num_frames, max_frames))
+
+
 class ClockSampling(msgspec.Struct, frozen=True, kw_only=True, tag="clock"):
     """GLM-4.1V's: the first frame from each of equally distant instants on; of long videos, a number of frames."""
 
@@ -199,6 +224,7 @@ FrameSampling: TypeAlias = (
     | IntervalSampling
     | SegmentSampling
     | StrideSampling
+    | InstantSampling
     | ClockSampling
     | DurationSampling
 )

@@ -15,14 +15,16 @@ from glimpse.engine.checkpoint.families.internvl.internvl_chat import INTERNVL_C
 from glimpse.engine.checkpoint.families.lfm2 import LFM2, LFM2_VL
 from glimpse.engine.checkpoint.families.llava.llava import LLAVA
 from glimpse.engine.checkpoint.families.llava.llava_onevision import LLAVA_NEXT, LLAVA_ONEVISION
-from glimpse.engine.checkpoint.families.minicpmv import MINICPMV
+from glimpse.engine.checkpoint.families.minicpm.minicpmv import MINICPMV
+from glimpse.engine.checkpoint.families.minicpm.minicpmv4_6 import MINICPMV4_6
 from glimpse.engine.checkpoint.families.mistral3 import LIGHTON_OCR, MISTRAL3, PIXTRAL
 from glimpse.engine.checkpoint.families.paddleocr_vl import PADDLEOCR_VL
 from glimpse.engine.checkpoint.families.phi3v import PHI3V
 from glimpse.engine.checkpoint.families.qwen.colqwen2 import COLQWEN2
 from glimpse.engine.checkpoint.families.qwen.qwen2_audio import QWEN2_AUDIO
 from glimpse.engine.checkpoint.families.qwen.qwen2_vl import QWEN2_5_VL, QWEN2_VL
-from glimpse.engine.checkpoint.families.qwen.qwen3_5 import QWEN3_5, QWEN3_5_TEXT
+from glimpse.engine.checkpoint.families.qwen.qwen3_5 import QWEN3_5
+from glimpse.engine.checkpoint.families.qwen.qwen3_5_text import QWEN3_5_TEXT
 from glimpse.engine.checkpoint.families.qwen.qwen3_vl import QWEN3_VL
 from glimpse.engine.checkpoint.families.reading.pooling import read_pooling
 from glimpse.engine.checkpoint.families.reading.tokenizer_files import has_tokenizer, read_tokenizer
@@ -62,6 +64,7 @@ FAMILIES: Mapping[str, FamilySpec] = {
     "PixtralForConditionalGeneration": PIXTRAL,
     "UltravoxModel": ULTRAVOX,
     "MiniCPMV": MINICPMV,
+    "MiniCPMV4_6ForConditionalGeneration": MINICPMV4_6,
     "Phi3VForCausalLM": PHI3V,
     "Qwen2ForCausalLM": QWEN2,
     "Qwen3ForCausalLM": QWEN3,
@@ -113,7 +116,7 @@ def load_model_config(path: Path, folders: Mapping[str, str] | None = None) -> M
         return ModelConfig(
             architecture=architecture,
             # Qwen2-Audio has it only among the decoder's fields.
-            dtype=_dtype(config) or _dtype(config.get(_DECODER, {})) or "float32",
+            dtype=_dtype(config) or _dtype(config.get(_DECODER, {})) or family.dtype,
             text=family.text,
             encoder=family.encoder,
             placeholder_ids={**family.placeholder_ids, **_token_ids(path, family.placeholder_tokens)},

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from glimpse.engine.checkpoint.families.grounding import Form
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout
@@ -45,6 +45,8 @@ class FamilyConfig:
     """See `ModelConfig`."""
     placeholder_tokens: Mapping[str, str] = field(default_factory=dict[str, str])
     """Further placeholder tokens, whose ids `tokenizer.json` has."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Type of the weights of checkpoints whose documents do not say it."""
     eos_token_ids: tuple[int, ...] = ()
     """The end tokens of checkpoints whose files name none."""
     end_tokens: tuple[str, ...] = ()

@@ -4,6 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+MERGED_SIDE = 4
+"""Patches along each side of a token of MiniCPM-V 4.6."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowConfig:
@@ -202,6 +205,24 @@ class FlexVisionConfig:
     def num_tokens(self, rows: int, columns: int) -> int:
         """Returns the tokens of so many rows and columns of patches."""
         return (rows // self.shuffle) * (columns // self.shuffle)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedVisionConfig:
+    """Vision encoder of MiniCPM-V 4.6, which merges patches twice: each square of 2² among its layers, and each square
+    of what that leaves after them."""
+
+    vit: VitConfig
+    """The encoder, whose `image_size` only says how many positions are learned."""
+    num_layers_before: int
+    """Layers before the first merger."""
+    max_batch_slices: int = 9
+    """Most slices encoded at once, which bounds the memory of hidden states."""
+
+    @staticmethod
+    def num_tokens(rows: int, columns: int) -> int:
+        """Returns the tokens of so many rows and columns of patches."""
+        return rows * columns // MERGED_SIDE**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -422,6 +443,7 @@ EncoderConfig: TypeAlias = (
     | Gemma3VisionConfig
     | Gemma4VisionConfig
     | ResampledVisionConfig
+    | MergedVisionConfig
     | FlexVisionConfig
     | HdVisionConfig
     | AudioConfig

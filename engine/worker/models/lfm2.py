@@ -10,18 +10,17 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.checkpoint.model_config.encoders import FlexVisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.core.plan import Encode
-from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
 from glimpse.engine.worker.models.encoders.encoder import Encoder
-from glimpse.engine.worker.models.encoders.tiles import join_patches, shuffle_pixels
+from glimpse.engine.worker.models.encoders.tiles import SquareMLP, join_patches, shuffle_pixels
 from glimpse.engine.worker.models.encoders.vit import VisionTransformer
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.tensors.transfer import upload_bytes
@@ -71,10 +70,9 @@ class FlexEncoder(Encoder):
         super().__init__()
         self.config = config
         self.tower = VisionTransformer(config.vit, statistics, _TOWER)
-        width, inner = config.shuffle**2 * config.vit.width, config.projector_size
-        self.norm = nn.LayerNorm(width) if config.projector_norm else None
-        self.linear_1 = Linear(width, inner, bias=config.projector_bias)
-        self.linear_2 = Linear(inner, hidden_size, bias=config.projector_bias)
+        sizes = (config.shuffle**2 * config.vit.width, config.projector_size, hidden_size)
+        norm_eps = 1e-5 if config.projector_norm else None
+        self.projection = SquareMLP(*sizes, norm_eps=norm_eps, bias=config.projector_bias)
 
     def encode(self, media: Sequence[Encode], ops: Ops) -> list[Tensor]:
         """Returns the rows of each image: those of its tiles, row by row, then of its overview.
@@ -87,10 +85,7 @@ class FlexEncoder(Encoder):
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `Encoder.named_weights`."""
         yield from self.tower.named_weights()
-        if self.norm is not None:
-            yield from ((f"{_PROJECTOR}layer_norm.{name}", each.data) for name, each in self.norm.named_parameters())
-        yield from self.linear_1.named_weights(f"{_PROJECTOR}linear_1")
-        yield from self.linear_2.named_weights(f"{_PROJECTOR}linear_2")
+        yield from ((f"{_PROJECTOR}{name}", tensor) for name, tensor in self.projection.named_weights("layer_norm"))
 
     def is_unused(self, name: str) -> bool:
         """See `Encoder.is_unused`."""
@@ -114,13 +109,7 @@ class FlexEncoder(Encoder):
         vit = self.config.vit
         rows, columns = images.shape[1] // vit.patch_size, images.shape[2] // vit.patch_size
         features = self.tower(images, ops, resized_positions(self.tower.position_embedding, rows, columns))
-        squares = shuffle_pixels(features, columns, self.config.shuffle).flatten(0, 1)
-        inner = (
-            ops.linear_add(squares, self.linear_1, None)
-            if self.norm is None
-            else ops.norm_linear(squares, self.norm, self.linear_1)
-        )
-        return ops.linear_add(functional.gelu(inner), self.linear_2, None)
+        return self.projection(shuffle_pixels(features, columns, self.config.shuffle).flatten(0, 1), ops)
 
 
 def resized_positions(table: Tensor, rows: int, columns: int) -> Tensor:

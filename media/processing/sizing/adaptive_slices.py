@@ -1,8 +1,8 @@
-"""Slices of an image in MiniCPM-V 2.6's way: an overview, and for large images slices of one size. Their area is nearly
+"""Slices of an image in MiniCPM-V's way: an overview, and for large images slices of one size. Their area is nearly
 constant, their aspect ratio follows the image's. Pure arithmetic.
 
 The formulas, with their rounding, are those of the published image processor (arXiv 2408.01800), which transformers has
-for a later model (models/minicpmv4_6/image_processing_pil_minicpmv4_6.py).
+for MiniCPM-V 4.6 (models/minicpmv4_6/image_processing_pil_minicpmv4_6.py).
 """
 
 import math
@@ -19,6 +19,8 @@ class AdaptiveSlices(ImageRecipe, frozen=True, kw_only=True, tag="adaptive_slice
     """Side in pixels of a square with the area of a slice."""
     patch_size: int = 14
     """Side of a patch in pixels."""
+    merge_size: int = 1
+    """Side in patches of a square to whose multiples sizes are rounded, as the encoder merges its patches."""
     max_slices: int = 9
     """Most slices of an image, without the overview. 1: every image is its overview alone."""
 
@@ -64,13 +66,14 @@ class AdaptiveSlices(ImageRecipe, frozen=True, kw_only=True, tag="adaptive_slice
         return min(grids, key=lambda grid: abs(ratio - math.log(grid[1] / grid[0])))
 
     def _scaled(self, height: float, width: float) -> Size:
-        """Returns the size in whole patches of about `scale`² pixels with this aspect ratio."""
+        """Returns the size in whole squares of about `scale`² pixels with this aspect ratio."""
         ratio = width / height
         new_height = int(self.scale / math.sqrt(ratio))
         return self._rounded(new_height, int(new_height * ratio))
 
     def _rounded(self, height: int, width: int) -> Size:
-        return _nearest(height, self.patch_size), _nearest(width, self.patch_size)
+        side = self.patch_size * self.merge_size
+        return _nearest(height, side), _nearest(width, side)
 
     def _view(self, size: Size) -> View:
         height, width = size

@@ -25,15 +25,16 @@ class ScaledFrames(VideoRecipe, frozen=True, kw_only=True, tag="scaled_frames"):
     """Side in pixels of a square with the area of a frame."""
     patch_size: int = 14
     """Side of a patch in pixels."""
+    merge_size: int = 1
+    """See `AdaptiveSlices`."""
     max_packs: int = 180
     """Longer videos are packed: as many neighboring frames together as leave this number of packs."""
     max_packed: int = 1
     """Most frames in a pack. 1: frames are encoded one by one, without times."""
 
     def plan(self, num_frames: int, height: int, width: int) -> View:
-        (overview,) = (
-            AdaptiveSlices(scale=self.scale, patch_size=self.patch_size, max_slices=1).plan(height, width).views
-        )
+        sizes = {"scale": self.scale, "patch_size": self.patch_size, "merge_size": self.merge_size}
+        (overview,) = AdaptiveSlices(**sizes, max_slices=1).plan(height, width).views
         most = LARGEST_FRAMES_PIXELS // (overview.whole[0] * overview.whole[1])
         if num_frames > most:
             message = f"expected at most {most} frames of this shape, got {num_frames}; "
@@ -52,7 +53,8 @@ class ScaledFrames(VideoRecipe, frozen=True, kw_only=True, tag="scaled_frames"):
         return (packed, *map(temporal_id, frame_seconds))
 
     def fits(self, num_frames: int, height: int, width: int) -> bool:
-        is_whole = height % self.patch_size == width % self.patch_size == 0
+        side = self.patch_size * self.merge_size
+        is_whole = height % side == width % side == 0
         return is_whole and num_frames * height * width <= LARGEST_FRAMES_PIXELS
 
 

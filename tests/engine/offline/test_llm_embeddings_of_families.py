@@ -20,6 +20,7 @@ from tests.checkpoints.llava import (
     make_onevision_checkpoint,
 )
 from tests.checkpoints.minicpmv import make_minicpmv_checkpoint
+from tests.checkpoints.minicpmv4_6 import make_minicpmv4_6_checkpoint
 from tests.checkpoints.phi3v import make_phi3v_checkpoint
 from tests.engine.offline.llm_inputs import image_pil, load, text, user
 from tests.media.images import scene
@@ -38,8 +39,9 @@ FAMILIES: Mapping[str, Callable[[Path], Path]] = {
     "internvl_chat": lambda path: make_original_checkpoint(make_internvl_checkpoint(path / "hf"), path / "original"),
     "smolvlm": make_idefics3_checkpoint,
     "minicpmv": make_minicpmv_checkpoint,
+    "minicpmv4_6": make_minicpmv4_6_checkpoint,
 }
-NEED_SIZE = {"smolvlm", "minicpmv"}
+NEED_SIZE = {"smolvlm", "minicpmv", "minicpmv4_6"}
 
 
 @pytest.fixture(scope="module")

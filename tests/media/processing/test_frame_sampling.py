@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.models.glm4v.video_processing_glm4v import Glm4vVideoProcessor
 from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor
@@ -21,6 +21,7 @@ from glimpse.media.processing.frame_sampling import (
     ClockSampling,
     DurationSampling,
     EndpointSampling,
+    InstantSampling,
     IntervalSampling,
     SegmentSampling,
     StrideSampling,
@@ -158,29 +159,56 @@ def test_sampling_by_the_clock_matches_glm_4_1v(num_frames: int, rate: float, fp
 
 
 @pytest.fixture(scope="module")
-def glm46v_sampling() -> Iterator[Callable[..., Any]]:
-    """The reference's function, whose module imports torchvision and does not call it here."""
+def sample_frames() -> Iterator[Callable[..., Any]]:
+    """The `sample_frames` of a reference's class, whose module imports torchvision and does not call it here."""
     with pytest.MonkeyPatch.context() as patch:
         names = ("torchvision", "torchvision.transforms", "torchvision.transforms.v2")
         for name in names:
             patch.setitem(sys.modules, name, ModuleType(name))
         setattr(sys.modules[names[-1]], "functional", SimpleNamespace(InterpolationMode=None))  # noqa: B010 - no type
-        module = import_module("transformers.models.glm46v.video_processing_glm46v")
-        yield module.Glm46VVideoProcessor.sample_frames
+
+        def of(name: str) -> Any:
+            module = import_module(f"transformers.models.{name.lower()}.video_processing_{name.lower()}")
+            return getattr(module, f"{name}VideoProcessor").sample_frames
+
+        yield of
 
 
 @given(
     num_frames=st.integers(1, 200_000),
     rate=st.sampled_from([1.0, 5.0, 12.5, 24.0, 25.0, 30000 / 1001, 60.0]),
 )
-def test_sampling_by_duration_matches_glm_4_6v(
-    glm46v_sampling: Callable[..., Any], num_frames: int, rate: float
+def test_sampling_by_duration_matches_glm_4_6v(sample_frames: Callable[..., Any], num_frames: int, rate: float) -> None:
+    seconds = num_frames / Fraction(rate)
+    metadata = VideoMetadata(total_num_frames=num_frames, fps=rate, duration=float(seconds))
+    expected = sample_frames("Glm46V")(SimpleNamespace(temporal_patch_size=2), metadata).tolist()
+    found = DurationSampling().at_rate(num_frames, seconds, fps=0.0, max_frames=768)
+    assert found == (expected or [0, 0])  # of a video shorter than an interval, the reference samples nothing
+
+
+@settings(max_examples=25)
+@given(
+    num_frames=st.integers(1, 20_000),
+    rate=st.sampled_from([0.5, 1.0, 5.0, 12.5, 24.0, 25.0, 30000 / 1001, 60.0]),
+    max_frames=st.integers(1, 200),
+)
+def test_sampling_at_instants_matches_minicpm_v_4_6(
+    sample_frames: Callable[..., Any], num_frames: int, rate: float, max_frames: int
 ) -> None:
     seconds = num_frames / Fraction(rate)
     metadata = VideoMetadata(total_num_frames=num_frames, fps=rate, duration=float(seconds))
-    expected = glm46v_sampling(SimpleNamespace(temporal_patch_size=2), metadata).tolist()
-    found = DurationSampling().at_rate(num_frames, seconds, fps=0.0, max_frames=768)
-    assert found == (expected or [0, 0])  # of a video shorter than an interval, the reference samples nothing
+    reference: Any = SimpleNamespace(max_num_frames=max_frames, stack_frames=1)
+    expected = sample_frames("MiniCPMV4_6")(reference, metadata)
+    assert (
+        InstantSampling(max_frames_at_rate=max_frames).at_rate(num_frames, seconds, fps=1, max_frames=768) == expected
+    )
+
+
+def test_sampling_at_instants_follows_requests() -> None:
+    sampling = InstantSampling()
+    assert sampling.at_rate(40, Fraction(4), fps=2, max_frames=768) == [0, 5, 10, 15, 20, 25, 30, 35]
+    assert sampling.at_rate(40, Fraction(4), fps=60, max_frames=4) == [0, 13, 26, 39]
+    assert sampling.requested(40, 3, max_frames=768) == [0, 19, 39]
 
 
 @pytest.mark.parametrize("sampling", [ClockSampling(), DurationSampling()])

@@ -18,6 +18,7 @@ from tests.checkpoints.idefics3 import make_idefics3_checkpoint
 from tests.checkpoints.internvl import make_internvl_checkpoint, make_original_checkpoint
 from tests.checkpoints.lfm2 import make_lfm2_vl_checkpoint
 from tests.checkpoints.llava import make_next_checkpoint
+from tests.checkpoints.minicpmv4_6 import make_minicpmv4_6_checkpoint
 from tests.checkpoints.mistral3 import make_mistral3_checkpoint
 from tests.checkpoints.paddleocr_vl import make_paddleocr_vl_checkpoint
 from tests.checkpoints.qwen2_vl import make_checkpoint
@@ -45,6 +46,7 @@ TRIED: Mapping[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
     "Glm4vForConditionalGeneration": (make_glm4v_checkpoint, ("image", "video")),
     "Lfm2VlForConditionalGeneration": (make_lfm2_vl_checkpoint, ("image",)),
     "PaddleOCRVLForConditionalGeneration": (make_paddleocr_vl_checkpoint, ("image",)),
+    "MiniCPMV4_6ForConditionalGeneration": (make_minicpmv4_6_checkpoint, ("image", "video")),
     "Mistral3ForConditionalGeneration": (make_mistral3_checkpoint, ("image",)),
     "Idefics3ForConditionalGeneration": (lambda path: make_idefics3_checkpoint(path, "idefics3"), ("image",)),
     "LlavaNextForConditionalGeneration": (make_next_checkpoint, ("image",)),

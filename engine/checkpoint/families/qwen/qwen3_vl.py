@@ -14,7 +14,13 @@ from glimpse.engine.checkpoint.families.qwen.qwen2_vl import (
     shared_fields,
 )
 from glimpse.engine.checkpoint.families.reading.chatml import QWEN3_VL_TEMPLATE
-from glimpse.engine.checkpoint.families.reading.fields import experts_of, require, rope_of, text_config
+from glimpse.engine.checkpoint.families.reading.fields import (
+    check_qwen3_decoder,
+    experts_of,
+    require,
+    rope_of,
+    text_config,
+)
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, RerankQuestion
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, Piece, TokenLayout, one_run
 from glimpse.engine.checkpoint.model_config.encoders import Qwen3VisionConfig
@@ -56,7 +62,7 @@ _IMAGES = SmartResize(patch_size=16, min_pixels=64 * 32 * 32, max_pixels=1280 * 
 def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
     text: Mapping[str, Any] = config["text_config"]
     rope = rope_of(text)
-    check_decoder(text, rope)
+    check_qwen3_decoder(text, rope)
     encoder = read_vision(config["vision_config"], text["hidden_size"])
     return FamilyConfig(
         text=text_config(
@@ -73,14 +79,6 @@ def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
         encoder=encoder,
         placeholder_ids={"image": config["image_token_id"], "video": config["video_token_id"]},
     )
-
-
-def check_decoder(text: Mapping[str, Any], rope: Mapping[str, Any]) -> None:
-    """Refuses decoders that would be computed incorrectly."""
-    require("text_config.hidden_act", text.get("hidden_act", "silu"), "silu")
-    require("text_config.attention_bias", text.get("attention_bias", False), False)
-    require("text_config.rope_scaling.rope_type", rope.get("rope_type", rope.get("type", "default")), "default")
-    require("text_config.rope_scaling.mrope_interleaved", rope.get("mrope_interleaved", True), True)
 
 
 def read_vision(vision: Mapping[str, Any], hidden_size: int) -> Qwen3VisionConfig:

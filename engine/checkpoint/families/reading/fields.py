@@ -95,6 +95,14 @@ def mrope_section_of(rope: Mapping[str, Any], num_pairs: int) -> tuple[int, int,
     return section
 
 
+def check_qwen3_decoder(text: Mapping[str, Any], rope: Mapping[str, Any]) -> None:
+    """Raises CheckpointError for decoders of Qwen3-VL or Qwen3.5 that would be computed incorrectly."""
+    require("text_config.hidden_act", text.get("hidden_act", "silu"), "silu")
+    require("text_config.attention_bias", text.get("attention_bias", False), False)
+    require("text_config.rope_scaling.rope_type", rope.get("rope_type", rope.get("type", "default")), "default")
+    require("text_config.rope_scaling.mrope_interleaved", rope.get("mrope_interleaved", True), True)
+
+
 def experts_of(text: Mapping[str, Any], *, renormalized: bool) -> ExpertsConfig | None:
     """Reads the experts of Qwen3's decoders; None if they are dense."""
     num_experts = text.get("num_experts", text.get("num_local_experts"))  # as transformers 5 writes it

@@ -49,7 +49,8 @@ def check_square(processor: Mapping[str, Any], name: str, side: int, file: str =
 
 
 def read_video_processor(path: Path, images: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Returns the optional file about videos in a checkpoint's folder.
+    """Returns what a checkpoint says about videos: `video_preprocessor_config.json`, and `processor_config.json`, where
+    transformers 5 writes it; None if it says nothing.
 
     Args:
         path: folder of the checkpoint.
@@ -58,9 +59,10 @@ def read_video_processor(path: Path, images: Mapping[str, Any]) -> Mapping[str, 
     Raises:
         ValueError: a value is not supported, or frames are not normalized like images.
     """
-    if not (path / VIDEO_PREPROCESSOR).exists():
+    of_processor = read_json(path / "processor_config.json", is_optional=True).get("video_processor", {})
+    videos = {**of_processor, **read_json(path / VIDEO_PREPROCESSOR, is_optional=True)}
+    if not videos:
         return None
-    videos = read_json(path / VIDEO_PREPROCESSOR)
     check_processor(videos, VIDEO_PREPROCESSOR)
     for name in ("image_mean", "image_std"):
         if name in videos and videos[name] != images.get(name):

@@ -47,11 +47,28 @@ class VisionTransformer(nn.Module):
         Returns:
             [images, positions, width]: features of the class token, if there is one, then of the patches, row by row.
         """
-        hidden = self._embed(images, positions).flatten(0, 1)
-        for layer in self.layers:
-            hidden = layer(hidden, ops, len(images))
-        hidden = hidden if self.post_norm is None else self.post_norm(hidden)
-        return hidden.unflatten(0, (len(images), -1))
+        return self.finish(self.compute(self.embed(images, positions), ops))
+
+    def embed(self, images: Tensor, positions: Tensor | None) -> Tensor:
+        """Returns the input of the layers: [images, height, width, 3] → [images, positions, width]"""
+        dtype = self.position_embedding.dtype
+        patches = normalize(cut_patches(images, self.config.patch_size), self.statistics).flatten(1)
+        hidden = self.patch_embedding(patches.to(dtype)).unflatten(0, (len(images), -1))
+        if self.class_embedding is not None:
+            hidden = torch.cat([self.class_embedding.expand(len(images), 1, -1), hidden], dim=1)
+        hidden = hidden + (self.position_embedding if positions is None else positions)
+        return hidden if self.pre_norm is None else self.pre_norm(hidden)
+
+    def compute(self, hidden: Tensor, ops: Ops, start: int = 0, stop: int | None = None) -> Tensor:
+        """Computes the layers from `start` to before `stop`: [images, positions, width] → the same."""
+        rows = hidden.flatten(0, 1)
+        for layer in self.layers[start:stop]:
+            rows = layer(rows, ops, len(hidden))
+        return rows.unflatten(0, (len(hidden), -1))
+
+    def finish(self, hidden: Tensor) -> Tensor:
+        """Returns what the last layer's output becomes, of the same shape."""
+        return hidden if self.post_norm is None else self.post_norm(hidden)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names; matrices of fused linears are views."""
@@ -88,16 +105,6 @@ class VisionTransformer(nn.Module):
             or own == "embeddings.position_ids"
             or (parts[0] == "post_layernorm" and self.post_norm is None)
         )
-
-    def _embed(self, images: Tensor, positions: Tensor | None) -> Tensor:
-        """[images, height, width, 3] → [images, positions, width]"""
-        dtype = self.position_embedding.dtype
-        patches = normalize(cut_patches(images, self.config.patch_size), self.statistics).flatten(1)
-        hidden = self.patch_embedding(patches.to(dtype)).unflatten(0, (len(images), -1))
-        if self.class_embedding is not None:
-            hidden = torch.cat([self.class_embedding.expand(len(images), 1, -1), hidden], dim=1)
-        hidden = hidden + (self.position_embedding if positions is None else positions)
-        return hidden if self.pre_norm is None else self.pre_norm(hidden)
 
 
 class VitLayer(nn.Module):

@@ -269,6 +269,7 @@ def test_families_that_write_none_have_no_forms() -> None:
         "UltravoxModel",
         "Phi3VForCausalLM",
         "Gemma4ForConditionalGeneration",
+        "MiniCPMV4_6ForConditionalGeneration",
         "Mistral3ForConditionalGeneration",
         "LightOnOcrForConditionalGeneration",
         "PixtralForConditionalGeneration",

@@ -1,7 +1,7 @@
 """MiniCPM-V 2.6 (arXiv 2408.01800), 4.0 and 4.5 (arXiv 2509.18154), as published: `MiniCPMV` with their `version`."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from glimpse.engine.checkpoint.families.reading.vit import vit_config
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.checkpoint.families.text import nested_decoder
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, Piece, TokenLayout
-from glimpse.engine.checkpoint.model_config.encoders import ResampledVisionConfig
+from glimpse.engine.checkpoint.model_config.encoders import MergedVisionConfig, ResampledVisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.errors import CheckpointError
 from glimpse.media.kind import MediaKind
@@ -127,8 +127,10 @@ def _video_processing(encoder: ResampledVisionConfig, scale: int) -> VideoProces
 
 def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
     """Returns the tokens of an image or video."""
-    pieces_of = _image_pieces if medium.kind is MediaKind.IMAGE else _video_pieces
-    return TokenLayout(kind=medium.kind, pieces=tuple(pieces_of(medium, context)))
+    if medium.kind is MediaKind.VIDEO:
+        return TokenLayout(kind=medium.kind, pieces=tuple(_video_pieces(medium, context)))
+    run = context.model.encoder_as(ResampledVisionConfig).num_queries
+    return TokenLayout(kind=medium.kind, pieces=tuple(image_pieces(medium, context, run, run)))
 
 
 def _embedding_grid(config: ModelConfig, kind: MediaKind, num_rows: int) -> tuple[int, ...] | None:
@@ -142,15 +144,14 @@ def _embedding_grid(config: ModelConfig, kind: MediaKind, num_rows: int) -> tupl
     return (1, 1, 0, 0, 0, 0) if count == 1 else None
 
 
-def _image_pieces(image: "Medium", context: LayoutContext) -> list[Piece]:
-    """Returns the number of an image, its overview, and its slices in lines."""
+def image_pieces(image: "Medium", context: LayoutContext, of_overview: int, of_slice: int) -> list[Piece]:
+    """Returns the number of an image, its overview, and its slices in lines, with so many tokens of each."""
     rows, columns = list(image.grid)[2:4]
-    run = context.model.encoder_as(ResampledVisionConfig).num_queries
     starts = ["\n<slice>" if index and index % columns == 0 else "<slice>" for index in range(rows * columns)]
     ends = ["</image>", *["</slice>"] * len(starts)]
     pieces: list[Piece] = [tuple(context.encode(f"<image_id>{context.index}</image_id><image>"))]
     for end, start in zip(ends, [*starts, ""], strict=True):
-        pieces += [run, tuple(context.encode(end + start))]
+        pieces += [of_slice if end == "</slice>" else of_overview, tuple(context.encode(end + start))]
     return pieces
 
 
@@ -165,10 +166,21 @@ def _video_pieces(video: "Medium", context: LayoutContext) -> list[Piece]:
 
 
 def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
-    """Returns an image of about `num_tokens` tokens, whose slices have the size of those of published checkpoints."""
+    """See `largest_slices`."""
     encoder = config.encoder_as(ResampledVisionConfig)
+    return largest_slices(encoder, num_tokens, lambda _rows, _columns: encoder.num_queries)
+
+
+def largest_slices(
+    encoder: ResampledVisionConfig | MergedVisionConfig, num_tokens: int, tokens_of: Callable[[int, int], int]
+) -> LargestMedium:
+    """Returns an image of about `num_tokens` tokens, whose slices have the size of those of published checkpoints.
+
+    Args:
+        tokens_of: Returns the tokens of a slice of so many rows and columns of patches.
+    """
     side, patch = 448 // encoder.vit.patch_size, encoder.vit.patch_size
-    columns = min(max(2, num_tokens // encoder.num_queries - 1), encoder.max_batch_slices)
+    columns = min(max(2, num_tokens // tokens_of(side, side) - 1), encoder.max_batch_slices)
     return LargestMedium(
         kind=MediaKind.IMAGE,
         grid=(side, side, 1, columns, side, side),
