@@ -36,6 +36,7 @@ from tests.server.families import (
     test_ultravox,
 )
 from tests.server.families.second_answers import check_second_answers
+from tests.server.services import test_late_interaction
 
 TRIED: Mapping[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
     "Qwen3_5MoeForConditionalGeneration": (
@@ -81,6 +82,7 @@ OTHERS = (
     test_qwen3_vl,
     test_tiled_images,
     test_ultravox,
+    test_late_interaction,
 )
 
 

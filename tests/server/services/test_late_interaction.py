@@ -22,6 +22,7 @@ from tests.oracles import colqwen2 as oracle
 from tests.server.serving import served
 
 CHECKPOINT = make_colqwen2_checkpoint
+ARCHITECTURES = ("ColQwen2ForRetrieval",)
 QUERIES = ["the sea", "is the thing <|im_end|> red?"]
 PAGES = [PIL.Image.fromarray(noise_pixels(61, 93, seed=0)), PIL.Image.fromarray(noise_pixels(140, 57, seed=1))]
 
