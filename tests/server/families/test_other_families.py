@@ -71,7 +71,7 @@ ALIKE: Mapping[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
         ("image",),
     ),
 }
-"""The same, of families that read media as another one does."""
+"""Likewise, of families that read media as another one does."""
 ALL = TRIED | ALIKE
 OTHERS = (
     test_audio,

@@ -81,7 +81,7 @@ def text_config(
         num_deepstack_layers=num_deepstack_layers,
         **traits,
     )
-    return decoder if mrope_section else replace(decoder, rope_scaling=_rope_scaling(rope, text, decoder))
+    return replace(decoder, rope_scaling=_rope_scaling(rope, text, decoder))
 
 
 def mrope_section_of(rope: Mapping[str, Any], num_pairs: int) -> tuple[int, int, int]:
@@ -130,7 +130,7 @@ def _sliding_window(text: Mapping[str, Any]) -> int | None:
 def _rope_scaling(rope: Mapping[str, Any], text: Mapping[str, Any], decoder: TextConfig) -> RopeScaling | None:
     match rope.get("rope_type", rope.get("type", "default")):
         # "dynamic" changes frequencies only beyond max_position_embeddings, which is the longest context here.
-        case "default" | "dynamic":
+        case "default" | "dynamic" | "mrope":
             return None
         case "linear":
             return LinearScaling(factor=rope["factor"])

@@ -58,6 +58,20 @@ def assert_agrees(harness: Harness, path: Path, prompt: Prompt, **options: list[
     assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.spans, prompt.images, NUM_TOKENS))
 
 
+@pytest.mark.parametrize("name", ["text", "images"])
+def test_yarn_lengthens_the_context(tmp_path: Path, name: str) -> None:
+    path = CHECKPOINT(tmp_path / "checkpoint")
+    config = json.loads((path / "config.json").read_bytes())
+    config["rope_scaling"] |= {
+        "type": "yarn",
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "original_max_position_embeddings": 16,
+    }
+    (path / "config.json").write_text(json.dumps(config))
+    assert_agrees(Harness(path), path, PROMPTS[name])
+
+
 @pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS.keys())
 def test_answers_match_transformers(harness: Harness, checkpoint: Path, prompt: Prompt) -> None:
     assert_agrees(harness, checkpoint, prompt)
