@@ -56,7 +56,7 @@ def test_openai_s_client_gets_the_reference(
     assert response.usage.prompt_tokens == response.usage.total_tokens > 300
 
 
-@pytest.mark.parametrize("mode", list(PoolingMode))
+@pytest.mark.parametrize("mode", [PoolingMode.LAST_TOKEN, PoolingMode.MEAN])
 def test_a_conversation_with_an_image_equals_the_reference(stack: Stack, mode: PoolingMode) -> None:
     messages = about_the_image()
     answer = ask(stack, EMBEDDINGS, messages=messages, pooling=mode.value)
