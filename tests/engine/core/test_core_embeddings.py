@@ -28,7 +28,7 @@ def last_events(core: Core) -> dict[str, TokenEvent]:
     return events
 
 
-@pytest.mark.parametrize("mode", [PoolingMode.LAST_TOKEN, PoolingMode.MEAN])
+@pytest.mark.parametrize("mode", list(PoolingMode))
 @pytest.mark.parametrize("ahead", [False, True])
 def test_prompts_in_chunks_are_embedded_beside_answers(mode: PoolingMode, *, ahead: bool) -> None:
     core, runner = make_core(max_batch_tokens=4, async_scheduling=ahead, lazy=ahead)
