@@ -47,6 +47,7 @@ def measured(published: PublishedCheckpoint) -> PublishedModel:
             kv_bytes=CacheShape.of(model.text).block_bytes(1, torch.bfloat16),
             needed={scheme or "none": size + needs.besides for scheme, size in needs.weights.items()},
             read={scheme or "none": read_bytes(build(scheme)) for scheme in needs.weights},
+            generates=model.has_output_head,
         )
 
 

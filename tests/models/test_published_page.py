@@ -51,7 +51,7 @@ def test_models_to_begin_with_fit_the_memory_that_is_named() -> None:
         assert float(memory) <= float(free)
 
 
-def model(name: str, family: str, billions: float) -> PublishedModel:
+def model(name: str, family: str, billions: float, *, generates: bool = True) -> PublishedModel:
     size = int(billions * 1e9)
     return PublishedModel(
         name=name,
@@ -67,11 +67,13 @@ def model(name: str, family: str, billions: float) -> PublishedModel:
         kv_bytes=1,
         needed={"none": 2 * size, "int8": size, "int4": size // 2},
         read={"none": 2 * size, "int8": size, "int4": size // 2},
+        generates=generates,
     )
 
 
 def test_recommends_the_largest_of_each_family_that_fits_and_is_fast_enough() -> None:
     models = [model("a/1", "A", 1), model("a/7", "A", 7), model("b/2", "B", 2), model("c/70", "C", 70)]
+    models.append(model("d/1", "D", 1, generates=False))  # it embeds alone
     found = recommend(models, device="cpu", available=8 << 30, rate=12e9)
     assert [(each.model, each.flags) for each in found.models] == [
         ("b/2", "--quantization int8"),

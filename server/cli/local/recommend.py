@@ -22,7 +22,7 @@ single answer is faster; images, long contexts and other programs make it slower
 `glimpse run MODEL FLAGS` downloads one and talks with it. Read its licence first."""
 
 
-class PublishedModel(msgspec.Struct, frozen=True, kw_only=True):
+class PublishedModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A checkpoint on the Hugging Face Hub. Sizes are those on a CPU, with default options."""
 
     name: str
@@ -41,6 +41,8 @@ class PublishedModel(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of memory that serving takes, by --quantization, the most accurate first."""
     read: dict[str, int]
     """Bytes of weights that are read for each token, by --quantization."""
+    generates: bool = True
+    """It answers; others embed alone."""
 
 
 class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +95,7 @@ def look() -> Recommendations | str:
 
 
 def recommend(models: Iterable[PublishedModel], *, device: str, available: int, rate: float | None) -> Recommendations:
-    """Returns the largest model of each family that fits and can be as fast as people read.
+    """Returns the largest model of each family that answers, fits and can be as fast as people read.
 
     Args:
         device: where they compute.
@@ -102,7 +104,7 @@ def recommend(models: Iterable[PublishedModel], *, device: str, available: int, 
     """
     chosen: list[tuple[int, Recommendation]] = []
     too_large: list[str] = []
-    by_family = sorted(models, key=lambda model: model.family)
+    by_family = sorted((model for model in models if model.generates), key=lambda model: model.family)
     for family, members in groupby(by_family, key=lambda model: model.family):
         largest_first = sorted(members, key=lambda model: -model.parameters)
         found = next((each for model in largest_first for each in _fitting(model, available, rate)), None)
