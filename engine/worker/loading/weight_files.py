@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from glimpse.engine.checkpoint.gguf.folder import ENCODER, WEIGHTS
-from glimpse.engine.checkpoint.gguf.header import Gguf
+from glimpse.engine.checkpoint.gguf.header import Gguf, split_files
 from glimpse.engine.checkpoint.gguf.names import BLOCKS, Parts, checkpoint_tensors
 from glimpse.engine.errors import CheckpointError
 
@@ -65,7 +65,7 @@ def read_headers(path: Path) -> dict[str, StoredTensor] | None:
 def checkpoint_digest(folders: Iterable[str]) -> str:
     """Returns a digest that tells checkpoints apart: of their configurations, and of sizes and ends of their weights.
 
-    It reads 128 KiB of a file with weights, so it takes no time. Files that are missing count as missing.
+    It reads 128 KiB of each file with weights, so it takes no time. Files that are missing count as missing.
 
     Args:
         folders: of the checkpoint and its companions.
@@ -75,7 +75,8 @@ def checkpoint_digest(folders: Iterable[str]) -> str:
     """
     digest = hashlib.sha256()
     for folder in map(Path, folders):
-        for file in (folder / "config.json", *weight_files(folder)):
+        files = (part for file in weight_files(folder) for part in (split_files(file) if is_gguf(file) else [file]))
+        for file in (folder / "config.json", *files):
             size = file.stat().st_size if file.exists() else -1
             digest.update(f"{file.name} {size}\n".encode())
             if size > 0:

@@ -24,7 +24,7 @@ from glimpse.engine.worker.layers.group_quantized import GroupQuantizedLinear
 from glimpse.engine.worker.loading.gguf_weights import gguf_tensors
 from glimpse.engine.worker.loading.load_engine import load_model
 from glimpse.engine.worker.loading.tensor_check import check_tensors
-from glimpse.engine.worker.loading.weight_files import read_headers
+from glimpse.engine.worker.loading.weight_files import checkpoint_digest, read_headers
 from tests.checkpoints.gguf import MIXES, dequantized, permuted, random_blocks, write_gguf
 from tests.checkpoints.qwen2_vl import VOCAB_SIZE
 from tests.checkpoints.text import make_text_checkpoint
@@ -186,7 +186,10 @@ def test_a_model_in_several_files_is_that_of_one(tmp_path: Path) -> None:
     assert found.keys() == expected.keys()
     assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
     assert load_model_config(paths[0]) == load_model_config(paths[1])
+    digest = checkpoint_digest([str(paths[1])])
     second = Path(str(first).replace("-00001-of-", "-00002-of-"))
+    second.write_bytes(second.read_bytes()[:-1] + b"?")
+    assert checkpoint_digest([str(paths[1])]) != digest
     second.unlink()
     with pytest.raises(CheckpointError, match=f"the GGUF file '{second.name}' cannot be read"):
         resolve_checkpoint(str(first))
