@@ -109,11 +109,11 @@ REQUIRED_WITH = {
     "parallel_tool_calls": {"tools": [TOOL]},
 }
 
-PART = "messages[].content[]"
 INSIDE: dict[str, dict[str, Any]] = {
-    # nested fields that are refused, with a part that has them
-    f"{PART}.prompt_cache_breakpoint": {"text": "a", "prompt_cache_breakpoint": {}},
-    f"{PART}.cache_control": {"text": "a", "cache_control": {}},
+    # nested fields that are refused or told, with a part that has them
+    f"{outer}.content[].{name}": {"text": "a", name: {}}
+    for outer in ("messages[]", "documents[]")
+    for name in ("prompt_cache_breakpoint", "cache_control")
 }
 
 
@@ -183,7 +183,10 @@ def inside(member: Member, value: Any = NEVER_ACCEPTED) -> dict[str, Any]:
     """Returns fields of a request in which this one has a value."""
     if member.path in INSIDE:
         part = INSIDE[member.path]
-        return {"messages": [{"role": "user", "content": [{"type": next(iter(part)), **part}]}]}
+        content = [{"type": next(iter(part)), **part}]
+        if member.path.startswith("documents"):
+            return {"documents": [{"content": content}]}
+        return {"messages": [{"role": "user", "content": content}]}
     if member.path.startswith("input[]."):
         inner = Member(path=member.path.removeprefix("input[]."), effect=member.effect)
         return {"messages": None, "input": [inside(inner, value)]}

@@ -20,7 +20,7 @@ from glimpse.engine.checkpoint.grammar.matcher import GrammarCompiler
 from glimpse.engine.checkpoint.lora import read_adapters
 from glimpse.engine.core.memory.sliding_window import SlidingWindow
 from glimpse.engine.core.plan import NO_STATE, ChunkStates, Encode, SequenceChunk, SequenceStart, StepPlan
-from glimpse.engine.protocol.config import EngineConfig, Quantization
+from glimpse.engine.protocol.config import ChosenBackend, EngineConfig, Quantization
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.engine.protocol.messages import Generate, MediaInput
 from glimpse.engine.protocol.sampling_params import SamplingParams
@@ -161,6 +161,7 @@ class Harness:
         level: Level | None = None,
         ops: Ops | None = None,
         quantization: Quantization = "none",
+        keeps_blocks: bool = True,
         int8_head: bool = False,
         block_size: int = BLOCK_SIZE,
         max_model_len: int | None = None,
@@ -172,13 +173,16 @@ class Harness:
                 block sizes torch's attention is used.
             ops: Runs the model on these operations. Without `level` and `ops` it runs on torch, or on a GPU's kernels.
             quantization: Scheme of the decoder's layers.
+            keeps_blocks: Whether the matrices of a GGUF file stay integers, as native kernels need them: torch
+                dequantizes them in each step.
             int8_head: Whether the output head is quantized to int8.
             adapters: Folders of LoRA adapters, by name.
         """
         config = load_model_config(path).within(max_model_len)
         text, device = config.text, DEVICE
         scheme = resolve_scheme(quantization, config.quantization)
-        model = load_model(path, config, device, dtype, lambda stage, fraction: None, scheme=scheme, backend="native")
+        backend: ChosenBackend = "native" if keeps_blocks else "torch"
+        model = load_model(path, config, device, dtype, lambda stage, fraction: None, scheme=scheme, backend=backend)
         if int8_head:
             model.decoder.quantize_head()
         if level is not None:
