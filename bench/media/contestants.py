@@ -167,7 +167,7 @@ def requests_about(image: bytes) -> tuple[bytes, bytes]:
 
 
 _MODEL = ServedModel(
-    names=("",), vocab_size=1, hidden_size=1, pooling=PoolingParams(), max_media=dict.fromkeys(MediaKind, 16)
+    names=("",), vocab_size=1, embedding_size=1, pooling=PoolingParams(), max_media=dict.fromkeys(MediaKind, 16)
 )
 
 
