@@ -19,8 +19,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 # Before OpenMP is loaded, here and in processes that tests start: threads that spin take the cores of the others.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-# Servers of most tests have one: threads that wait for each other wait for all other processes too.
-os.environ.setdefault("GLIMPSE_NUM_THREADS", "1")
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -188,7 +186,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory, media_host: MediaHost, local
         tmp_path_factory.mktemp("stack"),
         # float32: random weights turn bfloat16's rounding, which differs with the size of a chunk, into other words.
         "--dtype=float32",
-        "--num-threads=2",
         "--enable-mm-embeds",
         "--connect",
         f"--lora-modules=tuned={adapter}",
