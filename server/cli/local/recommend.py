@@ -42,7 +42,7 @@ class PublishedModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     read: dict[str, int]
     """Bytes of weights that are read for each token, by --quantization."""
     generates: bool = True
-    """It answers; others embed alone."""
+    """Whether there is an output head; other models embed alone."""
 
 
 class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
