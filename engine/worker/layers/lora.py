@@ -63,7 +63,11 @@ class LoraOps:
     """A backend's operations, with what adapters add."""
 
     def __init__(self, local: Ops, added: Mapping[nn.Module, LowRank], batch: Batch) -> None:
-        """The arguments are those of `Adapters`."""
+        """
+        Args:
+            added: What adapters add to linears.
+            batch: The rows of the step, of which at least one has an adapter.
+        """
         rows = batch.adapters
         self._local = local
         self._added = added

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from glimpse.engine.checkpoint.families.grounding import TAGGED_BOXES, TextForm
+from glimpse.engine.checkpoint.families.reading.chatml import INTERNVL_TEMPLATE
 from glimpse.engine.checkpoint.families.reading.fields import require
 from glimpse.engine.checkpoint.families.reading.preprocessor import (
     PREPROCESSOR,
@@ -46,32 +47,6 @@ _VISION_DEFAULTS: Mapping[str, Any] = {
     "patch_size": 14,
 }
 """Values of fields that documents may leave out (transformers, models/internvl/configuration_internvl.py)."""
-
-TEMPLATE = """\
-{%- for message in messages %}
-{{- '<|im_start|>' + message.role + '\\n' }}
-{%- if message.content is string %}
-{{- message.content }}
-{%- else %}
-{%- for part in message.content %}
-{%- if part.type == 'text' %}
-{{- part.text }}
-{%- elif part.type == 'image' %}
-{{- '<IMG_CONTEXT>\\n' }}
-{%- elif part.type == 'video' %}
-{{- '<video>\\n' }}
-{%- else %}
-{{- raise_exception('this model does not support content of type ' + part.type) }}
-{%- endif %}
-{%- endfor %}
-{%- endif %}
-{{- '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}
-{{- '<|im_start|>assistant\\n' }}
-{%- endif %}
-"""
-"""InternVL's variant of ChatML: no system message of its own, and a newline after each image and video."""
 
 
 def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
@@ -211,7 +186,7 @@ GROUNDING = (TextForm(pattern=TAGGED_BOXES, scale=1000),)
 INTERNVL = FamilySpec(
     read_config=_read_config,
     module="internvl",
-    fallback_template=TEMPLATE,
+    fallback_template=INTERNVL_TEMPLATE,
     read_media=_read_media,
     layout=layout,
     largest_medium=largest_medium,

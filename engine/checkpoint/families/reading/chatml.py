@@ -1,10 +1,12 @@
-"""ChatML: the chat format of Qwen's models, for checkpoints without a template."""
+"""ChatML: the chat format of Qwen's models and InternVL's, for checkpoints without a template."""
 
-_CHATML = """\
+_SYSTEM = """\
 {%- if messages[0].role != 'system' %}
 {{- '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}
 {%- endif %}
 {%- set audios = namespace(count=0) %}
+"""
+_TURNS = """\
 {%- for message in messages %}
 {{- '<|im_start|>' + message.role + '\\n' }}
 {%- if message.content is string %}
@@ -26,7 +28,7 @@ MEDIA_PARTS
 {%- endif %}
 """
 
-QWEN2_VL_TEMPLATE = _CHATML.replace(
+QWEN2_VL_TEMPLATE = _SYSTEM + _TURNS.replace(
     "MEDIA_PARTS",
     """\
 {%- elif part.type == 'image' %}
@@ -36,7 +38,7 @@ QWEN2_VL_TEMPLATE = _CHATML.replace(
 )
 """Qwen2-VL's variant of ChatML."""
 
-QWEN2_AUDIO_TEMPLATE = _CHATML.replace(
+QWEN2_AUDIO_TEMPLATE = _SYSTEM + _TURNS.replace(
     "MEDIA_PARTS",
     """\
 {%- elif part.type == 'audio' %}
@@ -44,6 +46,16 @@ QWEN2_AUDIO_TEMPLATE = _CHATML.replace(
 {{- 'Audio ' + audios.count|string + ': <|audio_bos|><|AUDIO|><|audio_eos|>\\n' }}""",
 )
 """Qwen2-Audio's variant, which numbers audio inputs."""
+
+INTERNVL_TEMPLATE = _TURNS.replace(
+    "MEDIA_PARTS",
+    """\
+{%- elif part.type == 'image' %}
+{{- '<IMG_CONTEXT>\\n' }}
+{%- elif part.type == 'video' %}
+{{- '<video>\\n' }}""",
+)
+"""InternVL's variant: no system message of its own, and a newline after each image and video."""
 
 _WITH_TOOLS = """\
 {%- set seen = namespace(images=0, videos=0) %}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from glimpse.engine.checkpoint.families.internvl.internvl import TEMPLATE
+from glimpse.engine.checkpoint.families.reading.chatml import INTERNVL_TEMPLATE
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.text.conversation import ChatMessage
 from glimpse.engine.checkpoint.text.prompt import PromptBuilder, load_prompt_builder
@@ -85,7 +85,7 @@ def test_the_fallback_template_renders_as_the_published_one() -> None:
     for messages in CONVERSATIONS.values():
         ours, published = (
             ChatTemplate(source, {}).render(reference_messages(messages), add_generation_prompt=True)
-            for source in (TEMPLATE, CHAT_TEMPLATE)
+            for source in (INTERNVL_TEMPLATE, CHAT_TEMPLATE)
         )
         assert ours == published
 
@@ -93,4 +93,4 @@ def test_the_fallback_template_renders_as_the_published_one() -> None:
 def test_the_fallback_template_refuses_other_media() -> None:
     audio = [{"role": "user", "content": [{"type": "audio"}]}]
     with pytest.raises(TemplateError, match="does not support content of type audio"):
-        ChatTemplate(TEMPLATE, {}).render(audio, add_generation_prompt=True)
+        ChatTemplate(INTERNVL_TEMPLATE, {}).render(audio, add_generation_prompt=True)
