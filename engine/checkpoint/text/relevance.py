@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from glimpse.engine.checkpoint.families.registry import family_of
 from glimpse.engine.checkpoint.families.spec import RerankQuestion
@@ -79,7 +80,19 @@ class LateInteraction:
         matrices = [np.frombuffer(vectors, dtype="<f4").reshape(-1, self.size) for vectors in pooled]
         queries, documents = matrices[:-num_documents], matrices[-num_documents:]
         pairs = zip(queries * (num_documents // len(queries)), documents, strict=True)
-        return [float((query @ document.T).max(axis=1).sum()) for query, document in pairs]
+        return [_max_sim(query, document) for query, document in pairs]
+
+
+Matrix: TypeAlias = npt.NDArray[np.float32]
+_MOST_PRODUCTS = 1 << 20
+"""Products that are in memory at a time: those of all tokens of two long prompts take gigabytes."""
+
+
+def _max_sim(query: Matrix, document: Matrix) -> float:
+    """Returns the sum of each query token's largest product with a document token's vector: [tokens, size] each."""
+    num_rows = max(1, _MOST_PRODUCTS // len(document))
+    starts = range(0, len(query), num_rows)
+    return sum(float((query[start : start + num_rows] @ document.T).max(axis=1).sum()) for start in starts)
 
 
 Relevance: TypeAlias = AnswerTokens | LateInteraction
