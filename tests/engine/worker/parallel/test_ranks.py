@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,9 @@ from glimpse.engine.worker.parallel.ranks import Ranks
 from tests.checkpoints.text import make_text_checkpoint
 from tests.engine.harness import Prompt, make_prompt, request_of
 from tests.engine.processes import alive
+from tests.engine.worker.models import test_glm4v as glm4v
+from tests.engine.worker.models import test_minicpmv4_6 as minicpmv4_6
+from tests.engine.worker.models import test_paddleocr_vl as paddleocr_vl
 
 TOLERANCE = 2e-5
 """For logprobs: float32 sums in another order."""
@@ -102,6 +105,10 @@ def logprobs(events: Sequence[TokenEvent]) -> list[float]:
     return [value for place in places for value in (place.logprob, *(logprob for _, logprob in place.top))]
 
 
+def qwen3_5_moe(path: Path) -> Path:
+    return make_text_checkpoint(path, "qwen3_5 moe")
+
+
 def children_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
@@ -138,16 +145,28 @@ def test_two_ranks_answer_as_one_until_a_rank_dies(tiny_checkpoint: Path, alone:
     assert [event.error for event in events_of(core)] == [EngineErrorCode.INTERNAL]
 
 
-def test_two_ranks_divide_the_heads_of_gated_delta_nets_and_the_shared_expert(tmp_path: Path):
-    path = make_text_checkpoint(tmp_path / "qwen3_5", "qwen3_5 moe")
-    prompts = [make_prompt(1, 23), make_prompt(2, 150)]
+@pytest.mark.parametrize(
+    ("make", "prompts"),
+    [
+        pytest.param(qwen3_5_moe, [make_prompt(1, 23), make_prompt(2, 150)], id="a delta net and a shared expert"),
+        pytest.param(minicpmv4_6.CHECKPOINT, minicpmv4_6.PROMPTS.values(), id="MiniCPM-V 4.6"),
+        pytest.param(glm4v.CHECKPOINT, glm4v.PROMPTS.values(), id="GLM-4.1V, both ranks with its one key-value head"),
+        pytest.param(paddleocr_vl.CHECKPOINT, paddleocr_vl.PROMPTS.values(), id="PaddleOCR-VL"),
+    ],
+)
+def test_two_ranks_divide_the_heads_of_each_family(
+    tmp_path: Path, make: Callable[[Path], Path], prompts: Collection[Prompt]
+):
+    path = make(tmp_path / "model")
+    prompts = list(prompts)
     alone, ranks = answer(load(path, 1), prompts), load(path, 2)
-    for num_cached in ([0, 0], [16, 144]):
+    for is_again in (False, True):
         together = answer(ranks, prompts)
         assert list(map(tokens, together)) == list(map(tokens, alone))
         for ours, theirs in zip(together, alone, strict=True):
             assert logprobs(ours) == pytest.approx(logprobs(theirs), abs=TOLERANCE)
-        assert [events[-1].stats.num_cached_tokens for events in together] == num_cached
+        cached = [(len(prompt.token_ids) - 1) // 8 * 8 if is_again else 0 for prompt in prompts]
+        assert [events[-1].stats.num_cached_tokens for events in together] == cached
 
 
 async def test_death_of_a_rank_ends_requests_as_unavailable_and_restarts_all(
