@@ -117,8 +117,8 @@ class _Prompt:
     end: int
     media: list[tuple[int, int]]
     """(first token, rows) of those to encode, in order."""
-    num_wanted_blocks: int = 0
-    """0: it runs."""
+    num_wanted_blocks: tuple[int, ...] = ()
+    """Free blocks that it takes, of each kind in `SchedulerState.tables`. Empty: it runs."""
     num_answer_tokens: float
 
 
@@ -132,6 +132,8 @@ class _Running:
 
     last_step: float
     num_tokens: int = field(compare=False)
+    num_blocks: tuple[int, ...] = field(compare=False)
+    """Blocks that it frees in the end, of each kind."""
 
 
 def forecast(sequence: Sequence, state: SchedulerState, limits: SchedulerLimits, costs: StepCosts) -> Forecast | None:
@@ -181,12 +183,11 @@ class _Schedule:
         self._budget = state.prefill_budget
         self._max_tokens = limits.max_batch_tokens
         self._max_sequences = min(limits.max_sequences, limits.num_states or limits.max_sequences)
-        self._block_size = limits.block_size
-        self._num_free_blocks = state.block_pool.num_free
+        self._num_free_blocks = [tables.num_free for tables in state.tables]
         is_shared = state.queue.num_urgent_clients > 1
         self._max_decodes = (state.decode_turns.max_decodes() if is_shared else None) or limits.max_sequences
         self._running = [
-            _Running(_answer_left(each, costs), each.num_tokens)
+            _Running(_answer_left(each, costs), each.num_tokens, self._blocks_of(each.num_tokens))
             for each in state.running
             if each.decodes and not each.flow.client.is_background
         ]
@@ -220,11 +221,11 @@ class _Schedule:
         while (
             num_blocks
             and (self._running or self._completed)
-            and (len(self._running) + self._num_prompts >= self._max_sequences or self._num_free_blocks < num_blocks)
+            and (len(self._running) + self._num_prompts >= self._max_sequences or self._lacks(num_blocks))
         ):
             self.end_step(1 if self._completed else max(1, int(self._running[0].last_step - self.work.num_steps)))
-        self._num_free_blocks -= num_blocks
-        self._num_prompts += num_blocks > 0
+        self._change_free(-1, num_blocks)
+        self._num_prompts += bool(num_blocks)
 
     def compute(self, prompt: _Prompt) -> None:
         """Plans the steps that compute a prompt that has a place."""
@@ -264,12 +265,31 @@ class _Schedule:
         self.work.num_prompt_steps += repeats * bool(self._step_tokens)
         self.work.num_attended += repeats * sum(each.num_tokens for each in decodes)
         for each in self._completed:
-            heappush(self._running, _Running(self.work.num_steps - 1 + each.num_answer_tokens, each.end))
+            heappush(self._running, self._decoding(each))
         self._num_prompts -= len(self._completed)
         self._completed.clear()
         while self._running and self._running[0].last_step <= self.work.num_steps:
-            self._num_free_blocks += heappop(self._running).num_tokens // self._block_size
+            self._change_free(1, heappop(self._running).num_blocks)
         self._begin_step()
+
+    def _decoding(self, prompt: _Prompt) -> _Running:
+        """Returns a prompt that is computed. Of the blocks that it took, it gives back those before its window."""
+        num_blocks = self._blocks_of(prompt.end)
+        if prompt.num_wanted_blocks:
+            num_blocks = tuple(map(min, num_blocks, prompt.num_wanted_blocks))
+            self._change_free(1, prompt.num_wanted_blocks)
+            self._change_free(-1, num_blocks)
+        return _Running(self.work.num_steps - 1 + prompt.num_answer_tokens, prompt.end, num_blocks)
+
+    def _blocks_of(self, num_tokens: int) -> tuple[int, ...]:
+        return tuple(tables.num_held_of(num_tokens) for tables in self._state.tables)
+
+    def _lacks(self, num_blocks: Many[int]) -> bool:
+        return any(free < wanted for free, wanted in zip(self._num_free_blocks, num_blocks, strict=True))
+
+    def _change_free(self, sign: int, num_blocks: Many[int]) -> None:
+        for index, number in enumerate(num_blocks):
+            self._num_free_blocks[index] += sign * number
 
     @property
     def _num_decodes(self) -> int:
@@ -332,7 +352,7 @@ def _prompt_of(sequence: Sequence, state: SchedulerState, costs: StepCosts) -> _
         start=start,
         end=sequence.num_tokens,
         media=sorted(keys.values()),
-        num_wanted_blocks=0 if is_running else state.block_tables.num_wanted(sequence, matched),
+        num_wanted_blocks=() if is_running else tuple(state.wanted_blocks(sequence, matched).values()),
         num_answer_tokens=_answer_left(sequence, costs),
     )
 

@@ -103,11 +103,11 @@ def _memory(memory: Memory) -> str:
 def _context(context: Context) -> str:
     states = f"; {context.num_states} states of {size_text(context.state_bytes)}" if context.num_states else ""
     states += f"; {context.sliding_tokens} tokens in windows of sliding layers" if context.sliding_tokens else ""
-    if context.window == context.trained:
-        return f"{context.window} tokens; the KV cache holds {context.kv_cache_tokens}{states}"
-    text = f"{context.window} of the model's {context.trained} tokens"
-    if context.window < context.kv_cache_tokens:
-        return f"{text}{states}"
+    is_all = context.window == context.trained
+    text = f"{context.window} tokens" if is_all else f"{context.window} of the model's {context.trained} tokens"
+    if is_all or context.window < context.kv_cache_tokens:
+        taken = f"{size_text(context.sequence_bytes)} for a sequence of {context.window}"
+        return f"{text}; the KV cache holds {context.kv_cache_tokens}, {taken}{states}"
     needed = ceil(context.needed_bytes / MIB)
     return f"{text}, which the KV cache holds{states}; --kv-cache-bytes {needed}MiB holds all"
 

@@ -120,6 +120,10 @@ class BlockTables:
         """Returns how many blocks a running sequence has."""
         return len(self._held(sequence))
 
+    def num_held_of(self, num_tokens: int) -> int:
+        """Returns how many blocks a sequence has that decodes and has so many tokens."""
+        return -(-num_tokens // self._block_size) if self._window is None else self._window.num_held(num_tokens)
+
     def num_missing(self, sequence: Sequence, end: int) -> int:
         """Returns how many blocks a running sequence lacks for its tokens before `end`."""
         return -(-end // self._block_size) - len(self._tables[sequence])

@@ -65,6 +65,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """Size of a state."""
     sliding_tokens: int = 0
     """Tokens that it holds for sliding layers, which keep windows alone; 0 if these keep all."""
+    sequence_bytes: int
+    """What a sequence of `window` tokens takes of the KV cache."""
     needed_bytes: int
     """Size of a KV cache that holds `trained` tokens."""
 

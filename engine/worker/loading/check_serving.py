@@ -192,13 +192,15 @@ def _context(config: EngineConfig, model: Model, memory: Memory, dtype: torch.dt
     plan = CachePlan.of(config, dtype)
     sizes = shape.divide(memory.kv_cache // ranks, plan)
     tokens = sizes.num_blocks * config.block_size
+    window = min(trained, config.max_model_len or trained, tokens)
     return Context(
-        window=min(trained, config.max_model_len or trained, tokens),
+        window=window,
         trained=trained,
         kv_cache_tokens=tokens,
         num_states=sizes.num_states,
         sliding_tokens=sizes.num_sliding_blocks * config.block_size,
         state_bytes=ranks * shape.state_bytes(dtype),
+        sequence_bytes=ranks * shape.sequence_bytes(window, plan, sizes),
         needed_bytes=ranks * shape.needed_bytes(trained, plan),
     )
 

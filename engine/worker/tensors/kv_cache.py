@@ -224,6 +224,14 @@ class CacheShape:
                 num_blocks, num_sliding_blocks = num_others, num
         return CacheSizes(num_blocks=num_blocks, num_states=num_states, num_sliding_blocks=num_sliding_blocks)
 
+    def sequence_bytes(self, num_tokens: int, plan: CachePlan, sizes: CacheSizes) -> int:
+        """Returns what a sequence of so many tokens holds of a memory that `divide` divided into `sizes`."""
+        block, sliding = (count(plan.block_size, plan.dtype) for count in (self.block_bytes, self.sliding_block_bytes))
+        num_blocks = num_in_window = -(-num_tokens // plan.block_size)
+        if sizes.num_sliding_blocks:
+            num_in_window = SlidingWindow(num_tokens=self.window, block_size=plan.block_size).num_held(num_tokens)
+        return num_blocks * (block - sliding) + num_in_window * sliding + self.state_bytes(plan.dtype)
+
     def needed_bytes(self, num_tokens: int, plan: CachePlan) -> int:
         """Returns the size of a memory of which `divide` gives so many tokens to layers that attend to all."""
         block, sliding = (count(plan.block_size, plan.dtype) for count in (self.block_bytes, self.sliding_block_bytes))

@@ -12,7 +12,7 @@ from glimpse.engine.core.request import ModelSpec
 from glimpse.engine.protocol.messages import BACKGROUND_PRIORITY, Generate, RequestStats
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from tests.engine.checking_runner import PLACEHOLDER, generate, image_input
-from tests.engine.core.timed_core import DECODE_SECONDS, TimedCore, TimedRunner, text
+from tests.engine.core.timed_core import DECODE_SECONDS, PROMPT_TOKEN_SECONDS, TimedCore, TimedRunner, text
 
 
 def foresee(timed: TimedCore, request: Generate) -> RequestStats:
@@ -116,6 +116,19 @@ def test_a_sequence_waits_for_a_place() -> None:
     foreseen = foresee(timed, text("c", 10))
     assert foreseen.queue_seconds == pytest.approx(40 * DECODE_SECONDS, rel=0.1)
     assert foreseen.first_token_seconds == pytest.approx(foreseen.queue_seconds + DECODE_SECONDS, rel=0.1)
+
+
+def test_a_sequence_waits_for_blocks_of_sliding_layers() -> None:
+    """They are short where those of other layers are not: a prompt takes all of a step's, then those of its window."""
+    timed = TimedCore(max_slowdown=1000, window=64, num_sliding_blocks=133)
+    for number in range(6):
+        timed.submit(text(f"r{number}", 1000, max_tokens=60))
+    timed.run_until_first_token("r5")
+    at_once, later = (foresee(timed, text("c", num_tokens)).queue_seconds for num_tokens in (1000, 2000))
+    assert at_once == 0.0
+    timed.submit(text("c", 2000, max_tokens=1))
+    seconds = timed.run_until_first_token("c")
+    assert later + 2000 * PROMPT_TOKEN_SECONDS == pytest.approx(seconds, rel=0.1)
 
 
 def test_a_long_queue_is_foreseen_from_its_first_prompts() -> None:

@@ -79,7 +79,15 @@ class TimedGpuStep:
 class TimedCore:
     """A core on a timed runner, with the times of each request's tokens."""
 
-    def __init__(self, *, max_slowdown: float, max_sequences: int = 64, runner: TimedRunner | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        max_slowdown: float,
+        max_sequences: int = 64,
+        num_sliding_blocks: int = 0,
+        window: int = 0,
+        runner: TimedRunner | None = None,
+    ) -> None:
         self.runner = runner or TimedRunner()
         self.core = Core(
             runner=self.runner,
@@ -95,6 +103,8 @@ class TimedCore:
                 prefix_caching=False,
                 max_decode_slowdown=max_slowdown,
                 uses_gpu=isinstance(self.runner, TimedGpuRunner),
+                num_sliding_blocks=num_sliding_blocks,
+                window=window,
             ),
             max_waiting=1000,
             async_scheduling=isinstance(self.runner, TimedGpuRunner),

@@ -162,7 +162,9 @@ CHECK = ModelCheck(
             available=16 * GIB,
             weights_in={"none": 15 * GIB, "int8": 9 * GIB},
         ),
-        context=Context(window=18720, trained=32768, kv_cache_tokens=18720, needed_bytes=1792 << 20),
+        context=Context(
+            window=18720, trained=32768, kv_cache_tokens=18720, sequence_bytes=GIB, needed_bytes=1792 << 20
+        ),
         decoding=Decoding(weight_bytes=8 * GIB, kv_bytes=57344, read_rate=20.0 * GIB),
         tensors=TensorCheck(expected=730, missing=[], unexpected=[], unfit=[]),
     ),
@@ -202,6 +204,19 @@ def test_prints_problems_first_and_nothing_that_is_unknown() -> None:
         "reasoning  yes, in the qwen3 format",
         "tensors    not compared: the weights are not here",
     ]
+
+
+def test_tells_what_a_sequence_takes_of_a_cache_that_holds_several() -> None:
+    context = Context(
+        window=4096, trained=4096, kv_cache_tokens=9000, num_states=4, state_bytes=19 << 20, sequence_bytes=GIB,
+        sliding_tokens=640, needed_bytes=GIB,
+    )  # fmt: skip
+    engine = ServingCheck(problems=[], context=context)
+    row = check_text(msgspec.structs.replace(CHECK, engine=engine)).splitlines()[-2]
+    assert row.split(maxsplit=1)[1] == (
+        "4096 tokens; the KV cache holds 9000, 1.0 GiB for a sequence of 4096; 4 states of 19 MiB; "
+        "640 tokens in windows of sliding layers"
+    )
 
 
 def test_lists_the_first_tensors_of_many() -> None:

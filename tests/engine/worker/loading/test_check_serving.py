@@ -9,18 +9,23 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.core.scheduler_state import SchedulerState
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import EngineConfig
+from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.worker.loading import check_serving as check_serving_module
 from glimpse.engine.worker.loading import quantization_choice
 from glimpse.engine.worker.loading.check_messages import CheckRequest, ServingCheck
 from glimpse.engine.worker.loading.check_serving import check_serving
 from glimpse.engine.worker.loading.load_engine import load_core
 from glimpse.engine.worker.loading.weight_files import StoredTensor, read_headers
+from glimpse.engine.worker.tensors.kv_cache import CachePlan, CacheShape, KVCache
 from models.published.table import load_table
 from tests.checkpoints.quantized import WeightFormat, quantize_checkpoint
 from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.checkpoints.text import make_text_checkpoint
+from tests.engine.harness import make_prompt, request_of
 
 SMALL: Mapping[str, Any] = {"kv_cache_bytes": 1 << 20, "encoder_cache_bytes": 1 << 20, "num_threads": 1}
 GIB = 1 << 30
@@ -58,6 +63,44 @@ def test_says_what_loading_comes_to(tiny_checkpoint: Path, options: Mapping[str,
         assert getattr(found.computing, field) == getattr(ready, field)
     assert found.context.window == ready.max_model_len
     assert found.context.kv_cache_tokens == ready.num_blocks * ready.block_size
+
+
+def held_bytes(state: SchedulerState, cache: KVCache) -> int:
+    """Returns the bytes of a cache that belong to running sequences."""
+    tables = [(state.block_tables, (cache.keys, cache.values)), (state.sliding_tables, cache.sliding or ())]
+    used = [(each.num_used, each.num_free + each.num_used, tensors) for each, tensors in tables if each is not None]
+    if state.states is not None:
+        used.append((state.states.num_held, cache.num_states, cache.states or ()))
+    return sum(num * sum(tensor.nbytes for tensor in tensors) // whole for num, whole, tensors in used)
+
+
+@pytest.mark.parametrize("family", ["mistral", "qwen3_5", "gemma4"])
+def test_sixteen_sequences_take_of_the_cache_what_is_told(family: str, tmp_path: Path) -> None:
+    path = make_text_checkpoint(tmp_path, family)
+    options: Mapping[str, Any] = {"dtype": "float32", "block_size": 8, "kv_cache_bytes": 6 << 20, "max_sequences": 16}
+    options |= {"max_batch_tokens": 128, "max_model_len": 400, "max_decode_slowdown": 1000}
+    config = EngineConfig(model_path=str(path), num_threads=1, **options)
+    shape, plan = CacheShape.of(load_model_config(path).text), CachePlan.of(config, torch.float32)
+    sizes = shape.divide(6 << 20, plan)
+    context = check(path, **options).context
+    assert context is not None
+    assert context.sequence_bytes == shape.sequence_bytes(400, plan, sizes)
+
+    core = load_core(config, on_progress=lambda *_: None).core
+    device, others = torch.device("cpu"), sizes._asdict()
+    cache = shape.allocate(others.pop("num_blocks"), 8, torch.float32, device, **others)
+    for number in range(16):
+        sampling = SamplingParams(temperature=0, max_tokens=90, ignore_eos=True)
+        core.submit(request_of(str(number), make_prompt(number, 7 + 19 * number), sampling))
+    state, num_compared = core.scheduler.state, 0
+    assert (state.states is not None, state.sliding_tables is not None) == (family == "qwen3_5", family == "gemma4")
+    while core.has_work:
+        core.step()
+        if sum(each.decodes for each in state.running) == 16:
+            told = sum(shape.sequence_bytes(each.num_computed_tokens, plan, sizes) for each in state.running)
+            assert held_bytes(state, cache) == pytest.approx(told, rel=0.02)
+            num_compared += 1
+    assert num_compared > 20
 
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "phi3"])
