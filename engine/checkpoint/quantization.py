@@ -37,7 +37,7 @@ class GgufQuantization:
     """Unsigned integers in groups, in the type of each matrix (`GGUF_FORMATS`)."""
 
     types: Mapping[str, str]
-    """By the checkpoint name of a matrix without `.weight`; the experts of a layer share a name."""
+    """By the name of a matrix without `.weight` in the decoder's own checkpoint; the experts of a layer share one."""
 
     @property
     def kind(self) -> Literal["int4", "int8"]:
@@ -49,7 +49,7 @@ class GgufQuantization:
 
     def type_of(self, name: str) -> str | None:
         """Returns the type of a matrix, or of an expert's; None if it is not quantized."""
-        return self.types.get(_EXPERT.sub(".experts.", name))
+        return self.types.get(_EXPERT.sub(".experts.", name.removeprefix(_DECODER)))
 
     def format_of(self, names: Collection[str]) -> GroupFormat | None:
         """Returns a format that holds the values of all these matrices exactly; None if one is not quantized.
@@ -226,6 +226,8 @@ def _compressed_tensors(stored: Mapping[str, Any]) -> Fp8Quantization:
 _BLOCKS = "fp8"
 """Name of FP8 in blocks as a method (transformers, quantizers/quantizer_finegrained_fp8.py)."""
 
+_DECODER = "language_model."
+"""What checkpoints of models with an encoder put before the names of a decoder's tensors."""
 _EXPERT = re.compile(r"\.experts\.\d+\.")
 
 _METHODS: Mapping[str, Callable[[Mapping[str, Any]], CheckpointQuantization]] = {

@@ -4,37 +4,67 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
+from gguf import MODEL_ARCH_NAMES, GGMLQuantizationType, GGUFReader, GGUFWriter, get_tensor_name_map
 from gguf.constants import GGML_QUANT_SIZES, RopeScalingType
 from gguf.quants import dequantize, quantize
 from safetensors.torch import load_file
 from torch import Tensor
 
+from tests.checkpoints.qwen2_vl import write_json
+
 _PACKAGE_WRITES = frozenset(("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"))
-_PARTS = {
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "self_attn.o_proj": "attn_output",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "mlp.gate": "ffn_gate_inp",
-}
 MIXES = {
     "Q4_K_M": ("Q4_K", {"attn_v": "Q6_K", "ffn_down": "Q6_K", "token_embd": "Q6_K", "output": "Q6_K"}),
     "Q8_0 beside BF16": ("Q8_0", {"attn_k": "BF16", "ffn_up": "Q4_1"}),
 }
 """Types of most matrices and of some, by the name of their mixture."""
 _CONTROL, _NORMAL = 3, 1
+
+
+class Conversion(NamedTuple):
+    """What llama.cpp's converter does to some tensors."""
+
+    names: str
+    """Expression of names in checkpoints without an encoder."""
+    forward: Callable[[Tensor, Mapping[str, Any]], Tensor]
+    """From a tensor and the decoder's fields of `config.json`."""
+    inverse: Callable[[Tensor, Mapping[str, Any]], Tensor]
+
+
+def permuted(tensor: Tensor, num_heads: int) -> Tensor:
+    """Returns rows as llama.cpp's converter orders those of Llama: dimensions that rotate together are adjacent."""
+    half = len(tensor) // num_heads // 2
+    order = [
+        head * 2 * half + part * half + pair for head in range(num_heads) for pair in range(half) for part in (0, 1)
+    ]
+    return tensor[order]
+
+
+def _permutation(names: str, heads: str) -> Conversion:
+    def inverse(tensor: Tensor, config: Mapping[str, Any]) -> Tensor:
+        order = permuted(torch.arange(len(tensor)), config[heads])
+        return torch.empty_like(tensor).index_copy_(0, order, tensor)
+
+    return Conversion(names, lambda tensor, config: permuted(tensor, config[heads]), inverse)
+
+
+_CONVERSIONS: Mapping[str, tuple[Conversion, ...]] = {
+    "llama": (
+        _permutation(r"\.q_proj\.", "num_attention_heads"),
+        _permutation(r"\.k_proj\.", "num_key_value_heads"),
+    ),
+    "gemma3": (Conversion(r"norm\.weight$", lambda tensor, _: tensor + 1, lambda tensor, _: tensor - 1),),
+}
+"""By `general.architecture`."""
+
+
+def _conversion(name: str, architecture: str) -> Conversion:
+    found = (each for each in _CONVERSIONS.get(architecture, ()) if re.search(each.names, name))
+    return next(found, Conversion("", lambda tensor, _: tensor, lambda tensor, _: tensor))
 
 
 def write_gguf(
@@ -62,6 +92,7 @@ def write_gguf(
     config = document | document.get("text_config", {})
     writer = GGUFWriter(file, architecture, split_max_tensors=most_tensors)
     rope = config.get("rope_parameters") or config
+    rope = rope.get("full_attention", rope)
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
@@ -84,16 +115,16 @@ def write_gguf(
         writer.add_expert_count(config.get("num_local_experts") or config["num_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if architecture == "gemma3":
+        writer.add_sliding_window(config["sliding_window"])
+        writer.add_sliding_window_pattern(config["layer_types"].index("full_attention") + 1)
     _add_tokenizer(writer, checkpoint, config["vocab_size"], pre)
     change(writer)
     generator = np.random.default_rng(0)
-    for name, tensor in _with_stacks(_decoder(load_file(checkpoint / "model.safetensors"))).items():
-        heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}.get(name.split(".")[-2])
-        if heads and architecture == "llama":
-            tensor = permuted(tensor, config[heads])
-        stored_name, (most, others) = _gguf_name(name), MIXES.get(kind, (kind, {}))
-        part = stored_name.split(".")[-2]
-        add_tensor(writer, stored_name, tensor.float().numpy(), others.get(part, most), generator)
+    for name, tensor in decoder_tensors(checkpoint).items():
+        stored_name, (most, others) = gguf_name(name, architecture, config), MIXES.get(kind, (kind, {}))
+        part, converted = stored_name.split(".")[-2], _conversion(name, architecture).forward(tensor.float(), config)
+        add_tensor(writer, stored_name, converted.numpy(), others.get(part, most), generator)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -101,20 +132,35 @@ def write_gguf(
     return min(file.parent.glob(f"{file.stem}-00001-of-*.gguf")) if most_tensors else file
 
 
-def _decoder(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns the decoder's tensors by their names in checkpoints without an encoder, outputs of experts first."""
-    named = {re.sub(r"^model\.(language|text)_model\.", "model.", name): each for name, each in tensors.items()}
+def fit_scale(checkpoint: Path) -> Path:
+    """Makes a checkpoint of Gemma 3 scale scores by the width of heads: files do not tell of another scale. Returns
+    it."""
+    document = json.loads((checkpoint / "config.json").read_bytes())
+    text = document.get("text_config", document)
+    text["query_pre_attn_scalar"] = text["head_dim"]
+    write_json(checkpoint / "config.json", document)
+    return checkpoint
+
+
+_ENCODERS = ("visual.", "vision_model.", "connector.", "vision_tower.", "multi_modal_projector.")
+
+
+def decoder_tensors(checkpoint: Path) -> dict[str, Tensor]:
+    """Returns the decoder's tensors by their names in checkpoints without an encoder; the matrices of experts as one,
+    named as in files."""
     decoder: dict[str, Tensor] = {}
-    for name, tensor in named.items():
+    for stored, tensor in load_file(checkpoint / "model.safetensors").items():
+        name = re.sub(r"^(model\.)?(language|text)_model\.(model\.)?(?=layers|embed|norm)", "model.", stored)
+        name = name.replace("language_model.lm_head", "lm_head")
         layer, _, stack = name.rpartition(".mlp.experts.")
-        if "visual." in name or ".vision_model." in name or ".connector." in name:
+        if any(part in name for part in _ENCODERS):
             continue
         parts = {"gate_up_proj": ("gate", "up"), "down_proj": ("down",)}.get(stack, ())
         for part, matrices in zip(parts, tensor.mT.chunk(len(parts), dim=1) if parts else (), strict=True):
             decoder |= {f"{layer}.mlp.experts.{index}.{part}_proj.weight": each for index, each in enumerate(matrices)}
         if not parts:
             decoder[name] = tensor
-    return decoder
+    return _with_stacks(decoder)
 
 
 def _with_stacks(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -128,49 +174,24 @@ def _with_stacks(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return plain | {name: torch.stack([parts[index] for index in range(len(parts))]) for name, parts in experts.items()}
 
 
-def permuted(tensor: Tensor, num_heads: int) -> Tensor:
-    """Returns rows as llama.cpp's converter orders those of Llama: dimensions that rotate together are adjacent."""
-    half = len(tensor) // num_heads // 2
-    order = [
-        head * 2 * half + part * half + pair for head in range(num_heads) for pair in range(half) for part in (0, 1)
-    ]
-    return tensor[order]
-
-
-def dequantized(file: Path, config: Mapping[str, Any], architecture: str) -> dict[str, Tensor]:
+def dequantized(file: Path, checkpoint: Path, architecture: str) -> dict[str, Tensor]:
     """Returns a file's weights as llama.cpp's package reads them, by their names in published checkpoints."""
-    parts = {ours: theirs for theirs, ours in _PARTS.items()}
-    weights: dict[str, Tensor] = {}
-    stacks: dict[tuple[str, str], Tensor] = {}
-    for stored in GGUFReader(file).tensors:
-        stem, _, what = str(stored.name).rpartition(".")
-        tensor = torch.from_numpy(np.array(dequantize(stored.data, stored.tensor_type), dtype=np.float32))
-        match stem.split("."):
-            case ["blk", layer, ("ffn_gate_exps" | "ffn_up_exps" | "ffn_down_exps") as part]:
-                stacks[layer, part] = tensor
-                continue
-            case ["blk", layer, part]:
-                name = f"model.layers.{layer}.{parts[part]}"
-                heads = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}.get(part)
-                if heads and architecture == "llama":
-                    order = permuted(torch.arange(len(tensor)), config[heads])
-                    tensor = torch.empty_like(tensor).index_copy_(0, order, tensor)
-            case ["token_embd"]:
-                name = "model.embed_tokens"
-            case ["output_norm"]:
-                name = "model.norm"
-            case ["output"]:
-                name = "lm_head"
-            case other:
-                raise ValueError(other)
-        weights[f"{name}.{what}"] = tensor
-    for layer in {layer for layer, _ in stacks}:  # as transformers has them in memory
+    config = json.loads((checkpoint / "config.json").read_bytes())
+    stored = {
+        str(each.name): torch.from_numpy(np.array(dequantize(each.data, each.tensor_type), dtype=np.float32))
+        for each in GGUFReader(file).tensors
+    }
+    names = {name: gguf_name(name, architecture, config) for name in decoder_tensors(checkpoint)}
+    assert sorted(names.values()) == sorted(stored)
+    weights = {
+        name: _conversion(name, architecture).inverse(stored[theirs], config)
+        for name, theirs in names.items()
+        if not name.startswith("blk.")
+    }
+    for layer in {name.split(".")[1] for name in names if name.startswith("blk.")}:  # as transformers has them
+        gate, up, down = (stored[f"blk.{layer}.ffn_{part}_exps.weight"] for part in ("gate", "up", "down"))
         experts = f"model.layers.{layer}.mlp.experts"
-        gates = [stacks[layer, part] for part in ("ffn_gate_exps", "ffn_up_exps")]
-        weights |= {
-            f"{experts}.gate_up_proj": torch.cat(gates, 1),
-            f"{experts}.down_proj": stacks[layer, "ffn_down_exps"],
-        }
+        weights |= {f"{experts}.gate_up_proj": torch.cat([gate, up], 1), f"{experts}.down_proj": down}
     return weights
 
 
@@ -203,24 +224,47 @@ def add_tensor(writer: GGUFWriter, name: str, values: np.ndarray, kind: str, gen
     writer.add_tensor(name, blocks, raw_dtype=number)
 
 
-def _gguf_name(name: str) -> str:
+def gguf_name(name: str, architecture: str, config: Mapping[str, Any]) -> str:
+    """Returns the name of a decoder's tensor in files, by the package's own table."""
     if name.startswith("blk."):
         return name
-    stem, _, what = name.rpartition(".")
-    whole = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
-    if stem in whole:
-        return f"{whole[stem]}.{what}"
-    _, _, layer, part = stem.split(".", 3)
-    return f"blk.{layer}.{_PARTS[part]}.{what}"
+    kind = next(each for each, written in MODEL_ARCH_NAMES.items() if written == architecture)
+    stored = get_tensor_name_map(kind, config["num_hidden_layers"]).get_name(name, try_suffixes=(".weight", ".bias"))
+    assert stored is not None, name
+    return stored
 
 
 def _add_tokenizer(writer: GGUFWriter, checkpoint: Path, vocab_size: int, pre: str) -> None:
     document = json.loads((checkpoint / "tokenizer.json").read_bytes())
-    add_byte_level(writer, document, pre, vocab_size)
+    if document["model"].get("byte_fallback"):
+        _add_sentencepiece(writer, document, vocab_size)
+    else:
+        add_byte_level(writer, document, pre, vocab_size)
     config = json.loads((checkpoint / "tokenizer_config.json").read_bytes())
-    added = {token["content"]: token["id"] for token in document["added_tokens"]}
-    writer.add_eos_token_id(added[config["eos_token"]])
-    writer.add_chat_template(config["chat_template"])
+    ids = document["model"]["vocab"] | {token["content"]: token["id"] for token in document["added_tokens"]}
+    writer.add_eos_token_id(ids[config["eos_token"]])
+    if "bos_token" in config:
+        writer.add_bos_token_id(ids[config["bos_token"]])
+    separate = checkpoint / "chat_template.json"
+    writer.add_chat_template((json.loads(separate.read_bytes()) if separate.exists() else config)["chat_template"])
+
+
+def _add_sentencepiece(writer: GGUFWriter, document: Mapping[str, Any], vocab_size: int) -> None:
+    """Adds the tokens of a `tokenizer.json`, of which those that are merged first have the best scores."""
+    tokens = {index: token for token, index in document["model"]["vocab"].items()}
+    merged = {"".join(pair): -float(place) for place, pair in enumerate(document["model"]["merges"])}
+    special = {token["id"]: token["content"] for token in document["added_tokens"]}
+    texts = [(tokens | special).get(index, f"[PAD{index}]") for index in range(vocab_size)]
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(texts)
+    writer.add_token_scores([merged.get(text, -1000.0) for text in texts])
+    writer.add_token_types(
+        [
+            3 if index in special else 5 if index not in tokens else 6 if re.fullmatch("<0x..>", text) else 1
+            for index, text in enumerate(texts)
+        ]
+    )
+    writer.add_add_space_prefix("Prepend" in json.dumps(document["normalizer"]))
 
 
 def add_byte_level(writer: GGUFWriter, document: Mapping[str, Any], pre: str, vocab_size: int) -> None:

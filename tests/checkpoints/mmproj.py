@@ -2,6 +2,7 @@
 them."""
 
 import json
+import math
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ ARCHITECTURES = {
     "qwen3_vl_moe": ("qwen3vlmoe", "qwen3vl_merger"),
     "idefics3": ("llama", "idefics3"),
     "smolvlm": ("llama", "idefics3"),
+    "gemma3": ("gemma3", "gemma3"),
 }
 """`general.architecture` and `clip.projector_type`, by `model_type`."""
 
@@ -80,7 +82,8 @@ def write_mmproj(
         assert stored is not None, name
         if swapped:
             stored = stored.replace("ffn_up", "ffn_x").replace("ffn_down", "ffn_up").replace("ffn_x", "ffn_down")
-        add_tensor(writer, stored, tensor.float().contiguous().numpy(), kind, np.random.default_rng(0))
+        converted = tensor.float() + 1 if stored == "mm.soft_emb_norm.weight" else tensor.float()
+        add_tensor(writer, stored, converted.contiguous().numpy(), kind, np.random.default_rng(0))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -90,7 +93,6 @@ def write_mmproj(
 
 def _metadata(config: Mapping[str, Any], images: Mapping[str, Any]) -> dict[str, Any]:
     vision, text = config["vision_config"], config.get("text_config", config)
-    size = images.get("size") or {"shortest_edge": images["min_pixels"], "longest_edge": images["max_pixels"]}
     metadata: dict[str, Any] = {
         "clip.has_vision_encoder": True,
         "clip.projector_type": ARCHITECTURES[config["model_type"]][1],
@@ -105,14 +107,26 @@ def _metadata(config: Mapping[str, Any], images: Mapping[str, Any]) -> dict[str,
         "clip.vision.image_mean": images["image_mean"],
         "clip.vision.image_std": images["image_std"],
     }
-    if "scale_factor" in config:
-        return metadata | {
-            "general.name": "SmolVLM2 tiny" if config["model_type"] == "smolvlm" else None,
-            "clip.use_gelu": True,
-            "clip.vision.projector.scale_factor": config["scale_factor"],
-            "clip.vision.preproc_image_size": size["longest_edge"],
-        }
-    metadata |= {
+    side = vision.get("image_size", 0) // vision["patch_size"]
+    match metadata["clip.projector_type"]:
+        case "idefics3":
+            return metadata | {
+                "general.name": "SmolVLM2 tiny" if config["model_type"] == "smolvlm" else None,
+                "clip.use_gelu": True,
+                "clip.vision.projector.scale_factor": config["scale_factor"],
+                "clip.vision.preproc_image_size": images["size"]["longest_edge"],
+            }
+        case "gemma3":
+            factor = side // math.isqrt(config["mm_tokens_per_image"])
+            return metadata | {"clip.use_gelu": True, "clip.vision.projector.scale_factor": factor}
+        case _:
+            return metadata | _qwen_metadata(config, images)
+
+
+def _qwen_metadata(config: Mapping[str, Any], images: Mapping[str, Any]) -> dict[str, Any]:
+    vision = config["vision_config"]
+    size = images.get("size") or {"shortest_edge": images["min_pixels"], "longest_edge": images["max_pixels"]}
+    metadata: dict[str, Any] = {
         "clip.vision.image_min_pixels": size["shortest_edge"],
         "clip.vision.image_max_pixels": size["longest_edge"],
     }
@@ -155,8 +169,8 @@ def _tensors(weights: Mapping[str, Tensor], vision: Mapping[str, Any]) -> Iterat
     """Yields the encoder's tensors by names that the package's table knows, or by those of files."""
     is_third = "deepstack_visual_indexes" in vision
     for stored, tensor in weights.items():
-        if ".vision_model." in stored or ".connector." in stored:
-            yield stored, tensor
+        if any(part in stored for part in ("vision_model.", "connector.", "vision_tower.", "multi_modal_projector.")):
+            yield stored.replace("projection_weight", "projection.weight"), tensor
         name = stored.removeprefix("model.")
         if not name.startswith("visual."):
             continue

@@ -1,64 +1,22 @@
 """The metadata of a GGUF file as the `config.json` and `generation_config.json` of the same model, so that families
 read both alike. Keys are those of llama.cpp (gguf-py/gguf/constants.py)."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
+from glimpse.engine.checkpoint.gguf.architectures import ROPE_FACTORS, GgufArchitecture, architecture_of
 from glimpse.engine.checkpoint.gguf.header import Gguf
-from glimpse.engine.checkpoint.gguf.names import MMPROJ, ROPE_FACTORS, packed_types
+from glimpse.engine.checkpoint.gguf.keys import Keys
+from glimpse.engine.checkpoint.gguf.names import packed_types
 from glimpse.engine.checkpoint.gguf.tokenizer import CONTROL
 from glimpse.engine.errors import CheckpointError
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GgufArchitecture:
-    """A value of `general.architecture` that is served."""
-
-    architecture: str
-    """Name in `architectures` of `config.json`."""
-    model_type: str
-    permutes_heads: bool = False
-    """Rows of the projections of queries and keys are permuted: pairs of dimensions that rotate together are adjacent
-    (`permute` in llama.cpp's convert_hf_to_gguf.py)."""
-    has_experts: bool = False
-    """All layers have experts, whose weights add up to 1 for each token, in place of a gated MLP."""
-    has_encoder: bool = False
-    """The encoder is in an mmproj file (`gguf.mmproj`). Without it, the model reads text alone."""
-
-
-GGUF_ARCHITECTURES: Mapping[str, GgufArchitecture] = {
-    "llama": GgufArchitecture(architecture="LlamaForCausalLM", model_type="llama", permutes_heads=True),
-    "qwen2": GgufArchitecture(architecture="Qwen2ForCausalLM", model_type="qwen2"),
-    "qwen3": GgufArchitecture(architecture="Qwen3ForCausalLM", model_type="qwen3"),
-    "qwen3moe": GgufArchitecture(architecture="Qwen3MoeForCausalLM", model_type="qwen3_moe", has_experts=True),
-    # Decoders of vision models. Without media their positions are those of text models.
-    "qwen2vl": GgufArchitecture(architecture="Qwen2ForCausalLM", model_type="qwen2", has_encoder=True),
-    "qwen3vl": GgufArchitecture(architecture="Qwen3ForCausalLM", model_type="qwen3", has_encoder=True),
-    "qwen3vlmoe": GgufArchitecture(
-        architecture="Qwen3MoeForCausalLM", model_type="qwen3_moe", has_experts=True, has_encoder=True
-    ),
-}
-
 _MAX_LAYERS = 1024
-_MAX_SIZE = 1 << 30
 _END_TOKENS = frozenset(
-    ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>", "</s>")
+    ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>", "</s>", "<end_of_turn>")
 )
 """Special tokens that end an answer, whether or not the metadata names them."""
-
-
-def architecture_of(gguf: Gguf) -> GgufArchitecture:
-    """Returns the architecture of a file. Raises CheckpointError if it is not served."""
-    name = gguf.get("general.architecture")
-    if not isinstance(name, str) or name not in GGUF_ARCHITECTURES:
-        supported = ", ".join(GGUF_ARCHITECTURES)
-        if name == MMPROJ:
-            raise CheckpointError("the GGUF file is an encoder, an mmproj; name the file of its decoder as the model")
-        raise CheckpointError(f"GGUF metadata: 'general.architecture': expected one of {supported}; got {name!r:.80}")
-    return GGUF_ARCHITECTURES[name]
 
 
 def read_config(gguf: Gguf) -> dict[str, Any]:
@@ -94,12 +52,10 @@ def read_config(gguf: Gguf) -> dict[str, Any]:
         "rope_scaling": _rope_scaling(gguf, keys, context, head_dim),
         "tie_word_embeddings": "output.weight" not in gguf.tensors,
         **_experts(keys, served),
+        **served.fields(gguf, keys),
     }
     if types := packed_types(gguf):
         config["quantization_config"] = {"quant_method": "gguf", "types": types}
-    if keys.get("attention.sliding_window"):  # a Mistral's: those of llama.cpp are of its architecture
-        window = keys.size("attention.sliding_window")
-        config |= {"sliding_window": window, "use_sliding_window": True}
     return config
 
 
@@ -111,49 +67,6 @@ def read_generation_config(gguf: Gguf) -> dict[str, Any]:
     if kinds is not None and len(kinds) == len(tokens):
         ids += [index for index in np.flatnonzero(kinds == CONTROL).tolist() if tokens[index] in _END_TOKENS]
     return {"eos_token_id": list(dict.fromkeys(ids))} if ids else {}
-
-
-class Keys:
-    """The values of an architecture, whose keys begin with its name."""
-
-    def __init__(self, gguf: Gguf) -> None:
-        self._gguf = gguf
-        self._prefix = gguf.get("general.architecture")
-
-    def get(self, name: str) -> Any:
-        """Returns a value; None without it."""
-        return self._gguf.get(f"{self._prefix}.{name}")
-
-    def size(self, name: str, default: int | None = None, *, most: int = _MAX_SIZE) -> int:
-        """Returns a number from 1 to `most`."""
-        value = default if (found := self.get(name)) is None else found
-        if type(value) is not int or not 1 <= value <= most:
-            self.refuse(name, f"a whole number from 1 to {most}", value)
-        return value
-
-    def number(self, name: str, default: float | None = None) -> float:
-        """Returns a positive number."""
-        value = default if (found := self.get(name)) is None else found
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 1e-30 < value < 1e30:
-            self.refuse(name, "a positive number", value)
-        # Written as float32: the shortest decimal number that rounds to it is the one that was meant.
-        return float(str(np.float32(value)))
-
-    def numbers(self, name: str, count: int) -> list[float]:
-        """Returns the first numbers of an array that has at least `count`."""
-        values = self._gguf.numbers(f"{self._prefix}.{name}")
-        if values is None or len(values) < count or not np.isfinite(values).all():
-            self.refuse(name, f"at least {count} numbers", None if values is None else values.tolist())
-        return [float(str(value)) for value in values[:count]]
-
-    def require(self, name: str, value: object, supported: object) -> None:
-        """Raises CheckpointError if a value is not the only supported one."""
-        if value != supported:
-            self.refuse(name, repr(supported), value)
-
-    def refuse(self, name: str, expected: str, value: object) -> NoReturn:
-        """Raises CheckpointError."""
-        raise CheckpointError(f"GGUF metadata: '{self._prefix}.{name}': expected {expected}, got {value!r:.80}")
 
 
 def _experts(keys: Keys, served: GgufArchitecture) -> dict[str, Any]:

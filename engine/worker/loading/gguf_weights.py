@@ -15,9 +15,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from glimpse.engine.checkpoint.gguf.config import architecture_of
-from glimpse.engine.checkpoint.gguf.header import TENSOR_TYPES, Gguf
-from glimpse.engine.checkpoint.gguf.names import BLOCKS, Parts, checkpoint_tensors
+from glimpse.engine.checkpoint.gguf.architectures import Change
+from glimpse.engine.checkpoint.gguf.header import Gguf
+from glimpse.engine.checkpoint.gguf.names import BLOCKS, Parts, change_of, checkpoint_tensors, is_encoder
+from glimpse.engine.checkpoint.gguf.tensor_types import TENSOR_TYPES
 from glimpse.engine.errors import CheckpointError
 
 _log = logging.getLogger(__name__)
@@ -65,15 +66,20 @@ def _read(gguf: Gguf, name: str, device: torch.device, *, packed: bool) -> Tenso
         tensor = octets.view(dtype).view(stored.shape)
     else:
         tensor = dequantize(stored.type.name, octets.view(prod(stored.shape[:-1]), -1)).view(stored.shape)
-    part = name.rpartition(".")[0].rpartition(".")[2] if name.startswith("blk.") else ""
-    heads = {"attn_q": "head_count", "attn_k": "head_count_kv"}.get(part)
-    return tensor if heads is None or not architecture_of(gguf).permutes_heads else _unpermuted(gguf, tensor, heads)
+    match change_of(gguf, name):
+        case Change.PERMUTED:
+            return _unpermuted(gguf, tensor, name)
+        case Change.PLUS_ONE:
+            return tensor.float() - 1
+        case None:
+            return tensor
 
 
-def _unpermuted(gguf: Gguf, tensor: Tensor, heads: str) -> Tensor:
+def _unpermuted(gguf: Gguf, tensor: Tensor, name: str) -> Tensor:
     """Returns rows in the order of published checkpoints: the first halves of a head's pairs of dimensions, then the
     second ones."""
-    prefix = f"{gguf.get('general.architecture')}.attention."
+    prefix = f"{gguf.get('general.architecture')}.{'vision.' if is_encoder(gguf) else ''}attention."
+    heads = "head_count_kv" if ".attn_k." in name else "head_count"
     num_heads = gguf.get(prefix + heads) or gguf.get(prefix + "head_count")
     if not isinstance(num_heads, int) or num_heads < 1 or len(tensor) % (2 * num_heads):
         raise CheckpointError(

@@ -20,19 +20,22 @@ from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
 from glimpse.engine.worker.models.encoders.intern_vit import InternVit
 from glimpse.engine.worker.models.encoders.tiles import TileEncoder, shuffle_pixels
-from glimpse.engine.worker.models.model import Model
+from glimpse.engine.worker.models.model import Model, with_decoder
 
 
 class InternVL(Model):
     """A decoder and an encoder, with the names of tensors in InternVL3-hf's checkpoints."""
 
-    renamed_prefixes: ClassVar = {
-        "model.language_model.": "language_model.model.",
-        "lm_head.": "language_model.lm_head.",
-        "model.vision_tower.": "vision_tower.",
-        "model.multi_modal_projector.": "multi_modal_projector.",
-    }
     decoder_prefix: ClassVar = "language_model."
+    renamed_prefixes: ClassVar = with_decoder(
+        decoder_prefix,
+        {
+            "model.language_model.": "language_model.model.",
+            "lm_head.": "language_model.lm_head.",
+            "model.vision_tower.": "vision_tower.",
+            "model.multi_modal_projector.": "multi_modal_projector.",
+        },
+    )
 
 
 class InternVLEncoder(TileEncoder):

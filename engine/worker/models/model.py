@@ -26,6 +26,13 @@ _STACKS: Mapping[str, Sequence[str]] = {
 """Parts of the matrices of experts, by what checkpoints call a stack of them."""
 
 
+def with_decoder(prefix: str, renamed: Mapping[str, str]) -> dict[str, str]:
+    """Returns renamed prefixes and those of a decoder's tensors in checkpoints without an encoder, as GGUF files have
+    them, which get this prefix."""
+    names = (f"model.{name}" for name in ("embed_tokens.", "layers.", "norm."))
+    return {**renamed, **{name: f"{prefix}{name}" for name in names}}
+
+
 class Model(nn.Module):
     """A decoder, with an encoder unless the model reads text alone. Parameters are uninitialized until loaded through
     `named_weights`."""

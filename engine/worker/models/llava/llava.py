@@ -17,7 +17,7 @@ from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
 from glimpse.engine.worker.models.encoders.tiles import TileEncoder
 from glimpse.engine.worker.models.encoders.vit import VisionTransformer
-from glimpse.engine.worker.models.model import Model
+from glimpse.engine.worker.models.model import Model, with_decoder
 
 TOWER = "vision_tower.vision_model."
 
@@ -25,16 +25,19 @@ TOWER = "vision_tower.vision_model."
 class Llava(Model):
     """A decoder and an encoder, with the names of tensors in LLaVA's checkpoints."""
 
-    renamed_prefixes: ClassVar = {
-        "model.language_model.": "language_model.model.",
-        "lm_head.": "language_model.lm_head.",
-        "model.vision_tower.vision_model.": TOWER,
-        "model.vision_tower.": TOWER,
-        TOWER: TOWER,
-        "vision_tower.": TOWER,
-        "model.multi_modal_projector.": "multi_modal_projector.",
-    }
     decoder_prefix: ClassVar = "language_model."
+    renamed_prefixes: ClassVar = with_decoder(
+        decoder_prefix,
+        {
+            "model.language_model.": "language_model.model.",
+            "lm_head.": "language_model.lm_head.",
+            "model.vision_tower.vision_model.": TOWER,
+            "model.vision_tower.": TOWER,
+            TOWER: TOWER,
+            "vision_tower.": TOWER,
+            "model.multi_modal_projector.": "multi_modal_projector.",
+        },
+    )
 
 
 class LlavaEncoder(TileEncoder):

@@ -17,7 +17,7 @@ from glimpse import LLM, SamplingParams
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.gguf import folder
 from glimpse.engine.checkpoint.gguf.folder import WEIGHTS
-from glimpse.engine.checkpoint.gguf.header import SERVED_TYPES
+from glimpse.engine.checkpoint.gguf.tensor_types import SERVED_TYPES
 from glimpse.engine.checkpoint.location import resolve_checkpoint
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.layers.group_quantized import GroupQuantizedLinear
@@ -25,7 +25,7 @@ from glimpse.engine.worker.loading.gguf_weights import gguf_tensors
 from glimpse.engine.worker.loading.load_engine import load_model
 from glimpse.engine.worker.loading.tensor_check import check_tensors
 from glimpse.engine.worker.loading.weight_files import checkpoint_digest, read_headers
-from tests.checkpoints.gguf import MIXES, dequantized, permuted, random_blocks, write_gguf
+from tests.checkpoints.gguf import MIXES, dequantized, fit_scale, permuted, random_blocks, write_gguf
 from tests.checkpoints.qwen2_vl import VOCAB_SIZE
 from tests.checkpoints.text import make_text_checkpoint
 from tests.engine.harness import Harness, make_prompt
@@ -45,9 +45,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def assert_agrees(file: Path, checkpoint: Path, architecture: str) -> None:
     """Fails if the file answers otherwise than the checkpoint's model with the file's weights."""
-    config = json.loads((checkpoint / "config.json").read_bytes())
     oracle = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
-    missing, unexpected = oracle.load_state_dict(dequantized(file, config, architecture), strict=False)
+    missing, unexpected = oracle.load_state_dict(dequantized(file, checkpoint, architecture), strict=False)
     assert (unexpected, set(missing) - {"lm_head.weight"}) == ([], set())
     harness = Harness(resolve_checkpoint(str(file)))
     for prompt in PROMPTS:
@@ -63,11 +62,14 @@ def assert_agrees(file: Path, checkpoint: Path, architecture: str) -> None:
         ("mistral", "llama"),
         ("qwen2", "qwen2"),
         ("qwen3", "qwen3"),
+        ("gemma3", "gemma3"),
     ],
 )
 @pytest.mark.parametrize("kind", ["F32", "Q8_0"])
 def test_architectures_agree(tmp_path: Path, family: str, architecture: str, kind: str) -> None:
     checkpoint = make_text_checkpoint(tmp_path / "checkpoint", family)
+    if family == "gemma3":
+        fit_scale(checkpoint)
     file = write_gguf(tmp_path / "model.gguf", checkpoint, architecture, kind)
     assert_agrees(file, checkpoint, architecture)
 

@@ -15,6 +15,8 @@ from glimpse.engine.checkpoint.gguf import folder
 from glimpse.engine.checkpoint.location import resolve_checkpoint
 from glimpse.engine.worker.loading.tensor_check import check_tensors
 from glimpse.engine.worker.loading.weight_files import checkpoint_digest, read_headers
+from tests.checkpoints.gemma3 import make_gemma3_checkpoint
+from tests.checkpoints.gguf import fit_scale
 from tests.checkpoints.idefics3 import Family, make_idefics3_checkpoint
 from tests.checkpoints.mmproj import write_mmproj, write_pair, write_rounded
 from tests.checkpoints.qwen2_vl import make_checkpoint
@@ -32,6 +34,7 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
     "qwen3vl": make_qwen3_vl_checkpoint,
     "qwen3vlmoe": partial(make_qwen3_vl_checkpoint, experts=True),
     "smolvlm": make_idefics3_checkpoint,
+    "gemma3": lambda path: fit_scale(make_gemma3_checkpoint(path)),
 }
 PROMPTS = [make_prompt(1, 9), make_prompt(3, 3, (28, 28), 1, (56, 196), 1, (140, 28), 4, (4, 56, 84), 6)]
 QWEN3_PROMPTS = [make_qwen3_prompt(1, 9), make_qwen3_prompt(6, 3, (4, 64, 96), 2, (96, 64), 1, (32, 160), 4)]
@@ -80,21 +83,38 @@ def test_pairs_of_tiles_agree(tmp_path: Path, family: Family, kind: str) -> None
     assert_same(answered, tiled_answer(rounded, prompt.token_ids, prompt.images, NUM_TOKENS))
 
 
-@pytest.mark.parametrize("family", ["qwen2.5vl", "qwen3vl", "smolvlm"])
-def test_images_are_processed_as_the_checkpoint_says(tmp_path: Path, family: str) -> None:
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [
+        ("qwen2.5vl", "F32"),
+        ("qwen3vl", "F32"),
+        ("smolvlm", "F32"),
+        ("gemma3", "F32"),
+        ("gemma3", "Q8_0"),
+    ],
+)
+def test_answers_about_images_are_those_of_the_checkpoint(tmp_path: Path, family: str, kind: str) -> None:
     checkpoint = MAKERS[family](tmp_path / "checkpoint")
-    file = write_pair(tmp_path / "files", checkpoint)
-    other = write_mmproj(tmp_path / "encoder.gguf", checkpoint)
+    file = write_pair(tmp_path / "files", checkpoint, kind)
+    path = resolve_checkpoint(str(file))
+    headers = read_headers(path)
+    assert headers is not None
+    check = check_tensors(headers, path, load_model_config(path))
+    assert check.fits, check
     pixels = np.random.default_rng(0).integers(0, 256, (61, 97, 3), dtype=np.uint8)
     image = {"type": "image_pil", "image_pil": Image.fromarray(pixels)}
     messages: Any = [{"role": "user", "content": [image, {"type": "text", "text": "What is this?"}]}]
-    greedy = SamplingParams(temperature=0, max_tokens=6)
-    answers: list[list[int]] = []
-    for model, mmproj in ((checkpoint, None), (file, None), (file, other)):
-        llm = LLM(model, mmproj=mmproj, dtype="float32", device="cpu", backend="torch")
+    greedy = SamplingParams(temperature=0, max_tokens=6, logprobs=3)
+    answers: list[Any] = []
+    for model in (write_rounded(tmp_path / "rounded", checkpoint, kind), file):
+        llm = LLM(model, dtype="float32", device="cpu", backend="torch")
         (output,) = llm.chat(messages, greedy, use_tqdm=False)
-        answers.append([*(output.prompt_token_ids or ()), *output.outputs[0].token_ids])
-    assert answers[0] == answers[1] == answers[2]
+        answers.append((output.prompt_token_ids, output.outputs[0]))
+    (prompt, expected), (own_prompt, found) = answers
+    assert (own_prompt, found.token_ids) == (prompt, expected.token_ids)
+    assert [each.logprob for each in found.logprobs] == pytest.approx(
+        [each.logprob for each in expected.logprobs], abs=1e-4
+    )
 
 
 def test_another_mmproj_is_another_checkpoint(tmp_path: Path) -> None:
