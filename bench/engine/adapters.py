@@ -19,8 +19,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from bench.engine.timed_engine import TimedEngine
 from bench.figures import table
+from glimpse.engine.benchmark.timed_engine import TimedEngine
 from glimpse.engine.protocol.config import EngineConfig, Quantization
 from glimpse.engine.worker.loading.load_engine import load_core
 from glimpse.engine.worker.loading.weight_files import read_headers

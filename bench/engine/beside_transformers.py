@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from bench.engine.timed_engine import TimedEngine
 from bench.figures import spread, table
+from glimpse.engine.benchmark.timed_engine import TimedEngine
 from glimpse.engine.protocol.config import EngineConfig
 from glimpse.engine.worker.loading.load_engine import load_core
 from glimpse.native.processors import usable_processors

@@ -19,17 +19,17 @@ from typing import Literal
 
 import torch
 
-from bench.engine.costs import decode_bytes, prefill_flops, stored_bytes, vision_flops
 from bench.engine.divergence import ON_CPU, ON_GPU, compare
 from bench.engine.driver import Driver, Question, text
-from bench.engine.timed_engine import TimedEngine
 from bench.figures import significant
 from bench.gpu.draws import DRAWS, draw_seconds
 from bench.gpu.idle import decode_idle_share
 from bench.gpu.limits import device_limits
 from bench.gpu.peer import output_tokens_per_second
 from bench.gpu.workloads import PUBLISHED, ChatSizes, after_turns, batch_of_texts, chats, warm_up
+from glimpse.engine.benchmark.costs import decode_bytes, prefill_flops, stored_bytes, vision_flops
 from glimpse.engine.benchmark.limits import StepLimits
+from glimpse.engine.benchmark.timed_engine import TimedEngine
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.protocol.config import ChosenQuantization, EngineConfig

@@ -77,6 +77,11 @@ def measure_limits(
     )
 
 
+def engine_threads() -> int:
+    """Returns the threads of an engine on this machine."""
+    return max(1, default_num_threads(usable_processors(), cpu_quota()))
+
+
 def shortest_seconds(act: Callable[[], object], repeats: int) -> float:
     """Returns the shortest of several times, after a warm-up."""
     act()
@@ -115,7 +120,7 @@ def _matrix_rate(rows: int, inner: int, columns: int, repeats: int) -> float:
 def main() -> None:
     """Writes the report to standard output."""
     exit_on_interrupt()
-    num_threads = max(1, default_num_threads(usable_processors(), cpu_quota()))
+    num_threads = engine_threads()
     limits = measure_limits(num_threads=num_threads)
     report = LimitsReport(
         num_threads=num_threads,

@@ -1,4 +1,4 @@
-"""What the program that measures the machine tells `glimpse bench`. Independent of torch."""
+"""What the programs that measure the machine tell `glimpse bench`. Independent of torch."""
 
 import msgspec
 
@@ -13,3 +13,18 @@ class LimitsReport(msgspec.Struct, frozen=True, kw_only=True):
     """Operations per second; a multiply-add is two."""
     units: str
     """What multiplied, such as "float32 FMA, 512 bits"."""
+
+
+class StepShare(msgspec.Struct, frozen=True, kw_only=True):
+    """How near a step of the engine is to the machine's limit."""
+
+    level: str
+    """Instruction set level, or the backend if it is not native."""
+    weights: str
+    """Type or quantization of the weights."""
+    step: str
+    """Such as "decode 1 x 512": one sequence of 512 tokens."""
+    milliseconds: float
+    """Median."""
+    share: float
+    """Least time, by the machine's read rate or the level's arithmetic units, in this time."""

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from bench.engine.costs import stored_bytes
-from bench.engine.steps import measure, step_work
-from bench.engine.timed_engine import TimedEngine
 from bench.make_checkpoint import PRESETS, make_checkpoint
 from bench.serving.words import COMMON, common_text
 from glimpse import SamplingParams
+from glimpse.engine.benchmark.costs import stored_bytes
+from glimpse.engine.benchmark.steps import Kinds, measure, step_work
+from glimpse.engine.benchmark.timed_engine import TimedEngine
 from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
 from glimpse.engine.protocol.config import EngineConfig
 from glimpse.engine.worker.loading.load_engine import load_core
@@ -59,9 +59,7 @@ def test_a_checkpoint_with_norms_of_heads_is_computed(tmp_path: Path) -> None:
     (step,) = measure(
         TimedEngine(engine.core, engine.model, repeats=1),
         step_work(engine),
-        max_batch=1,
-        kinds=["prefill"],
-        prefills=[64],
+        Kinds(max_batch=1, kinds=["prefill"], prefills=[64]),
     )
     assert step.least_milliseconds > 0
 
@@ -83,7 +81,7 @@ def test_every_kind_of_step_is_timed(checkpoint: Path) -> None:
     )
     engine = load_core(config, on_progress=lambda _stage, _fraction: None)
     timed = TimedEngine(engine.core, engine.model, repeats=1)
-    measured = list(measure(timed, step_work(engine), max_batch=1))
+    measured = list(measure(timed, step_work(engine), Kinds(max_batch=1)))
     assert [each.name for each in measured] == [
         "decode 1 x 512",
         "decode 1 x 2048",
@@ -97,7 +95,7 @@ def test_every_kind_of_step_is_timed(checkpoint: Path) -> None:
     ]
     assert all(each.least_milliseconds > 0 for each in measured[:-1])
     assert not engine.core.has_work
-    (alone,) = measure(timed, step_work(engine), max_batch=1, kinds=["prefill"], prefills=[64])
+    (alone,) = measure(timed, step_work(engine), Kinds(max_batch=1, kinds=["prefill"], prefills=[64]))
     assert alone.name == "prefill 64"
 
 

@@ -5,7 +5,14 @@ import math
 import pytest
 import torch
 
-from bench.engine.costs import (
+from bench.engine.divergence import divergence
+from bench.engine.steps import summary, text_table
+from bench.figures import percentile, ratios, significant, spread, table
+from bench.serving.clients import Answer
+from bench.serving.comparison import CASES, Run, comparison
+from bench.serving.interference import judge
+from bench.serving.report import by_label, latencies
+from glimpse.engine.benchmark.costs import (
     decode_bytes,
     decode_flops,
     head_values,
@@ -14,14 +21,8 @@ from bench.engine.costs import (
     stored_bytes,
     vision_flops,
 )
-from bench.engine.divergence import divergence
-from bench.engine.step_costs import Variant, Work, measured, summary, text_table
-from bench.figures import percentile, ratios, significant, spread, table
-from bench.serving.clients import Answer
-from bench.serving.comparison import CASES, Run, comparison
-from bench.serving.interference import judge
-from bench.serving.report import by_label, latencies
 from glimpse.engine.benchmark.limits import StepLimits
+from glimpse.engine.benchmark.step_costs import LeastWork, Variant, measured
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.checkpoint.model_config.encoders import VisionConfig
 
@@ -127,15 +128,15 @@ def test_a_decode_step_multiplies_every_weight_with_every_sequence() -> None:
 
 def test_a_step_takes_at_least_the_longer_of_reading_and_computing() -> None:
     limits = StepLimits(read_bytes_per_second=1e9, flops_per_second=1e12, units="FMA")
-    reading, computing = Work(num_bytes=2e9, flops=1e12), Work(num_bytes=1e9, flops=3e12)
+    reading, computing = LeastWork(num_bytes=2e9, flops=1e12), LeastWork(num_bytes=1e9, flops=3e12)
     assert (reading.seconds(limits), computing.seconds(limits)) == (2, 3)
     assert (reading.is_read_bound(limits), computing.is_read_bound(limits)) == (True, False)
 
 
 def test_a_summary_has_a_column_per_engine() -> None:
     limits = StepLimits(read_bytes_per_second=1e9, flops_per_second=1e12, units="FMA")
-    step = measured("decode", [0.003, 0.004, 0.009], Work(num_bytes=1e6, flops=2e9))
-    prefill = measured("prefill", [0.004], Work(num_bytes=1e6, flops=3e9))
+    step = measured("decode", [0.003, 0.004, 0.009], LeastWork(num_bytes=1e6, flops=2e9))
+    prefill = measured("prefill", [0.004], LeastWork(num_bytes=1e6, flops=3e9))
     fast = Variant(level="avx512", weights="int8", limits=limits, steps=[step, prefill])
     slow = Variant(level="avx2", weights="bfloat16", limits=limits, steps=[step])
     assert text_table(fast).splitlines() == [

@@ -1,10 +1,11 @@
 """What `glimpse bench` prints."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from glimpse.engine.benchmark.messages import LimitsReport
+from glimpse.engine.benchmark.messages import LimitsReport, StepShare
+from glimpse.server.cli.local.tables import table
 
 _BUSY = 0.3
 """Load average for each processor from which other programs lower the figures."""
@@ -39,6 +40,8 @@ class BenchReport(msgspec.Struct, frozen=True, kw_only=True):
     load: float
     """Load average of the minute before."""
     limits: LimitsReport
+    steps: list[StepShare] = []
+    """Steps at each instruction set level, where that was wanted."""
     model: str
     """The line in which the server says what it serves."""
     first_tokens: list[FirstToken]
@@ -55,11 +58,30 @@ def bench_text(report: BenchReport) -> str:
     rows = [*_rows(report)]
     width = max(len(name) for name, _ in rows)
     lines = [report.model, "", *(f"{name:{width}}  {text}" for name, text in rows), ""]
+    if report.steps:
+        lines += [_steps_text(report.steps), ""]
     lines.append("A client on this machine measured over gRPC, without the gateway, draft tokens or caches.")
     if report.is_disturbed:
         busy = f"other programs were computing (load {report.load:.1f} on {report.processors} processors)"
         lines.append(f"Do not compare these figures: {busy}, which lowers all of them.")
     return "\n".join(lines)
+
+
+def _steps_text(steps: Sequence[StepShare]) -> str:
+    """Returns a row for each kind of step and type of weights, and a column for each level."""
+    cells = {
+        (each.step, each.weights, each.level): f"{each.milliseconds:.1f} ms ({100 * each.share:.0f} %)"
+        for each in steps
+    }
+    rows, levels = dict.fromkeys(key[:2] for key in cells), dict.fromkeys(each.level for each in steps)
+    shown = table(
+        ["step of the engine", *levels],
+        [
+            [f"{step}, {weights}", *(cells.get((step, weights, level), "–") for level in levels)]
+            for step, weights in rows
+        ],
+    )
+    return f"{shown}\nIn parentheses: the share of memory's read rate, or of the level's arithmetic units."
 
 
 def _rows(report: BenchReport) -> Iterator[tuple[str, str]]:

@@ -16,14 +16,15 @@ import msgspec
 from glimpse.client import Client, GlimpseError, Image
 from glimpse.client.messages import Part
 from glimpse.client.png import RGB, encode_png
-from glimpse.engine.benchmark.messages import LimitsReport
+from glimpse.engine.benchmark.messages import LimitsReport, StepShare
+from glimpse.engine.checkpoint.location import DEFAULT_MODEL, resolve_checkpoint
+from glimpse.engine.errors import CheckpointError
 from glimpse.native.processors import num_processors
 from glimpse.server.cli.console import say
 from glimpse.server.cli.machine.bench_report import Answers, BenchReport, FirstToken, bench_text
 from glimpse.server.cli.machine.served import serving
 from glimpse.v1 import model_pb2
 
-_LIMITS_COMMAND = (sys.executable, "-m", "glimpse.engine.benchmark.limits")
 _WORDS = ("red", "blue", "green", "circle", "square", "triangle", "one", "two", "three", "above", "below", "left")
 _PROMPT_WORDS = (100, 400)
 _IMAGE_SIDE = 448
@@ -36,12 +37,13 @@ _DEFAULTS = ("--speculative=off",)
 """Draft tokens gain more with the repetitive answers of a small model than with others."""
 
 
-def run_bench(model: str | None, flags: Sequence[str], *, as_json: bool) -> None:
+def run_bench(model: str | None, flags: Sequence[str], *, with_levels: bool, as_json: bool) -> None:
     """Prints the report. Ends the process with a message if the machine or the model cannot be measured."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C ends the server too
     load = os.getloadavg()[0]
     say("measuring memory and arithmetic")
-    limits = _measure_limits()
+    limits = msgspec.json.decode(_measured("limits"), type=LimitsReport)
+    steps = _measure_steps(model) if with_levels else []
     say("loading the model")
     try:
         own = [] if model is None else [f"--model={model}"]
@@ -53,6 +55,7 @@ def run_bench(model: str | None, flags: Sequence[str], *, as_json: bool) -> None
                 processors=num_processors(),
                 load=load,
                 limits=limits,
+                steps=steps,
                 model=description,
                 first_tokens=measure_first_tokens(client),
                 answers=measure_answers(client),
@@ -62,11 +65,22 @@ def run_bench(model: str | None, flags: Sequence[str], *, as_json: bool) -> None
     print(msgspec.json.format(msgspec.json.encode(report)).decode() if as_json else bench_text(report))
 
 
-def _measure_limits() -> LimitsReport:
-    done = subprocess.run(_LIMITS_COMMAND, stdout=subprocess.PIPE, check=False)
+def _measure_steps(model: str | None) -> list[StepShare]:
+    say("measuring steps at each level")
+    try:
+        checkpoint = resolve_checkpoint(model or str(DEFAULT_MODEL))
+    except CheckpointError as error:
+        sys.exit(f"glimpse: {error}")
+    return msgspec.json.decode(_measured("steps", str(checkpoint)), type=list[StepShare])
+
+
+def _measured(program: str, *arguments: str) -> bytes:
+    """Returns what a program of the engine writes: this one loads no torch."""
+    command = (sys.executable, "-m", f"glimpse.engine.benchmark.{program}", *arguments)
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if done.returncode:
         sys.exit("glimpse: the program that measures this machine failed; its output is above")
-    return msgspec.json.decode(done.stdout, type=LimitsReport)
+    return done.stdout
 
 
 def measure_first_tokens(client: Client) -> list[FirstToken]:

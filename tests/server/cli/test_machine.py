@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from glimpse import Client
-from glimpse.engine.benchmark.messages import LimitsReport
+from glimpse.engine.benchmark.messages import LimitsReport, StepShare
 from glimpse.engine.checkpoint.families.registry import FAMILIES
 from glimpse.engine.worker.loading.check_messages import ComputingReport, ServingCheck
 from glimpse.native import processors as native_processors
@@ -148,6 +148,21 @@ A client on this machine measured over gRPC, without the gateway, draft tokens o
 
 def test_bench_says_that_others_disturbed_it() -> None:
     assert "load 3.0 on 4 processors" in bench_text(msgspec.structs.replace(REPORT, load=3.0))
+
+
+def test_a_report_of_levels_has_a_column_for_each() -> None:
+    step = StepShare(level="avx2", weights="bfloat16", step="decode 1 x 512", milliseconds=30.04, share=0.814)
+    faster = msgspec.structs.replace(step, level="avx512", weights="int8", milliseconds=9.0, share=0.5)
+    report = bench_text(msgspec.structs.replace(REPORT, steps=[step, faster]))
+    assert (
+        """
+step of the engine        avx2            avx512
+decode 1 x 512, bfloat16  30.0 ms (81 %)  –
+decode 1 x 512, int8      –               9.0 ms (50 %)
+In parentheses: the share of memory's read rate, or of the level's arithmetic units.
+"""
+        in report
+    )
 
 
 def test_bench_measures_a_server(shared_server: Served) -> None:

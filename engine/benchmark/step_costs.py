@@ -1,17 +1,16 @@
-"""The kinds of steps that are measured, what each must read and compute, and the tables. No engine runs here."""
+"""The kinds of steps that are measured, and what each must read and compute. No engine runs here."""
 
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bench.engine.costs import decode_bytes, decode_flops, prefill_flops, vision_flops
-from bench.figures import significant, table
+from glimpse.engine.benchmark.costs import decode_bytes, decode_flops, prefill_flops, vision_flops
 from glimpse.engine.benchmark.limits import StepLimits
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class LeastWork:
     """What a step must do at least."""
 
     num_bytes: float
@@ -29,7 +28,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepWork:
+class ModelWork:
     """The work of a model's steps."""
 
     model: ModelConfig
@@ -38,26 +37,26 @@ class StepWork:
     value_bytes: int
     """Bytes of a key's or value's number in the KV cache."""
 
-    def decode(self, batch: int, context: int) -> Work:
+    def decode(self, batch: int, context: int) -> LeastWork:
         """A step of `batch` sequences of `context` tokens."""
         text, weight_bytes = self.model.text, self.weight_bytes(batch)
         num_bytes = decode_bytes(text, weight_bytes, batch=batch, context=context, value_bytes=self.value_bytes)
-        return Work(num_bytes=num_bytes, flops=decode_flops(text, batch=batch, context=context))
+        return LeastWork(num_bytes=num_bytes, flops=decode_flops(text, batch=batch, context=context))
 
-    def prefill(self, num_tokens: int) -> Work:
+    def prefill(self, num_tokens: int) -> LeastWork:
         """An uncached prompt."""
-        return Work(num_bytes=self.weight_bytes(num_tokens), flops=prefill_flops(self.model.text, num_tokens))
+        return LeastWork(num_bytes=self.weight_bytes(num_tokens), flops=prefill_flops(self.model.text, num_tokens))
 
-    def mixed(self, batch: int, context: int, num_tokens: int) -> Work:
+    def mixed(self, batch: int, context: int, num_tokens: int) -> LeastWork:
         """A decode step that also computes a prompt."""
         decode, prefill = self.decode(batch, context), self.prefill(num_tokens)
-        return Work(num_bytes=decode.num_bytes, flops=decode.flops + prefill.flops)
+        return LeastWork(num_bytes=decode.num_bytes, flops=decode.flops + prefill.flops)
 
-    def image(self, width: int, height: int) -> Work:
+    def image(self, width: int, height: int) -> LeastWork:
         """The vision encoder on an image; sides in pixels. Its weights are few."""
         vision = self.model.vision
         num_patches = (width // vision.patch_size) * (height // vision.patch_size)
-        return Work(num_bytes=0.0, flops=vision_flops(vision, num_patches))
+        return LeastWork(num_bytes=0.0, flops=vision_flops(vision, num_patches))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,17 +67,11 @@ class Measured:
     milliseconds: float
     """Median."""
     least_milliseconds: float
-    work: Work
+    work: LeastWork
 
     def share(self, limits: StepLimits) -> float:
         """Share of the machine's rate, by the median."""
         return 1000 * self.work.seconds(limits) / self.milliseconds
-
-    def rate(self, limits: StepLimits) -> str:
-        """The rate, by the median, of what the step is bound by."""
-        if self.work.is_read_bound(limits):
-            return f"{significant(self.work.num_bytes / self.milliseconds / 1e6)} GB/s"
-        return f"{significant(self.work.flops / self.milliseconds / 1e9)} TFLOP/s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +86,7 @@ class Variant:
     steps: Sequence[Measured]
 
 
-def measured(name: str, seconds: Sequence[float], work: Work) -> Measured:
+def measured(name: str, seconds: Sequence[float], work: LeastWork) -> Measured:
     """Makes a result of repeated times."""
     return Measured(
         name=name,
@@ -101,31 +94,3 @@ def measured(name: str, seconds: Sequence[float], work: Work) -> Measured:
         least_milliseconds=1000 * min(seconds),
         work=work,
     )
-
-
-def text_table(variant: Variant) -> str:
-    """Formats all steps of an engine."""
-    header = ["step", "median ms", "least ms", "rate", "of the limit"]
-    rows = [_row(each, variant.limits) for each in variant.steps]
-    return f"{variant.level}, {variant.weights} weights: limits {variant.limits}\n\n{table(header, rows)}"
-
-
-def _row(each: Measured, limits: StepLimits) -> list[str]:
-    times = (f"{each.milliseconds:.2f}", f"{each.least_milliseconds:.2f}")
-    return [each.name, *times, each.rate(limits), _percent(each, limits)]
-
-
-def summary(variants: Sequence[Variant]) -> str:
-    """Formats one column per engine: the median in milliseconds and its share of the limit for each kind of step."""
-    names = dict.fromkeys(each.name for variant in variants for each in variant.steps)
-    header = ["step, ms", *(f"{variant.level}, {variant.weights}" for variant in variants)]
-    return table(header, [[name, *(_summary_cell(variant, name) for variant in variants)] for name in names])
-
-
-def _summary_cell(variant: Variant, name: str) -> str:
-    found = next((each for each in variant.steps if each.name == name), None)
-    return f"{significant(found.milliseconds)} ({_percent(found, variant.limits)})" if found else "–"
-
-
-def _percent(each: Measured, limits: StepLimits) -> str:
-    return f"{100 * each.share(limits):.0f} %"
