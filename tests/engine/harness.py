@@ -166,6 +166,7 @@ class Harness:
         block_size: int = BLOCK_SIZE,
         max_model_len: int | None = None,
         adapters: Mapping[str, Path] | None = None,
+        samples_on_device: bool = False,
     ) -> None:
         """
         Args:
@@ -176,6 +177,7 @@ class Harness:
             keeps_blocks: Whether the matrices of a GGUF file stay integers, as native kernels need them: torch
                 dequantizes them in each step.
             int8_head: Whether the output head is quantized to int8.
+            samples_on_device: Tokens are sampled on the device.
             adapters: Folders of LoRA adapters, by name.
         """
         config = load_model_config(path).within(max_model_len)
@@ -205,6 +207,8 @@ class Harness:
             model=model,
             cache=cache,
             eos_token_ids=config.eos_token_ids,
+            suppressed_token_ids=config.suppressed_token_ids,
+            samples_on_device=samples_on_device,
             device=device,
             dtype=dtype,
             grammars=GrammarCompiler(load_vocabulary(path, text.vocab_size)),

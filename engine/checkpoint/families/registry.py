@@ -111,6 +111,7 @@ def load_model_config(path: Path, folders: Mapping[str, str] | None = None) -> M
     # The decoder's own checkpoint says how its weights are stored, and where its answers end.
     decoder = [each.path for each in companions if spec.companions[each.field].document == _DECODER]
     stored = parts.get(_DECODER, {}) if "quantization_config" not in config else config
+    generation = _generation([path, *decoder])
     try:
         family = spec.read_config(config)
         return ModelConfig(
@@ -123,9 +124,10 @@ def load_model_config(path: Path, folders: Mapping[str, str] | None = None) -> M
             placeholder_texts=family.placeholder_texts,
             eos_token_ids=_with_end_tokens(
                 path,
-                _eos_token_ids([path, *decoder], config.get(_DECODER) or config, config) or family.eos_token_ids,
+                _eos_token_ids(generation, config.get(_DECODER) or config, config) or family.eos_token_ids,
                 family.end_tokens,
             ),
+            suppressed_token_ids=_suppressed_token_ids(generation, family.text.vocab_size),
             quantization=checkpoint_quantization(stored),
             fp8_blocks=checkpoint_blocks(stored),
             pooling=PoolingParams(mode=PoolingMode.TOKEN) if family.token_embedding_size else read_pooling(path),
@@ -208,9 +210,28 @@ def family_of(config: ModelConfig) -> FamilySpec:
     return FAMILIES[config.architecture]
 
 
-def _eos_token_ids(folders: Iterable[Path], text: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[int, ...]:
+def _generation(folders: Iterable[Path]) -> Mapping[str, Any]:
+    """Returns the first `generation_config.json` in these folders."""
     files = (file for folder in folders if (file := folder / "generation_config.json").exists())
-    generation: Mapping[str, Any] = next(map(read_json, files), {})
+    return next(map(read_json, files), {})
+
+
+def _suppressed_token_ids(generation: Mapping[str, Any], vocab_size: int) -> tuple[int, ...]:
+    """Returns the tokens that are never sampled. As in transformers, others than the vocabulary's mean nothing."""
+    if begin := generation.get("begin_suppress_tokens"):
+        raise CheckpointError(
+            f"generation_config.json: 'begin_suppress_tokens': expected none, got {len(begin)} tokens; write them as"
+            " suppress_tokens, or remove them"
+        )
+    found: Any = generation.get("suppress_tokens") or ()
+    if not isinstance(found, list | tuple) or not all(isinstance(each, int) for each in found):
+        raise CheckpointError(f"generation_config.json: 'suppress_tokens': expected token ids, got {found!r}")
+    return tuple(sorted({each for each in found if 0 <= each < vocab_size}))
+
+
+def _eos_token_ids(
+    generation: Mapping[str, Any], text: Mapping[str, Any], config: Mapping[str, Any]
+) -> tuple[int, ...]:
     eos = generation.get("eos_token_id", config.get("eos_token_id", text.get("eos_token_id")))
     if eos is None:
         return ()

@@ -46,6 +46,8 @@ class ModelConfig:
     placeholder_texts: Mapping[str, str] = field(default_factory=dict[str, str])
     """What chat templates render for kinds of media for which they do not render the placeholder token."""
     eos_token_ids: tuple[int, ...]
+    suppressed_token_ids: tuple[int, ...] = ()
+    """Tokens that are never sampled."""
     quantization: CheckpointQuantization | None
     """Quantization of the decoder's stored weights, if any."""
     fp8_blocks: Fp8Blocks | None = None

@@ -95,9 +95,11 @@ class ModelRunner:
         samples_on_device: bool = False,
         recorded: RecordedDecode | None = None,
         draw_tokens: DrawTokens | None = None,
+        suppressed_token_ids: Sequence[int] = (),
     ) -> None:
         """
         Args:
+            suppressed_token_ids: Tokens of the vocabulary that are never sampled.
             share_outputs: With several ranks: called in each step that encodes.
             samples_on_device: Tokens are sampled there where possible, so a plan may contain PENDING_TOKEN_ID.
             recorded: Recorded decode steps of the model and the cache. Without, no step is recorded.
@@ -106,6 +108,8 @@ class ModelRunner:
         self._model = model
         self._cache = cache
         self._eos_token_ids = eos_token_ids
+        self._suppressed_token_ids = suppressed_token_ids
+        self._suppressed = torch.tensor(suppressed_token_ids, dtype=torch.int64, device=device)
         self._device = device
         self._dtype = dtype
         self._grammars = grammars
@@ -204,6 +208,7 @@ class ModelRunner:
             start.sampling,
             prompt_token_ids=start.prompt_token_ids,
             eos_token_ids=self._eos_token_ids,
+            suppressed_token_ids=self._suppressed_token_ids,
             matcher=Matcher(self._grammars, grammar) if grammar is not None and not waits else None,
             grammar_start=start.grammar_start or 0,
             limiter=None if budget is None else ReasoningLimiter(budget, self._grammars.vocabulary.tokens),
@@ -273,6 +278,8 @@ class ModelRunner:
         rows = [self._sampling_rows(chunk) for chunk in chunks if chunk.samples]
         if not rows:
             return UnsampledStep(Fence(self._device))
+        if self._suppressed_token_ids:
+            logits.index_fill_(1, self._suppressed, float("-inf"))
         if not self._samples_on_device or any(own.needs_host_sampling for own in rows):
             return HostSampledStep(rows, logits)
         sample = DeviceSample(logits, [own.sampler for own in rows], self._draw_tokens)

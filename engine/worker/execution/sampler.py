@@ -43,12 +43,14 @@ class SequenceSampler:
         *,
         prompt_token_ids: Sequence[int],
         eos_token_ids: Sequence[int],
+        suppressed_token_ids: Sequence[int] = (),
         matcher: Matcher | None = None,
         limiter: ReasoningLimiter | None = None,
         grammar_start: int = 0,
     ) -> None:
         """
         Args:
+            suppressed_token_ids: Tokens whose logits are -inf.
             matcher: Matches `sampling.grammar`; None before its trigger.
             grammar_start: Index in the answer of the first token that the grammar constrains.
         """
@@ -56,6 +58,7 @@ class SequenceSampler:
         self.failure: str | None = None  # why the grammar cannot be followed further; samples do not count then
         self.num_generated = 0
         """Index in the answer of the next token. The runner sets it, because it may not report every token here."""
+        self._suppressed = list(suppressed_token_ids)
         self._matcher = matcher
         self._limiter = limiter
         self._needs_host_sampling = sampling.needs_host_sampling or matcher is not None or limiter is not None
@@ -109,6 +112,7 @@ class SequenceSampler:
         goes_on = self.sampling.ignore_eos or self.num_generated < self.sampling.min_tokens
         if matcher.complete and not (goes_on and allowed.any()):
             allowed[self._end_token_ids] = True
+        allowed[self._suppressed] = False
         if not allowed.any():
             self.failure = "the grammar cannot be followed: no token continues or ends the answer"
             return None
@@ -116,6 +120,8 @@ class SequenceSampler:
 
     def adjust(self, row: Tensor) -> None:
         """Applies min_tokens, bans, logit_bias and penalties to one row of logits in place, float32 [vocab_size]."""
+        if self._limiter is not None and (forced := self._limiter.forced_token_id) in self._suppressed:
+            row[forced] = 0.0  # the only one that is left
         if self._bans_ends:
             row[self._end_token_ids] = float("-inf")
         if self._bans and not self._is_forced and not self._bans.apply(row) and self.failure is None:

@@ -95,6 +95,7 @@ def make_runner(
         ModelRunner,
         model=shard.model,
         eos_token_ids=shard.config.eos_token_ids,
+        suppressed_token_ids=shard.config.suppressed_token_ids,
         device=shard.device,
         dtype=shard.dtype,
         grammars=GrammarCompiler(shard.vocabulary),
