@@ -81,12 +81,14 @@ class DraftCosts:
 class DraftBudget:
     """Proposes draft tokens, and divides those of a step among its sequences."""
 
-    def __init__(self, *, max_draft_tokens: int, is_adaptive: bool) -> None:
+    def __init__(self, *, max_draft_tokens: int, is_adaptive: bool, max_states: int | None = None) -> None:
         """
         Args:
             max_draft_tokens: The most of a sequence in a step; 0 for none.
             is_adaptive: Only where they are expected to pay.
+            max_states: The most of a step, each of which takes a state; None if no layer keeps any.
         """
+        self._max_step_tokens = NUM_FREE_TOKENS if max_states is None else max_states
         self._max_draft_tokens = max_draft_tokens
         self._is_adaptive = is_adaptive
         self._costs = DraftCosts()
@@ -102,7 +104,7 @@ class DraftBudget:
 
         A step is no larger than one that reads all weights anyway.
         """
-        max_tokens = NUM_FREE_TOKENS - len(decoding)
+        max_tokens = min(NUM_FREE_TOKENS - len(decoding), self._max_step_tokens)
         if not self._max_draft_tokens or max_tokens < 1:
             return {}
         chances = [self._chances(sequence) for sequence in decoding]

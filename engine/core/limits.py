@@ -45,6 +45,12 @@ class SchedulerLimits:
         """The window of layers with blocks of their own; None without any."""
         return SlidingWindow(num_tokens=self.window, block_size=self.block_size) if self.num_sliding_blocks else None
 
+    @property
+    def num_draft_states(self) -> int | None:
+        """The most states that draft tokens of a step take, of those beyond two for each sequence or, if these are few,
+        a quarter of all; None if no layer keeps any."""
+        return max(self.num_states - 2 * self.max_sequences, self.num_states // 4) if self.num_states else None
+
     def __post_init__(self) -> None:
         """
         Raises:
@@ -62,8 +68,6 @@ class SchedulerLimits:
                 raise ValueError(
                     f"num_sliding_blocks: expected at least the {needed} of a step, got {self.num_sliding_blocks}"
                 )
-        if self.num_states and self.max_draft_tokens:
-            raise ValueError("max_draft_tokens: expected 0 where layers keep states, which cannot be taken back")
         if self.max_batch_tokens < 1:
             raise ValueError(f"max_batch_tokens: expected at least 1, got {self.max_batch_tokens}")
         if self.max_sequences < 1:

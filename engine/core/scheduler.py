@@ -117,7 +117,8 @@ class Scheduler:
                     sequence, chunk.block_table, start, sliding_table=chunk.sliding_table
                 )
             if self.state.states is not None:
-                self.state.states.complete(sequence)
+                known_end = chunk.start + len(chunk.token_ids) - chunk.num_draft_tokens
+                self.state.states.complete(sequence, max(end - known_end, 0))
             if start < sequence.request.num_prompt_tokens:
                 self.state.encoder_cache.advance(sequence, first_token=start)
 

@@ -59,7 +59,11 @@ class SchedulerState:
         self.in_runner = set[Sequence]()
         """Sequences that the runner knows."""
         self.prefill_budget = PrefillBudget(max_slowdown=limits.max_decode_slowdown, uses_gpu=limits.uses_gpu)
-        self.draft_budget = DraftBudget(max_draft_tokens=limits.max_draft_tokens, is_adaptive=limits.adaptive_drafts)
+        self.draft_budget = DraftBudget(
+            max_draft_tokens=limits.max_draft_tokens,
+            is_adaptive=limits.adaptive_drafts,
+            max_states=limits.num_draft_states,
+        )
         self.decode_turns = DecodeTurns()
 
     @property

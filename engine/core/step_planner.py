@@ -287,6 +287,8 @@ class StepPlanner:
     def _propose(self, sequence: Sequence) -> tuple[int, ...]:
         """Draft tokens for a decoding sequence, as many as planned and as step and blocks allow."""
         num_left = self._num_tokens_left - self._num_decodes_left - 1
+        if self._states is not None:
+            num_left = min(num_left, self._states.num_spare(sequence))
         token_ids = self._state.draft_budget.propose(sequence, min(self._num_draft_tokens.get(sequence, 0), num_left))
         end = sequence.num_tokens + len(token_ids)
         num_short = max(tables.num_missing(sequence, end) - tables.num_free for tables in self._state.tables)
@@ -325,7 +327,7 @@ class StepPlanner:
                 sliding_table=None if sliding is None else sliding.extend(sequence, end + num_drafts),
                 samples=end == len(token_ids) and sequence.request.pooling is None,
                 num_draft_tokens=num_drafts,
-                states=None if self._states is None else self._states.plan(sequence, start, end),
+                states=None if self._states is None else self._states.plan(sequence, start, end, num_drafts),
             )
         )
         if start // self._block_size < end // self._block_size:

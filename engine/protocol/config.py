@@ -102,6 +102,19 @@ class EngineOptions:
         """Ranks of each node."""
         return self.tensor_parallel_size // self.nnodes
 
+    def launches_ahead(self, device: str) -> bool:
+        """Whether the next step is prepared and launched while the current one runs on such a device.
+
+        Not on a CPU, where a step uses all cores; not if every repetition is drafted, because draft tokens depend on
+        the tokens before them; and not with several ranks, because the other ranks get the tokens that rank 0 samples
+        from the host.
+        """
+        return device == "cuda" and self.speculative != "ngram" and self.tensor_parallel_size == 1
+
+    def may_draft(self, device: str) -> bool:
+        """Whether steps on such a device may have draft tokens."""
+        return self.speculative != "off" and not self.launches_ahead(device)
+
     @property
     def why_not_nodes(self) -> str | None:
         """Why the options of several nodes cannot be honored together; None if they can."""

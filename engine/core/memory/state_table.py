@@ -9,6 +9,8 @@ its state behind and goes on in another one. They are kept
 - where a prompt leaves an earlier one whose KV is there, for the next that does;
 - at the last end of a block in an answer, for the next turn.
 
+Draft tokens write a state each, so the one after the accepted tokens is there, whichever these are.
+
 Where states run short, snapshots are given up, the least recently used first.
 """
 
@@ -37,6 +39,8 @@ class _Holding:
     """Hash of the snapshot that `state` becomes once the sequence leaves it. None: it is not worth one."""
     of_answer: bytes | None = None
     """Hash of the last snapshot of its answer."""
+    of_drafts: list[int] = field(default_factory=list[int])
+    """The states after each draft token of the step in flight."""
 
 
 class StateTable:
@@ -58,6 +62,11 @@ class StateTable:
     def has_free(self) -> bool:
         """A state for one more sequence is free, or a snapshot that can be given up."""
         return self._pool.num_free > 0
+
+    def num_spare(self, sequence: Sequence) -> int:
+        """Returns how many states draft tokens of a running sequence may take. It may need one for itself, and one is
+        left to a sequence that waits."""
+        return max(self._pool.num_free - 1 - (self._held[sequence].at_end is not None), 0)
 
     def awaits_snapshot(self, sequence: Sequence, num_blocks: int) -> bool:
         """Whether a running sequence will keep a snapshot that a waiting one can begin with.
@@ -88,8 +97,12 @@ class StateTable:
         planned = self._planned(sequence, num_blocks)
         self._held[sequence] = _Holding(state=state, source=source, planned=planned)
 
-    def plan(self, sequence: Sequence, start: int, end: int) -> ChunkStates:
-        """Returns the states of the tokens from `start` to before `end`, all of which the next step computes."""
+    def plan(self, sequence: Sequence, start: int, end: int, num_draft_tokens: int = 0) -> ChunkStates:
+        """Returns the states of the tokens from `start` to before `end`, all of which the next step computes.
+
+        Args:
+            num_draft_tokens: The draft tokens after these, `num_spare` at most.
+        """
         held = self._held[sequence]
         if held.at_end is not None:
             self._leave(held, held.at_end, is_answer=start > sequence.request.num_prompt_tokens)
@@ -103,10 +116,12 @@ class StateTable:
                 held.left.append((held.state, held.planned[index]))
                 held.state, first = self._pool.allocate(), place
         writes.append((end - first, held.state))
+        held.of_drafts = [self._pool.allocate() for _ in range(num_draft_tokens)]
+        writes += [(1, state) for state in held.of_drafts]
         return ChunkStates(reads=reads if start else NO_STATE, writes=tuple(writes))
 
-    def complete(self, sequence: Sequence) -> None:
-        """Makes the snapshots within a computed chunk findable."""
+    def complete(self, sequence: Sequence, num_accepted_tokens: int = 0) -> None:
+        """Makes the snapshots within a computed chunk findable, and goes on after its accepted draft tokens."""
         held, end = self._held[sequence], sequence.num_computed_tokens
         for state, block_hash in held.left:
             self._pool.register(state, block_hash)
@@ -114,6 +129,8 @@ class StateTable:
         if held.source is not None:
             self._pool.release(held.source)
         held.left, held.source = [], None
+        if held.of_drafts:
+            self._accept(sequence, held, num_accepted_tokens)
         index, offset = divmod(end, self._block_size)
         if not offset and (index in held.planned or end > sequence.request.num_prompt_tokens):
             held.at_end = next(iter(self._prefix_cache.hashes(sequence, end - self._block_size, end)), None)
@@ -131,22 +148,37 @@ class StateTable:
             return
         if held.at_end is not None:
             self._pool.register(held.state, held.at_end)
-        for state in (held.state, held.source, *(state for state, _ in held.left)):
+        for state in (held.state, held.source, *held.of_drafts, *(state for state, _ in held.left)):
             if state is not None:
                 self._pool.release(state)
 
     def _leave(self, held: _Holding, block_hash: bytes, *, is_answer: bool) -> None:
         """Goes on in another state, unless there is none, or there is such a snapshot already."""
         held.at_end = None
-        if is_answer:  # the new snapshot takes the place of the one before
-            held.of_answer, before = block_hash, held.of_answer
-            self._discard(before)
+        if is_answer:
+            self._replace_snapshot(held, block_hash)
         if self._pool.num_free and self._pool.find(block_hash) is None:
             self._pool.register(held.state, block_hash)
             held.source, held.state = held.state, self._pool.allocate()
 
-    def _discard(self, block_hash: bytes | None) -> None:
-        state = None if block_hash is None else self._pool.find(block_hash)
+    def _accept(self, sequence: Sequence, held: _Holding, num_accepted_tokens: int) -> None:
+        """Keeps the state after the accepted draft tokens, and a snapshot if a block has ended before."""
+        states, held.of_drafts = [held.state, *held.of_drafts], []
+        held.state = states.pop(num_accepted_tokens)
+        end = sequence.num_computed_tokens
+        place = end - end % self._block_size
+        first = end - num_accepted_tokens
+        if first <= place < end:
+            for block_hash in self._prefix_cache.hashes(sequence, place - self._block_size, place):
+                self._replace_snapshot(held, block_hash)
+                self._pool.register(states[place - first], block_hash)
+        for state in states:
+            self._pool.release(state)
+
+    def _replace_snapshot(self, held: _Holding, block_hash: bytes) -> None:
+        """Gives up the last snapshot of an answer for a new one."""
+        held.of_answer, before = block_hash, held.of_answer
+        state = None if before is None else self._pool.find(before)
         if state is not None and self._pool.is_free(state):
             self._pool.discard(state)
 

@@ -236,13 +236,8 @@ def _measured_use(config: EngineConfig, shard: LoadedShard, make: Callable[..., 
 
 
 def uses_async_scheduling(config: EngineConfig, device: torch.device) -> bool:
-    """Whether the next step is prepared and launched while the current one runs.
-
-    Not on a CPU, where a step uses all cores; not if every repetition is drafted, because draft tokens depend on the
-    tokens before them; and not with several ranks, because the other ranks get the tokens that rank 0 samples from the
-    host.
-    """
-    return device.type == "cuda" and config.speculative != "ngram" and config.tensor_parallel_size == 1
+    """See `EngineOptions.launches_ahead`."""
+    return config.launches_ahead(device.type)
 
 
 def _cache_sizes(shard: LoadedShard, config: EngineConfig, num_bytes: int, group: Group | None) -> CacheSizes:
@@ -252,7 +247,7 @@ def _cache_sizes(shard: LoadedShard, config: EngineConfig, num_bytes: int, group
         CheckpointError: not a single block fits.
     """
     shape = CacheShape.of(shard.model.decoder.config)
-    sizes = shape.divide(num_bytes, CachePlan.of(config, shard.dtype))
+    sizes = shape.divide(num_bytes, CachePlan.of(config, shard.dtype, shard.device))
     if group is not None:  # all ranks have the same
         sizes = CacheSizes(*map(group.min, sizes))
     if sizes.num_blocks < 1:

@@ -90,7 +90,7 @@ def _check(request: CheckRequest, on_progress: Callable[[str, float], None]) -> 
         num_parameters=_num_parameters(path, model),
         computing=_describe(config, computing, scheme),
         memory=memory,
-        context=_context(config, shard, memory, computing.dtype),
+        context=_context(config, shard, memory, computing),
         decoding=_decoding(config, shard, device, memory),
         tensors=tensors,
     )
@@ -186,10 +186,10 @@ def _describe(config: EngineConfig, computing: Computing, scheme: QuantizationSc
     )
 
 
-def _context(config: EngineConfig, model: Model, memory: Memory, dtype: torch.dtype) -> Context:
+def _context(config: EngineConfig, model: Model, memory: Memory, computing: Computing) -> Context:
     trained = model.decoder.config.max_position_embeddings
     shape, ranks = CacheShape.of(model.decoder.config), config.num_local_ranks
-    plan = CachePlan.of(config, dtype)
+    plan = CachePlan.of(config, computing.dtype, computing.device)
     sizes = shape.divide(memory.kv_cache // ranks, plan)
     tokens = sizes.num_blocks * config.block_size
     window = min(trained, config.max_model_len or trained, tokens)
@@ -199,7 +199,7 @@ def _context(config: EngineConfig, model: Model, memory: Memory, dtype: torch.dt
         kv_cache_tokens=tokens,
         num_states=sizes.num_states,
         sliding_tokens=sizes.num_sliding_blocks * config.block_size,
-        state_bytes=ranks * shape.state_bytes(dtype),
+        state_bytes=ranks * shape.state_bytes(computing.dtype),
         sequence_bytes=ranks * shape.sequence_bytes(window, plan, sizes),
         needed_bytes=ranks * shape.needed_bytes(trained, plan),
     )

@@ -1,6 +1,5 @@
 """The engine's composition root: loads a checkpoint and assembles the core from the configuration."""
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -50,8 +49,6 @@ from glimpse.engine.worker.native.backend import use_native
 from glimpse.engine.worker.parallel.distributed_runner import ParallelRunner
 from glimpse.engine.worker.parallel.ranks import Ranks
 from glimpse.engine.worker.parallel.shards import shard_config, shard_tensor
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,9 +360,7 @@ def _make_core(
             prefix_caching=config.prefix_caching,
             max_decode_slowdown=config.max_decode_slowdown,
             uses_gpu=shard.device.type == "cuda",
-            max_draft_tokens=_max_draft_tokens(
-                config, async_scheduling=async_scheduling, keeps_states=local_runner.num_states > 0
-            ),
+            max_draft_tokens=MAX_DRAFT_TOKENS if config.speculative != "off" and not async_scheduling else 0,
             adaptive_drafts=config.speculative == "auto",
             num_states=local_runner.num_states,
             num_sliding_blocks=local_runner.num_sliding_blocks,
@@ -377,16 +372,6 @@ def _make_core(
         compile_grammar=local_runner.compile,
         watch_trigger=lambda grammar: GrammarWatcher(grammar, shard.vocabulary.tokens),
     )
-
-
-def _max_draft_tokens(config: EngineConfig, *, async_scheduling: bool, keeps_states: bool) -> int:
-    """`auto` does not give up launching steps ahead for draft tokens that may be rejected."""
-    if keeps_states:
-        if config.speculative == "ngram":
-            _log.info("--speculative ngram: the model's layers keep states, so no draft tokens are proposed")
-        return 0
-    proposes = config.speculative == "ngram" or (config.speculative == "auto" and not async_scheduling)
-    return MAX_DRAFT_TOKENS if proposes else 0
 
 
 def make_model(path: Path, config: ModelConfig) -> Model:

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <numeric>
 #include <type_traits>
 #include <vector>
 
@@ -91,10 +92,11 @@ class Step {
         attention_(attention_kernels<T>(program.level, program.head_dim)), states_(delta_net_kernels<T>(program.level)),
         shape_{program.head_dim, program.head_dim, score_scale(program.head_dim)},
         tables_(inputs.block_tables, inputs.block_tables + inputs.num_sequences * inputs.table_width),
-        next_tasks_(program.num_operations) {
+        next_tasks_(program.num_operations), ends_(inputs.num_sequences) {
     for (int64_t i = 0; i < program_.num_operations; ++i) prepare(program_.operations[i]);
     for (int64_t row = 0; inputs.reads && row < program.rows; ++row)
       parts_.push_back({row, 1, inputs.reads[row], inputs.writes[row]});
+    std::partial_sum(inputs.query_lengths, inputs.query_lengths + inputs.num_sequences, ends_.begin());
   }
 
   // Computes this thread's part.
@@ -212,10 +214,12 @@ class Step {
                                numbers(operation.gates), numbers(operation.conv_states),
                                operation.recurrent,      numbers(operation.y)};
     const int64_t num_heads = operation.net->num_key_heads;
-    const Range tasks = share(program_.rows * num_heads);
+    const Range tasks = share(inputs_.num_sequences * num_heads);
     for (int64_t task = tasks.begin; task < tasks.end; ++task) {
-      const int64_t row = task / num_heads;
-      states_.update(step, {row, 1, inputs_.reads[row], inputs_.writes[row]}, static_cast<int>(task % num_heads));
+      const int64_t i = task / num_heads;
+      // A draft token reads what the token before it has written.
+      for (int64_t row = ends_[i] - inputs_.query_lengths[i]; row < ends_[i]; ++row)
+        states_.update(step, parts_[row], static_cast<int>(task % num_heads));
     }
   }
 
@@ -264,6 +268,7 @@ class Step {
   std::vector<Job<T>> jobs_;
   std::vector<Task<T>> tasks_;
   std::vector<StatePart> parts_;              // each row
+  std::vector<int64_t> ends_;                 // [sequences]: the row after each
   std::vector<std::atomic<int>> next_tasks_;  // of each operation
 };
 

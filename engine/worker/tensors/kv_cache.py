@@ -16,6 +16,7 @@ from torch import Tensor
 
 from glimpse.engine.checkpoint.model_config.decoder import KVHeads, LayerKind, StateSizes, TextConfig
 from glimpse.engine.core.memory.sliding_window import SlidingWindow
+from glimpse.engine.core.prefill_budget import NUM_FREE_TOKENS
 from glimpse.engine.protocol.config import EngineOptions
 
 
@@ -128,16 +129,25 @@ class CachePlan:
     max_model_len: int
     """0: not given."""
     dtype: torch.dtype
+    may_draft: bool = False
+    """Steps may have draft tokens, each of which writes a state."""
 
     @classmethod
-    def of(cls, options: EngineOptions, dtype: torch.dtype) -> "CachePlan":
+    def of(cls, options: EngineOptions, dtype: torch.dtype, device: torch.device) -> "CachePlan":
         return cls(
             block_size=options.block_size,
             max_sequences=options.max_sequences,
             max_batch_tokens=options.max_batch_tokens,
             max_model_len=options.max_model_len or 0,
             dtype=dtype,
+            may_draft=options.may_draft(device.type),
         )
+
+    @property
+    def max_states(self) -> int:
+        """The most states that are of use: two for each sequence that runs, its own and a snapshot, and one for each
+        draft token of a step."""
+        return 2 * self.max_sequences + (NUM_FREE_TOKENS - 1 if self.may_draft else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,15 +213,15 @@ class CacheShape:
     def divide(self, num_bytes: int, plan: CachePlan) -> CacheSizes:
         """Returns how many blocks and states a memory holds.
 
-        States take half of it at most, and are no more than two for each sequence that runs: its state, and a snapshot.
-        So do blocks of sliding layers, which are no more than the windows of all sequences and a step take, no less
-        than one sequence needs in a step, and leave room for `max_model_len`. Where that makes them no fewer than the
-        other blocks, they are parts of these.
+        States take half of it at most, and are no more than `CachePlan.max_states`. So do blocks of sliding layers,
+        which are no more than the windows of all sequences and a step take, no less than one sequence needs in a step,
+        and leave room for `max_model_len`. Where that makes them no fewer than the other blocks, they are parts of
+        these.
         """
         block, state = self.block_bytes(plan.block_size, plan.dtype), self.state_bytes(plan.dtype)
         num_states = 0
         if state:
-            num_states = min(max(num_bytes // 2 // state, 1), 2 * plan.max_sequences)
+            num_states = min(max(num_bytes // 2 // state, 1), plan.max_states)
             num_bytes = max(num_bytes - num_states * state, 0)
         num_blocks, num_sliding_blocks = num_bytes // block, 0
         if self.sliding is not None:
@@ -239,7 +249,7 @@ class CacheShape:
         others = num_blocks * (block - sliding)
         if not sliding:
             state = self.state_bytes(plan.dtype)
-            return others + min(max(others, state), 2 * plan.max_sequences * state)
+            return others + min(max(others, state), plan.max_states * state)
         least, most = self._sliding_bounds(plan)
         return min(others + min(max(others, least * sliding), most * sliding), num_blocks * block)
 

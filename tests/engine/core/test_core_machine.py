@@ -141,7 +141,7 @@ class CoreMachine(RuleBasedStateMachine):
             max_waiting=20,
             prefix_caching=prefix_caching,
             max_decode_slowdown=max_decode_slowdown,
-            max_draft_tokens=0 if ahead or num_states else max_draft_tokens,
+            max_draft_tokens=0 if ahead else max_draft_tokens,
             num_states=num_states,
             window=window,
             num_sliding_blocks=num_sliding_blocks,

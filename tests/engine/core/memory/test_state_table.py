@@ -5,6 +5,8 @@
 
 from collections.abc import Sequence
 
+import pytest
+
 from glimpse.engine.core.core import Core
 from glimpse.engine.protocol.messages import MediaInput
 from glimpse.engine.protocol.sampling_params import SamplingParams
@@ -86,3 +88,19 @@ def test_as_many_sequences_run_as_there_are_states() -> None:
         core.submit(generate(name, [ord(name) % 7] * 6, sampling=SamplingParams(max_tokens=9, ignore_eos=True)))
     run_until_idle(core)
     assert max(len(plan.chunks) for plan in runner.plans) == 3
+
+
+def test_draft_tokens_take_states_and_leave_a_snapshot_in_the_answer() -> None:
+    core, runner = make_core(num_blocks=32, num_states=20, max_draft_tokens=3)
+    runner.script = [1, 2, 3] * 4
+    answer = ask(core, [5, 5, 5, 5, 5, 1, 2, 3], num_tokens=12)[1]
+    assert max(chunk.num_draft_tokens for plan in runner.plans for chunk in plan.chunks) == 3
+    assert ask(core, [5, 5, 5, 5, 5, 1, 2, 3, *answer, 1])[0] == 16
+
+
+@pytest.mark.parametrize(("num_states", "most"), [(3, 0), (8, 2), (17, 3)])
+def test_draft_tokens_take_a_quarter_of_few_states(num_states: int, most: int) -> None:
+    core, runner = make_core(num_blocks=32, num_states=num_states, max_draft_tokens=3)
+    runner.script = [1, 2, 3] * 4
+    ask(core, [5, 1, 2, 3], num_tokens=12)
+    assert max(chunk.num_draft_tokens for plan in runner.plans for chunk in plan.chunks) == most

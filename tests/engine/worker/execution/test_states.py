@@ -1,14 +1,19 @@
 """Any interleaving of a model's steps gives the tokens of undisturbed runs, also where layers keep states or windows.
 
 Prompts are divided into chunks, preempted, forked, cancelled and found in the cache, since blocks and states are few.
+Draft tokens are right, wrong, or right for a while.
 """
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from glimpse.engine.checkpoint.grammar.matcher import GrammarCompiler
+from glimpse.engine.core import draft_budget
 from glimpse.engine.core.core import Core
 from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.memory.sliding_window import SlidingWindow
@@ -84,7 +89,7 @@ def make_core(
         encoder_cache_bytes=0,
         prefix_caching=is_cached,
         max_decode_slowdown=100.0,
-        max_draft_tokens=3 if window else 0,
+        max_draft_tokens=3,
         num_states=num_states,
         num_sliding_blocks=num_sliding_blocks,
         window=window,
@@ -105,6 +110,26 @@ def undisturbed(shard: LoadedShard) -> list[list[int]]:
     return found
 
 
+@dataclass(frozen=True, kw_only=True)
+class Foresight:
+    """Proposes the tokens of a known answer, but a wrong one for each third token."""
+
+    known: Mapping[tuple[int, ...], Sequence[int]]
+    """Prompt → answer."""
+    num_prompt_tokens: int
+
+    def chances(self, token_ids: Sequence[int], max_tokens: int) -> list[float]:
+        return [1.0] * len(self.propose(token_ids, max_tokens))
+
+    def propose(self, token_ids: Sequence[int], max_tokens: int) -> tuple[int, ...]:
+        answer = self.known[tuple(token_ids[: self.num_prompt_tokens])]
+        first = len(token_ids) - self.num_prompt_tokens
+        return tuple(
+            token_id if index % 3 else token_id ^ 1
+            for index, token_id in enumerate(answer[first : first + max_tokens], start=first)
+        )
+
+
 requests = st.tuples(
     st.integers(0, len(PROMPTS) - 1),
     st.sampled_from([1, 6, MAX_TOKENS]),
@@ -114,7 +139,17 @@ requests = st.tuples(
 """Prompt, tokens of the answer, steps before the next request, and the steps after which it is cancelled."""
 
 
-@settings(max_examples=8)
+@pytest.fixture
+def foresight(undisturbed: list[list[int]]) -> Iterator[None]:
+    """Draft tokens are those of `Foresight`, in place of repeated ones."""
+    known = {tuple(prompt.token_ids): answer for prompt, answer in zip(PROMPTS, undisturbed, strict=True)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(draft_budget, "NgramProposer", lambda num: Foresight(known=known, num_prompt_tokens=num))
+        yield
+
+
+@pytest.mark.usefixtures("foresight")
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     work=st.lists(requests, min_size=3, max_size=7),
     num_spare_blocks=st.integers(0, 8),

@@ -100,6 +100,11 @@ def test_a_divided_memory_holds_what_is_allocated(shape: CacheShape, num_bytes: 
         assert cache.num_states == sizes.num_states == (4 if num_bytes > 80_000 else 1)
 
 
+def test_draft_tokens_of_a_step_have_states_of_their_own():
+    assert WITH_STATES.divide(900_000, PLAN).num_states == 2 * PLAN.max_sequences
+    assert WITH_STATES.divide(900_000, replace(PLAN, may_draft=True)).num_states == 2 * PLAN.max_sequences + 15
+
+
 @pytest.mark.parametrize(
     ("num_bytes", "max_model_len", "expected"),
     [

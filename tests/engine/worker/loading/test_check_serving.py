@@ -80,7 +80,7 @@ def test_sixteen_sequences_take_of_the_cache_what_is_told(family: str, tmp_path:
     options: Mapping[str, Any] = {"dtype": "float32", "block_size": 8, "kv_cache_bytes": 6 << 20, "max_sequences": 16}
     options |= {"max_batch_tokens": 128, "max_model_len": 400, "max_decode_slowdown": 1000}
     config = EngineConfig(model_path=str(path), num_threads=1, **options)
-    shape, plan = CacheShape.of(load_model_config(path).text), CachePlan.of(config, torch.float32)
+    shape, plan = CacheShape.of(load_model_config(path).text), CachePlan.of(config, torch.float32, torch.device("cpu"))
     sizes = shape.divide(6 << 20, plan)
     context = check(path, **options).context
     assert context is not None

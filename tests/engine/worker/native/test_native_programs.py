@@ -81,7 +81,7 @@ def decode_step(lengths: Sequence[int], seed: int, *, num_draft_tokens: int = 0,
                 block_table=tuple(blocks.pop() for _ in range(-(-length // BLOCK_SIZE))),
                 samples=True,
                 num_draft_tokens=num_draft_tokens,
-                states=_states(states.pop(), states.pop(), length) if keeps_states else None,
+                states=_states(states, length, num_draft_tokens) if keeps_states else None,
             )
         )
         num_prompt_tokens = length if sequence_id % 2 == 0 else 0
@@ -91,9 +91,10 @@ def decode_step(lengths: Sequence[int], seed: int, *, num_draft_tokens: int = 0,
     return make_batch(chunks, layouts, block_size=BLOCK_SIZE, device=CPU)
 
 
-def _states(reads: int, other: int, length: int) -> ChunkStates:
-    writes = ((1, reads if length % 2 else other),)
-    return ChunkStates(reads=NO_STATE if length == 1 else reads, writes=writes)
+def _states(free: list[int], length: int, num_draft_tokens: int) -> ChunkStates:
+    reads, others = free.pop(), [free.pop() for _ in range(1 + num_draft_tokens)]
+    writes = [reads if length % 2 else others[0], *others[1:]]
+    return ChunkStates(reads=NO_STATE if length == 1 else reads, writes=tuple((1, state) for state in writes))
 
 
 @torch.inference_mode()
@@ -175,7 +176,9 @@ def test_bits_agree_with_interleaved_axes_of_positions(tmp_path: Path, level: Le
 def test_bits_agree_with_states_gates_and_a_shared_expert(tmp_path: Path, level: Level, dtype: str, family: str):
     shard = load(make_text_checkpoint(tmp_path / "model", family), dtype=dtype, cpu_level=level.option)
     lengths = ([1], [33], [255, 256, 257], [1, 64, 65, 300, 2], [*range(90, 90 + MAX_ROWS)])
-    assert_bits_agree(shard, [decode_step(own, seed, keeps_states=True) for seed, own in enumerate(lengths)])
+    steps = [decode_step(own, seed, keeps_states=True) for seed, own in enumerate(lengths)]
+    steps += [decode_step(own, 9, num_draft_tokens=4, keeps_states=True) for own in ([270], [34, 65, 513])]
+    assert_bits_agree(shard, steps)
 
 
 @needs_kernels
