@@ -88,7 +88,7 @@ class EngineOptions:
     master_port: TcpPort = DEFAULT_MASTER_PORT
     """Port at which node 0 listens for the other nodes."""
     max_loras: Count = 8
-    """Most LoRA adapters of lora_modules. All are in memory, and one step computes with all of them."""
+    """Most LoRA adapters of lora_modules. All are in memory."""
     max_lora_rank: Count = 64
     """Highest rank that LoRA adapters may have."""
     num_threads: Count | None = None

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.grammar.matcher import GrammarCompiler
@@ -26,12 +26,15 @@ from glimpse.engine.protocol.messages import Generate, MediaInput
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.worker.cuda.backend import make_cuda_ops
 from glimpse.engine.worker.execution.runner import ModelRunner
+from glimpse.engine.worker.layers.lora import Adapters
+from glimpse.engine.worker.layers.low_rank import LowRanks
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.quantized import resolve_scheme
-from glimpse.engine.worker.loading.adapters.load_adapters import load_adapters
+from glimpse.engine.worker.loading.adapters.load_adapters import AdapterLoader
 from glimpse.engine.worker.loading.load_engine import load_model, load_vocabulary
 from glimpse.engine.worker.native.backend import use_native
 from glimpse.engine.worker.native.library import Level
+from glimpse.engine.worker.native.low_rank import PackedLowRanks
 from glimpse.engine.worker.tensors.kv_cache import CacheShape
 from glimpse.media.kind import MediaKind
 
@@ -196,9 +199,8 @@ class Harness:
         if adapters is not None:
             names = {name: str(folder) for name, folder in adapters.items()}
             read = read_adapters(EngineConfig(model_path=str(path), lora_modules=names))
-            model.adapters = load_adapters(read, model, text, dtype)
-            if level is not None:
-                use_native(nn.ModuleList(model.adapters.added.values()), level, dtype)
+            model.adapters = Adapters(len(names), LowRanks if level is None else PackedLowRanks)
+            AdapterLoader(model, text, dtype).load_all(read)
         self._digests = model.adapters.digests
         self._keeps_states = text.states is not None
         num_states = NUM_STATES if self._keeps_states else 0

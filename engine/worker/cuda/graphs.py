@@ -139,9 +139,9 @@ class DecodeGraphs:
     def compute(self, batch: Batch) -> Tensor | None:
         """Returns the logits of a decode step, float32 [sequences, vocab_size], which are valid until the next step.
 
-        Returns None if the step is not a decode step or has no graph.
+        Returns None if the step is not a decode step, has no graph, or has adapters.
         """
-        if not self._works or not batch.is_decode or len(batch.query_lengths) > self._sizes[-1]:
+        if not self._works or not batch.is_decode or batch.adapters or len(batch.query_lengths) > self._sizes[-1]:
             return None
         size = self._sizes[bisect_left(self._sizes, len(batch.query_lengths))]
         num_blocks = -(-max(batch.key_lengths) // self._block_size)

@@ -74,7 +74,7 @@ class RecordedDecode(Protocol):
     def compute(self, batch: Batch) -> Tensor | None:
         """Returns the logits of a decode step, float32 [tokens, vocab_size], which are valid until the next step.
 
-        Returns None if the step is not a decode step or cannot be recorded. The tokens must have no adapters.
+        Returns None if the step is not a decode step or cannot be recorded.
         """
         ...
 
@@ -270,7 +270,7 @@ class ModelRunner:
 
     def _compute(self, batch: Batch) -> Tensor:
         """Returns the logits of the sampled rows, float32 [rows, vocab_size]."""
-        logits = None if self._recorded is None or batch.adapters else self._recorded.compute(batch)
+        logits = None if self._recorded is None else self._recorded.compute(batch)
         return self._model(batch, self._cache, self._encoder_outputs) if logits is None else logits
 
     def _sample(self, chunks: Sequence[SequenceChunk], logits: Tensor) -> InFlightStep:

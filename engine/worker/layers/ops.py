@@ -11,7 +11,8 @@ from torch.nn import functional
 
 from glimpse.engine.worker.layers.attention import AttentionPlan, paged_attention, plan_attention
 from glimpse.engine.worker.layers.delta_net import DeltaNet, delta_net, plan_states
-from glimpse.engine.worker.layers.mlp import ExpertsMLP, GatedMLP, PlainMLP
+from glimpse.engine.worker.layers.low_rank import AdaptedRows, LowRanks
+from glimpse.engine.worker.layers.mlp import ExpertsMLP, GateActivation, GatedMLP, PlainMLP, gated
 from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.worker.layers.rotary import Rotation, rotate
 from glimpse.engine.worker.layers.short_conv import ShortConv, short_conv
@@ -35,6 +36,14 @@ class Ops(Protocol):
 
     def norm_mlp_add(self, hidden: Tensor, norm: Norm, mlp: MLP, *, residual: bool = True) -> Tensor:
         """hidden + mlp(norm(hidden)): [tokens, width] → [tokens, width]; without `hidden +` if residual is False."""
+        ...
+
+    def combine(self, gate_up: Tensor, activation: GateActivation) -> Tensor:
+        """activation(gate) · up: [tokens, 2 · width], gates first → [tokens, width]"""
+        ...
+
+    def adapt(self, y: Tensor, x: Tensor, norm: Norm | None, added: LowRanks, rows: AdaptedRows) -> None:
+        """Adds up · down · norm(x) of each row's adapter to y, the output of a linear for x: [tokens, in]."""
         ...
 
     def logits(self, hidden: Tensor, norm: Norm, head: nn.Module) -> Tensor:
@@ -109,6 +118,18 @@ class TorchOps:
         output = mlp(x, hidden) if isinstance(mlp, ExpertsMLP) else mlp(x)
         return hidden + output if residual else output
 
+    def combine(self, gate_up: Tensor, activation: GateActivation) -> Tensor:
+        return gated(gate_up, activation)
+
+    def adapt(self, y: Tensor, x: Tensor, norm: Norm | None, added: LowRanks, rows: AdaptedRows) -> None:
+        for slot, on_host in rows.groups:
+            if (own := added.adapters[slot]) is not None:
+                indices = on_host.to(x.device)
+                inputs = x[indices] if norm is None else norm(x[indices])
+                inner = functional.linear(inputs, own.down)
+                for part in own.parts:
+                    y[indices, part.outputs] += functional.linear(inner[:, part.ranks], part.up)
+
     def logits(self, hidden: Tensor, norm: Norm, head: nn.Module) -> Tensor:
         return head(norm(hidden)).float()
 
@@ -159,3 +180,13 @@ class TorchOps:
         )
         attended = functional.scaled_dot_product_attention(query, key, value)
         return attended.transpose(1, 2).flatten(0, 1)
+
+
+class OpsLayer(TorchOps):
+    """A layer over other operations. Those that a subclass does not define are theirs."""
+
+    def __init__(self, local: Ops) -> None:
+        self._local = local
+        for name, value in vars(TorchOps).items():
+            if not name.startswith("_") and getattr(type(self), name) is value:
+                setattr(self, name, getattr(local, name))

@@ -174,6 +174,7 @@ def make_programs(shard: LoadedShard, cache: KVCache) -> DecodePrograms | None:
             rotary_axes=rotary_axes(text.mrope_section, interleaved=text.mrope_interleaved),
         ),
         cache,
+        model.adapters,
         library=load_library(),
         level=shard.level,
     )

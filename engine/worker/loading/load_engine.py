@@ -8,7 +8,6 @@ from importlib import import_module
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from glimpse.engine.checkpoint.families.registry import family_of, load_model_config
 from glimpse.engine.checkpoint.grammar.matcher import Vocabulary
@@ -27,6 +26,8 @@ from glimpse.engine.protocol.messages import Ready
 from glimpse.engine.worker.cuda.backend import make_cuda_ops
 from glimpse.engine.worker.execution.grammar_watcher import GrammarWatcher
 from glimpse.engine.worker.execution.runner import ModelRunner
+from glimpse.engine.worker.layers.lora import Adapters
+from glimpse.engine.worker.layers.low_rank import LowRanks
 from glimpse.engine.worker.layers.quantized import (
     QuantizationScheme,
     keeps_blocks,
@@ -34,7 +35,7 @@ from glimpse.engine.worker.layers.quantized import (
     quantize_linears,
     quantizes_head,
 )
-from glimpse.engine.worker.loading.adapters.load_adapters import load_adapters
+from glimpse.engine.worker.loading.adapters.load_adapters import AdapterLoader
 from glimpse.engine.worker.loading.block_weights import restoring
 from glimpse.engine.worker.loading.build_runner import LoadedShard, make_runner, uses_async_scheduling
 from glimpse.engine.worker.loading.cpu import bind_to_node, log_cpu, num_threads, set_threads
@@ -46,6 +47,7 @@ from glimpse.engine.worker.loading.weight_files import checkpoint_digest, read_h
 from glimpse.engine.worker.loading.weights import load_weights
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.native.backend import use_native
+from glimpse.engine.worker.native.low_rank import PackedLowRanks
 from glimpse.engine.worker.parallel.distributed_runner import ParallelRunner
 from glimpse.engine.worker.parallel.ranks import Ranks
 from glimpse.engine.worker.parallel.shards import shard_config, shard_tensor
@@ -167,10 +169,9 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
             model.ops = make_cuda_ops(backend, num_heads=model.decoder.config.num_heads, device=device)
         case "torch":
             pass
-    if adapters:
-        model.adapters = load_adapters(adapters, model, model_config.text, dtype, rank=rank, num_ranks=num_ranks)
-        if backend == "native":
-            use_native(nn.ModuleList(model.adapters.added.values()), level, dtype)
+    model.adapters = Adapters(config.max_loras, PackedLowRanks if backend == "native" else LowRanks)
+    loader = AdapterLoader(model, model_config.text, dtype, rank=rank, num_ranks=num_ranks)
+    loader.load_all(adapters)
     return LoadedShard(
         config=model_config,
         model=model,

@@ -9,7 +9,8 @@ from glimpse.engine.checkpoint.gguf.names import BLOCKS
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.core.plan import Encode
 from glimpse.engine.protocol.media import MediaSpan
-from glimpse.engine.worker.layers.lora import NO_ADAPTERS, Adapters
+from glimpse.engine.worker.layers.lora import Adapters
+from glimpse.engine.worker.layers.low_rank import AdaptedRows
 from glimpse.engine.worker.layers.ops import Ops, TorchOps
 from glimpse.engine.worker.models.decoder import Decoder, text_positions
 from glimpse.engine.worker.models.decoder_weights import arrange
@@ -48,7 +49,7 @@ class Model(nn.Module):
         """Backend of the layers; replaced when a backend repacks the weights."""
         self.parallel: Callable[[Ops], Ops] | None = None
         """Makes `ops` those of the decoder if this process holds only a shard of its weights."""
-        self.adapters: Adapters = NO_ADAPTERS
+        self.adapters = Adapters(0)
         self.decoder = Decoder(text)
         self.encoder = encoder
 
@@ -70,7 +71,7 @@ class Model(nn.Module):
         return self.decoder.norm(hidden.float()).float()
 
     def _ops_of(self, batch: Batch) -> Ops:
-        ops = self.adapters.ops(self.ops, batch) if batch.adapters else self.ops
+        ops = self.adapters.ops(self.ops, AdaptedRows(batch.adapters)) if batch.adapters else self.ops
         return self._decoder_ops(ops)
 
     def _decoder_ops(self, local: Ops) -> Ops:

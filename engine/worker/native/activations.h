@@ -48,6 +48,7 @@ class Activations {
   }
 
   char* tiles() const { return tiles_; }
+  const void* row(int64_t row) const { return tile_row(row); }
   int64_t num_tiles() const { return ceil_div(num_steps_ * inputs_of_step_, kTileInputs); }
   int64_t rows() const { return rows_; }
   int64_t num_steps() const { return num_steps_; }

@@ -73,6 +73,31 @@ struct Finishing {
   int64_t pace;        // rows to finish in each step of another block's product
 };
 
+// A part of what an adapter adds to a linear: one of the matrices that the linear stacks. declarations.py reads its
+// fields here.
+struct LowRankPart {
+  const void* up;  // [num_outputs / 32, rounded up][num_ranks][32], padded with zeros
+  int64_t first_rank, num_ranks;
+  int64_t first_output, num_outputs;
+};
+
+constexpr int kMostBlockRows = 4;
+
+// Rows of a step that have one adapter.
+struct LowRankBlock {
+  const void* x[kMostBlockRows];  // rows of tiles
+  void* y[kMostBlockRows];
+  int64_t rows;
+  int64_t num_tiles;
+  float* inner;       // [rows][num_ranks]
+  int64_t num_ranks;  // of all parts
+};
+
+// Without a part: writes ranks [begin, end) of `inner`, down · x, for down [num_ranks][inputs of the tiles]. With one:
+// adds outputs [begin, end) of it to y, in blocks of 32.
+using Adapt = void (*)(const LowRankBlock& block, const void* down, const LowRankPart* part, int64_t begin,
+                       int64_t end);
+
 struct Kernels {
   bool matrix_units;      // blocks may have 32 rows, and `multiply` finishes another block meanwhile
   int64_t element_bytes;  // size of an activation in tiles: 2 (bfloat16) or 4 (float32)
@@ -94,6 +119,12 @@ struct Kernels {
   // such units.
   void (*multiply_and_finish)(const Block& block, const Weight& weight, Finishing& finishing);
   void (*finish)(Finishing& finishing);
+  int64_t adapted_rows;  // most rows of a block of `adapt`
+  Adapt adapt;
+  void (*combine)(const bf16* gates, const bf16* ups, int64_t count, int32_t activation, bf16* y);
+  // For float32 activations. Null: the tiles are bfloat16.
+  Adapt adapt_float;
+  void (*combine_float)(const float* gates, const float* ups, int64_t count, int32_t activation, float* y);
 };
 
 extern const Kernels kAvx2Kernels, kAvxVnniKernels, kAvx512Kernels, kAvx512VnniKernels, kAvx512Bf16Kernels, kAmxKernels;

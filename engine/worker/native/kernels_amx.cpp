@@ -18,6 +18,7 @@ namespace {
 #include "groups.h"
 #include "multiply_int8.h"
 #include "multiply_int4.h"
+#include "low_rank.h"
 
 // Splits one row of tiles into two int8 planes.
 PlanesRow split_row(const void* tile_row, int64_t num_steps, int8_t* high, int8_t* low) {
@@ -131,8 +132,9 @@ void multiply_and_finish(const Block& block, const Weight& weight, Finishing& fi
 }  // namespace
 
 extern const Kernels kAmxKernels{
-    true, 2,       16,       lay_out_row<bf16>,   nullptr,    split_row, quantize_row, begin,
-    end,  nullptr, multiply, multiply_and_finish, finish_all,
+    true,         2,          16,          lay_out_row<bf16>, nullptr,  split_row,
+    quantize_row, begin,      end,         nullptr,           multiply, multiply_and_finish,
+    finish_all,   kBlockRows, adapt<bf16>, combine<bf16>,     nullptr,  nullptr,
 };
 
 }  // namespace glimpse

@@ -18,6 +18,7 @@ namespace {
 #include "groups.h"
 #include "multiply_int8.h"
 #include "multiply_int4.h"
+#include "low_rank.h"
 
 constexpr int kFewRows = 8;  // rows whose sums are in registers at a time
 
@@ -70,8 +71,8 @@ void multiply(const Block& block, const Weight& weight) {
 }  // namespace
 
 extern const Kernels kAvx512Bf16Kernels{
-    false,   2,       kFewRows, lay_out_row<bf16>, nullptr, nullptr,    quantize_row,
-    nullptr, nullptr, nullptr,  multiply,          nullptr, finish_all,
+    false,   2,        kFewRows, lay_out_row<bf16>, nullptr,    nullptr,     quantize_row,  nullptr, nullptr,
+    nullptr, multiply, nullptr,  finish_all,        kBlockRows, adapt<bf16>, combine<bf16>, nullptr, nullptr,
 };
 
 }  // namespace glimpse

@@ -12,6 +12,7 @@
 #include "groups.h"
 #include "multiply_int8.h"
 #include "multiply_int4.h"
+#include "low_rank.h"
 
 static void multiply(const Block& block, const Weight& weight) {
   if (is_int4(weight)) return multiply_int4(block, weight);
@@ -21,6 +22,7 @@ static void multiply(const Block& block, const Weight& weight) {
 }
 
 constexpr Kernels kFloatKernels{
-    false,        4,        kFewRows, lay_out_row<bf16>, lay_out_row<float>, nullptr, quantize_row, nullptr, nullptr,
-    unpack_panel, multiply, nullptr,  finish_all,
+    false,        4,          kFewRows,    lay_out_row<bf16>, lay_out_row<float>, nullptr,
+    quantize_row, nullptr,    nullptr,     unpack_panel,      multiply,           nullptr,
+    finish_all,   kBlockRows, adapt<bf16>, combine<bf16>,     adapt<float>,       combine<float>,
 };

@@ -88,6 +88,18 @@ class ShortConvLayer(ctypes.Structure):
     """The weights of a gated short convolution; short_conv.h says what its fields are."""
 
 
+class LowRankPart(ctypes.Structure):
+    """A part of what an adapter adds to a linear; kernels.h says what its fields are."""
+
+
+class LowRank(ctypes.Structure):
+    """What an adapter adds to a linear; linear.h says what its fields are."""
+
+
+class LowRanks(ctypes.Structure):
+    """What all adapters add to a linear; linear.h says what its fields are."""
+
+
 class Operation(ctypes.Structure):
     """A recorded operation; program.cpp says what its fields are."""
 
@@ -100,7 +112,19 @@ class DecodeInputs(ctypes.Structure):
     """The inputs of a recorded decode step; program.cpp says what its fields are."""
 
 
-STRUCTURES = (Weight, Norm, Experts, DeltaNetLayer, ShortConvLayer, Operation, Program, DecodeInputs)
+STRUCTURES = (
+    Weight,
+    Norm,
+    Experts,
+    DeltaNetLayer,
+    ShortConvLayer,
+    LowRankPart,
+    LowRank,
+    LowRanks,
+    Operation,
+    Program,
+    DecodeInputs,
+)
 """In the order of `glimpse_structure_bytes`."""
 _DECLARATIONS = Declarations(KERNELS.folder, STRUCTURES)
 

@@ -59,6 +59,32 @@ struct Mixture {
   void* y;               // like x
 };
 
+// What an adapter adds to a linear. Its numbers have the type of activations. declarations.py reads its fields here.
+struct LowRank {
+  const void* down;  // [num_ranks][in_features, padded to tiles with zeros]: the matrices of all parts
+  int64_t num_ranks;
+  const LowRankPart* parts;
+  int64_t num_parts;  // 0: nothing
+};
+
+// What all adapters add to a linear. declarations.py reads its fields here.
+struct LowRanks {
+  const LowRank* adapters;
+  int64_t most_ranks;  // of an adapter
+  int64_t in_features, out_features;
+  DType dtype;  // of activations
+};
+
+// y += up · down · norm(x), for rows with adapters.
+struct Adaptation {
+  const LowRanks* added;
+  const Norm* norm;             // null: none
+  const void* x;                // [all rows, in_features]
+  void* y;                      // [all rows, out_features]
+  const int64_t *rows, *slots;  // [num_rows]: the rows, sorted by adapters, and the adapter of each
+  int64_t num_rows;             // at least 1
+};
+
 const Kernels& kernels_of(int level, DType dtype);
 
 // The calling thread's, for each of its teams.
@@ -68,12 +94,18 @@ TeamBuffers& team_buffers();
 void reserve(const Kernels& kernels, const Linear& linear, TeamBuffers& buffers);
 void reserve(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers);
 void reserve(const Kernels& kernels, const Mixture& mixture, TeamBuffers& buffers);
+void reserve(const Kernels& kernels, const Adaptation& adaptation, TeamBuffers& buffers);
 
 // Computes this thread's part. Every thread of the team calls it; inputs must be complete, and the result is complete
 // after the next barrier.
 void run_in_team(const Kernels& kernels, const Linear& linear, TeamBuffers& buffers);
 void run_in_team(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers);
 void run_in_team(const Kernels& kernels, const Mixture& mixture, TeamBuffers& buffers);
+void run_in_team(const Kernels& kernels, const Adaptation& adaptation, TeamBuffers& buffers);
+
+// y = activation(gates) · ups for x [rows, 2 · width], gates first. Every thread of the team calls it.
+void combine_in_team(const Kernels& kernels, DType dtype, const void* x, int64_t rows, int64_t width,
+                     int32_t activation, void* y);
 
 }  // namespace glimpse
 

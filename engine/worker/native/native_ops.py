@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from glimpse.engine.worker.layers import ops
 from glimpse.engine.worker.layers.attention import AttentionPlan
 from glimpse.engine.worker.layers.delta_net import DeltaNet, StatePlan, state_rounds
-from glimpse.engine.worker.layers.mlp import ExpertsMLP, GatedMLP, PlainMLP
+from glimpse.engine.worker.layers.low_rank import AdaptedRows, LowRanks
+from glimpse.engine.worker.layers.mlp import ExpertsMLP, GateActivation, GatedMLP, PlainMLP
 from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.worker.layers.rotary import Rotation
 from glimpse.engine.worker.layers.short_conv import ShortConv
@@ -28,11 +29,12 @@ from glimpse.engine.worker.native.attention import (
 )
 from glimpse.engine.worker.native.library import Activation, DeltaNetLayer, DType, Level, Norm, ShortConvLayer, Weight
 from glimpse.engine.worker.native.linear import PackedLinear
+from glimpse.engine.worker.native.low_rank import PackedLowRanks
 from glimpse.engine.worker.tensors.batch import Batch, StateRows
 from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache, LayerStates
 
 _ACTIVATIONS = {"quick_gelu": Activation.QUICK_GELU, "gelu_tanh": Activation.GELU_TANH}
-_GATE_ACTIVATIONS = {"silu": Activation.GATED_SILU, "gelu_tanh": Activation.GATED_GELU_TANH}
+GATE_ACTIVATIONS = {"silu": Activation.GATED_SILU, "gelu_tanh": Activation.GATED_GELU_TANH}
 
 
 class NativeOps(ops.TorchOps):
@@ -80,6 +82,34 @@ class NativeOps(ops.TorchOps):
             output.data_ptr(),
         )
         return output
+
+    def combine(self, gate_up: Tensor, activation: GateActivation) -> Tensor:
+        rows, width = len(gate_up), gate_up.shape[1] // 2
+        output = gate_up.new_empty(rows, width)
+        self._library.glimpse_combine(
+            self._level,
+            DType.of(gate_up.dtype),
+            gate_up.data_ptr(),
+            rows,
+            width,
+            GATE_ACTIVATIONS[activation],
+            output.data_ptr(),
+        )
+        return output
+
+    def adapt(self, y: Tensor, x: Tensor, norm: ops.Norm | None, added: LowRanks, rows: AdaptedRows) -> None:
+        assert isinstance(added, PackedLowRanks)
+        x = x.contiguous()
+        self._library.glimpse_adapt(
+            self._level,
+            byref(added.packed),
+            None if norm is None else byref(self._norm(norm)),
+            x.data_ptr(),
+            rows.rows.ctypes.data,
+            rows.slots.ctypes.data,
+            len(rows.rows),
+            y.data_ptr(),
+        )
 
     def logits(self, hidden: Tensor, norm: ops.Norm, head: nn.Module) -> Tensor:
         return _packed(head).compute(hidden, self._norm(norm), None, torch.float32)
@@ -236,7 +266,7 @@ class ExpertsTensors:
             num_chosen=mlp.config.num_chosen + mlp.shares,
             shares=mlp.shares,
             renormalizes=mlp.config.renormalized,
-            activation=_GATE_ACTIVATIONS[mlp.activation],
+            activation=GATE_ACTIVATIONS[mlp.activation],
             router_norm=None if mlp.router_norm is None else pointer(as_norm(mlp.router_norm)),
             factors=None if self._factors is None else self._factors.data_ptr(),
         )
@@ -246,7 +276,7 @@ def as_mlp(mlp: GatedMLP | PlainMLP) -> tuple[PackedLinear, PackedLinear, Activa
     """Returns an MLP's packed linears and the activation between them."""
     match mlp:
         case GatedMLP():
-            return _packed(mlp.gate_up_proj), _packed(mlp.down_proj), _GATE_ACTIVATIONS[mlp.activation]
+            return _packed(mlp.gate_up_proj), _packed(mlp.down_proj), GATE_ACTIVATIONS[mlp.activation]
         case PlainMLP():
             return _packed(mlp.fc1), _packed(mlp.fc2), _ACTIVATIONS[mlp.activation]
 

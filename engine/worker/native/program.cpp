@@ -27,6 +27,8 @@ enum OperationKind : int64_t {
   kGateOperation = 5,
   kDeltaNetOperation = 6,
   kShortConvOperation = 7,
+  kAdaptOperation = 8,
+  kCombineOperation = 9,
 };
 
 // An operation on all rows of a step. Members that its kind has no use for are null. Numbers have the program's type.
@@ -41,13 +43,14 @@ struct Operation {
   void* y;               // result
   float* logits;         // result of a product in float32, instead of y
   void *keys, *values;   // KV cache of the layer
-  int64_t activation;    // between the products of an MLP
+  int64_t activation;    // between the products of an MLP, or of gates
   const void* gates;     // of x, or the rates of a gated delta net
-  int64_t width;         // numbers of a row of x and of its gates
+  int64_t width;         // numbers of a row of x and of its gates, or of the result of gates in x
   const DeltaNetLayer* net;
   void* conv_states;  // states of the layer
   float* recurrent;
   const ShortConvLayer* conv;
+  const LowRanks* added;  // to y, by adapters
 };
 
 struct Program {
@@ -76,8 +79,10 @@ struct DecodeInputs {
   const int64_t* key_lengths;    // [sequences]
   int64_t num_sequences;
   int64_t table_width;
-  const float *cos, *sin;         // [positions, head_dim / 2]: rotation of each position
-  const int64_t *reads, *writes;  // [rows]: states, as in `StatePart`; null if no layer keeps states
+  const float *cos, *sin;                  // [positions, head_dim / 2]: rotation of each position
+  const int64_t *reads, *writes;           // [rows]: states, as in `StatePart`; null if no layer keeps states
+  const int64_t *adapted_rows, *adapters;  // [num_adapted_rows]: as in `Adaptation`
+  int64_t num_adapted_rows;
 };
 
 namespace {
@@ -113,6 +118,7 @@ class Step {
     if (operation.kind == kLinearOperation) reserve(kernels_, linear(operation), buffers_);
     if (operation.kind == kMlpOperation) reserve(kernels_, mlp(operation), buffers_);
     if (operation.kind == kExpertsOperation) reserve(kernels_, mixture(operation), buffers_);
+    if (operation.kind == kAdaptOperation) reserve(kernels_, adaptation(operation), buffers_);
     if (operation.kind == kAttendOperation && !first_attend_) {
       first_attend_ = &operation;
       make_attention_tasks();
@@ -151,6 +157,11 @@ class Step {
         return update_states(operation);
       case kShortConvOperation:
         return convolve(operation);
+      case kAdaptOperation:
+        return run_in_team(kernels_, adaptation(operation), buffers_);
+      case kCombineOperation:
+        return combine_in_team(kernels_, static_cast<DType>(program_.dtype), operation.x, program_.rows,
+                               operation.width, operation.activation, operation.y);
       case kAttendOperation: {
         const LayerOffset layer = {numbers(operation.keys) - numbers(first_attend_->keys),
                                    numbers(operation.values) - numbers(first_attend_->values)};
@@ -181,6 +192,11 @@ class Step {
 
   Mixture mixture(const Operation& operation) const {
     return {operation.experts, operation.norm, operation.x, program_.rows, operation.residual, operation.y};
+  }
+
+  Adaptation adaptation(const Operation& operation) const {
+    return {operation.added,  operation.norm,          operation.x, operation.y, inputs_.adapted_rows,
+            inputs_.adapters, inputs_.num_adapted_rows};
   }
 
   void rotate(const Operation& operation) const {
@@ -287,7 +303,8 @@ extern "C" void glimpse_run_program(const glimpse::Program* program, const glimp
 // Bytes of the structures that Python passes, in the order of STRUCTURES in library.py.
 extern "C" int64_t glimpse_structure_bytes(int index) {
   using namespace glimpse;
-  constexpr int64_t kBytes[] = {sizeof(Weight),         sizeof(Norm),      sizeof(Experts), sizeof(DeltaNetLayer),
-                                sizeof(ShortConvLayer), sizeof(Operation), sizeof(Program), sizeof(DecodeInputs)};
+  constexpr int64_t kBytes[] = {sizeof(Weight),         sizeof(Norm),        sizeof(Experts),     sizeof(DeltaNetLayer),
+                                sizeof(ShortConvLayer), sizeof(LowRankPart), sizeof(LowRank),     sizeof(LowRanks),
+                                sizeof(Operation),      sizeof(Program),     sizeof(DecodeInputs)};
   return kBytes[index];
 }

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from glimpse.engine.worker.layers.lora import Adapters
+from glimpse.engine.worker.layers.low_rank import AdaptedRows
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.rotary import Rotation
 from glimpse.engine.worker.native.attention import supports
@@ -24,6 +26,9 @@ from glimpse.engine.worker.tensors.kv_cache import KVCache
 
 MAX_ROWS = 16
 """Most tokens in a recorded step: those of one tile. The more there are, the less the calls matter."""
+
+NO_ADAPTERS = Adapters(0)
+"""For steps in which no token has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +58,13 @@ class DecodePrograms:
 
     num_scratch_blocks = 0
 
-    def __init__(self, decoder: RecordableDecoder, cache: KVCache, *, library: CDLL, level: Level) -> None:
+    def __init__(
+        self, decoder: RecordableDecoder, cache: KVCache, adapters: Adapters, *, library: CDLL, level: Level
+    ) -> None:
         """
         Args:
             cache: cache for which `can_record` is True.
+            adapters: those of the model.
             level: instruction set level of the packed weights.
         """
         self._decoder = decoder
@@ -64,7 +72,8 @@ class DecodePrograms:
         self._library = library
         self._level = level
         self._rotations = RotationTable(decoder.rotation)
-        self._programs: dict[int, DecodeProgram] = {}
+        self._adapters = adapters
+        self._programs: dict[tuple[int, int], DecodeProgram] = {}  # by tokens, and linears that adapters change
 
     def prepare(self) -> bool:
         """Returns False: programs are recorded when a step first needs them, which computes nothing."""
@@ -79,9 +88,11 @@ class DecodePrograms:
         rows = batch.token_ids.shape[0]
         if rows > MAX_ROWS or rows != batch.sampled_rows.shape[0] or batch.media:
             return None
-        if rows not in self._programs:
-            self._programs[rows] = DecodeProgram(self._decoder, self._cache, rows, level=self._level)
-        return self._programs[rows].run(self._library, batch, self._rotations)
+        adapters = self._adapters if batch.adapters else NO_ADAPTERS
+        kind = rows, len(adapters.added)
+        if kind not in self._programs:
+            self._programs[kind] = DecodeProgram(self._decoder, self._cache, rows, adapters, level=self._level)
+        return self._programs[kind].run(self._library, batch, self._rotations)
 
 
 class RotationTable:
@@ -103,7 +114,9 @@ class RotationTable:
 class DecodeProgram:
     """The recorded step of a number of tokens."""
 
-    def __init__(self, decoder: RecordableDecoder, cache: KVCache, rows: int, *, level: Level) -> None:
+    def __init__(
+        self, decoder: RecordableDecoder, cache: KVCache, rows: int, adapters: Adapters, *, level: Level
+    ) -> None:
         """Records the step; arguments are those of `DecodePrograms`."""
         _, _, block_size, num_kv_heads, head_dim = cache.keys.shape
         hidden = torch.empty(rows, decoder.hidden_size, dtype=cache.keys.dtype)
@@ -111,7 +124,7 @@ class DecodeProgram:
         axes = torch.zeros(head_dim // 2, dtype=torch.int64)
         axes[: len(decoder.rotary_axes)] = torch.tensor(decoder.rotary_axes)
         recorder = Recorder(rows, cache.keys.dtype)
-        self._logits = decoder.compute(hidden, rotation, recorder)
+        self._logits = decoder.compute(hidden, rotation, adapters.ops(recorder, AdaptedRows(())))
         operations = recorder.operations()
         self._program = Program(
             operations=operations,
@@ -159,5 +172,9 @@ class DecodeProgram:
             reads = (c_int64 * len(batch.states))(*(rows.reads for rows in batch.states))
             writes = (c_int64 * len(batch.states))(*(rows.writes for rows in batch.states))
             inputs.reads, inputs.writes = addressof(reads), addressof(writes)
+        if batch.adapters:
+            adapted = AdaptedRows(batch.adapters)
+            inputs.adapted_rows, inputs.adapters = adapted.rows.ctypes.data, adapted.slots.ctypes.data
+            inputs.num_adapted_rows = len(adapted.rows)
         library.glimpse_run_program(byref(self._program), byref(inputs))
         return self._logits

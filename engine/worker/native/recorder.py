@@ -9,13 +9,22 @@ from torch import Tensor, nn
 
 from glimpse.engine.worker.layers import ops
 from glimpse.engine.worker.layers.delta_net import DeltaNet
-from glimpse.engine.worker.layers.mlp import ExpertsMLP
+from glimpse.engine.worker.layers.low_rank import AdaptedRows, LowRanks
+from glimpse.engine.worker.layers.mlp import ExpertsMLP, GateActivation
 from glimpse.engine.worker.layers.norm import HeadNorms
 from glimpse.engine.worker.layers.rotary import Rotation
 from glimpse.engine.worker.layers.short_conv import ShortConv
 from glimpse.engine.worker.native.library import Operation, Weight
 from glimpse.engine.worker.native.linear import PackedLinear
-from glimpse.engine.worker.native.native_ops import DeltaNetTensors, ExpertsTensors, ShortConvTensors, as_mlp, as_norm
+from glimpse.engine.worker.native.low_rank import PackedLowRanks
+from glimpse.engine.worker.native.native_ops import (
+    GATE_ACTIVATIONS,
+    DeltaNetTensors,
+    ExpertsTensors,
+    ShortConvTensors,
+    as_mlp,
+    as_norm,
+)
 from glimpse.engine.worker.tensors.batch import Batch
 from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache, LayerStates
 
@@ -31,6 +40,8 @@ class OperationKind(IntEnum):
     GATE = 5
     DELTA_NET = 6
     SHORT_CONV = 7
+    ADAPT = 8
+    COMBINE = 9
 
 
 class Recorder:
@@ -85,6 +96,29 @@ class Recorder:
             activation=activation,
         )
         return output
+
+    def combine(self, gate_up: Tensor, activation: GateActivation) -> Tensor:
+        width = gate_up.shape[1] // 2
+        output = self._result("combine", width)
+        self._record(
+            OperationKind.COMBINE,
+            x=_address(gate_up),
+            width=width,
+            activation=GATE_ACTIVATIONS[activation],
+            y=output.data_ptr(),
+        )
+        return output
+
+    def adapt(self, y: Tensor, x: Tensor, norm: ops.Norm | None, added: LowRanks, rows: AdaptedRows) -> None:
+        del rows  # a program uses those of the step that runs it
+        assert isinstance(added, PackedLowRanks)
+        self._record(
+            OperationKind.ADAPT,
+            added=pointer(added.packed),
+            norm=None if norm is None else self._norm(norm),
+            x=_address(x),
+            y=_address(y),
+        )
 
     def logits(self, hidden: Tensor, norm: ops.Norm, head: nn.Module) -> Tensor:
         logits = torch.empty(self._rows, _packed(head).out_features)

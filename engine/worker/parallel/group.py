@@ -20,7 +20,7 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 
-from glimpse.engine.worker.layers.ops import MLP, Norm, Ops
+from glimpse.engine.worker.layers.ops import MLP, Norm, Ops, OpsLayer
 from glimpse.engine.worker.parallel.handshake import keep_alive
 from glimpse.engine.worker.parallel.messages import RendezvousAddress
 
@@ -161,7 +161,7 @@ def _ipv4_address(interface: str) -> bytes | None:
     return answer[20:24]
 
 
-class ParallelOps:
+class ParallelOps(OpsLayer):
     """A backend's operations on this rank's shard of the weights.
 
     Products with `hidden_size` outputs (row-parallel) are summed over the ranks; rank 0 adds the residual. All other
@@ -169,17 +169,8 @@ class ParallelOps:
     """
 
     def __init__(self, local: Ops, group: Group) -> None:
-        self._local = local
+        super().__init__(local)
         self._group = group
-        self.norm_linear = local.norm_linear
-        self.plan_attention = local.plan_attention
-        self.rotate_and_store = local.rotate_and_store
-        self.attend = local.attend
-        self.gate = local.gate
-        self.plan_states = local.plan_states
-        self.delta_net = local.delta_net
-        self.short_conv = local.short_conv
-        self.attend_segments = local.attend_segments
 
     def linear_add(self, x: Tensor, linear: nn.Module, residual: Tensor | None) -> Tensor:
         return self._group.sum(self._local.linear_add(x, linear, residual if self._is_first else None))

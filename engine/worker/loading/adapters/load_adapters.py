@@ -1,11 +1,11 @@
-"""Loads LoRA adapters for a model: finds the linears that their tensors belong to, and stacks those of all adapters."""
+"""Loads LoRA adapters for a model: finds the linears that their tensors belong to."""
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, groupby
+from itertools import accumulate
 from typing import NamedTuple, cast
 
 import torch
@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from glimpse.engine.checkpoint.lora import WEIGHTS_NAME, LoraAdapter
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.worker.layers.linear import Linear
-from glimpse.engine.worker.layers.lora import Adapters, LowRank
+from glimpse.engine.worker.layers.low_rank import LowRank, LowRankPart
 from glimpse.engine.worker.layers.mlp import GatedMLP
 from glimpse.engine.worker.loading.weights import checkpoint_name
 from glimpse.engine.worker.models.decoder import DecoderLayer
@@ -43,7 +42,6 @@ class _Part(NamedTuple):
 class _Matrices(NamedTuple):
     """What an adapter adds to a part of a linear: up · down."""
 
-    slot: int
     part: _Part
     down: Tensor
     """[rank, in]"""
@@ -51,36 +49,53 @@ class _Matrices(NamedTuple):
     """[size, rank], multiplied by the adapter's scale."""
 
 
-def load_adapters(
-    adapters: Sequence[LoraAdapter],
-    model: Model,
-    text: TextConfig,
-    dtype: torch.dtype,
-    *,
-    rank: int = 0,
-    num_ranks: int = 1,
-) -> Adapters:
-    """Returns the adapters of a model whose weights are loaded and packed, with matrices on the device of its norms.
+class AdapterLoader:
+    """Loads adapters for a model whose weights are loaded and packed."""
 
-    Args:
-        text: sizes of the whole decoder, of which the model may be a shard.
-        dtype: of activations.
+    def __init__(
+        self, model: Model, text: TextConfig, dtype: torch.dtype, *, rank: int = 0, num_ranks: int = 1
+    ) -> None:
+        """
+        Args:
+            text: sizes of the whole decoder, of which the model may be a shard.
+            dtype: of activations.
+        """
+        shard = partial(shard_tensor, text=text, rank=rank, num_ranks=num_ranks)
+        self._model = model
+        self._reader = _Reader(model, text, shard, dict(_parts(model)))
+        self._device, self._dtype = model.decoder.norm.weight.device, dtype
 
-    Raises:
-        CheckpointError: an adapter does not fit the model, or changes more than the linears that `_linears` yields.
-    """
-    distinct = {adapter.digest: adapter for adapter in adapters}
-    shard = partial(shard_tensor, text=text, rank=rank, num_ranks=num_ranks)
-    reader, device = _Reader(model, text, shard, dict(_parts(model))), model.decoder.norm.weight.device
-    found: dict[nn.Module, list[_Matrices]] = defaultdict(list)
-    for slot, adapter in enumerate(distinct.values()):
-        for matrices in reader.read(adapter, slot):
+    def load(self, adapter: LoraAdapter) -> Mapping[nn.Module, LowRank]:
+        """Returns what an adapter adds to linears, on the device of the model's norms.
+
+        Raises:
+            CheckpointError: it does not fit the model, or changes more than the linears that `_linears` yields.
+        """
+        found: dict[nn.Module, list[_Matrices]] = defaultdict(list)
+        for matrices in self._reader.read(adapter):
             found[matrices.part.linear].append(matrices)
-    return Adapters(
-        digests={adapter.name: adapter.digest for adapter in adapters},
-        slots={digest: slot for slot, digest in enumerate(distinct)},
-        added={linear: _stacked(matrices, device, dtype) for linear, matrices in found.items()},
-    )
+        return {linear: self._stack(matrices) for linear, matrices in found.items()}
+
+    def load_all(self, adapters: Iterable[LoraAdapter]) -> None:
+        """Adds adapters to those of the model. Raises CheckpointError as `load` does."""
+        for adapter in adapters:
+            if adapter.digest not in self._model.adapters.slots:
+                self._model.adapters.put(adapter.digest, self.load(adapter))
+            self._model.adapters.digests[adapter.name] = adapter.digest
+
+    def _stack(self, matrices: Sequence[_Matrices]) -> LowRank:
+        distinct = {id(each.down): each.down for each in matrices}  # parts of a stacked matrix share theirs
+        ends = accumulate(map(len, distinct.values()))
+        ranks = {key: slice(end - len(down), end) for (key, down), end in zip(distinct.items(), ends, strict=True)}
+        parts = [
+            LowRankPart(
+                ranks=ranks[id(each.down)],
+                outputs=slice(each.part.start, each.part.start + each.part.size),
+                up=each.up.to(self._device, self._dtype),
+            )
+            for each in matrices
+        ]
+        return LowRank(down=torch.cat(list(distinct.values())).to(self._device, self._dtype), parts=parts)
 
 
 def _parts(model: Model) -> Iterator[tuple[str, _Part]]:
@@ -119,7 +134,7 @@ class _Reader:
     """Returns this rank's shard of a matrix, by its name."""
     parts: Mapping[str, _Part]
 
-    def read(self, adapter: LoraAdapter, slot: int) -> Iterator[_Matrices]:
+    def read(self, adapter: LoraAdapter) -> Iterator[_Matrices]:
         """Yields an adapter's matrices. Raises CheckpointError for the first that does not fit the model."""
         tensors = _tensors(adapter)
         for module in sorted({module for module, _ in tensors}):
@@ -137,7 +152,7 @@ class _Reader:
                         f"adapter {adapter.name!r}: {module!r}: expected matrices of rank {rank} for {num_inputs}"
                         f" inputs and {part.size} outputs, got {[*own_down.shape]} and {[*own_up.shape]}"
                     )
-                yield _Matrices(slot, part, own_down, own_up)
+                yield _Matrices(part, own_down, own_up)
 
     def _arranged(self, module: str, up: Tensor) -> Iterator[tuple[str, Tensor]]:
         """Yields the parts of a matrix as linears store them, whose output features are those of the weight."""
@@ -160,34 +175,6 @@ def _tensors(adapter: LoraAdapter) -> dict[tuple[str, str], Tensor]:
     if not tensors:
         raise CheckpointError(f"adapter {adapter.name!r}: expected {_EXPECTED}, got no tensors")
     return tensors
-
-
-def _stacked(matrices: list[_Matrices], device: torch.device, dtype: torch.dtype) -> LowRank:
-    """Returns what all adapters add to a linear."""
-    matrices = sorted(matrices, key=lambda each: each.part.start)  # those of a part read adjacent columns
-    distinct = {id(each.down): each for each in matrices}  # parts of a stacked matrix share theirs
-    ends = list(accumulate(len(each.down) for each in distinct.values()))
-    columns = {key: slice(end - len(each.down), end) for (key, each), end in zip(distinct.items(), ends, strict=True)}
-    down = _linear(torch.cat([each.down for each in distinct.values()]), device, dtype)
-    ups: list[Linear] = []
-    places: list[tuple[slice, slice]] = []
-    for part, group in groupby(matrices, key=lambda each: each.part):
-        own = list(group)
-        start = min(columns[id(each.down)].start for each in own)
-        end = max(columns[id(each.down)].stop for each in own)
-        up = torch.zeros(part.size, end - start)
-        for each in own:
-            place = columns[id(each.down)]
-            up[:, place.start - start : place.stop - start] = each.up
-        ups.append(_linear(up, device, dtype))
-        places.append((slice(start, end), slice(part.start, part.start + part.size)))
-    return LowRank(down, ups, places, [each.slot for each in distinct.values() for _ in each.down])
-
-
-def _linear(weight: Tensor, device: torch.device, dtype: torch.dtype) -> Linear:
-    linear = Linear(weight.shape[1], weight.shape[0], bias=False)
-    linear.weight.data.copy_(weight)
-    return linear.to(device, dtype)
 
 
 def _num_inputs(linear: nn.Module) -> int:

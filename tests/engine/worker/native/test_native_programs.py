@@ -18,9 +18,10 @@ from glimpse.engine.worker.loading.build_runner import LoadedShard, make_program
 from glimpse.engine.worker.loading.load_engine import load_core, load_shard
 from glimpse.engine.worker.native.library import Level
 from glimpse.engine.worker.native.programs import MAX_ROWS, DecodePrograms
-from glimpse.engine.worker.tensors.batch import Batch, SequenceLayout
+from glimpse.engine.worker.tensors.batch import AdapterRows, Batch, SequenceLayout
 from glimpse.engine.worker.tensors.batch_builder import make_batch
 from glimpse.engine.worker.tensors.kv_cache import CacheShape, KVCache, LayerStates
+from tests.checkpoints.lora import PROJECTIONS, make_adapter
 from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.checkpoints.text import make_text_checkpoint
@@ -158,6 +159,28 @@ def test_bits_agree_in_other_families(tmp_path: Path, family: str):
     """Scaled frequencies, norms of heads, heads that rotate in part, heads wider together than the hidden size, and a
     mixture of experts."""
     assert_bits_agree(load(make_text_checkpoint(tmp_path / family, family)), STEPS)
+
+
+@needs_kernels
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_bits_agree_with_adapters(tiny_checkpoint: Path, tmp_path: Path, num_threads: int):
+    """Two adapters change different linears; sequences have one of them in turns, or none."""
+    modules = {
+        name: str(make_adapter(tmp_path / name, tiny_checkpoint, seed=seed, targets=targets, r=9 - seed))
+        for seed, (name, targets) in enumerate({"all": PROJECTIONS, "queries": r".*\.(q|down)_proj"}.items())
+    }
+    shard = load(tiny_checkpoint, num_threads=num_threads, lora_modules=modules)
+    assert_bits_agree(shard, [each for step in STEPS for each in (with_adapters(step), step)])
+
+
+def with_adapters(step: Batch) -> Batch:
+    ends = np.cumsum(step.query_lengths).tolist()
+    rows = [
+        AdapterRows(end - length, length, index % 3)
+        for index, (end, length) in enumerate(zip(ends, step.query_lengths, strict=True))
+        if index % 3 < 2
+    ]
+    return replace(step, adapters=tuple(rows))
 
 
 @needs_kernels

@@ -1,0 +1,62 @@
+"""What LoRA adapters (arXiv 2106.09685) add to linears: up · down · x, with matrices of each adapter."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from glimpse.engine.worker.tensors.batch import AdapterRows, IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LowRankPart:
+    """What an adapter adds to one of the matrices that a linear stacks."""
+
+    ranks: slice
+    """The outputs of `down` that it reads."""
+    outputs: slice
+    """The outputs of the linear that it adds to."""
+    up: Tensor
+    """[outputs, ranks]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LowRank:
+    """What an adapter adds to a linear."""
+
+    down: Tensor
+    """[ranks of all parts, in]"""
+    parts: Sequence[LowRankPart]
+
+
+class LowRanks:
+    """What all adapters add to a linear, by their slots."""
+
+    def __init__(self, linear: nn.Module, num_slots: int) -> None:
+        del linear
+        self.adapters: list[LowRank | None] = [None] * num_slots
+
+    def put(self, slot: int, added: LowRank | None) -> None:
+        """Replaces what an adapter adds; None: nothing."""
+        self.adapters[slot] = added
+
+
+class AdaptedRows:
+    """The rows of a step that have adapters."""
+
+    def __init__(self, adapters: Iterable[AdapterRows]) -> None:
+        """`adapters`: of rows in any order."""
+        ordered = sorted(adapters, key=lambda each: each.slot)
+        none = np.zeros(0, dtype=np.int64)
+        self.rows: IntArray = np.concatenate([none, *(np.arange(row, row + count) for row, count, _ in ordered)])
+        """Sorted by their adapters."""
+        self.slots: IntArray = np.concatenate([none, *(np.full(count, slot) for _, count, slot in ordered)])
+        """The adapter of each."""
+
+    @cached_property
+    def groups(self) -> Sequence[tuple[int, Tensor]]:
+        """The slot and the rows, int64, of each adapter."""
+        return [(int(slot), torch.from_numpy(self.rows[self.slots == slot])) for slot in np.unique(self.slots)]
