@@ -119,7 +119,7 @@ def test_a_sequence_waits_for_a_place() -> None:
 
 
 def test_a_sequence_waits_for_blocks_of_sliding_layers() -> None:
-    """Blocks may be short where those of other layers are not: a prompt takes all of a step's, then those of its window."""
+    """Blocks may be short where others are not: a prompt takes all of a step, then those of its window."""
     timed = TimedCore(max_slowdown=1000, window=64, num_sliding_blocks=133)
     for number in range(6):
         timed.submit(text(f"r{number}", 1000, max_tokens=60))

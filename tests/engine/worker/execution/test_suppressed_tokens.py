@@ -33,7 +33,7 @@ VOCABULARY = Vocabulary(tokens=[b"a", b"b", b"<end>"], special_ids=[2])
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its answer without them has all tokens that it suppresses."""
+    """Writes one that suppresses all tokens of its answer without them."""
     path = make_text_checkpoint(tmp_path_factory.mktemp("model"), "gemma4")
     harness = Harness(path)
     banned = sorted({*harness.answer(harness.begin(PROMPT), 16).answer})
