@@ -1,15 +1,9 @@
-"""Quantization schemes of checkpoints, parsed from `quantization_config` in `config.json`. Independent of torch.
-
-Every variant that the engine would compute incorrectly is rejected here, before weights are read. Which matrices are
-quantized follows from the checkpoint's tensors, not from this configuration.
-"""
+"""Quantization schemes of checkpoints. Independent of torch."""
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
-
-from glimpse.engine.errors import CheckpointError
+from typing import Literal, TypeAlias
 
 PACKED_INPUTS = 32
 """Group sizes, and the number of a linear's inputs, are multiples of this."""
@@ -73,7 +67,7 @@ class GgufQuantization:
 class GroupQuantization:
     """Unsigned integers with a scale and a zero point for each output feature and group of inputs."""
 
-    method: Literal["awq", "gptq"]
+    method: Literal["awq", "gptq", "compressed-tensors"]
     bits: Literal[4, 8]
     group_size: int | None
     """Inputs that share a scale; None for all of them."""
@@ -91,17 +85,81 @@ class GroupQuantization:
         return f"{self.method} {self.kind}"
 
 
+MatrixScheme: TypeAlias = GroupQuantization | Literal["int8", "fp8"]
+"""How a matrix is stored: in groups, or in int8 or e4m3 with a scale for each output feature."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fp8Quantization:
-    """e4m3 weights with a scale for each output feature; activations are quantized dynamically for each token."""
+class Modules:
+    """Modules of a network, as compressed-tensors lists them."""
+
+    names: frozenset[str]
+    """Whole names, or a class: "Linear" for all linears."""
+    expressions: tuple[re.Pattern[str], ...]
+    """Names that begin with one of these."""
+
+    def rank(self, names: Collection[str]) -> int:
+        """Returns how closely a linear is listed: 3 by name, 2 by an expression, 1 by its class, 0 if it is not.
+
+        Args:
+            names: what versions of transformers call it.
+        """
+        if not self.names.isdisjoint(names):
+            return 3
+        if any(expression.match(name) for expression in self.expressions for name in names):
+            return 2
+        return int("Linear" in self.names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompressedGroup:
+    """A config group of compressed-tensors: matrices that are stored alike."""
+
+    targets: Modules
+    scheme: MatrixScheme
+    has_zero_points: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompressedQuantization:
+    """Matrices as the config groups of compressed-tensors describe them; those that are listed nowhere are floats."""
+
+    groups: tuple[CompressedGroup, ...]
+    ignored: Modules
 
     @property
-    def kind(self) -> Literal["fp8"]:
-        """The value of `--quantization` that names weights of this type."""
-        return "fp8"
+    def kinds(self) -> Sequence[Literal["int4", "int8", "fp8"]]:
+        """The types of matrices, the smallest first."""
+        schemes = [group.scheme for group in self.groups]
+        stored = {each.kind if isinstance(each, GroupQuantization) else each for each in schemes}
+        return [kind for kind in ("int4", "int8", "fp8") if kind in stored]
+
+    @property
+    def kind(self) -> Literal["int4", "int8", "fp8"]:
+        """The value of `--quantization` that names weights of this type: that of the smallest."""
+        return self.kinds[0]
 
     def __str__(self) -> str:
-        return self.kind
+        return f"compressed-tensors {', '.join(self.kinds)}"
+
+    def group_of(self, name: str) -> CompressedGroup | None:
+        """Returns the group that targets a linear most closely, also if it is ignored.
+
+        Args:
+            name: its checkpoint name.
+        """
+        names = _module_names(name)
+        group = max(self.groups, key=lambda each: each.targets.rank(names))
+        return group if group.targets.rank(names) else None
+
+    def scheme_of(self, names: Collection[str]) -> MatrixScheme | None:
+        """Returns how the matrices that a linear stacks are stored; None if not alike, or if one is not quantized."""
+        schemes: set[MatrixScheme | None] = {self._scheme_of(name) for name in names}
+        return schemes.pop() if len(schemes) == 1 else None
+
+    def _scheme_of(self, name: str) -> MatrixScheme | None:
+        group = None if self.ignored.rank(_module_names(name)) else self.group_of(name)
+        return None if group is None else group.scheme
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +173,7 @@ class Fp8Blocks:
     """Inputs of a block."""
 
 
-CheckpointQuantization: TypeAlias = GroupQuantization | GgufQuantization | Fp8Quantization
+CheckpointQuantization: TypeAlias = GroupQuantization | GgufQuantization | CompressedQuantization
 
 GGUF_FORMATS: Mapping[str, GroupFormat] = {
     name: GroupFormat(bits=bits, group_size=group_size, has_minimum=has_minimum, scale=scale)
@@ -135,121 +193,14 @@ GGUF_FORMATS: Mapping[str, GroupFormat] = {
 """The exact format of each of GGUF's types that linears store."""
 
 
-def checkpoint_quantization(config: Mapping[str, Any]) -> CheckpointQuantization | None:
-    """Parses `quantization_config` of a `config.json`; returns None if there is none, or for `checkpoint_blocks`.
-
-    Raises:
-        CheckpointError: the weights are quantized in a way that is not supported.
-    """
-    stored: Mapping[str, Any] | None = config.get("quantization_config")
-    if not stored or stored.get("quant_method") == _BLOCKS:
-        return None
-    method = str(stored.get("quant_method"))
-    if method not in _METHODS:
-        expected = ", ".join((*_METHODS, _BLOCKS))
-        raise CheckpointError(f"'quantization_config.quant_method': expected one of {expected}, got {method}")
-    return _METHODS[method](stored)
+def _module_names(name: str) -> Collection[str]:
+    """Returns what versions of transformers call a module, by its checkpoint name."""
+    if (found := _LAYER.fullmatch(name)) is None:
+        return (name, f"model.{name}")
+    return tuple(prefix + found[1] for prefix in ("model.", "model.language_model.", "language_model.model."))
 
 
-def checkpoint_blocks(config: Mapping[str, Any]) -> Fp8Blocks | None:
-    """Parses `quantization_config` of a `config.json` whose weights are in FP8 blocks; returns None for all others.
-
-    Raises:
-        CheckpointError: the weights are quantized in a way that is not supported.
-    """
-    stored: Mapping[str, Any] = config.get("quantization_config") or {}
-    if stored.get("quant_method") != _BLOCKS:
-        return None
-    _require(_BLOCKS, "fmt", stored.get("fmt", "e4m3"), {"e4m3"})
-    _require(_BLOCKS, "activation_scheme", stored.get("activation_scheme", "dynamic"), {"dynamic"})
-    match stored.get("weight_block_size"):
-        case [int(rows), int(columns)] if rows > 0 and columns > 0:
-            return Fp8Blocks(rows=rows, columns=columns)
-        case other:
-            raise CheckpointError(
-                f"'quantization_config.weight_block_size': expected two sizes for {_BLOCKS}, got {other}"
-            )
-
-
-def _awq(stored: Mapping[str, Any]) -> GroupQuantization:
-    """Parses AutoAWQ's fields (awq/models/_config.py)."""
-    version = stored.get("version") or stored.get("format") or "gemm"
-    _require("awq", "version", str(version).lower(), {"gemm"})
-    _require("awq", "zero_point", stored.get("zero_point", True), {True})
-    _require("awq", "bits", stored["bits"], {4})
-    return GroupQuantization(
-        method="awq", bits=4, group_size=_group_size("awq", stored), zero_points_minus_one=False, desc_act=False
-    )
-
-
-def _gptq(stored: Mapping[str, Any]) -> GroupQuantization:
-    """Parses the fields of AutoGPTQ and GPTQModel (gptqmodel/quantization/config.py)."""
-    checkpoint_format = stored.get("checkpoint_format") or stored.get("format") or "gptq"
-    _require("gptq", "checkpoint_format", checkpoint_format, {"gptq", "gptq_v2"})
-    _require("gptq", "bits", stored["bits"], {4, 8})
-    _require("gptq", "pack_dtype", stored.get("pack_dtype") or "int32", {"int32"})
-    for field in ("is_marlin_format", "lm_head", "dynamic"):
-        _require("gptq", field, bool(stored.get(field)), {False})
-    return GroupQuantization(
-        method="gptq",
-        bits=stored["bits"],
-        group_size=_group_size("gptq", stored),
-        zero_points_minus_one=checkpoint_format == "gptq",
-        desc_act=bool(stored.get("desc_act", False)),
-    )
-
-
-def _gguf(stored: Mapping[str, Any]) -> GgufQuantization:
-    """Parses what `checkpoint.gguf.config` writes."""
-    return GgufQuantization(types=stored["types"])
-
-
-def _compressed_tensors(stored: Mapping[str, Any]) -> Fp8Quantization:
-    """Parses the fields of compressed-tensors (compressed_tensors/quantization/quant_config.py)."""
-    method = "compressed-tensors"
-    _require(method, "format", stored.get("format"), {"float-quantized"})
-    for field in ("kv_cache_scheme", "sparsity_config"):
-        _require(method, field, bool(stored.get(field)), {False})
-    for name, group in stored["config_groups"].items():
-        weights, activations = group["weights"], group.get("input_activations") or {}
-        for path, scheme, strategies in (
-            (f"config_groups.{name}.weights", weights, {"channel"}),
-            (f"config_groups.{name}.input_activations", activations, {"token"}),
-        ):
-            _require(method, f"{path}.num_bits", scheme.get("num_bits"), {8})
-            _require(method, f"{path}.type", scheme.get("type"), {"float"})
-            _require(method, f"{path}.strategy", scheme.get("strategy"), strategies)
-        _require(method, f"config_groups.{name}.input_activations.dynamic", activations.get("dynamic"), {True})
-    return Fp8Quantization()
-
-
-_BLOCKS = "fp8"
-"""Name of FP8 in blocks as a method (transformers, quantizers/quantizer_finegrained_fp8.py)."""
-
+_LAYER = re.compile(r"(?:model|model\.language_model|language_model\.model)\.(layers\..*)")
 _DECODER = "language_model."
 """What checkpoints of models with an encoder put before the names of a decoder's tensors."""
 _EXPERT = re.compile(r"\.experts\.\d+\.")
-
-_METHODS: Mapping[str, Callable[[Mapping[str, Any]], CheckpointQuantization]] = {
-    "awq": _awq,
-    "gptq": _gptq,
-    "compressed-tensors": _compressed_tensors,
-    "gguf": _gguf,
-}
-
-
-def _group_size(method: str, stored: Mapping[str, Any]) -> int | None:
-    size = stored["group_size"]
-    if size == -1:
-        return None
-    if size <= 0 or size % PACKED_INPUTS:
-        raise CheckpointError(
-            f"'quantization_config.group_size': expected -1 or a multiple of {PACKED_INPUTS} for {method}, got {size}"
-        )
-    return size
-
-
-def _require(method: str, field: str, value: object, supported: Collection[object]) -> None:
-    if value not in supported:
-        names = " or ".join(sorted(map(str, supported)))
-        raise CheckpointError(f"'quantization_config.{field}': expected {names} for {method}, got {value}")

@@ -177,16 +177,17 @@ def awq_tensors(values: Array, zeros: Array) -> Tensors:
 def gptq_tensors(values: Array, zeros: Array, weight_format: WeightFormat) -> Tensors:
     """Packs in AutoGPTQ's format of either version."""
 
-    def pack(fields: Array) -> Array:
-        """Packs along the rows."""
-        fields_per_word = 32 // weight_format.bits
-        words = np.zeros((fields.shape[0] // fields_per_word, fields.shape[1]), np.uint32)
-        for place in range(fields_per_word):
-            words |= fields[place::fields_per_word].astype(np.uint32) << np.uint32(weight_format.bits * place)
-        return words.view(np.int32)
-
     stored_zeros = zeros - 1 if weight_format.version == 1 else zeros
     return {
-        "qweight": torch.from_numpy(pack(values)),
-        "qzeros": torch.from_numpy(np.ascontiguousarray(pack(stored_zeros.T).T)),
+        "qweight": torch.from_numpy(pack_rows(values, weight_format.bits)),
+        "qzeros": torch.from_numpy(np.ascontiguousarray(pack_rows(stored_zeros.T, weight_format.bits).T)),
     }
+
+
+def pack_rows(fields: Array, bits: int) -> Array:
+    """Packs consecutive rows into 32-bit words, the first into the lowest bits."""
+    fields_per_word = 32 // bits
+    words = np.zeros((fields.shape[0] // fields_per_word, fields.shape[1]), np.uint32)
+    for place in range(fields_per_word):
+        words |= fields[place::fields_per_word].astype(np.uint32) << np.uint32(bits * place)
+    return words.view(np.int32)

@@ -32,7 +32,7 @@ from glimpse.engine.checkpoint.families.spec import FamilySpec
 from glimpse.engine.checkpoint.families.text import LLAMA, MISTRAL, PHI3, QWEN2, QWEN3, QWEN3_MOE
 from glimpse.engine.checkpoint.families.ultravox import ULTRAVOX
 from glimpse.engine.checkpoint.model_config.model import Companion, ModelConfig, read_json
-from glimpse.engine.checkpoint.quantization import checkpoint_blocks, checkpoint_quantization
+from glimpse.engine.checkpoint.quantization_config import checkpoint_blocks, checkpoint_quantization
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
 

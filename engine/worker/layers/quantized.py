@@ -9,10 +9,11 @@ from torch import Tensor, nn
 from glimpse.engine.checkpoint.quantization import (
     PACKED_INPUTS,
     CheckpointQuantization,
-    Fp8Quantization,
+    CompressedQuantization,
     GgufQuantization,
     GroupFormat,
     GroupQuantization,
+    MatrixScheme,
 )
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import ChosenBackend, Quantization
@@ -56,7 +57,7 @@ def quantize_linears(
 
     Args:
         scale_dtype: type of scales. Those of a GGUF file have its own unless this is float32.
-        named: the weights by their checkpoint names. Only the types of GGUF files depend on names.
+        named: the weights by their checkpoint names. Types depend on names in GGUF files and in compressed-tensors.
 
     Raises:
         CheckpointError: the scheme does not support matrices of these sizes.
@@ -68,6 +69,9 @@ def quantize_linears(
             return linear
         if isinstance(scheme, GgufQuantization):
             return _in_format(linear, scheme.format_of(stacks[linear.weight.untyped_storage()]), scale_dtype)
+        if isinstance(scheme, CompressedQuantization):
+            own = scheme.scheme_of(stacks[linear.weight.untyped_storage()])
+            return linear if own is None else _empty(linear, own, scale_dtype)
         return _empty(linear, scheme, scale_dtype)
 
     replace_linears(root, (Linear,), quantized)
@@ -86,7 +90,7 @@ def process_weights_after_loading(root: nn.Module) -> None:
 
 def is_fp8(scheme: QuantizationScheme | None) -> bool:
     """Returns whether products are computed in FP8."""
-    return scheme == "fp8" or isinstance(scheme, Fp8Quantization)
+    return scheme == "fp8" or (isinstance(scheme, CompressedQuantization) and "fp8" in scheme.kinds)
 
 
 def quantizes_head(scheme: QuantizationScheme | None, backend: ChosenBackend) -> bool:
@@ -115,16 +119,12 @@ def _in_format(linear: Linear, form: GroupFormat | None, scale_dtype: torch.dtyp
     )
 
 
-def _empty(
-    linear: Linear,
-    scheme: Literal["int8", "int4", "fp8"] | GroupQuantization | Fp8Quantization,
-    scale_dtype: torch.dtype,
-) -> QuantizedLinear:
+def _empty(linear: Linear, scheme: Literal["int4"] | MatrixScheme, scale_dtype: torch.dtype) -> QuantizedLinear:
     outputs, inputs = linear.weight.shape
     match scheme:
         case "int8":
             return Int8Linear(linear)
-        case "fp8" | Fp8Quantization():
+        case "fp8":
             _check_multiple(scheme, inputs, "inputs", FP8_ALIGNMENT)
             _check_multiple(scheme, outputs, "outputs", FP8_ALIGNMENT)
             return Fp8Linear(linear)
@@ -142,6 +142,6 @@ def _empty(
             assert_never(scheme)
 
 
-def _check_multiple(scheme: QuantizationScheme, size: int, what: str, multiple: int) -> None:
+def _check_multiple(scheme: Literal["int4"] | MatrixScheme, size: int, what: str, multiple: int) -> None:
     if size % multiple:
         raise CheckpointError(f"{scheme} weights: expected a multiple of {multiple} {what} in each matrix, got {size}")

@@ -36,8 +36,8 @@ from glimpse.engine.worker.layers.quantized import (
     quantizes_head,
 )
 from glimpse.engine.worker.loading.adapters.load_adapters import AdapterLoader
-from glimpse.engine.worker.loading.block_weights import restoring
 from glimpse.engine.worker.loading.build_runner import LoadedShard, make_runner, uses_async_scheduling
+from glimpse.engine.worker.loading.compressed_weights import restoring
 from glimpse.engine.worker.loading.cpu import bind_to_node, log_cpu, num_threads, set_threads
 from glimpse.engine.worker.loading.output_head import with_stored_head
 from glimpse.engine.worker.loading.quantization_choice import choose_scheme
@@ -293,7 +293,7 @@ def empty_model(
         if keeps_gguf:
             quantize_linears(model.decoder, scheme, scale_dtype=scale_dtype, named=model.named_weights())
     elif scheme is not None:
-        quantize_linears(model.decoder.layers, scheme, scale_dtype=scale_dtype)
+        quantize_linears(model.decoder.layers, scheme, scale_dtype=scale_dtype, named=model.named_weights())
     if quantizes_head(scheme, backend):
         model.decoder.quantize_head()
     return model

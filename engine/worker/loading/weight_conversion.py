@@ -15,8 +15,7 @@ from torch import Tensor
 from glimpse.engine.checkpoint.gguf.names import BLOCKS
 from glimpse.engine.checkpoint.quantization import (
     GGUF_FORMATS,
-    PACKED_INPUTS,
-    Fp8Quantization,
+    CompressedQuantization,
     GgufQuantization,
     GroupFormat,
     GroupQuantization,
@@ -26,6 +25,12 @@ from glimpse.engine.worker.layers.fp8 import quantize_fp8
 from glimpse.engine.worker.layers.group_quantized import pack_values, quantize_groups
 from glimpse.engine.worker.layers.linear import quantize_int8, stacked_names
 from glimpse.engine.worker.layers.quantized import QuantizationScheme
+from glimpse.engine.worker.loading.compressed_weights import (
+    CompressedConverter,
+    check_inputs,
+    check_words,
+    unpack_words,
+)
 from glimpse.engine.worker.loading.gguf_weights import dequantize, unpack
 
 _log = logging.getLogger(__name__)
@@ -66,8 +71,8 @@ def _converter(scheme: QuantizationScheme | None, destinations: Mapping[str, Ten
             return _quantizing(lambda weight, _stem: quantize_fp8(weight), destinations)
         case "int4":
             return _quantizing(lambda weight, stem: _quantize_int4(weight, stem, destinations), destinations)
-        case Fp8Quantization():
-            return _from_fp8
+        case CompressedQuantization():
+            return CompressedConverter(scheme, destinations)
         case GgufQuantization():
             formats = _formats(scheme, destinations)
             return lambda name, stored: _from_gguf(scheme, name, stored, formats)
@@ -99,12 +104,6 @@ def _quantize_int4(weight: Tensor, stem: str, destinations: Mapping[str, Tensor]
     packed, scale = destinations[f"{stem}.weight"], destinations[f"{stem}.scale"]
     group_size = 2 * packed.shape[1] // scale.shape[1]
     return quantize_groups(weight, bits=4, group_size=group_size, scale_dtype=scale.dtype)
-
-
-def _from_fp8(name: str, stored: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Converts from the names of compressed-tensors."""
-    stem, _, kind = name.rpartition(".")
-    yield (f"{stem}.scale", stored.reshape(-1, 1)) if kind == "weight_scale" else (name, stored)
 
 
 def _from_groups(
@@ -168,38 +167,24 @@ def _from_gguf(
 
 def _values(scheme: GroupQuantization, name: str, words: Tensor) -> Tensor:
     """uint8 [out, in] from AWQ's int32 [in, out / 8] or GPTQ's int32 [in · bits / 32, out]."""
-    _check_words(name, words)
-    values = _awq_fields(words).T if scheme.method == "awq" else _fields(words.T, scheme.bits)
-    if values.shape[1] % PACKED_INPUTS:
-        raise CheckpointError(f"tensor {name!r}: expected a multiple of {PACKED_INPUTS} inputs, got {values.shape[1]}")
+    check_words(name, words)
+    values = _awq_fields(words).T if scheme.method == "awq" else unpack_words(words.T, scheme.bits)
+    check_inputs(name, values)
     return values
 
 
 def _zeros(scheme: GroupQuantization, name: str, words: Tensor) -> Tensor:
     """uint8 [out, groups] from int32 [groups, out · bits / 32]."""
-    _check_words(name, words)
+    check_words(name, words)
     if scheme.method == "awq":
         return _awq_fields(words).T
     # Added to whole words, as GPTQModel subtracts it: a borrow from the next field is undone by the carry.
-    return _fields(words + ONES[scheme.bits] if scheme.zero_points_minus_one else words, scheme.bits).T
-
-
-def _fields(words: Tensor, bits: int) -> Tensor:
-    """int32 [rows, words] → uint8 [rows, fields], a word's lowest bits first."""
-    octets = words.contiguous().view(torch.uint8)  # little-endian
-    if bits == 8:
-        return octets
-    return torch.stack([octets & 15, octets >> 4], dim=-1).flatten(1)
+    return unpack_words(words + ONES[scheme.bits] if scheme.zero_points_minus_one else words, scheme.bits).T
 
 
 def _awq_fields(words: Tensor) -> Tensor:
     """int32 [rows, words] → uint8 [rows, 8 · words] in AutoAWQ's order."""
-    return _fields(words, 4).unflatten(1, (-1, 8))[:, :, AWQ_NIBBLES].flatten(1)
-
-
-def _check_words(name: str, words: Tensor) -> None:
-    if words.dtype is not torch.int32 or words.dim() != 2:
-        raise CheckpointError(f"tensor {name!r}: expected an int32 matrix, got {words.dtype} of shape {[*words.shape]}")
+    return unpack_words(words, 4).unflatten(1, (-1, 8))[:, :, AWQ_NIBBLES].flatten(1)
 
 
 def _check_consecutive(scheme: GroupQuantization, name: str, group_index: Tensor) -> None:

@@ -92,7 +92,7 @@ def shard_tensor(name: str, tensor: Tensor, text: TextConfig, *, rank: int, num_
     expert, matrix, kind = found.groups()
     features = _num_features(expert, text)
     if kind == "group_index":  # a rank's inputs would belong to groups of other ranks
-        raise CheckpointError(f"'--tensor-parallel-size': expected 1 for gptq with desc_act true, got {num_ranks}")
+        raise CheckpointError(f"'--tensor-parallel-size': expected 1 for groups in activation order, got {num_ranks}")
     match matrix:
         case "q_proj" | "q_gate":
             return tensor[_shard(len(tensor), text.num_heads, rank, num_ranks)]
