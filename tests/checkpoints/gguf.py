@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,6 +57,7 @@ _CONVERSIONS: Mapping[str, tuple[Conversion, ...]] = {
         _permutation(r"\.q_proj\.", "num_attention_heads"),
         _permutation(r"\.k_proj\.", "num_key_value_heads"),
     ),
+    "lfm2": (Conversion(r"conv\.conv\.", lambda tensor, _: tensor.squeeze(1), lambda tensor, _: tensor[:, None]),),
     "gemma3": (Conversion(r"norm\.weight$", lambda tensor, _: tensor + 1, lambda tensor, _: tensor - 1),),
 }
 """By `general.architecture`."""
@@ -75,6 +76,7 @@ def write_gguf(
     *,
     pre: str = "qwen2",
     most_tensors: int = 0,
+    lacks: Sequence[str] = (),
     change: Callable[[GGUFWriter], None] = lambda writer: None,
 ) -> Path:
     """Writes a checkpoint as one file, or as several, of which it returns the first.
@@ -86,20 +88,21 @@ def write_gguf(
         kind: type of the matrices, or one of `MIXES`. Types that the package cannot quantize to have random blocks.
         pre: value of `tokenizer.ggml.pre`.
         most_tensors: of a file, if there are several.
+        lacks: special tokens that the file does not have.
         change: adds further metadata.
     """
     document = json.loads((checkpoint / "config.json").read_bytes())
-    config = document | document.get("text_config", {})
+    config = document | document.get("text_config", document.get("llm_config", {}))
     writer = GGUFWriter(file, architecture, split_max_tensors=most_tensors)
     rope = config.get("rope_parameters") or config
     rope = rope.get("full_attention", rope)
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
-    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_feed_forward_length(_mlp_width(config))
     writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_head_count_kv(_heads_of_layers(config) if architecture == "lfm2" else config["num_key_value_heads"])
+    writer.add_layer_norm_rms_eps(config.get("norm_eps") or config["rms_norm_eps"])
     writer.add_rope_freq_base(rope["rope_theta"])
     if config.get("head_dim"):
         writer.add_key_length(config["head_dim"])
@@ -115,10 +118,12 @@ def write_gguf(
         writer.add_expert_count(config.get("num_local_experts") or config["num_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if architecture == "lfm2":
+        writer.add_shortconv_l_cache(config["conv_L_cache"])
     if architecture == "gemma3":
         writer.add_sliding_window(config["sliding_window"])
         writer.add_sliding_window_pattern(config["layer_types"].index("full_attention") + 1)
-    _add_tokenizer(writer, checkpoint, config["vocab_size"], pre)
+    _add_tokenizer(writer, checkpoint, config["vocab_size"], pre, lacks)
     change(writer)
     generator = np.random.default_rng(0)
     for name, tensor in decoder_tensors(checkpoint).items():
@@ -132,6 +137,19 @@ def write_gguf(
     return min(file.parent.glob(f"{file.stem}-00001-of-*.gguf")) if most_tensors else file
 
 
+def _mlp_width(config: Mapping[str, Any]) -> int:
+    """Returns the width of MLPs, which LFM2's documents have before it is adjusted."""
+    size: int = config["intermediate_size"]
+    if not config.get("block_auto_adjust_ff_dim"):
+        return size
+    multiple = config["block_multiple_of"]
+    return -(-int(config["block_ffn_dim_multiplier"] * int(2 * size / 3)) // multiple) * multiple
+
+
+def _heads_of_layers(config: Mapping[str, Any]) -> list[int]:
+    return [0 if kind == "conv" else config["num_key_value_heads"] for kind in config["layer_types"]]
+
+
 def fit_scale(checkpoint: Path) -> Path:
     """Makes a checkpoint of Gemma 3 scale scores by the width of heads: files do not tell of another scale. Returns
     it."""
@@ -142,7 +160,7 @@ def fit_scale(checkpoint: Path) -> Path:
     return checkpoint
 
 
-_ENCODERS = ("visual.", "vision_model.", "connector.", "vision_tower.", "multi_modal_projector.")
+_ENCODERS = re.compile(r"visual\.|vision_(model|tower)\.|connector\.|multi_modal_projector\.|mlp1\.|image_newline")
 
 
 def decoder_tensors(checkpoint: Path) -> dict[str, Tensor]:
@@ -153,7 +171,7 @@ def decoder_tensors(checkpoint: Path) -> dict[str, Tensor]:
         name = re.sub(r"^(model\.)?(language|text)_model\.(model\.)?(?=layers|embed|norm)", "model.", stored)
         name = name.replace("language_model.lm_head", "lm_head")
         layer, _, stack = name.rpartition(".mlp.experts.")
-        if any(part in name for part in _ENCODERS):
+        if _ENCODERS.search(name):
             continue
         parts = {"gate_up_proj": ("gate", "up"), "down_proj": ("down",)}.get(stack, ())
         for part, matrices in zip(parts, tensor.mT.chunk(len(parts), dim=1) if parts else (), strict=True):
@@ -174,14 +192,20 @@ def _with_stacks(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return plain | {name: torch.stack([parts[index] for index in range(len(parts))]) for name, parts in experts.items()}
 
 
-def dequantized(file: Path, checkpoint: Path, architecture: str) -> dict[str, Tensor]:
-    """Returns a file's weights as llama.cpp's package reads them, by their names in published checkpoints."""
-    config = json.loads((checkpoint / "config.json").read_bytes())
+def dequantized(
+    file: Path, config: Mapping[str, Any], architecture: str, checkpoint_names: Iterable[str]
+) -> dict[str, Tensor]:
+    """Returns a file's weights as llama.cpp's package reads them, by their names in published checkpoints.
+
+    Args:
+        config: the decoder's fields of `config.json`.
+        checkpoint_names: those of `decoder_tensors`.
+    """
     stored = {
         str(each.name): torch.from_numpy(np.array(dequantize(each.data, each.tensor_type), dtype=np.float32))
         for each in GGUFReader(file).tensors
     }
-    names = {name: gguf_name(name, architecture, config) for name in decoder_tensors(checkpoint)}
+    names = {name: gguf_name(name, architecture, config) for name in checkpoint_names}
     assert sorted(names.values()) == sorted(stored)
     weights = {
         name: _conversion(name, architecture).inverse(stored[theirs], config)
@@ -234,8 +258,9 @@ def gguf_name(name: str, architecture: str, config: Mapping[str, Any]) -> str:
     return stored
 
 
-def _add_tokenizer(writer: GGUFWriter, checkpoint: Path, vocab_size: int, pre: str) -> None:
+def _add_tokenizer(writer: GGUFWriter, checkpoint: Path, vocab_size: int, pre: str, lacks: Sequence[str]) -> None:
     document = json.loads((checkpoint / "tokenizer.json").read_bytes())
+    document["added_tokens"] = [token for token in document["added_tokens"] if token["content"] not in lacks]
     if document["model"].get("byte_fallback"):
         _add_sentencepiece(writer, document, vocab_size)
     else:

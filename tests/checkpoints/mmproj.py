@@ -3,8 +3,9 @@ them."""
 
 import json
 import math
+import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from torch import Tensor
 
 from tests.checkpoints.gguf import add_tensor, write_gguf
 
+_PRECISE = re.compile(r"position_emb|pos_emb|class_emb")
+"""Names of matrices that are always stored as F32."""
 Entries = Mapping[str, Any]
 """Metadata: a number, a text, a truth value or a list by each key; None where there is none."""
 
@@ -28,36 +31,47 @@ ARCHITECTURES = {
     "idefics3": ("llama", "idefics3"),
     "smolvlm": ("llama", "idefics3"),
     "gemma3": ("gemma3", "gemma3"),
+    "internvl_chat": (None, "internvl"),
+    "lfm2_vl": ("lfm2", "lfm2"),
+    "llava": ("llama", "mlp"),
+    "llava_next": ("llama", "mlp"),
 }
-"""`general.architecture` and `clip.projector_type`, by `model_type`."""
+"""`general.architecture`, of which None is the decoder's `model_type`, and `clip.projector_type`, by `model_type`."""
 
 
-def write_pair(folder: Path, checkpoint: Path, kind: str = "F32", **changes: Any) -> Path:
+def write_pair(folder: Path, checkpoint: Path, kind: str = "F32", *, lacks: Sequence[str] = (), **changes: Any) -> Path:
     """Writes a decoder's file and `mmproj-model.gguf` beside it into a folder. Returns the former.
 
     Args:
         kind: type of the matrices.
+        lacks: special tokens that the decoder's file does not have.
         changes: see `write_mmproj`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     config = json.loads((checkpoint / "config.json").read_bytes())
     write_mmproj(folder / "mmproj-model.gguf", checkpoint, kind, **changes)
-    return write_gguf(folder / "model.gguf", checkpoint, ARCHITECTURES[config["model_type"]][0], kind)
+    architecture = ARCHITECTURES[config["model_type"]][0] or _text(config)["model_type"]
+    return write_gguf(folder / "model.gguf", checkpoint, architecture, kind, lacks=lacks)
+
+
+def _text(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    return config.get("text_config") or config.get("llm_config") or config
 
 
 def write_rounded(folder: Path, checkpoint: Path, kind: str) -> Path:
     """Writes a checkpoint with the weights that its pair of files in this type has."""
     shutil.copytree(checkpoint, folder)
     file = folder / "model.safetensors"
-    save_file({name: _rounded(tensor, kind) for name, tensor in load_file(file).items()}, file)
+    save_file({name: _rounded(name, tensor, kind) for name, tensor in load_file(file).items()}, file)
     return folder
 
 
-def _rounded(tensor: Tensor, kind: str) -> Tensor:
-    if tensor.dim() == 1 or kind == "F32":
+def _rounded(name: str, tensor: Tensor, kind: str) -> Tensor:
+    if tensor.dim() == 1 or kind == "F32" or _PRECISE.search(name):
         return tensor
     values = tensor.mT.contiguous() if tensor.dim() == 3 else tensor  # stacks of experts, inputs first
-    number = GGMLQuantizationType["F16" if kind == "Q8_0" and values.shape[-1] % 32 else kind]
+    is_patches = name.endswith("patch_embedding.weight")  # whose rows in files are those of a patch's pixels
+    number = GGMLQuantizationType["F16" if kind == "Q8_0" and (is_patches or values.shape[-1] % 32) else kind]
     found = torch.from_numpy(np.array(dequantize(quantize(values.numpy(), number), number), dtype=np.float32))
     return (found.mT if tensor.dim() == 3 else found).contiguous()
 
@@ -73,17 +87,25 @@ def write_mmproj(
     """
     config = json.loads((checkpoint / "config.json").read_bytes())
     writer, vision = GGUFWriter(file, "clip"), config["vision_config"]
-    metadata = _metadata(config, json.loads((checkpoint / "preprocessor_config.json").read_bytes()))
+    processor = checkpoint / "preprocessor_config.json"
+    metadata = _metadata(config, json.loads(processor.read_bytes()) if processor.exists() else _INTERNVL_PIXELS)
     for key, value in {**metadata, **(entries or {})}.items():
         _add_entry(writer, key, value)
-    names = get_tensor_name_map(MODEL_ARCH.MMPROJ, max(_depth(vision), 3))  # mm.2 counts too
-    for name, tensor in _tensors(load_file(checkpoint / "model.safetensors"), vision):
-        stored = name if name.startswith("v.") else names.get_name(name, try_suffixes=(".weight", ".bias"))
+    names = get_tensor_name_map(MODEL_ARCH.MMPROJ, max(_depth(vision), 4))  # mlp1.3 counts too
+    converted = _TENSORS.get(metadata["clip.projector_type"], _qwen)
+    weights = load_file(checkpoint / "model.safetensors").items()
+    for name, tensor in (part for stored, each in weights for part in converted(stored, each, vision)):
+        stored = (
+            name
+            if name.startswith(("v.", "mm.", "model.image"))
+            else names.get_name(name, try_suffixes=(".weight", ".bias"))
+        )
         assert stored is not None, name
         if swapped:
             stored = stored.replace("ffn_up", "ffn_x").replace("ffn_down", "ffn_up").replace("ffn_x", "ffn_down")
-        converted = tensor.float() + 1 if stored == "mm.soft_emb_norm.weight" else tensor.float()
-        add_tensor(writer, stored, converted.contiguous().numpy(), kind, np.random.default_rng(0))
+        values = tensor.float() + 1 if stored == "mm.soft_emb_norm.weight" else tensor.float()
+        own_kind = "F32" if _PRECISE.search(stored) else kind
+        add_tensor(writer, stored, values.contiguous().numpy(), own_kind, np.random.default_rng(0))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -91,8 +113,12 @@ def write_mmproj(
     return file
 
 
+_INTERNVL_PIXELS = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+"""The numbers of llama.cpp's converter."""
+
+
 def _metadata(config: Mapping[str, Any], images: Mapping[str, Any]) -> dict[str, Any]:
-    vision, text = config["vision_config"], config.get("text_config", config)
+    vision, text = config["vision_config"], _text(config)
     metadata: dict[str, Any] = {
         "clip.has_vision_encoder": True,
         "clip.projector_type": ARCHITECTURES[config["model_type"]][1],
@@ -103,7 +129,7 @@ def _metadata(config: Mapping[str, Any], images: Mapping[str, Any]) -> dict[str,
         "clip.vision.feed_forward_length": vision.get("intermediate_size", 0),
         "clip.vision.block_count": _depth(vision),
         "clip.vision.attention.head_count": vision.get("num_heads") or vision["num_attention_heads"],
-        "clip.vision.attention.layer_norm_epsilon": vision.get("layer_norm_eps", text["rms_norm_eps"]),
+        "clip.vision.attention.layer_norm_epsilon": vision.get("layer_norm_eps") or text["rms_norm_eps"],
         "clip.vision.image_mean": images["image_mean"],
         "clip.vision.image_std": images["image_std"],
     }
@@ -116,9 +142,27 @@ def _metadata(config: Mapping[str, Any], images: Mapping[str, Any]) -> dict[str,
                 "clip.vision.projector.scale_factor": config["scale_factor"],
                 "clip.vision.preproc_image_size": images["size"]["longest_edge"],
             }
+        case "lfm2":
+            factor = config.get("downsample_factor", 2)
+            return metadata | {"clip.use_gelu": True, "clip.vision.projector.scale_factor": factor}
         case "gemma3":
             factor = side // math.isqrt(config["mm_tokens_per_image"])
             return metadata | {"clip.use_gelu": True, "clip.vision.projector.scale_factor": factor}
+        case "mlp":
+            layer = config["vision_feature_layer"] % (vision["num_hidden_layers"] + 1)
+            pinpoints = config.get("image_grid_pinpoints")
+            return metadata | {
+                "clip.vision.block_count": layer,
+                "clip.vision.feature_layer": [layer],
+                "clip.vision.image_grid_pinpoints": pinpoints and [side for each in pinpoints for side in each],
+            }
+        case "internvl":
+            return metadata | {
+                "clip.use_gelu": True,
+                "clip.vision.projector.scale_factor": round(1 / config["downsample_ratio"]),
+                "clip.vision.preproc_min_tiles": config["min_dynamic_patch"],
+                "clip.vision.preproc_max_tiles": config["max_dynamic_patch"],
+            }
         case _:
             return metadata | _qwen_metadata(config, images)
 
@@ -165,23 +209,56 @@ def _add_entry(writer: GGUFWriter, key: str, value: Any) -> None:
             writer.add_array(key, value)
 
 
-def _tensors(weights: Mapping[str, Tensor], vision: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    """Yields the encoder's tensors by names that the package's table knows, or by those of files."""
-    is_third = "deepstack_visual_indexes" in vision
-    for stored, tensor in weights.items():
-        if any(part in stored for part in ("vision_model.", "connector.", "vision_tower.", "multi_modal_projector.")):
-            yield stored.replace("projection_weight", "projection.weight"), tensor
-        name = stored.removeprefix("model.")
-        if not name.startswith("visual."):
-            continue
-        if name == "visual.patch_embed.proj.weight":
-            yield from ((f"v.patch_embd.weight{suffix}", tensor[:, :, frame]) for frame, suffix in ((0, ""), (1, ".1")))
-        elif ".qkv." in name and not is_third:
-            yield from ((name.replace("qkv", part), rows) for part, rows in zip("qkv", tensor.chunk(3), strict=True))
-        elif name.startswith("visual.deepstack_merger_list."):
-            _, _, index, rest = name.split(".", 3)
-            yield f"model.visual.deepstack_merger_list.{vision['deepstack_visual_indexes'][int(index)]}.{rest}", tensor
-        else:
-            for ours, known in (("merger.norm", "merger.ln_q"), ("merger.linear_fc1", "merger.mlp.0")):
-                name = name.replace(ours, known)
-            yield name.replace("merger.linear_fc2", "merger.mlp.2"), tensor
+def _plain(name: str, tensor: Tensor, _vision: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    if re.search("vision_model|connector|vision_tower|multi_modal_projector", name):
+        yield name.replace("projection_weight", "projection.weight"), tensor
+
+
+def _qwen(stored: str, tensor: Tensor, vision: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    name, blocks = stored.removeprefix("model."), vision.get("deepstack_visual_indexes")
+    if not name.startswith("visual."):
+        return
+    if name == "visual.patch_embed.proj.weight":
+        yield from ((f"v.patch_embd.weight{suffix}", tensor[:, :, frame]) for frame, suffix in ((0, ""), (1, ".1")))
+    elif ".qkv." in name and blocks is None:
+        yield from ((name.replace("qkv", part), rows) for part, rows in zip("qkv", tensor.chunk(3), strict=True))
+    elif name.startswith("visual.deepstack_merger_list.") and blocks is not None:
+        _, _, index, rest = name.split(".", 3)
+        yield f"model.visual.deepstack_merger_list.{blocks[int(index)]}.{rest}", tensor
+    else:
+        for ours, known in (("merger.norm", "merger.ln_q"), ("merger.linear_fc1", "merger.mlp.0")):
+            name = name.replace(ours, known)
+        yield name.replace("merger.linear_fc2", "merger.mlp.2"), tensor
+
+
+def _internvl(stored: str, tensor: Tensor, _vision: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    name = f"vision_tower.{stored}" if stored.startswith("vision_model.") else stored
+    if ".qkv." in name:
+        for part, rows in zip("qkv", tensor.chunk(3), strict=True):
+            yield name.replace("attn.qkv", f"self_attn.{part}_proj"), rows
+    elif name.startswith(("vision_tower.", "mlp1.")):
+        yield f"{name}.weight" if re.search(r"\.ls\d$|position_embedding$", name) else name, tensor
+
+
+def _llava(stored: str, tensor: Tensor, vision: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    """Yields a tensor unless features are taken before it."""
+    if stored == "image_newline":
+        yield "model.image_newline", tensor
+    elif stored.startswith("multi_modal_projector."):
+        _, layer, kind = stored.split(".")
+        yield f"mm.{0 if layer == 'linear_1' else 2}.{kind}", tensor
+    elif stored.startswith("vision_tower.") and f".layers.{vision['num_hidden_layers'] - 1}." not in stored:
+        yield stored, tensor
+
+
+def _lfm2(stored: str, tensor: Tensor, vision: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    side = vision["patch_size"]
+    if stored.endswith("patch_embedding.weight"):
+        tensor = tensor.unflatten(1, (side, side, 3)).permute(0, 3, 1, 2)
+    name = stored.removeprefix("model.").replace("vision_tower.", "vision_tower.vision_model.")
+    return _plain(name, tensor, vision)
+
+
+_TENSORS = {"idefics3": _plain, "gemma3": _plain, "internvl": _internvl, "mlp": _llava, "lfm2": _lfm2}
+"""Each yields an encoder's tensor by a name that the package's table knows, or by that of files; nothing for a
+decoder's. By `clip.projector_type`."""

@@ -12,9 +12,10 @@ from pathlib import Path
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message import DecodeError
 
+from glimpse.engine.checkpoint.gguf.architectures import MMPROJ
 from glimpse.engine.checkpoint.gguf.folder import read_files
 from glimpse.engine.checkpoint.gguf.header import Gguf
-from glimpse.engine.checkpoint.gguf.names import MMPROJ, checkpoint_tensors
+from glimpse.engine.checkpoint.gguf.names import checkpoint_tensors
 from glimpse.engine.checkpoint.grammar.lark import GrammarError
 from glimpse.engine.checkpoint.text.grammar_check import check_text
 from glimpse.engine.errors import CheckpointError

@@ -27,6 +27,12 @@ class Change(Enum):
     """Rows of each head: pairs of dimensions that rotate together are adjacent (`permute`)."""
     PLUS_ONE = auto()
     """1 is added, so that norms need not do it."""
+    SQUEEZED = auto()
+    """The second dimension, which is 1, is left out."""
+
+    def checkpoint_shape(self, stored: tuple[int, ...]) -> tuple[int, ...]:
+        """Returns a tensor's shape in checkpoints by that in a file."""
+        return (stored[0], 1, *stored[1:]) if self is Change.SQUEEZED else stored
 
 
 _NAMES: Mapping[str, str] = {
@@ -96,6 +102,21 @@ def _gemma3(_gguf: Gguf, keys: Keys) -> dict[str, Any]:
 
 _GEMMA3_27B_LAYERS = 62
 
+
+def _lfm2(_gguf: Gguf, keys: Keys) -> dict[str, Any]:
+    heads = keys.layers("attention.head_count_kv")
+    attends = [number > 0 for number in heads]
+    if len({*heads} - {0}) != 1:
+        keys.refuse("attention.head_count_kv", "as many in each layer with attention, and 0 in the others", heads)
+    return {
+        "num_key_value_heads": max(heads),
+        "layer_types": ["full_attention" if each else "conv" for each in attends],
+        "norm_eps": keys.number("attention.layer_norm_rms_epsilon"),
+        "conv_L_cache": keys.size("shortconv.l_cache"),
+        "block_auto_adjust_ff_dim": False,
+    }
+
+
 GGUF_ARCHITECTURES: Mapping[str, GgufArchitecture] = {
     "llama": GgufArchitecture(architecture="LlamaForCausalLM", model_type="llama", changes=_PERMUTED),
     "qwen2": GgufArchitecture(architecture="Qwen2ForCausalLM", model_type="qwen2"),
@@ -107,6 +128,19 @@ GGUF_ARCHITECTURES: Mapping[str, GgufArchitecture] = {
         names=_NAMES | _OUTPUT_NORMS,
         changes={"norm": Change.PLUS_ONE},
         fields=_gemma3,
+    ),
+    "lfm2": GgufArchitecture(
+        architecture="Lfm2ForCausalLM",
+        model_type="lfm2",
+        names={
+            **_NAMES,
+            "token_embd_norm": "model.norm",
+            "shortconv.in_proj": "conv.in_proj",
+            "shortconv.conv": "conv.conv",
+            "shortconv.out_proj": "conv.out_proj",
+        },
+        changes={"shortconv.conv": Change.SQUEEZED},
+        fields=_lfm2,
     ),
     # Decoders of vision models. Without media their positions are those of text models.
     "qwen2vl": GgufArchitecture(architecture="Qwen2ForCausalLM", model_type="qwen2", has_encoder=True),

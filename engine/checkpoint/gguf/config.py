@@ -35,6 +35,7 @@ def read_config(gguf: Gguf) -> dict[str, Any]:
     for name in ("attention.value_length", "rope.dimension_count"):
         keys.require(name, keys.size(name, head_dim), head_dim)
     context = keys.size("context_length")
+    own = served.fields(gguf, keys)
     config = {
         "architectures": [served.architecture],
         "model_type": served.model_type,
@@ -44,7 +45,7 @@ def read_config(gguf: Gguf) -> dict[str, Any]:
         "intermediate_size": keys.size("feed_forward_length"),
         "num_hidden_layers": keys.size("block_count", most=_MAX_LAYERS),
         "num_attention_heads": num_heads,
-        "num_key_value_heads": keys.size("attention.head_count_kv", num_heads),
+        "num_key_value_heads": own.get("num_key_value_heads") or keys.size("attention.head_count_kv", num_heads),
         "head_dim": head_dim,
         "max_position_embeddings": context,
         "rms_norm_eps": keys.number("attention.layer_norm_rms_epsilon"),
@@ -52,7 +53,7 @@ def read_config(gguf: Gguf) -> dict[str, Any]:
         "rope_scaling": _rope_scaling(gguf, keys, context, head_dim),
         "tie_word_embeddings": "output.weight" not in gguf.tensors,
         **_experts(keys, served),
-        **served.fields(gguf, keys),
+        **own,
     }
     if types := packed_types(gguf):
         config["quantization_config"] = {"quant_method": "gguf", "types": types}

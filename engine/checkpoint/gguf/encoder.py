@@ -18,7 +18,7 @@ Files = dict[str, dict[str, Any]]
 """The files that say how images and videos are resized, by name."""
 
 
-class Encoder:
+class MmprojEncoder:
     """Sizes of an encoder. What metadata leaves out or has wrong in old files comes from the shapes of tensors."""
 
     def __init__(self, gguf: Gguf, projector: "Projector") -> None:
@@ -77,6 +77,8 @@ class Projector:
 
     architectures: Mapping[str, str]
     """Names in `architectures` of `config.json`, by the `general.architecture` of decoders."""
+    variant: Callable[[Gguf, Gguf], str | None] = lambda _text, _mmproj: None
+    """Returns another such name, if it depends on what else the files of a decoder and its encoder say."""
     names: Mapping[str, str]
     """Names in checkpoints by those in files, without `.weight` or with it. In files those of blocks follow `v.blk.N.`,
     and those of what DeepStack adds `v.deepstack.N.`"""
@@ -89,15 +91,16 @@ class Projector:
     merge_key: str = "vision.spatial_merge_size"
     """Key of how many patches lie along each side of the square that becomes one token."""
     merge: int = 2
-    """Its default."""
-    vision_config: Callable[[Encoder], dict[str, Any]]
-    config: Callable[[Encoder], dict[str, Any]] = lambda _encoder: {}
+    """Default of that key."""
+    vision_config: Callable[[MmprojEncoder], dict[str, Any]]
+    config: Callable[[MmprojEncoder], dict[str, Any]] = lambda _encoder: {}
     """Returns further fields of `config.json`."""
     activation: str | None = None
     """Flag that names the function inside MLPs; None: quick GELU."""
-    files: Callable[[Encoder], Files]
+    files: Callable[[MmprojEncoder], Files]
     placeholders: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: QWEN_PLACEHOLDERS)
-    """Tokens whose ids `config.json` has: of several, the first that the file has."""
+    """Tokens whose ids `config.json` has. Of several, the first that the file has is called as the first of them: one
+    that no text has stands for a token that files of the decoder may lack."""
     has_mrope: bool = False
     """Positions of the decoder have three axes."""
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from glimpse.engine.checkpoint.gguf.encoder import Encoder, Files
+from glimpse.engine.checkpoint.gguf.encoder import Files, MmprojEncoder
 
 _NORM_EPS = 1e-6
 _FRAMES = 2
@@ -13,7 +13,7 @@ _MAX_PIXELS = 1 << 30
 _PREPROCESSOR = "preprocessor_config.json"
 
 
-def _qwen(encoder: Encoder) -> dict[str, Any]:
+def _qwen(encoder: MmprojEncoder) -> dict[str, Any]:
     encoder.keys.require("vision.attention.layer_norm_epsilon", encoder.norm_eps, _NORM_EPS)
     return {
         "depth": encoder.depth,
@@ -25,7 +25,7 @@ def _qwen(encoder: Encoder) -> dict[str, Any]:
     }
 
 
-def qwen2_vl(encoder: Encoder) -> dict[str, Any]:
+def qwen2_vl(encoder: MmprojEncoder) -> dict[str, Any]:
     return {
         **_qwen(encoder),
         "embed_dim": encoder.width,
@@ -34,7 +34,7 @@ def qwen2_vl(encoder: Encoder) -> dict[str, Any]:
     }
 
 
-def qwen2_5_vl(encoder: Encoder) -> dict[str, Any]:
+def qwen2_5_vl(encoder: MmprojEncoder) -> dict[str, Any]:
     every = encoder.keys.size("vision.n_wa_pattern")
     return {
         **_qwen(encoder),
@@ -47,7 +47,7 @@ def qwen2_5_vl(encoder: Encoder) -> dict[str, Any]:
     }
 
 
-def qwen3_vl(encoder: Encoder) -> dict[str, Any]:
+def qwen3_vl(encoder: MmprojEncoder) -> dict[str, Any]:
     return {
         **_qwen(encoder),
         "hidden_size": encoder.width,
@@ -58,7 +58,7 @@ def qwen3_vl(encoder: Encoder) -> dict[str, Any]:
     }
 
 
-def vit(encoder: Encoder, *, model_type: str, hidden_act: str) -> dict[str, Any]:
+def vit(encoder: MmprojEncoder, *, model_type: str, hidden_act: str) -> dict[str, Any]:
     return {
         "model_type": model_type,
         "hidden_size": encoder.width,
@@ -72,10 +72,44 @@ def vit(encoder: Encoder, *, model_type: str, hidden_act: str) -> dict[str, Any]
     }
 
 
+def internvl(encoder: MmprojEncoder) -> dict[str, Any]:
+    """Returns the fields of InternViT, whose variants are told by which tensors there are."""
+    has = encoder.gguf.tensors.__contains__
+    return {
+        **vit(encoder, model_type="internvl_vision", hidden_act="gelu"),
+        "norm_type": "layer_norm" if has("v.blk.0.ln1.bias") else "rms_norm",
+        "attention_bias": has("v.blk.0.attn_q.bias"),
+        "use_qk_norm": has("v.blk.0.attn_q_norm.weight"),
+    }
+
+
 siglip = partial(vit, model_type="siglip_vision_model", hidden_act="gelu_pytorch_tanh")
 
 
-def qwen_files(encoder: Encoder, *, min_pixels: int, max_pixels: int, videos: Mapping[str, Any] | None = None) -> Files:
+def lfm2(encoder: MmprojEncoder) -> dict[str, Any]:
+    """Returns the fields of SigLIP2, whose images have any size: that of the file says nothing."""
+    num_patches = encoder.shape("v.position_embd.weight", 2)[0]
+    return {**siglip(encoder), "model_type": "siglip2_vision_model", "num_patches": num_patches}
+
+
+def lfm2_config(encoder: MmprojEncoder) -> dict[str, Any]:
+    """Returns the fields of the projector."""
+    return {
+        "downsample_factor": encoder.merge,
+        "projector_hidden_size": encoder.shape("mm.1.weight", 2)[0],
+        "projector_use_layernorm": "mm.input_norm.weight" in encoder.gguf.tensors,
+        "projector_bias": "mm.1.bias" in encoder.gguf.tensors,
+    }
+
+
+def lfm2_files(encoder: MmprojEncoder) -> Files:
+    """Returns the preprocessor's file. Sizes of tiles are the published ones, which other files do not have either."""
+    return {_PREPROCESSOR: {"resample": 2, **encoder.statistics}}
+
+
+def qwen_files(
+    encoder: MmprojEncoder, *, min_pixels: int, max_pixels: int, videos: Mapping[str, Any] | None = None
+) -> Files:
     """Returns the preprocessors' files.
 
     Args:
@@ -97,7 +131,7 @@ def qwen_files(encoder: Encoder, *, min_pixels: int, max_pixels: int, videos: Ma
     return files if videos is None else {**files, "video_preprocessor_config.json": {**shared, **videos}}
 
 
-def idefics3_files(encoder: Encoder) -> Files:
+def idefics3_files(encoder: MmprojEncoder) -> Files:
     side = encoder.image_size
     images = {
         "max_image_size": {"longest_edge": side},
@@ -108,6 +142,46 @@ def idefics3_files(encoder: Encoder) -> Files:
     return {_PREPROCESSOR: images | encoder.statistics}
 
 
-def square_files(encoder: Encoder, **fields: Any) -> Files:
+def square_files(encoder: MmprojEncoder, **fields: Any) -> Files:
     size = {"height": encoder.image_size, "width": encoder.image_size}
     return {_PREPROCESSOR: {"size": size, **fields, **encoder.statistics}}
+
+
+def internvl_files(encoder: MmprojEncoder) -> Files:
+    """Returns the preprocessor's file."""
+    tiles = {
+        f"{name}_patches": encoder.keys.size(f"vision.preproc_{name}_tiles", default)
+        for name, default in (("min", 1), ("max", 12))
+    }
+    return square_files(encoder, **tiles)
+
+
+def llava_config(encoder: MmprojEncoder) -> dict[str, Any]:
+    """Returns which layer's features LLaVA takes: by default of the last that there is, unlike in `config.json`."""
+    layers = encoder.gguf.numbers("clip.vision.feature_layer")
+    if layers is not None and len(layers) != 1:
+        encoder.keys.refuse("vision.feature_layer", "one layer", layers.tolist())
+    resolutions = _resolutions(encoder)
+    return {
+        "vision_feature_layer": -1 if layers is None else int(layers[0]),
+        **({"image_grid_pinpoints": resolutions} if resolutions else {}),
+    }
+
+
+def llava_files(encoder: MmprojEncoder) -> Files:
+    """Returns the preprocessor's file, that of `-hf` checkpoints."""
+    side, resolutions = encoder.image_size, _resolutions(encoder)
+    images = {
+        "size": {"shortest_edge": side},
+        "crop_size": {"height": side, "width": side},
+        **({"image_grid_pinpoints": resolutions} if resolutions else {}),
+    }
+    return {_PREPROCESSOR: images | encoder.statistics}
+
+
+def _resolutions(encoder: MmprojEncoder) -> list[list[int]]:
+    """Returns the resolutions of images that are cut into tiles; none if they are the published ones."""
+    numbers = encoder.gguf.numbers("clip.vision.image_grid_pinpoints")
+    if numbers is not None and len(numbers) % 2:
+        encoder.keys.refuse("vision.image_grid_pinpoints", "pairs of numbers", numbers.tolist())
+    return [] if numbers is None else numbers.astype(int).reshape(-1, 2).tolist()

@@ -15,7 +15,13 @@ from typing import Any
 from glimpse.engine.checkpoint.families.reading import tokenizer_files
 from glimpse.engine.checkpoint.gguf.config import read_config, read_generation_config
 from glimpse.engine.checkpoint.gguf.header import Gguf, split_files
-from glimpse.engine.checkpoint.gguf.mmproj import check_pair, find_mmproj, read_preprocessors, with_encoder
+from glimpse.engine.checkpoint.gguf.mmproj import (
+    check_pair,
+    find_mmproj,
+    read_preprocessors,
+    renamed_tokens,
+    with_encoder,
+)
 from glimpse.engine.checkpoint.gguf.tokenizer import read_tokenizer_documents
 from glimpse.engine.errors import CheckpointError
 from glimpse.native.compiler import cache_folder
@@ -67,7 +73,10 @@ def folder_of(file: Path, mmproj: Path | None = None, candidates: Sequence[Path]
 def read_files(gguf: Gguf, mmproj: Gguf | None = None) -> dict[str, str]:
     """Returns the texts of the files that a checkpoint's folder would have, by name. Raises CheckpointError."""
     config = read_config(gguf)
-    tokenizer, tokenizer_config = read_tokenizer_documents(gguf)
+    if mmproj is not None:
+        check_pair(gguf, mmproj)
+    renamed = {} if mmproj is None else renamed_tokens(gguf, mmproj)
+    tokenizer, tokenizer_config = read_tokenizer_documents(gguf, renamed)
     if (num_tokens := len(gguf.texts("tokenizer.ggml.tokens") or ())) > config["vocab_size"]:
         raise CheckpointError(
             f"GGUF metadata: 'tokenizer.ggml.tokens': expected at most {config['vocab_size']}, the rows of"
@@ -80,7 +89,6 @@ def read_files(gguf: Gguf, mmproj: Gguf | None = None) -> dict[str, str]:
         "tokenizer_config.json": tokenizer_config,
     }
     if mmproj is not None:
-        check_pair(gguf, mmproj)
         documents |= {"config.json": with_encoder(config, gguf, mmproj), **read_preprocessors(mmproj)}
     files = {name: json.dumps(document, ensure_ascii=False) for name, document in documents.items()}
     template = gguf.get("tokenizer.chat_template")

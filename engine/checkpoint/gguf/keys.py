@@ -43,6 +43,14 @@ class Keys:
             self.refuse(name, f"at least {count} numbers", None if values is None else values.tolist())
         return [float(str(value)) for value in values[:count]]
 
+    def layers(self, name: str) -> list[int]:
+        """Returns an array that has a whole number for each layer."""
+        values, count = self._gguf.numbers(f"{self._prefix}.{name}"), self.size("block_count", most=1024)
+        numbers: list[int] = [] if values is None else values.tolist()
+        if len(numbers) != count or not all(type(each) is int and each >= 0 for each in numbers):
+            self.refuse(name, f"{count} whole numbers, one for each layer", numbers)
+        return numbers
+
     def require(self, name: str, value: object, supported: object) -> None:
         """Raises CheckpointError if a value is not the only supported one."""
         if value != supported:

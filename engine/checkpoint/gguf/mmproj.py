@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from glimpse.engine.checkpoint.gguf.architectures import MMPROJ, architecture_of
-from glimpse.engine.checkpoint.gguf.encoder import Encoder, Files, Projector
+from glimpse.engine.checkpoint.gguf.encoder import Files, MmprojEncoder, Projector
 from glimpse.engine.checkpoint.gguf.header import Gguf
 from glimpse.engine.checkpoint.gguf.keys import Keys
-from glimpse.engine.checkpoint.gguf.projectors import PROJECTOR, PROJECTORS
+from glimpse.engine.checkpoint.gguf.projectors import PROJECTOR, PROJECTORS, projector_name, projector_of
 from glimpse.engine.errors import CheckpointError
 
 _log = logging.getLogger(__name__)
@@ -53,12 +53,12 @@ def check_pair(text: Gguf, mmproj: Gguf) -> None:
     architecture, kind = text.get("general.architecture"), mmproj.get("general.architecture")
     if kind != MMPROJ:
         raise CheckpointError(f"mmproj: 'general.architecture': expected {MMPROJ!r}, got {kind!r:.80}")
-    name = mmproj.get(PROJECTOR)
+    name = projector_name(mmproj)
     served = [each for each, projector in PROJECTORS.items() if architecture in projector.architectures]
     if name not in served:
         expected = " or ".join(served) or "no mmproj"
         raise CheckpointError(f"mmproj: '{PROJECTOR}': expected {expected} for {architecture!r}, got {name!r:.80}")
-    encoder, keys = Encoder(mmproj, _projector(mmproj)), Keys(text)
+    encoder, keys = MmprojEncoder(mmproj, _projector(mmproj)), Keys(text)
     if (width := keys.size("embedding_length")) != encoder.output_width:
         raise CheckpointError(
             f"mmproj: expected outputs of the decoder's width, {width}, got {encoder.output_width}; it is of another"
@@ -82,32 +82,26 @@ def with_encoder(config: Mapping[str, Any], text: Gguf, mmproj: Gguf) -> dict[st
     """
     mmproj.check_types()
     projector = _projector(mmproj)
-    encoder, keys = Encoder(mmproj, projector), Keys(text)
+    encoder, keys = MmprojEncoder(mmproj, projector), Keys(text)
     for flag in ("use_gelu", "use_silu"):
         encoder.keys.require(flag, bool(encoder.keys.get(flag)), flag == projector.activation)
-    outer = ("dtype", "tie_word_embeddings", "quantization_config")
+    outer = ("dtype", "quantization_config")
     decoder = {name: value for name, value in config.items() if name not in outer}
+    architecture = projector.architectures[str(text.get("general.architecture"))]
     return {
-        "architectures": [_architecture(projector, text, mmproj)],
-        **{name: config[name] for name in outer if name in config},
+        "architectures": [projector.variant(text, mmproj) or architecture],
+        **{name: config[name] for name in (*outer, "tie_word_embeddings") if name in config},
         "text_config": {**decoder, **_mrope(config, keys)} if projector.has_mrope else decoder,
         "vision_config": projector.vision_config(encoder),
         **projector.config(encoder),
-        **_placeholders(text, projector.placeholders),
+        **{name: token_id for name, (token_id, _) in _placeholders(text, projector).items()},
     }
 
 
 def read_preprocessors(mmproj: Gguf) -> Files:
     """Returns the files that say how images and videos are resized, by name. Raises CheckpointError."""
     projector = _projector(mmproj)
-    return projector.files(Encoder(mmproj, projector))
-
-
-def _architecture(projector: Projector, text: Gguf, mmproj: Gguf) -> str:
-    name = projector.architectures[str(text.get("general.architecture"))]
-    # Of the models with this encoder, only SmolVLM2 reads videos, and only its name tells it.
-    is_smolvlm2 = any("smolvlm2" in str(each.get("general.name")).lower() for each in (text, mmproj))
-    return "SmolVLMForConditionalGeneration" if name.startswith("Idefics3") and is_smolvlm2 else name
+    return projector.files(MmprojEncoder(mmproj, projector))
 
 
 def _mrope(config: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
@@ -120,13 +114,24 @@ def _mrope(config: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
     return {"rope_parameters": rope}
 
 
+def renamed_tokens(text: Gguf, mmproj: Gguf) -> dict[int, str]:
+    """Returns what tokens are called that stand for those that the decoder's file lacks, by their ids."""
+    return dict(_placeholders(text, _projector(mmproj)).values())
+
+
 def _projector(mmproj: Gguf) -> Projector:
-    return PROJECTORS[str(mmproj.get(PROJECTOR))]
+    projector = projector_of(mmproj)
+    assert projector is not None
+    return projector
 
 
-def _placeholders(text: Gguf, placeholders: Mapping[str, Sequence[str]]) -> dict[str, int]:
+def _placeholders(text: Gguf, projector: Projector) -> dict[str, tuple[int, str]]:
+    """Returns the id and the text of each placeholder."""
     ids = {token: index for index, token in enumerate(text.texts("tokenizer.ggml.tokens") or [])}
-    for tokens in placeholders.values():
+    for tokens in projector.placeholders.values():
         if not any(token in ids for token in tokens):
             raise CheckpointError(f"GGUF metadata: 'tokenizer.ggml.tokens': expected {tokens[0]!r} among them")
-    return {name: next(ids[token] for token in tokens if token in ids) for name, tokens in placeholders.items()}
+    return {
+        name: (next(ids[token] for token in tokens if token in ids), tokens[0])
+        for name, tokens in projector.placeholders.items()
+    }

@@ -35,7 +35,7 @@ class Parts(NamedTuple):
 
     def shape(self, gguf: Gguf) -> tuple[int, ...]:
         """Returns the shape of the whole, if the parts have the same but for the first dimension."""
-        shapes = [gguf.tensors[name].shape for name in self.names]
+        shapes = [_checkpoint_shape(gguf, name) for name in self.names]
         if self.new_dim is not None:
             return (*shapes[0][: self.new_dim], len(shapes), *shapes[0][self.new_dim :])
         return (sum(shape[0] for shape in shapes), *shapes[0][1:])
@@ -59,6 +59,11 @@ def change_of(gguf: Gguf, name: str) -> Change | None:
     row = projector_of(gguf) if is_encoder(gguf) else architecture_of(gguf)
     stem, changes = name.rpartition(".")[0], row.changes if row else {}
     return next((change for end, change in changes.items() if stem.endswith(end)), None)
+
+
+def _checkpoint_shape(gguf: Gguf, name: str) -> tuple[int, ...]:
+    shape, change = gguf.tensors[name].shape, change_of(gguf, name)
+    return shape if change is None else change.checkpoint_shape(shape)
 
 
 def _encoder_tensors(gguf: Gguf) -> dict[str, Parts]:

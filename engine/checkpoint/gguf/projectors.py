@@ -11,6 +11,13 @@ from glimpse.engine.checkpoint.gguf.architectures import Change
 from glimpse.engine.checkpoint.gguf.encoder import Projector
 from glimpse.engine.checkpoint.gguf.encoder_configs import (
     idefics3_files,
+    internvl,
+    internvl_files,
+    lfm2,
+    lfm2_config,
+    lfm2_files,
+    llava_config,
+    llava_files,
     qwen2_5_vl,
     qwen2_vl,
     qwen3_vl,
@@ -54,6 +61,13 @@ def _vit_names(tower: str) -> dict[str, str]:
     }
 
 
+def _smolvlm2(text: Gguf, mmproj: Gguf) -> str | None:
+    # Of the models with this encoder, only SmolVLM2 reads videos, and only its name tells it.
+    is_smolvlm2 = any("smolvlm2" in str(each.get("general.name")).lower() for each in (text, mmproj))
+    return "SmolVLMForConditionalGeneration" if is_smolvlm2 else None
+
+
+_NEWLINE = "model.image_newline"
 PROJECTORS: Mapping[str, Projector] = {
     "qwen2vl_merger": Projector(
         architectures={"qwen2vl": "Qwen2VLForConditionalGeneration"},
@@ -107,6 +121,7 @@ PROJECTORS: Mapping[str, Projector] = {
     ),
     "idefics3": Projector(
         architectures={"llama": "Idefics3ForConditionalGeneration"},
+        variant=_smolvlm2,
         names={**_vit_names("model.vision_model"), "mm.model.fc": "model.connector.modality_projection.proj"},
         output=("mm.model.fc.weight", 0),
         squares="mm.model.fc.weight",
@@ -142,9 +157,81 @@ PROJECTORS: Mapping[str, Projector] = {
             "eoi_token_index": ("<end_of_image>",),
         },
     ),
+    "internvl": Projector(
+        architectures=dict.fromkeys(("llama", "qwen2", "qwen3"), "InternVLForConditionalGeneration"),
+        names={
+            "v.class_embd": "vision_tower.embeddings.cls_token",
+            "v.position_embd.weight": "vision_tower.embeddings.position_embeddings",
+            "v.patch_embd": "vision_tower.embeddings.patch_embeddings.projection",
+            "ln1": "vision_tower.encoder.layer.{}.layernorm_before",
+            "ln2": "vision_tower.encoder.layer.{}.layernorm_after",
+            "ls1.weight": "vision_tower.encoder.layer.{}.lambda_1",
+            "ls2.weight": "vision_tower.encoder.layer.{}.lambda_2",
+            "attn_q": "vision_tower.encoder.layer.{}.attention.q_proj",
+            "attn_k": "vision_tower.encoder.layer.{}.attention.k_proj",
+            "attn_v": "vision_tower.encoder.layer.{}.attention.v_proj",
+            "attn_q_norm": "vision_tower.encoder.layer.{}.attention.q_norm",
+            "attn_k_norm": "vision_tower.encoder.layer.{}.attention.k_norm",
+            "attn_out": "vision_tower.encoder.layer.{}.attention.projection_layer",
+            "ffn_up": "vision_tower.encoder.layer.{}.mlp.fc1",
+            "ffn_down": "vision_tower.encoder.layer.{}.mlp.fc2",
+            "mm.model.mlp.0": "multi_modal_projector.layer_norm",
+            "mm.model.mlp.1": "multi_modal_projector.linear_1",
+            "mm.model.mlp.3": "multi_modal_projector.linear_2",
+        },
+        output=("mm.model.mlp.3.weight", 0),
+        squares="mm.model.mlp.1.weight",
+        merge_key="vision.projector.scale_factor",
+        vision_config=internvl,
+        config=lambda encoder: {
+            "downsample_ratio": 1 / encoder.merge,
+            "image_seq_length": (encoder.image_size // encoder.patch_size // encoder.merge) ** 2,
+        },
+        activation="use_gelu",
+        files=internvl_files,
+        placeholders={"image_token_id": ("<IMG_CONTEXT>",)},
+    ),
+    "lfm2": Projector(
+        architectures={"lfm2": "Lfm2VlForConditionalGeneration"},
+        names={
+            **_vit_names("vision_tower"),
+            "mm.input_norm": "multi_modal_projector.layer_norm",
+            "mm.1": "multi_modal_projector.linear_1",
+            "mm.2": "multi_modal_projector.linear_2",
+        },
+        squares="mm.1.weight",
+        merge_key="vision.projector.scale_factor",
+        vision_config=lfm2,
+        config=lfm2_config,
+        activation="use_gelu",
+        files=lfm2_files,
+        placeholders={"image_token_id": ("<image>",)},
+    ),
+    # LLaVA-1.5 and LLaVA-NeXT, of old and new files.
+    "mlp": Projector(
+        architectures=dict.fromkeys(("llama", "qwen2"), "LlavaForConditionalGeneration"),
+        variant=lambda _, mmproj: "LlavaNextForConditionalGeneration" if _NEWLINE in mmproj.tensors else None,
+        names={
+            **_vit_names("vision_tower.vision_model"),
+            "mm.0": "multi_modal_projector.linear_1",
+            "mm.2": "multi_modal_projector.linear_2",
+            _NEWLINE: "image_newline",
+        },
+        squares=None,
+        vision_config=partial(vit, model_type="clip_vision_model", hidden_act="quick_gelu"),
+        config=llava_config,
+        files=llava_files,
+        placeholders={"image_token_index": ("<image>", "<unk>")},
+    ),
 }
+
+
+def projector_name(mmproj: Gguf) -> object:
+    """Returns the kind of projector of a file with an encoder."""
+    # Old files of LLaVA do not name it.
+    return mmproj.get(PROJECTOR) or ("mlp" if mmproj.get("clip.has_llava_projector") else None)
 
 
 def projector_of(mmproj: Gguf) -> Projector | None:
     """Returns the projector of a file with an encoder; None if it is not served."""
-    return PROJECTORS.get(str(mmproj.get(PROJECTOR)))
+    return PROJECTORS.get(str(projector_name(mmproj)))

@@ -47,6 +47,7 @@ _PRE_TOKENIZERS: Mapping[str, _PreTokenizer] = {
     "llama3": _LLAMA3,
     "llama-v3": _LLAMA3,
     "falcon3": _LLAMA3,
+    "lfm2": _LLAMA3,
     "pixtral": _LLAMA3,
     "smaug-bpe": _PreTokenizer(words=(_LLAMA3_WORDS,)),
     "tekken": _PreTokenizer(words=(_TEKKEN_WORDS,), ignores_merges=True, adds_bos=True),
@@ -79,13 +80,18 @@ class _Vocabulary:
         ]
 
 
-def read_tokenizer_documents(gguf: Gguf) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_tokenizer_documents(
+    gguf: Gguf, renamed: Mapping[int, str] | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns what `tokenizer.json` and `tokenizer_config.json` say.
+
+    Args:
+        renamed: texts of tokens, by their ids, that differ from the file's.
 
     Raises:
         CheckpointError: the tokenizer's kind is not supported, or what belongs together has different lengths.
     """
-    vocabulary = _vocabulary(gguf)
+    vocabulary = _vocabulary(gguf, renamed or {})
     match gguf.get("tokenizer.ggml.model"):
         case "gpt2":
             document, adds_bos = _byte_level(gguf, vocabulary)
@@ -105,10 +111,12 @@ def read_tokenizer_documents(gguf: Gguf) -> tuple[dict[str, Any], dict[str, Any]
     return document, {f"{name}_token": token[1] for name, token in named.items() if token is not None}
 
 
-def _vocabulary(gguf: Gguf) -> _Vocabulary:
+def _vocabulary(gguf: Gguf, renamed: Mapping[int, str]) -> _Vocabulary:
     tokens = gguf.texts("tokenizer.ggml.tokens")
     if not tokens:
         raise CheckpointError("GGUF metadata: 'tokenizer.ggml.tokens': expected the vocabulary, got none")
+    for index, text in renamed.items():
+        tokens[index] = text
     if (longest := max(map(len, tokens))) > _MAX_TOKEN_CHARACTERS:
         raise CheckpointError(
             f"GGUF metadata: 'tokenizer.ggml.tokens': expected at most {_MAX_TOKEN_CHARACTERS} characters,"

@@ -71,6 +71,8 @@ def _read(gguf: Gguf, name: str, device: torch.device, *, packed: bool) -> Tenso
             return _unpermuted(gguf, tensor, name)
         case Change.PLUS_ONE:
             return tensor.float() - 1
+        case Change.SQUEEZED:
+            return tensor[:, None]
         case None:
             return tensor
 

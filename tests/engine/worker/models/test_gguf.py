@@ -25,7 +25,7 @@ from glimpse.engine.worker.loading.gguf_weights import gguf_tensors
 from glimpse.engine.worker.loading.load_engine import load_model
 from glimpse.engine.worker.loading.tensor_check import check_tensors
 from glimpse.engine.worker.loading.weight_files import checkpoint_digest, read_headers
-from tests.checkpoints.gguf import MIXES, dequantized, fit_scale, permuted, random_blocks, write_gguf
+from tests.checkpoints.gguf import MIXES, decoder_tensors, dequantized, fit_scale, permuted, random_blocks, write_gguf
 from tests.checkpoints.qwen2_vl import VOCAB_SIZE
 from tests.checkpoints.text import make_text_checkpoint
 from tests.engine.harness import Harness, make_prompt
@@ -46,7 +46,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def assert_agrees(file: Path, checkpoint: Path, architecture: str) -> None:
     """Fails if the file answers otherwise than the checkpoint's model with the file's weights."""
     oracle = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
-    missing, unexpected = oracle.load_state_dict(dequantized(file, checkpoint, architecture), strict=False)
+    config = json.loads((checkpoint / "config.json").read_bytes())
+    weights = dequantized(file, config, architecture, decoder_tensors(checkpoint))
+    missing, unexpected = oracle.load_state_dict(weights, strict=False)
     assert (unexpected, set(missing) - {"lm_head.weight"}) == ([], set())
     harness = Harness(resolve_checkpoint(str(file)))
     for prompt in PROMPTS:
@@ -63,6 +65,7 @@ def assert_agrees(file: Path, checkpoint: Path, architecture: str) -> None:
         ("qwen2", "qwen2"),
         ("qwen3", "qwen3"),
         ("gemma3", "gemma3"),
+        ("lfm2", "lfm2"),
     ],
 )
 @pytest.mark.parametrize("kind", ["F32", "Q8_0"])

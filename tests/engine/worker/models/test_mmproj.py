@@ -1,5 +1,6 @@
 """A GGUF file with its mmproj answers about images and videos as transformers does with the same weights."""
 
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,8 +19,11 @@ from glimpse.engine.worker.loading.weight_files import checkpoint_digest, read_h
 from tests.checkpoints.gemma3 import make_gemma3_checkpoint
 from tests.checkpoints.gguf import fit_scale
 from tests.checkpoints.idefics3 import Family, make_idefics3_checkpoint
+from tests.checkpoints.internvl import Variant, make_internvl_checkpoint, make_original_checkpoint
+from tests.checkpoints.lfm2 import TILES, make_lfm2_vl_checkpoint
+from tests.checkpoints.llava import IMAGE_TOKEN_ID, make_llava_checkpoint, make_next_checkpoint
 from tests.checkpoints.mmproj import write_mmproj, write_pair, write_rounded
-from tests.checkpoints.qwen2_vl import make_checkpoint
+from tests.checkpoints.qwen2_vl import make_checkpoint, write_json
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.engine.harness import Harness, make_prompt
 from tests.engine.idefics3_prompts import tiled_prompt
@@ -28,6 +32,19 @@ from tests.engine.worker.models.steps import assert_same
 from tests.oracles.idefics3 import greedy_answer as tiled_answer
 from tests.oracles.qwen_vl import greedy_answer
 
+
+def make_internvl_chat(path: Path, variant: Variant) -> Path:
+    return make_original_checkpoint(make_internvl_checkpoint(path.parent / "internvl", variant), path)
+
+
+def without_sizes(checkpoint: Path) -> Path:
+    """Leaves the sizes of tiles, which files do not have, to defaults."""
+    file = checkpoint / "preprocessor_config.json"
+    document = json.loads(file.read_bytes())
+    write_json(file, {name: value for name, value in document.items() if name not in TILES})
+    return checkpoint
+
+
 MAKERS: dict[str, Callable[[Path], Path]] = {
     "qwen2vl": make_checkpoint,
     "qwen2.5vl": partial(make_checkpoint, family="qwen2_5_vl"),
@@ -35,6 +52,11 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
     "qwen3vlmoe": partial(make_qwen3_vl_checkpoint, experts=True),
     "smolvlm": make_idefics3_checkpoint,
     "gemma3": lambda path: fit_scale(make_gemma3_checkpoint(path)),
+    "internvl3": partial(make_internvl_chat, variant="300M"),
+    "internvl2.5": partial(make_internvl_chat, variant="6B"),
+    "lfm2-vl": lambda path: without_sizes(make_lfm2_vl_checkpoint(path)),
+    "llava1.5": make_llava_checkpoint,
+    "llava1.6": make_next_checkpoint,
 }
 PROMPTS = [make_prompt(1, 9), make_prompt(3, 3, (28, 28), 1, (56, 196), 1, (140, 28), 4, (4, 56, 84), 6)]
 QWEN3_PROMPTS = [make_qwen3_prompt(1, 9), make_qwen3_prompt(6, 3, (4, 64, 96), 2, (96, 64), 1, (32, 160), 4)]
@@ -91,11 +113,17 @@ def test_pairs_of_tiles_agree(tmp_path: Path, family: Family, kind: str) -> None
         ("smolvlm", "F32"),
         ("gemma3", "F32"),
         ("gemma3", "Q8_0"),
+        ("internvl3", "Q8_0"),
+        ("internvl2.5", "F32"),
+        ("lfm2-vl", "Q8_0"),
+        ("llava1.5", "Q8_0"),
+        ("llava1.6", "F32"),
     ],
 )
 def test_answers_about_images_are_those_of_the_checkpoint(tmp_path: Path, family: str, kind: str) -> None:
     checkpoint = MAKERS[family](tmp_path / "checkpoint")
-    file = write_pair(tmp_path / "files", checkpoint, kind)
+    lacks = ("<image>", "<pad>") if family == "llava1.6" else ()
+    file = write_pair(tmp_path / "files", checkpoint, kind, lacks=lacks)
     path = resolve_checkpoint(str(file))
     headers = read_headers(path)
     assert headers is not None
@@ -111,6 +139,8 @@ def test_answers_about_images_are_those_of_the_checkpoint(tmp_path: Path, family
         (output,) = llm.chat(messages, greedy, use_tqdm=False)
         answers.append((output.prompt_token_ids, output.outputs[0]))
     (prompt, expected), (own_prompt, found) = answers
+    if lacks:  # what stands for images is the token of unknown characters
+        prompt = [0 if token == IMAGE_TOKEN_ID else token for token in prompt]
     assert (own_prompt, found.token_ids) == (prompt, expected.token_ids)
     assert [each.logprob for each in found.logprobs] == pytest.approx(
         [each.logprob for each in expected.logprobs], abs=1e-4
