@@ -52,11 +52,13 @@ def _permutation(names: str, heads: str) -> Conversion:
     return Conversion(names, lambda tensor, config: permuted(tensor, config[heads]), inverse)
 
 
+_PERMUTATIONS = (
+    _permutation(r"\.q_proj\.", "num_attention_heads"),
+    _permutation(r"\.k_proj\.", "num_key_value_heads"),
+)
 _CONVERSIONS: Mapping[str, tuple[Conversion, ...]] = {
-    "llama": (
-        _permutation(r"\.q_proj\.", "num_attention_heads"),
-        _permutation(r"\.k_proj\.", "num_key_value_heads"),
-    ),
+    "llama": _PERMUTATIONS,
+    "mistral3": _PERMUTATIONS,
     "lfm2": (Conversion(r"conv\.conv\.", lambda tensor, _: tensor.squeeze(1), lambda tensor, _: tensor[:, None]),),
     "gemma3": (Conversion(r"norm\.weight$", lambda tensor, _: tensor + 1, lambda tensor, _: tensor - 1),),
 }
@@ -110,6 +112,8 @@ def write_gguf(
     if rope.get("rope_type") == "linear":
         writer.add_rope_scaling_type(RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(rope["factor"])
+    if rope.get("rope_type") == "yarn":
+        _add_yarn(writer, rope)
     if "mrope_section" in (config.get("rope_scaling") or {}):
         writer.add_rope_dimension_sections([*config["rope_scaling"]["mrope_section"], 0])
         if blocks := config["vision_config"].get("deepstack_visual_indexes"):
@@ -137,6 +141,16 @@ def write_gguf(
     return min(file.parent.glob(f"{file.stem}-00001-of-*.gguf")) if most_tensors else file
 
 
+def _add_yarn(writer: GGUFWriter, rope: Mapping[str, Any]) -> None:
+    writer.add_rope_scaling_type(RopeScalingType.YARN)
+    writer.add_rope_scaling_factor(rope["factor"])
+    writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+    writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+    writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
+    writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+
+
 def _mlp_width(config: Mapping[str, Any]) -> int:
     """Returns the width of MLPs, which LFM2's documents have before it is adjusted."""
     size: int = config["intermediate_size"]
@@ -160,7 +174,9 @@ def fit_scale(checkpoint: Path) -> Path:
     return checkpoint
 
 
-_ENCODERS = re.compile(r"visual\.|vision_(model|tower)\.|connector\.|multi_modal_projector\.|mlp1\.|image_newline")
+_ENCODERS = re.compile(
+    r"(visual|vision_(model|tower|encoder|projection)|connector|multi_modal_projector|mlp1)\.|image_newline"
+)
 
 
 def decoder_tensors(checkpoint: Path) -> dict[str, Tensor]:
@@ -268,7 +284,7 @@ def _add_tokenizer(writer: GGUFWriter, checkpoint: Path, vocab_size: int, pre: s
     config = json.loads((checkpoint / "tokenizer_config.json").read_bytes())
     ids = document["model"]["vocab"] | {token["content"]: token["id"] for token in document["added_tokens"]}
     writer.add_eos_token_id(ids[config["eos_token"]])
-    if "bos_token" in config:
+    if config.get("bos_token"):
         writer.add_bos_token_id(ids[config["bos_token"]])
     separate = checkpoint / "chat_template.json"
     writer.add_chat_template((json.loads(separate.read_bytes()) if separate.exists() else config)["chat_template"])

@@ -16,7 +16,7 @@ from gguf.quants import dequantize, quantize
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tests.checkpoints.gguf import add_tensor, write_gguf
+from tests.checkpoints.gguf import add_tensor, permuted, write_gguf
 
 _PRECISE = re.compile(r"position_emb|pos_emb|class_emb")
 """Names of matrices that are always stored as F32."""
@@ -33,6 +33,9 @@ ARCHITECTURES = {
     "gemma3": ("gemma3", "gemma3"),
     "internvl_chat": (None, "internvl"),
     "lfm2_vl": ("lfm2", "lfm2"),
+    "mistral3": ("mistral3", "pixtral"),
+    "pixtral": ("llama", "pixtral"),
+    "lighton_ocr": ("qwen3", "lightonocr"),
     "llava": ("llama", "mlp"),
     "llava_next": ("llama", "mlp"),
 }
@@ -50,8 +53,14 @@ def write_pair(folder: Path, checkpoint: Path, kind: str = "F32", *, lacks: Sequ
     folder.mkdir(parents=True, exist_ok=True)
     config = json.loads((checkpoint / "config.json").read_bytes())
     write_mmproj(folder / "mmproj-model.gguf", checkpoint, kind, **changes)
-    architecture = ARCHITECTURES[config["model_type"]][0] or _text(config)["model_type"]
+    architecture = ARCHITECTURES[_kind(config)][0] or _text(config)["model_type"]
     return write_gguf(folder / "model.gguf", checkpoint, architecture, kind, lacks=lacks)
+
+
+def _kind(config: Mapping[str, Any]) -> str:
+    """Returns `model_type`, which is LLaVA's in Pixtral's documents."""
+    is_pixtral = config["model_type"] == "llava" and config["vision_config"]["model_type"] == "pixtral"
+    return "pixtral" if is_pixtral else config["model_type"]
 
 
 def _text(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -121,7 +130,7 @@ def _metadata(config: Mapping[str, Any], images: Mapping[str, Any]) -> dict[str,
     vision, text = config["vision_config"], _text(config)
     metadata: dict[str, Any] = {
         "clip.has_vision_encoder": True,
-        "clip.projector_type": ARCHITECTURES[config["model_type"]][1],
+        "clip.projector_type": ARCHITECTURES[_kind(config)][1],
         "clip.vision.projection_dim": text["hidden_size"],
         "clip.vision.image_size": vision.get("image_size", 560),
         "clip.vision.patch_size": vision["patch_size"],
@@ -141,6 +150,13 @@ def _metadata(config: Mapping[str, Any], images: Mapping[str, Any]) -> dict[str,
                 "clip.use_gelu": True,
                 "clip.vision.projector.scale_factor": config["scale_factor"],
                 "clip.vision.preproc_image_size": images["size"]["longest_edge"],
+            }
+        case "pixtral" | "lightonocr":
+            merge = config.get("spatial_merge_size", 1)
+            return metadata | {
+                "clip.use_silu": True,
+                "clip.vision.spatial_merge_size": merge,
+                "clip.vision.attention.layer_norm_epsilon": 1e-5,
             }
         case "lfm2":
             factor = config.get("downsample_factor", 2)
@@ -259,6 +275,28 @@ def _lfm2(stored: str, tensor: Tensor, vision: Mapping[str, Any]) -> Iterator[tu
     return _plain(name, tensor, vision)
 
 
-_TENSORS = {"idefics3": _plain, "gemma3": _plain, "internvl": _internvl, "mlp": _llava, "lfm2": _lfm2}
+def _lighton_ocr(stored: str, tensor: Tensor, vision: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    name = stored.removeprefix("model.")
+    name = name.replace("vision_encoder.", "vision_tower.").replace("vision_projection.", "multi_modal_projector.")
+    heads = vision["num_attention_heads"] if name.endswith(("q_proj.weight", "k_proj.weight")) else 0
+    yield from _plain(name, permuted(tensor, heads) if heads and name.startswith("vision_tower.") else tensor, vision)
+
+
+def _pixtral(stored: str, tensor: Tensor, vision: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    """Yields also the embedding of the token between rows."""
+    yield from _lighton_ocr(stored, tensor, vision)
+    if stored.endswith("embed_tokens.weight"):
+        yield "v.token_embd.img_break", tensor[5]
+
+
+_TENSORS = {
+    "pixtral": _pixtral,
+    "lightonocr": _lighton_ocr,
+    "idefics3": _plain,
+    "gemma3": _plain,
+    "internvl": _internvl,
+    "mlp": _llava,
+    "lfm2": _lfm2,
+}
 """Each yields an encoder's tensor by a name that the package's table knows, or by that of files; nothing for a
 decoder's. By `clip.projector_type`."""

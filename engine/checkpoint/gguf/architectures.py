@@ -142,6 +142,13 @@ GGUF_ARCHITECTURES: Mapping[str, GgufArchitecture] = {
         changes={"shortconv.conv": Change.SQUEEZED},
         fields=_lfm2,
     ),
+    # Of Mistral Small 3.1 and later, and of Ministral 3.
+    "mistral3": GgufArchitecture(
+        architecture="MistralForCausalLM",
+        model_type="mistral",
+        changes=_PERMUTED,
+        fields=lambda gguf, keys: {"sliding_window": None, **_window(gguf, keys)},
+    ),
     # Decoders of vision models. Without media their positions are those of text models.
     "qwen2vl": GgufArchitecture(architecture="Qwen2ForCausalLM", model_type="qwen2", has_encoder=True),
     "qwen3vl": GgufArchitecture(architecture="Qwen3ForCausalLM", model_type="qwen3", has_encoder=True),

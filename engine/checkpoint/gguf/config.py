@@ -13,6 +13,15 @@ from glimpse.engine.checkpoint.gguf.tokenizer import CONTROL
 from glimpse.engine.errors import CheckpointError
 
 _MAX_LAYERS = 1024
+_YARN = {
+    "beta_fast": "rope.scaling.yarn_beta_fast",
+    "beta_slow": "rope.scaling.yarn_beta_slow",
+    # Of Mistral's, whose `mscale` is always 1.
+    "mscale": "rope.scaling.yarn_log_multiplier",
+    "mscale_all_dim": "rope.scaling.yarn_log_multiplier",
+    "llama_4_scaling_beta": "attention.temperature_scale",
+}
+"""Keys of YaRN's further fields."""
 _END_TOKENS = frozenset(
     ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>", "</s>", "<end_of_turn>")
 )
@@ -109,6 +118,11 @@ def _rope_scaling(gguf: Gguf, keys: Keys, context: int, head_dim: int) -> dict[s
                 "rope_type": "yarn",
                 "factor": keys.number("rope.scaling.factor"),
                 "original_max_position_embeddings": keys.size("rope.scaling.original_context_length", context),
+                **{
+                    field: keys.number(name)
+                    for field, name in _YARN.items()
+                    if keys.get(name)  # 0 says that there is none
+                },
             }
         case other:
             keys.require("rope.scaling.type", other, "none, linear or yarn")

@@ -82,6 +82,8 @@ class Projector:
     names: Mapping[str, str]
     """Names in checkpoints by those in files, without `.weight` or with it. In files those of blocks follow `v.blk.N.`,
     and those of what DeepStack adds `v.deepstack.N.`"""
+    unused: str = ""
+    """A tensor that is also a part of the decoder's."""
     changes: Mapping[str, Change] = field(default_factory=dict[str, Change])
     """See `GgufArchitecture`."""
     output: tuple[str, int] = ("mm.2.weight", 0)

@@ -185,3 +185,28 @@ def _resolutions(encoder: MmprojEncoder) -> list[list[int]]:
     if numbers is not None and len(numbers) % 2:
         encoder.keys.refuse("vision.image_grid_pinpoints", "pairs of numbers", numbers.tolist())
     return [] if numbers is None else numbers.astype(int).reshape(-1, 2).tolist()
+
+
+def pixtral(encoder: MmprojEncoder) -> dict[str, Any]:
+    """Returns the fields of Pixtral's encoder, whose norms add a constant."""
+    encoder.keys.require("vision.attention.layer_norm_epsilon", encoder.norm_eps, 1e-5)
+    return vit(encoder, model_type="pixtral", hidden_act="silu")
+
+
+def pixtral_config(encoder: MmprojEncoder) -> dict[str, Any]:
+    """Returns the fields of the projector, which Pixtral's documents leave to LLaVA's defaults."""
+    return {
+        "model_type": "mistral3" if "mm.patch_merger.weight" in encoder.gguf.tensors else "llava",
+        "spatial_merge_size": encoder.merge,
+        "multimodal_projector_bias": "mm.1.bias" in encoder.gguf.tensors,
+        "vision_feature_layer": -1,
+        "vision_feature_select_strategy": "full",
+    }
+
+
+def longest_edge_files(encoder: MmprojEncoder) -> Files:
+    """Returns the preprocessor's file."""
+    token = encoder.patch_size * encoder.merge
+    longest = encoder.keys.size("vision.preproc_image_size", encoder.image_size)
+    size = {"patch_size": {"height": token, "width": token}, "size": {"longest_edge": longest}}
+    return {_PREPROCESSOR: size | encoder.statistics}

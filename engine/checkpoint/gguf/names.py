@@ -72,7 +72,7 @@ def _encoder_tensors(gguf: Gguf) -> dict[str, Parts]:
     # Files number what DeepStack adds by the block after which it does.
     blocks = sorted({each[1] for each in map(_DEEPSTACK.match, gguf.tensors) if each}, key=int)
     swapped = swaps_mlp(gguf)
-    for name in gguf.tensors:
+    for name in (each for each in gguf.tensors if projector is None or each != projector.unused):
         known = name.removesuffix(".1") if name == _SECOND_FRAME else name
         own, place = _encoder_part(known, projector.names if projector else {}, blocks, swapped=swapped)
         found[own or name].append((1 if name == _SECOND_FRAME else place, name))

@@ -18,6 +18,9 @@ from glimpse.engine.checkpoint.gguf.encoder_configs import (
     lfm2_files,
     llava_config,
     llava_files,
+    longest_edge_files,
+    pixtral,
+    pixtral_config,
     qwen2_5_vl,
     qwen2_vl,
     qwen3_vl,
@@ -59,6 +62,26 @@ def _vit_names(tower: str) -> dict[str, str]:
         "ffn_down": f"{tower}.encoder.layers.{{}}.mlp.fc2",
         "v.post_ln": f"{tower}.post_layernorm",
     }
+
+
+_MERGER = "mm.patch_merger.weight"
+_PIXTRAL_NAMES: Mapping[str, str] = {
+    "v.patch_embd": "vision_tower.patch_conv",
+    "v.pre_ln": "vision_tower.ln_pre",
+    "ln1": "vision_tower.transformer.layers.{}.attention_norm",
+    "ln2": "vision_tower.transformer.layers.{}.ffn_norm",
+    "attn_q": "vision_tower.transformer.layers.{}.attention.q_proj",
+    "attn_k": "vision_tower.transformer.layers.{}.attention.k_proj",
+    "attn_v": "vision_tower.transformer.layers.{}.attention.v_proj",
+    "attn_out": "vision_tower.transformer.layers.{}.attention.o_proj",
+    "ffn_gate": "vision_tower.transformer.layers.{}.feed_forward.gate_proj",
+    "ffn_up": "vision_tower.transformer.layers.{}.feed_forward.up_proj",
+    "ffn_down": "vision_tower.transformer.layers.{}.feed_forward.down_proj",
+    "mm.input_norm": "multi_modal_projector.norm",
+    "mm.patch_merger": "multi_modal_projector.patch_merger.merging_layer",
+    "mm.1": "multi_modal_projector.linear_1",
+    "mm.2": "multi_modal_projector.linear_2",
+}
 
 
 def _smolvlm2(text: Gguf, mmproj: Gguf) -> str | None:
@@ -206,6 +229,36 @@ PROJECTORS: Mapping[str, Projector] = {
         activation="use_gelu",
         files=lfm2_files,
         placeholders={"image_token_id": ("<image>",)},
+    ),
+    # Pixtral, Mistral Small 3.1 and later, Ministral 3.
+    "pixtral": Projector(
+        architectures={
+            "llama": "PixtralForConditionalGeneration",
+            "mistral3": "Mistral3ForConditionalGeneration",
+        },
+        variant=lambda _, mmproj: "Mistral3ForConditionalGeneration" if _MERGER in mmproj.tensors else None,
+        names=_PIXTRAL_NAMES,
+        unused="v.token_embd.img_break",
+        changes={"attn_q": Change.PERMUTED, "attn_k": Change.PERMUTED},
+        squares=None,
+        merge=1,
+        vision_config=pixtral,
+        config=pixtral_config,
+        activation="use_silu",
+        files=longest_edge_files,
+        placeholders={"image_token_index": ("[IMG]",)},
+    ),
+    "lightonocr": Projector(
+        architectures={"qwen3": "LightOnOcrForConditionalGeneration"},
+        names=_PIXTRAL_NAMES,
+        changes={"attn_q": Change.PERMUTED, "attn_k": Change.PERMUTED},
+        squares=None,
+        merge=1,
+        vision_config=pixtral,
+        config=lambda encoder: {**pixtral_config(encoder), "model_type": "lighton_ocr"},
+        activation="use_silu",
+        files=longest_edge_files,
+        placeholders={"image_token_id": ("<|image_pad|>",)},
     ),
     # LLaVA-1.5 and LLaVA-NeXT, of old and new files.
     "mlp": Projector(

@@ -22,6 +22,7 @@ from tests.checkpoints.idefics3 import Family, make_idefics3_checkpoint
 from tests.checkpoints.internvl import Variant, make_internvl_checkpoint, make_original_checkpoint
 from tests.checkpoints.lfm2 import TILES, make_lfm2_vl_checkpoint
 from tests.checkpoints.llava import IMAGE_TOKEN_ID, make_llava_checkpoint, make_next_checkpoint
+from tests.checkpoints.mistral3 import make_mistral3_checkpoint
 from tests.checkpoints.mmproj import write_mmproj, write_pair, write_rounded
 from tests.checkpoints.qwen2_vl import make_checkpoint, write_json
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
@@ -55,6 +56,9 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
     "internvl3": partial(make_internvl_chat, variant="300M"),
     "internvl2.5": partial(make_internvl_chat, variant="6B"),
     "lfm2-vl": lambda path: without_sizes(make_lfm2_vl_checkpoint(path)),
+    "pixtral": partial(make_mistral3_checkpoint, kind="pixtral"),
+    "ministral3": partial(make_mistral3_checkpoint, kind="ministral3"),
+    "lightonocr": partial(make_mistral3_checkpoint, kind="lighton_ocr"),
     "llava1.5": make_llava_checkpoint,
     "llava1.6": make_next_checkpoint,
 }
@@ -116,6 +120,9 @@ def test_pairs_of_tiles_agree(tmp_path: Path, family: Family, kind: str) -> None
         ("internvl3", "Q8_0"),
         ("internvl2.5", "F32"),
         ("lfm2-vl", "Q8_0"),
+        ("pixtral", "F32"),
+        ("ministral3", "F32"),
+        ("lightonocr", "Q8_0"),
         ("llava1.5", "Q8_0"),
         ("llava1.6", "F32"),
     ],
