@@ -27,14 +27,14 @@ from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.worker.cuda.backend import make_cuda_ops
 from glimpse.engine.worker.execution.runner import ModelRunner
 from glimpse.engine.worker.layers.lora import Adapters
-from glimpse.engine.worker.layers.low_rank import LowRanks
+from glimpse.engine.worker.layers.low_rank import LowRankUpdates
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.quantized import resolve_scheme
 from glimpse.engine.worker.loading.adapters.load_adapters import AdapterLoader
 from glimpse.engine.worker.loading.load_engine import load_model, load_vocabulary
 from glimpse.engine.worker.native.backend import use_native
 from glimpse.engine.worker.native.library import Level
-from glimpse.engine.worker.native.low_rank import PackedLowRanks
+from glimpse.engine.worker.native.low_rank import PackedUpdates
 from glimpse.engine.worker.tensors.kv_cache import CacheShape
 from glimpse.media.kind import MediaKind
 
@@ -199,7 +199,7 @@ class Harness:
         if adapters is not None:
             names = {name: str(folder) for name, folder in adapters.items()}
             read = read_adapters(EngineConfig(model_path=str(path), lora_modules=names))
-            model.adapters = Adapters(len(names), LowRanks if level is None else PackedLowRanks)
+            model.adapters = Adapters(len(names), LowRankUpdates if level is None else PackedUpdates)
             AdapterLoader(model, text, dtype).load_all(read)
         self._digests = model.adapters.digests
         self._keeps_states = text.states is not None

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from torch import Tensor, nn
 
-from glimpse.engine.worker.layers.low_rank import AdaptedRows, LowRank, LowRanks
+from glimpse.engine.worker.layers.low_rank import AdaptedRows, LowRankUpdate, LowRankUpdates
 from glimpse.engine.worker.layers.mlp import GatedMLP
 from glimpse.engine.worker.layers.ops import MLP, Norm, Ops, OpsLayer
 
@@ -12,22 +12,22 @@ from glimpse.engine.worker.layers.ops import MLP, Norm, Ops, OpsLayer
 class Adapters:
     """The adapters of a model, each in a slot."""
 
-    def __init__(self, num_slots: int, make: Callable[[nn.Module, int], LowRanks] = LowRanks) -> None:
+    def __init__(self, num_slots: int, make: Callable[[nn.Module, int], LowRankUpdates] = LowRankUpdates) -> None:
         """
         Args:
             num_slots: most adapters at a time.
-            make: makes the backend's `LowRanks` of a linear.
+            make: makes the backend's `LowRankUpdates` of a linear.
         """
         self.digests: dict[str, bytes] = {}
         """By names."""
         self.slots: dict[bytes, int] = {}
         """By digests, which adapters of several names may share."""
-        self.added: dict[nn.Module, LowRanks] = {}
+        self.added: dict[nn.Module, LowRankUpdates] = {}
         """What they add to linears. Only grows."""
         self._num_slots = num_slots
         self._make = make
 
-    def put(self, digest: bytes, added: Mapping[nn.Module, LowRank]) -> None:
+    def put(self, digest: bytes, added: Mapping[nn.Module, LowRankUpdate]) -> None:
         """Adds an adapter. There must be a free slot."""
         slot = min(set(range(self._num_slots)).difference(self.slots.values()))
         for linear, matrices in added.items():
@@ -50,7 +50,7 @@ class Adapters:
 class LoraOps(OpsLayer):
     """A backend's operations, with what adapters add."""
 
-    def __init__(self, local: Ops, added: Mapping[nn.Module, LowRanks], rows: AdaptedRows) -> None:
+    def __init__(self, local: Ops, added: Mapping[nn.Module, LowRankUpdates], rows: AdaptedRows) -> None:
         super().__init__(local)
         self._added = added
         self._rows = rows

@@ -12,7 +12,7 @@ from glimpse.engine.worker.tensors.batch import AdapterRows, IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LowRankPart:
+class LowRankUpdatePart:
     """What an adapter adds to one of the matrices that a linear stacks."""
 
     ranks: slice
@@ -24,22 +24,22 @@ class LowRankPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LowRank:
+class LowRankUpdate:
     """What an adapter adds to a linear."""
 
     down: Tensor
     """[ranks of all parts, in]"""
-    parts: Sequence[LowRankPart]
+    parts: Sequence[LowRankUpdatePart]
 
 
-class LowRanks:
+class LowRankUpdates:
     """What all adapters add to a linear, by their slots."""
 
     def __init__(self, linear: nn.Module, num_slots: int) -> None:
         del linear
-        self.adapters: list[LowRank | None] = [None] * num_slots
+        self.adapters: list[LowRankUpdate | None] = [None] * num_slots
 
-    def put(self, slot: int, added: LowRank | None) -> None:
+    def put(self, slot: int, added: LowRankUpdate | None) -> None:
         """Replaces what an adapter adds; None: nothing."""
         self.adapters[slot] = added
 

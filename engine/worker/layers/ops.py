@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from glimpse.engine.worker.layers.attention import AttentionPlan, paged_attention, plan_attention
 from glimpse.engine.worker.layers.delta_net import DeltaNet, delta_net, plan_states
-from glimpse.engine.worker.layers.low_rank import AdaptedRows, LowRanks
+from glimpse.engine.worker.layers.low_rank import AdaptedRows, LowRankUpdates
 from glimpse.engine.worker.layers.mlp import ExpertsMLP, GateActivation, GatedMLP, PlainMLP, gated
 from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.worker.layers.rotary import Rotation, rotate
@@ -42,7 +42,7 @@ class Ops(Protocol):
         """activation(gate) · up: [tokens, 2 · width], gates first → [tokens, width]"""
         ...
 
-    def adapt(self, y: Tensor, x: Tensor, norm: Norm | None, added: LowRanks, rows: AdaptedRows) -> None:
+    def adapt(self, y: Tensor, x: Tensor, norm: Norm | None, added: LowRankUpdates, rows: AdaptedRows) -> None:
         """Adds up · down · norm(x) of each row's adapter to y, the output of a linear for x: [tokens, in]."""
         ...
 
@@ -121,7 +121,7 @@ class TorchOps:
     def combine(self, gate_up: Tensor, activation: GateActivation) -> Tensor:
         return gated(gate_up, activation)
 
-    def adapt(self, y: Tensor, x: Tensor, norm: Norm | None, added: LowRanks, rows: AdaptedRows) -> None:
+    def adapt(self, y: Tensor, x: Tensor, norm: Norm | None, added: LowRankUpdates, rows: AdaptedRows) -> None:
         for slot, on_host in rows.groups:
             if (own := added.adapters[slot]) is not None:
                 indices = on_host.to(x.device)

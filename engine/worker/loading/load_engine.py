@@ -27,7 +27,7 @@ from glimpse.engine.worker.cuda.backend import make_cuda_ops
 from glimpse.engine.worker.execution.grammar_watcher import GrammarWatcher
 from glimpse.engine.worker.execution.runner import ModelRunner
 from glimpse.engine.worker.layers.lora import Adapters
-from glimpse.engine.worker.layers.low_rank import LowRanks
+from glimpse.engine.worker.layers.low_rank import LowRankUpdates
 from glimpse.engine.worker.layers.quantized import (
     QuantizationScheme,
     keeps_blocks,
@@ -47,7 +47,7 @@ from glimpse.engine.worker.loading.weight_files import checkpoint_digest, read_h
 from glimpse.engine.worker.loading.weights import load_weights
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.native.backend import use_native
-from glimpse.engine.worker.native.low_rank import PackedLowRanks
+from glimpse.engine.worker.native.low_rank import PackedUpdates
 from glimpse.engine.worker.parallel.distributed_runner import ParallelRunner
 from glimpse.engine.worker.parallel.ranks import Ranks
 from glimpse.engine.worker.parallel.shards import shard_config, shard_tensor
@@ -169,7 +169,7 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
             model.ops = make_cuda_ops(backend, num_heads=model.decoder.config.num_heads, device=device)
         case "torch":
             pass
-    model.adapters = Adapters(config.max_loras, PackedLowRanks if backend == "native" else LowRanks)
+    model.adapters = Adapters(config.max_loras, PackedUpdates if backend == "native" else LowRankUpdates)
     loader = AdapterLoader(model, model_config.text, dtype, rank=rank, num_ranks=num_ranks)
     loader.load_all(adapters)
     return LoadedShard(

@@ -5,7 +5,7 @@ from ctypes import POINTER, cast
 from torch import Tensor, nn
 from torch.nn import functional
 
-from glimpse.engine.worker.layers.low_rank import LowRank, LowRanks
+from glimpse.engine.worker.layers.low_rank import LowRankUpdate, LowRankUpdates
 from glimpse.engine.worker.native.library import DType, LowRankPart
 from glimpse.engine.worker.native.library import LowRank as PackedLowRank
 from glimpse.engine.worker.native.library import LowRanks as Packed
@@ -15,7 +15,7 @@ _TILE_INPUTS, _PANEL_WIDTH = 32, 32
 """As in types.h."""
 
 
-class PackedLowRanks(LowRanks):
+class PackedUpdates(LowRankUpdates):
     """What all adapters add to a `PackedLinear`. Only the packed copies of their matrices are kept."""
 
     def __init__(self, linear: nn.Module, num_slots: int) -> None:
@@ -30,7 +30,7 @@ class PackedLowRanks(LowRanks):
             dtype=linear.packed.dtype,
         )
 
-    def put(self, slot: int, added: LowRank | None) -> None:
+    def put(self, slot: int, added: LowRankUpdate | None) -> None:
         if added is None:
             self._slots[slot] = PackedLowRank()
             self._memory.pop(slot, None)

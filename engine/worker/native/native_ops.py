@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from glimpse.engine.worker.layers import ops
 from glimpse.engine.worker.layers.attention import AttentionPlan
 from glimpse.engine.worker.layers.delta_net import DeltaNet, StatePlan, state_rounds
-from glimpse.engine.worker.layers.low_rank import AdaptedRows, LowRanks
+from glimpse.engine.worker.layers.low_rank import AdaptedRows, LowRankUpdates
 from glimpse.engine.worker.layers.mlp import ExpertsMLP, GateActivation, GatedMLP, PlainMLP
 from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.worker.layers.rotary import Rotation
@@ -29,7 +29,7 @@ from glimpse.engine.worker.native.attention import (
 )
 from glimpse.engine.worker.native.library import Activation, DeltaNetLayer, DType, Level, Norm, ShortConvLayer, Weight
 from glimpse.engine.worker.native.linear import PackedLinear
-from glimpse.engine.worker.native.low_rank import PackedLowRanks
+from glimpse.engine.worker.native.low_rank import PackedUpdates
 from glimpse.engine.worker.tensors.batch import Batch, StateRows
 from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache, LayerStates
 
@@ -97,8 +97,8 @@ class NativeOps(ops.TorchOps):
         )
         return output
 
-    def adapt(self, y: Tensor, x: Tensor, norm: ops.Norm | None, added: LowRanks, rows: AdaptedRows) -> None:
-        assert isinstance(added, PackedLowRanks)
+    def adapt(self, y: Tensor, x: Tensor, norm: ops.Norm | None, added: LowRankUpdates, rows: AdaptedRows) -> None:
+        assert isinstance(added, PackedUpdates)
         x = x.contiguous()
         self._library.glimpse_adapt(
             self._level,

@@ -9,14 +9,14 @@ from torch import Tensor, nn
 
 from glimpse.engine.worker.layers import ops
 from glimpse.engine.worker.layers.delta_net import DeltaNet
-from glimpse.engine.worker.layers.low_rank import AdaptedRows, LowRanks
+from glimpse.engine.worker.layers.low_rank import AdaptedRows, LowRankUpdates
 from glimpse.engine.worker.layers.mlp import ExpertsMLP, GateActivation
 from glimpse.engine.worker.layers.norm import HeadNorms
 from glimpse.engine.worker.layers.rotary import Rotation
 from glimpse.engine.worker.layers.short_conv import ShortConv
 from glimpse.engine.worker.native.library import Operation, Weight
 from glimpse.engine.worker.native.linear import PackedLinear
-from glimpse.engine.worker.native.low_rank import PackedLowRanks
+from glimpse.engine.worker.native.low_rank import PackedUpdates
 from glimpse.engine.worker.native.native_ops import (
     GATE_ACTIVATIONS,
     DeltaNetTensors,
@@ -109,9 +109,9 @@ class Recorder:
         )
         return output
 
-    def adapt(self, y: Tensor, x: Tensor, norm: ops.Norm | None, added: LowRanks, rows: AdaptedRows) -> None:
+    def adapt(self, y: Tensor, x: Tensor, norm: ops.Norm | None, added: LowRankUpdates, rows: AdaptedRows) -> None:
         del rows  # a program uses those of the step that runs it
-        assert isinstance(added, PackedLowRanks)
+        assert isinstance(added, PackedUpdates)
         self._record(
             OperationKind.ADAPT,
             added=pointer(added.packed),

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from glimpse.engine.checkpoint.lora import WEIGHTS_NAME, LoraAdapter
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.worker.layers.low_rank import LowRank, LowRankPart
+from glimpse.engine.worker.layers.low_rank import LowRankUpdate, LowRankUpdatePart
 from glimpse.engine.worker.layers.mlp import GatedMLP
 from glimpse.engine.worker.loading.weights import checkpoint_name
 from glimpse.engine.worker.models.decoder import DecoderLayer
@@ -65,7 +65,7 @@ class AdapterLoader:
         self._reader = _Reader(model, text, shard, dict(_parts(model)))
         self._device, self._dtype = model.decoder.norm.weight.device, dtype
 
-    def load(self, adapter: LoraAdapter) -> Mapping[nn.Module, LowRank]:
+    def load(self, adapter: LoraAdapter) -> Mapping[nn.Module, LowRankUpdate]:
         """Returns what an adapter adds to linears, on the device of the model's norms.
 
         Raises:
@@ -83,19 +83,19 @@ class AdapterLoader:
                 self._model.adapters.put(adapter.digest, self.load(adapter))
             self._model.adapters.digests[adapter.name] = adapter.digest
 
-    def _stack(self, matrices: Sequence[_Matrices]) -> LowRank:
+    def _stack(self, matrices: Sequence[_Matrices]) -> LowRankUpdate:
         distinct = {id(each.down): each.down for each in matrices}  # parts of a stacked matrix share theirs
         ends = accumulate(map(len, distinct.values()))
         ranks = {key: slice(end - len(down), end) for (key, down), end in zip(distinct.items(), ends, strict=True)}
         parts = [
-            LowRankPart(
+            LowRankUpdatePart(
                 ranks=ranks[id(each.down)],
                 outputs=slice(each.part.start, each.part.start + each.part.size),
                 up=each.up.to(self._device, self._dtype),
             )
             for each in matrices
         ]
-        return LowRank(down=torch.cat(list(distinct.values())).to(self._device, self._dtype), parts=parts)
+        return LowRankUpdate(down=torch.cat(list(distinct.values())).to(self._device, self._dtype), parts=parts)
 
 
 def _parts(model: Model) -> Iterator[tuple[str, _Part]]:
