@@ -52,6 +52,8 @@ class Encode:
     """See `MediaSpan`."""
     content: MediaContent | None
     """None if another rank encodes the medium and sends its output to this one."""
+    adapter: bytes = b""
+    """Digest of the adapter that changes the encoder; empty: none does."""
 
     @property
     def data(self) -> memoryview:

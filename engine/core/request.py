@@ -2,7 +2,7 @@
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -15,6 +15,7 @@ from glimpse.engine.protocol.sampling_params import SamplingParams
 
 KEY_BYTES = 32
 _NAMESPACE_DOMAIN = b"glimpse.media.namespace.v1"
+_ADAPTER_DOMAIN = b"glimpse.media.adapter.v1"
 _NO_SAMPLING = SamplingParams(max_tokens=1)
 """Parameters of sequences that pool, which end with their prompt."""
 
@@ -32,6 +33,8 @@ class Request:
     cache_salt: str
     adapter: bytes
     """Digest of the adapter that computes its tokens; empty: none does."""
+    encoder_adapter: bytes
+    """Digest of that adapter if it changes the encoder; else empty."""
     prompt_token_ids: tuple[int, ...]
     num_prompt_tokens: int
     max_num_tokens: int
@@ -83,6 +86,8 @@ class ModelSpec:
     """Without one, prompts can be embedded, but not continued."""
     adapters: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     """Digests of the adapters, by name."""
+    encoding: Set[bytes] = frozenset()
+    """Digests of those that change the encoder."""
 
 
 def spans_between(spans: Many[MediaSpan], start: int, end: int) -> Iterator[MediaSpan]:
@@ -115,7 +120,9 @@ def make_request(message: Generate | Embed, *, max_model_len: int, model: ModelS
     _check_sampling(sampling, model.vocab_size)
     for medium in message.media:
         _check_medium(medium, model.encoder_row_width)
-    media = [_in_namespace(medium, message.cache_salt) for medium in message.media]
+    adapter = model.adapters.get(message.adapter, b"")
+    encoder_adapter = adapter if adapter in model.encoding else b""
+    media = [_in_namespace(medium, message.cache_salt, encoder_adapter) for medium in message.media]
     spans = _sorted_spans(media, num_prompt_tokens)
     max_num_tokens = num_prompt_tokens + sampling.max_tokens
     return Request(
@@ -124,7 +131,8 @@ def make_request(message: Generate | Embed, *, max_model_len: int, model: ModelS
         flow_name=message.flow or message.request_id,
         priority=message.priority,
         cache_salt=message.cache_salt,
-        adapter=model.adapters.get(message.adapter, b""),
+        adapter=adapter,
+        encoder_adapter=encoder_adapter,
         prompt_token_ids=tuple(message.token_ids),
         num_prompt_tokens=num_prompt_tokens,
         max_num_tokens=min(max_num_tokens, max_model_len) if pooling is None else max_num_tokens,
@@ -139,18 +147,20 @@ def make_request(message: Generate | Embed, *, max_model_len: int, model: ModelS
     )
 
 
-def namespace_key(key: bytes, cache_salt: str) -> bytes:
-    """Returns the key of a medium among the requests with this salt: its own without a salt, else its hash with it.
+def namespace_key(key: bytes, cache_salt: str, adapter: bytes = b"") -> bytes:
+    """Returns the key of a medium among the requests with this salt and this adapter of the encoder: its own without
+    both, else its hash with them.
 
     So encoder outputs are found only by requests of the same salt, and neither usage nor time tells of others' media.
     """
-    return hashlib.sha256(_NAMESPACE_DOMAIN + key + cache_salt.encode()).digest() if cache_salt else key
+    sealed = hashlib.sha256(_ADAPTER_DOMAIN + key + adapter).digest() if adapter else key
+    return hashlib.sha256(_NAMESPACE_DOMAIN + sealed + cache_salt.encode()).digest() if cache_salt else sealed
 
 
-def _in_namespace(medium: MediaInput, cache_salt: str) -> MediaInput:
-    if not cache_salt:
+def _in_namespace(medium: MediaInput, cache_salt: str, adapter: bytes) -> MediaInput:
+    if (key := namespace_key(medium.span.key, cache_salt, adapter)) == medium.span.key:
         return medium
-    span = replace(medium.span, key=namespace_key(medium.span.key, cache_salt))
+    span = replace(medium.span, key=key)
     return MediaInput(span=span, content=medium.content)
 
 

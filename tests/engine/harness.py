@@ -6,7 +6,7 @@ It runs on the CPU, or with GLIMPSE_TEST_DEVICE=cuda on a GPU with its kernels.
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from glimpse.engine.checkpoint.grammar.matcher import GrammarCompiler
 from glimpse.engine.checkpoint.lora import read_adapters
 from glimpse.engine.core.memory.sliding_window import SlidingWindow
 from glimpse.engine.core.plan import NO_STATE, ChunkStates, Encode, SequenceChunk, SequenceStart, StepPlan
+from glimpse.engine.core.request import namespace_key
 from glimpse.engine.protocol.config import ChosenBackend, EngineConfig, Quantization
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.engine.protocol.messages import Generate, MediaInput
@@ -137,6 +138,8 @@ class ScriptedSequence:
     sampling: SamplingParams
     adapter: bytes
     """See `SequenceStart`."""
+    encoder_adapter: bytes
+    """See `Encode`."""
     token_ids: list[int]
     num_computed: int = 0
     started: bool = False
@@ -188,6 +191,7 @@ class Harness:
         scheme = resolve_scheme(quantization, config.quantization)
         backend: ChosenBackend = "native" if keeps_blocks else "torch"
         model = load_model(path, config, device, dtype, lambda stage, fraction: None, scheme=scheme, backend=backend)
+        loader = AdapterLoader(model, text, dtype)
         if int8_head:
             model.decoder.quantize_head()
         if level is not None:
@@ -200,8 +204,8 @@ class Harness:
             names = {name: str(folder) for name, folder in adapters.items()}
             read = read_adapters(EngineConfig(model_path=str(path), lora_modules=names))
             model.adapters = Adapters(len(names), LowRankUpdates if level is None else PackedUpdates)
-            AdapterLoader(model, text, dtype).load_all(read)
-        self._digests = model.adapters.digests
+            loader.load_all(read)
+        self._digests, self._encoding = model.adapters.digests, model.adapters.encoding
         self._keeps_states = text.states is not None
         num_states = NUM_STATES if self._keeps_states else 0
         cache = CacheShape.of(text).allocate(NUM_BLOCKS, block_size, dtype, device, num_states=num_states)
@@ -248,13 +252,17 @@ class Harness:
         # Taken from the end, so that block tables are not ascending.
         own = tuple(self._free_blocks.pop() for _ in range(num_blocks - len(shared)))
         self._num_sequences += 1
+        digest = b"" if adapter is None else self._digests[adapter]
+        encoder_adapter = digest if digest in self._encoding else b""
+        sealed = (replace(span, key=namespace_key(span.key, "", encoder_adapter)) for span in prompt.spans)
         return ScriptedSequence(
             sequence_id=self._num_sequences,
-            prompt=prompt,
+            prompt=replace(prompt, spans=tuple(sealed)),
             blocks=shared + own,
             num_shared_blocks=len(shared),
             sampling=sampling,
-            adapter=b"" if adapter is None else self._digests[adapter],
+            adapter=digest,
+            encoder_adapter=encoder_adapter,
             token_ids=list(prompt.token_ids),
             num_computed=num_cached,
             state=self._free_states.pop() if self._keeps_states else NO_STATE,
@@ -308,7 +316,13 @@ class Harness:
 
     def _encode(self, sequence: ScriptedSequence) -> list[Encode]:
         missing = {
-            span.key: Encode(key=span.key, kind=span.kind, grid=span.grid, content=memoryview(image.tobytes()))
+            span.key: Encode(
+                key=span.key,
+                kind=span.kind,
+                grid=span.grid,
+                content=memoryview(image.tobytes()),
+                adapter=sequence.encoder_adapter,
+            )
             for span, image in zip(sequence.prompt.spans, sequence.prompt.images, strict=True)
             if span.key not in self._encoded
         }

@@ -144,7 +144,13 @@ class EncoderCache:
         self._num_bytes[span.key] = num_bytes
         self._num_resident_bytes += num_bytes
         self._num_tokens_to_encode += num_tokens_to_encode
-        self._encode[span.key] = Encode(key=span.key, kind=span.kind, grid=span.grid, content=content)
+        self._encode[span.key] = Encode(
+            key=span.key,
+            kind=span.kind,
+            grid=span.grid,
+            content=content,
+            adapter=sequence.request.encoder_adapter,
+        )
         if not isinstance(content, Embeddings):
             sequence.encoded_keys.add(span.key)
         return True

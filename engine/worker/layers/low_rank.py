@@ -56,7 +56,27 @@ class AdaptedRows:
         self.slots: IntArray = np.concatenate([none, *(np.full(count, slot) for _, count, slot in ordered)])
         """The adapter of each."""
 
+    def within(self, num_rows: int) -> "AdaptedRows":
+        """Returns these rows, of so many."""
+        del num_rows
+        return self
+
     @cached_property
     def groups(self) -> Sequence[tuple[int, Tensor]]:
         """The slot and the rows, int64, of each adapter."""
         return [(int(slot), torch.from_numpy(self.rows[self.slots == slot])) for slot in np.unique(self.slots)]
+
+
+class EveryRow(AdaptedRows):
+    """All rows, however many, have one adapter: those of an encoder, which computes with patches and merged ones."""
+
+    def __init__(self, slot: int) -> None:
+        super().__init__(())
+        self._slot = slot
+        self._numbers: dict[int, AdaptedRows] = {}
+
+    def within(self, num_rows: int) -> AdaptedRows:
+        """Returns the first `num_rows` rows."""
+        if num_rows not in self._numbers:
+            self._numbers[num_rows] = AdaptedRows([AdapterRows(0, num_rows, self._slot)])
+        return self._numbers[num_rows]

@@ -159,6 +159,7 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
         num_ranks=num_ranks,
         backend=backend,
     )
+    loader = AdapterLoader(model, model_config.text, dtype, rank=rank, num_ranks=num_ranks)
     if quantizes_head(scheme, backend):
         model.decoder.quantize_head()
     match backend:
@@ -170,7 +171,6 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
         case "torch":
             pass
     model.adapters = Adapters(config.max_loras, PackedUpdates if backend == "native" else LowRankUpdates)
-    loader = AdapterLoader(model, model_config.text, dtype, rank=rank, num_ranks=num_ranks)
     loader.load_all(adapters)
     return LoadedShard(
         config=model_config,
@@ -349,6 +349,7 @@ def _make_core(
             bidirectional_runs=text.bidirectional_run > 0,
             has_output_head=shard.config.has_output_head,
             adapters=shard.model.adapters.digests,
+            encoding=shard.model.adapters.encoding,
         ),
         limits=SchedulerLimits(
             num_blocks=local_runner.num_blocks,

@@ -90,7 +90,18 @@ class Model(nn.Module):
             return []
         if self.encoder is None:
             raise ValueError("the model reads text alone")
-        return self.encoder.encode(media, self.ops)
+        outputs: dict[int, Tensor] = {}
+        for adapter in {medium.adapter for medium in media}:
+            indices = [index for index, medium in enumerate(media) if medium.adapter == adapter]
+            rows = self._encode(self.encoder, [media[index] for index in indices], adapter)
+            outputs |= zip(indices, rows, strict=True)
+        return [outputs[index] for index in range(len(media))]
+
+    def _encode(self, encoder: Encoder, media: Sequence[Encode], adapter: bytes) -> list[Tensor]:
+        if not adapter:
+            return encoder.encode(media, self.ops)
+        with self.adapters.encoder_ops(self.ops, encoder, adapter) as ops:
+            return encoder.encode(media, ops)
 
     def layout(self, num_tokens: int, spans: Sequence[MediaSpan]) -> SequenceLayout:
         """Returns the positions of a prompt's tokens: consecutive ones, also for media."""

@@ -12,7 +12,7 @@ from glimpse.engine.worker.native.library import LowRanks as Packed
 from glimpse.engine.worker.native.linear import PackedLinear
 
 _TILE_INPUTS, _PANEL_WIDTH = 32, 32
-"""As in types.h."""
+"""Sizes in types.h."""
 
 
 class PackedUpdates(LowRankUpdates):

@@ -8,7 +8,7 @@ import pytest
 from glimpse.engine.errors import CheckpointError
 from glimpse.offline.llm import LLM, InputError, SamplingParams
 from tests.checkpoints.lora import make_adapter, merged
-from tests.engine.offline.llm_inputs import load
+from tests.engine.offline.llm_inputs import IMAGE, image_pil, load, text, user
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 PROMPT = "the man in the moon and the moon in the man " * 4
@@ -59,6 +59,18 @@ def test_cached_prefixes_of_adapters_and_of_the_base_are_apart(llm: LLM) -> None
         (again,) = llm.generate(prompt, GREEDY, adapter=name)
         assert again.num_cached_tokens
         assert again.outputs[0].text == output.outputs[0].text
+
+
+def test_adapters_of_the_encoder_have_media_of_their_own(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """All requests have the same image, which the base encodes first."""
+    folder = make_adapter(tmp_path / "a", tiny_checkpoint, targets=r"visual\.blocks\.\d\.mlp\.fc\d", strength=4)
+    llm, changed = load(tiny_checkpoint, lora_modules={"a": folder}), merged(tmp_path / "m", tiny_checkpoint, folder)
+    llms = {None: load(tiny_checkpoint), "a": load(changed)}
+    conversation = user(image_pil(IMAGE), text("the"))
+    expected = {name: alone.chat(conversation, GREEDY)[0].outputs[0].text for name, alone in llms.items()}
+    assert expected[None] != expected["a"]
+    for name in (None, "a", None):
+        assert llm.chat(conversation, GREEDY, adapter=name)[0].outputs[0].text == expected[name]
 
 
 def test_unknown_adapters_are_refused(llm: LLM, tiny_checkpoint: Path, tmp_path: Path) -> None:

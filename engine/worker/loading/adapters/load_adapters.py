@@ -16,10 +16,12 @@ from torch import Tensor, nn
 from glimpse.engine.checkpoint.lora import WEIGHTS_NAME, LoraAdapter
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.low_rank import LowRankUpdate, LowRankUpdatePart
 from glimpse.engine.worker.layers.mlp import GatedMLP
 from glimpse.engine.worker.loading.weights import checkpoint_name
 from glimpse.engine.worker.models.decoder import DecoderLayer
+from glimpse.engine.worker.models.encoders.encoder import Encoder
 from glimpse.engine.worker.models.mixers import Attention, ShortConvMixer
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.parallel.shards import shard_tensor
@@ -27,7 +29,7 @@ from glimpse.engine.worker.parallel.shards import shard_tensor
 _TENSOR = re.compile(r"base_model\.model\.(.+)\.lora_([AB])(?:\.default)?\.weight")
 _ROW_PARALLEL = ("o_proj.weight", "down_proj.weight", "conv.out_proj.weight")
 """Matrices whose inputs are divided over ranks, as `shard_tensor` does; of all others it divides the outputs."""
-_EXPECTED = "linears of attention, short convolutions and MLPs in the decoder, and their lora_A and lora_B"
+_EXPECTED = "linears of the encoder, and of attention, short convolutions and MLPs in the decoder, as lora_A and lora_B"
 
 
 class _Part(NamedTuple):
@@ -50,7 +52,7 @@ class _Matrices(NamedTuple):
 
 
 class AdapterLoader:
-    """Loads adapters for a model whose weights are loaded and packed."""
+    """Loads adapters for a model. It is made once the model's weights are loaded, before a backend packs them."""
 
     def __init__(
         self, model: Model, text: TextConfig, dtype: torch.dtype, *, rank: int = 0, num_ranks: int = 1
@@ -62,14 +64,16 @@ class AdapterLoader:
         """
         shard = partial(shard_tensor, text=text, rank=rank, num_ranks=num_ranks)
         self._model = model
-        self._reader = _Reader(model, text, shard, dict(_parts(model)))
+        places = {} if model.encoder is None else dict(_encoder_places(model.encoder))
+        self._reader = _Reader(model, text, shard, places)
         self._device, self._dtype = model.decoder.norm.weight.device, dtype
 
     def load(self, adapter: LoraAdapter) -> Mapping[nn.Module, LowRankUpdate]:
         """Returns what an adapter adds to linears, on the device of the model's norms.
 
         Raises:
-            CheckpointError: it does not fit the model, or changes more than the linears that `_linears` yields.
+            CheckpointError: it does not fit the model, or changes more than linears of the encoder and those of
+                `_linears`.
         """
         found: dict[nn.Module, list[_Matrices]] = defaultdict(list)
         for matrices in self._reader.read(adapter):
@@ -80,7 +84,10 @@ class AdapterLoader:
         """Adds adapters to those of the model. Raises CheckpointError as `load` does."""
         for adapter in adapters:
             if adapter.digest not in self._model.adapters.slots:
-                self._model.adapters.put(adapter.digest, self.load(adapter))
+                added = self.load(adapter)
+                encoder = self._model.encoder
+                encodes = encoder is not None and not added.keys().isdisjoint(encoder.modules())
+                self._model.adapters.put(adapter.digest, added, encodes=encodes)
             self._model.adapters.digests[adapter.name] = adapter.digest
 
     def _stack(self, matrices: Sequence[_Matrices]) -> LowRankUpdate:
@@ -98,7 +105,21 @@ class AdapterLoader:
         return LowRankUpdate(down=torch.cat(list(distinct.values())).to(self._device, self._dtype), parts=parts)
 
 
-def _parts(model: Model) -> Iterator[tuple[str, _Part]]:
+def _encoder_places(encoder: Encoder) -> Iterator[tuple[str, tuple[str, int, int]]]:
+    """Yields the names of matrices of an encoder's linears: with the path of the linear, which a backend replaces, the
+    first output feature and their number."""
+    linears = {
+        linear.weight.untyped_storage().data_ptr(): (path, linear.in_features)
+        for path, linear in encoder.named_modules()
+        if isinstance(linear, Linear)
+    }
+    for name, tensor in encoder.named_weights():
+        path, num_inputs = linears.get(tensor.untyped_storage().data_ptr(), ("", 0))
+        if path and tensor.shape[1:] == (num_inputs,) and tensor.stride() == (num_inputs, 1):
+            yield name.removesuffix(".weight"), (path, tensor.storage_offset() // num_inputs, len(tensor))
+
+
+def _decoder_parts(model: Model) -> Iterator[tuple[str, _Part]]:
     """Yields the matrices that adapters may change, with the names that `Model.arrange` gives them."""
     for index, layer in enumerate(cast("Iterator[DecoderLayer]", iter(model.decoder.layers))):
         for names, linear in _linears(layer):
@@ -132,17 +153,23 @@ class _Reader:
     text: TextConfig
     shard: Callable[[str, Tensor], Tensor]
     """Returns this rank's shard of a matrix, by its name."""
-    parts: Mapping[str, _Part]
+    encoder_places: Mapping[str, tuple[str, int, int]]
+    """See `_encoder_places`."""
 
     def read(self, adapter: LoraAdapter) -> Iterator[_Matrices]:
         """Yields an adapter's matrices. Raises CheckpointError for the first that does not fit the model."""
-        tensors = _tensors(adapter)
+        tensors, parts = _tensors(adapter), dict(_decoder_parts(self.model))
+        if (encoder := self.model.encoder) is not None:
+            for name, (path, start, size) in self.encoder_places.items():
+                parts[name] = _Part(encoder.get_submodule(path), start, size)
         for module in sorted({module for module, _ in tensors}):
             if not all((module, which) in tensors for which in "AB"):
                 raise CheckpointError(f"adapter {adapter.name!r}: expected lora_A and lora_B of {module!r}, got one")
             down, up = (tensors[module, which].float() for which in "AB")
             for name, rows in self._arranged(module, up * adapter.scale(module)):
-                if (part := self.parts.get(name.removesuffix(".weight"))) is None:
+                if (part := parts.get(name.removesuffix(".weight"))) is None:
+                    if encoder is not None and encoder.is_unused(name):
+                        continue
                     raise CheckpointError(f"adapter {adapter.name!r}: expected {_EXPECTED}, got {module!r}")
                 is_row_parallel = name.endswith(_ROW_PARALLEL)
                 own_down, own_up = (self.shard(name, down), rows) if is_row_parallel else (down, self.shard(name, rows))

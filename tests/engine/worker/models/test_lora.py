@@ -1,23 +1,31 @@
 """LoRA adapters: logits and greedy answers are those of transformers with merged weights, alone and in one batch."""
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import Quantization
+from glimpse.engine.worker.native.library import Level
+from tests.checkpoints.llava import make_llava_checkpoint
 from tests.checkpoints.lora import PROJECTIONS, make_adapter, merged
 from tests.checkpoints.qwen2_vl import make_checkpoint
+from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.checkpoints.text import make_text_checkpoint
-from tests.engine.harness import BLOCK_SIZE, Harness, ScriptedSequence, make_prompt
+from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, make_prompt
 from tests.engine.levels import at_each_level, needs_kernels
+from tests.engine.llava_prompts import IMAGE as LLAVA_IMAGE
+from tests.engine.llava_prompts import prompt_of
+from tests.engine.qwen3_vl_prompts import make_qwen3_prompt
 from tests.engine.worker.models.steps import assert_same
-from tests.oracles.answers import generate
+from tests.oracles.answers import Answer, generate
+from tests.oracles.llava import greedy_answer as llava_answer
 from tests.oracles.qwen_vl import greedy_answer
 
 NUM_TOKENS = 4
@@ -147,13 +155,49 @@ def _together(harness: Harness, names: list[str | None]) -> list[torch.Tensor]:
 def test_refuses_other_linears_by_name(tmp_path: Path, family: str, targets: str, message: str) -> None:
     path = make_text_checkpoint(tmp_path / "base", family)
     adapter = make_adapter(tmp_path / "adapter", path, targets=targets)
-    with pytest.raises(CheckpointError, match=f"adapter 'a': expected linears .* in the decoder, .* {message}"):
+    with pytest.raises(CheckpointError, match=f"adapter 'a': expected linears of the encoder, .* {message}"):
         Harness(path, adapters={"a": adapter})
 
 
-def test_refuses_linears_of_the_encoder_by_name(tmp_path: Path, tiny_checkpoint: Path) -> None:
-    adapter = make_adapter(tmp_path / "adapter", tiny_checkpoint, targets=r"visual\.blocks\.0\.attn\.qkv")
-    with pytest.raises(CheckpointError, match=r"in the decoder, .* got 'visual.blocks.0.attn.qkv'"):
+def nested(name: str) -> str:
+    """The name of a linear in transformers 5."""
+    return f"model.{name}" if name.startswith("visual.") else module_of(name)
+
+
+QWEN = (lambda path, prompt, n: greedy_answer(path, prompt.token_ids, prompt.spans, prompt.images, n), nested)
+LLAVA = (lambda path, prompt, n: llava_answer(path, prompt.token_ids, prompt.images, n), str)
+ENCODERS: Mapping[str, tuple[Callable[..., Path], Prompt, tuple[Callable[..., Answer], Callable[[str], str]], str]] = {
+    "qwen2_vl": (make_checkpoint, IMAGE, QWEN, r"visual\.(blocks\.\d\.(attn\.\w+|mlp\.fc\d)|merger\.mlp\.\d)"),
+    "qwen2_5_vl": (partial(make_checkpoint, family="qwen2_5_vl"), IMAGE, QWEN, r"visual\..*(qkv|_proj|mlp\.\d)"),
+    "qwen3_vl": (make_qwen3_vl_checkpoint, make_qwen3_prompt(2, 5, (96, 64), 9), (QWEN[0], str), r".*visual\..*_fc\d"),
+    "llava": (make_llava_checkpoint, prompt_of(2, 5, LLAVA_IMAGE, 9), LLAVA, r".*(_tower.*(_proj|fc\d)|linear_\d)"),
+}
+"""Checkpoint, prompt, reference with names in it, and the encoder's linears that an adapter changes, beside queries."""
+
+
+@pytest.mark.parametrize("level", [None, pytest.param(Level.AVX2, marks=needs_kernels)])
+@pytest.mark.parametrize("family", ENCODERS)
+def test_encoders_compute_as_merged_weights_do_beside_those_of_the_base(
+    tmp_path: Path, family: str, level: Level | None
+) -> None:
+    """Two sequences have the same image."""
+    make, prompt, (reference, name_of), targets = ENCODERS[family]
+    path = make(tmp_path / "base")
+    targets = rf"({targets}|.*layers\.0\.self_attn\.q_proj)"
+    adapter = make_adapter(tmp_path / "adapter", path, targets=targets, module_of=name_of, strength=2)
+    harness = Harness(path, level=level, block_size=32 if level else BLOCK_SIZE, adapters={"a": adapter})
+    sequences = [harness.begin(prompt, adapter=name) for name in ("a", None)]
+    harness.step(*((sequence, len(prompt.token_ids)) for sequence in sequences))
+    paths = (merged(tmp_path / "merged", path, adapter, module_of=name_of), path)
+    for sequence, expected in zip(sequences, paths, strict=True):
+        assert_same(sequence, reference(expected, prompt, 1))
+
+
+def test_refuses_convolutions_of_the_encoder_by_name(tmp_path: Path, tiny_checkpoint: Path) -> None:
+    adapter = make_adapter(tmp_path / "adapter", tiny_checkpoint, targets="model.embed_tokens")
+    tensors = {f"base_model.model.visual.patch_embed.proj.lora_{which}.weight": torch.ones(4, 4) for which in "AB"}
+    save_file(tensors, adapter / "adapter_model.safetensors")
+    with pytest.raises(CheckpointError, match=r"linears of the encoder, .* got 'visual.patch_embed.proj'"):
         Harness(tiny_checkpoint, adapters={"a": adapter})
 
 
