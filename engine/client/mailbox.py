@@ -18,11 +18,11 @@ _decode = msgspec.msgpack.Decoder(TokenEvent).decode
 class _Unread:
     """Events of one request that its consumer has not taken."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: TokenEvent) -> None:
         self._packed = deque[bytes]()
         """Merged events with log-probabilities. As objects they would take seven times the memory, and the engine waits
         for no slow consumer."""
-        self._events: list[TokenEvent] = []
+        self._events = [first]
         """Later ones."""
 
     def __bool__(self) -> bool:
@@ -50,8 +50,8 @@ class Mailbox:
     """The events of one consumer's requests that it has not taken yet."""
 
     def __init__(self) -> None:
-        self._unread: dict[str, _Unread] = {}
-        """By request id. None is empty."""
+        self._unread: dict[str, TokenEvent | _Unread] = {}
+        """By request id: one event, as mostly, or several. None is empty."""
         self._arrival: asyncio.Future[None] | None = None
         """Future of the next event, while the consumer waits for it."""
         self.has_begun = False
@@ -59,14 +59,19 @@ class Mailbox:
 
     def put(self, event: TokenEvent) -> None:
         self.has_begun = True
-        self._unread.setdefault(event.request_id, _Unread()).add(event)
+        held = self._unread.setdefault(event.request_id, event)
+        if held is not event:
+            if not isinstance(held, _Unread):
+                held = self._unread[event.request_id] = _Unread(held)
+            held.add(event)
         if self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
 
     @property
     def unread(self) -> list[TokenEvent]:
         """Events that the consumer has not taken."""
-        return [event for unread in self._unread.values() for event in unread]
+        held = self._unread.values()
+        return [event for each in held for event in (each if isinstance(each, _Unread) else (each,))]
 
     async def take(self) -> list[TokenEvent]:
         """Waits for events and returns one for each request, errors first. There may be more if they have
@@ -74,9 +79,9 @@ class Mailbox:
         while not self._unread:
             self._arrival = asyncio.get_running_loop().create_future()
             await self._arrival
-        unread = self._unread
-        taken = [each.take() for each in unread.values()]
-        self._unread = {request_id: each for request_id, each in unread.items() if each}
+        unread, self._unread = self._unread, {}
+        taken = [each.take() if isinstance(each, _Unread) else each for each in unread.values()]
+        self._unread = {key: each for key, each in unread.items() if isinstance(each, _Unread) and each}
         return taken if len(taken) == 1 else sorted(taken, key=lambda event: event.finish is not FinishReason.ERROR)
 
 

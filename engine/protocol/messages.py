@@ -211,7 +211,7 @@ class RequestStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 NO_STATS = RequestStats()
 
 
-class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """New tokens of one request, or its end."""
 
     request_id: str

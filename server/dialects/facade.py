@@ -307,15 +307,13 @@ class _ResponseWriter:
         self.rpc = rpc
         self.send_headers: Callable[..., Awaitable[None]] = rpc.send_headers
         self._loop = asyncio.get_running_loop()
-        self._writing = asyncio.Lock()
         self._written_at = self._loop.time()
 
     async def write(self, content_type: str, data: bytes) -> None:
-        async with self._writing:
-            if not self.rpc.headers_sent:
-                await self.send_headers()
-            await self.rpc.write(HttpBody(content_type=content_type, data=data))
-            self._written_at = self._loop.time()
+        if not self.rpc.headers_sent:
+            await self.send_headers()
+        await self.rpc.write(HttpBody(content_type=content_type, data=data))
+        self._written_at = self._loop.time()
 
     @asynccontextmanager
     async def pinging(self, ping: bytes, seconds: float) -> AsyncGenerator[None]:
@@ -324,8 +322,6 @@ class _ResponseWriter:
         try:
             yield
         finally:
-            if self.rpc.stop.can_write:
-                await self._writing.acquire()  # an error that follows must not meet a ping that is half written
             task.cancel()
 
     async def _ping(self, ping: bytes, seconds: float) -> None:

@@ -121,10 +121,12 @@ class CompletionGenerator:
             answers = None
             if constraints.reader is not None and not call.is_json:  # in JSON the text is the message
                 answers = TypedAnswers(constraints.reader, call.client)
+            is_first = True
             async for delta in deltas:
                 index, num_tokens = delta.index, len(delta.token_ids)
                 timer.observe_tokens(index, num_tokens, delta.stats)
-                call.ticket.end_waiting()
+                if is_first:
+                    call.ticket.end_waiting()
                 if delta.finish is not None:
                     timer.finish(index, delta.finish)
                 usage.add_delta(index // request.num_completions, delta)
@@ -136,7 +138,9 @@ class CompletionGenerator:
                 if answers is not None:
                     await answers.add(delta)
                 yield delta
-                call.ticket.observe_first_token(delta.stats, had_media=_had_media(prompts[0]))  # which has been sent
+                if is_first:  # which has been sent
+                    call.ticket.observe_first_token(delta.stats, had_media=_had_media(prompts[0]))
+                    is_first = False
             self._metrics.count_encoder_cache_hits(usage.encoder_cache_hits)
 
     async def probe(self, prompt: LoadedPrompt, call: CallContext, *, cache_salt: str, adapter: str) -> RequestStats:

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -86,9 +86,9 @@ class Rpc:
         headers = ((REQUEST_ID_HEADER, call.request_id), *listed, *more)
         await self.stop.send(self.context.send_initial_metadata, headers)
 
-    async def write(self, message: Message | bytes) -> None:
-        """Sends a message of the response."""
-        await self.stop.send(self.context.write, message)
+    def write(self, message: Message | bytes) -> Coroutine[Any, Any, None]:
+        """Begins to send a message of the response, once the one before is sent."""
+        return self.stop.send(self.context.write, message)
 
 
 def metadata_value(context: grpc.aio.ServicerContext[Any, Any], name: str) -> str | None:

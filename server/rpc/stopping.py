@@ -2,9 +2,9 @@
 ServerStoppingError, and any whose client does not read its response, with UnreadResponseError."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import NoReturn, TypeVar
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any, NoReturn, TypeVar
 
 from glimpse.server.errors import ServerStoppingError
 
@@ -21,15 +21,62 @@ class UnreadResponseError(Exception):
     """The server ends the RPC because its client does not read the response."""
 
 
+class _Write:
+    """A write that has begun. No task need wait for it: a wake-up for each token would cost as much as the write."""
+
+    def __init__(self, operation: Coroutine[Any, Any, None]) -> None:
+        """Runs the operation until it waits, as an eager task does. Raises what ends it before."""
+        self.began = asyncio.get_running_loop().time()
+        self._operation = operation
+        self._waits_for: asyncio.Future[None] | None = None
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._waits_for = None  # if it fails too
+        try:
+            self._waits_for = self._operation.send(None)
+        except StopIteration:  # it has ended
+            return
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._waits_for is not None and not self._waits_for.done()
+
+    async def end(self) -> None:
+        """Waits until it has ended. Several tasks may. Raises what ends it, in one of them."""
+        while (waits_for := self._waits_for) is not None:
+            if not waits_for.done():
+                await asyncio.wait((waits_for,))
+            if waits_for is self._waits_for:
+                self._go_on()
+
+    def when_done(self, call: Callable[[object], None]) -> None:
+        """Calls a function once it does not wait any more. It must be waiting."""
+        if self._waits_for is not None:
+            self._waits_for.add_done_callback(call)
+
+    def drop(self) -> None:
+        """Ends it, whatever it waits for."""
+        if self._waits_for is None:
+            return
+        if self._waits_for.done():
+            with suppress(Exception):
+                self._go_on()
+        else:
+            self._waits_for.cancel()
+        self._operation.close()
+
+
 class StopSwitch:
-    """Interrupts one RPC from outside."""
+    """Interrupts one RPC from outside, and knows what is being written to its client."""
 
     def __init__(self) -> None:
         self._limits: list[asyncio.Timeout] = []
         """Limits of the guards around the RPC, the innermost last. They set no time until the RPC is interrupted."""
         self._error: type[ServerStoppingError | UnreadResponseError] | None = None
         """Why it is interrupted. None: it is not."""
-        self._sending_since: float | None = None
+        self._write: _Write | None = None
+        """The last one."""
 
     @property
     def can_write(self) -> bool:
@@ -44,7 +91,8 @@ class StopSwitch:
 
     def end_unread(self, before: float) -> None:
         """Raises UnreadResponseError in the innermost guard if a write that began before this time is in progress."""
-        if self._sending_since is not None and self._sending_since < before and self.can_write:
+        writing = self._writing
+        if writing is not None and writing.began < before and self.can_write:
             self._error = UnreadResponseError
             self._interrupt()
 
@@ -61,7 +109,8 @@ class StopSwitch:
             async with limit:
                 self._limits.append(limit)
                 try:
-                    yield
+                    async with self._sent_whole():
+                        yield
                 finally:
                     self._limits.pop()
         except TimeoutError as error:
@@ -74,22 +123,52 @@ class StopSwitch:
                 raise
             raise RuntimeError("something that the RPC waits for was cancelled") from error
 
-    async def send(self, operation: Callable[[_T], Awaitable[None]], message: _T) -> None:
-        """Writes to the client. A stop does not interrupt this: after half a write, no error could be sent."""
+    @property
+    def _writing(self) -> _Write | None:
+        """What the client has to read first."""
+        return self._write if self._write is not None and self._write.is_waiting else None
+
+    async def send(self, operation: Callable[[_T], Coroutine[Any, Any, None]], message: _T) -> None:
+        """Begins to write to the client, once what was written before is. The guard waits for what is written last.
+
+        A stop does not interrupt a write: after half of one, no error could be sent.
+        """
+        if self._write is not None:
+            await self._sent()
         if self._error is not None:
             raise self._error
-        self._sending_since = asyncio.get_running_loop().time()
-        try:
-            await operation(message)
-        finally:
-            self._sending_since = None
-            self._interrupt()
+        self._write = _Write(operation(message))
 
-    def _interrupt(self) -> None:
+    async def _sent(self) -> None:
+        """Waits until nothing is being written."""
+        while (write := self._write) is not None:
+            await write.end()
+            if self._write is write:
+                self._write = None
+
+    @asynccontextmanager
+    async def _sent_whole(self) -> AsyncGenerator[None]:
+        """After the block, nothing is being written."""
+        try:
+            yield
+            await self._sent()
+        except Exception:
+            with suppress(Exception):  # the RPC ends with the first error
+                await self._sent()
+            raise
+        finally:
+            if self._write is not None:
+                self._write.drop()
+                self._write = None
+
+    def _interrupt(self, _: object = None) -> None:
         """Interrupts what the RPC waits for, if it shall be: a stop does not interrupt a write."""
-        wanted = ServerStoppingError if self._sending_since is None else UnreadResponseError
+        writing = self._writing
+        wanted = ServerStoppingError if writing is None else UnreadResponseError
         if self._error is wanted and self._limits:
             self._limits[-1].reschedule(asyncio.get_running_loop().time())
+        elif writing is not None:
+            writing.when_done(self._interrupt)
 
 
 class OpenRpcs:

@@ -6,6 +6,7 @@ Their message is built once for the stream. A codec encodes what surrounds the t
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 from google.protobuf.message import Message
@@ -37,8 +38,7 @@ class TextTemplate:
         return self._message
 
 
-@dataclass(frozen=True, slots=True)
-class TextChunk:
+class TextChunk(NamedTuple):
     """A message of a stream, as its template and its text."""
 
     template: TextTemplate

@@ -130,13 +130,6 @@ async def _encoded(response: Message, rpc: Rpc) -> Message | bytes:
     return response if encode is None else await encode(response, rpc.call.client)
 
 
-async def _encoded_chunk(chunk: Message | TextChunk, rpc: Rpc) -> Message | bytes:
-    encode = _CHUNK_ENCODERS.get(rpc.codec)
-    if isinstance(chunk, TextChunk):
-        return chunk.serialize() if encode is None else await encode(chunk.copy(), rpc.call.client)
-    return chunk if encode is None else await encode(chunk, rpc.call.client)
-
-
 _ENCODERS: Mapping[str | None, _Encode] = {"json": to_json, "http": to_body}
 _CHUNK_ENCODERS: Mapping[str | None, _Encode] = {"json": to_json, "http": to_line}
 
@@ -170,10 +163,15 @@ def _streaming(handler: StreamHandler, parse: _Parse) -> Callable[[Any, Rpc], Aw
 
 
 async def _write(responses: AsyncGenerator[Message | TextChunk, None], rpc: Rpc) -> None:
+    encode = _CHUNK_ENCODERS.get(rpc.codec)
     async for response in responses:
         if not rpc.headers_sent:
             await rpc.send_headers()
-        await rpc.write(await _encoded_chunk(response, rpc))
+        if encode is not None:
+            message = response.copy() if isinstance(response, TextChunk) else response
+            await rpc.write(await encode(message, rpc.call.client))
+        else:
+            await rpc.write(response.serialize() if isinstance(response, TextChunk) else response)
 
 
 def add_reflection(server: grpc.aio.Server, service_names: Iterable[str]) -> None:

@@ -1,10 +1,14 @@
 """Prometheus metrics of the server: their names, units and help texts."""
 
+import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
-from prometheus_client.metrics_core import CounterMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from glimpse.engine.client.supervisor import EngineState
 from glimpse.engine.protocol.messages import Ready, RequestStats, StepStats
@@ -72,11 +76,12 @@ class Metrics:
             "Seconds from a request's arrival to the first token of a completion; includes media and prefill.",
             _FIRST_TOKEN_BUCKETS,
         )
-        self._next_token_seconds = self._histogram(
+        self._next_token_seconds = _LoopHistogram(
             "glimpse_inter_token_seconds",
             "Seconds between successive token deliveries of a completion.",
             _NEXT_TOKEN_BUCKETS,
         )
+        self.registry.register(self._next_token_seconds)
         self._queue_seconds = self._stage_histogram(
             "glimpse_queue_seconds", "Seconds from a prompt's arrival in the engine to the first step that computes it."
         )
@@ -299,6 +304,26 @@ class Metrics:
         self._draft_tokens.inc(stats.num_draft_tokens)
         self._accepted_tokens.inc(stats.num_accepted_tokens)
         self._step_seconds.observe(stats.step_seconds)
+
+
+class _LoopHistogram(Collector):
+    """A histogram of what is observed for each token. Only the event loop changes it, so it needs no locks."""
+
+    def __init__(self, name: str, text: str, bounds: Sequence[float]) -> None:
+        self._name = name
+        self._text = text
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, amount: float) -> None:
+        self._counts[bisect_left(self._bounds, amount)] += 1
+        self._sum += amount
+
+    def collect(self) -> Iterable[Metric]:
+        names = map(floatToGoString, (*self._bounds, math.inf))
+        buckets = list(zip(names, map(float, accumulate(self._counts)), strict=True))
+        yield HistogramMetricFamily(self._name, self._text, buckets=buckets, sum_value=self._sum)
 
 
 class _DroppedLines(Collector):

@@ -77,7 +77,7 @@ class ToolCallDelta:
     """Text to append to the arguments."""
 
 
-class Delta(msgspec.Struct, kw_only=True):
+class Delta(msgspec.Struct, kw_only=True, gc=False):
     """Output that one event adds to a completion. `OutputProcessor` makes it, each later stage fills in its part."""
 
     index: int = 0
@@ -138,6 +138,8 @@ class OutputProcessor:
         self._detokenizer = Detokenizer(tokenizer, hidden_ids=hidden_ids)
         self._stops = StopMatcher(stop, include=include_stop)
         self._logprobs = logprobs
+        self._looks_at_each = bool(stop) or logprobs is not None
+        """Whether it matters which token brings which text."""
         self._num_decoded = 0
         """Characters decoded so far, including withheld ones."""
         self._num_released = 0
@@ -171,6 +173,8 @@ class OutputProcessor:
 
     def _read(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> tuple[str, int]:
         """Returns the text that these tokens release and how many were read until a stop string was complete."""
+        if not self._looks_at_each:
+            return self._detokenizer.feed(token_ids), len(token_ids)
         text = ""
         for index, token_id in enumerate(token_ids):
             if self._logprobs is not None:

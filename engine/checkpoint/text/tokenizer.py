@@ -251,13 +251,17 @@ class Detokenizer:
         """
         self._tokenizer = tokenizer
         self._hidden_ids = tokenizer.special_ids if hidden_ids is None else hidden_ids
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._incomplete = b""
+        """The beginning of a character."""
 
     def feed(self, token_ids: Sequence[int]) -> str:
         """Returns the text that these tokens complete; bytes that are not UTF-8 become U+FFFD."""
         hidden, bytes_of = self._hidden_ids, self._tokenizer.token_bytes
-        return self._decoder.decode(b"".join([bytes_of(each) for each in token_ids if each not in hidden]))
+        data = self._incomplete + b"".join([bytes_of(each) for each in token_ids if each not in hidden])
+        text, num_decoded = codecs.utf_8_decode(data, "replace")
+        self._incomplete = data[num_decoded:]
+        return text
 
     def finish(self) -> str:
         """Returns what is left at the end: U+FFFD for an incomplete character."""
-        return self._decoder.decode(b"", final=True)
+        return self._incomplete.decode(errors="replace")

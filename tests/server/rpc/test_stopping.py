@@ -77,6 +77,27 @@ async def test_does_not_interrupt_a_write() -> None:
     assert written == ["first"]
 
 
+async def test_waits_for_what_is_written_last() -> None:
+    switch, written, read = StopSwitch(), list[str](), asyncio.Event()
+
+    async def write(message: str) -> None:
+        await read.wait()
+        written.append(message)
+
+    async def serve() -> None:
+        async with switch.guard():
+            await switch.send(write, "last")
+            raise ValueError
+
+    task = asyncio.create_task(serve())
+    await asyncio.sleep(0)
+    assert not task.done()
+    read.set()
+    with pytest.raises(ValueError):
+        await task
+    assert written == ["last"]
+
+
 async def test_a_client_s_cancellation_stays_one() -> None:
     task = await started(StopSwitch())
     task.cancel()
