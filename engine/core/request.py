@@ -46,6 +46,8 @@ class Request:
     indivisible: tuple[tuple[int, int], ...]
     """(first token, end) of the parts of the prompt that a step computes whole, ascending: their tokens attend to each
     other."""
+    bidirectional_prompt: bool
+    """The whole prompt is such a part, on which the KV of each of its tokens depends."""
     sampling: SamplingParams
     needs_host_sampling: bool
     """Value of the property in `SamplingParams`."""
@@ -82,6 +84,8 @@ class ModelSpec:
     """The model's end tokens."""
     bidirectional_runs: bool = False
     """The tokens of a run of placeholders attend to each other: a step computes them together."""
+    bidirectional_prompt: bool = False
+    """So do all tokens of a prompt. One with several media could wait for room for all of them: it has at most one."""
     has_output_head: bool = True
     """Without one, prompts can be embedded, but not continued."""
     adapters: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
@@ -104,7 +108,8 @@ def make_request(message: Generate | Embed, *, max_model_len: int, model: ModelS
     Raises:
         EngineError: PROMPT_TOO_LONG if the context window leaves no room for an answer, or for the prompt of an
             embedding; UNSUPPORTED if the sampling parameters contain a token id outside the vocabulary, or tokens are
-            to be sampled from a model without an output head, or there is no such adapter; INTERNAL if the front end
+            to be sampled from a model without an output head, or there is no such adapter, or a bidirectional prompt
+            has several media; INTERNAL if the front end
             sent an invalid prompt or invalid media.
     """
     num_prompt_tokens = len(message.token_ids)
@@ -114,6 +119,10 @@ def make_request(message: Generate | Embed, *, max_model_len: int, model: ModelS
         raise EngineError(EngineErrorCode.UNSUPPORTED, "the model has no output head: it makes embeddings alone")
     if message.adapter and message.adapter not in model.adapters:
         raise EngineError(EngineErrorCode.UNSUPPORTED, f"the engine has no adapter {message.adapter!r}")
+    if model.bidirectional_prompt and len(message.media) > 1:
+        raise EngineError(
+            EngineErrorCode.UNSUPPORTED, f"the model reads at most one image in a prompt, got {len(message.media)}"
+        )
     num_of_media = sum(medium.span.num_tokens for medium in message.media)
     _check_length(num_prompt_tokens, num_of_media, max_model_len, has_answer=pooling is None)
     _check_tokens(message.token_ids, model.vocab_size)
@@ -138,7 +147,10 @@ def make_request(message: Generate | Embed, *, max_model_len: int, model: ModelS
         max_num_tokens=min(max_num_tokens, max_model_len) if pooling is None else max_num_tokens,
         spans=spans,
         contents={medium.span.key: medium.content for medium in media},
-        indivisible=_runs(spans) if model.bidirectional_runs else (),
+        indivisible=bidirectional_parts(
+            num_prompt_tokens, spans, runs=model.bidirectional_runs, prompt=model.bidirectional_prompt
+        ),
+        bidirectional_prompt=model.bidirectional_prompt,
         sampling=sampling,
         needs_host_sampling=sampling.needs_host_sampling,
         pooling=pooling,
@@ -239,8 +251,19 @@ def _sorted_spans(media: Many[MediaInput], num_prompt_tokens: int) -> tuple[Medi
     return spans
 
 
-def _runs(spans: Many[MediaSpan]) -> tuple[tuple[int, int], ...]:
-    """Returns (first token, end) of each run of placeholder tokens."""
+def bidirectional_parts(
+    num_prompt_tokens: int, spans: Many[MediaSpan], *, runs: bool, prompt: bool
+) -> tuple[tuple[int, int], ...]:
+    """Returns (first token, end) of the parts of a prompt whose tokens attend to each other, also to later ones.
+
+    Args:
+        runs: each run of placeholder tokens is one.
+        prompt: the whole prompt is the only one.
+    """
+    if prompt:
+        return ((0, num_prompt_tokens),)
+    if not runs:
+        return ()
     return tuple((span.start + offset, span.start + offset + length) for span in spans for offset, length in span.runs)
 
 

@@ -272,7 +272,8 @@ class StepPlanner:
             cost = int(num_encoded * self._media_weight)
             self._num_prompt_tokens_left -= cost
             sequence.flow.client.service += cost
-        return end
+        # A prompt that is computed whole waits for its image as a whole.
+        return end if sequence.request.part_around(end) is None else start
 
     def _whole_end(self, sequence: Sequence, start: int, end: int) -> int:
         """Returns the last end up to `end` in no indivisible part. A part at `start` may overdraw the budget."""

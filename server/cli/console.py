@@ -128,8 +128,14 @@ def _cuts(ready: Ready, trained_len: int | None, asked_len: int | None) -> Itera
     if asked_len is not None and asked_len > trained_len:
         yield f"'--max-model-len': expected at most {trained_len}, the model's context, got {asked_len}."
     expected = min(trained_len, asked_len or trained_len)
-    if ready.max_model_len < expected:
-        times = ceil(expected / max(ready.num_blocks * ready.block_size, 1))
+    held_tokens = ready.num_blocks * ready.block_size
+    if ready.max_model_len < min(expected, held_tokens):
+        yield (
+            f"A step computes a whole prompt, of at most {ready.max_model_len} tokens, the context was to have"
+            f" {expected}: raise --max-batch-tokens."
+        )
+    elif ready.max_model_len < expected:
+        times = ceil(expected / max(held_tokens, 1))
         held = f"The KV cache holds {ready.max_model_len} tokens, the context was to have {expected}"
         yield f"{held}: raise --kv-cache-bytes, about {times} times."
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from glimpse.engine.checkpoint.families.gemma.gemma3 import GEMMA3, GEMMA3_TEXT
 from glimpse.engine.checkpoint.families.gemma.gemma4 import GEMMA4, GEMMA4_TEXT
+from glimpse.engine.checkpoint.families.gemma.paligemma import COLPALI
 from glimpse.engine.checkpoint.families.glm.glm4v import GLM4V, GLM46V
 from glimpse.engine.checkpoint.families.glm.glm_ocr import GLM_OCR
 from glimpse.engine.checkpoint.families.idefics3 import IDEFICS3, SMOLVLM
@@ -40,6 +41,7 @@ FAMILIES: Mapping[str, FamilySpec] = {
     "Qwen2VLForConditionalGeneration": QWEN2_VL,
     "Qwen2_5_VLForConditionalGeneration": QWEN2_5_VL,
     "ColQwen2ForRetrieval": COLQWEN2,
+    "ColPaliForRetrieval": COLPALI,
     "Qwen3VLForConditionalGeneration": QWEN3_VL,
     "Qwen3VLMoeForConditionalGeneration": QWEN3_VL,
     "Qwen3_5ForConditionalGeneration": QWEN3_5,

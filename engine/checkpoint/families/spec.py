@@ -91,6 +91,12 @@ class LargestMedium:
             intermediate_size=vit.intermediate_size,
         )
 
+    @classmethod
+    def of_images(cls, vit: VitConfig, num_image_tokens: int, num_tokens: int) -> "LargestMedium":
+        """Returns images of one size and of about `num_tokens` tokens, one under the other."""
+        num_images = max(1, num_tokens // num_image_tokens)
+        return cls.of_tiles(vit, num_images, grid=(num_images, 1))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompanionSpec:

@@ -238,6 +238,9 @@ class TextConfig:
     A step computes them together. 0: attention is causal everywhere."""
     bidirectional_full: bool = True
     """Layers that attend to all tokens do so in these runs too; False for Gemma 4, where sliding ones alone do."""
+    bidirectional_prompt: bool = False
+    """All tokens of a prompt attend to each other, also to later ones, as in PaliGemma (arXiv 2407.07726). A step
+    computes them together. `bidirectional_run` is then the length of an image's run."""
     experts: ExpertsConfig | None = None
     """None: all layers have a gated MLP."""
     num_deepstack_layers: int = 0

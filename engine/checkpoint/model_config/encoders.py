@@ -435,7 +435,8 @@ class Gemma4VisionConfig:
 
 
 EncoderConfig: TypeAlias = (
-    VisionConfig
+    VitConfig
+    | VisionConfig
     | TiledVisionConfig
     | LlavaConfig
     | LlavaOneVisionConfig

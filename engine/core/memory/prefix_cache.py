@@ -1,7 +1,8 @@
 """Finds KV blocks that an earlier sequence with the same prefix, media included, has computed.
 
 The hash of a full block covers all that its KV depends on: the hash of the block before it, its tokens, and the parts
-of media in it; before the first stands the adapter. Equal hashes therefore mean equal KV.
+of media in it; before the first stands the adapter, and the whole prompt if its tokens attend to each other. Equal
+hashes therefore mean equal KV.
 """
 
 import hashlib
@@ -10,7 +11,7 @@ from collections.abc import Sequence as Many
 
 from glimpse.engine.core.memory.block_pool import BlockPool
 from glimpse.engine.core.memory.sliding_window import SlidingWindow
-from glimpse.engine.core.request import spans_between
+from glimpse.engine.core.request import Request, spans_between
 from glimpse.engine.core.sequence import Sequence
 from glimpse.engine.protocol.media import MediaSpan
 
@@ -49,8 +50,9 @@ class PrefixCache:
         """Returns the ids of the blocks that hold the longest computed prefix of a sequence. The caller retains them.
 
         The last token is never among them: it is computed for its logits or its hidden state. A sequence that needs
-        the hidden states of all tokens has none. The prefix does not end within an indivisible part. If layers keep
-        states, it ends where a snapshot of them was kept. Sliding layers have the blocks of a window before its end.
+        the hidden states of all tokens has none. The prefix does not end within an indivisible part, unless that is
+        the whole prompt, whose blocks are those of equal prompts: the rest is computed whole. If layers keep states,
+        it ends where a snapshot of them was kept. Sliding layers have the blocks of a window before its end.
         """
         block_ids = self._known_blocks(sequence)
         while (end := self._usable_end(sequence, len(block_ids))) is not None:
@@ -70,7 +72,8 @@ class PrefixCache:
 
     def _usable_end(self, sequence: Sequence, num_blocks: int) -> int | None:
         """Returns a smaller number of blocks, after which a sequence might begin; None if it can after this number."""
-        if part := sequence.request.part_around(num_blocks * self._block_size):
+        part = sequence.request.part_around(num_blocks * self._block_size)
+        if part is not None and not sequence.request.bidirectional_prompt:
             return part[0] // self._block_size
         if self._sliding_pool is not None and self._window is not None:
             first = self._window.first_block(num_blocks * self._block_size)
@@ -139,10 +142,15 @@ class PrefixCache:
     def _hash_of(self, sequence: Sequence, index: int) -> bytes:
         hashes, request = self._hashes.setdefault(sequence, []), sequence.request
         for start in range(len(hashes) * self._block_size, (index + 1) * self._block_size, self._block_size):
-            parent = hashes[-1] if hashes else root_hash(request.cache_salt, request.adapter)
+            parent = hashes[-1] if hashes else _root_of(request)
             token_ids = sequence.token_ids[start : start + self._block_size]
             hashes.append(block_hash(parent, start, token_ids, request.spans))
         return hashes[index]
+
+
+def _root_of(request: Request) -> bytes:
+    root = root_hash(request.cache_salt, request.adapter)
+    return block_hash(root, 0, request.prompt_token_ids, request.spans) if request.bidirectional_prompt else root
 
 
 def root_hash(cache_salt: str, adapter: bytes = b"") -> bytes:

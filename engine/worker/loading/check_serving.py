@@ -41,7 +41,13 @@ from glimpse.engine.worker.loading.quantization_choice import (
     choose_scheme,
     memory_needs,
 )
-from glimpse.engine.worker.loading.resolve import Computing, assign_device, resolve_computing, resolve_device
+from glimpse.engine.worker.loading.resolve import (
+    Computing,
+    assign_device,
+    context_window,
+    resolve_computing,
+    resolve_device,
+)
 from glimpse.engine.worker.loading.tensor_check import check_tensors
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.tensors.kv_cache import CachePlan, CacheShape
@@ -192,7 +198,7 @@ def _context(config: EngineConfig, model: Model, memory: Memory, computing: Comp
     plan = CachePlan.of(config, computing.dtype, computing.device)
     sizes = shape.divide(memory.kv_cache // ranks, plan)
     tokens = sizes.num_blocks * config.block_size
-    window = min(trained, config.max_model_len or trained, tokens)
+    window = min(context_window(config, model.decoder.config), tokens)
     return Context(
         window=window,
         trained=trained,

@@ -41,7 +41,13 @@ from glimpse.engine.worker.loading.compressed_weights import restoring
 from glimpse.engine.worker.loading.cpu import bind_to_node, log_cpu, num_threads, set_threads
 from glimpse.engine.worker.loading.output_head import with_stored_head
 from glimpse.engine.worker.loading.quantization_choice import choose_scheme
-from glimpse.engine.worker.loading.resolve import Computing, assign_device, resolve_computing, resolve_device
+from glimpse.engine.worker.loading.resolve import (
+    Computing,
+    assign_device,
+    context_window,
+    resolve_computing,
+    resolve_device,
+)
 from glimpse.engine.worker.loading.weight_conversion import make_converter
 from glimpse.engine.worker.loading.weight_files import checkpoint_digest, read_headers
 from glimpse.engine.worker.loading.weights import load_weights
@@ -93,8 +99,7 @@ def load_core(
     else:
         shard, local_runner, runner = _load_ranks(config, on_progress, on_rank_failure)
     num_blocks = local_runner.num_blocks
-    window = shard.config.text.max_position_embeddings
-    max_model_len = min(window, config.max_model_len or window, num_blocks * config.block_size)
+    max_model_len = min(context_window(config, shard.config.text), num_blocks * config.block_size)
     core = _make_core(config, shard, runner, local_runner, max_model_len)
     ready = Ready(
         device=str(shard.device),
@@ -347,6 +352,7 @@ def _make_core(
             encoder_row_width=text.encoder_row_width,
             eos_token_ids=shard.config.eos_token_ids,
             bidirectional_runs=text.bidirectional_run > 0,
+            bidirectional_prompt=text.bidirectional_prompt,
             has_output_head=shard.config.has_output_head,
             adapters=shard.model.adapters.digests,
             encoding=shard.model.adapters.encoding,

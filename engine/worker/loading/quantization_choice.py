@@ -17,6 +17,7 @@ from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import EngineOptions
 from glimpse.engine.worker.execution.memory_profile import DEFAULT_CPU_BYTES, foreign_bytes
+from glimpse.engine.worker.loading.resolve import context_window
 from glimpse.engine.worker.tensors.kv_cache import CachePlan, CacheShape
 from glimpse.native.memory import available_memory
 
@@ -143,7 +144,7 @@ def encoder_cache_bytes(options: EngineOptions, config: ModelConfig, device: tor
     text = config.text
     if config.encoder is None:
         return 0
-    window = min(text.max_position_embeddings, options.max_model_len or text.max_position_embeddings)
+    window = context_window(options, text)
     if device.type == "cpu":
         num_bytes = options.kv_cache_bytes or DEFAULT_CPU_BYTES
         sizes = CacheShape.of(text).divide(num_bytes, CachePlan.of(options, dtype, device))

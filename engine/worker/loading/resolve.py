@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import Backend, ChosenBackend, CpuLevel, Device, DType, EngineOptions
@@ -122,6 +123,16 @@ def resolve_computing(
     )
     level = resolve_level(options.cpu_level) if backend == "native" else None
     return Computing(device=device, dtype=dtype, backend=backend, level=level, scheme=scheme, native=native)
+
+
+def context_window(options: EngineOptions, text: TextConfig) -> int:
+    """Returns the most tokens of a sequence that the model and the options allow.
+
+    A bidirectional prompt is computed in one step, beside a token of each other sequence.
+    """
+    step = options.max_batch_tokens - options.max_sequences if text.bidirectional_prompt else None
+    limits = (text.max_position_embeddings, options.max_model_len, step)
+    return min(limit for limit in limits if limit is not None)
 
 
 def resolve_dtype(

@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from glimpse.engine.checkpoint.gguf.names import BLOCKS
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.core.plan import Encode
+from glimpse.engine.core.request import bidirectional_parts
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.engine.worker.layers.lora import Adapters
 from glimpse.engine.worker.layers.low_rank import AdaptedRows
@@ -43,7 +45,10 @@ class Model(nn.Module):
     decoder_prefix: ClassVar[str] = ""
     """What published checkpoints put before the names of the decoder's tensors."""
 
-    def __init__(self, text: TextConfig, encoder: Encoder | None = None) -> None:
+    def __init__(
+        self, text: TextConfig, encoder: Encoder | None = None, *, token_embedding_size: int | None = None
+    ) -> None:
+        """`token_embedding_size`: see `ModelConfig`."""
         super().__init__()
         self.ops: Ops = TorchOps()
         """Backend of the layers; replaced when a backend repacks the weights."""
@@ -52,6 +57,7 @@ class Model(nn.Module):
         self.adapters = Adapters(0)
         self.decoder = Decoder(text)
         self.encoder = encoder
+        self.projection = None if token_embedding_size is None else nn.Linear(text.hidden_size, token_embedding_size)
 
     def forward(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor]) -> Tensor:
         """See `Decoder.forward`; `encoder_outputs` are those of `encode`."""
@@ -66,9 +72,13 @@ class Model(nn.Module):
         return self.decoder.logits(hidden, self._decoder_ops(self.ops))
 
     def embedding_states(self, hidden: Tensor) -> Tensor:
-        """Returns what embeddings are pooled of, float32 [rows, size], of rows of `hidden_states`: after the norm."""
+        """Returns what embeddings are pooled of, float32 [rows, size], of rows of `hidden_states`: after the norm, and
+        for late interaction projected (transformers, models/colpali)."""
         # The norm of float32 values is float32, whatever the dtype of its weights.
-        return self.decoder.norm(hidden.float()).float()
+        states = self.decoder.norm(hidden.float()).float()
+        if (projection := self.projection) is None:
+            return states
+        return functional.linear(states, projection.weight.float(), projection.bias.float())
 
     def _ops_of(self, batch: Batch) -> Ops:
         ops = self.adapters.ops(self.ops, AdaptedRows(batch.adapters)) if batch.adapters else self.ops
@@ -105,11 +115,14 @@ class Model(nn.Module):
 
     def layout(self, num_tokens: int, spans: Sequence[MediaSpan]) -> SequenceLayout:
         """Returns the positions of a prompt's tokens: consecutive ones, also for media."""
+        text = self.decoder.config
         return SequenceLayout(
             prompt_positions=text_positions(0, num_tokens),
             delta=0,
             spans=tuple(spans),
-            bidirectional_runs=self.decoder.config.bidirectional_run > 0,
+            bidirectional=bidirectional_parts(
+                num_tokens, spans, runs=text.bidirectional_run > 0, prompt=text.bidirectional_prompt
+            ),
         )
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
@@ -117,6 +130,9 @@ class Model(nn.Module):
         yield from ((f"{self.decoder_prefix}{name}", tensor) for name, tensor in self.decoder.named_weights())
         if self.encoder is not None:
             yield from self.encoder.named_weights()
+        if self.projection is not None:
+            weights = self.projection.named_parameters()
+            yield from ((f"embedding_proj_layer.{name}", tensor.data) for name, tensor in weights)
 
     def split_weight(self, name: str, tensor: Tensor, text: TextConfig) -> Iterable[tuple[str, Tensor]]:
         """Returns the parts of a checkpoint's tensor that `named_weights` names separately.

@@ -7,15 +7,12 @@ Numerics follow transformers' `Qwen2VLForConditionalGeneration` (models/qwen2_vl
 video is a grid of positions of its own, after the text of its time stamp.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from torch import Tensor, nn
-from torch.nn import functional
 
-from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.checkpoint.model_config.encoders import PaddleVisionConfig, Qwen3VisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.protocol.media import MediaSpan
@@ -46,8 +43,8 @@ class PaddleOcrVL(QwenVL):
 
 
 class ColQwen2(QwenVL):
-    """A `QwenVL` whose embeddings are projections of hidden states (transformers, models/colqwen2), with the tensor
-    names of its checkpoints: those of transformers 5, or older ones that have the layers within a model of their own.
+    """A `QwenVL` with the tensor names of its checkpoints: those of transformers 5, or older ones that have the layers
+    within a model of their own.
 
     Positions are M-RoPE's, as in training. (transformers 5 counts images as text, unless it is given positions.)
     """
@@ -59,20 +56,6 @@ class ColQwen2(QwenVL):
         "vlm.": "",
     }
 
-    def __init__(self, text: TextConfig, encoder: VisionTower, size: int) -> None:
-        super().__init__(text, encoder)
-        self.projection = nn.Linear(text.hidden_size, size)
-
-    def embedding_states(self, hidden: Tensor) -> Tensor:
-        projection = self.projection
-        return functional.linear(super().embedding_states(hidden), projection.weight.float(), projection.bias.float())
-
-    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        yield from super().named_weights()
-        yield from (
-            (f"embedding_proj_layer.{name}", tensor.data) for name, tensor in self.projection.named_parameters()
-        )
-
 
 def make_model(path: Path, config: ModelConfig) -> QwenVL:
     """See `load_engine.make_model`."""
@@ -80,7 +63,8 @@ def make_model(path: Path, config: ModelConfig) -> QwenVL:
     if isinstance(vision, PaddleVisionConfig):
         return PaddleOcrVL(config.text, PaddleVisionTower(vision, statistics))
     if config.token_embedding_size is not None:
-        return ColQwen2(config.text, VisionTower(vision, statistics), config.token_embedding_size)
+        size = config.token_embedding_size
+        return ColQwen2(config.text, VisionTower(vision, statistics), token_embedding_size=size)
     is_third = isinstance(vision, Qwen3VisionConfig)
     return QwenVL(config.text, Qwen3VisionTower(vision, statistics) if is_third else VisionTower(vision, statistics))
 

@@ -22,8 +22,8 @@ class SequenceLayout:
     """Position of a generated token (the same on all axes) minus its index."""
     spans: tuple[MediaSpan, ...]
     """In the order of `start`."""
-    bidirectional_runs: bool = False
-    """The tokens of a run of placeholders attend to each other, also to later ones."""
+    bidirectional: tuple[tuple[int, int], ...] = ()
+    """(first token, end) of the parts of the prompt whose tokens attend to each other, also to later ones."""
 
     @property
     def num_prompt_tokens(self) -> int:

@@ -202,16 +202,13 @@ class BatchBuilder:
         """Returns `media` and `bidirectional` of a batch."""
         in_prompts = np.flatnonzero(starts < self._prompt_lengths[table_rows]).tolist()
         layouts = {index: self._layouts[chunks[index].sequence_id] for index in in_prompts}
-        if not any(layout.spans for layout in layouts.values()):
+        if not any(layout.spans or layout.bidirectional for layout in layouts.values()):
             return (), ()
         first_rows = np.cumsum([0, *lengths]).tolist()
-        media = [
-            (layout, rows)
-            for index, layout in layouts.items()
-            for rows in _rows_of_media(chunks[index], layout, first_rows[index])
-        ]
-        bidirectional = ((rows.row, rows.num_tokens) for layout, rows in media if layout.bidirectional_runs)
-        return tuple(rows for _, rows in media), tuple(bidirectional)
+        own = [(chunks[index], layout, first_rows[index]) for index, layout in layouts.items()]
+        media = chain.from_iterable(_rows_of_media(*each) for each in own)
+        bidirectional = chain.from_iterable(_bidirectional_rows(*each) for each in own)
+        return tuple(media), tuple(bidirectional)
 
 
 def make_batch(
@@ -239,6 +236,12 @@ def _state_rows(chunks: Sequence[SequenceChunk]) -> tuple[StateRows, ...]:
             found.append(StateRows(row, num_tokens, reads, writes, continues))
             row, reads, continues = row + num_tokens, writes, True
     return tuple(found)
+
+
+def _bidirectional_rows(chunk: SequenceChunk, layout: SequenceLayout, row: int) -> list[tuple[int, int]]:
+    chunk_end = chunk.start + len(chunk.token_ids)
+    parts = ((max(first, chunk.start), min(end, chunk_end)) for first, end in layout.bidirectional)
+    return [(row + first - chunk.start, end - first) for first, end in parts if first < end]
 
 
 def _rows_of_media(chunk: SequenceChunk, layout: SequenceLayout, row: int) -> list[MediaRows]:

@@ -1,5 +1,7 @@
 """Tokens that attend to each other are computed in one step, and no prefix from the cache ends among them."""
 
+from dataclasses import replace
+
 import pytest
 
 from glimpse.engine.core.limits import SchedulerLimits
@@ -8,6 +10,7 @@ from glimpse.engine.core.memory.prefix_cache import PrefixCache
 from glimpse.engine.core.request import ModelSpec, make_request
 from glimpse.engine.core.scheduler import Scheduler
 from glimpse.engine.core.sequence import Sequence
+from glimpse.engine.errors import EngineError
 from tests.engine.checking_runner import PLACEHOLDER, generate, image_input
 
 LIMITS = SchedulerLimits(
@@ -22,12 +25,13 @@ LIMITS = SchedulerLimits(
     max_decode_slowdown=2.0,
 )
 MODEL = ModelSpec(vocab_size=10_000, encoder_row_width=2, eos_token_ids=(), bidirectional_runs=True)
+PREFIX_LM = replace(MODEL, bidirectional_prompt=True)
 
 
-def make(num_before: int, num_rows: int, num_after: int) -> Sequence:
+def make(num_before: int, num_rows: int, num_after: int, *, model: ModelSpec = MODEL, name: str = "image") -> Sequence:
     token_ids = [*[1] * num_before, *[PLACEHOLDER] * num_rows, *[2] * num_after]
-    request = generate("request", token_ids, image_input("image", num_before, num_rows))
-    return Sequence(sequence_id=0, request=make_request(request, max_model_len=10_000, model=MODEL))
+    request = generate("request", token_ids, image_input(name, num_before, num_rows))
+    return Sequence(sequence_id=0, request=make_request(request, max_model_len=10_000, model=model))
 
 
 @pytest.mark.parametrize(
@@ -62,3 +66,36 @@ def test_a_cached_prefix_ends_before_or_behind_an_image(num_before: int, num_mat
     first.num_computed_tokens = first.num_tokens
     cache.register_blocks(first, blocks, 0)
     assert cache.match(second) == blocks[:num_matched]
+
+
+def test_prompts_that_attend_to_all_of_themselves_are_computed_whole() -> None:
+    """The second one fits in the first step, but for its image, which one text token precedes."""
+    scheduler = Scheduler(LIMITS)
+    sequences = [make(1, 2, 0, model=PREFIX_LM, name=name) for name in ("one", "other")]
+    for sequence_id, sequence in enumerate(sequences):
+        sequence.sequence_id = sequence_id
+        scheduler.add(sequence)
+    for sequence in sequences:
+        step = scheduler.schedule()
+        assert [(each.sequence_id, each.start, len(each.token_ids)) for each in step.plan.chunks] == [
+            (sequence.sequence_id, 0, 3)
+        ]
+        scheduler.complete(step)
+        scheduler.remove(sequence)
+
+
+@pytest.mark.parametrize(("num_after", "num_matched"), [(8, 4), (9, 0), (7, 0)])
+def test_their_blocks_are_found_by_equal_prompts_alone(num_after: int, num_matched: int) -> None:
+    pool = BlockPool(64)
+    cache = PrefixCache(pool=pool, block_size=4, enabled=True)
+    first, second = (make(3, 9, each, model=PREFIX_LM) for each in (8, num_after))
+    blocks = [pool.allocate() for _ in range(5)]
+    first.num_computed_tokens = first.num_tokens
+    cache.register_blocks(first, blocks, 0)
+    assert cache.match(second) == blocks[:num_matched]
+
+
+def test_they_have_one_image_at_most() -> None:
+    request = generate("request", [PLACEHOLDER] * 2, image_input("one", 0, 1), image_input("other", 1, 1))
+    with pytest.raises(EngineError, match="at most one image in a prompt, got 2"):
+        make_request(request, max_model_len=10, model=PREFIX_LM)

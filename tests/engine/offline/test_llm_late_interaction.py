@@ -1,6 +1,7 @@
 """Late interaction: `LLM.embed` returns transformers' vector for each token, and scores are their MaxSim."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -8,10 +9,11 @@ import pytest
 
 from glimpse.engine.errors import EngineError
 from glimpse.offline.llm import LLM, InputError
+from tests.checkpoints.colpali import make_colpali_checkpoint
 from tests.checkpoints.colqwen2 import make_colqwen2_checkpoint
 from tests.engine.offline.llm_inputs import image_pil, load, text, user
 from tests.media.images import noise_pixels
-from tests.oracles import colqwen2 as oracle
+from tests.oracles import late_interaction as oracle
 
 QUERIES = ["the sea", "is the thing red? " * 4, "an inn"]
 PAGES = [
@@ -19,13 +21,21 @@ PAGES = [
 ]
 
 
-@pytest.fixture(scope="module", params=["qwen2_vl", "qwen2_5_vl"])
-def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_colqwen2_checkpoint(tmp_path_factory.mktemp("checkpoints") / request.param, request.param)
+@pytest.fixture(scope="module", params=["qwen2_vl", "qwen2_5_vl", "colpali"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def llm(path: Path) -> LLM:
+def path(kind: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoints") / kind
+    return make_colpali_checkpoint(folder) if kind == "colpali" else make_colqwen2_checkpoint(folder, kind)
+
+
+@pytest.fixture(scope="module")
+def llm(path: Path, kind: str) -> LLM:
+    if kind == "colpali":
+        return load(path, max_batch_tokens=110, max_sequences=10)  # a step has room for two prompts of images
     return load(path, max_batch_tokens=24)  # prompts are computed in chunks
 
 
@@ -51,8 +61,9 @@ def test_scores_are_those_of_the_reference_s_processor(llm: LLM, path: Path) -> 
         assert ranked[0].index == int(np.argmax(expected))
 
 
-def test_a_document_may_be_a_text(llm: LLM) -> None:
-    query, document = llm.embed("the sea")[0], llm.embed("a <b> red sea", add_special_tokens=False)[0]
+def test_a_document_may_be_a_text(llm: LLM, kind: str) -> None:
+    start = "<bos>" if kind == "colpali" else ""
+    query, document = llm.embed("the sea")[0], llm.embed(f"{start}a <b> red sea", add_special_tokens=False)[0]
     expected = (query.embedding @ document.embedding.T).max(axis=1).sum()
     assert llm.score("the sea", "a <b> red sea")[0].score == pytest.approx(expected, abs=1e-4)
 

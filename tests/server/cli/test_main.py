@@ -190,6 +190,10 @@ def test_says_that_the_context_is_cut() -> None:
     assert lines(None, max_model_len=192, num_blocks=12, block_size=16) == [
         "The KV cache holds 192 tokens, the context was to have 8192: raise --kv-cache-bytes, about 43 times."
     ]
+    assert lines(None, max_model_len=1792, num_blocks=1024, block_size=16) == [
+        "A step computes a whole prompt, of at most 1792 tokens, the context was to have 8192:"
+        " raise --max-batch-tokens."
+    ]
 
 
 def test_says_what_computes() -> None:

@@ -14,17 +14,22 @@ from google.api.httpbody_pb2 import HttpBody
 from glimpse import Client
 from glimpse.client import GlimpseError, Image
 from glimpse.openai.v1 import openai_pb2_grpc
+from tests.checkpoints.colpali import make_colpali_checkpoint
 from tests.checkpoints.colqwen2 import SIZE, make_colqwen2_checkpoint
 from tests.e2e.images import data_url
 from tests.e2e.stack import Served
 from tests.media.images import noise_pixels
-from tests.oracles import colqwen2 as oracle
+from tests.oracles import late_interaction as oracle
 from tests.server.serving import served
 
-CHECKPOINT = make_colqwen2_checkpoint
-ARCHITECTURES = ("ColQwen2ForRetrieval",)
-QUERIES = ["the sea", "is the thing <|im_end|> red?"]
+ARCHITECTURES = ("ColQwen2ForRetrieval", "ColPaliForRetrieval")
+QUERIES = ["the sea", "is the thing <|im_end|><eos> red?"]
 PAGES = [PIL.Image.fromarray(noise_pixels(61, 93, seed=0)), PIL.Image.fromarray(noise_pixels(140, 57, seed=1))]
+
+
+@pytest.fixture(scope="module", params=[make_colqwen2_checkpoint, make_colpali_checkpoint])
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return request.param(tmp_path_factory.mktemp("checkpoints") / "model")
 
 
 @pytest.fixture(scope="module")

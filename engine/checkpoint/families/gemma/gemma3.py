@@ -188,10 +188,8 @@ def _embedding_grid(config: ModelConfig, _kind: MediaKind, num_rows: int) -> tup
 
 
 def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
-    """Returns images of about `num_tokens` tokens, one under the other."""
     encoder = config.encoder_as(Gemma3VisionConfig)
-    num_images = max(1, num_tokens // encoder.num_tokens)
-    return LargestMedium.of_tiles(encoder.vit, num_images, grid=(num_images, 1))
+    return LargestMedium.of_images(encoder.vit, encoder.num_tokens, num_tokens)
 
 
 GEMMA3_TEXT = FamilySpec(read_config=_read_text_config, module="gemma.gemma3")

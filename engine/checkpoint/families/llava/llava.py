@@ -126,10 +126,8 @@ def _embedding_grid(config: ModelConfig, _kind: MediaKind, num_rows: int) -> tup
 
 
 def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
-    """Returns images of about `num_tokens` tokens, one under the other."""
     encoder = config.encoder_as(LlavaConfig)
-    num_images = max(1, num_tokens // encoder.num_tokens)
-    return LargestMedium.of_tiles(encoder.vit, num_images, grid=(num_images, 1))
+    return LargestMedium.of_images(encoder.vit, encoder.num_tokens, num_tokens)
 
 
 _GROUNDING = (TextForm(pattern=re.compile(r"\[(?P<box>\s*[01]\.\d{1,4}(?:\s*,\s*[01]\.\d{1,4}){3}\s*)\]"), scale=1),)
