@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from itertools import accumulate, takewhile
 
-from glimpse.engine.core.ngram_proposer import NgramProposer
+from glimpse.engine.core.ngram_proposer import ModelProposer, NgramProposer
 from glimpse.engine.core.prefill_budget import NUM_FREE_TOKENS
 from glimpse.engine.core.sequence import Sequence
 
@@ -81,18 +81,22 @@ class DraftCosts:
 class DraftBudget:
     """Proposes draft tokens, and divides those of a step among its sequences."""
 
-    def __init__(self, *, max_draft_tokens: int, is_adaptive: bool, max_states: int | None = None) -> None:
+    def __init__(
+        self, *, max_draft_tokens: int, is_adaptive: bool, uses_mtp: bool = False, max_states: int | None = None
+    ) -> None:
         """
         Args:
             max_draft_tokens: The most of a sequence in a step; 0 for none.
             is_adaptive: Only where they are expected to pay.
+            uses_mtp: The model proposes them.
             max_states: The most of a step, each of which takes a state; None if no layer keeps any.
         """
         self._max_step_tokens = NUM_FREE_TOKENS if max_states is None else max_states
         self._max_draft_tokens = max_draft_tokens
         self._is_adaptive = is_adaptive
         self._costs = DraftCosts()
-        self._proposers: dict[Sequence, NgramProposer] = {}
+        self._uses_mtp = uses_mtp
+        self._proposers: dict[Sequence, NgramProposer | ModelProposer] = {}
 
     def observe(self, *, num_decodes: int, num_draft_tokens: int, seconds: float) -> None:
         """Records how long a step took that only decoded."""
@@ -132,13 +136,24 @@ class DraftBudget:
         token_ids = tuple(takewhile(lambda token_id: token_id not in sequence.end_token_ids, token_ids))
         return token_ids if sequence.trigger is None else sequence.trigger.before(token_ids)
 
+    def num_to_propose(self, num_decodes: int) -> int:
+        """Returns how many draft tokens the model proposes for each sequence of a step, to be verified in the next."""
+        return self._max_draft_tokens if self._uses_mtp and num_decodes < NUM_FREE_TOKENS else 0
+
+    def offer(self, sequence: Sequence, token_ids: tuple[int, ...]) -> None:
+        """Takes what the model has proposed to follow a sequence."""
+        proposer = self._proposer(sequence)
+        assert isinstance(proposer, ModelProposer)
+        proposer.offer(sequence.token_ids, token_ids)
+
     def forget(self, sequence: Sequence) -> None:
         """Forgets a sequence that has ended."""
         self._proposers.pop(sequence, None)
 
-    def _proposer(self, sequence: Sequence) -> NgramProposer:
+    def _proposer(self, sequence: Sequence) -> NgramProposer | ModelProposer:
         if sequence not in self._proposers:
-            self._proposers[sequence] = NgramProposer(sequence.request.num_prompt_tokens)
+            num_prompt_tokens = sequence.request.num_prompt_tokens
+            self._proposers[sequence] = ModelProposer() if self._uses_mtp else NgramProposer(num_prompt_tokens)
         return self._proposers[sequence]
 
 

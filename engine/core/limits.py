@@ -31,6 +31,8 @@ class SchedulerLimits:
     """Steps run on a GPU, where any prompt token in a step costs kernel launches."""
     max_draft_tokens: int = 0
     """The most draft tokens of a sequence in a step; 0 turns speculative decoding off."""
+    uses_mtp: bool = False
+    """The model proposes them."""
     adaptive_drafts: bool = False
     """Draft tokens are verified only where that is expected to pay."""
     num_sliding_blocks: int = 0

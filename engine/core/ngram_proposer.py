@@ -5,6 +5,8 @@ reads all weights for one token has time for a few more. Rejected ones are dropp
 
 Whether a draft token would have been accepted shows even if it was never verified: the token that came is compared with
 the one that would have been proposed. So a sequence that gets no draft tokens still tells how good they would be.
+
+A model with a layer for it proposes draft tokens itself: see `ModelProposer`.
 """
 
 from bisect import bisect_right
@@ -89,6 +91,38 @@ class NgramProposer:
                 self._acceptance.record(None if start is None else token_ids[start] == token_ids[index])
             self._followers[ngram] = index
         self._num_read = len(token_ids)
+
+
+class ModelProposer:
+    """Remembers what the model has proposed to follow one sequence."""
+
+    def __init__(self) -> None:
+        self._start = 0  # index of the first of the tokens
+        self._token_ids: tuple[int, ...] = ()
+        self._acceptance = Acceptance()
+
+    def offer(self, token_ids: Sequence[int], proposed: tuple[int, ...]) -> None:
+        """Replaces the tokens that may follow a sequence."""
+        self._read(token_ids)
+        self._start, self._token_ids = len(token_ids), proposed
+
+    def propose(self, token_ids: Sequence[int], max_tokens: int) -> tuple[int, ...]:
+        """Returns up to `max_tokens` tokens that may follow the sequence."""
+        self._read(token_ids)
+        return self._token_ids[:max_tokens]
+
+    def chances(self, token_ids: Sequence[int], max_tokens: int) -> list[float]:
+        """See `NgramProposer.chances`."""
+        return self._acceptance.chances(len(self.propose(token_ids, max_tokens)))
+
+    def _read(self, token_ids: Sequence[int]) -> None:
+        for token_id in token_ids[self._start :]:
+            if not self._token_ids:
+                break
+            is_right = token_id == self._token_ids[0]
+            self._acceptance.record(is_right)
+            self._start += 1
+            self._token_ids = self._token_ids[1:] if is_right else ()
 
 
 def _kind(run_length: int) -> int:

@@ -95,6 +95,8 @@ class SequenceChunk(msgspec.Struct, frozen=True, kw_only=True):
     num_draft_tokens: int = 0
     """How many of `token_ids`, at the end, are draft tokens. Each is accepted if it equals the sampled token and all
     before it were accepted. The KV of the others is overwritten later."""
+    num_proposed_tokens: int = 0
+    """Draft tokens that the model proposes for the next step, after the sampled token; only with MTP."""
     states: ChunkStates | None = None
     """None if no layer keeps states."""
 
@@ -147,6 +149,8 @@ class StepResult:
     """Sequence id → sampled token, for exactly the chunks that sample. It follows the accepted draft tokens."""
     accepted: Mapping[int, tuple[Sample, ...]] = field(default_factory=dict[int, tuple[Sample, ...]])
     """Sequence id → accepted draft tokens of its chunk, in order. Sequences without any may be missing."""
+    proposed: Mapping[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
+    """Sequence id → draft tokens that may follow the sampled token; see `SequenceChunk.num_proposed_tokens`."""
     failed: Mapping[int, str] = field(default_factory=dict[int, str])
     """Sequence id → why the sequence cannot continue, for the client. Its samples do not count."""
     embeddings: Mapping[int, bytes] = field(default_factory=dict[int, bytes])

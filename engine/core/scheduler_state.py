@@ -62,6 +62,7 @@ class SchedulerState:
         self.draft_budget = DraftBudget(
             max_draft_tokens=limits.max_draft_tokens,
             is_adaptive=limits.adaptive_drafts,
+            uses_mtp=limits.uses_mtp,
             max_states=limits.num_draft_states,
         )
         self.decode_turns = DecodeTurns()

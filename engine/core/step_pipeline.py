@@ -214,6 +214,8 @@ class StepPipeline:
             self._scheduler.complete(step.scheduled)
         for sequence, own in sampled:
             sequence.append_token(own[-1].token_id)
+            if sequence.sequence_id in result.proposed:
+                self._scheduler.state.draft_budget.offer(sequence, result.proposed[sequence.sequence_id])
         if not self._is_hidden(step):
             self._scheduler.observe(step.scheduled, seconds, result.encode_seconds)
         # Sequences without a sample in this step were dropped from it: their misprediction does not affect `_ahead`.

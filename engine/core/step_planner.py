@@ -96,6 +96,7 @@ class StepPlanner:
         self._num_prompt_tokens_left = 0  # a large medium may overdraw it
         self._media_weight = state.prefill_budget.media_weight  # cost of encoding one placeholder token
         self._num_draft_tokens: Mapping[Sequence, int] = {}  # to propose; sequences without any are missing
+        self._num_to_propose = 0  # draft tokens, for the next step, by the model
         self._reserved_blocks: Mapping[BlockTables, int] = {}  # free ones that running sequences leave to waiting ones
         self._decodes = set[Sequence]()  # running sequences that decode
         self._left_out = set[Sequence]()  # others that could, but whose turn comes in a later step
@@ -190,6 +191,7 @@ class StepPlanner:
             chosen = [*chosen, *turns.take_beside(len(chosen), able)]
         self._decodes, self._num_decodes_left = {*chosen}, len(chosen)
         self._num_draft_tokens = self._state.draft_budget.plan(chosen)
+        self._num_to_propose = self._state.draft_budget.num_to_propose(len(chosen))
         self._has_only_newcomers = turns.begins_newcomer
         if num_left_out or waiting_for_others:
             self._left_out = {*decoding, *waiting_for_others} - self._decodes
@@ -328,6 +330,7 @@ class StepPlanner:
                 sliding_table=None if sliding is None else sliding.extend(sequence, end + num_drafts),
                 samples=end == len(token_ids) and sequence.request.pooling is None,
                 num_draft_tokens=num_drafts,
+                num_proposed_tokens=self._num_to_propose,
                 states=None if self._states is None else self._states.plan(sequence, start, end, num_drafts),
             )
         )

@@ -12,7 +12,7 @@ from annotated_types import Ge, Gt, Le
 
 Device = Literal["auto", "cpu", "cuda"]
 DType = Literal["auto", "float32", "bfloat16"]
-Speculative = Literal["auto", "off", "ngram"]
+Speculative = Literal["auto", "off", "ngram", "mtp"]
 Backend = Literal["auto", "native", "torch", "triton", "flashinfer"]
 ChosenBackend = Literal["native", "torch", "triton", "flashinfer"]
 CpuLevel = Literal["auto", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx"]
@@ -75,7 +75,11 @@ class EngineOptions:
     speculative: Speculative = "auto"
     """Speculative decoding. ngram: propose draft tokens from what followed the same tokens before, and verify them in
     one step. Answers are the same, often sooner. auto: do so on a CPU while recent tokens and steps say that it pays;
-    on CUDA only with tensor_parallel_size, because it keeps steps from being launched ahead."""
+    on CUDA only with tensor_parallel_size, because it keeps steps from being launched ahead. mtp: verify what the
+    checkpoint's own layer of multi-token prediction proposes, while that pays."""
+    num_speculative_tokens: Annotated[int, Ge(1), Le(7)] | None = None
+    """Most draft tokens of a sequence in a step. Default: 7, and with mtp, where each takes the time of a layer and of
+    the output head, 1."""
     tensor_parallel_size: Count = 1
     """Processes that share each step, on GPUs one each; on a CPU they share its threads. See docs/gpu.md."""
     nnodes: Count = 1
@@ -109,7 +113,7 @@ class EngineOptions:
         the tokens before them; and not with several ranks, because the other ranks get the tokens that rank 0 samples
         from the host.
         """
-        return device == "cuda" and self.speculative != "ngram" and self.tensor_parallel_size == 1
+        return device == "cuda" and self.speculative not in ("ngram", "mtp") and self.tensor_parallel_size == 1
 
     def may_draft(self, device: str) -> bool:
         """Whether steps on such a device may have draft tokens."""
@@ -165,6 +169,7 @@ class OfflineOptions(TypedDict, total=False):
     prefix_caching: bool
     cuda_graphs: bool
     speculative: Speculative
+    num_speculative_tokens: int | None
     tensor_parallel_size: int
     nnodes: int
     node_rank: int

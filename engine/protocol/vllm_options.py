@@ -1,8 +1,9 @@
 """Options of vLLM's `LLM` and of `vllm serve`: those with another name here, and those that do not exist here."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from glimpse.engine.protocol.other_names import OtherName, anything
+from glimpse.engine.protocol.other_names import OtherName, anything, tell
 
 NAMES_HERE: Mapping[str, str] = {
     "enable_prefix_caching": "prefix_caching",
@@ -71,7 +72,6 @@ OTHER_OPTIONS: Mapping[str, OtherName] = {
     "runner": OtherName("every model generates, and embeds", ("auto", "generate", "pooling")),
     "skip_mm_profiling": OtherName(_ONE_WAY, (False, True)),
     "skip_tokenizer_init": OtherName("write prompt_token_ids in prompts", (False,)),
-    "speculative_config": OtherName("write speculative", (None,)),
     "structured_outputs_config": OtherName("there is one grammar backend", anything),
     "swap_space": OtherName("sequences that give way are computed again", anything),
     "task": OtherName("every model generates, and embeds", ("auto", "generate", "embed", "embedding", "score")),
@@ -82,3 +82,30 @@ OTHER_OPTIONS: Mapping[str, OtherName] = {
     "use_v2_block_manager": OtherName(_ONE_WAY, (False, True)),
 }
 """Options of vLLM that do not exist here."""
+
+SPECULATIVE_CONFIG = "speculative_config"
+"""vLLM's option that is several here."""
+_METHODS = {"ngram": "ngram"} | dict.fromkeys(("mtp", "deepseek_mtp", "qwen3_5_mtp", "qwen3_next_mtp"), "mtp")
+
+
+def read_speculative_config(value: object) -> dict[str, Any]:
+    """Returns the options that a `speculative_config` stands for, by their names here.
+
+    Raises:
+        ValueError: it asks for something that does not exist.
+    """
+    if value is None:
+        return {}
+    config: dict[str, Any] = {**value} if isinstance(value, dict) else {}
+    method, number = config.pop("method", None), config.pop("num_speculative_tokens", None)
+    for name in ("prompt_lookup_max", "prompt_lookup_min"):
+        if config.pop(name, None) is not None:
+            tell(f"{SPECULATIVE_CONFIG}: {name} changes nothing: three tokens are looked up")
+    if method not in _METHODS or config:
+        raise ValueError(
+            f"expected a method of {', '.join(_METHODS)}, and num_speculative_tokens or nothing else, got {value!r}"
+        )
+    options: dict[str, Any] = {"speculative": _METHODS[method], "num_speculative_tokens": number}
+    options = {name: each for name, each in options.items() if each is not None}
+    tell(f"{SPECULATIVE_CONFIG} is {' and '.join(f'{name} {each}' for name, each in options.items())} here")
+    return options

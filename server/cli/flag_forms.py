@@ -14,7 +14,13 @@ from pydantic import ValidationError
 
 from glimpse.engine.protocol.option_values import explain
 from glimpse.engine.protocol.other_names import OtherName, tell
-from glimpse.engine.protocol.vllm_options import NAMES_HERE, OPPOSITES, OTHER_OPTIONS
+from glimpse.engine.protocol.vllm_options import (
+    NAMES_HERE,
+    OPPOSITES,
+    OTHER_OPTIONS,
+    SPECULATIVE_CONFIG,
+    read_speculative_config,
+)
 from glimpse.media.kind import MediaKind
 from glimpse.server.media_settings import MediaSettings
 from glimpse.server.settings import AccessSettings, EngineSettings, ListenSettings, NameSettings, Settings
@@ -90,6 +96,8 @@ def _read(name: str, values: list[str]) -> list[str]:
         flag = f"--{'no-' if is_off else ''}{ours.replace('_', '-')}"
         tell(f"{name} is {flag} here")
         return _joined(flag, values)
+    if key == SPECULATIVE_CONFIG:
+        return _speculative(name, values)
     if name in _SHORT:
         return _joined(f"--{key.replace('_', '-')}", values)
     if (other := _OTHER_FLAGS.get(bare)) is not None:
@@ -113,6 +121,15 @@ def _repeated(name: str, values: list[str]) -> list[str]:
 def _elements(value: str) -> Sequence[str]:
     parsed = _value(value) if value.startswith("[") else None
     return [str(element) for element in parsed] if isinstance(parsed, list) else [value]
+
+
+def _speculative(name: str, values: list[str]) -> list[str]:
+    """Returns the flags that a `--speculative-config` stands for. Raises UsageError for one that does not exist."""
+    try:
+        options = read_speculative_config(_value(values[0].removeprefix("=")) if values else "")
+    except ValueError as error:
+        raise UsageError(f"'{name}': {error}") from None
+    return [*(f"--{option.replace('_', '-')}={value}" for option, value in options.items()), *values[1:]]
 
 
 def _needless(name: str, other: OtherName, values: list[str], *, is_off: bool) -> list[str]:

@@ -93,7 +93,9 @@ def make_qwen3_5_checkpoint(
     tokenizer = write_files(path, _config(dtype, tied, experts), chat_template=chat_template)
     draw = Draw(torch.Generator().manual_seed(seed))
     readable = readable_token_ids(tokenizer)
-    weights = chain(_decoder_weights(draw, tied, readable, experts), _draft_weights(draw), tower_weights(draw, ()))
+    weights = chain(
+        _decoder_weights(draw, tied, readable, experts), _draft_weights(draw, experts), tower_weights(draw, ())
+    )
     save(path, weights, dtype, rename=stored_name)
     return path
 
@@ -181,7 +183,11 @@ def _delta_net(draw: Draw, name: str) -> Iterator[Named]:
     yield from draw.linear(f"{name}.out_proj", HIDDEN, values, bias=False)
 
 
-def _draft_weights(draw: Draw) -> Iterator[Named]:
-    """Yields some tensors of the head that predicts one token more."""
+def _draft_weights(draw: Draw, experts: bool) -> Iterator[Named]:
+    """Yields the weights of the layer that predicts one token more."""
     yield from draw.linear("mtp.fc", HIDDEN, 2 * HIDDEN, bias=False)
-    yield from _norm(draw, "mtp.pre_fc_norm_hidden", HIDDEN)
+    for name in ("pre_fc_norm_hidden", "pre_fc_norm_embedding", "norm", "layers.0.input_layernorm"):
+        yield from _norm(draw, f"mtp.{name}", HIDDEN)
+    yield from _attention(draw, "mtp.layers.0.self_attn")
+    yield from _norm(draw, "mtp.layers.0.post_attention_layernorm", HIDDEN)
+    yield from _experts(draw, "mtp.layers.0.mlp") if experts else mlp_weights(draw, "mtp.layers.0.mlp", INNER)

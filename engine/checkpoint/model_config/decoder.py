@@ -243,6 +243,10 @@ class TextConfig:
     computes them together. `bidirectional_run` is then the length of an image's run."""
     experts: ExpertsConfig | None = None
     """None: all layers have a gated MLP."""
+    num_mtp_layers: int = 0
+    """Layers behind the decoder's that predict the token after the next one."""
+    uses_mtp: bool = False
+    """Draft tokens are proposed with these. Else they are not loaded."""
     num_deepstack_layers: int = 0
     """First layers after which values of the encoder output are added to the hidden states of placeholder tokens
     (DeepStack, arXiv 2406.04334)."""

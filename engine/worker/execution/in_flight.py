@@ -4,7 +4,7 @@ If every sequence's next token depends on its logits alone, tokens are sampled o
 for. Otherwise the logits are waited for and the host samples.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -79,6 +79,18 @@ class HostSampledStep:
             accepted={own.sequence_id: tuple(sampled[:-1]) for own, sampled in pairs},
             failed={own.sequence_id: why for own in self.rows if (why := own.sampler.failure) is not None},
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ProposingStep:
+    """A step after which the model proposes draft tokens."""
+
+    step: InFlightStep
+    propose: Callable[[StepResult], Mapping[int, tuple[int, ...]]]
+
+    def result(self) -> StepResult:
+        result = self.step.result()
+        return replace(result, proposed=self.propose(result))
 
 
 @dataclass(frozen=True, slots=True)

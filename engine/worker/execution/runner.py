@@ -6,6 +6,7 @@ The plan decides everything: which blocks, which chunks, which media.
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -29,10 +30,12 @@ from glimpse.engine.worker.execution.in_flight import (
     EncodingStep,
     HostSampledStep,
     MemoryGuardedStep,
+    ProposingStep,
     SamplingRows,
     UnsampledStep,
     guard_memory,
 )
+from glimpse.engine.worker.execution.mtp_proposer import MTPProposer
 from glimpse.engine.worker.execution.pooling import PooledStep, SequencePooler, pool_chunks
 from glimpse.engine.worker.execution.prompt_scores import PromptScorer, ScoredStep, score_chunks
 from glimpse.engine.worker.execution.reasoning_limiter import ReasoningLimiter
@@ -119,6 +122,7 @@ class ModelRunner:
         self._draw_tokens = draw_tokens
         self._sequences: dict[int, RunningSequence] = {}
         self._batches = BatchBuilder(block_size=cache.block_size, device=device)
+        self._mtp = None if model.mtp is None else MTPProposer(model, cache, self._batches)
         self._prompt_readers: set[int] = set()  # sequences that pool, or whose prompts are scored
         # The tokens that the last step sampled on the device, int64 [rows], and the row of each sequence. Other ranks
         # do not have the tensor.
@@ -170,9 +174,13 @@ class ModelRunner:
             self._sequences.pop(sequence_id, None)
             self._batches.remove(sequence_id)
             self._prompt_readers.discard(sequence_id)
+            if self._mtp is not None:
+                self._mtp.end(sequence_id)
         for start in plan.started:
             sequence = self._sequences[start.sequence_id] = self._begin(start)
             self._batches.add(start.sequence_id, sequence.layout, self._model.adapters.slots.get(start.adapter))
+            if self._mtp is not None:
+                self._mtp.begin(start)
             if sequence.pooler is not None or sequence.scorer is not None:
                 self._prompt_readers.add(start.sequence_id)
         for key in plan.evicted:
@@ -187,13 +195,15 @@ class ModelRunner:
         if not plan.chunks:
             return CompletedStep(StepResult())
         batch = self._make_batch(plan.chunks)
-        if not self._prompt_readers:
+        if not self._prompt_readers and self._mtp is None:
             return self._sample(plan.chunks, self._compute(batch))
         poolers, scorers = self._poolers(plan.chunks), self._scorers(plan.chunks)
-        if not poolers and not scorers:
+        if not poolers and not scorers and self._mtp is None:
             return self._sample(plan.chunks, self._compute(batch))
         hidden = self._model.hidden_states(batch, self._cache, self._encoder_outputs)
         step = self._sample(plan.chunks, self._model.logits_of_rows(hidden[batch.sampled_rows]))
+        if self._mtp is not None:
+            step = ProposingStep(step, partial(self._mtp.propose, plan.chunks, batch, hidden, self._encoder_outputs))
         if scorers:
             step = ScoredStep(step, score_chunks(plan.chunks, scorers, hidden, self._model.logits_of_rows))
         pooled = pool_chunks(

@@ -158,7 +158,13 @@ def make_programs(shard: LoadedShard, cache: KVCache) -> DecodePrograms | None:
     """
     model, text = shard.model, shard.model.decoder.config
     decoder = model.decoder
-    if shard.level is None or model.parallel is not None or not decoder.is_recordable or not can_record(cache):
+    if (
+        model.mtp is not None
+        or shard.level is None
+        or model.parallel is not None
+        or not decoder.is_recordable
+        or not can_record(cache)
+    ):
         return None
 
     def compute(hidden: torch.Tensor, rotation: Rotation, ops: Ops) -> torch.Tensor:
@@ -184,7 +190,9 @@ def uses_cuda_graphs(config: EngineConfig, shard: LoadedShard) -> bool:
     """Whether decode steps run as CUDA graphs. Several ranks would have to capture the same graph at the same time, and
     graphs know of no states. Which experts a step computes is known on the host only once their scores are."""
     text = shard.model.decoder.config
-    has_kernels = shard.backend in ("triton", "flashinfer") and text.experts is None and text.states is None
+    has_kernels = (
+        shard.backend in ("triton", "flashinfer") and text.experts is None and text.states is None and not text.uses_mtp
+    )
     return config.cuda_graphs and has_kernels and config.tensor_parallel_size == 1
 
 

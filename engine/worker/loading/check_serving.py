@@ -33,7 +33,7 @@ from glimpse.engine.worker.loading.check_messages import (
 )
 from glimpse.engine.worker.loading.cpu import bind_to_node, num_threads, set_threads
 from glimpse.engine.worker.loading.load_engine import empty_model, model_as_computed
-from glimpse.engine.worker.loading.output_head import with_stored_head
+from glimpse.engine.worker.loading.output_head import with_mtp, with_stored_head
 from glimpse.engine.worker.loading.quantization_choice import (
     MemoryNeeds,
     Scheme,
@@ -79,6 +79,8 @@ def _check(request: CheckRequest, on_progress: Callable[[str, float], None]) -> 
     if (why_not := config.why_not_nodes) is not None:
         raise CheckpointError(why_not)
     model = with_stored_head(load_model_config(path, config.companions), request.tensors)
+    if config.speculative == "mtp":
+        model = with_mtp(model, config, request.tensors)
     tensors = None
     if request.tensors is not None:
         tensors = check_tensors(request.tensors, path, model, companions=request.companion_tensors)
@@ -219,6 +221,7 @@ def _kv_bytes(model: Model, dtype: torch.dtype) -> int:
 def read_bytes(model: Model) -> int:
     """Returns the bytes of weights that a step reads for one sequence: of experts, those that a token chooses."""
     decoder = model.decoder
+    drafts = 0 if model.mtp is None else _bytes(model.mtp)
     # A step reads single rows of embeddings, unless those are the output head too.
     embedding = 0 if decoder.embed_tokens is None else decoder.embed_tokens.nbytes
     embedding += 0 if decoder.layer_embeddings is None else decoder.layer_embeddings.table.nbytes
@@ -226,7 +229,7 @@ def read_bytes(model: Model) -> int:
     idle = sum(
         (mixture.config.num_experts - mixture.config.num_chosen) * _bytes(mixture.experts[0]) for mixture in mixtures
     )
-    return _bytes(decoder) - embedding - idle
+    return _bytes(decoder) + drafts - embedding - idle
 
 
 def _bytes(module: nn.Module) -> int:

@@ -39,7 +39,7 @@ from glimpse.engine.worker.loading.adapters.load_adapters import AdapterLoader
 from glimpse.engine.worker.loading.build_runner import LoadedShard, make_runner, uses_async_scheduling
 from glimpse.engine.worker.loading.compressed_weights import restoring
 from glimpse.engine.worker.loading.cpu import bind_to_node, log_cpu, num_threads, set_threads
-from glimpse.engine.worker.loading.output_head import with_stored_head
+from glimpse.engine.worker.loading.output_head import with_mtp, with_stored_head
 from glimpse.engine.worker.loading.quantization_choice import choose_scheme
 from glimpse.engine.worker.loading.resolve import (
     Computing,
@@ -131,6 +131,8 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
     model_config = load_model_config(path, config.companions).within(config.max_model_len)
     _check_step_size(config, model_config)
     adapters = read_adapters(config)
+    if config.speculative == "mtp":
+        model_config = with_mtp(model_config, config, read_headers(path))
     if model_config.is_embedding_model:
         model_config = with_stored_head(model_config, read_headers(path))
     num_local = config.num_local_ranks
@@ -368,8 +370,9 @@ def _make_core(
             prefix_caching=config.prefix_caching,
             max_decode_slowdown=config.max_decode_slowdown,
             uses_gpu=shard.device.type == "cuda",
-            max_draft_tokens=MAX_DRAFT_TOKENS if config.speculative != "off" and not async_scheduling else 0,
-            adaptive_drafts=config.speculative == "auto",
+            max_draft_tokens=_max_draft_tokens(config) if config.speculative != "off" and not async_scheduling else 0,
+            uses_mtp=text.uses_mtp,
+            adaptive_drafts=config.speculative != "ngram",
             num_states=local_runner.num_states,
             num_sliding_blocks=local_runner.num_sliding_blocks,
             window=text.sliding.window if text.sliding else 0,
@@ -380,6 +383,10 @@ def _make_core(
         compile_grammar=local_runner.compile,
         watch_trigger=lambda grammar: GrammarWatcher(grammar, shard.vocabulary.tokens),
     )
+
+
+def _max_draft_tokens(config: EngineConfig) -> int:
+    return config.num_speculative_tokens or (1 if config.speculative == "mtp" else MAX_DRAFT_TOKENS)
 
 
 def make_model(path: Path, config: ModelConfig) -> Model:

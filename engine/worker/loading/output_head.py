@@ -1,9 +1,14 @@
-"""Embedding models are often published as a decoder alone, without the output head that `config.json` describes."""
+"""What checkpoints may have or lack: the output head, and a layer of multi-token prediction.
+
+Embedding models are often published as a decoder alone, without the output head that `config.json` describes.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
 
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.protocol.config import EngineOptions
 from glimpse.engine.worker.loading.weight_files import StoredTensor
 
 
@@ -23,3 +28,22 @@ def with_stored_head(config: ModelConfig, stored: Mapping[str, StoredTensor] | N
     if any("lm_head." in name for name in stored):
         return config
     return replace(config, text=replace(config.text, tie_word_embeddings=True), has_output_head=False)
+
+
+def with_mtp(config: ModelConfig, options: EngineOptions, stored: Mapping[str, StoredTensor] | None) -> ModelConfig:
+    """Returns the configuration of a model that proposes draft tokens itself. Arguments are those of
+    `with_stored_head`.
+
+    Raises:
+        CheckpointError: it cannot.
+    """
+    why_not = None
+    if config.text.num_mtp_layers != 1 or (stored is not None and not any(name.startswith("mtp.") for name in stored)):
+        why_not = "expected a checkpoint with a layer of multi-token prediction (tensors mtp.*), and this one has none"
+    elif config.quantization is not None:
+        why_not = "expected a checkpoint without quantized weights, whose layer of multi-token prediction is read"
+    elif options.tensor_parallel_size > 1:
+        why_not = f"expected --tensor-parallel-size 1, got {options.tensor_parallel_size}"
+    if why_not is not None:
+        raise CheckpointError(f"'--speculative mtp': {why_not}; write auto or ngram")
+    return replace(config, text=replace(config.text, uses_mtp=True))

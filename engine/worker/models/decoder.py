@@ -17,11 +17,11 @@ from torch.nn import functional
 from glimpse.engine.checkpoint.model_config.decoder import ExpertsConfig, LayerEmbeddings, LayerKind, TextConfig
 from glimpse.engine.worker.layers.group_quantized import GroupQuantizedLinear
 from glimpse.engine.worker.layers.linear import Int8Linear, Linear
+from glimpse.engine.worker.layers.mixers import LayerInputs, make_mixer
 from glimpse.engine.worker.layers.mlp import ExpertsMLP, GatedMLP, activate
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.rotary import Rotation, multimodal_rotation
-from glimpse.engine.worker.models.mixers import LayerInputs, make_mixer
 from glimpse.engine.worker.tensors.batch import Batch, MediaRows
 from glimpse.engine.worker.tensors.kv_cache import KVCache
 from glimpse.engine.worker.tensors.transfer import upload
@@ -75,9 +75,9 @@ class Decoder(nn.Module):
 
     def hidden_states(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor], ops: Ops) -> Tensor:
         """Computes all layers, but not the final norm: [tokens, hidden_size]. The arguments are those of `forward`."""
-        hidden = self._embed(batch.token_ids)
+        hidden = self.embed(batch.token_ids)
         for rows in batch.media:
-            encoded = _encoded_rows(rows, encoder_outputs)
+            encoded = encoded_rows(rows, encoder_outputs)
             hidden[rows.row : rows.row + rows.num_tokens] = encoded[:, : self.config.hidden_size]
         deepstack = self._deepstack(batch, encoder_outputs)
         added = None if self.layer_embeddings is None else self.layer_embeddings(batch, hidden, ops)
@@ -98,7 +98,7 @@ class Decoder(nn.Module):
         Returns:
             float32 [sequences, vocab_size]
         """
-        return self.decode_embedded(self._embed(token_ids), self.rotation(positions), slots, plan, cache, ops)
+        return self.decode_embedded(self.embed(token_ids), self.rotation(positions), slots, plan, cache, ops)
 
     def decode_embedded(
         self, hidden: Tensor, rotation: Rotation, slots: Tensor, plan: Any, cache: KVCache, ops: Ops
@@ -145,10 +145,14 @@ class Decoder(nn.Module):
                 hidden[deepstack.rows] += deepstack.values[:, index]
         return hidden
 
+    def full_inputs(self, batch: Batch, cache: KVCache, ops: Ops) -> LayerInputs:
+        """Returns what layers that attend to all tokens share in a step."""
+        causal = batch if self.config.bidirectional_full else replace(batch, bidirectional=())
+        return LayerInputs(self.rotation(batch.positions), batch.slots, ops.plan_attention(causal, cache))
+
     def _inputs(self, batch: Batch, cache: KVCache, ops: Ops) -> Mapping[LayerKind, LayerInputs]:
         config, positions, slots = self.config, batch.positions, batch.slots
-        causal = batch if config.bidirectional_full else replace(batch, bidirectional=())
-        full = LayerInputs(self.rotation(positions), slots, ops.plan_attention(causal, cache))
+        full = self.full_inputs(batch, cache, ops)
         inputs: dict[LayerKind, LayerInputs] = {"full": full}
         if (sliding := config.sliding) is not None:
             dim = config.head_dim if sliding.kv_heads is None else sliding.kv_heads.dim
@@ -166,7 +170,7 @@ class Decoder(nn.Module):
         if not self.config.num_deepstack_layers or not batch.media:
             return None
         rows = np.concatenate([np.arange(each.row, each.row + each.num_tokens) for each in batch.media])
-        encoded = torch.cat([_encoded_rows(each, encoder_outputs) for each in batch.media])
+        encoded = torch.cat([encoded_rows(each, encoder_outputs) for each in batch.media])
         return DeepStack(
             rows=upload({"rows": rows}, encoded.device)["rows"],
             values=encoded[:, self.config.hidden_size :].unflatten(1, (-1, self.config.hidden_size)),
@@ -197,7 +201,8 @@ class Decoder(nn.Module):
         if self.embed_tokens is not None:
             yield from self.lm_head.named_weights("lm_head")
 
-    def _embed(self, token_ids: Tensor) -> Tensor:
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """[tokens] → [tokens, hidden_size]"""
         if self.embed_tokens is None:
             embeddings = cast(Linear | GroupQuantizedLinear, self.lm_head).rows(token_ids)
         else:
@@ -206,7 +211,7 @@ class Decoder(nn.Module):
         return embeddings if factor == 1 else embeddings * torch.tensor(factor, dtype=embeddings.dtype).item()
 
 
-def _encoded_rows(rows: MediaRows, encoder_outputs: Mapping[bytes, Tensor]) -> Tensor:
+def encoded_rows(rows: MediaRows, encoder_outputs: Mapping[bytes, Tensor]) -> Tensor:
     """Returns the rows of an encoder output that belong to a batch."""
     return encoder_outputs[rows.key][rows.offset : rows.offset + rows.num_tokens]
 

@@ -25,7 +25,7 @@ def arrange(name: str, tensor: Tensor, text: TextConfig) -> Iterator[tuple[str, 
     """
     stem, _, kind = name.rpartition(".")
     layer, _, module = stem.rpartition(".")
-    if module.endswith("norm") and not layer.endswith("linear_attn"):
+    if (module.endswith("norm") or module.startswith("pre_fc_norm")) and not layer.endswith("linear_attn"):
         tensor = 1 + tensor.float() if text.zero_centered_norms else tensor
         if module == "q_norm" and text.score_factor is not None:
             tensor = tensor * (text.score_factor * len(tensor) ** 0.5)

@@ -1,6 +1,7 @@
 """The base of all models: a decoder, and an encoder whose outputs replace the embeddings of placeholder tokens."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -14,9 +15,10 @@ from glimpse.engine.protocol.media import MediaSpan
 from glimpse.engine.worker.layers.lora import Adapters
 from glimpse.engine.worker.layers.low_rank import AdaptedRows
 from glimpse.engine.worker.layers.ops import Ops, TorchOps
-from glimpse.engine.worker.models.decoder import Decoder, text_positions
+from glimpse.engine.worker.models.decoder import Decoder, encoded_rows, text_positions
 from glimpse.engine.worker.models.decoder_weights import arrange
 from glimpse.engine.worker.models.encoders.encoder import Encoder
+from glimpse.engine.worker.models.mtp import MultiTokenPredictor
 from glimpse.engine.worker.tensors.batch import Batch, SequenceLayout
 from glimpse.engine.worker.tensors.kv_cache import KVCache
 
@@ -56,6 +58,7 @@ class Model(nn.Module):
         """Makes `ops` those of the decoder if this process holds only a shard of its weights."""
         self.adapters = Adapters(0)
         self.decoder = Decoder(text)
+        self.mtp = MultiTokenPredictor(text) if text.uses_mtp else None
         self.encoder = encoder
         self.projection = None if token_embedding_size is None else nn.Linear(text.hidden_size, token_embedding_size)
 
@@ -70,6 +73,34 @@ class Model(nn.Module):
     def logits_of_rows(self, hidden: Tensor) -> Tensor:
         """Returns the logits, float32 [rows, vocab_size], of rows of `hidden_states`."""
         return self.decoder.logits(hidden, self._decoder_ops(self.ops))
+
+    def draft_states(
+        self,
+        batch: Batch,
+        following: Tensor,
+        hidden: Tensor,
+        cache: KVCache,
+        encoder_outputs: Mapping[bytes, Tensor],
+    ) -> Tensor:
+        """Computes the layer of multi-token prediction for a batch's tokens: [tokens, hidden_size].
+
+        Args:
+            following: int64 [tokens]: the token after each.
+            hidden: [tokens, hidden_size]: states of `hidden_states`, or of this method for the tokens before.
+        """
+        assert self.mtp is not None
+        ops, embedded = self._decoder_ops(self.ops), self.decoder.embed(following)
+        first_rows = {0, *accumulate(batch.query_lengths)}
+        for rows in batch.media:  # what follows a token is in the row after it, if that is of the same chunk
+            is_first = rows.row in first_rows
+            encoded = encoded_rows(rows, encoder_outputs)[is_first:, : embedded.shape[1]]
+            embedded[rows.row - 1 + is_first : rows.row - 1 + rows.num_tokens] = encoded
+        return self.mtp(embedded, hidden, ops, self.decoder.full_inputs(batch, cache, ops), cache)
+
+    def draft_logits(self, states: Tensor) -> Tensor:
+        """Returns the logits, float32 [rows, vocab_size], of rows of `draft_states`."""
+        assert self.mtp is not None
+        return self._decoder_ops(self.ops).logits(states, self.mtp.norm, self.decoder.lm_head)
 
     def embedding_states(self, hidden: Tensor) -> Tensor:
         """Returns what embeddings are pooled of, float32 [rows, size], of rows of `hidden_states`: after the norm, and
@@ -128,6 +159,8 @@ class Model(nn.Module):
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names; see `Decoder.named_weights`."""
         yield from ((f"{self.decoder_prefix}{name}", tensor) for name, tensor in self.decoder.named_weights())
+        if self.mtp is not None:
+            yield from self.mtp.named_weights()
         if self.encoder is not None:
             yield from self.encoder.named_weights()
         if self.projection is not None:
@@ -165,10 +198,11 @@ class Model(nn.Module):
             tensor: the part, converted to what a quantized linear stores: output features first.
             text: sizes of the whole decoder, of which this model may be a shard.
         """
-        return arrange(name, tensor, text) if name.startswith(f"{self.decoder_prefix}model.") else ((name, tensor),)
+        is_of_decoder = name.startswith((f"{self.decoder_prefix}model.", "mtp."))
+        return arrange(name, tensor, text) if is_of_decoder else ((name, tensor),)
 
     def is_unused(self, name: str) -> bool:
         """Whether a checkpoint may have a tensor of this checkpoint name that the model does not compute with."""
         is_repeated = name.endswith(("lm_head.weight", "rotary_emb.inv_freq"))
-        is_of_drafts = name.startswith("mtp.")  # a head that predicts more than the next token
+        is_of_drafts = self.mtp is None and name.startswith("mtp.")
         return is_repeated or is_of_drafts or (self.encoder is not None and self.encoder.is_unused(name))

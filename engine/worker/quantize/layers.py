@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from glimpse.engine.worker.layers.linear import Linear, UnquantizedLinear, stacked
+from glimpse.engine.worker.layers.mixers import LayerInputs
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.models.decoder import DecoderLayer
-from glimpse.engine.worker.models.mixers import LayerInputs
 from glimpse.engine.worker.quantize.rounding import Rounded
 from glimpse.engine.worker.tensors.kv_cache import KVCache
 

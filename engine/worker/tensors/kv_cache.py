@@ -170,10 +170,10 @@ class CacheShape:
         return cls(
             num_kv_heads=text.num_kv_heads,
             head_dim=text.head_dim,
-            layer_kinds=text.layer_kinds,
+            layer_kinds=text.layer_kinds + ("full",) * text.uses_mtp,
             sliding=text.sliding and (text.sliding.kv_heads or KVHeads(text.num_kv_heads, text.head_dim)),
             window=text.sliding.window if text.sliding else 0,
-            owners=tuple(map(text.cache_layer, range(text.num_layers))),
+            owners=(*map(text.cache_layer, range(text.num_layers)), *[text.num_layers] * text.uses_mtp),
             states=text.states,
         )
 

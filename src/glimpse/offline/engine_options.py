@@ -9,7 +9,13 @@ from pydantic import TypeAdapter, ValidationError
 from glimpse.engine.protocol.config import EngineConfig, OfflineOptions
 from glimpse.engine.protocol.option_values import explain, read_units
 from glimpse.engine.protocol.other_names import tell
-from glimpse.engine.protocol.vllm_options import NAMES_HERE, OPPOSITES, OTHER_OPTIONS
+from glimpse.engine.protocol.vllm_options import (
+    NAMES_HERE,
+    OPPOSITES,
+    OTHER_OPTIONS,
+    SPECULATIVE_CONFIG,
+    read_speculative_config,
+)
 from glimpse.offline.fields import InputError, check_name
 
 _CONFIG = TypeAdapter(EngineConfig)
@@ -24,9 +30,12 @@ def read_options(options: Mapping[str, object]) -> dict[str, Any]:
         InputError: an option of vLLM asks for something that does not exist, or is given twice.
     """
     here: dict[str, Any] = {}
-    known = (*OfflineOptions.__annotations__, *NAMES_HERE)
+    known = (*OfflineOptions.__annotations__, *NAMES_HERE, SPECULATIVE_CONFIG)
     for name, value in options.items():
         if not check_name(name, value, known, OTHER_OPTIONS, "LLM()"):
+            continue
+        if name == SPECULATIVE_CONFIG:
+            here |= _speculative(value, options)
             continue
         ours = NAMES_HERE.get(name, name)
         if name != ours:
@@ -37,6 +46,16 @@ def read_options(options: Mapping[str, object]) -> dict[str, Any]:
     if here.get("quantization", "") is None:
         here["quantization"] = "none"
     return read_units(here)
+
+
+def _speculative(value: object, options: Mapping[str, object]) -> dict[str, Any]:
+    try:
+        read = read_speculative_config(value)
+    except ValueError as error:
+        raise InputError(SPECULATIVE_CONFIG, str(error)) from None
+    if both := read.keys() & options.keys():
+        raise InputError(SPECULATIVE_CONFIG, f"expected this or {min(both)}, got both")
+    return read
 
 
 def parse_engine_options(

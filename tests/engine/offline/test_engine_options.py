@@ -78,6 +78,9 @@ def test_refuses_a_wrong_value_by_name(name: str, value: Any, message: str, tiny
         ({"enable_prefix_caching": False}, "prefix_caching", False),
         ({"enforce_eager": True}, "cuda_graphs", False),
         ({"enforce_eager": False}, "cuda_graphs", True),
+        ({"speculative_config": {"method": "ngram", "prompt_lookup_max": 4}}, "speculative", "ngram"),
+        ({"speculative_config": {"method": "mtp", "num_speculative_tokens": 2}}, "num_speculative_tokens", 2),
+        ({"speculative_config": None}, "speculative", "auto"),
         ({"quantization": None}, "quantization", "none"),
         ({"allowed_local_media_path": ""}, "device", "auto"),
     ],
@@ -107,6 +110,10 @@ def test_says_once_what_changes_nothing(
     ("written", "message"),
     [
         ({"max_num_seqs": 5, "max_sequences": 5}, "'max_num_seqs': expected this or max_sequences, got both"),
+        (
+            {"speculative_config": {"method": "mtp"}, "speculative": "off"},
+            "'speculative_config': expected this or speculative, got both",
+        ),
         ({"download_dir": "/models"}, "'download_dir': set the environment variable HF_HUB_CACHE, got '/models'"),
         ({"kv_cache_bytes": "much"}, "'kv_cache_bytes': expected a size such as 512MiB, got 'much'"),
         ({"media_cache_bytes": "much"}, "'media_cache_bytes': expected a size such as '512MiB', got 'much'"),

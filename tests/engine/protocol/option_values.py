@@ -27,6 +27,7 @@ OTHER_VALUES: Mapping[str, object] = {
     "prefix_caching": False,
     "cuda_graphs": False,
     "speculative": "ngram",
+    "num_speculative_tokens": 3,
     "tensor_parallel_size": 2,
     "nnodes": 2,
     "node_rank": 1,

@@ -77,6 +77,9 @@ def test_understands_vllm_s_names(monkeypatch: pytest.MonkeyPatch) -> None:
     options = served(monkeypatch, "serve", "ORG/NAME", *flags, "--max-model-len", "8K").engine.options
     assert (options.max_sequences, options.max_batch_tokens, options.max_model_len) == (5, 2000, 8192)
     assert (options.cuda_graphs, options.prefix_caching, options.tensor_parallel_size) == (False, False, 2)
+    config = '{"method": "qwen3_5_mtp", "num_speculative_tokens": 2}'
+    options = served(monkeypatch, "serve", "ORG/NAME", "--speculative-config", config).engine.options
+    assert (options.speculative, options.num_speculative_tokens) == ("mtp", 2)
     assert served(monkeypatch, "serve", "--no-enforce-eager", "--max-model-len=25.6k").engine.options.cuda_graphs
 
 
@@ -98,6 +101,7 @@ def test_says_once_what_changes_nothing(caplog: pytest.LogCaptureFixture, monkey
         (("--runner", "draft"), "'--runner': every model generates, and embeds, got 'draft'"),
         (("--pipeline-parallel-size=2",), "'--pipeline-parallel-size': write tensor_parallel_size, got 2"),
         (("--api-key", "x"), "'--api-key': write --api-keys FILE, whose lines `glimpse key` makes, got 'x'"),
+        (("--speculative-config", '{"method": "eagle"}'), "'--speculative-config': expected a method of ngram, mtp, "),
         (("--image-input-type", "image_features"), "'--image-input-type': write enable_mm_embeds"),
     ],
 )

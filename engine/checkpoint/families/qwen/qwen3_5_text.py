@@ -76,6 +76,7 @@ def read_decoder(text: Mapping[str, Any], *, tied: bool) -> TextConfig:
         output_gate=True,
         layer_kinds=_layer_kinds(text),
         states=_delta_net(text),
+        num_mtp_layers=text.get("mtp_num_hidden_layers") or 0,
         experts=_experts(text) if has_experts else None,
     )
 

@@ -18,11 +18,11 @@ from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.low_rank import LowRankUpdate, LowRankUpdatePart
+from glimpse.engine.worker.layers.mixers import Attention, ShortConvMixer
 from glimpse.engine.worker.layers.mlp import GatedMLP
 from glimpse.engine.worker.loading.weights import checkpoint_name
 from glimpse.engine.worker.models.decoder import DecoderLayer
 from glimpse.engine.worker.models.encoders.encoder import Encoder
-from glimpse.engine.worker.models.mixers import Attention, ShortConvMixer
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.parallel.shards import shard_tensor
 

@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -63,9 +63,12 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return Built(published=published, folder=folder, model=model, oracle=oracle)
 
 
-def build(checkpoint: PublishedCheckpoint, folder: Path, scheme: QuantizationScheme | None = None) -> Model:
+def build(
+    checkpoint: PublishedCheckpoint, folder: Path, scheme: QuantizationScheme | None = None, *, uses_mtp: bool = False
+) -> Model:
     """Returns our model without values."""
     config = load_model_config(checkpoint.write(folder))
+    config = replace(config, text=replace(config.text, uses_mtp=uses_mtp))
     return empty_model(folder, config, torch.bfloat16, scheme, scale_dtype=torch.bfloat16, num_ranks=1)
 
 
@@ -86,6 +89,20 @@ def test_model_has_the_tensors_of_the_published_checkpoint_under_old_and_new_nam
     assert as_loaded(stored, built) == ours
     if isinstance(built.oracle, PreTrainedModel):
         assert as_loaded(revert_weight_conversion(built.oracle, stored), built) == ours
+    if built.model.decoder.config.num_mtp_layers:
+        drafting = replace(built, model=build(built.published, built.folder, uses_mtp=True))
+        ours = {name: tuple(tensor.shape) for name, tensor in drafting.model.named_weights()}
+        assert as_loaded({**stored, **multi_token_prediction(stored, drafting.model)}, drafting) == ours
+
+
+def multi_token_prediction(stored: Mapping[str, Tensor], model: Model) -> Mapping[str, Tensor]:
+    """Returns the tensors of the layer that transformers ignores: those of any layer of attention, and some more."""
+    text = model.decoder.config
+    layer, width = f".layers.{text.layer_kinds.index('full')}.", text.hidden_size
+    found = {f"mtp.layers.0.{name.partition(layer)[2]}": tensor for name, tensor in stored.items() if layer in name}
+    norms = ("norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden")
+    found |= {f"mtp.{name}.weight": torch.empty(width, device="meta") for name in norms}
+    return found | {"mtp.fc.weight": torch.empty(width, 2 * width, device="meta")}
 
 
 def test_model_has_as_many_parameters_as_the_hub_counts(built: Built) -> None:
