@@ -87,13 +87,13 @@ async def test_waits_for_what_is_written_last() -> None:
     async def serve() -> None:
         async with switch.guard():
             await switch.send(write, "last")
-            raise ValueError
+            raise LookupError
 
     task = asyncio.create_task(serve())
     await asyncio.sleep(0)
     assert not task.done()
     read.set()
-    with pytest.raises(ValueError):
+    with pytest.raises(LookupError):
         await task
     assert written == ["last"]
 
