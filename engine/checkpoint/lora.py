@@ -24,6 +24,7 @@ _SERVED_VALUES: Mapping[str, tuple[object, ...]] = {
     "modules_to_save": ([],),
     "use_dora": (False,),
     "use_qalora": (False,),
+    "use_rslora": (True, False),
     "fan_in_fan_out": (False,),
     "lora_bias": (False,),
     "layer_replication": ([],),
@@ -35,6 +36,9 @@ _SERVED_VALUES: Mapping[str, tuple[object, ...]] = {
     "init_lora_weights": (True, False, "gaussian", "eva", "orthogonal"),
 }
 """The values of fields that change what an adapter computes, if they are there and not null."""
+
+_MOST_REPEATS = 2
+"""In a pattern of names: with more, matching may take as long as the length of a name to the power of their number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,13 +100,36 @@ def _read(name: str, path: Path) -> LoraAdapter:
         if field in config and config[field] not in served:
             expected = " or ".join(map(repr, served)) or "none"
             raise CheckpointError(f"adapter {name!r}: '{field}': expected {expected}, got {config[field]!r}")
-    if not all(isinstance(config.get(field), int | float) for field in ("r", "lora_alpha")):
-        raise CheckpointError(f"adapter {name!r}: expected the numbers 'r' and 'lora_alpha' in its {CONFIG_NAME}")
+    _check_numbers(name, config)
     digest = hashlib.sha256()
     for file in files:
         with file.open("rb") as opened:
             digest.update(hashlib.file_digest(opened, "sha256").digest())
     return LoraAdapter(name=name, path=path, digest=digest.digest(), config=config)
+
+
+def _check_numbers(name: str, config: Mapping[str, Any]) -> None:
+    """Raises CheckpointError for a rank that is no count, a scale that is not finite, or a pattern that might take
+    hours to match."""
+    for field, patterns, kinds in (("r", "rank_pattern", int), ("lora_alpha", "alpha_pattern", int | float)):
+        if not isinstance(config[patterns], dict):
+            raise CheckpointError(f"adapter {name!r}: '{patterns}': expected an object, got {config[patterns]!r}")
+        values: list[Any] = [config.get(field), *config[patterns].values()]
+        for value in values:
+            if isinstance(value, bool) or not isinstance(value, kinds) or not abs(value) < math.inf:
+                raise CheckpointError(f"adapter {name!r}: '{field}': expected finite numbers, got {value!r}")
+            if field == "r" and value < 1:
+                raise CheckpointError(f"adapter {name!r}: 'r': expected at least 1, got {value!r}")
+        for pattern in config[patterns]:
+            try:
+                re.compile(pattern)
+            except (re.error, RecursionError, OverflowError) as error:
+                raise CheckpointError(f"adapter {name!r}: '{patterns}': {pattern!r} is no pattern") from error
+            if re.search(r"\)[*+?{]", pattern) or len(re.findall(r"[*+{]", pattern)) > _MOST_REPEATS:
+                raise CheckpointError(
+                    f"adapter {name!r}: '{patterns}': expected at most {_MOST_REPEATS} repeats in a pattern, none of"
+                    f" groups, got {pattern!r}"
+                )
 
 
 def _matching(patterns: Mapping[str, Any], module: str) -> str:

@@ -23,6 +23,8 @@ class Decodes:
     """int64 [sequences, blocks] from the first block that is attended to, padded with blocks that are masked out."""
     mask: Tensor
     """[sequences, 1, 1, blocks · block_size], added to the scores: 0 for keys of the sequence, -inf for others."""
+    hidden: tuple[Tensor, ...]
+    """int64: sequences and places of the others, which may be NaN where another sequence's numbers overflowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +162,8 @@ def _decodes(
     mask = torch.zeros(hidden.shape, device=device, dtype=dtype).masked_fill_(hidden, float("-inf"))
     # Blocks beyond a sequence's last one are masked out, whatever they are.
     columns = (firsts[:, None] + torch.arange(num_blocks, device=device)).clamp(max=block_tables.shape[1] - 1)
-    return Decodes(rows=rows, blocks=block_tables[indices[:, None], columns], mask=mask[:, None, None])
+    blocks = block_tables[indices[:, None], columns]
+    return Decodes(rows=rows, blocks=blocks, mask=mask[:, None, None], hidden=torch.where(hidden))
 
 
 def _attend_decodes(query: Tensor, keys: Tensor, values: Tensor, decodes: Decodes) -> Tensor:
@@ -168,9 +171,13 @@ def _attend_decodes(query: Tensor, keys: Tensor, values: Tensor, decodes: Decode
     num_kv_heads = keys.shape[2]
     # Query heads that share a key-value head become rows of one matrix product, which reads the keys once.
     grouped = query.view(num_sequences, num_kv_heads, num_heads // num_kv_heads, head_dim)
-    gathered_keys = keys[decodes.blocks].flatten(1, 2).transpose(1, 2)  # [sequences, kv_heads, keys, head_dim]
-    gathered_values = values[decodes.blocks].flatten(1, 2).transpose(1, 2)
-    attended = functional.scaled_dot_product_attention(grouped, gathered_keys, gathered_values, attn_mask=decodes.mask)
+
+    def gather(cache: Tensor) -> Tensor:  # [sequences, kv_heads, keys, head_dim]
+        gathered = cache[decodes.blocks].flatten(1, 2)
+        gathered[decodes.hidden] = 0
+        return gathered.transpose(1, 2)
+
+    attended = functional.scaled_dot_product_attention(grouped, gather(keys), gather(values), attn_mask=decodes.mask)
     return attended.reshape(num_sequences, num_heads, head_dim)
 
 

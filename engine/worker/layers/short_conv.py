@@ -51,7 +51,7 @@ def short_conv(projected: Tensor, layer: ShortConv, states: LayerStates, plan: S
             rows = slice(group.row, group.row + group.num_rows)
             reads, writes = torch.tensor([[group.reads], [group.writes]], device=x.device)
             new = inputs[rows][None]
-        old = states.conv[reads] * (reads >= 0)[:, None, None]
+        old = states.conv[reads].masked_fill_((reads < 0)[:, None, None], 0)
         window = torch.cat([old, new], dim=1)  # [sequences, conv_size - 1 + tokens of each, conv_width]
         states.conv[writes] = window[:, new.shape[1] :]
         taps = window.float().unfold(1, layer.sizes.conv_size, 1)  # [sequences, tokens, conv_width, conv_size]

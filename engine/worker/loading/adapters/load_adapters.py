@@ -9,8 +9,7 @@ from itertools import accumulate
 from typing import NamedTuple, cast
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from glimpse.engine.checkpoint.lora import WEIGHTS_NAME, LoraAdapter
@@ -77,6 +76,8 @@ class AdapterLoader:
         """
         found: dict[nn.Module, list[_Matrices]] = defaultdict(list)
         for matrices in self._reader.read(adapter):
+            if not all(each.to(self._dtype).isfinite().all() for each in (matrices.down, matrices.up)):
+                raise CheckpointError(f"adapter {adapter.name!r}: expected matrices that their scale leaves finite")
             found[matrices.part.linear].append(matrices)
         return {linear: self._stack(matrices) for linear, matrices in found.items()}
 
@@ -109,12 +110,12 @@ def _encoder_places(encoder: Encoder) -> Iterator[tuple[str, tuple[str, int, int
     """Yields the names of matrices of an encoder's linears: with the path of the linear, which a backend replaces, the
     first output feature and their number."""
     linears = {
-        linear.weight.untyped_storage().data_ptr(): (path, linear.in_features)
+        linear.weight.untyped_storage(): (path, linear.in_features)
         for path, linear in encoder.named_modules()
         if isinstance(linear, Linear)
     }
     for name, tensor in encoder.named_weights():
-        path, num_inputs = linears.get(tensor.untyped_storage().data_ptr(), ("", 0))
+        path, num_inputs = linears.get(tensor.untyped_storage(), ("", 0))
         if path and tensor.shape[1:] == (num_inputs,) and tensor.stride() == (num_inputs, 1):
             yield name.removesuffix(".weight"), (path, tensor.storage_offset() // num_inputs, len(tensor))
 
@@ -158,19 +159,16 @@ class _Reader:
 
     def read(self, adapter: LoraAdapter) -> Iterator[_Matrices]:
         """Yields an adapter's matrices. Raises CheckpointError for the first that does not fit the model."""
-        tensors, parts = _tensors(adapter), dict(_decoder_parts(self.model))
-        if (encoder := self.model.encoder) is not None:
-            for name, (path, start, size) in self.encoder_places.items():
-                parts[name] = _Part(encoder.get_submodule(path), start, size)
-        for module in sorted({module for module, _ in tensors}):
-            if not all((module, which) in tensors for which in "AB"):
-                raise CheckpointError(f"adapter {adapter.name!r}: expected lora_A and lora_B of {module!r}, got one")
-            down, up = (tensors[module, which].float() for which in "AB")
+        parts, used = self._parts(), set[_Part]()
+        for module, down, up in _pairs(adapter):
             for name, rows in self._arranged(module, up * adapter.scale(module)):
                 if (part := parts.get(name.removesuffix(".weight"))) is None:
-                    if encoder is not None and encoder.is_unused(name):
+                    if self.model.encoder is not None and self.model.encoder.is_unused(name):
                         continue
                     raise CheckpointError(f"adapter {adapter.name!r}: expected {_EXPECTED}, got {module!r}")
+                if part in used:
+                    raise CheckpointError(f"adapter {adapter.name!r}: expected one lora_A of {module!r}, got several")
+                used.add(part)
                 is_row_parallel = name.endswith(_ROW_PARALLEL)
                 own_down, own_up = (self.shard(name, down), rows) if is_row_parallel else (down, self.shard(name, rows))
                 rank, num_inputs = adapter.rank(module), _num_inputs(part.linear)
@@ -181,6 +179,13 @@ class _Reader:
                     )
                 yield _Matrices(part, own_down, own_up)
 
+    def _parts(self) -> Mapping[str, _Part]:
+        parts = dict(_decoder_parts(self.model))
+        if (encoder := self.model.encoder) is not None:
+            for name, (path, start, size) in self.encoder_places.items():
+                parts[name] = _Part(encoder.get_submodule(path), start, size)
+        return parts
+
     def _arranged(self, module: str, up: Tensor) -> Iterator[tuple[str, Tensor]]:
         """Yields the parts of a matrix as linears store them, whose output features are those of the weight."""
         name = checkpoint_name(module, self.model.renamed_prefixes)
@@ -188,20 +193,46 @@ class _Reader:
             yield from self.model.arrange(part, rows, self.text)
 
 
-def _tensors(adapter: LoraAdapter) -> dict[tuple[str, str], Tensor]:
-    """Returns all tensors of an adapter, by the name of their module and A or B."""
+def _pairs(adapter: LoraAdapter) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Yields the name of each module with its A and B, float32. Nothing is read that does not have the rank."""
     try:
-        stored = load_file(adapter.path / WEIGHTS_NAME)
+        with safe_open(adapter.path / WEIGHTS_NAME, framework="pt") as stored:
+            names = _names(adapter, stored.keys())
+            for module, pair in sorted(names.items()):
+                if len(pair) < len("AB"):
+                    raise CheckpointError(
+                        f"adapter {adapter.name!r}: expected lora_A and lora_B of {module!r}, got one"
+                    )
+                down, up = (stored.get_slice(pair[which]) for which in "AB")
+                ranks = [*down.get_shape()[:1], *up.get_shape()[1:]]
+                if ranks != [adapter.rank(module)] * 2:
+                    raise CheckpointError(
+                        f"adapter {adapter.name!r}: {module!r}: expected matrices of rank {adapter.rank(module)}, got"
+                        f" {down.get_shape()} and {up.get_shape()}"
+                    )
+                yield module, _finite(adapter, module, down[:]), _finite(adapter, module, up[:])
     except SafetensorError as error:
         raise CheckpointError(f"adapter {adapter.name!r}: {WEIGHTS_NAME} cannot be read: {error}") from error
-    tensors: dict[tuple[str, str], Tensor] = {}
-    for name, tensor in stored.items():
-        if (found := _TENSOR.fullmatch(name)) is None or tensor.dim() != 2 or not tensor.is_floating_point():
+
+
+def _names(adapter: LoraAdapter, names: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
+    """Returns the names of tensors by module, and A or B."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for name in names:
+        if (parts := _TENSOR.fullmatch(name)) is None:
             raise CheckpointError(f"adapter {adapter.name!r}: expected {_EXPECTED}, got the tensor {name!r}")
-        tensors[found[1], found[2]] = tensor
-    if not tensors:
+        if parts[2] in found[parts[1]]:
+            raise CheckpointError(f"adapter {adapter.name!r}: expected one lora_A of {parts[1]!r}, got several")
+        found[parts[1]][parts[2]] = name
+    if not found:
         raise CheckpointError(f"adapter {adapter.name!r}: expected {_EXPECTED}, got no tensors")
-    return tensors
+    return found
+
+
+def _finite(adapter: LoraAdapter, module: str, matrix: Tensor) -> Tensor:
+    if not matrix.is_floating_point() or not matrix.float().isfinite().all():
+        raise CheckpointError(f"adapter {adapter.name!r}: {module!r}: expected finite floats")
+    return matrix.float()
 
 
 def _num_inputs(linear: nn.Module) -> int:

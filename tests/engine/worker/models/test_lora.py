@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from glimpse.engine.errors import CheckpointError
@@ -206,3 +207,45 @@ def test_refuses_matrices_of_another_model(tmp_path: Path, tiny_checkpoint: Path
     adapter = make_adapter(tmp_path / "adapter", other, targets=PROJECTIONS)
     with pytest.raises(CheckpointError, match=r"'model.layers.0.mlp.down_proj': expected matrices of rank 4 for "):
         Harness(tiny_checkpoint, adapters={"a": adapter})
+
+
+@pytest.mark.parametrize(
+    ("change", "fields", "message"),
+    [
+        (
+            {"A.weight": lambda matrix: matrix.index_fill(0, torch.tensor(0), float("nan"))},
+            {},
+            "expected finite floats",
+        ),
+        ({"B.weight": lambda matrix: matrix.to(torch.int32)}, {}, "expected finite floats"),
+        ({"A.weight": lambda matrix: matrix.new_empty(1, 0)}, {}, r"of rank 4, got \[1, 0\]"),
+        ({"B.weight": lambda matrix: matrix[None]}, {}, r"of rank 4, got"),
+        ({"B.default.weight": Tensor.clone}, {}, "expected one lora_A of '.*_proj', got several"),
+        ({}, {"lora_alpha": 1e300}, "expected matrices that their scale leaves finite"),
+    ],
+)
+def test_refuses_hostile_matrices(
+    tmp_path: Path, tiny_checkpoint: Path, change: Any, fields: dict[str, Any], message: str
+) -> None:
+    adapter = make_adapter(tmp_path / "a", tiny_checkpoint, targets=r".*0\.self_attn\.q_proj", **fields)
+    tensors = load_file(adapter / "adapter_model.safetensors")
+    for name, tensor in dict(tensors).items():
+        for end, make in change.items():
+            if name[:-7].endswith(end[0]):
+                tensors[name[: -len("A.weight")] + end] = make(tensor)
+    save_file(tensors, adapter / "adapter_model.safetensors")
+    with pytest.raises(CheckpointError, match=f"adapter 'a': .*{message}"):
+        Harness(tiny_checkpoint, adapters={"a": adapter})
+
+
+def test_numbers_that_overflow_stay_in_their_sequence(tmp_path: Path, tiny_checkpoint: Path) -> None:
+    """The blocks of a sequence that had them are another's afterwards."""
+    adapter = make_adapter(tmp_path / "a", tiny_checkpoint, strength=1e30)
+    harness = Harness(tiny_checkpoint, adapters={"a": adapter})
+    expected = harness.answer(harness.begin(TEXT), NUM_TOKENS)
+    harness.end(expected)
+    overflowed = harness.answer(harness.begin(TEXT, adapter="a"), NUM_TOKENS)
+    assert overflowed.logits[0].isnan().any()
+    harness.end(overflowed)
+    harness.end(harness.begin(TEXT))  # turns the order of its blocks back
+    assert harness.answer(harness.begin(TEXT), NUM_TOKENS).answer == expected.answer
