@@ -85,8 +85,11 @@ def _gptq(stored: Mapping[str, Any]) -> GroupQuantization:
     _require("gptq", "checkpoint_format", checkpoint_format, {"gptq", "gptq_v2"})
     _require("gptq", "bits", stored["bits"], {4, 8})
     _require("gptq", "pack_dtype", stored.get("pack_dtype") or "int32", {"int32"})
-    for field in ("is_marlin_format", "lm_head", "dynamic"):
+    for field in ("is_marlin_format", "lm_head"):
         _require("gptq", field, bool(stored.get(field)), {False})
+    for rule, changes in (stored.get("dynamic") or {}).items():
+        if not rule.startswith("-:"):  # else these modules are not quantized, which the tensors tell
+            _require("gptq", f"dynamic.{rule}", changes or {}, ({},))
     return GroupQuantization(
         method="gptq",
         bits=stored["bits"],

@@ -6,7 +6,7 @@ which the package has no longer).
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tests.checkpoints.quantized import QUANTIZED, Tensors, pack_rows, write
+from tests.checkpoints.quantized import Tensors, pack_rows, quantize_tensors, write
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,44 +91,14 @@ def compress_checkpoint(
     Returns:
         The quantized checkpoint, and an unquantized one with the dequantized weights.
     """
-    stored: Tensors = {}
-    dequantized: Tensors = {}
-    for name, tensor in load_file(plain / "model.safetensors").items():
-        matrices = list(_matrices(name, tensor))
-        restored: list[Tensor] = []
-        for stem, matrix in matrices:
-            form = _format_of(stem, formats, ignore)
-            parts, values = ({"weight": matrix}, matrix) if form is None else compress(matrix, form)
-            stored |= {f"{stem}.{part}": value for part, value in parts.items()}
-            restored.append(values)
-        if not matrices:
-            stored[name] = tensor
-        dequantized[name] = _joined(tensor, restored) if matrices else tensor
+
+    def quantize(stem: str, matrix: Tensor) -> tuple[Tensors, Tensor] | None:
+        form = _format_of(stem, formats, ignore)
+        return None if form is None else compress(matrix, form)
+
+    stored, dequantized = quantize_tensors(load_file(plain / "model.safetensors"), quantize)
     changes = {"quantization_config": compressed_config(formats, ignore), "torch_dtype": "bfloat16"}
     return write(plain, folder / "quantized", stored, changes), write(plain, folder / "dequantized", dequantized, {})
-
-
-def _matrices(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yields the matrices of a decoder's tensor, [out, in], with the names of their modules, as published."""
-    layer, _, stack = name.rpartition(".experts.")
-    if layer and tensor.dim() == 3:
-        # An expert's inner size is larger than its width.
-        is_outputs_first = (tensor.shape[1] > tensor.shape[2]) == (stack == "gate_up_proj")
-        outputs_first = tensor if is_outputs_first else tensor.mT
-        for expert, matrices in enumerate(outputs_first):
-            parts = ("gate_proj", "up_proj") if stack == "gate_up_proj" else ("down_proj",)
-            for part, matrix in zip(parts, matrices.chunk(len(parts)), strict=True):
-                yield f"{layer}.experts.{expert}.{part}", matrix.contiguous()
-    elif ".layers." in name and name.endswith(QUANTIZED):
-        yield name.removesuffix(".weight"), tensor
-
-
-def _joined(tensor: Tensor, restored: Sequence[Tensor]) -> Tensor:
-    """Reverses `_matrices`."""
-    if tensor.dim() == 2:
-        return restored[0]
-    stack = torch.cat(list(restored)).unflatten(0, (len(tensor), -1))
-    return stack if stack.shape == tensor.shape else stack.mT.contiguous()
 
 
 def _format_of(stem: str, formats: Mapping[str, CompressedFormat], ignore: Sequence[str]) -> CompressedFormat | None:

@@ -5,8 +5,9 @@ word, GPTQ several inputs; both pack zero points by output feature, and version 
 """
 
 import json
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,28 +81,81 @@ def fp8_config() -> dict[str, Any]:
     }
 
 
-def quantize_checkpoint(plain: Path, folder: Path, weight_format: WeightFormat) -> tuple[Path, Path]:
+def quantize_checkpoint(
+    plain: Path, folder: Path, weight_format: WeightFormat, *, ignore: str = "$"
+) -> tuple[Path, Path]:
     """Quantizes the decoder's matrices of a checkpoint with float32 weights.
+
+    Args:
+        ignore: expression of the names of modules that are not quantized.
 
     Returns:
         The quantized checkpoint, and an unquantized one with the dequantized weights.
     """
     tensors = load_file(plain / "model.safetensors")
-    stored: Tensors = {}
-    dequantized: Tensors = {}
     random = np.random.default_rng(0)
-    for name, tensor in tensors.items():
-        if ".layers." not in name or not name.endswith(QUANTIZED):
-            stored[name] = dequantized[name] = tensor
-            continue
-        stem = name.removesuffix(".weight")
-        parts, dequantized[name] = quantize(tensor, weight_format, random)
-        stored |= {f"{stem}.{part}": value for part, value in parts.items()}
+
+    def quantize_matrix(stem: str, matrix: Tensor) -> tuple[Tensors, Tensor] | None:
+        if re.match(ignore, stem):
+            return None
+        parts, dequantized = quantize(matrix, weight_format, random)
         if weight_format.method == "gptq" and f"{stem}.bias" not in tensors:
-            stored[f"{stem}.bias"] = torch.zeros(len(tensor), dtype=torch.float16)
+            parts["bias"] = torch.zeros(len(matrix), dtype=torch.float16)
+        return parts, dequantized
+
+    stored, dequantized = quantize_tensors(tensors, quantize_matrix)
     dtype = "float32" if weight_format.method.startswith("fp8") else "float16"
     changes = {"quantization_config": weight_format.config(), "torch_dtype": dtype}
     return write(plain, folder / "quantized", stored, changes), write(plain, folder / "dequantized", dequantized, {})
+
+
+def quantize_tensors(
+    tensors: Tensors, quantize: Callable[[str, Tensor], tuple[Tensors, Tensor] | None]
+) -> tuple[Tensors, Tensors]:
+    """Quantizes the decoder's matrices, those of experts apart.
+
+    Args:
+        quantize: returns what `quantize` does for a module and its matrix; None if it is not quantized.
+
+    Returns:
+        The stored tensors, and the dequantized ones.
+    """
+    stored: Tensors = {}
+    dequantized: Tensors = {}
+    for name, tensor in tensors.items():
+        matrices = list(_matrices(name, tensor))
+        restored: list[Tensor] = []
+        for stem, matrix in matrices:
+            parts, values = quantize(stem, matrix) or ({"weight": matrix}, matrix)
+            stored |= {f"{stem}.{part}": value for part, value in parts.items()}
+            restored.append(values)
+        if not matrices:
+            stored[name] = tensor
+        dequantized[name] = _joined(tensor, restored) if matrices else tensor
+    return stored, dequantized
+
+
+def _matrices(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Yields the matrices of a decoder's tensor, [out, in], with the names of their modules, as published."""
+    layer, _, stack = name.rpartition(".experts.")
+    if layer and tensor.dim() == 3:
+        # An expert's inner size is larger than its width.
+        is_outputs_first = (tensor.shape[1] > tensor.shape[2]) == (stack == "gate_up_proj")
+        outputs_first = tensor if is_outputs_first else tensor.mT
+        for expert, matrices in enumerate(outputs_first):
+            parts = ("gate_proj", "up_proj") if stack == "gate_up_proj" else ("down_proj",)
+            for part, matrix in zip(parts, matrices.chunk(len(parts)), strict=True):
+                yield f"{layer}.experts.{expert}.{part}", matrix.contiguous()
+    elif ".layers." in name and name.endswith(QUANTIZED):
+        yield name.removesuffix(".weight"), tensor
+
+
+def _joined(tensor: Tensor, restored: Sequence[Tensor]) -> Tensor:
+    """Reverses `_matrices`."""
+    if tensor.dim() == 2:
+        return restored[0]
+    stack = torch.cat(list(restored)).unflatten(0, (len(tensor), -1))
+    return stack if stack.shape == tensor.shape else stack.mT.contiguous()
 
 
 def write(plain: Path, path: Path, tensors: Mapping[str, Tensor], changes: Mapping[str, Any]) -> Path:

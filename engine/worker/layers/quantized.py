@@ -1,6 +1,6 @@
 """Replaces the linears of a model by quantized ones before its weights are loaded."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Literal, TypeAlias, assert_never
 
 import torch
@@ -52,12 +52,14 @@ def quantize_linears(
     *,
     scale_dtype: torch.dtype,
     named: Iterable[tuple[str, Tensor]] = (),
+    floats: Set[str] = frozenset(),
 ) -> None:
     """Replaces every `Linear` that may be quantized by one of this scheme, uninitialized until it is loaded.
 
     Args:
         scale_dtype: type of scales. Those of a GGUF file have its own unless this is float32.
-        named: the weights by their checkpoint names. Types depend on names in GGUF files and in compressed-tensors.
+        named: the weights by their checkpoint names. Types depend on names in quantized checkpoints.
+        floats: matrices of a quantized checkpoint that are not quantized, by their names without `.weight`.
 
     Raises:
         CheckpointError: the scheme does not support matrices of these sizes.
@@ -65,14 +67,13 @@ def quantize_linears(
     stacks = stacked_names(named)
 
     def quantized(linear: Linear, _parent: nn.Module) -> nn.Module:
-        if isinstance(linear, UnquantizedLinear):
+        names = stacks.get(linear.weight.untyped_storage(), ())
+        if isinstance(linear, UnquantizedLinear) or not floats.isdisjoint(names):
             return linear
         if isinstance(scheme, GgufQuantization):
-            return _in_format(linear, scheme.format_of(stacks[linear.weight.untyped_storage()]), scale_dtype)
-        if isinstance(scheme, CompressedQuantization):
-            own = scheme.scheme_of(stacks[linear.weight.untyped_storage()])
-            return linear if own is None else _empty(linear, own, scale_dtype)
-        return _empty(linear, scheme, scale_dtype)
+            return _in_format(linear, scheme.format_of(names), scale_dtype)
+        own = scheme.scheme_of(names) if isinstance(scheme, CompressedQuantization) else scheme
+        return linear if own is None else _empty(linear, own, scale_dtype)
 
     replace_linears(root, (Linear,), quantized)
 

@@ -89,7 +89,14 @@ def _check(request: CheckRequest, on_progress: Callable[[str, float], None]) -> 
     if device.type == "cpu":
         set_threads(config)
     computing = resolve_computing(config, model, device, on_progress)
-    build = partial(model_as_computed, path, model, computing, num_ranks=config.tensor_parallel_size)
+    build = partial(
+        model_as_computed,
+        path,
+        model,
+        computing,
+        num_ranks=config.tensor_parallel_size,
+        stored=request.tensors,
+    )
     scheme, shard, memory, problems = _fit(config, model, computing, build)
     if tensors is not None and not tensors.fits:
         problems.append("the checkpoint does not have the tensors that config.json describes")

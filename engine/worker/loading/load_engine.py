@@ -1,7 +1,7 @@
 """The engine's composition root: loads a checkpoint and assembles the core from the configuration."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -48,8 +48,8 @@ from glimpse.engine.worker.loading.resolve import (
     resolve_computing,
     resolve_device,
 )
-from glimpse.engine.worker.loading.weight_conversion import make_converter
-from glimpse.engine.worker.loading.weight_files import checkpoint_digest, read_headers
+from glimpse.engine.worker.loading.weight_conversion import float_matrices, make_converter
+from glimpse.engine.worker.loading.weight_files import StoredTensor, checkpoint_digest, read_headers
 from glimpse.engine.worker.loading.weights import load_weights
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.native.backend import use_native
@@ -248,6 +248,7 @@ def load_model(
         scale_dtype=getattr(torch, config.dtype),
         num_ranks=num_ranks,
         keeps_gguf=keeps_blocks(scheme, backend),
+        stored=None if scheme is None or isinstance(scheme, str) else read_headers(path),
     )
 
     # `Module.to_empty` calls `empty_like`, which imports sympy for tensors without values.
@@ -283,11 +284,13 @@ def empty_model(
     num_ranks: int,
     backend: ChosenBackend = "torch",
     keeps_gguf: bool = False,
+    stored: Mapping[str, StoredTensor] | None = None,
 ) -> Model:
     """Returns a rank's shard of the model without values, on the meta device.
 
     An encoder is never quantized: it runs once per image rather than once per token. The output head is as it will be
-    on this backend; see `quantizes_head`. `keeps_gguf`: see `keeps_blocks`.
+    on this backend; see `quantizes_head`. `keeps_gguf`: see `keeps_blocks`. Of a quantized checkpoint, matrices that
+    `stored`, its tensors by their names in files, has as floats are not quantized.
 
     Raises:
         CheckpointError: the preprocessor's configuration is missing, the model cannot be sharded over `num_ranks`, or
@@ -300,14 +303,26 @@ def empty_model(
         if keeps_gguf:
             quantize_linears(model.decoder, scheme, scale_dtype=scale_dtype, named=model.named_weights())
     elif scheme is not None:
-        quantize_linears(model.decoder.layers, scheme, scale_dtype=scale_dtype, named=model.named_weights())
+        quantize_linears(
+            model.decoder.layers,
+            scheme,
+            scale_dtype=scale_dtype,
+            named=model.named_weights(),
+            floats=set() if isinstance(scheme, str) else float_matrices(stored or {}, model, config.text),
+        )
     if quantizes_head(scheme, backend):
         model.decoder.quantize_head()
     return model
 
 
 def model_as_computed(
-    path: Path, config: ModelConfig, computing: Computing, scheme: QuantizationScheme | None, *, num_ranks: int
+    path: Path,
+    config: ModelConfig,
+    computing: Computing,
+    scheme: QuantizationScheme | None,
+    *,
+    num_ranks: int,
+    stored: Mapping[str, StoredTensor] | None = None,
 ) -> Model:
     """Returns an `empty_model` with the tensors that are in memory while this backend computes."""
     # The native kernels read the scales of groups as float32.
@@ -321,6 +336,7 @@ def model_as_computed(
         num_ranks=num_ranks,
         backend=computing.backend,
         keeps_gguf=keeps_blocks(scheme, computing.backend),
+        stored=stored,
     )
 
 

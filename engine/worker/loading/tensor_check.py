@@ -51,7 +51,7 @@ def check_tensors(
         CheckpointError: the model cannot be built.
     """
     dtype = getattr(torch, config.dtype)
-    model = empty_model(path, config, dtype, config.quantization, scale_dtype=dtype, num_ranks=1)
+    model = empty_model(path, config, dtype, config.quantization, scale_dtype=dtype, num_ranks=1, stored=stored)
     destinations = dict(model.named_weights())
     split = restoring(config.fp8_blocks, partial(model.split_weight, text=config.text))
     convert = make_converter(config.quantization, destinations, partial(model.arrange, text=config.text))

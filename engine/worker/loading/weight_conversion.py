@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from glimpse.engine.checkpoint.gguf.names import BLOCKS
+from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.checkpoint.quantization import (
     GGUF_FORMATS,
     CompressedQuantization,
@@ -32,6 +33,9 @@ from glimpse.engine.worker.loading.compressed_weights import (
     unpack_words,
 )
 from glimpse.engine.worker.loading.gguf_weights import dequantize, unpack
+from glimpse.engine.worker.loading.weight_files import FLOATS, StoredTensor
+from glimpse.engine.worker.loading.weights import checkpoint_name
+from glimpse.engine.worker.models.model import Model
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +63,17 @@ def make_converter(
     """
     convert = _converter(scheme, destinations)
     return lambda name, stored: (part for converted in convert(name, stored) for part in arrange(*converted))
+
+
+def float_matrices(stored: Mapping[str, StoredTensor], model: Model, text: TextConfig) -> set[str]:
+    """Returns the matrices of layers that a checkpoint has as floats, by the model's names without `.weight`."""
+    floats = (
+        (checkpoint_name(name, model.renamed_prefixes), torch.empty(header.shape, device="meta"))
+        for name, header in stored.items()
+        if header.dtype in FLOATS and ".layers." in name and name.endswith((".weight", "_proj"))
+    )
+    parts = (part for named in floats for part in model.split_weight(*named, text=text))
+    return {name.removesuffix(".weight") for part in parts for name, _ in model.arrange(*part, text=text)}
 
 
 def _converter(scheme: QuantizationScheme | None, destinations: Mapping[str, Tensor]) -> Converter:

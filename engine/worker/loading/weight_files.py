@@ -18,8 +18,8 @@ SINGLE_NAME = "model.safetensors"
 
 _MAX_HEADER_BYTES = 100 << 20
 """Limit of the safetensors library."""
-_FLOATS = ("F16", "BF16")
-"""Types of GGUF files that stay what they are, in safetensors' words too."""
+FLOATS = ("F16", "BF16", "F32")
+"""Types of weights that are not quantized; those of GGUF files stay what they are."""
 _DIGESTED_BYTES = 64 << 10
 """At the beginning and at the end of a file."""
 
@@ -108,7 +108,7 @@ def _as_read(gguf: Gguf, parts: Parts, name: str) -> StoredTensor:
         return StoredTensor("U8", (*tensor.shape[:-1], tensor.num_bytes // prod(tensor.shape[:-1])))
     kinds = {gguf.tensors[part].type.name for part in parts.names}
     kind = kinds.pop()
-    return StoredTensor(kind if not kinds and kind in _FLOATS else "F32", parts.shape(gguf))
+    return StoredTensor(kind if not kinds and kind in FLOATS else "F32", parts.shape(gguf))
 
 
 def _read_safetensors_header(file: Path) -> Mapping[str, StoredTensor]:

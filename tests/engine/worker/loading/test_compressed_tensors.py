@@ -1,7 +1,6 @@
 """Checkpoints of compressed-tensors compute the same as their dequantized equivalents, or are refused."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.loading.tensor_check import check_tensors
 from glimpse.engine.worker.loading.weight_files import read_headers
 from glimpse.engine.worker.native.library import Level
-from tests.checkpoints import qwen3_vl
 from tests.checkpoints.compressed import (
     FORMATS,
     INT8,
@@ -25,8 +23,7 @@ from tests.checkpoints.compressed import (
     compressed_config,
 )
 from tests.checkpoints.quantized import FP8_BLOCK, Tensors, WeightFormat, fp8_config, quantize_checkpoint
-from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
-from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
+from tests.checkpoints.text import make_text_checkpoint
 from tests.engine.harness import Harness, make_prompt
 from tests.engine.levels import at_each_level, needs_kernels
 from tests.engine.worker.loading.test_quantized_checkpoints import (
@@ -89,30 +86,14 @@ def assert_fits(path: Path) -> None:
     assert (check.missing, check.unexpected, check.unfit) == ([], [], [])
 
 
-@pytest.mark.parametrize(
-    ("make", "formats"),
-    [
-        (partial(make_qwen3_vl_checkpoint, experts=True), {"Linear": ASYMMETRIC}),
-        (partial(make_qwen3_vl_checkpoint, experts=True), {"Linear": INT8}),
-        (partial(make_qwen3_5_checkpoint, experts=True), {"Linear": CompressedFormat()}),
-    ],
-)
-def test_experts_match_the_dequantized_weights(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    make: Callable[[Path], Path],
-    formats: dict[str, CompressedFormat],
-) -> None:
-    monkeypatch.setattr(qwen3_vl, "EXPERT_INNER", 96)
-    monkeypatch.setitem(qwen3_vl.ROUTING, "moe_intermediate_size", 96)  # type: ignore[arg-type]
-    ignore = ["re:.*linear_attn.*", r"re:.*mlp\.shared_expert\..*"]
-    quantized, dequantized = compress_checkpoint(make(tmp_path / "plain"), tmp_path, formats, ignore)
-    prompt = make_prompt(1, 23)
-    found, expected = (
-        torch.stack(each.answer(each.begin(prompt), 3).logits) for each in map(Harness, (quantized, dequantized))
-    )
+@pytest.mark.parametrize("family", ["phi3", "phi4 mini"])
+def test_stacked_matrices_match_the_dequantized_weights(tmp_path: Path, family: str) -> None:
+    plain = make_text_checkpoint(tmp_path / "plain", family)
+    paths = compress_checkpoint(plain, tmp_path, {"Linear": ASYMMETRIC})
+    prompt = make_prompt(1, 20)
+    found, expected = (torch.stack(each.answer(each.begin(prompt), 3).logits) for each in map(Harness, paths))
     assert torch.allclose(found, expected, rtol=0, atol=1e-4 * expected.std().item())
-    assert_fits(quantized)
+    assert_fits(paths[0])
 
 
 @needs_kernels
