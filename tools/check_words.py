@@ -109,11 +109,11 @@ ALLOWED = re.compile(
     r"\bCLIP\w*|\bclip_vision_model\b|openai/clip|(models[./]|modeling_|processing_pil_)clip\b"
     r"|['\"]clip['\"]|\bclip[.-](vision|projector|has_|use_|impl|cpp)"
     r"|\.clip\(|in[-_ ]flight|IN_FLIGHT|InFlight|single[-_ ]?flight|SingleFlight|preflight|guess_type"
-    r"|['\"]Picture['\" ]|\b(Path)?Completer\b|\bcompleter="
+    r"|['\"]Picture['\" ]|\b(Path)?Completer\b|\bcompleter=|time_step_rank"
 )
 """CLIP is a model, also in names of GGUF files; `clip` and `guess_type` are NumPy's and mimetypes', `Completer` is
 prompt_toolkit's; "in flight" and "single-flight" are standard; a quoted 'Picture' is what Qwen's chat templates call an
-image."""
+image; `time_step_rank` is a key of GGUF files."""
 
 _PRONOUN = re.compile(
     r'^\s*(?:r?"""|\w+(?: \([^)]*\))?: )'

@@ -42,8 +42,9 @@ class GgufQuantization:
         return f"gguf {', '.join(sorted(set(self.types.values())))}"
 
     def type_of(self, name: str) -> str | None:
-        """Returns the type of a matrix, or of an expert's; None if it is not quantized."""
-        return self.types.get(_EXPERT.sub(".experts.", name.removeprefix(_DECODER)))
+        """Returns the type of a matrix, of an expert's or of a part; None if it is not quantized."""
+        whole = _GATE.sub("q_proj", _PART.sub("in_proj", name.removeprefix(_DECODER)))
+        return self.types.get(_EXPERT.sub(".experts.", whole))
 
     def format_of(self, names: Collection[str]) -> GroupFormat | None:
         """Returns a format that holds the values of all these matrices exactly; None if one is not quantized.
@@ -206,4 +207,6 @@ _PARTS: Mapping[str, str] = {".q_gate": ".q_proj", ".in_proj_c": ".in_proj", ".i
 _PART = re.compile(r"\.(?:q_gate|in_proj_[cx])$")
 _DECODER = "language_model."
 """What checkpoints of models with an encoder put before the names of a decoder's tensors."""
+_GATE, _PART = re.compile(r"\bq_gate$"), re.compile(r"\bin_proj_[cx]$")
+"""Names of linears whose matrices are parts of others in checkpoints; see `arrange` of models."""
 _EXPERT = re.compile(r"\.experts\.\d+\.")

@@ -22,6 +22,8 @@ MIXES = {
     "Q8_0 beside BF16": ("Q8_0", {"attn_k": "BF16", "ffn_up": "Q4_1"}),
 }
 """Types of most matrices and of some, by the name of their mixture."""
+PRECISE = re.compile(r"conv1d|\.conv\.conv|mlp\.gate\.|shared_expert_gate|position_emb|pos_emb|class_emb")
+"""Names of matrices that are always stored as F32."""
 _CONTROL, _NORMAL = 3, 1
 
 
@@ -56,11 +58,49 @@ _PERMUTATIONS = (
     _permutation(r"\.q_proj\.", "num_attention_heads"),
     _permutation(r"\.k_proj\.", "num_key_value_heads"),
 )
+
+
+def _tiled(values: Tensor, config: Mapping[str, Any], *, back: bool = False) -> Tensor:
+    """Returns rows of values with the first head of each group in front, behind rows of queries and keys."""
+    groups, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    width = min(len(values), heads * config["linear_value_head_dim"])
+    others, rows = values[:-width], values[-width:]
+    sizes = (heads // groups, groups) if back else (groups, heads // groups)
+    return torch.cat([others, rows.unflatten(0, (*sizes, -1)).transpose(0, 1).flatten(0, 2)])
+
+
+def _untiled(values: Tensor, config: Mapping[str, Any]) -> Tensor:
+    return _tiled(values, config, back=True)
+
+
+_NORMS = Conversion(r"norm\.weight$", lambda tensor, _: tensor + 1, lambda tensor, _: tensor - 1)
+_DELTA_NET = (
+    Conversion(
+        r"\.A_log$",
+        lambda tensor, config: -_tiled(tensor, config).exp(),
+        lambda tensor, config: _untiled((-tensor).log(), config),
+    ),
+    Conversion(
+        r"\.conv1d\.",
+        lambda tensor, config: _tiled(tensor.squeeze(1), config),
+        lambda tensor, config: _untiled(tensor, config)[:, None],
+    ),
+    Conversion(
+        r"linear_attn\.out_proj\.",
+        lambda tensor, config: _tiled(tensor.T, config).T.contiguous(),
+        lambda tensor, config: _untiled(tensor.T, config).T.contiguous(),
+    ),
+    Conversion(r"linear_attn\.norm\.", lambda tensor, _: tensor, lambda tensor, _: tensor),
+    Conversion(r"\.linear_attn\.", _tiled, _untiled),
+    _NORMS,
+)
 _CONVERSIONS: Mapping[str, tuple[Conversion, ...]] = {
+    "qwen35": _DELTA_NET,
+    "qwen35moe": _DELTA_NET,
     "llama": _PERMUTATIONS,
     "mistral3": _PERMUTATIONS,
     "lfm2": (Conversion(r"conv\.conv\.", lambda tensor, _: tensor.squeeze(1), lambda tensor, _: tensor[:, None]),),
-    "gemma3": (Conversion(r"norm\.weight$", lambda tensor, _: tensor + 1, lambda tensor, _: tensor - 1),),
+    "gemma3": (_NORMS,),
 }
 """By `general.architecture`."""
 
@@ -98,10 +138,12 @@ def write_gguf(
     writer = GGUFWriter(file, architecture, split_max_tensors=most_tensors)
     rope = config.get("rope_parameters") or config
     rope = rope.get("full_attention", rope)
-    writer.add_block_count(config["num_hidden_layers"])
+    drafting = config.get("mtp_num_hidden_layers", 0)  # layers, which only draft tokens
+    writer.add_block_count(config["num_hidden_layers"] + drafting)
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
-    writer.add_feed_forward_length(_mlp_width(config))
+    if config.get("intermediate_size"):
+        writer.add_feed_forward_length(_mlp_width(config))
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(_heads_of_layers(config) if architecture == "lfm2" else config["num_key_value_heads"])
     writer.add_layer_norm_rms_eps(config.get("norm_eps") or config["rms_norm_eps"])
@@ -109,6 +151,28 @@ def write_gguf(
     if config.get("head_dim"):
         writer.add_key_length(config["head_dim"])
         writer.add_value_length(config["head_dim"])
+    _add_traits(writer, config, rope)
+    if drafting:
+        writer.add_nextn_predict_layers(drafting)
+        writer.add_tensor(f"blk.{config['num_hidden_layers']}.nextn.eh_proj.weight", np.ones((2, 32), np.float32))
+    _add_tokenizer(writer, checkpoint, config["vocab_size"], pre, lacks)
+    change(writer)
+    generator = np.random.default_rng(0)
+    for name, tensor in decoder_tensors(checkpoint).items():
+        stored_name, (most, others) = gguf_name(name, architecture, config), MIXES.get(kind, (kind, {}))
+        part, converted = stored_name.split(".")[-2], _conversion(name, architecture).forward(tensor.float(), config)
+        own_kind = "F32" if PRECISE.search(name) else others.get(part, most)
+        add_tensor(writer, stored_name, converted.numpy(), own_kind, generator)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return min(file.parent.glob(f"{file.stem}-00001-of-*.gguf")) if most_tensors else file
+
+
+def _add_traits(writer: GGUFWriter, config: Mapping[str, Any], rope: Mapping[str, Any]) -> None:
+    """Adds what only some decoders have."""
+    architecture = writer.arch
     if rope.get("rope_type") == "linear":
         writer.add_rope_scaling_type(RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(rope["factor"])
@@ -118,7 +182,9 @@ def write_gguf(
         writer.add_rope_dimension_sections([*config["rope_scaling"]["mrope_section"], 0])
         if blocks := config["vision_config"].get("deepstack_visual_indexes"):
             writer.add_num_deepstack_layers(len(blocks))
-    if architecture in ("qwen3moe", "qwen3vlmoe"):
+    if architecture.startswith("qwen35"):
+        _add_delta_net(writer, config, rope)
+    if architecture in ("qwen3moe", "qwen3vlmoe", "qwen35moe"):
         writer.add_expert_count(config.get("num_local_experts") or config["num_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
@@ -127,18 +193,19 @@ def write_gguf(
     if architecture == "gemma3":
         writer.add_sliding_window(config["sliding_window"])
         writer.add_sliding_window_pattern(config["layer_types"].index("full_attention") + 1)
-    _add_tokenizer(writer, checkpoint, config["vocab_size"], pre, lacks)
-    change(writer)
-    generator = np.random.default_rng(0)
-    for name, tensor in decoder_tensors(checkpoint).items():
-        stored_name, (most, others) = gguf_name(name, architecture, config), MIXES.get(kind, (kind, {}))
-        part, converted = stored_name.split(".")[-2], _conversion(name, architecture).forward(tensor.float(), config)
-        add_tensor(writer, stored_name, converted.numpy(), others.get(part, most), generator)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return min(file.parent.glob(f"{file.stem}-00001-of-*.gguf")) if most_tensors else file
+
+
+def _add_delta_net(writer: GGUFWriter, config: Mapping[str, Any], rope: Mapping[str, Any]) -> None:
+    writer.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
+    writer.add_ssm_state_size(config["linear_key_head_dim"])
+    writer.add_ssm_group_count(config["linear_num_key_heads"])
+    writer.add_ssm_time_step_rank(config["linear_num_value_heads"])
+    writer.add_ssm_inner_size(config["linear_num_value_heads"] * config["linear_value_head_dim"])
+    writer.add_full_attention_interval(config["layer_types"].index("full_attention") + 1)
+    writer.add_rope_dimension_count(int(config["head_dim"] * rope["partial_rotary_factor"]))
+    writer.add_rope_dimension_sections([*rope["mrope_section"], 0])
+    if "shared_expert_intermediate_size" in config:
+        writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
 
 
 def _add_yarn(writer: GGUFWriter, rope: Mapping[str, Any]) -> None:
@@ -183,14 +250,18 @@ def decoder_tensors(checkpoint: Path) -> dict[str, Tensor]:
     """Returns the decoder's tensors by their names in checkpoints without an encoder; the matrices of experts as one,
     named as in files."""
     decoder: dict[str, Tensor] = {}
+    document = json.loads((checkpoint / "config.json").read_bytes())
+    hidden_size = (document.get("text_config") or document.get("llm_config") or document)["hidden_size"]
     for stored, tensor in load_file(checkpoint / "model.safetensors").items():
         name = re.sub(r"^(model\.)?(language|text)_model\.(model\.)?(?=layers|embed|norm)", "model.", stored)
         name = name.replace("language_model.lm_head", "lm_head")
         layer, _, stack = name.rpartition(".mlp.experts.")
-        if _ENCODERS.search(name):
+        if _ENCODERS.search(name) or name.startswith("mtp."):
             continue
         parts = {"gate_up_proj": ("gate", "up"), "down_proj": ("down",)}.get(stack, ())
-        for part, matrices in zip(parts, tensor.mT.chunk(len(parts), dim=1) if parts else (), strict=True):
+        is_transposed = tensor.shape[-1 if stack == "down_proj" else 1] == hidden_size if parts else False
+        rows = tensor.mT if is_transposed else tensor
+        for part, matrices in zip(parts, rows.chunk(len(parts), dim=1) if parts else (), strict=True):
             decoder |= {f"{layer}.mlp.experts.{index}.{part}_proj.weight": each for index, each in enumerate(matrices)}
         if not parts:
             decoder[name] = tensor
@@ -269,7 +340,8 @@ def gguf_name(name: str, architecture: str, config: Mapping[str, Any]) -> str:
     if name.startswith("blk."):
         return name
     kind = next(each for each, written in MODEL_ARCH_NAMES.items() if written == architecture)
-    stored = get_tensor_name_map(kind, config["num_hidden_layers"]).get_name(name, try_suffixes=(".weight", ".bias"))
+    known = name.replace(".dt_bias", ".dt_proj.bias")
+    stored = get_tensor_name_map(kind, config["num_hidden_layers"]).get_name(known, try_suffixes=(".weight", ".bias"))
     assert stored is not None, name
     return stored
 

@@ -16,10 +16,8 @@ from gguf.quants import dequantize, quantize
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tests.checkpoints.gguf import add_tensor, permuted, write_gguf
+from tests.checkpoints.gguf import PRECISE, add_tensor, permuted, write_gguf
 
-_PRECISE = re.compile(r"position_emb|pos_emb|class_emb")
-"""Names of matrices that are always stored as F32."""
 Entries = Mapping[str, Any]
 """Metadata: a number, a text, a truth value or a list by each key; None where there is none."""
 
@@ -28,6 +26,7 @@ ARCHITECTURES = {
     "qwen2_5_vl": ("qwen2vl", "qwen2.5vl_merger"),
     "qwen3_vl": ("qwen3vl", "qwen3vl_merger"),
     "qwen3_vl_moe": ("qwen3vlmoe", "qwen3vl_merger"),
+    "qwen3_5": ("qwen35", "qwen3vl_merger"),
     "idefics3": ("llama", "idefics3"),
     "smolvlm": ("llama", "idefics3"),
     "gemma3": ("gemma3", "gemma3"),
@@ -76,7 +75,7 @@ def write_rounded(folder: Path, checkpoint: Path, kind: str) -> Path:
 
 
 def _rounded(name: str, tensor: Tensor, kind: str) -> Tensor:
-    if tensor.dim() == 1 or kind == "F32" or _PRECISE.search(name):
+    if tensor.dim() == 1 or kind == "F32" or PRECISE.search(name):
         return tensor
     values = tensor.mT.contiguous() if tensor.dim() == 3 else tensor  # stacks of experts, inputs first
     is_patches = name.endswith("patch_embedding.weight")  # whose rows in files are those of a patch's pixels
@@ -113,7 +112,7 @@ def write_mmproj(
         if swapped:
             stored = stored.replace("ffn_up", "ffn_x").replace("ffn_down", "ffn_up").replace("ffn_x", "ffn_down")
         values = tensor.float() + 1 if stored == "mm.soft_emb_norm.weight" else tensor.float()
-        own_kind = "F32" if _PRECISE.search(stored) else kind
+        own_kind = "F32" if PRECISE.search(stored) else kind
         add_tensor(writer, stored, values.contiguous().numpy(), own_kind, np.random.default_rng(0))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -196,7 +195,8 @@ def _qwen_metadata(config: Mapping[str, Any], images: Mapping[str, Any]) -> dict
             "clip.vision.n_wa_pattern": vision["fullatt_block_indexes"][0] + 1,
             "clip.vision.window_size": vision["window_size"],
         }
-    if (blocks := vision.get("deepstack_visual_indexes")) is not None:
+    if ARCHITECTURES[config["model_type"]][1] == "qwen3vl_merger":
+        blocks = vision.get("deepstack_visual_indexes") or ()
         metadata |= {
             "clip.use_gelu": True,
             "clip.vision.spatial_merge_size": vision["spatial_merge_size"],

@@ -14,6 +14,7 @@ from glimpse.engine.checkpoint.gguf.header import Gguf
 from glimpse.engine.checkpoint.gguf.keys import Keys
 from glimpse.engine.errors import CheckpointError
 
+MAX_LAYERS = 1024
 MMPROJ = "clip"
 """Value of `general.architecture` of files with an encoder."""
 ROPE_FACTORS = "rope_freqs.weight"
@@ -29,10 +30,19 @@ class Change(Enum):
     """1 is added, so that norms need not do it."""
     SQUEEZED = auto()
     """The second dimension, which is 1, is left out."""
+    TILED = auto()
+    """Rows of values, which are the last ones: those of the first head of each group are in front, not a group's."""
+    TILED_INPUTS = auto()
+    """Columns, likewise."""
+    TILED_DECAYS = auto()
+    """Rows, likewise, of which the negative exponentials are stored."""
+    TILED_CONVOLUTION = auto()
+    """Rows, likewise, without the second dimension."""
 
     def checkpoint_shape(self, stored: tuple[int, ...]) -> tuple[int, ...]:
         """Returns a tensor's shape in checkpoints by that in a file."""
-        return (stored[0], 1, *stored[1:]) if self is Change.SQUEEZED else stored
+        is_squeezed = self in (Change.SQUEEZED, Change.TILED_CONVOLUTION)
+        return (stored[0], 1, *stored[1:]) if is_squeezed else stored
 
 
 _NAMES: Mapping[str, str] = {
@@ -58,7 +68,32 @@ _OUTPUT_NORMS: Mapping[str, str] = {
     "post_ffw_norm": "post_feedforward_layernorm",
 }
 """Names in layers that have norms also after attention and after their MLP."""
-_PERMUTED: Mapping[str, Change] = {"attn_q": Change.PERMUTED, "attn_k": Change.PERMUTED}
+_DELTA_NET: Mapping[str, str] = {
+    **_NAMES,
+    "post_attention_norm": "post_attention_layernorm",
+    "attn_qkv": "linear_attn.in_proj_qkv",
+    "attn_gate": "linear_attn.in_proj_z",
+    "ssm_beta": "linear_attn.in_proj_b",
+    "ssm_alpha": "linear_attn.in_proj_a",
+    "ssm_conv1d": "linear_attn.conv1d",
+    "ssm_a": "linear_attn.A_log",
+    "ssm_dt.bias": "linear_attn.dt_bias",
+    "ssm_norm": "linear_attn.norm",
+    "ssm_out": "linear_attn.out_proj",
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
+}
+_DELTA_NET_CHANGES: Mapping[str, Change | None] = {
+    **dict.fromkeys(("attn_qkv", "attn_gate", "ssm_alpha", "ssm_beta", "ssm_dt"), Change.TILED),
+    "ssm_out": Change.TILED_INPUTS,
+    "ssm_a": Change.TILED_DECAYS,
+    "ssm_conv1d": Change.TILED_CONVOLUTION,
+    "ssm_norm": None,
+    "norm": Change.PLUS_ONE,
+}
+_PERMUTED: Mapping[str, Change | None] = {"attn_q": Change.PERMUTED, "attn_k": Change.PERMUTED}
 
 
 def _window(_gguf: Gguf, keys: Keys) -> dict[str, Any]:
@@ -76,11 +111,13 @@ class GgufArchitecture:
     model_type: str
     names: Mapping[str, str] = field(default_factory=lambda: _NAMES)
     """Names in checkpoints by those in files, of which those of layers follow `blk.N.`."""
-    changes: Mapping[str, Change] = field(default_factory=dict[str, Change])
-    """By the end of the name of a tensor in files, without `.weight`."""
+    changes: Mapping[str, Change | None] = field(default_factory=dict[str, Change | None])
+    """By the end of a tensor's name in files, without `.weight`, of which the first that fits counts."""
     fields: Callable[[Gguf, Keys], dict[str, Any]] = _window
     """Returns fields of `config.json` that architectures have otherwise: by default, a window of all layers if there is
     one, as in a Mistral's."""
+    rotates_in_part: bool = False
+    """Some dimensions of each head do not rotate; the fields say how many do."""
     has_experts: bool = False
     """All layers have experts, whose weights add up to 1 for each token, in place of a gated MLP."""
     has_encoder: bool = False
@@ -117,6 +154,39 @@ def _lfm2(_gguf: Gguf, keys: Keys) -> dict[str, Any]:
     }
 
 
+def _qwen3_5(_gguf: Gguf, keys: Keys) -> dict[str, Any]:
+    num_heads = keys.size("ssm.time_step_rank")
+    if (width := keys.size("ssm.inner_size")) % num_heads:
+        keys.refuse("ssm.inner_size", f"a multiple of the {num_heads} heads", width)
+    rope = {
+        "rope_type": "default",
+        "rope_theta": keys.number("rope.freq_base", 10_000.0),
+        "partial_rotary_factor": keys.size("rope.dimension_count") / keys.size("attention.key_length"),
+        "mrope_section": [int(each) for each in keys.numbers("rope.dimension_sections", 3)],
+        "mrope_interleaved": True,
+    }
+    shared = {"shared_expert_intermediate_size": keys.size("expert_shared_feed_forward_length", 1)}
+    return {
+        "num_hidden_layers": num_layers(keys),
+        "full_attention_interval": keys.size("full_attention_interval", 4),
+        "linear_conv_kernel_dim": keys.size("ssm.conv_kernel"),
+        "linear_key_head_dim": keys.size("ssm.state_size"),
+        "linear_num_key_heads": keys.size("ssm.group_count"),
+        "linear_num_value_heads": num_heads,
+        "linear_value_head_dim": width // num_heads,
+        "rope_parameters": rope,
+        **(shared if keys.get("expert_count") else {}),
+    }
+
+
+def num_layers(keys: Keys) -> int:
+    """Returns how many layers a decoder has, without those that only draft tokens."""
+    count, drafting = keys.size("block_count", most=MAX_LAYERS), keys.get("nextn_predict_layers") or 0
+    if type(drafting) is not int or not 0 <= drafting < count:
+        keys.refuse("nextn_predict_layers", f"a whole number below {count}", drafting)
+    return count - drafting
+
+
 GGUF_ARCHITECTURES: Mapping[str, GgufArchitecture] = {
     "llama": GgufArchitecture(architecture="LlamaForCausalLM", model_type="llama", changes=_PERMUTED),
     "qwen2": GgufArchitecture(architecture="Qwen2ForCausalLM", model_type="qwen2"),
@@ -141,6 +211,25 @@ GGUF_ARCHITECTURES: Mapping[str, GgufArchitecture] = {
         },
         changes={"shortconv.conv": Change.SQUEEZED},
         fields=_lfm2,
+    ),
+    "qwen35": GgufArchitecture(
+        architecture="Qwen3_5ForCausalLM",
+        model_type="qwen3_5_text",
+        names=_DELTA_NET,
+        changes=_DELTA_NET_CHANGES,
+        fields=_qwen3_5,
+        rotates_in_part=True,
+        has_encoder=True,
+    ),
+    "qwen35moe": GgufArchitecture(
+        architecture="Qwen3_5MoeForCausalLM",
+        model_type="qwen3_5_moe_text",
+        names=_DELTA_NET,
+        changes=_DELTA_NET_CHANGES,
+        fields=_qwen3_5,
+        rotates_in_part=True,
+        has_experts=True,
+        has_encoder=True,
     ),
     # Of Mistral Small 3.1 and later, and of Ministral 3.
     "mistral3": GgufArchitecture(

@@ -5,14 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from glimpse.engine.checkpoint.gguf.architectures import ROPE_FACTORS, GgufArchitecture, architecture_of
+from glimpse.engine.checkpoint.gguf.architectures import MAX_LAYERS, ROPE_FACTORS, GgufArchitecture, architecture_of
 from glimpse.engine.checkpoint.gguf.header import Gguf
 from glimpse.engine.checkpoint.gguf.keys import Keys
 from glimpse.engine.checkpoint.gguf.names import packed_types
 from glimpse.engine.checkpoint.gguf.tokenizer import CONTROL
 from glimpse.engine.errors import CheckpointError
 
-_MAX_LAYERS = 1024
 _YARN = {
     "beta_fast": "rope.scaling.yarn_beta_fast",
     "beta_slow": "rope.scaling.yarn_beta_slow",
@@ -41,7 +40,7 @@ def read_config(gguf: Gguf) -> dict[str, Any]:
         raise CheckpointError("GGUF: expected a tensor 'token_embd.weight', got none")
     num_heads, hidden_size = keys.size("attention.head_count"), keys.size("embedding_length")
     head_dim = keys.size("attention.key_length", hidden_size // num_heads)
-    for name in ("attention.value_length", "rope.dimension_count"):
+    for name in ("attention.value_length", *(() if served.rotates_in_part else ("rope.dimension_count",))):
         keys.require(name, keys.size(name, head_dim), head_dim)
     context = keys.size("context_length")
     own = served.fields(gguf, keys)
@@ -51,8 +50,8 @@ def read_config(gguf: Gguf) -> dict[str, Any]:
         "dtype": _dtype(gguf),
         "vocab_size": embedding.shape[0],
         "hidden_size": hidden_size,
-        "intermediate_size": keys.size("feed_forward_length"),
-        "num_hidden_layers": keys.size("block_count", most=_MAX_LAYERS),
+        "intermediate_size": keys.size("feed_forward_length", hidden_size if served.has_experts else None),
+        "num_hidden_layers": keys.size("block_count", most=MAX_LAYERS),
         "num_attention_heads": num_heads,
         "num_key_value_heads": own.get("num_key_value_heads") or keys.size("attention.head_count_kv", num_heads),
         "head_dim": head_dim,

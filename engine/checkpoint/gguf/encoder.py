@@ -84,7 +84,7 @@ class Projector:
     and those of what DeepStack adds `v.deepstack.N.`"""
     unused: str = ""
     """A tensor that is also a part of the decoder's."""
-    changes: Mapping[str, Change] = field(default_factory=dict[str, Change])
+    changes: Mapping[str, Change | None] = field(default_factory=dict[str, Change | None])
     """See `GgufArchitecture`."""
     output: tuple[str, int] = ("mm.2.weight", 0)
     """A matrix, and the dimension of it that is the decoder's width."""

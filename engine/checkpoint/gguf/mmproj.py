@@ -91,7 +91,7 @@ def with_encoder(config: Mapping[str, Any], text: Gguf, mmproj: Gguf) -> dict[st
     return {
         "architectures": [projector.variant(text, mmproj) or architecture],
         **{name: config[name] for name in (*outer, "tie_word_embeddings") if name in config},
-        "text_config": {**decoder, **_mrope(config, keys)} if projector.has_mrope else decoder,
+        "text_config": decoder | (_mrope(config, keys) if projector.has_mrope else {}),
         "vision_config": projector.vision_config(encoder),
         **projector.config(encoder),
         **{name: token_id for name, (token_id, _) in _placeholders(text, projector).items()},
@@ -105,7 +105,9 @@ def read_preprocessors(mmproj: Gguf) -> Files:
 
 
 def _mrope(config: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
-    """Returns the fields of rotary positions with three axes."""
+    """Returns the fields of rotary positions with three axes, unless the decoder has them in any case."""
+    if "rope_parameters" in config:
+        return {}
     keys.require("rope.scaling.type", config["rope_scaling"] and config["rope_scaling"]["rope_type"], None)
     sections = [int(size) for size in keys.numbers("rope.dimension_sections", 3)]
     if sum(sections) != config["head_dim"] // 2 or min(sections) < 0:

@@ -5,9 +5,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from glimpse.engine.checkpoint.gguf.architectures import MMPROJ, ROPE_FACTORS, Change, architecture_of
+from glimpse.engine.checkpoint.gguf.architectures import MMPROJ, ROPE_FACTORS, Change, architecture_of, num_layers
 from glimpse.engine.checkpoint.gguf.encoder import swaps_mlp
 from glimpse.engine.checkpoint.gguf.header import Gguf
+from glimpse.engine.checkpoint.gguf.keys import Keys
 from glimpse.engine.checkpoint.gguf.projectors import projector_of
 from glimpse.engine.checkpoint.quantization import GGUF_FORMATS
 from glimpse.engine.errors import CheckpointError
@@ -57,8 +58,8 @@ def is_encoder(gguf: Gguf) -> bool:
 def change_of(gguf: Gguf, name: str) -> Change | None:
     """Returns what llama.cpp's converter did to a tensor, by its name in the file."""
     row = projector_of(gguf) if is_encoder(gguf) else architecture_of(gguf)
-    stem, changes = name.rpartition(".")[0], row.changes if row else {}
-    return next((change for end, change in changes.items() if stem.endswith(end)), None)
+    changes, stems = row.changes if row else {}, (name.rpartition(".")[0], name)
+    return next((change for end, change in changes.items() if any(stem.endswith(end) for stem in stems)), None)
 
 
 def _checkpoint_shape(gguf: Gguf, name: str) -> tuple[int, ...]:
@@ -119,8 +120,7 @@ def _named(name: str, table: Mapping[str, str]) -> str | None:
 
 
 def _checkpoint_names(gguf: Gguf) -> dict[str, str]:
-    table = architecture_of(gguf).names
-    names = {name: _checkpoint_name(name, table) for name in gguf.tensors if name != ROPE_FACTORS}
+    names = {name: _checkpoint_name(gguf, name) for name in gguf.tensors if name != ROPE_FACTORS}
     packed = packed_types(gguf)
     return {
         ours: f"{stem}.{BLOCKS}" if (stem := name.removesuffix(".weight")) in packed else name
@@ -131,20 +131,31 @@ def _checkpoint_names(gguf: Gguf) -> dict[str, str]:
 def packed_types(gguf: Gguf) -> dict[str, str]:
     """Returns the type of each matrix that linears can store as it is, by its checkpoint name without `.weight`.
 
-    They are those of layers, except experts' routers, and of the output head, which may be the embedding too.
+    They are those of layers, except experts' routers and those whose blocks have columns of several heads that are not
+    in their order, and of the output head, which may be the embedding too.
     """
     head = "output.weight" if "output.weight" in gguf.tensors else "token_embd.weight"
-    table = architecture_of(gguf).names
     return {
-        _checkpoint_name(name, table).removesuffix(".weight"): tensor.type.name
+        _checkpoint_name(gguf, name).removesuffix(".weight"): tensor.type.name
         for name, tensor in gguf.tensors.items()
-        if (name == head or name.startswith("blk.")) and not name.endswith(".ffn_gate_inp.weight")
-        if len(tensor.shape) > 1 and tensor.type.name in GGUF_FORMATS
+        if (name == head or name.startswith("blk.")) and ".ffn_gate_inp" not in name
+        if len(tensor.shape) > 1 and tensor.type.name in GGUF_FORMATS and not _mixes_heads(gguf, name)
     }
 
 
-def _checkpoint_name(name: str, table: Mapping[str, str]) -> str:
+def _mixes_heads(gguf: Gguf, name: str) -> bool:
+    if change_of(gguf, name) is not Change.TILED_INPUTS:
+        return False
+    keys, tensor = Keys(gguf), gguf.tensors[name]
+    num_heads = keys.size("ssm.time_step_rank")
+    return num_heads != keys.size("ssm.group_count") and tensor.shape[-1] // num_heads % tensor.type.block_size > 0
+
+
+def _checkpoint_name(gguf: Gguf, name: str) -> str:
+    table = architecture_of(gguf).names
     match name.split("."):
+        case ["blk", layer, *_] if layer.isdecimal() and int(layer) >= num_layers(Keys(gguf)):
+            return f"mtp.{name}"
         case ["blk", layer, part, _] if part in _EXPERT_NAMES:
             return f"model.layers.{layer}.mlp.experts.{_EXPERT_NAMES[part]}"
         case ["blk", layer, *rest]:

@@ -120,6 +120,8 @@ PROJECTORS: Mapping[str, Projector] = {
         architectures={
             "qwen3vl": "Qwen3VLForConditionalGeneration",
             "qwen3vlmoe": "Qwen3VLMoeForConditionalGeneration",
+            "qwen35": "Qwen3_5ForConditionalGeneration",
+            "qwen35moe": "Qwen3_5MoeForConditionalGeneration",
         },
         names={
             **_QWEN_NAMES,

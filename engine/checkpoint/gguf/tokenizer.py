@@ -15,6 +15,7 @@ _MAX_TOKEN_CHARACTERS = 1024
 
 _GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _LLAMA3_WORDS = QWEN2_WORDS.replace(r"\p{N}| ?", r"\p{N}{1,3}| ?")
+_QWEN35_WORDS = QWEN2_WORDS.replace(r"?\p{L}+", r"?[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _TEKKEN_WORDS = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*"
@@ -52,6 +53,7 @@ _PRE_TOKENIZERS: Mapping[str, _PreTokenizer] = {
     "smaug-bpe": _PreTokenizer(words=(_LLAMA3_WORDS,)),
     "tekken": _PreTokenizer(words=(_TEKKEN_WORDS,), ignores_merges=True, adds_bos=True),
     "qwen2": _PreTokenizer(words=(QWEN2_WORDS,), composes=True),
+    "qwen35": _PreTokenizer(words=(_QWEN35_WORDS,), composes=True),
     "deepseek-r1-qwen": _PreTokenizer(words=(QWEN2_WORDS,)),
 }
 """By `tokenizer.ggml.pre` (`llama_vocab` in llama.cpp)."""

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from glimpse.engine.checkpoint.gguf.architectures import Change
 from glimpse.engine.checkpoint.gguf.header import Gguf
+from glimpse.engine.checkpoint.gguf.keys import Keys
 from glimpse.engine.checkpoint.gguf.names import BLOCKS, Parts, change_of, checkpoint_tensors, is_encoder
 from glimpse.engine.checkpoint.gguf.tensor_types import TENSOR_TYPES
 from glimpse.engine.errors import CheckpointError
@@ -66,15 +67,42 @@ def _read(gguf: Gguf, name: str, device: torch.device, *, packed: bool) -> Tenso
         tensor = octets.view(dtype).view(stored.shape)
     else:
         tensor = dequantize(stored.type.name, octets.view(prod(stored.shape[:-1]), -1)).view(stored.shape)
-    match change_of(gguf, name):
+    return _unchanged(gguf, name, tensor, change_of(gguf, name))
+
+
+def _unchanged(gguf: Gguf, name: str, tensor: Tensor, change: Change | None) -> Tensor:
+    """Returns a tensor as checkpoints have it, before llama.cpp's converter changed it."""
+    match change:
+        case None:
+            return tensor
         case Change.PERMUTED:
             return _unpermuted(gguf, tensor, name)
         case Change.PLUS_ONE:
             return tensor.float() - 1
         case Change.SQUEEZED:
             return tensor[:, None]
-        case None:
-            return tensor
+        case Change.TILED:
+            return _untiled(gguf, tensor)
+        case Change.TILED_INPUTS:
+            return _grouped(gguf, tensor.mT).mT.contiguous()
+        case Change.TILED_DECAYS:
+            return _untiled(gguf, tensor.neg().log())
+        case Change.TILED_CONVOLUTION:
+            return _untiled(gguf, tensor)[:, None]
+
+
+def _untiled(gguf: Gguf, tensor: Tensor) -> Tensor:
+    """Returns rows of values with the heads of each group one after the other, behind rows of queries and keys."""
+    others = max(0, len(tensor) - Keys(gguf).size("ssm.inner_size"))
+    return torch.cat([tensor[:others], _grouped(gguf, tensor[others:])])
+
+
+def _grouped(gguf: Gguf, values: Tensor) -> Tensor:
+    keys = Keys(gguf)
+    num_groups, num_heads = keys.size("ssm.group_count"), keys.size("ssm.time_step_rank")
+    if num_heads % num_groups or len(values) % num_heads:
+        keys.refuse("ssm.time_step_rank", f"a multiple of {num_groups} that divides {len(values)} rows", num_heads)
+    return values.unflatten(0, (num_heads // num_groups, num_groups, -1)).transpose(0, 1).flatten(0, 2)
 
 
 def _unpermuted(gguf: Gguf, tensor: Tensor, name: str) -> Tensor:

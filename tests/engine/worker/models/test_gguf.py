@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType, GGUFWriter
+from gguf.constants import GGML_QUANT_SIZES
 from gguf.quants import dequantize
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from transformers.models.qwen3_moe.configuration_qwen3_moe import Qwen3MoeConfig
@@ -21,6 +22,7 @@ from glimpse.engine.checkpoint.gguf.tensor_types import SERVED_TYPES
 from glimpse.engine.checkpoint.location import resolve_checkpoint
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.layers.group_quantized import GroupQuantizedLinear
+from glimpse.engine.worker.loading.gguf_weights import dequantize as dequantize_blocks
 from glimpse.engine.worker.loading.gguf_weights import gguf_tensors
 from glimpse.engine.worker.loading.load_engine import load_model
 from glimpse.engine.worker.loading.tensor_check import check_tensors
@@ -66,6 +68,7 @@ def assert_agrees(file: Path, checkpoint: Path, architecture: str) -> None:
         ("qwen3", "qwen3"),
         ("gemma3", "gemma3"),
         ("lfm2", "lfm2"),
+        ("qwen3_5", "qwen35"),
     ],
 )
 @pytest.mark.parametrize("kind", ["F32", "Q8_0"])
@@ -75,6 +78,11 @@ def test_architectures_agree(tmp_path: Path, family: str, architecture: str, kin
         fit_scale(checkpoint)
     file = write_gguf(tmp_path / "model.gguf", checkpoint, architecture, kind)
     assert_agrees(file, checkpoint, architecture)
+
+
+def test_shared_experts_agree(tmp_path: Path) -> None:
+    checkpoint = make_text_checkpoint(tmp_path / "checkpoint", "qwen3_5 moe")
+    assert_agrees(write_gguf(tmp_path / "model.gguf", checkpoint, "qwen35moe", "F16"), checkpoint, "qwen35moe")
 
 
 @pytest.mark.parametrize("kind", ["F32", "Q8_0"])
@@ -180,6 +188,27 @@ def test_blocks_are_dequantized_exactly(tmp_path: Path, kind: str) -> None:
     ((_, read),) = gguf_tensors(tmp_path / "model.gguf", torch.device("cpu"))
     expected = torch.from_numpy(dequantize(blocks, GGMLQuantizationType[kind]))
     assert torch.equal(read(), expected)
+
+
+@pytest.mark.parametrize(("kind", "what"), [("Q8_0", "blocks"), ("Q6_K", "weight")])
+def test_columns_of_heads_are_put_in_order(tmp_path: Path, kind: str, what: str) -> None:
+    """Two groups of two heads of 128 columns: blocks of 32 are moved as they are, those of 256 are dequantized."""
+    size, _ = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
+    blocks = random_blocks(kind, 16 * 512 // size, np.random.default_rng(1)).reshape(16, -1)
+    writer = GGUFWriter(tmp_path / "model.gguf", "qwen35")
+    writer.add_block_count(1)
+    writer.add_ssm_group_count(2)
+    writer.add_ssm_time_step_rank(4)
+    writer.add_tensor("blk.0.ssm_out.weight", blocks, raw_dtype=GGMLQuantizationType[kind])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    ((name, read),) = gguf_tensors(tmp_path / "model.gguf", CPU)
+    assert name == f"model.layers.0.linear_attn.out_proj.{what}"
+    found = dequantize_blocks(kind, read()) if what == "blocks" else read()
+    stored = torch.from_numpy(dequantize(blocks, GGMLQuantizationType[kind])).view(16, 4, 128)
+    assert torch.equal(found, stored[:, [0, 2, 1, 3]].flatten(1))
 
 
 def test_a_model_in_several_files_is_that_of_one(tmp_path: Path) -> None:

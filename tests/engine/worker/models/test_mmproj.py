@@ -25,6 +25,7 @@ from tests.checkpoints.llava import IMAGE_TOKEN_ID, make_llava_checkpoint, make_
 from tests.checkpoints.mistral3 import make_mistral3_checkpoint
 from tests.checkpoints.mmproj import write_mmproj, write_pair, write_rounded
 from tests.checkpoints.qwen2_vl import make_checkpoint, write_json
+from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.engine.harness import Harness, make_prompt
 from tests.engine.idefics3_prompts import tiled_prompt
@@ -56,6 +57,7 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
     "internvl3": partial(make_internvl_chat, variant="300M"),
     "internvl2.5": partial(make_internvl_chat, variant="6B"),
     "lfm2-vl": lambda path: without_sizes(make_lfm2_vl_checkpoint(path)),
+    "qwen3.5": make_qwen3_5_checkpoint,
     "pixtral": partial(make_mistral3_checkpoint, kind="pixtral"),
     "ministral3": partial(make_mistral3_checkpoint, kind="ministral3"),
     "lightonocr": partial(make_mistral3_checkpoint, kind="lighton_ocr"),
@@ -120,6 +122,7 @@ def test_pairs_of_tiles_agree(tmp_path: Path, family: Family, kind: str) -> None
         ("internvl3", "Q8_0"),
         ("internvl2.5", "F32"),
         ("lfm2-vl", "Q8_0"),
+        ("qwen3.5", "F16"),
         ("pixtral", "F32"),
         ("ministral3", "F32"),
         ("lightonocr", "Q8_0"),
