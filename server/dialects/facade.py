@@ -6,6 +6,7 @@ server-sent events, or a file. The handlers enforce deadlines.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -33,7 +34,8 @@ from glimpse.server.errors import InvalidRequest
 from glimpse.server.rpc.context import Rpc, metadata_value
 from glimpse.server.rpc.errors import abort, to_status
 from glimpse.server.rpc.failure import ErrorDocument, RpcFailure
-from glimpse.server.rpc.http_bodies import collect
+from glimpse.server.rpc.http_bodies import collect, encoded_body
+from glimpse.server.rpc.json_messages import serialize
 from glimpse.server.rpc.request_size import check_json_size
 from glimpse.server.rpc.text_chunks import JsonChunks, TextChunk
 from glimpse.server.rpc.typed_handlers import (
@@ -122,7 +124,7 @@ def _method_handler(method: MethodDescriptor, endpoint: "Endpoint") -> "grpc.Rpc
         endpoint.stream_response if method.server_streaming else endpoint.return_response,
         # gRPC would end a unary call whose message cannot be parsed as an error of the server.
         request_deserializer=GetMessageClass(method.input_type).FromString if method.client_streaming else None,
-        response_serializer=HttpBody.SerializeToString,
+        response_serializer=serialize,
     )
 
 
@@ -306,18 +308,17 @@ class _ResponseWriter:
     def __init__(self, rpc: Rpc) -> None:
         self.rpc = rpc
         self.send_headers: Callable[..., Awaitable[None]] = rpc.send_headers
-        self._loop = asyncio.get_running_loop()
-        self._written_at = self._loop.time()
+        self._written_at = time.monotonic()
 
     async def write(self, content_type: str, data: bytes) -> None:
         if not self.rpc.headers_sent:
             await self.send_headers()
-        await self.rpc.write(HttpBody(content_type=content_type, data=data))
-        self._written_at = self._loop.time()
+        await self.rpc.write(encoded_body(content_type, data))
+        self._written_at = time.monotonic()
 
     @asynccontextmanager
     async def pinging(self, ping: bytes, seconds: float) -> AsyncGenerator[None]:
-        """Writes a ping after each silence of so many seconds. After the block, nothing can be written any more."""
+        """Writes a ping after each silence of so many seconds; none begins after the block."""
         task = asyncio.create_task(self._ping(ping, seconds))
         try:
             yield
@@ -327,7 +328,7 @@ class _ResponseWriter:
     async def _ping(self, ping: bytes, seconds: float) -> None:
         with suppress(Exception):  # what keeps a ping from being written ends the RPC too, and is told there
             while True:
-                silent_seconds = self._loop.time() - self._written_at
+                silent_seconds = time.monotonic() - self._written_at
                 if silent_seconds >= seconds:
                     await self.write(_EVENTS, ping)
                 else:

@@ -1,7 +1,11 @@
-"""Reads the bodies of requests as they arrive, at a least rate: REST bodies whole or line by line, and uploads."""
+"""Reads the bodies of requests as they arrive, at a least rate: REST bodies whole or line by line, and uploads.
+
+Encodes those of responses.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 from google.api.httpbody_pb2 import HttpBody
@@ -46,6 +50,24 @@ class PacedBody(Generic[PieceT]):
         earned = 0.0 if piece is None else self._size(piece) / MIN_BYTES_PER_SECOND
         self._seconds_left = min(MAX_BEHIND_SECONDS, self._seconds_left - (loop.time() - began) + earned)
         return piece
+
+
+@lru_cache
+def _encoded_type(content_type: str) -> bytes:
+    return HttpBody(content_type=content_type).SerializeToString()
+
+
+def encoded_body(content_type: str, data: bytes) -> bytes:
+    """Returns an HttpBody in protobuf's encoding, in a quarter of the time to make and serialize one.
+
+    Fields follow each other (https://protobuf.dev/programming-guides/encoding). `data` is not empty.
+    """
+    length, num_left = bytearray(), len(data)
+    while num_left >= 0x80:
+        length.append(num_left & 0x7F | 0x80)
+        num_left >>= 7
+    length.append(num_left)
+    return b"%b\x12%b%b" % (_encoded_type(content_type), length, data)
 
 
 async def collect(chunks: AsyncIterator[HttpBody], reservation: BodyReservation, *, max_bytes: int) -> list[bytes]:

@@ -2,6 +2,7 @@
 ServerStoppingError, and any whose client does not read its response, with UnreadResponseError."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NoReturn, TypeVar
@@ -22,48 +23,58 @@ class UnreadResponseError(Exception):
 
 
 class _Write:
-    """A write that has begun. No task need wait for it: a wake-up for each token would cost as much as the write."""
+    """A write that begins in the next turn of the event loop. No task need wait for it.
+
+    A wake-up for each token would cost as much as the write, and writes that follow one another take less time than
+    those that follow the work on their messages.
+    """
 
     def __init__(self, operation: Coroutine[Any, Any, None]) -> None:
-        """Runs the operation until it waits, as an eager task does. Raises what ends it before."""
-        self.began = asyncio.get_running_loop().time()
+        self.since = time.monotonic()
         self._operation = operation
+        self._has_begun = False
         self._waits_for: asyncio.Future[None] | None = None
-        self._go_on()
+        self._error: Exception | None = None
+        asyncio.get_running_loop().call_soon(self._begin)
+
+    def _begin(self) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            self._go_on()
 
     def _go_on(self) -> None:
-        self._waits_for = None  # if it fails too
+        """Runs the operation until it waits, or ends."""
+        self._waits_for = None
         try:
             self._waits_for = self._operation.send(None)
-        except StopIteration:  # it has ended
+        except StopIteration:
             return
-
-    @property
-    def is_waiting(self) -> bool:
-        return self._waits_for is not None and not self._waits_for.done()
+        except Exception as error:
+            self._error = error
 
     async def end(self) -> None:
-        """Waits until it has ended. Several tasks may. Raises what ends it, in one of them."""
+        """Waits until it has ended. Several tasks may. Raises what ends it."""
+        self._begin()
         while (waits_for := self._waits_for) is not None:
             if not waits_for.done():
                 await asyncio.wait((waits_for,))
             if waits_for is self._waits_for:
                 self._go_on()
+        if self._error is not None:
+            raise self._error
 
-    def when_done(self, call: Callable[[object], None]) -> None:
-        """Calls a function once it does not wait any more. It must be waiting."""
-        if self._waits_for is not None:
-            self._waits_for.add_done_callback(call)
+    @property
+    def waits_for(self) -> asyncio.Future[None] | None:
+        """What the client has to read first; None: nothing. It has begun then."""
+        self._begin()
+        return None if self._waits_for is None or self._waits_for.done() else self._waits_for
 
     def drop(self) -> None:
         """Ends it, whatever it waits for."""
-        if self._waits_for is None:
-            return
-        if self._waits_for.done():
-            with suppress(Exception):
-                self._go_on()
-        else:
-            self._waits_for.cancel()
+        if (waits_for := self.waits_for) is not None:
+            waits_for.cancel()
+        elif self._waits_for is not None:
+            self._go_on()
         self._operation.close()
 
 
@@ -91,8 +102,8 @@ class StopSwitch:
 
     def end_unread(self, before: float) -> None:
         """Raises UnreadResponseError in the innermost guard if a write that began before this time is in progress."""
-        writing = self._writing
-        if writing is not None and writing.began < before and self.can_write:
+        write = self._write
+        if write is not None and write.since < before and write.waits_for is not None and self.can_write:
             self._error = UnreadResponseError
             self._interrupt()
 
@@ -122,11 +133,6 @@ class StopSwitch:
             if task is None or task.cancelling():
                 raise
             raise RuntimeError("something that the RPC waits for was cancelled") from error
-
-    @property
-    def _writing(self) -> _Write | None:
-        """What the client has to read first."""
-        return self._write if self._write is not None and self._write.is_waiting else None
 
     async def send(self, operation: Callable[[_T], Coroutine[Any, Any, None]], message: _T) -> None:
         """Begins to write to the client, once what was written before is. The guard waits for what is written last.
@@ -163,12 +169,12 @@ class StopSwitch:
 
     def _interrupt(self, _: object = None) -> None:
         """Interrupts what the RPC waits for, if it shall be: a stop does not interrupt a write."""
-        writing = self._writing
-        wanted = ServerStoppingError if writing is None else UnreadResponseError
+        waits_for = None if self._write is None else self._write.waits_for
+        wanted = ServerStoppingError if waits_for is None else UnreadResponseError
         if self._error is wanted and self._limits:
             self._limits[-1].reschedule(asyncio.get_running_loop().time())
-        elif writing is not None:
-            writing.when_done(self._interrupt)
+        elif waits_for is not None:
+            waits_for.add_done_callback(self._interrupt)
 
 
 class OpenRpcs:
@@ -195,7 +201,7 @@ class OpenRpcs:
         """Ends RPCs whose clients do not read."""
         while True:
             await asyncio.sleep(MAX_UNREAD_SECONDS / _CHECKS)
-            before = asyncio.get_running_loop().time() - MAX_UNREAD_SECONDS
+            before = time.monotonic() - MAX_UNREAD_SECONDS
             for switch in [*self._requests.values(), *self._endless.values()]:
                 switch.end_unread(before)
 

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.server.errors import InvalidRequest
-from glimpse.server.rpc.http_bodies import MIN_BYTES_PER_SECOND, PacedBody
+from glimpse.server.rpc.http_bodies import MIN_BYTES_PER_SECOND, PacedBody, encoded_body
 
 
 @pytest.fixture(autouse=True)
@@ -47,3 +48,9 @@ async def test_a_fast_beginning_earns_no_time_for_later():
 
 async def test_a_slow_body_that_keeps_the_rate_is_read_whole():
     assert len(await read(drip(20, bytes(MIN_BYTES_PER_SECOND)))) == 20 * MIN_BYTES_PER_SECOND
+
+
+@pytest.mark.parametrize("num_bytes", [1, 127, 128, 16_383, 16_384, 1 << 21])
+def test_responses_are_encoded_as_protobuf_does(num_bytes: int):
+    body = HttpBody(content_type="text/event-stream", data=bytes(num_bytes))
+    assert encoded_body(body.content_type, body.data) == body.SerializeToString()
