@@ -41,10 +41,11 @@ class ServedModel:
     digest: str = ""
     """Fingerprint of the version of Glimpse and of the model's configuration."""
 
-    def fingerprint(self, ready: Ready) -> str:
-        """Returns the `system_fingerprint` of answers that an engine computes."""
+    def fingerprint(self, ready: Ready, name: str) -> str:
+        """Returns the `system_fingerprint` of answers that an engine computes with this name as `model`."""
         engine = (ready.device, ready.dtype, ready.backend, ready.cpu_level, ready.quantization)
-        text = "\n".join((self.digest, *engine, str(ready.tensor_parallel_size)))
+        adapter = ready.adapters.get(name, b"").hex()
+        text = "\n".join((self.digest, *engine, str(ready.tensor_parallel_size), adapter))
         return f"fp_{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
     def check_name(self, name: str) -> str:

@@ -165,6 +165,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     """KV blocks of sliding layers, which keep windows alone; 0 if these are parts of the other blocks."""
     block_size: int
     """Tokens in a KV block."""
+    adapters: dict[str, bytes] = {}
+    """Digests of LoRA adapters, by name."""
     load_seconds: float
 
 

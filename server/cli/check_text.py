@@ -97,7 +97,8 @@ def _computing(computing: ComputingReport) -> str:
 def _memory(memory: Memory) -> str:
     available = "unknown amount" if memory.available is None else size_text(memory.available)
     needed, weights, kv_cache, rest = map(size_text, (memory.needed, memory.weights, memory.kv_cache, memory.besides))
-    return f"{needed} of the {available} available: weights {weights}, KV cache {kv_cache}, the rest {rest}"
+    adapters = f"adapters {size_text(memory.adapters)}, " if memory.adapters else ""
+    return f"{needed} of the {available} available: weights {weights}, KV cache {kv_cache}, {adapters}the rest {rest}"
 
 
 def _context(context: Context) -> str:

@@ -111,7 +111,7 @@ class ChatHandlers:
             id=f"chatcmpl-{call.request_id}",
             created=int(time.time()),
             model=name,
-            system_fingerprint=self.model.fingerprint(ready),
+            system_fingerprint=self.model.fingerprint(ready, name),
             service_tier=chat_pb2.SERVICE_TIER_DEFAULT if chat.echoes_service_tier else None,
         )
         return head, chat

@@ -66,7 +66,7 @@ class CompletionHandlers:
             id=f"cmpl-{call.request_id}",
             created=int(time.time()),
             model=name,
-            system_fingerprint=self.model.fingerprint(ready),
+            system_fingerprint=self.model.fingerprint(ready, name),
         )
         return CompletionRenderer(head, completion, self._echoes(completion)), completion
 

@@ -31,10 +31,12 @@ def test_adapters_are_listed_with_their_parent(client: OpenAI, stack: Stack) -> 
 
 def test_every_api_chooses_an_adapter_by_its_name(client: OpenAI, stack: Stack) -> None:
     asked: dict[str, Any] = {"messages": [{"role": "user", "content": TEXT}], "temperature": 0}
-    answers = {
-        model: client.chat.completions.create(model=model, max_completion_tokens=12, **asked).choices[0].message.content
+    completions = {
+        model: client.chat.completions.create(model=model, max_completion_tokens=12, **asked)
         for model in ("nano", "tuned")
     }
+    assert completions["nano"].system_fingerprint != completions["tuned"].system_fingerprint
+    answers = {model: completion.choices[0].message.content for model, completion in completions.items()}
     assert answers["nano"] != answers["tuned"]
     response = client.responses.create(model="tuned", input=TEXT, temperature=0, max_output_tokens=12)
     message = stack.post("/v1/messages", {"model": "tuned", "max_tokens": 12, **asked})

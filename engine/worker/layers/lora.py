@@ -48,6 +48,11 @@ class Adapters:
         for added in self.added.values():
             added.put(slot, None)
 
+    @property
+    def num_bytes(self) -> int:
+        """Size of the matrices of all."""
+        return sum(update.num_bytes for each in self.added.values() for update in each.adapters if update is not None)
+
     def ops(self, local: Ops, rows: AdaptedRows) -> Ops:
         """Returns the operations of a step with such rows."""
         return LoraOps(local, self.added, rows)

@@ -31,6 +31,10 @@ class LowRankUpdate:
     """[ranks of all parts, in]"""
     parts: Sequence[LowRankUpdatePart]
 
+    @property
+    def num_bytes(self) -> int:
+        return self.down.nbytes + sum(part.up.nbytes for part in self.parts)
+
 
 class LowRankUpdates:
     """What all adapters add to a linear, by their slots."""

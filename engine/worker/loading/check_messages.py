@@ -40,6 +40,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     kv_cache: int
     besides: int
     """The largest step, encoded media, libraries and what loading needs."""
+    adapters: int = 0
     available: int | None
     """None if the system does not say."""
     weights_in: dict[str, int]
@@ -47,7 +48,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needed(self) -> int:
-        return self.weights + self.kv_cache + self.besides
+        return self.weights + self.kv_cache + self.adapters + self.besides
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):

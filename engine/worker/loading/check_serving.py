@@ -17,12 +17,15 @@ import torch
 from torch import nn
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.checkpoint.lora import read_adapters
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import EngineConfig
 from glimpse.engine.worker.execution.memory_profile import DEFAULT_CPU_BYTES
+from glimpse.engine.worker.layers.lora import Adapters
 from glimpse.engine.worker.layers.mlp import ExpertsMLP
 from glimpse.engine.worker.layers.quantized import QuantizationScheme
+from glimpse.engine.worker.loading.adapters.load_adapters import AdapterLoader
 from glimpse.engine.worker.loading.check_messages import (
     CheckRequest,
     ComputingReport,
@@ -120,7 +123,7 @@ def _fit(
     """Returns the scheme of the weights, a rank's shard, the memory that serving takes, and why it does not fit.
 
     Raises:
-        CheckpointError: the model cannot be built.
+        CheckpointError: the model cannot be built, or an adapter does not fit it.
     """
     available = _available(config, computing.device)
     needs_of = partial(memory_needs, config, model, device=computing.device, dtype=computing.dtype)
@@ -133,26 +136,35 @@ def _fit(
             smallest: list[Scheme] = [None, *choices.weights]
             scheme, problems = smallest[-1], [str(error)]
     shard = build(scheme)
+    shard.adapters = Adapters(config.max_loras)
     needs = needs_of(lambda _: shard)
-    memory = _memory(config, needs, choices, computing.device, available)
+    loader = AdapterLoader(shard, model.text, computing.dtype, num_ranks=config.tensor_parallel_size)
+    loader.load_all(read_adapters(config))
+    memory = _memory(config, needs, choices, computing.device, available, shard.adapters.num_bytes)
     if not problems and available is not None and memory.needed > available:
         problems.append(_does_not_fit(config, memory, available))
     return scheme, shard, memory, problems
 
 
 def _memory(
-    config: EngineConfig, needs: MemoryNeeds, choices: MemoryNeeds | None, device: torch.device, available: int | None
+    config: EngineConfig,
+    needs: MemoryNeeds,
+    choices: MemoryNeeds | None,
+    device: torch.device,
+    available: int | None,
+    adapters: int,
 ) -> Memory:
     kv_cache = config.kv_cache_bytes or DEFAULT_CPU_BYTES
     # A node's ranks on a CPU share its memory; `build` returns the shard of one.
     ranks = config.num_local_ranks if device.type == "cpu" else 1
-    weights, besides = ranks * needs.weights[None], needs.besides - kv_cache
+    weights, adapters, besides = ranks * needs.weights[None], ranks * adapters, needs.besides - kv_cache
     if config.kv_cache_bytes is None and device.type == "cuda" and available is not None:
-        kv_cache = max(available - weights - besides, 0)
+        kv_cache = max(available - weights - adapters - besides, 0)
     return Memory(
         weights=weights,
         kv_cache=ranks * kv_cache,
         besides=besides,
+        adapters=adapters,
         available=available,
         weights_in={} if choices is None else {str(name or "none"): size for name, size in choices.weights.items()},
     )

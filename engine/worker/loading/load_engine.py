@@ -114,6 +114,7 @@ def load_core(
         num_states=local_runner.num_states,
         num_sliding_blocks=local_runner.num_sliding_blocks,
         block_size=config.block_size,
+        adapters=shard.model.adapters.digests,
         load_seconds=time.perf_counter() - started,
     )
     on_progress("ready", 1.0)

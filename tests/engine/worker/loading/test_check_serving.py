@@ -22,6 +22,7 @@ from glimpse.engine.worker.loading.load_engine import load_core
 from glimpse.engine.worker.loading.weight_files import StoredTensor, read_headers
 from glimpse.engine.worker.tensors.kv_cache import CachePlan, CacheShape, KVCache
 from models.published.table import load_table
+from tests.checkpoints.lora import make_adapter
 from tests.checkpoints.quantized import WeightFormat, quantize_checkpoint
 from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.checkpoints.text import make_text_checkpoint
@@ -63,6 +64,19 @@ def test_says_what_loading_comes_to(tiny_checkpoint: Path, options: Mapping[str,
         assert getattr(found.computing, field) == getattr(ready, field)
     assert found.context.window == ready.max_model_len
     assert found.context.kv_cache_tokens == ready.num_blocks * ready.block_size
+
+
+def test_counts_adapters_and_tells_of_those_that_do_not_fit(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    folder = make_adapter(tmp_path / "a", tiny_checkpoint)
+    modules = {"a": str(folder), "again": str(folder)}
+    memory = [check(tiny_checkpoint, dtype="bfloat16", lora_modules=each).memory for each in ({}, modules)]
+    assert memory[0] is not None
+    assert memory[1] is not None
+    numbers = sum(matrix.numel() for matrix in load_file(folder / "adapter_model.safetensors").values())
+    assert memory[1].adapters == memory[1].needed - memory[0].needed == 2 * numbers
+    other = make_adapter(tmp_path / "b", make_checkpoint(tmp_path / "other", hidden=128))
+    (problem,) = check(tiny_checkpoint, lora_modules={"b": str(other)}).problems
+    assert "adapter 'b': 'model.layers.0.mlp.down_proj': expected matrices of rank 4" in problem
 
 
 def held_bytes(state: SchedulerState, cache: KVCache) -> int:
