@@ -1,6 +1,7 @@
 """GGUF files made of checkpoints of text models by llama.cpp's own package, and their weights as it reads them."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -182,6 +183,8 @@ def _add_traits(writer: GGUFWriter, config: Mapping[str, Any], rope: Mapping[str
         writer.add_rope_dimension_sections([*config["rope_scaling"]["mrope_section"], 0])
         if blocks := config["vision_config"].get("deepstack_visual_indexes"):
             writer.add_num_deepstack_layers(len(blocks))
+    if architecture == "phi3":
+        _add_phi3(writer, config, rope)
     if architecture.startswith("qwen35"):
         _add_delta_net(writer, config, rope)
     if architecture in ("qwen3moe", "qwen3vlmoe", "qwen35moe"):
@@ -206,6 +209,20 @@ def _add_delta_net(writer: GGUFWriter, config: Mapping[str, Any], rope: Mapping[
     writer.add_rope_dimension_sections([*rope["mrope_section"], 0])
     if "shared_expert_intermediate_size" in config:
         writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
+
+
+def _add_phi3(writer: GGUFWriter, config: Mapping[str, Any], rope: Mapping[str, Any]) -> None:
+    rotary_dim = int(rope.get("partial_rotary_factor", 1.0) * config["hidden_size"]) // config["num_attention_heads"]
+    writer.add_rope_dimension_count(rotary_dim)
+    writer.add_sliding_window(config.get("sliding_window") or 0)
+    if rope.get("rope_type") == "longrope":
+        context, original = config["max_position_embeddings"], rope["original_max_position_embeddings"]
+        writer.add_rope_scaling_orig_ctx_len(original)
+        stretch = max(1.0, context / original)
+        writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(stretch) / math.log(original)))
+        for name in ("short", "long"):
+            factors = np.array(rope[f"{name}_factor"], np.float32)
+            writer.add_tensor(f"rope_factors_{name}.weight", factors)
 
 
 def _add_yarn(writer: GGUFWriter, rope: Mapping[str, Any]) -> None:
@@ -293,7 +310,7 @@ def dequantized(
         for each in GGUFReader(file).tensors
     }
     names = {name: gguf_name(name, architecture, config) for name in checkpoint_names}
-    assert sorted(names.values()) == sorted(stored)
+    assert sorted(names.values()) == sorted(name for name in stored if not name.startswith("rope_factors"))
     weights = {
         name: _conversion(name, architecture).inverse(stored[theirs], config)
         for name, theirs in names.items()

@@ -18,7 +18,8 @@ MAX_LAYERS = 1024
 MMPROJ = "clip"
 """Value of `general.architecture` of files with an encoder."""
 ROPE_FACTORS = "rope_freqs.weight"
-"""A tensor that belongs to the configuration."""
+LONG_ROPE_FACTORS = ("rope_factors_short.weight", "rope_factors_long.weight")
+"""Tensors that belong to the configuration: of Llama 3.1's, and LongRoPE's."""
 
 
 class Change(Enum):
@@ -179,6 +180,12 @@ def _qwen3_5(_gguf: Gguf, keys: Keys) -> dict[str, Any]:
     }
 
 
+def _phi3(gguf: Gguf, keys: Keys) -> dict[str, Any]:
+    head_dim = keys.size("embedding_length") // keys.size("attention.head_count")
+    share = keys.size("rope.dimension_count", head_dim) / head_dim
+    return {"sliding_window": None, **_window(gguf, keys), "partial_rotary_factor": share}
+
+
 def num_layers(keys: Keys) -> int:
     """Returns how many layers a decoder has, without those that only draft tokens."""
     count, drafting = keys.size("block_count", most=MAX_LAYERS), keys.get("nextn_predict_layers") or 0
@@ -211,6 +218,13 @@ GGUF_ARCHITECTURES: Mapping[str, GgufArchitecture] = {
         },
         changes={"shortconv.conv": Change.SQUEEZED},
         fields=_lfm2,
+    ),
+    "phi3": GgufArchitecture(
+        architecture="Phi3ForCausalLM",
+        model_type="phi3",
+        names={**_NAMES, "attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
+        fields=_phi3,
+        rotates_in_part=True,
     ),
     "qwen35": GgufArchitecture(
         architecture="Qwen3_5ForCausalLM",

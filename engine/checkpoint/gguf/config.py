@@ -5,7 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from glimpse.engine.checkpoint.gguf.architectures import MAX_LAYERS, ROPE_FACTORS, GgufArchitecture, architecture_of
+from glimpse.engine.checkpoint.gguf.architectures import (
+    LONG_ROPE_FACTORS,
+    MAX_LAYERS,
+    ROPE_FACTORS,
+    GgufArchitecture,
+    architecture_of,
+)
 from glimpse.engine.checkpoint.gguf.header import Gguf
 from glimpse.engine.checkpoint.gguf.keys import Keys
 from glimpse.engine.checkpoint.gguf.names import packed_types
@@ -95,8 +101,19 @@ def _experts(keys: Keys, served: GgufArchitecture) -> dict[str, Any]:
 
 def _rope_scaling(gguf: Gguf, keys: Keys, context: int, head_dim: int) -> dict[str, Any] | None:
     """Returns `rope_scaling` of `config.json`; None for unscaled rotary frequencies."""
+    if LONG_ROPE_FACTORS[0] in gguf.tensors:
+        short, long = (
+            _rope_factors(gguf, name, keys.size("rope.dimension_count", head_dim)) for name in LONG_ROPE_FACTORS
+        )
+        return {
+            "rope_type": "longrope",
+            "short_factor": short,
+            "long_factor": long,
+            "original_max_position_embeddings": keys.size("rope.scaling.original_context_length", context),
+            "attention_factor": keys.number("rope.scaling.attn_factor", 1.0),
+        }
     if ROPE_FACTORS in gguf.tensors:  # Llama 3.1's, as one factor for each wavelength
-        factors = _rope_factors(gguf, head_dim)
+        factors = _rope_factors(gguf, ROPE_FACTORS, head_dim)
         return {
             "rope_type": "longrope",
             "short_factor": factors,
@@ -128,16 +145,14 @@ def _rope_scaling(gguf: Gguf, keys: Keys, context: int, head_dim: int) -> dict[s
             return None
 
 
-def _rope_factors(gguf: Gguf, head_dim: int) -> list[float]:
-    stored = gguf.tensors[ROPE_FACTORS]
-    if stored.type.name != "F32" or stored.shape != (head_dim // 2,):
-        raise CheckpointError(
-            f"GGUF tensor {ROPE_FACTORS!r}: expected F32 of shape [{head_dim // 2}], got {stored.type.name} of"
-            f" shape {[*stored.shape]}"
-        )
-    factors = np.frombuffer(stored.data, "<f4", head_dim // 2, stored.offset)
+def _rope_factors(gguf: Gguf, name: str, rotary_dim: int) -> list[float]:
+    stored = gguf.tensors.get(name)
+    if stored is None or stored.type.name != "F32" or stored.shape != (rotary_dim // 2,):
+        found = "none" if stored is None else f"{stored.type.name} of shape {[*stored.shape]}"
+        raise CheckpointError(f"GGUF tensor {name!r}: expected F32 of shape [{rotary_dim // 2}], got {found}")
+    factors = np.frombuffer(stored.data, "<f4", rotary_dim // 2, stored.offset)
     if not np.isfinite(factors).all() or not (factors > 0).all():
-        raise CheckpointError(f"GGUF tensor {ROPE_FACTORS!r}: expected positive numbers, got others")
+        raise CheckpointError(f"GGUF tensor {name!r}: expected positive numbers, got others")
     return factors.tolist()
 
 

@@ -5,7 +5,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from glimpse.engine.checkpoint.gguf.architectures import MMPROJ, ROPE_FACTORS, Change, architecture_of, num_layers
+from glimpse.engine.checkpoint.gguf.architectures import (
+    LONG_ROPE_FACTORS,
+    MMPROJ,
+    ROPE_FACTORS,
+    Change,
+    architecture_of,
+    num_layers,
+)
 from glimpse.engine.checkpoint.gguf.encoder import swaps_mlp
 from glimpse.engine.checkpoint.gguf.header import Gguf
 from glimpse.engine.checkpoint.gguf.keys import Keys
@@ -19,6 +26,11 @@ _EXPERT_NAMES: Mapping[str, str] = {
     "ffn_down_exps": "down_proj",
 }
 """Matrices of all experts of a layer, stacked."""
+_STACKS: Mapping[str, Sequence[str]] = {
+    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
+    "gate_up_proj": ("gate_proj", "up_proj"),
+}
+"""Matrices of Phi-3's that stack others."""
 _QKV = ("attn_q", "attn_k", "attn_v")
 _SECOND_FRAME = "v.patch_embd.weight.1"
 _DEEPSTACK = re.compile(r"v\.deepstack\.(\d+)\.")
@@ -120,7 +132,8 @@ def _named(name: str, table: Mapping[str, str]) -> str | None:
 
 
 def _checkpoint_names(gguf: Gguf) -> dict[str, str]:
-    names = {name: _checkpoint_name(gguf, name) for name in gguf.tensors if name != ROPE_FACTORS}
+    configuring = (ROPE_FACTORS, *LONG_ROPE_FACTORS)
+    names = {name: _checkpoint_name(gguf, name) for name in gguf.tensors if name not in configuring}
     packed = packed_types(gguf)
     return {
         ours: f"{stem}.{BLOCKS}" if (stem := name.removesuffix(".weight")) in packed else name
@@ -135,12 +148,14 @@ def packed_types(gguf: Gguf) -> dict[str, str]:
     in their order, and of the output head, which may be the embedding too.
     """
     head = "output.weight" if "output.weight" in gguf.tensors else "token_embd.weight"
-    return {
+    types = {
         _checkpoint_name(gguf, name).removesuffix(".weight"): tensor.type.name
         for name, tensor in gguf.tensors.items()
         if (name == head or name.startswith("blk.")) and ".ffn_gate_inp" not in name
         if len(tensor.shape) > 1 and tensor.type.name in GGUF_FORMATS and not _mixes_heads(gguf, name)
     }
+    parts = ((name, kind, part) for name, kind in types.items() for part in _STACKS.get(name.rpartition(".")[2], ()))
+    return types | {name.replace(name.rpartition(".")[2], part): kind for name, kind, part in parts}
 
 
 def _mixes_heads(gguf: Gguf, name: str) -> bool:

@@ -17,10 +17,19 @@ _GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+
 _LLAMA3_WORDS = QWEN2_WORDS.replace(r"\p{N}| ?", r"\p{N}{1,3}| ?")
 _QWEN35_WORDS = QWEN2_WORDS.replace(r"?\p{L}+", r"?[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_ENDING = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+_GPT4O_WORDS = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_ENDING}|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_ENDING}"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _TEKKEN_WORDS = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*"
     r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+
+
+_UNSTRIPPED = ("<unk>", "<s>", "<|endoftext|>")
+"""Special tokens of Phi-3 behind which spaces remain; those behind others are no part of a text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +59,7 @@ _PRE_TOKENIZERS: Mapping[str, _PreTokenizer] = {
     "falcon3": _LLAMA3,
     "lfm2": _LLAMA3,
     "pixtral": _LLAMA3,
+    "gpt-4o": _PreTokenizer(words=(_GPT4O_WORDS,)),
     "smaug-bpe": _PreTokenizer(words=(_LLAMA3_WORDS,)),
     "tekken": _PreTokenizer(words=(_TEKKEN_WORDS,), ignores_merges=True, adds_bos=True),
     "qwen2": _PreTokenizer(words=(QWEN2_WORDS,), composes=True),
@@ -165,12 +175,20 @@ def _sentencepiece(gguf: Gguf, vocabulary: _Vocabulary) -> dict[str, Any]:
     unknown = next(
         (token for token, kind in zip(vocabulary.tokens, vocabulary.kinds, strict=True) if kind == _UNKNOWN), None
     )
+    is_phi3 = gguf.get("general.architecture") == "phi3"
     begins_with_space = _flag(gguf, "add_space_prefix", default=True)
     to_spaces = {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}
     return {
         "version": "1.0",
         "added_tokens": [
-            {"id": index, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, **token}
+            {
+                "id": index,
+                "single_word": False,
+                "lstrip": False,
+                "normalized": False,
+                "rstrip": is_phi3 and token["special"] and token["content"] not in _UNSTRIPPED,
+                **token,
+            }
             for index, token in vocabulary.added
         ],
         "normalizer": {

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from glimpse.engine.checkpoint.gguf.names import BLOCKS
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.errors import CheckpointError
@@ -37,8 +38,8 @@ class TextModel(Model):
         return super().split_weight(name, tensor, text)
 
 
-_BY_OUTPUTS = ("weight", "weight_packed", "weight_scale", "weight_zero_point")
-"""Tensors of a matrix, also in compressed-tensors, that have its output features first."""
+_BY_OUTPUTS = ("weight", "weight_packed", "weight_scale", "weight_zero_point", BLOCKS)
+"""Tensors of a matrix, also in compressed-tensors and in GGUF files, that have its output features first."""
 
 
 def make_model(_path: Path, config: ModelConfig) -> TextModel:

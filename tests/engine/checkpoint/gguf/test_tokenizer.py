@@ -24,6 +24,11 @@ LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+GPT4O = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 QWEN2 = LLAMA3.replace("{1,3}", "")
 
 
@@ -56,13 +61,14 @@ PUBLISHED: dict[str, Callable[[], Tokenizer]] = {
     "smollm": lambda: byte_level(pre_tokenizers.Digits(individual_digits=True), use_regex=True),
     "llama-bpe": lambda: byte_level(split(LLAMA3), ignore_merges=True),
     "qwen2": lambda: byte_level(split(QWEN2), normalizer=normalizers.NFC()),
+    "gpt-4o": lambda: byte_level(split(GPT4O)),
     "deepseek-r1-qwen": lambda: byte_level(split(QWEN2)),
 }
 
 
-def write(folder: Path, add: Callable[[GGUFWriter], None]) -> Gguf:
+def write(folder: Path, add: Callable[[GGUFWriter], None], architecture: str = "llama") -> Gguf:
     folder.mkdir(exist_ok=True)
-    writer = GGUFWriter(folder / WEIGHTS, "llama")
+    writer = GGUFWriter(folder / WEIGHTS, architecture)
     add(writer)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -71,11 +77,10 @@ def write(folder: Path, add: Callable[[GGUFWriter], None]) -> Gguf:
     return Gguf(folder / WEIGHTS)
 
 
-def load(folder: Path, add: Callable[[GGUFWriter], None]) -> Ours:
+def load(folder: Path, add: Callable[[GGUFWriter], None], architecture: str = "llama") -> Ours:
     """Writes a file, and loads its tokenizer as a server does."""
-    for name, document in zip(
-        ("tokenizer.json", "tokenizer_config.json"), read_tokenizer_documents(write(folder, add)), strict=True
-    ):
+    documents = read_tokenizer_documents(write(folder, add, architecture))
+    for name, document in zip(("tokenizer.json", "tokenizer_config.json"), documents, strict=True):
         (folder / name).write_text(json.dumps(document))
     return load_tokenizer(folder)
 
@@ -173,6 +178,13 @@ def test_ids_are_those_of_sentencepiece(tmp_path: Path) -> None:
     assert [ours.encode(line) for line in lines] == [list(sentencepiece(line, ids)) for line in lines]
     assert [ours.decode(ours.encode(line)) for line in lines] == lines
     assert ours.with_prefix([7]) == [1, 7]
+
+
+def test_spaces_behind_special_tokens_of_phi3_are_no_text(tmp_path: Path) -> None:
+    tokens = pieces()
+    tokenizer = load(tmp_path, lambda writer: add_sentencepiece(writer, tokens), architecture="phi3")
+    assert tokenizer.encode("</s>\n the") == tokenizer.encode("</s>the")
+    assert tokenizer.encode("<s>\n the") != tokenizer.encode("<s>the")
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,8 @@ def assert_agrees(file: Path, checkpoint: Path, architecture: str) -> None:
         ("gemma3", "gemma3"),
         ("lfm2", "lfm2"),
         ("qwen3_5", "qwen35"),
+        ("phi3 128k", "phi3"),
+        ("phi4 mini", "phi3"),
     ],
 )
 @pytest.mark.parametrize("kind", ["F32", "Q8_0"])
