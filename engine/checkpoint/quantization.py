@@ -184,6 +184,8 @@ GGUF_FORMATS: Mapping[str, GroupFormat] = {
         ("Q5_0", 8, 32, False, "float16"),
         ("Q5_1", 8, 32, True, "float16"),
         ("Q8_0", 8, 32, False, "float16"),
+        ("Q2_K", 8, 16, True, "float32"),
+        ("Q3_K", 8, 16, False, "float32"),
         ("Q4_K", 4, 32, True, "float32"),
         ("Q5_K", 8, 32, True, "float32"),
         ("Q6_K", 8, 16, False, "float32"),

@@ -327,10 +327,12 @@ def random_blocks(kind: str, num_blocks: int, generator: np.random.Generator) ->
     """Returns uint8 [blocks, bytes of a block] whose factors are of the size of a trained model's."""
     _, num_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
     blocks = generator.integers(0, 256, (num_blocks, num_bytes), dtype=np.uint8)
-    places = {"Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "Q4_1": (0, 2), "Q5_1": (0, 2)}.get(kind, (0,))
-    largest = {"Q4_K": 2e-4, "Q5_K": 1e-4, "Q6_K": 5e-5, "IQ4_XS": 5e-5, "IQ4_NL": 1e-3}.get(kind, 1e-2)
-    for place in places:
-        factors = generator.uniform(largest / 2, largest, num_blocks).astype("<f2")
+    places = {"Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,)} | dict.fromkeys(
+        ("Q4_K", "Q5_K", "Q4_1", "Q5_1"), (0, 2)
+    )
+    largest = {"Q2_K": 4e-3, "Q3_K": 1e-3, "Q4_K": 2e-4, "Q5_K": 1e-4, "Q6_K": 5e-5, "IQ4_XS": 5e-5, "IQ4_NL": 1e-3}
+    for place in places.get(kind, (0,)):
+        factors = largest.get(kind, 1e-2) * generator.uniform(0.5, 1, num_blocks).astype("<f2")
         blocks[:, place : place + 2] = factors.view(np.uint8).reshape(-1, 2)
     return blocks
 

@@ -56,6 +56,8 @@ SERVED_TYPES = (
     "Q4_K",
     "Q4_0",
     "Q4_1",
+    "Q3_K",
+    "Q2_K",
     "IQ4_XS",
     "IQ4_NL",
 )

@@ -204,6 +204,27 @@ def _q8_0(blocks: Tensor) -> Groups:
     return Groups(blocks[:, 2:] ^ 128, _floats(blocks, 0), 128)
 
 
+def _pairs(octets: Tensor) -> Tensor:
+    """[blocks, 64] → [blocks, 8, 32]: of each 32 bytes the lowest two bits of all, then the next ones."""
+    places = torch.arange(0, 8, 2, device=octets.device, dtype=torch.uint8)[:, None]
+    return (octets.reshape(-1, 2, 1, 32) >> places & 3).flatten(1, 2)
+
+
+def _q2_k(blocks: Tensor) -> Groups:
+    scales, minima = (
+        _floats(blocks, at) * part.float() for at, part in ((80, blocks[:, :16] & 15), (82, blocks[:, :16] >> 4))
+    )
+    return Groups(_pairs(blocks[:, 16:80]).flatten(1), scales, minima)
+
+
+def _q3_k(blocks: Tensor) -> Groups:
+    places = torch.arange(8, device=blocks.device, dtype=torch.uint8)[:, None]
+    third = (blocks[:, None, :32] >> places & 1) << 2
+    high = (blocks[:, None, 104:108] >> places[::2] & 3).flatten(1) << 4
+    scales = _floats(blocks, 108) * ((_nibbles(blocks[:, 96:104]) | high).float() - 32)
+    return Groups((_pairs(blocks[:, 32:96]) | third).flatten(1), scales, 4)
+
+
 def _scales_and_minima(blocks: Tensor) -> tuple[Tensor, Tensor]:
     """float32 [blocks, 8], twice, of Q4_K and Q5_K: numbers of six bits in twelve bytes, times a factor."""
     first, second, third = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
@@ -260,6 +281,8 @@ _UNPACKED: Mapping[str, Callable[[Tensor], Groups]] = {
     "Q5_0": _q5_0,
     "Q5_1": _q5_1,
     "Q8_0": _q8_0,
+    "Q2_K": _q2_k,
+    "Q3_K": _q3_k,
     "Q4_K": _q4_k,
     "Q5_K": _q5_k,
     "Q6_K": _q6_k,

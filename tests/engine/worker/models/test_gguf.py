@@ -171,7 +171,7 @@ def test_matrices_of_one_product_share_a_format(
 
 
 @needs_kernels
-@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", *MIXES])
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q3_K", "Q2_K", *MIXES])
 def test_native_kernels_stay_near_float32(tmp_path: Path, kind: str) -> None:
     checkpoint = make_wide_checkpoint(tmp_path / "checkpoint")
     path = resolve_checkpoint(str(write_gguf(tmp_path / "model.gguf", checkpoint, "llama", kind)))
