@@ -85,7 +85,8 @@ OTHER_OPTIONS: Mapping[str, OtherName] = {
 
 SPECULATIVE_CONFIG = "speculative_config"
 """vLLM's option that is several here."""
-_METHODS = {"ngram": "ngram"} | dict.fromkeys(("mtp", "deepseek_mtp", "qwen3_5_mtp", "qwen3_next_mtp"), "mtp")
+_OF_MTP = ("mtp", "deepseek_mtp", "glm_ocr_mtp", "qwen3_5_mtp", "qwen3_next_mtp")
+_METHODS = {"ngram": "ngram"} | dict.fromkeys(_OF_MTP, "mtp")
 
 
 def read_speculative_config(value: object) -> dict[str, Any]:

@@ -98,6 +98,7 @@ def make_glm_ocr_checkpoint(path: Path) -> Path:
             "hidden_size": 64,
             "intermediate_size": 96,
             "num_hidden_layers": LAYERS,
+            "num_nextn_predict_layers": 1,
             "num_attention_heads": 4,
             "num_key_value_heads": 2,
             "head_dim": 32,
@@ -115,7 +116,11 @@ def make_glm_ocr_checkpoint(path: Path) -> Path:
     )
     _save(GlmOcrForConditionalGeneration(config), path, processor="Glm46V", chat_template=CHAT_TEMPLATE)
     weights = load_file(path / "model.safetensors")
-    weights[f"model.language_model.layers.{LAYERS}.eh_proj.weight"] = torch.zeros(64, 128)  # a part of its draft head
+    last, drafts = (f"model.language_model.layers.{index}." for index in (LAYERS - 1, LAYERS))
+    weights |= {name.replace(last, drafts): tensor * 1.1 for name, tensor in weights.items() if last in name}
+    weights |= {f"{drafts}{name}.weight": torch.rand(64) + 0.5 for name in ("enorm", "hnorm", "shared_head.norm")}
+    weights |= {f"{drafts}eh_proj.weight": 0.2 * torch.randn(64, 128)}
+    weights |= {f"{drafts}shared_head.head.weight": weights["lm_head.weight"].clone()}
     save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
     return path
 

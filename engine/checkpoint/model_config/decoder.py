@@ -245,6 +245,8 @@ class TextConfig:
     """None: all layers have a gated MLP."""
     num_mtp_layers: int = 0
     """Layers behind the decoder's that predict the token after the next one."""
+    mtp_repeats_normed: bool = True
+    """For further tokens it reads its own output after the norm; else before it, as in GLM."""
     uses_mtp: bool = False
     """Draft tokens are proposed with these. Else they are not loaded."""
     num_deepstack_layers: int = 0

@@ -116,5 +116,5 @@ class MTPProposer:
                 ]
             )
             assert model.mtp is not None
-            states = model.draft_states(batch, batch.token_ids, model.mtp.norm(states), self._cache, {})
+            states = model.draft_states(batch, batch.token_ids, model.mtp.repeated(states), self._cache, {})
             drafts = [draft._replace(place=draft.place + 1) for draft in drafts]

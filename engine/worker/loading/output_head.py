@@ -38,8 +38,10 @@ def with_mtp(config: ModelConfig, options: EngineOptions, stored: Mapping[str, S
         CheckpointError: it cannot.
     """
     why_not = None
-    if config.text.num_mtp_layers != 1 or (stored is not None and not any(name.startswith("mtp.") for name in stored)):
-        why_not = "expected a checkpoint with a layer of multi-token prediction (tensors mtp.*), and this one has none"
+    named = ("mtp.", f".layers.{config.text.num_layers}.")
+    is_stored = stored is None or any(name.startswith(named[0]) or named[1] in name for name in stored)
+    if config.text.num_mtp_layers != 1 or not is_stored:
+        why_not = "expected a checkpoint with a layer of multi-token prediction, and this one has none"
     elif config.quantization is not None:
         why_not = "expected a checkpoint without quantized weights, whose layer of multi-token prediction is read"
     elif options.tensor_parallel_size > 1:

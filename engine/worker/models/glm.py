@@ -20,7 +20,6 @@ from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.mlp import gated
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
-from glimpse.engine.worker.models.decoder_weights import layer_index
 from glimpse.engine.worker.models.encoders.qwen2_vl_vision import VisionTower, patch_positions
 from glimpse.engine.worker.models.encoders.varlen_segments import Grid
 from glimpse.engine.worker.models.qwen_vl import QwenVL
@@ -33,21 +32,37 @@ _NORMS = {
 """Names of a layer's norms → those of other checkpoints with norms after attention and MLPs."""
 _NORM = re.compile(rf"\b({'|'.join(_NORMS)})\b")
 _GATE_UP = ".mlp.gate_up_proj."
+_OF_MTP = {
+    "eh_proj": "fc",
+    "enorm": "pre_fc_norm_embedding",
+    "hnorm": "pre_fc_norm_hidden",
+    "shared_head.norm": "norm",
+}
+"""Names in the layer of multi-token prediction that the decoder's layers lack → Qwen3.5's."""
+_SHARED = ("embed_tokens.weight", "shared_head.head.weight")
+"""Copies there of the decoder's own tensors."""
 
 
 class Glm(QwenVL):
     """A decoder and an encoder, with the names of tensors in GLM's checkpoints."""
 
     def split_weight(self, name: str, tensor: Tensor, text: TextConfig) -> Iterable[tuple[str, Tensor]]:
+        if name.startswith(self._mtp_prefix):
+            stem, _, kind = name.removeprefix(self._mtp_prefix).rpartition(".")
+            name = f"mtp.{_OF_MTP.get(stem, f'layers.0.{stem}')}.{kind}"
         if _GATE_UP in name:
             parts = (name.replace(_GATE_UP, f".mlp.{part}_proj.") for part in ("gate", "up"))
             return zip(parts, tensor.chunk(2), strict=True)
         return super().split_weight(_NORM.sub(lambda found: _NORMS[found[0]], name), tensor, text)
 
     def is_unused(self, name: str) -> bool:
-        # A layer more than the decoder has predicts more than the next token.
-        is_of_drafts = ".layers." in name and layer_index(name) >= self.decoder.config.num_layers
-        return is_of_drafts or super().is_unused(name)
+        is_of_mtp = name.startswith(self._mtp_prefix)
+        return (is_of_mtp and (self.mtp is None or name.endswith(_SHARED))) or super().is_unused(name)
+
+    @property
+    def _mtp_prefix(self) -> str:
+        """Prefix of the layer of multi-token prediction, which is one more than the decoder has."""
+        return f"model.layers.{self.decoder.config.num_layers}."
 
 
 class GlmTower(VisionTower):

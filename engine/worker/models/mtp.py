@@ -1,7 +1,8 @@
 """Multi-token prediction (arXiv 2412.19437, section 2.2): a layer that predicts the token after the next one.
 
 It computes on a token's hidden state and the embedding of the token that follows. Its own output takes the place of the
-hidden state for the token after that. Numerics follow vLLM's model_executor/models/qwen3_5_mtp.py.
+hidden state for the token after that. Numerics follow vLLM's model_executor/models/qwen3_5_mtp.py and glm_ocr_mtp.py,
+which leaves out the embedding behind a sequence's first token.
 """
 
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ class MultiTokenPredictor(nn.Module):
         self.fc = Linear(2 * width, width, bias=False)
         self.layer = DecoderLayer(replace(config, layer_kinds=("full",), states=None, experts=experts), 0)
         self.cache_index = config.num_layers
+        self.repeats_normed = config.mtp_repeats_normed
 
     def forward(self, embedded: Tensor, hidden: Tensor, ops: Ops, inputs: LayerInputs, cache: KVCache) -> Tensor:
         """Returns [tokens, hidden_size], before `norm`.
@@ -40,6 +42,10 @@ class MultiTokenPredictor(nn.Module):
         """
         joined = torch.cat([self.embedding_norm(embedded), self.hidden_norm(hidden)], dim=1)
         return self.layer(ops.linear_add(joined, self.fc, None), ops, inputs, cache, self.cache_index)
+
+    def repeated(self, states: Tensor) -> Tensor:
+        """Returns what takes the place of `hidden` for the tokens after those of these outputs."""
+        return self.norm(states) if self.repeats_normed else states
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names."""

@@ -82,6 +82,8 @@ def read_decoder(config: Mapping[str, Any], defaults: Mapping[str, Any], *, qkv_
         alternating_rotary=True,
         qkv_bias=qkv_bias,
         output_norms=True,
+        num_mtp_layers=text.get("num_nextn_predict_layers") or 0,
+        mtp_repeats_normed=False,
     )
 
 

@@ -100,6 +100,12 @@ def multi_token_prediction(stored: Mapping[str, Tensor], model: Model) -> Mappin
     text = model.decoder.config
     layer, width = f".layers.{text.layer_kinds.index('full')}.", text.hidden_size
     found = {f"mtp.layers.0.{name.partition(layer)[2]}": tensor for name, tensor in stored.items() if layer in name}
+    if not text.mtp_repeats_normed:  # GLM, where these are a layer more
+        last = f"model.language_model.layers.{text.num_layers}."
+        found = {name.replace("mtp.layers.0.", last): tensor for name, tensor in found.items()}
+        norms = ("enorm", "hnorm", "shared_head.norm")
+        found |= {f"{last}{name}.weight": torch.empty(width, device="meta") for name in norms}
+        return found | {f"{last}eh_proj.weight": torch.empty(width, 2 * width, device="meta")}
     norms = ("norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden")
     found |= {f"mtp.{name}.weight": torch.empty(width, device="meta") for name in norms}
     return found | {"mtp.fc.weight": torch.empty(width, 2 * width, device="meta")}
