@@ -85,7 +85,7 @@ class ModelSpec:
     bidirectional_runs: bool = False
     """The tokens of a run of placeholders attend to each other: a step computes them together."""
     bidirectional_prompt: bool = False
-    """So do all tokens of a prompt. One with several media could wait for room for all of them: it has at most one."""
+    """So do all tokens of a prompt."""
     has_output_head: bool = True
     """Without one, prompts can be embedded, but not continued."""
     adapters: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
@@ -108,8 +108,7 @@ def make_request(message: Generate | Embed, *, max_model_len: int, model: ModelS
     Raises:
         EngineError: PROMPT_TOO_LONG if the context window leaves no room for an answer, or for the prompt of an
             embedding; UNSUPPORTED if the sampling parameters contain a token id outside the vocabulary, or tokens are
-            to be sampled from a model without an output head, or there is no such adapter, or a bidirectional prompt
-            has several media; INTERNAL if the front end
+            to be sampled from a model without an output head, or there is no such adapter; INTERNAL if the front end
             sent an invalid prompt or invalid media.
     """
     num_prompt_tokens = len(message.token_ids)
@@ -119,10 +118,6 @@ def make_request(message: Generate | Embed, *, max_model_len: int, model: ModelS
         raise EngineError(EngineErrorCode.UNSUPPORTED, "the model has no output head: it makes embeddings alone")
     if message.adapter and message.adapter not in model.adapters:
         raise EngineError(EngineErrorCode.UNSUPPORTED, f"the engine has no adapter {message.adapter!r}")
-    if model.bidirectional_prompt and len(message.media) > 1:
-        raise EngineError(
-            EngineErrorCode.UNSUPPORTED, f"the model reads at most one image in a prompt, got {len(message.media)}"
-        )
     num_of_media = sum(medium.span.num_tokens for medium in message.media)
     _check_length(num_prompt_tokens, num_of_media, max_model_len, has_answer=pooling is None)
     _check_tokens(message.token_ids, model.vocab_size)

@@ -267,15 +267,19 @@ class StepPlanner:
         end = self._whole_end(sequence, start, min(sequence.num_tokens, start + num_tokens))
         num_before = self._encoder_cache.num_tokens_to_encode
         num_left = self._num_prompt_tokens_left - (end - start)
-        max_media_tokens = int(num_left / self._media_weight)
+        is_whole = sequence.request.bidirectional_prompt  # it may overdraw the budget with all of its media
+        max_media_tokens = self._max_tokens if is_whole else int(num_left / self._media_weight)
         end = self._encoder_cache.plan_media(sequence, start, end, max_more_tokens=max_media_tokens)
         num_encoded = self._encoder_cache.num_tokens_to_encode - num_before
         if num_encoded:
             cost = int(num_encoded * self._media_weight)
             self._num_prompt_tokens_left -= cost
             sequence.flow.client.service += cost
-        # A prompt that is computed whole waits for its image as a whole.
-        return end if sequence.request.part_around(end) is None else start
+        if sequence.request.part_around(end) is None:
+            return end
+        # A prompt that is computed whole waits for all of its media, and holds none meanwhile: others might need room.
+        self._encoder_cache.release(sequence)
+        return start
 
     def _whole_end(self, sequence: Sequence, start: int, end: int) -> int:
         """Returns the last end up to `end` in no indivisible part. A part at `start` may overdraw the budget."""

@@ -25,14 +25,20 @@ def _is_colpali(path: Path) -> bool:
 
 @cache
 def processor(path: Path) -> Any:
+    return processor_of(path, ColPaliProcessor if _is_colpali(path) else ColQwen2Processor)
+
+
+@cache
+def processor_of(path: Path, kind: Any) -> Any:
+    """Returns the reference's processor of a kind, with the tokenizer and the preprocessor in a checkpoint's folder."""
     tokens = json.loads((path / "tokenizer_config.json").read_text())
     special = {name: tokens[name] for name in ("bos_token", "eos_token", "pad_token") if name in tokens}
     tokenizer = TokenizersBackend(tokenizer_file=str(path / "tokenizer.json"), **special)
-    if _is_colpali(path):
-        # Of published checkpoints' tokenizer class, `add_bos_token = False` does this.
-        tokenizer.backend_tokenizer.post_processor = None
-        return ColPaliProcessor(SiglipImageProcessorPil.from_pretrained(path), tokenizer)
-    return ColQwen2Processor(Qwen2VLImageProcessorPil.from_pretrained(path), tokenizer)
+    if kind is ColQwen2Processor:
+        return kind(Qwen2VLImageProcessorPil.from_pretrained(path), tokenizer)
+    # Of published checkpoints' tokenizer class, `add_bos_token = False` does this.
+    tokenizer.backend_tokenizer.post_processor = None
+    return kind(SiglipImageProcessorPil.from_pretrained(path), tokenizer)
 
 
 @cache

@@ -7,7 +7,7 @@ from typing import Any
 
 from glimpse.engine.checkpoint.families.gemma.gemma3 import GEMMA3, GEMMA3_TEXT
 from glimpse.engine.checkpoint.families.gemma.gemma4 import GEMMA4, GEMMA4_TEXT
-from glimpse.engine.checkpoint.families.gemma.paligemma import COLPALI
+from glimpse.engine.checkpoint.families.gemma.paligemma import COLPALI, PALIGEMMA
 from glimpse.engine.checkpoint.families.glm.glm4v import GLM4V, GLM46V
 from glimpse.engine.checkpoint.families.glm.glm_ocr import GLM_OCR
 from glimpse.engine.checkpoint.families.idefics3 import IDEFICS3, SMOLVLM
@@ -55,6 +55,7 @@ FAMILIES: Mapping[str, FamilySpec] = {
     "InternVLForConditionalGeneration": INTERNVL,
     "InternVLChatModel": INTERNVL_CHAT,
     "Gemma3ForConditionalGeneration": GEMMA3,
+    "PaliGemmaForConditionalGeneration": PALIGEMMA,
     "Mistral3ForConditionalGeneration": MISTRAL3,
     "LightOnOcrForConditionalGeneration": LIGHTON_OCR,
     "Gemma4ForConditionalGeneration": GEMMA4,

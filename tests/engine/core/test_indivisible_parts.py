@@ -10,7 +10,6 @@ from glimpse.engine.core.memory.prefix_cache import PrefixCache
 from glimpse.engine.core.request import ModelSpec, make_request
 from glimpse.engine.core.scheduler import Scheduler
 from glimpse.engine.core.sequence import Sequence
-from glimpse.engine.errors import EngineError
 from tests.engine.checking_runner import PLACEHOLDER, generate, image_input
 
 LIMITS = SchedulerLimits(
@@ -69,16 +68,18 @@ def test_a_cached_prefix_ends_before_or_behind_an_image(num_before: int, num_mat
 
 
 def test_prompts_that_attend_to_all_of_themselves_are_computed_whole() -> None:
-    """The second one fits in the first step, but for its image, which one text token precedes."""
-    scheduler = Scheduler(LIMITS)
-    sequences = [make(1, 2, 0, model=PREFIX_LM, name=name) for name in ("one", "other")]
-    for sequence_id, sequence in enumerate(sequences):
-        sequence.sequence_id = sequence_id
+    """The second one fits in the first step, but for its second image, for whose output there is no room."""
+    scheduler = Scheduler(replace(LIMITS, num_blocks=32, max_batch_tokens=128))
+    images = (image_input("one", 1, 20), image_input("other", 21, 20))
+    request = generate("request", [1, *[PLACEHOLDER] * 40], *images)
+    second = Sequence(sequence_id=1, request=make_request(request, max_model_len=64, model=PREFIX_LM))
+    sequences = [make(1, 40, 0, model=PREFIX_LM, name="first"), second]
+    for sequence in sequences:
         scheduler.add(sequence)
     for sequence in sequences:
         step = scheduler.schedule()
         assert [(each.sequence_id, each.start, len(each.token_ids)) for each in step.plan.chunks] == [
-            (sequence.sequence_id, 0, 3)
+            (sequence.sequence_id, 0, 41)
         ]
         scheduler.complete(step)
         scheduler.remove(sequence)
@@ -93,9 +94,3 @@ def test_their_blocks_are_found_by_equal_prompts_alone(num_after: int, num_match
     first.num_computed_tokens = first.num_tokens
     cache.register_blocks(first, blocks, 0)
     assert cache.match(second) == blocks[:num_matched]
-
-
-def test_they_have_one_image_at_most() -> None:
-    request = generate("request", [PLACEHOLDER] * 2, image_input("one", 0, 1), image_input("other", 1, 1))
-    with pytest.raises(EngineError, match="at most one image in a prompt, got 2"):
-        make_request(request, max_model_len=10, model=PREFIX_LM)

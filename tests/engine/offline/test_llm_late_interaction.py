@@ -9,8 +9,8 @@ import pytest
 
 from glimpse.engine.errors import EngineError
 from glimpse.offline.llm import LLM, InputError
-from tests.checkpoints.colpali import make_colpali_checkpoint
 from tests.checkpoints.colqwen2 import make_colqwen2_checkpoint
+from tests.checkpoints.paligemma import make_colpali_checkpoint
 from tests.engine.offline.llm_inputs import image_pil, load, text, user
 from tests.media.images import noise_pixels
 from tests.oracles import late_interaction as oracle

@@ -21,6 +21,7 @@ from tests.checkpoints.llava import make_next_checkpoint
 from tests.checkpoints.minicpmv4_6 import make_minicpmv4_6_checkpoint
 from tests.checkpoints.mistral3 import make_mistral3_checkpoint
 from tests.checkpoints.paddleocr_vl import make_paddleocr_vl_checkpoint
+from tests.checkpoints.paligemma import make_paligemma_checkpoint
 from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
@@ -49,6 +50,7 @@ TRIED: Mapping[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
     "PaddleOCRVLForConditionalGeneration": (make_paddleocr_vl_checkpoint, ("image",)),
     "MiniCPMV4_6ForConditionalGeneration": (make_minicpmv4_6_checkpoint, ("image", "video")),
     "Mistral3ForConditionalGeneration": (make_mistral3_checkpoint, ("image",)),
+    "PaliGemmaForConditionalGeneration": (make_paligemma_checkpoint, ("image",)),
     "Idefics3ForConditionalGeneration": (lambda path: make_idefics3_checkpoint(path, "idefics3"), ("image",)),
     "LlavaNextForConditionalGeneration": (make_next_checkpoint, ("image",)),
     "InternVLChatModel": (

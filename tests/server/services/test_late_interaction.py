@@ -14,8 +14,8 @@ from google.api.httpbody_pb2 import HttpBody
 from glimpse import Client
 from glimpse.client import GlimpseError, Image
 from glimpse.openai.v1 import openai_pb2_grpc
-from tests.checkpoints.colpali import make_colpali_checkpoint
 from tests.checkpoints.colqwen2 import SIZE, make_colqwen2_checkpoint
+from tests.checkpoints.paligemma import make_colpali_checkpoint
 from tests.e2e.images import data_url
 from tests.e2e.stack import Served
 from tests.media.images import noise_pixels

@@ -1,7 +1,6 @@
 """Gemma 3: the decoder alone, and with images."""
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from PIL.Image import Resampling
 
-from glimpse.engine.checkpoint.families.grounding import JsonForm, TextForm
+from glimpse.engine.checkpoint.families.gemma.paligemma import LOCATION_TOKENS
+from glimpse.engine.checkpoint.families.grounding import JsonForm
 from glimpse.engine.checkpoint.families.reading.fields import require, text_config
 from glimpse.engine.checkpoint.families.reading.preprocessor import PREPROCESSOR, check_processor, check_square
 from glimpse.engine.checkpoint.families.reading.rows import only_grid
@@ -195,10 +195,10 @@ def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
 GEMMA3_TEXT = FamilySpec(read_config=_read_text_config, module="gemma.gemma3")
 _GROUNDING = (
     JsonForm(box="box_2d", point="point", scale=1000, y_first=True),
-    TextForm(pattern=re.compile(r"(?P<box>(?:<loc\d{4}>){4})[ \t]*(?P<label>[^<;\n]*)"), scale=1024, y_first=True),
+    LOCATION_TOKENS,
 )
 """Google documents the first for Gemini alone, and says that Gemma 3 probably follows it (google/gemma-3-4b-it,
-discussion 38). The second is PaliGemma's (arXiv 2407.07726, section 3), which checkpoints tuned for detection write."""
+discussion 38). Checkpoints tuned for detection write the second."""
 GEMMA3 = FamilySpec(
     read_config=_read_config,
     module="gemma.gemma3",

@@ -1,10 +1,12 @@
 """PaliGemma (arXiv 2407.07726): Gemma's first decoder after SigLIP, whose prompts attend to themselves in both
 directions; and ColPali (arXiv 2407.01449), which has a vector for each token, for late interaction."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from glimpse.engine.checkpoint.families.grounding import TextForm
 from glimpse.engine.checkpoint.families.reading.fields import require, rope_of, text_config
 from glimpse.engine.checkpoint.families.reading.late_interaction import RetrievalPrompts, retriever
 from glimpse.engine.checkpoint.families.reading.preprocessor import PREPROCESSOR, check_processor, check_square
@@ -42,6 +44,25 @@ models/paligemma/configuration_paligemma.py."""
 _ACTIVATIONS = ("gelu", "gelu_pytorch_tanh")
 """Values that mean the second; see transformers pull request 29402."""
 _BOS = "<bos>"
+_TEMPLATE = """\
+{%- if messages | length != 1 or messages[0].role != 'user' %}
+{{- raise_exception('this model answers one message of a user') }}
+{%- endif %}
+{%- set content = messages[0].content %}
+{%- set parts = [{'type': 'text', 'text': content}] if content is string else content %}
+{%- for part in parts if part.type != 'text' %}
+{%- if part.type != 'image' %}
+{{- raise_exception('this model does not support content of type ' + part.type) }}
+{%- endif %}
+{{- '<image>' }}
+{%- endfor %}
+{{- '<bos>' }}
+{%- for part in parts if part.type == 'text' %}
+{{- part.text }}
+{%- endfor %}
+{{- '\\n' }}
+"""
+"""The prompt of transformers' models/paligemma/processing_paligemma.py."""
 
 
 def _read_decoder(config: Mapping[str, Any], num_image_tokens: int) -> TextConfig:
@@ -107,14 +128,20 @@ def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
     return LargestMedium.of_images(encoder, encoder.num_positions, num_tokens)
 
 
-_PALIGEMMA = FamilySpec(
+LOCATION_TOKENS = TextForm(
+    pattern=re.compile(r"(?P<box>(?:<loc\d{4}>){4})[ \t]*(?P<label>[^<;\n]*)"), scale=1024, y_first=True
+)
+"""Section 3 of the paper."""
+PALIGEMMA = FamilySpec(
     read_config=_read_config,
     module="gemma.paligemma",
+    fallback_template=_TEMPLATE,
     slots_in_lines=False,
     read_media=_read_media,
     layout=_layout,
     largest_medium=_largest_medium,
     embedding_grid=_embedding_grid,
+    grounding=(LOCATION_TOKENS,),
 )
 _PROMPTS = RetrievalPrompts(
     query=(f"{_BOS}Question: ", "<pad>" * 10 + "\n"),
@@ -122,4 +149,4 @@ _PROMPTS = RetrievalPrompts(
     fields={"query_prefix": "Question: ", "visual_prompt_prefix": "Describe the image."},
 )
 """The prompts of transformers' models/colpali/processing_colpali.py."""
-COLPALI = retriever(_PALIGEMMA, _PROMPTS, {"paligemma": _read_config})
+COLPALI = retriever(PALIGEMMA, _PROMPTS, {"paligemma": _read_config})

@@ -21,8 +21,15 @@ from glimpse.engine.worker.models.llava.llava import TOWER, Llava
 from glimpse.engine.worker.models.model import Model
 
 
-class ColPali(Model):
-    """A decoder and an encoder, with the names of tensors in ColPali's checkpoints without their first part."""
+class PaliGemma(Model):
+    """A decoder and an encoder, with the names of tensors in LLaVA's checkpoints."""
+
+    renamed_prefixes: ClassVar = Llava.renamed_prefixes
+    decoder_prefix: ClassVar = Llava.decoder_prefix
+
+
+class ColPali(PaliGemma):
+    """A `PaliGemma` with the names of tensors in ColPali's checkpoints."""
 
     renamed_prefixes: ClassVar = {
         **{f"vlm.{name}": published for name, published in Llava.renamed_prefixes.items()},
@@ -31,7 +38,6 @@ class ColPali(Model):
         "vlm.language_model.": "language_model.model.",
         "vlm.": "",
     }
-    decoder_prefix: ClassVar = Llava.decoder_prefix
 
 
 class PaliGemmaEncoder(TileEncoder):
@@ -52,7 +58,8 @@ class PaliGemmaEncoder(TileEncoder):
         yield from self.linear.named_weights("multi_modal_projector.linear")
 
 
-def make_model(path: Path, config: ModelConfig) -> ColPali:
+def make_model(path: Path, config: ModelConfig) -> PaliGemma:
     """See `load_engine.make_model`."""
     encoder = PaliGemmaEncoder(config.encoder_as(VitConfig), config.text.hidden_size, read_statistics(path))
-    return ColPali(config.text, encoder, token_embedding_size=config.token_embedding_size)
+    kind = PaliGemma if config.token_embedding_size is None else ColPali
+    return kind(config.text, encoder, token_embedding_size=config.token_embedding_size)

@@ -90,6 +90,7 @@ WAYS: dict[str, tuple[str, ImageSizing, Write, float, bool]] = {
     "MiniCPM-V": ("MiniCPMV", AdaptiveSlices(), minicpmv, 1000, True),
     "Gemma 3": ("Gemma3ForConditionalGeneration", FixedSize(side=896), gemma, 1000, True),
     "Gemma 3 with PaliGemma's tokens": ("Gemma3ForConditionalGeneration", FixedSize(side=896), paligemma, 512, True),
+    "PaliGemma": ("PaliGemmaForConditionalGeneration", FixedSize(side=448), paligemma, 512, True),
     "LFM2-VL": ("Lfm2VlForConditionalGeneration", FlexTiles(), lfm2, 1000, True),
     "LLaVA": ("LlavaForConditionalGeneration", FixedSize(side=336, shortest_edge=336), llava, 1000, False),
 }
