@@ -29,6 +29,8 @@ from tests.oracles.ultravox import Network as UltravoxNetwork
 from tests.paths import ROOT
 
 TABLE = {checkpoint.name: checkpoint for checkpoint in load_table()}
+FIRST_OF_ARCHITECTURE = {each.config["architectures"][0]: each.name for each in reversed(TABLE.values())}.values()
+"""Checkpoints of one architecture have the same old names, which take long to find."""
 Shapes = Mapping[str, tuple[int, ...]]
 OWN_ORACLES: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "Phi3VForCausalLM": make_network,
@@ -87,7 +89,7 @@ def test_model_has_the_tensors_of_the_published_checkpoint_under_old_and_new_nam
     ours = {name: tuple(tensor.shape) for name, tensor in built.model.named_weights()}
     stored = dict(built.oracle.state_dict())
     assert as_loaded(stored, built) == ours
-    if isinstance(built.oracle, PreTrainedModel):
+    if isinstance(built.oracle, PreTrainedModel) and built.published.name in FIRST_OF_ARCHITECTURE:
         assert as_loaded(revert_weight_conversion(built.oracle, stored), built) == ours
     if built.model.decoder.config.num_mtp_layers:
         drafting = replace(built, model=build(built.published, built.folder, uses_mtp=True))
