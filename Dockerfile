@@ -38,17 +38,15 @@ RUN --mount=type=cache,target=/root/.cache/pip \
 
 FROM dependencies-${VARIANT} AS dependencies
 
-# Kernels are compiled here, so that the image needs no compiler; they run on whatever x86-64 it is started on. Other
-# processors have none.
+# Kernels are compiled here, so that the image needs no compiler; they run on whatever processor of its
+# architecture it is started on.
 FROM ${PYTHON} AS wheel
 RUN apt-get update && apt-get install --yes --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
 COPY . .
-RUN if [ "$(uname -m)" = x86_64 ]; then \
-    export PYTHONPATH=src \
+RUN export PYTHONPATH=src \
     && python -m glimpse.engine.worker.native.compile_kernels --package \
-    && python -m glimpse.media.native.compile_resampler --package; \
-    fi
+    && python -m glimpse.media.native.compile_resampler --package
 # Files may come with modes that only their owner can read.
 RUN chmod -R a+rX .
 RUN --mount=type=cache,target=/root/.cache/pip pip wheel --no-deps --wheel-dir /dist .

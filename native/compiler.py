@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from glimpse.native.processors import num_processors
@@ -30,11 +30,23 @@ class Sources:
     name: str
     """Prefix of the library's file name, and name of the kernels in messages."""
     folder: Path
-    """Folder whose *.cpp files are compiled."""
+    """Folder whose *.cpp files are compiled; `files` says which."""
     flags: tuple[str, ...]
     """Flags for compiling and linking."""
     variable: str
     """Environment variable with the path of a library compiled ahead of time."""
+
+    def files(self, machine: str) -> list[Path]:
+        """Returns the files for an architecture, as `platform.machine` names it: all but those for others."""
+        others = [pattern for machines, pattern in _FILES_OF.items() if machine not in machines]
+        found = sorted(self.folder.glob("*.cpp"))
+        return [file for file in found if not any(re.search(pattern, file.stem) for pattern in others)]
+
+
+_FILES_OF = {("x86_64",): "_(x86|avx|amx)", ("aarch64", "arm64"): "_neon"}
+"""What the names of files for some architectures have, by those that `platform.machine` names so."""
+_MACHINES = {("Linux", "x86_64"), ("Linux", "aarch64"), ("Darwin", "arm64")}
+"""Systems and architectures that kernels are written for."""
 
 
 class BuildError(Exception):
@@ -88,8 +100,8 @@ def cache_folder() -> Path:
 
 
 def _check_machine(sources: Sources) -> None:
-    if (machine := (platform.system(), platform.machine())) != ("Linux", "x86_64"):
-        raise BuildError(f"the {sources.name} kernels require Linux on x86-64, this is {' on '.join(machine)}")
+    if (machine := (platform.system(), platform.machine())) not in _MACHINES or not sources.files(machine[1]):
+        raise BuildError(f"there are no {sources.name} kernels for {' on '.join(machine)}")
 
 
 def _cached_library(sources: Sources, on_progress: Callable[[str], None]) -> Path:
@@ -123,7 +135,7 @@ def _version(compiler: str) -> str:
 
 def _fingerprint(sources: Sources, compiler_version: str = "") -> str:
     digest = hashlib.sha256(compiler_version.encode())
-    digest.update(" ".join(sources.flags).encode())
+    digest.update(" ".join([platform.system(), platform.machine(), *sources.flags]).encode())
     for file in sorted([*sources.folder.glob("*.cpp"), *sources.folder.glob("*.h")]):
         digest.update(f"\0{file.name}\0".encode())
         digest.update(file.read_bytes())
@@ -136,7 +148,7 @@ def _compile(sources: Sources, compiler: str, library: Path) -> None:
         with tempfile.TemporaryDirectory(dir=library.parent) as folder:
             objects = _compile_each(sources, compiler, Path(folder))
             linked = Path(folder) / "linked.so"
-            _run([compiler, "-shared", *sources.flags, *map(str, objects), "-o", str(linked)])
+            _run([compiler, "-shared", *_flags(sources, compiler).linking, *map(str, objects), "-o", str(linked)])
             linked.replace(library)
     except OSError as error:
         raise BuildError(f"the compiled library cannot be written to {library.parent}: {error}") from error
@@ -144,12 +156,31 @@ def _compile(sources: Sources, compiler: str, library: Path) -> None:
 
 def _compile_each(sources: Sources, compiler: str, folder: Path) -> list[Path]:
     is_clang = "clang" in _version(compiler)
+    flags = _flags(sources, compiler).compiling
 
     def compile_one(source: Path) -> Path:
-        return compile_object(sources, source, folder, compiler=compiler, is_clang=is_clang)
+        return compile_object(replace(sources, flags=flags), source, folder, compiler=compiler, is_clang=is_clang)
 
     with ThreadPoolExecutor(num_processors()) as threads:
-        return list(threads.map(compile_one, sorted(sources.folder.glob("*.cpp"))))
+        return list(threads.map(compile_one, sources.files(platform.machine())))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Flags:
+    compiling: tuple[str, ...]
+    linking: tuple[str, ...]
+
+
+def _flags(sources: Sources, compiler: str) -> _Flags:
+    """Returns flags as the compiler knows them. Apple's clang has neither OpenMP's header, which Homebrew's libomp
+    brings, nor its library: a second one beside that of torch, which is loaded, would end the process."""
+    if "-fopenmp" not in sources.flags or "Apple clang" not in _version(compiler):
+        return _Flags(compiling=sources.flags, linking=sources.flags)
+    others = tuple(flag for flag in sources.flags if flag != "-fopenmp")
+    return _Flags(
+        compiling=(*others, "-Xclang", "-fopenmp", "-I/opt/homebrew/opt/libomp/include"),
+        linking=(*others, "-Wl,-undefined,dynamic_lookup"),
+    )
 
 
 def compile_object(sources: Sources, source: Path, folder: Path, *, compiler: str, is_clang: bool) -> Path:
@@ -197,7 +228,7 @@ def _hint(errors: str) -> str:
 
 
 _REMEDIES = {
-    "omp.h": "clang++ needs the files of OpenMP: install libomp-dev, or use g++",
+    "omp.h": "clang++ needs the files of OpenMP: install libomp-dev (Homebrew: libomp), or use g++",
     "-lomp": "clang++ needs OpenMP's library: install libomp-dev, or use g++",
     "cc1plus": "the C++ part of gcc is missing: install g++",
     "file not found": "clang++ needs a C++ standard library: install g++, which brings one",

@@ -32,4 +32,10 @@ struct Kernel {
 
 extern const Kernel kAvx2Kernel, kAvx512Kernel;
 
+enum Level : int { kNone = 0, kAvx2 = 1, kAvx512 = 2, kNeon = 3 };
+
+// In the file of the architecture: the highest level of this machine, and the kernel of a level.
+int highest_level();
+const Kernel& kernel_of(int level);
+
 }  // namespace glimpse

@@ -30,10 +30,11 @@ _lock = Lock()
 
 
 class ResizerLevel(IntEnum):
-    """Instruction set levels, as in resize.cpp. A processor also runs lower levels."""
+    """Instruction set levels, as in kernels.h. A processor also runs the lower levels of its architecture."""
 
     AVX2 = 1
     AVX512 = 2
+    NEON = 3
 
 
 class Resizer:

@@ -17,21 +17,29 @@ static inline void store(uint8_t* to, Vector value) {
   __builtin_memcpy(to, &value, sizeof value);
 }
 
+// Elements of two vectors, or of one that is named twice. GCC 11 does not know clang's function.
+#if defined(__clang__)
+#define SHUFFLED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLED(a, b, ...) __builtin_shuffle(a, b, decltype(a){__VA_ARGS__})
+#endif
+
 // Transposes four pixels of each of four rows.
 static inline void transpose(u32x4 (&x)[4]) {
-  u32x4 a = __builtin_shuffle(x[0], x[1], u32x4{0, 4, 1, 5}), b = __builtin_shuffle(x[2], x[3], u32x4{0, 4, 1, 5});
-  u32x4 c = __builtin_shuffle(x[0], x[1], u32x4{2, 6, 3, 7}), d = __builtin_shuffle(x[2], x[3], u32x4{2, 6, 3, 7});
-  x[0] = __builtin_shuffle(a, b, u32x4{0, 1, 4, 5});
-  x[1] = __builtin_shuffle(a, b, u32x4{2, 3, 6, 7});
-  x[2] = __builtin_shuffle(c, d, u32x4{0, 1, 4, 5});
-  x[3] = __builtin_shuffle(c, d, u32x4{2, 3, 6, 7});
+  u32x4 x0 = x[0], x1 = x[1], x2 = x[2], x3 = x[3];
+  u32x4 a = SHUFFLED(x0, x1, 0, 4, 1, 5), b = SHUFFLED(x2, x3, 0, 4, 1, 5);
+  u32x4 c = SHUFFLED(x0, x1, 2, 6, 3, 7), d = SHUFFLED(x2, x3, 2, 6, 3, 7);
+  x[0] = SHUFFLED(a, b, 0, 1, 4, 5);
+  x[1] = SHUFFLED(a, b, 2, 3, 6, 7);
+  x[2] = SHUFFLED(c, d, 0, 1, 4, 5);
+  x[3] = SHUFFLED(c, d, 2, 3, 6, 7);
 }
 
 template <int kPixelBytes>
 static inline u32x4 four_pixels(const uint8_t* from) {  // reads 16 bytes
   if (kPixelBytes == 4) return load<u32x4>(from);
-  return reinterpret_cast<u32x4>(
-      __builtin_shuffle(load<u8x16>(from), u8x16{0, 1, 2, 15, 3, 4, 5, 15, 6, 7, 8, 15, 9, 10, 11, 15}));
+  u8x16 bytes = load<u8x16>(from);
+  return reinterpret_cast<u32x4>(SHUFFLED(bytes, bytes, 0, 1, 2, 15, 3, 4, 5, 15, 6, 7, 8, 15, 9, 10, 11, 15));
 }
 
 template <int kPixelBytes>
@@ -60,9 +68,9 @@ static void to_rows(const uint8_t* tile, int64_t width, uint8_t* rows, int64_t r
       for (int i = 0; i < 4; ++i) pixels[i] = load<u32x4>(tile + (x + i) * kBlockBytes + y * 4);
       transpose(pixels);
       for (int i = 0; i < 4; ++i) {
-        u8x16 packed = __builtin_shuffle(reinterpret_cast<u8x16>(pixels[i]),
-                                         u8x16{0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 3, 7, 11, 15});
-        store(rows + (y + i) * row_bytes + x * 3, packed);
+        u8x16 bytes = reinterpret_cast<u8x16>(pixels[i]);
+        store(rows + (y + i) * row_bytes + x * 3,
+              SHUFFLED(bytes, bytes, 0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 3, 7, 11, 15));
       }
     }
 }

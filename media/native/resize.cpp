@@ -13,8 +13,6 @@
 namespace glimpse {
 namespace {
 
-enum Level : int { kNone = 0, kAvx2 = 1, kAvx512 = 2 };
-
 constexpr int64_t kBehind = 4;  // samples past the end that are read, with weights of zero
 
 struct Size {
@@ -151,14 +149,7 @@ void resize(RgbImage& image, Size to, Filter filter, const Kernel& kernel, uint8
 extern "C" {
 
 // Returns the highest level of this machine.
-int glimpse_resize_level() {
-  using namespace glimpse;
-  __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx2")) return kNone;
-  const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
-  return has_avx512 ? kAvx512 : kAvx2;
-}
+int glimpse_resize_level() { return glimpse::highest_level(); }
 
 // [height, width, pixel_bytes] → [to_height, to_width, 3]; pixel_bytes is 3 or 4, sides are 1 to 2^24,
 // `filter` is a value of Filter.
@@ -168,8 +159,7 @@ int glimpse_resize(int level, int filter, const uint8_t* pixels, int64_t width, 
   using namespace glimpse;
   try {
     RgbImage image(pixels, {width, height}, pixel_bytes);
-    const Kernel& kernel = level == kAvx512 ? kAvx512Kernel : kAvx2Kernel;
-    resize(image, {to_width, to_height}, static_cast<Filter>(filter), kernel, resized);
+    resize(image, {to_width, to_height}, static_cast<Filter>(filter), kernel_of(level), resized);
     return 0;
   } catch (const std::bad_alloc&) {
     return 1;

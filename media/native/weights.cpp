@@ -86,7 +86,7 @@ class Line {
       for (int i = 0; i < kernel_.group; ++i) {
         const int32_t value = lowest(weights[i], bits);
         word |= (static_cast<uint32_t>(value) & (~0u >> (32 - bits))) << (i * bits);
-        weights[i] = (weights[i] - value) >> bits;
+        weights[i] = (static_cast<int64_t>(weights[i]) - value) >> bits;
       }
       words.push_back(static_cast<int32_t>(word));
     }

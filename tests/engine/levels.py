@@ -1,6 +1,6 @@
 """The instruction set levels of native kernels that this machine can run, and what holds at each of them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from unittest.mock import patch
 
@@ -37,6 +37,7 @@ def assert_stays_near_float32(
     *,
     quantization: Quantization = "none",
     tolerance: float,
+    levels: Sequence[Level] = LEVELS,
 ) -> None:
     """Compares each level's logits after a prompt with those of torch in float32, computed with the same weights.
 
@@ -51,7 +52,7 @@ def assert_stays_near_float32(
     """
     exact = Harness(checkpoint, quantization=quantization)
     expected = [(prompt, [*_reference(exact, prompt)]) for prompt in prompts]
-    for level in LEVELS:
+    for level in levels:
         native = Harness(checkpoint, dtype, level=level, quantization=quantization, block_size=32)
         for prompt, references in expected:
             found = native.answer(native.begin(prompt), 1).logits[0]

@@ -3,6 +3,7 @@
 import platform
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,16 +58,23 @@ def test_reports_a_missing_compiler(toy: Sources, monkeypatch: pytest.MonkeyPatc
         build_library(toy, lambda stage: None)
 
 
-@pytest.mark.parametrize(("system", "machine"), [("Linux", "aarch64"), ("Darwin", "arm64"), ("Darwin", "x86_64")])
+@pytest.mark.parametrize(("system", "machine"), [("Linux", "riscv64"), ("Darwin", "x86_64")])
 def test_compiles_nothing_on_other_machines(
     toy: Sources, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, system: str, machine: str
 ) -> None:
     monkeypatch.setattr(platform, "system", lambda: system)
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setenv("CXX", str(tmp_path / "a compiler that must not run"))
-    with pytest.raises(BuildError, match=f"the toy kernels require Linux on x86-64, this is {system} on {machine}"):
+    with pytest.raises(BuildError, match=f"there are no toy kernels for {system} on {machine}"):
         build_library(toy, lambda stage: None)
     assert not (tmp_path / "cache").exists()
+
+
+def test_files_for_other_architectures_are_not_compiled(toy: Sources) -> None:
+    for name in ("kernels_avx2", "kernels_amx", "levels_x86", "kernels_neon", "kernels_neon_dotprod"):
+        (toy.folder / f"{name}.cpp").touch()
+    assert [file.stem for file in toy.files("aarch64")] == ["kernels_neon", "kernels_neon_dotprod", "toy"]
+    assert [file.stem for file in toy.files("x86_64")] == ["kernels_amx", "kernels_avx2", "levels_x86", "toy"]
 
 
 @pytest.mark.parametrize("kernels", [ENGINE_KERNELS, MEDIA_KERNELS], ids=["engine", "media"])
@@ -123,6 +131,20 @@ def test_says_what_to_install(toy: Sources, monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setenv("CXX", script(tmp_path / "clang++", fails))
     with pytest.raises(BuildError, match=r"(?s)'omp\.h' file not found.*install libomp-dev"):
         build_library(toy, lambda stage: None)
+
+
+def test_apples_clang_finds_the_header_of_openmp_at_homebrew_and_its_functions_in_the_process(
+    toy: Sources, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+    log = tmp_path / "log"
+    compiles = f'[ "$1" = --version ] && exec echo Apple clang; echo "$@" >> {log}; for last; do :; done; : > "$last"'
+    monkeypatch.setenv("CXX", script(tmp_path / "clang++", compiles))
+    build_library(replace(toy, flags=("-fPIC", "-fopenmp")), lambda stage: None)
+    compiled, linked = log.read_text().splitlines()
+    assert compiled.startswith("-fPIC -Xclang -fopenmp -I/opt/homebrew/opt/libomp/include ")
+    assert linked.startswith("-shared -fPIC -Wl,-undefined,dynamic_lookup ")
 
 
 SELECTS_AVX2 = """

@@ -78,6 +78,8 @@ def log_cpu(
 
 
 def _read_share(level: Level, quantization: str) -> str:
+    if level >= Level.NEON:
+        return ""  # no such machine was measured
     nearest = max(each for each in _READ_PERCENTAGES if each <= level)
     if quantization not in _READ_PERCENTAGES[nearest]:
         return ""

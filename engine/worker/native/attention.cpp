@@ -239,18 +239,6 @@ std::vector<Task<T>> split_ranges(const std::vector<Task<T>>& groups) {
 
 }  // namespace
 
-template <>
-const AttentionKernels<bf16>& attention_kernels(int level, int query_dim) {
-  if (level >= kAmx && query_dim % 32 == 0) return kAttentionAmx;
-  if (level >= kAvx512Bf16) return kAttentionAvx512Bf16;
-  return level >= kAvx512 ? kAttentionAvx512 : kAttentionAvx2;
-}
-
-template <>
-const AttentionKernels<float>& attention_kernels(int level, int /*query_dim*/) {
-  return level >= kAvx512 ? kAttentionAvx512Float : kAttentionAvx2Float;
-}
-
 float score_scale(int head_dim) { return static_cast<float>(M_LOG2E / std::sqrt(static_cast<double>(head_dim))); }
 
 template <class T>

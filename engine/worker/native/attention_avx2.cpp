@@ -10,6 +10,7 @@
 namespace glimpse {
 namespace {
 
+#include "attention_lanes_x86.h"
 #include "attention_lanes.h"
 
 template <class Body>

@@ -136,7 +136,7 @@ extern "C" void glimpse_packed_attention(int level, DType dtype, const void* que
                                          const void* values, long query_stride, long key_stride, long value_stride,
                                          const std::int32_t* starts, int num_segments, int num_heads, int head_dim,
                                          int scaled_dim, void* output) {
-  const bool pads = dtype == glimpse::kBfloat16 && level >= glimpse::kAmx;
+  const bool pads = dtype == glimpse::kBfloat16 && level == glimpse::kAmx;
   const int query_dim = pads ? (head_dim + 31) / 32 * 32 : head_dim;
   glimpse::with_type(dtype, [&](auto zero) {
     using T = decltype(zero);

@@ -1,10 +1,10 @@
 // Attention kernels in float32, for queries, keys and values in float32, and for those in bf16 on processors without
 // bf16 dot products, which are widened.
 //
-// A column's operations and their order are the same in vectors of 8 and of 16 lanes, so that its result does not
+// A column's operations and their order are the same in vectors of any number of lanes, so that its result does not
 // depend on the vector that holds it. The including file defines first, after including attention_lanes.h:
 //
-//   for_vectors(columns, body): calls body(Lanes{}, column) for each vector of `columns` floats, a multiple of 8.
+//   for_vectors(columns, body): calls body(Lanes{}, column) for each vector of `columns` floats, a multiple of kSide.
 //   multiply(a, num_segments, depth, stride, num_rows, b, columns, panel, c):
 //     c[num_rows][columns] is the sum over segments s of a[s] · b[s], where a[s] has num_rows rows of `depth` numbers
 //     with a row stride of `stride` elements, and b is float [num_segments · depth][columns]. num_rows and depth are
@@ -29,15 +29,15 @@ inline typename Lanes::Vector exp2_vector(typename Lanes::Vector x) {
 
 template <class T>
 void pack_queries(const T* const* rows, int head_dim, int query_dim, QueryTile& tile) {
-  for (int column = 0; column < tile.columns; column += 8) {
-    for (int dim = 0; dim < query_dim; dim += 8) {
-      __m256 block[8];
-      for (int i = 0; i < 8; ++i) {
+  for (int column = 0; column < tile.columns; column += kSide) {
+    for (int dim = 0; dim < query_dim; dim += kSide) {
+      SquareRow block[kSide];
+      for (int i = 0; i < kSide; ++i) {
         const T* row = rows[column + i];
-        block[i] = row && dim < head_dim ? Ymm::widen(row + dim) : _mm256_setzero_ps();
+        block[i] = row && dim < head_dim ? Base::widen(row + dim) : Base::splat(0.0f);
       }
       transpose(block);
-      for (int i = 0; i < 8; ++i) Ymm::store(tile.wide + (dim + i) * tile.columns + column, block[i]);
+      for (int i = 0; i < kSide; ++i) Base::store(tile.wide + (dim + i) * tile.columns + column, block[i]);
     }
   }
 }
@@ -53,15 +53,16 @@ void pack_keys(const T* keys, long stride, int num_keys, int head_dim, int query
 
 template <class T>
 void pack_values(const T* values, long stride, int num_keys, int head_dim, T* packed) {
-  for (int dim = 0; dim < head_dim; dim += 8) {
-    for (int key = 0; key < kBlockKeys; key += 8) {
-      typename Eight<T>::Vector block[8];
-      for (int i = 0; i < 8; ++i) {
+  for (int dim = 0; dim < head_dim; dim += kSide) {
+    for (int key = 0; key < kBlockKeys; key += kSide) {
+      decltype(row_of_square(T{})) block[kSide];
+      for (int i = 0; i < kSide; ++i) {
         if (key + i < num_keys) __builtin_memcpy(&block[i], values + (key + i) * stride + dim, sizeof block[i]);
-        else block[i] = typename Eight<T>::Vector{};
+        else block[i] = row_of_square(T{});
       }
       transpose(block);
-      for (int i = 0; i < 8; ++i) __builtin_memcpy(packed + (dim + i) * kBlockKeys + key, &block[i], sizeof block[i]);
+      for (int i = 0; i < kSide; ++i)
+        __builtin_memcpy(packed + (dim + i) * kBlockKeys + key, &block[i], sizeof block[i]);
     }
   }
 }
@@ -146,14 +147,14 @@ void merge(int value_dim, int columns, const Partial& from, Partial& into) {
 
 template <class T>
 void finish(int value_dim, int columns, const Partial& partial, T* const* rows) {
-  for (int column = 0; column < columns; column += 8) {
-    const __m256 inverse = _mm256_div_ps(Ymm::splat(1.0f), Ymm::load(partial.sum + column));
-    for (int dim = 0; dim < value_dim; dim += 8) {
-      __m256 block[8];
-      for (int i = 0; i < 8; ++i) block[i] = Ymm::load(partial.out + (dim + i) * columns + column) * inverse;
+  for (int column = 0; column < columns; column += kSide) {
+    const SquareRow inverse = Base::splat(1.0f) / Base::load(partial.sum + column);
+    for (int dim = 0; dim < value_dim; dim += kSide) {
+      SquareRow block[kSide];
+      for (int i = 0; i < kSide; ++i) block[i] = Base::load(partial.out + (dim + i) * columns + column) * inverse;
       transpose(block);
-      for (int i = 0; i < 8; ++i) {
-        if (rows[column + i]) Ymm::narrow(block[i], rows[column + i] + dim);
+      for (int i = 0; i < kSide; ++i) {
+        if (rows[column + i]) Base::narrow(block[i], rows[column + i] + dim);
       }
     }
   }
@@ -164,5 +165,5 @@ void leave() {}
 
 template <class T>
 constexpr AttentionKernels<T> float_kernels() {
-  return {8, enter, leave, pack_queries<T>, pack_keys<T>, pack_values<T>, attend<T>, merge, finish<T>};
+  return {kSide, enter, leave, pack_queries<T>, pack_keys<T>, pack_values<T>, attend<T>, merge, finish<T>};
 }

@@ -94,7 +94,7 @@ inline void hide_keys(const QueryTile& tile, int first_key, int num_rows, float*
 // Kernels for queries, keys and values in bf16 or float.
 template <class T>
 struct AttentionKernels {
-  int column_step;  // a tile's columns are a multiple of it: 8 or 16
+  int column_step;  // a tile's columns are a multiple of it: 4, 8 or 16
   void (*enter)();  // called in each thread before the other functions, and `leave` after them
   void (*leave)();
   // Column i is rows[i][0 .. head_dim), or zeros if rows[i] is null; dimensions up to query_dim are padded with zeros.
@@ -112,7 +112,8 @@ struct AttentionKernels {
   void (*finish)(int value_dim, int columns, const Partial& partial, T* const* rows);
 };
 
-extern const AttentionKernels<bf16> kAttentionAvx2, kAttentionAvx512, kAttentionAvx512Bf16, kAttentionAmx;
-extern const AttentionKernels<float> kAttentionAvx2Float, kAttentionAvx512Float;
+extern const AttentionKernels<bf16> kAttentionAvx2, kAttentionAvx512, kAttentionAvx512Bf16, kAttentionAmx,
+    kAttentionNeon;
+extern const AttentionKernels<float> kAttentionAvx2Float, kAttentionAvx512Float, kAttentionNeonFloat;
 
 }  // namespace glimpse

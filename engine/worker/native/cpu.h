@@ -12,6 +12,12 @@ enum Level : int {
   kAvx512Vnni = 4,  // also VNNI
   kAvx512Bf16 = 5,  // also BF16
   kAmx = 6,         // also AMX bf16 and int8, enabled by the operating system
+  // Of ARM:
+  kNeon = 7,         // ARMv8-A with NEON
+  kNeonDotprod = 8,  // also dot products of bytes, of ARMv8.2
 };
+
+// The file of the architecture has this, and the kernels of its levels.
+bool has_level(int level);
 
 }  // namespace glimpse

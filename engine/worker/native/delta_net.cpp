@@ -6,22 +6,8 @@
 #include <algorithm>
 
 #include "activations.h"
-#include "cpu.h"
 
 namespace glimpse {
-
-extern const DeltaNetKernels<bf16> kDeltaNetAvx2, kDeltaNetAvx512;
-extern const DeltaNetKernels<float> kDeltaNetAvx2Float, kDeltaNetAvx512Float;
-
-template <>
-const DeltaNetKernels<bf16>& delta_net_kernels(int level) {
-  return level >= kAvx512 ? kDeltaNetAvx512 : kDeltaNetAvx2;
-}
-
-template <>
-const DeltaNetKernels<float>& delta_net_kernels(int level) {
-  return level >= kAvx512 ? kDeltaNetAvx512Float : kDeltaNetAvx2Float;
-}
 
 namespace {
 

@@ -70,6 +70,10 @@ struct DeltaNetKernels {
   void (*multiply_gates)(const T* x, const T* gates, int64_t count, T* output);
 };
 
+extern const DeltaNetKernels<bf16> kDeltaNetAvx2, kDeltaNetAvx512, kDeltaNetNeon;
+extern const DeltaNetKernels<float> kDeltaNetAvx2Float, kDeltaNetAvx512Float, kDeltaNetNeonFloat;
+
+// In the file of the architecture.
 template <class T>
 const DeltaNetKernels<T>& delta_net_kernels(int level);
 

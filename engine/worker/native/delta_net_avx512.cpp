@@ -10,15 +10,15 @@
 #include "numbers.h"
 
 #pragma GCC target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")
-#define GLIMPSE_AVX512 1
+#define GLIMPSE_LANES 16
 #define GLIMPSE_BF16 0
-#define GLIMPSE_VNNI 0
+#define GLIMPSE_DOTS 0
 
 namespace glimpse {
 namespace {
 
 #include "vectors.h"
-#include "transpose.h"
+#include "transpose_x86.h"
 #include "delta_net_kernels.h"
 #include "delta_net_chunks.h"
 

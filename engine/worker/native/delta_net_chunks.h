@@ -11,7 +11,7 @@
 #pragma once
 
 constexpr int kChunk = 64;
-constexpr int kRows = kLanes / 2;  // of a tile, whose sums are in registers
+constexpr int kRows = kLanes == 16 ? 8 : 4;  // of a tile, whose sums are in registers; at most kLanes
 constexpr int kStrip = 2 * kLanes;
 constexpr int kSpread = 16;  // so that the same place in several rows is not in the same cache set
 constexpr int kStride = kChunk + kSpread;
@@ -58,16 +58,16 @@ INLINED void solve_tile(Tile& tile, const float* system) {
   }
 }
 
-// Transposes 64 rows of `count` floats, a multiple of 8, into rows with a stride of kStride.
+// Transposes 64 rows of `count` floats, a multiple of kSide, into rows with a stride of kStride.
 INLINED void transpose_rows(const float* rows, int stride, int count, float* transposed) {
-  for (int row = 0; row < kChunk; row += 8) {
-    for (int column = 0; column < count; column += 8) {
-      __m256 block[8];
+  for (int row = 0; row < kChunk; row += kSide) {
+    for (int column = 0; column < count; column += kSide) {
+      SquareRow block[kSide];
 #pragma GCC unroll 8
-      for (int i = 0; i < 8; ++i) block[i] = _mm256_loadu_ps(rows + (row + i) * stride + column);
+      for (int i = 0; i < kSide; ++i) block[i] = load_side(rows + (row + i) * stride + column);
       transpose(block);
 #pragma GCC unroll 8
-      for (int i = 0; i < 8; ++i) _mm256_storeu_ps(transposed + (column + i) * kStride + row, block[i]);
+      for (int i = 0; i < kSide; ++i) store_side(transposed + (column + i) * kStride + row, block[i]);
     }
   }
 }

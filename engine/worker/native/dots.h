@@ -1,15 +1,22 @@
-// Dot products of four unsigned and four signed bytes, added to 32-bit sums. Included after vectors.h, in the same
-// namespace, by files whose processors have AVX-512 VNNI or AVX-VNNI.
+// Dot products of small integers, added to sums. Included after vectors.h, in the same namespace. The header of the
+// instruction set defines
+//   add_pairs(sums, weights, inputs): adds those of pairs of 16 bits to sums of 32 bits.
+//   add_fours(sums, weights, inputs): adds those of four bytes, of which weights are from 0 to 15, to sums of 32 bits
+//   if
+//     GLIMPSE_DOTS, else to `Fours`, which hold those of eight calls. `total_of` makes sums of 32 bits of them.
 #pragma once
 
-static inline i32v add_dots(i32v sums, i32v unsigned_bytes, i32v signed_bytes) {
-#if GLIMPSE_AVX512
-  return reinterpret_cast<i32v>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sums),
-                                                    reinterpret_cast<__m512i>(unsigned_bytes),
-                                                    reinterpret_cast<__m512i>(signed_bytes)));
+#if GLIMPSE_LANES == 4
+#include "dots_neon.h"
 #else
-  return reinterpret_cast<i32v>(_mm256_dpbusd_avx_epi32(reinterpret_cast<__m256i>(sums),
-                                                        reinterpret_cast<__m256i>(unsigned_bytes),
-                                                        reinterpret_cast<__m256i>(signed_bytes)));
+#include "dots_x86.h"
 #endif
-}
+
+#if GLIMPSE_DOTS
+using Fours = i32v;
+static inline Fours begin_fours(i32v sums) { return sums; }
+static inline i32v end_fours(i32v, Fours fours) { return fours; }
+#else
+static inline Fours begin_fours(i32v) { return Fours{}; }
+static inline i32v end_fours(i32v sums, Fours fours) { return sums + total_of(fours); }
+#endif

@@ -127,6 +127,7 @@ struct Kernels {
   void (*combine_float)(const float* gates, const float* ups, int64_t count, int32_t activation, float* y);
 };
 
-extern const Kernels kAvx2Kernels, kAvxVnniKernels, kAvx512Kernels, kAvx512VnniKernels, kAvx512Bf16Kernels, kAmxKernels;
+extern const Kernels kAvx2Kernels, kAvxVnniKernels, kAvx512Kernels, kAvx512VnniKernels, kAvx512Bf16Kernels, kAmxKernels,
+    kNeonKernels, kNeonDotprodKernels;
 
 }  // namespace glimpse

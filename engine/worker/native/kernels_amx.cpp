@@ -4,9 +4,9 @@
 #include "kernels.h"
 
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,fma,f16c,amx-tile,amx-int8,amx-bf16")
-#define GLIMPSE_AVX512 1
+#define GLIMPSE_LANES 16
 #define GLIMPSE_BF16 1
-#define GLIMPSE_VNNI 1
+#define GLIMPSE_DOTS 1
 
 namespace glimpse {
 namespace {
@@ -27,7 +27,7 @@ PlanesRow split_row(const void* tile_row, int64_t num_steps, int8_t* high, int8_
   constexpr float kSteps = 127 * 128 + 63;
   i32v high_sum{}, low_sum{};
   for (int64_t i = 0; i < num_steps * 64; i += kLanes) {
-    i32v whole = round_to_integers(load_element(row + place_of(i)) * (kSteps / limit));
+    i32v whole = round_to_integers(load_element(row + place_of(i)), kSteps / limit);
     i32v upper = (whole + 64) >> 7, lower = whole - upper * 128;
     int64_t place = (i / 64) * kTileBytes + i % 64;
     store(high + place, __builtin_convertvector(upper, i8v));

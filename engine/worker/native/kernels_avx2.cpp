@@ -4,9 +4,9 @@
 #include "kernels.h"
 
 #pragma GCC target("avx2,fma,f16c")
-#define GLIMPSE_AVX512 0
+#define GLIMPSE_LANES 8
 #define GLIMPSE_BF16 0
-#define GLIMPSE_VNNI 0
+#define GLIMPSE_DOTS 0
 
 namespace glimpse {
 namespace {

@@ -4,9 +4,9 @@
 #include "kernels.h"
 
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")
-#define GLIMPSE_AVX512 1
+#define GLIMPSE_LANES 16
 #define GLIMPSE_BF16 0
-#define GLIMPSE_VNNI 0
+#define GLIMPSE_DOTS 0
 
 namespace glimpse {
 namespace {

@@ -4,9 +4,9 @@
 #include "kernels.h"
 
 #pragma GCC target("avx2,fma,f16c,avxvnni")
-#define GLIMPSE_AVX512 0
+#define GLIMPSE_LANES 8
 #define GLIMPSE_BF16 0
-#define GLIMPSE_VNNI 1
+#define GLIMPSE_DOTS 1
 
 namespace glimpse {
 namespace {

@@ -6,9 +6,7 @@
 #include "rows.h"
 #include "finish.h"
 #include "multiply.h"
-#if GLIMPSE_VNNI
 #include "dots.h"
-#endif
 #include "groups.h"
 #include "multiply_int8.h"
 #include "multiply_int4.h"

@@ -20,7 +20,7 @@ LEVEL_VARIABLE = "GLIMPSE_CPU_LEVEL"
 
 
 class Level(IntEnum):
-    """Instruction set levels, as in cpu.h, each with what the ones before it have; see also `fastest`."""
+    """Instruction set levels, as in cpu.h, each with what those before it of its architecture have; see `fastest`."""
 
     AVX2 = 1
     AVX_VNNI = 2
@@ -28,6 +28,8 @@ class Level(IntEnum):
     AVX512_VNNI = 4
     AVX512_BF16 = 5
     AMX = 6
+    NEON = 7
+    NEON_DOTPROD = 8
 
     @property
     def option(self) -> str:
@@ -37,7 +39,8 @@ class Level(IntEnum):
     @property
     def title(self) -> str:
         """The level's name in messages, such as "AVX-512 BF16"."""
-        return self.name.replace("AVX512", "AVX-512").replace("AVX_VNNI", "AVX-VNNI").replace("_", " ")
+        name = self.name.replace("AVX512", "AVX-512").replace("AVX_VNNI", "AVX-VNNI").replace("DOTPROD", "dotprod")
+        return name.replace("_", " ")
 
 
 class DType(IntEnum):
@@ -126,7 +129,8 @@ STRUCTURES = (
     DecodeInputs,
 )
 """In the order of `glimpse_structure_bytes`."""
-_DECLARATIONS = Declarations(KERNELS.folder, STRUCTURES)
+DECLARATIONS = Declarations(KERNELS.folder, STRUCTURES)
+"""What the library has."""
 
 
 class NativeError(Exception):
@@ -200,7 +204,7 @@ def fastest(levels: Sequence[Level], vendor: str) -> Level:
 @cache
 def _open(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
-    for name, argtypes, restype in _DECLARATIONS.functions():
+    for name, argtypes, restype in DECLARATIONS.functions():
         function = getattr(library, name)
         function.argtypes, function.restype = argtypes, restype
     for index, structure in enumerate(STRUCTURES):

@@ -3,29 +3,9 @@
 
 #include <omp.h>
 
-#include "cpu.h"
 #include "multiplication.h"
 
 namespace glimpse {
-
-// Levels that multiply bfloat16 compute with float32 activations as those below them do.
-const Kernels& kernels_of(int level, DType dtype) {
-  if (dtype == kFloat32 && level > kAvx512Vnni) level = kAvx512Vnni;
-  switch (level) {
-    case kAmx:
-      return kAmxKernels;
-    case kAvx512Bf16:
-      return kAvx512Bf16Kernels;
-    case kAvx512Vnni:
-      return kAvx512VnniKernels;
-    case kAvx512:
-      return kAvx512Kernels;
-    case kAvxVnni:
-      return kAvxVnniKernels;
-    default:
-      return kAvx2Kernels;
-  }
-}
 
 namespace {
 

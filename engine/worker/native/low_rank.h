@@ -2,8 +2,8 @@
 // finish.h, in the same namespace.
 #pragma once
 
-constexpr int kBlockRows = GLIMPSE_AVX512 ? 4 : 2;  // rows whose sums are in registers at a time
-constexpr int kBlockRanks = 4;                      // ranks likewise
+constexpr int kBlockRows = kLanes == 16 ? 4 : 2;  // rows whose sums are in registers at a time
+constexpr int kBlockRanks = 4;                    // ranks likewise
 
 template <class W>
 static inline f32v load_weights(const W* from) {
@@ -58,7 +58,7 @@ static inline void expand_rows(const LowRankBlock& block, const LowRankPart& par
   f32v sums[kRows][kVectors] = {};
   const T* weights = static_cast<const T*>(part.up) + index * part.num_ranks * kPanelWidth;
   for (int64_t rank = 0; rank < part.num_ranks; ++rank, weights += kPanelWidth) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       const f32v up = load_weights(weights + v * kLanes);
 #pragma GCC unroll 4

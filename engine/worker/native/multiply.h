@@ -5,9 +5,10 @@
 // Loops over sums are unrolled by name: GCC 11 would else keep the sums in memory.
 #pragma once
 
-constexpr int kFewRows = GLIMPSE_AVX512 ? 8 : 6;      // rows whose sums are in registers at a time
-constexpr int kRowsOfPanel = GLIMPSE_AVX512 ? 8 : 2;  // of them, rows with both tiles of a panel at a time
-constexpr int kLineInputs = 2;                        // inputs in a line of a tile
+// Rows whose sums are in registers at a time, and of them rows with both tiles of a panel at a time.
+constexpr int kFewRows = kLanes == 16 ? 8 : kLanes == 8 ? 6 : 5;
+constexpr int kRowsOfPanel = kLanes == 16 ? 8 : 2;
+constexpr int kLineInputs = 2;  // inputs in a line of a tile
 
 // The weights of one input of 16 / kTileVectors features, widened from a line of a tile.
 static inline f32v widen_input(i32v line, int place) {

@@ -1,4 +1,4 @@
-// Products of int4 weights and activations that are quantized to int8 by groups. Included after vectors.h, in the same
+// Products of int4 weights and activations that are quantized to int8 by groups. Included after dots.h, in the same
 // namespace.
 //
 // A group's sums are exact: Σ value · x, with values from 0 to 15, and Σ x. They are then multiplied by the group's
@@ -6,46 +6,18 @@
 // every level.
 #pragma once
 
-constexpr int kGroupRows = GLIMPSE_AVX512 || GLIMPSE_VNNI ? 4 : 2;  // rows whose sums are in registers at a time
-constexpr int64_t kBlockBytes = kTileInputs * kPanelWidth / 2;      // 32 inputs of a panel
+constexpr int kGroupRows = GLIMPSE_LANES == 16 || GLIMPSE_DOTS ? 4 : 2;  // rows whose sums are in registers at a time
+constexpr int64_t kBlockBytes = kTileInputs * kPanelWidth / 2;           // 32 inputs of a panel
 constexpr int64_t kLineBytes = 64, kBlockLines = 4;
-
-#if GLIMPSE_VNNI
-using Partial = i32v;
-static inline Partial begin_block(i32v sums) { return sums; }
-static inline i32v end_block(i32v, Partial partial) { return partial; }
-static inline Partial add_products(Partial sums, i32v weights, i32v inputs) { return add_dots(sums, weights, inputs); }
-#else
-// Sums of 16 bits: eight products of up to 2 · 15 · 127 do not overflow.
-using Partial = i32v;
-static inline Partial begin_block(i32v) { return i32v{}; }
-#if GLIMPSE_AVX512
-static inline Partial add_products(Partial sums, i32v weights, i32v inputs) {
-  const __m512i products = _mm512_maddubs_epi16(reinterpret_cast<__m512i>(weights), reinterpret_cast<__m512i>(inputs));
-  return reinterpret_cast<i32v>(_mm512_add_epi16(reinterpret_cast<__m512i>(sums), products));
-}
-static inline i32v end_block(i32v sums, Partial partial) {
-  return sums + reinterpret_cast<i32v>(_mm512_madd_epi16(reinterpret_cast<__m512i>(partial), _mm512_set1_epi16(1)));
-}
-#else
-static inline Partial add_products(Partial sums, i32v weights, i32v inputs) {
-  const __m256i products = _mm256_maddubs_epi16(reinterpret_cast<__m256i>(weights), reinterpret_cast<__m256i>(inputs));
-  return reinterpret_cast<i32v>(_mm256_add_epi16(reinterpret_cast<__m256i>(sums), products));
-}
-static inline i32v end_block(i32v sums, Partial partial) {
-  return sums + reinterpret_cast<i32v>(_mm256_madd_epi16(reinterpret_cast<__m256i>(partial), _mm256_set1_epi16(1)));
-}
-#endif
-#endif
 
 // Adds the products of a block of 32 inputs.
 template <int kRows, int kGroupVectors>
 static inline __attribute__((always_inline)) void add_block(const char* weights, const char* x,
                                                             i32v (&sums)[kRows][kGroupVectors]) {
   constexpr int32_t kNibbles = 0x0f0f0f0f;
-  Partial partial[kRows][kGroupVectors];
+  Fours partial[kRows][kGroupVectors];
   for (int row = 0; row < kRows; ++row)
-    for (int v = 0; v < kGroupVectors; ++v) partial[row][v] = begin_block(sums[row][v]);
+    for (int v = 0; v < kGroupVectors; ++v) partial[row][v] = begin_fours(sums[row][v]);
 #pragma GCC unroll 1  // else the compiler loads several lines ahead, and spills sums
   for (int line = 0; line < kBlockLines; ++line) {
     i32v low[kGroupVectors], high[kGroupVectors];
@@ -60,13 +32,13 @@ static inline __attribute__((always_inline)) void add_block(const char* weights,
       const char* inputs = x + row * kTileInputs + line * 4;
       const i32v first = splat(load<int32_t>(inputs)), second = splat(load<int32_t>(inputs + kTileInputs / 2));
       for (int v = 0; v < kGroupVectors; ++v) {
-        partial[row][v] = add_products(partial[row][v], low[v], first);
-        partial[row][v] = add_products(partial[row][v], high[v], second);
+        partial[row][v] = add_fours(partial[row][v], low[v], first);
+        partial[row][v] = add_fours(partial[row][v], high[v], second);
       }
     }
   }
   for (int row = 0; row < kRows; ++row)
-    for (int v = 0; v < kGroupVectors; ++v) sums[row][v] = end_block(sums[row][v], partial[row][v]);
+    for (int v = 0; v < kGroupVectors; ++v) sums[row][v] = end_fours(sums[row][v], partial[row][v]);
 }
 
 template <int kRows, int kGroupTiles>
@@ -107,7 +79,7 @@ template <int kRows>
 static void multiply_groups_up_to(const Block& block, const Weight& weight, int64_t first, int64_t rows) {
   if constexpr (kRows > 0) {
     if (rows < kRows) return multiply_groups_up_to<kRows - 1>(block, weight, first, rows);
-    constexpr int kGroupTiles = GLIMPSE_AVX512 || kRows == 1 ? 2 : 1;  // tiles of a panel at a time
+    constexpr int kGroupTiles = GLIMPSE_LANES == 16 || kRows == 1 ? 2 : 1;  // tiles of a panel at a time
     for (int64_t tile = 0; tile < 2; tile += kGroupTiles)
       multiply_groups<kRows, kGroupTiles>(block, weight, first, tile);
   }

@@ -1,4 +1,4 @@
-// Products of weights of 8 bits, int8 or in groups, and activations of 15 bits. Included after vectors.h, in the same
+// Products of weights of 8 bits, int8 or in groups, and activations of 15 bits. Included after dots.h, in the same
 // namespace.
 //
 // Four weights of a feature lie in 32 bits. The even and the odd ones are widened to pairs of 16 bits, which are
@@ -7,8 +7,9 @@
 // any number of rows, and at every level that has these kernels.
 #pragma once
 
-constexpr int kInt8Rows = GLIMPSE_AVX512 ? 8 : 6;         // rows whose sums are in registers at a time
-constexpr int kInt8RowsOfPanel = GLIMPSE_AVX512 ? 8 : 1;  // of them, rows with both tiles of a panel at a time
+// Rows whose sums are in registers at a time, and of them rows with both tiles of a panel at a time.
+constexpr int kInt8Rows = kLanes == 16 ? 8 : kLanes == 8 ? 6 : 5;
+constexpr int kInt8RowsOfPanel = kLanes == 16 ? 8 : 1;
 
 // Pairs of weights 0 and 2, or 1 and 3, of each feature of a line. Weights in groups have no sign.
 template <bool kGroups>
@@ -17,27 +18,6 @@ static inline i32v widen_pairs(i32v line, bool odd) {
     return reinterpret_cast<i32v>(odd ? reinterpret_cast<u16w>(line) >> 8 : reinterpret_cast<u16w>(line) & 0xff);
   const s16w pairs = reinterpret_cast<s16w>(line);
   return reinterpret_cast<i32v>(odd ? pairs >> 8 : pairs << 8 >> 8);
-}
-
-static inline i32v add_pairs(i32v sums, i32v weights, i32v inputs) {
-#if GLIMPSE_VNNI && GLIMPSE_AVX512
-  return reinterpret_cast<i32v>(_mm512_dpwssd_epi32(reinterpret_cast<__m512i>(sums), reinterpret_cast<__m512i>(weights),
-                                                    reinterpret_cast<__m512i>(inputs)));
-#elif GLIMPSE_VNNI
-  return reinterpret_cast<i32v>(_mm256_dpwssd_avx_epi32(
-      reinterpret_cast<__m256i>(sums), reinterpret_cast<__m256i>(weights), reinterpret_cast<__m256i>(inputs)));
-#else
-#if GLIMPSE_AVX512
-  const i32v products =
-      reinterpret_cast<i32v>(_mm512_madd_epi16(reinterpret_cast<__m512i>(weights), reinterpret_cast<__m512i>(inputs)));
-#else
-  const i32v products =
-      reinterpret_cast<i32v>(_mm256_madd_epi16(reinterpret_cast<__m256i>(weights), reinterpret_cast<__m256i>(inputs)));
-#endif
-  // In place: else the compiler adds products to each other first, or moves sums about, and spills them.
-  __asm__("vpaddd %1, %0, %0" : "+v"(sums) : "v"(products));
-  return sums;
-#endif
 }
 
 // Sums of each row and vector: products of few rows would wait for each other.

@@ -1,6 +1,8 @@
 // Packs matrices into panels and unpacks single rows; see types.h for the layout.
+#if defined(__linux__)
 #include <malloc.h>
 #include <sys/mman.h>
+#endif
 
 #include <algorithm>
 #include <cstring>
@@ -193,11 +195,17 @@ extern "C" void glimpse_unpack_rows(const Weight* weight, const int64_t* rows, i
 
 // Requests huge pages before memory is first written: streaming through small pages waits for page tables.
 extern "C" void glimpse_advise_huge_pages(void* begin, int64_t bytes) {
+#if defined(__linux__)
   constexpr uintptr_t kPage = 4096;
   const auto address = reinterpret_cast<uintptr_t>(begin);
   const uintptr_t first = (address + kPage - 1) / kPage * kPage, last = (address + bytes) / kPage * kPage;
   if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);  // a hint, which may fail
+#endif
 }
 
 // Returns freed memory to the system: unpacked matrices are freed between allocations that remain in use.
-extern "C" void glimpse_return_freed_memory() { malloc_trim(0); }
+extern "C" void glimpse_return_freed_memory() {
+#if defined(__linux__)
+  malloc_trim(0);
+#endif
+}

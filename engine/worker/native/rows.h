@@ -83,20 +83,11 @@ static float largest_magnitude(const Element* row, int64_t first, int64_t end, c
   return limit;
 }
 
-// To nearest, ties to even, for magnitudes below 2^22.
-static inline i32v round_to_integers(f32v value) {
+// value · factor to nearest, ties to even, for magnitudes below 2^22.
+static inline i32v round_to_integers(f32v value, float factor) {
   constexpr float kRound = 12582912.0f;  // 1.5 · 2^23
-  return reinterpret_cast<i32v>(value + kRound) - reinterpret_cast<i32v>(splat(kRound));
-}
-
-// Inputs 0, 2, 1, 3 of each four, as weights of 8 bits are widened.
-static inline i16v pair_inputs(i32v values) {
-#if GLIMPSE_AVX512
-  const __m512i paired = _mm512_shuffle_epi32(reinterpret_cast<__m512i>(values), _MM_PERM_DBCA);
-#else
-  const __m256i paired = _mm256_shuffle_epi32(reinterpret_cast<__m256i>(values), _MM_SHUFFLE(3, 1, 2, 0));
-#endif
-  return __builtin_convertvector(reinterpret_cast<i32v>(paired), i16v);
+  return reinterpret_cast<i32v>(multiply_add(value, splat(factor), splat(kRound))) -
+         reinterpret_cast<i32v>(splat(kRound));
 }
 
 template <bool kWide>
@@ -107,8 +98,9 @@ static void quantize_groups(const Element* row, const Groups& groups, void* valu
     const float limit = largest_magnitude(row, first, end, groups.order);
     i32v total{};
     for (int64_t i = first; i < end; i += kLanes) {
-      const i32v whole = round_to_integers(load_inputs(row, i, groups.order) * (kMost / limit));
-      if (kWide) store(static_cast<int16_t*>(values) + place_of(i), pair_inputs(whole));
+      const i32v whole = round_to_integers(load_inputs(row, i, groups.order), kMost / limit);
+      // Inputs 0, 2, 1, 3 of each four, as weights of 8 bits are widened.
+      if (kWide) store(static_cast<int16_t*>(values) + place_of(i), __builtin_convertvector(swap_middle(whole), i16v));
       else store(static_cast<int8_t*>(values) + place_of(i), __builtin_convertvector(whole, i8v));
       total += whole;
     }

@@ -1,12 +1,12 @@
-// Vectors of float32 lanes in the compiler's vector types: 16 lanes with AVX-512, else 8. A wider type than the
-// registers would go through the stack. Included inside an anonymous namespace of a file that selects the instruction
-// set and, because GCC before 14 does not define __AVX512F__ after its target pragma, sets
-//   GLIMPSE_AVX512  1: AVX-512 F, BW, DQ, VL; 0: AVX2 and FMA
-//   GLIMPSE_BF16    1: AVX-512 BF16
-//   GLIMPSE_VNNI    1: AVX-512 VNNI, or without AVX-512 AVX-VNNI
+// Vectors of float32 lanes in the compiler's vector types: 16 lanes with AVX-512, 8 with AVX2, 4 with NEON. A wider
+// type than the registers would go through the stack. Included inside an anonymous namespace of a file that selects the
+// instruction set and, because GCC before 14 does not define __AVX512F__ after its target pragma, sets
+//   GLIMPSE_LANES  16: AVX-512 F, BW, DQ, VL; 8: AVX2 and FMA; 4: NEON
+//   GLIMPSE_BF16   1: AVX-512 BF16
+//   GLIMPSE_DOTS   1: dot products of bytes: AVX-512 VNNI, AVX-VNNI, or those of ARMv8.2
 #pragma once
 
-constexpr int kLanes = GLIMPSE_AVX512 ? 16 : 8;
+constexpr int kLanes = GLIMPSE_LANES;
 constexpr int kTileVectors = 16 / kLanes;  // vectors of a tile's 16 output features
 
 typedef float f32v __attribute__((vector_size(4 * kLanes)));
@@ -30,14 +30,12 @@ static inline void store(void* to, T value) {
   __builtin_memcpy(to, &value, sizeof value);
 }
 
-// Unsigned bytes, widened. GCC 12 would convert such vectors element by element.
-[[maybe_unused]] static inline i32v load_bytes(const uint8_t* from) {
-#if GLIMPSE_AVX512
-  return reinterpret_cast<i32v>(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+// What the compiler's vector types do not express.
+#if GLIMPSE_LANES == 4
+#include "vectors_neon.h"
 #else
-  return reinterpret_cast<i32v>(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+#include "vectors_x86.h"
 #endif
-}
 
 // For kernels that take longer for a cache line than the memory does: the L1 cache would lose it before it is used.
 [[maybe_unused]] static inline void prefetch_to_l2(const char* address) { __builtin_prefetch(address, 0, 2); }
@@ -47,44 +45,14 @@ static inline void store(void* to, T value) {
   for (int64_t i = part; i < lines; i += parts) prefetch_to_l2(ahead + i * 64);
 }
 
-static inline f32v splat(float value) {
-#if GLIMPSE_AVX512
-  return reinterpret_cast<f32v>(_mm512_set1_ps(value));
-#else
-  return reinterpret_cast<f32v>(_mm256_set1_ps(value));
-#endif
-}
-
-// a · b + c, rounded once. The compiler is free to round `a * b + c` once in one copy of a function and twice in
-// another.
-static inline f32v multiply_add(f32v a, f32v b, f32v c) {
-#if GLIMPSE_AVX512
-  return reinterpret_cast<f32v>(
-      _mm512_fmadd_ps(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), reinterpret_cast<__m512>(c)));
-#else
-  return reinterpret_cast<f32v>(
-      _mm256_fmadd_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b), reinterpret_cast<__m256>(c)));
-#endif
-}
-
-static inline i32v splat(int32_t value) {
-#if GLIMPSE_AVX512
-  return reinterpret_cast<i32v>(_mm512_set1_epi32(value));
-#else
-  return reinterpret_cast<i32v>(_mm256_set1_epi32(value));
-#endif
-}
-
 static inline f32v widen(u16v value) { return reinterpret_cast<f32v>(__builtin_convertvector(value, u32v) << 16); }
 
+#if !GLIMPSE_BF16
 static inline u16v narrow(f32v value) {  // to nearest, ties to even
-#if GLIMPSE_BF16
-  return reinterpret_cast<u16v>(_mm512_cvtneps_pbh(reinterpret_cast<__m512>(value)));
-#else
   u32v bits = reinterpret_cast<u32v>(value);
   return __builtin_convertvector((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16, u16v);
-#endif
 }
+#endif
 
 static inline f32v load_bf16(const bf16* from) { return widen(load<u16v>(from)); }
 
@@ -139,16 +107,6 @@ static inline f32v power_of_two(f32v x) {
   power = power * fraction + 0.693147f;
   power = power * fraction + 1.0f;
   return reinterpret_cast<f32v>(reinterpret_cast<u32v>(power) + (reinterpret_cast<u32v>(shifted) << 23));
-}
-
-static inline f32v reciprocal(f32v x) {
-#if GLIMPSE_AVX512
-  // A division would take as long as the rest of a block's activation.
-  f32v near = reinterpret_cast<f32v>(_mm512_rcp14_ps(reinterpret_cast<__m512>(x)));
-  return near * (2.0f - x * near);
-#else
-  return 1.0f / x;
-#endif
 }
 
 static inline f32v sigmoid(f32v x) { return reciprocal(1.0f + power_of_two(x * -1.44269504088896341f)); }

@@ -1,5 +1,11 @@
-// To be included inside an anonymous namespace after `#pragma GCC target`.
+// Squares of floats in AVX2. To be included inside an anonymous namespace after `#pragma GCC target`.
 #pragma once
+
+constexpr int kSide = 8;  // rows of a square, and floats of a row
+using SquareRow = __m256;
+
+inline SquareRow load_side(const float* from) { return _mm256_loadu_ps(from); }
+inline void store_side(float* to, SquareRow row) { _mm256_storeu_ps(to, row); }
 
 // Transposes 8 rows of 8 floats.
 inline void transpose(__m256 rows[8]) {

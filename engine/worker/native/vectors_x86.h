@@ -1,0 +1,58 @@
+// Operations on vectors in AVX-512 and AVX2. Included by vectors.h.
+#pragma once
+
+#if GLIMPSE_LANES == 16
+
+[[maybe_unused]] static inline f32v splat(float value) { return reinterpret_cast<f32v>(_mm512_set1_ps(value)); }
+[[maybe_unused]] static inline i32v splat(int32_t value) { return reinterpret_cast<i32v>(_mm512_set1_epi32(value)); }
+
+// Unsigned bytes, widened. GCC 12 would convert such vectors element by element.
+[[maybe_unused]] static inline i32v load_bytes(const uint8_t* from) {
+  return reinterpret_cast<i32v>(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+}
+
+// a · b + c, rounded once. The compiler is free to round `a * b + c` once in one copy of a function and twice in
+// another.
+[[maybe_unused]] static inline f32v multiply_add(f32v a, f32v b, f32v c) {
+  return reinterpret_cast<f32v>(
+      _mm512_fmadd_ps(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), reinterpret_cast<__m512>(c)));
+}
+
+// A division would take as long as the rest of a block's activation.
+[[maybe_unused]] static inline f32v reciprocal(f32v x) {
+  f32v near = reinterpret_cast<f32v>(_mm512_rcp14_ps(reinterpret_cast<__m512>(x)));
+  return near * (2.0f - x * near);
+}
+
+#if GLIMPSE_BF16
+static inline u16v narrow(f32v value) {  // to nearest, ties to even
+  return reinterpret_cast<u16v>(_mm512_cvtneps_pbh(reinterpret_cast<__m512>(value)));
+}
+#endif
+
+// Elements 0, 2, 1, 3 of each four.
+[[maybe_unused]] static inline i32v swap_middle(i32v values) {
+  return reinterpret_cast<i32v>(_mm512_shuffle_epi32(reinterpret_cast<__m512i>(values), _MM_PERM_DBCA));
+}
+
+#else
+
+[[maybe_unused]] static inline f32v splat(float value) { return reinterpret_cast<f32v>(_mm256_set1_ps(value)); }
+[[maybe_unused]] static inline i32v splat(int32_t value) { return reinterpret_cast<i32v>(_mm256_set1_epi32(value)); }
+
+[[maybe_unused]] static inline i32v load_bytes(const uint8_t* from) {
+  return reinterpret_cast<i32v>(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+}
+
+[[maybe_unused]] static inline f32v multiply_add(f32v a, f32v b, f32v c) {
+  return reinterpret_cast<f32v>(
+      _mm256_fmadd_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b), reinterpret_cast<__m256>(c)));
+}
+
+[[maybe_unused]] static inline f32v reciprocal(f32v x) { return 1.0f / x; }
+
+[[maybe_unused]] static inline i32v swap_middle(i32v values) {
+  return reinterpret_cast<i32v>(_mm256_shuffle_epi32(reinterpret_cast<__m256i>(values), _MM_SHUFFLE(3, 1, 2, 0)));
+}
+
+#endif
