@@ -98,7 +98,7 @@ def test_replicates_a_scale_for_all_inputs():
 
 
 def test_refuses_to_shard_groups_in_activation_order():
-    with pytest.raises(CheckpointError, match="desc_act"):
+    with pytest.raises(CheckpointError, match="groups in activation order"):
         shards("model.layers.0.mlp.up_proj.group_index", torch.zeros(8), text_config(4, 2, 6), 2)
 
 
