@@ -23,7 +23,9 @@ MIXES = {
     "Q8_0 beside BF16": ("Q8_0", {"attn_k": "BF16", "ffn_up": "Q4_1"}),
 }
 """Types of most matrices and of some, by the name of their mixture."""
-PRECISE = re.compile(r"conv1d|\.conv\.conv|mlp\.gate\.|shared_expert_gate|position_emb|pos_emb|class_emb")
+PRECISE = re.compile(
+    r"conv1d\.weight|conv1d\.\d\.bias|\.conv\.conv|mlp\.gate\.|shared_expert_gate|(pos|position|class)_emb|embed_pos"
+)
 """Names of matrices that are always stored as F32."""
 _CONTROL, _NORMAL = 3, 1
 
@@ -148,7 +150,7 @@ def write_gguf(
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(_heads_of_layers(config) if architecture == "lfm2" else config["num_key_value_heads"])
     writer.add_layer_norm_rms_eps(config.get("norm_eps") or config["rms_norm_eps"])
-    writer.add_rope_freq_base(rope["rope_theta"])
+    writer.add_rope_freq_base(rope.get("rope_theta", config.get("rope_theta", 10_000.0)))
     if config.get("head_dim"):
         writer.add_key_length(config["head_dim"])
         writer.add_value_length(config["head_dim"])
@@ -259,7 +261,7 @@ def fit_scale(checkpoint: Path) -> Path:
 
 
 _ENCODERS = re.compile(
-    r"(visual|vision_(model|tower|encoder|projection)|connector|multi_modal_projector|mlp1)\.|image_newline"
+    r"(visual|vision_(model|tower|encoder|projection)|audio_tower|connector|multi_modal_projector|mlp1)\.|image_newline"
 )
 
 

@@ -32,6 +32,7 @@ ARCHITECTURES = {
     "gemma3": ("gemma3", "gemma3"),
     "internvl_chat": (None, "internvl"),
     "lfm2_vl": ("lfm2", "lfm2"),
+    "qwen2_audio": ("qwen2", "qwen2a"),
     "mistral3": ("mistral3", "pixtral"),
     "pixtral": ("llama", "pixtral"),
     "lighton_ocr": ("qwen3", "lightonocr"),
@@ -94,9 +95,10 @@ def write_mmproj(
         entries: metadata that differs from the checkpoint's.
     """
     config = json.loads((checkpoint / "config.json").read_bytes())
-    writer, vision = GGUFWriter(file, "clip"), config["vision_config"]
+    writer, vision = GGUFWriter(file, "clip"), config.get("vision_config") or config["audio_config"]
     processor = checkpoint / "preprocessor_config.json"
-    metadata = _metadata(config, json.loads(processor.read_bytes()) if processor.exists() else _INTERNVL_PIXELS)
+    images = json.loads(processor.read_bytes()) if processor.exists() else _INTERNVL_PIXELS
+    metadata = _audio_metadata(config) if "audio_config" in config else _metadata(config, images)
     for key, value in {**metadata, **(entries or {})}.items():
         _add_entry(writer, key, value)
     names = get_tensor_name_map(MODEL_ARCH.MMPROJ, max(_depth(vision), 4))  # mlp1.3 counts too
@@ -205,8 +207,23 @@ def _qwen_metadata(config: Mapping[str, Any], images: Mapping[str, Any]) -> dict
     return metadata
 
 
+def _audio_metadata(config: Mapping[str, Any]) -> dict[str, Any]:
+    audio = config["audio_config"]
+    return {
+        "clip.has_audio_encoder": True,
+        "clip.projector_type": ARCHITECTURES[config["model_type"]][1],
+        "clip.audio.projection_dim": _text(config)["hidden_size"],
+        "clip.audio.embedding_length": audio["d_model"],
+        "clip.audio.feed_forward_length": audio["encoder_ffn_dim"],
+        "clip.audio.block_count": audio["encoder_layers"],
+        "clip.audio.attention.head_count": audio["encoder_attention_heads"],
+        "clip.audio.attention.layer_norm_epsilon": 1e-5,
+        "clip.audio.num_mel_bins": audio["num_mel_bins"],
+    }
+
+
 def _depth(vision: Mapping[str, Any]) -> int:
-    return vision.get("depth") or vision["num_hidden_layers"]
+    return vision.get("depth") or vision.get("num_hidden_layers") or vision["encoder_layers"]
 
 
 def _add_entry(writer: GGUFWriter, key: str, value: Any) -> None:
@@ -289,7 +306,14 @@ def _pixtral(stored: str, tensor: Tensor, vision: Mapping[str, Any]) -> Iterator
         yield "v.token_embd.img_break", tensor[5]
 
 
+def _qwen2_audio(name: str, tensor: Tensor, _audio: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    if name.startswith(("audio_tower.", "multi_modal_projector.")):
+        is_bias = re.search(r"conv\d\.bias$", name)
+        yield name.replace("multi_modal", "audio.multi_modal"), tensor[:, None] if is_bias else tensor
+
+
 _TENSORS = {
+    "qwen2a": _qwen2_audio,
     "pixtral": _pixtral,
     "lightonocr": _lighton_ocr,
     "idefics3": _plain,

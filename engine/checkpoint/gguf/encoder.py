@@ -5,7 +5,7 @@ Keys are those of llama.cpp's tools/mtmd/clip-impl.h.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,17 +22,22 @@ class MmprojEncoder:
     """Sizes of an encoder. What metadata leaves out or has wrong in old files comes from the shapes of tensors."""
 
     def __init__(self, gguf: Gguf, projector: "Projector") -> None:
-        self.keys, self.gguf = Keys(gguf), gguf
-        self.width = self.keys.size("vision.embedding_length")
-        self.depth = self.keys.size("vision.block_count", most=1024)
+        self.keys, self.gguf, self.modality = Keys(gguf), gguf, projector.modality
+        self.width = self.keys.size(f"{self.modality}.embedding_length")
+        self.depth = self.keys.size(f"{self.modality}.block_count", most=1024)
         last, dim = projector.output
         self.output_width = self.shape(last, 2)[dim]
         self.merge = self.keys.size(projector.merge_key, projector.merge)
         if projector.squares is not None:
             self.keys.require(projector.merge_key, self.merge**2 * self.width, self.shape(projector.squares, 2)[1])
-        self.patch_size = self.keys.size("vision.patch_size")
-        self.keys.require("vision.patch_size", self.patch_size, self.shape("v.patch_embd.weight", 4)[-1])
-        self.num_heads = self.keys.size("vision.attention.head_count")
+        self.num_heads = self.keys.size(f"{self.modality}.attention.head_count")
+        if self.modality == "vision":
+            self.keys.require("vision.patch_size", self.patch_size, self.shape("v.patch_embd.weight", 4)[-1])
+
+    @property
+    def patch_size(self) -> int:
+        """Side of a patch in pixels."""
+        return self.keys.size("vision.patch_size")
 
     @property
     def image_size(self) -> int:
@@ -42,12 +47,12 @@ class MmprojEncoder:
     @property
     def intermediate_size(self) -> int:
         """Width inside the MLPs."""
-        return self.shape(f"v.blk.0.ffn_{'down' if swaps_mlp(self.gguf) else 'up'}.weight", 2)[0]
+        return self.shape(f"{self.modality[0]}.blk.0.ffn_{'down' if swaps_mlp(self.gguf) else 'up'}.weight", 2)[0]
 
     @property
     def norm_eps(self) -> float:
         """What norms add to the mean square."""
-        return self.keys.number("vision.attention.layer_norm_epsilon")
+        return self.keys.number(f"{self.modality}.attention.layer_norm_epsilon")
 
     @property
     def statistics(self) -> dict[str, Any]:
@@ -94,7 +99,10 @@ class Projector:
     """Key of how many patches lie along each side of the square that becomes one token."""
     merge: int = 2
     """Default of that key."""
-    vision_config: Callable[[MmprojEncoder], dict[str, Any]]
+    modality: Literal["vision", "audio"] = "vision"
+    """What the encoder reads."""
+    encoder_config: Callable[[MmprojEncoder], dict[str, Any]]
+    """Returns what `vision_config` or `audio_config` has."""
     config: Callable[[MmprojEncoder], dict[str, Any]] = lambda _encoder: {}
     """Returns further fields of `config.json`."""
     activation: str | None = None

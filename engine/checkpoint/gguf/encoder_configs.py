@@ -210,3 +210,21 @@ def longest_edge_files(encoder: MmprojEncoder) -> Files:
     longest = encoder.keys.size("vision.preproc_image_size", encoder.image_size)
     size = {"patch_size": {"height": token, "width": token}, "size": {"longest_edge": longest}}
     return {_PREPROCESSOR: size | encoder.statistics}
+
+
+def whisper(encoder: MmprojEncoder) -> dict[str, Any]:
+    """Returns the fields of Whisper's encoder."""
+    encoder.keys.require("audio.attention.layer_norm_epsilon", encoder.norm_eps, 1e-5)
+    return {
+        "num_mel_bins": encoder.keys.size("audio.num_mel_bins"),
+        "d_model": encoder.width,
+        "encoder_ffn_dim": encoder.intermediate_size,
+        "encoder_layers": encoder.depth,
+        "encoder_attention_heads": encoder.num_heads,
+        "max_source_positions": encoder.shape("a.position_embd.weight", 2)[0],
+    }
+
+
+def whisper_files(encoder: MmprojEncoder) -> Files:
+    """Returns the preprocessor's file, whose other fields are Whisper's."""
+    return {_PREPROCESSOR: {"feature_size": encoder.keys.size("audio.num_mel_bins")}}

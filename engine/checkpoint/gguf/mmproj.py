@@ -92,7 +92,7 @@ def with_encoder(config: Mapping[str, Any], text: Gguf, mmproj: Gguf) -> dict[st
         "architectures": [projector.variant(text, mmproj) or architecture],
         **{name: config[name] for name in (*outer, "tie_word_embeddings") if name in config},
         "text_config": decoder | (_mrope(config, keys) if projector.has_mrope else {}),
-        "vision_config": projector.vision_config(encoder),
+        f"{projector.modality}_config": projector.encoder_config(encoder),
         **projector.config(encoder),
         **{name: token_id for name, (token_id, _) in _placeholders(text, projector).items()},
     }

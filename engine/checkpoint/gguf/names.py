@@ -115,7 +115,7 @@ def _encoder_part(
 ) -> tuple[str | None, int]:
     """Returns a tensor's name in checkpoints, if it is known, and its place among those that are one there."""
     match name.split("."):
-        case ["v", "blk", block, each, *kind]:
+        case ["v" | "a", "blk", block, each, *kind]:
             own = _named(".".join([_SWAPPED.get(each, each) if swapped else each, *kind]), table)
             return own and own.format(block), _QKV.index(each) if each in _QKV else 0
         case ["v", "deepstack", block, *rest] if block in blocks:

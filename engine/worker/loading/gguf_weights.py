@@ -81,6 +81,8 @@ def _unchanged(gguf: Gguf, name: str, tensor: Tensor, change: Change | None) -> 
             return tensor.float() - 1
         case Change.SQUEEZED:
             return tensor[:, None]
+        case Change.UNSQUEEZED:
+            return tensor.flatten(-2)
         case Change.TILED:
             return _untiled(gguf, tensor)
         case Change.TILED_INPUTS:

@@ -14,19 +14,22 @@ from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.models.encoders.whisper import WhisperEncoder
-from glimpse.engine.worker.models.model import Model
+from glimpse.engine.worker.models.model import Model, with_decoder
 
 
 class Qwen2Audio(Model):
     """A decoder and an encoder, with the names of tensors in Qwen2-Audio's checkpoints."""
 
-    renamed_prefixes: ClassVar = {
-        "model.language_model.": "language_model.model.",
-        "lm_head.": "language_model.lm_head.",
-        "model.audio_tower.": "audio_tower.",
-        "model.multi_modal_projector.": "multi_modal_projector.",
-    }
     decoder_prefix: ClassVar = "language_model."
+    renamed_prefixes: ClassVar = with_decoder(
+        decoder_prefix,
+        {
+            "model.language_model.": "language_model.model.",
+            "lm_head.": "language_model.lm_head.",
+            "model.audio_tower.": "audio_tower.",
+            "model.multi_modal_projector.": "multi_modal_projector.",
+        },
+    )
 
 
 class Qwen2AudioEncoder(WhisperEncoder):

@@ -24,11 +24,13 @@ from tests.checkpoints.lfm2 import TILES, make_lfm2_vl_checkpoint
 from tests.checkpoints.llava import IMAGE_TOKEN_ID, make_llava_checkpoint, make_next_checkpoint
 from tests.checkpoints.mistral3 import make_mistral3_checkpoint
 from tests.checkpoints.mmproj import write_mmproj, write_pair, write_rounded
+from tests.checkpoints.qwen2_audio import make_audio_checkpoint
 from tests.checkpoints.qwen2_vl import make_checkpoint, write_json
 from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.engine.harness import Harness, make_prompt
 from tests.engine.idefics3_prompts import tiled_prompt
+from tests.engine.offline.audio_inputs import BASE64
 from tests.engine.qwen3_vl_prompts import make_qwen3_prompt
 from tests.engine.worker.models.steps import assert_same
 from tests.oracles.idefics3 import greedy_answer as tiled_answer
@@ -61,6 +63,7 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
     "pixtral": partial(make_mistral3_checkpoint, kind="pixtral"),
     "ministral3": partial(make_mistral3_checkpoint, kind="ministral3"),
     "lightonocr": partial(make_mistral3_checkpoint, kind="lighton_ocr"),
+    "qwen2audio": make_audio_checkpoint,
     "llava1.5": make_llava_checkpoint,
     "llava1.6": make_next_checkpoint,
 }
@@ -126,11 +129,12 @@ def test_pairs_of_tiles_agree(tmp_path: Path, family: Family, kind: str) -> None
         ("pixtral", "F32"),
         ("ministral3", "F32"),
         ("lightonocr", "Q8_0"),
+        ("qwen2audio", "F16"),
         ("llava1.5", "Q8_0"),
         ("llava1.6", "F32"),
     ],
 )
-def test_answers_about_images_are_those_of_the_checkpoint(tmp_path: Path, family: str, kind: str) -> None:
+def test_answers_about_media_are_those_of_the_checkpoint(tmp_path: Path, family: str, kind: str) -> None:
     checkpoint = MAKERS[family](tmp_path / "checkpoint")
     lacks = ("<image>", "<pad>") if family == "llava1.6" else ()
     file = write_pair(tmp_path / "files", checkpoint, kind, lacks=lacks)
@@ -140,8 +144,10 @@ def test_answers_about_images_are_those_of_the_checkpoint(tmp_path: Path, family
     check = check_tensors(headers, path, load_model_config(path))
     assert check.fits, check
     pixels = np.random.default_rng(0).integers(0, 256, (61, 97, 3), dtype=np.uint8)
-    image = {"type": "image_pil", "image_pil": Image.fromarray(pixels)}
-    messages: Any = [{"role": "user", "content": [image, {"type": "text", "text": "What is this?"}]}]
+    medium: Any = {"type": "image_pil", "image_pil": Image.fromarray(pixels)}
+    if family == "qwen2audio":
+        medium = {"type": "input_audio", "input_audio": {"data": BASE64, "format": "wav"}}
+    messages: Any = [{"role": "user", "content": [medium, {"type": "text", "text": "What is this?"}]}]
     greedy = SamplingParams(temperature=0, max_tokens=6, logprobs=3)
     answers: list[Any] = []
     for model in (write_rounded(tmp_path / "rounded", checkpoint, kind), file):
