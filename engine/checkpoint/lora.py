@@ -6,10 +6,11 @@ An adapter adds scale · B A x to a linear. Independent of torch.
 import hashlib
 import math
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from glimpse.engine.checkpoint.model_config.model import read_json
 from glimpse.engine.errors import CheckpointError
@@ -37,8 +38,8 @@ _SERVED_VALUES: Mapping[str, tuple[object, ...]] = {
 }
 """The values of fields that change what an adapter computes, if they are there and not null."""
 
-_MOST_REPEATS = 2
-"""In a pattern of names: with more, matching may take as long as the length of a name to the power of their number."""
+_MOST_REPEATS, _MOST_CHOICES = 2, 8
+"""In a pattern of names: the time to match one grows with the power of their numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +94,12 @@ def _read(name: str, path: Path) -> LoraAdapter:
         raise CheckpointError(
             f"adapter {name!r}: expected a folder with {CONFIG_NAME} and {WEIGHTS_NAME}, got {path} without {missing}"
         )
+    document: Any = read_json(files[0])
+    if not isinstance(document, dict):
+        raise CheckpointError(f"adapter {name!r}: {CONFIG_NAME}: expected an object, got {document!r:.40}")
+    fields = cast("dict[str, Any]", document)
     config = {"rank_pattern": {}, "alpha_pattern": {}} | {
-        field: value for field, value in read_json(files[0]).items() if value is not None
+        field: value for field, value in fields.items() if value is not None
     }
     for field, served in _SERVED_VALUES.items():
         if field in config and config[field] not in served:
@@ -116,7 +121,7 @@ def _check_numbers(name: str, config: Mapping[str, Any]) -> None:
             raise CheckpointError(f"adapter {name!r}: '{patterns}': expected an object, got {config[patterns]!r}")
         values: list[Any] = [config.get(field), *config[patterns].values()]
         for value in values:
-            if isinstance(value, bool) or not isinstance(value, kinds) or not abs(value) < math.inf:
+            if isinstance(value, bool) or not isinstance(value, kinds) or not abs(value) < sys.float_info.max:
                 raise CheckpointError(f"adapter {name!r}: '{field}': expected finite numbers, got {value!r}")
             if field == "r" and value < 1:
                 raise CheckpointError(f"adapter {name!r}: 'r': expected at least 1, got {value!r}")
@@ -125,10 +130,11 @@ def _check_numbers(name: str, config: Mapping[str, Any]) -> None:
                 re.compile(pattern)
             except (re.error, RecursionError, OverflowError) as error:
                 raise CheckpointError(f"adapter {name!r}: '{patterns}': {pattern!r} is no pattern") from error
-            if re.search(r"\)[*+?{]", pattern) or len(re.findall(r"[*+{]", pattern)) > _MOST_REPEATS:
+            repeats, choices = (len(re.findall(each, pattern)) for each in (r"[*+?{]", r"\|"))
+            if re.search(r"\)[*+?{]", pattern) or repeats > _MOST_REPEATS or choices > _MOST_CHOICES:
                 raise CheckpointError(
                     f"adapter {name!r}: '{patterns}': expected at most {_MOST_REPEATS} repeats in a pattern, none of"
-                    f" groups, got {pattern!r}"
+                    f" groups, and {_MOST_CHOICES} of '|', got {pattern!r}"
                 )
 
 

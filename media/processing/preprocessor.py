@@ -16,7 +16,7 @@ def read_json(path: Path, *, is_optional: bool = False) -> dict[str, Any]:
         return json.loads(path.read_bytes())
     except FileNotFoundError as error:
         raise ValueError(f"the checkpoint has no {path.name}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"the checkpoint's {path.name} is not JSON: {error}") from error
 
 

@@ -74,6 +74,8 @@ def test_the_digest_tells_configurations_and_weights_apart(tmp_path: Path) -> No
         ({"alpha_pattern": {"(": 8}}, r"'alpha_pattern': '\(' is no pattern"),
         ({"rank_pattern": {"(a+)+$": 8}}, "expected at most 2 repeats in a pattern, none of groups"),
         ({"rank_pattern": {".*.*.*x": 8}}, "expected at most 2 repeats in a pattern, none of groups"),
+        ({"rank_pattern": {"(a|aa)" * 9: 8}}, r"none of groups, and 8 of '\|', got"),
+        ({"lora_alpha": 10**400}, "'lora_alpha': expected finite numbers, got 1000"),
         ({"use_rslora": "false"}, "'use_rslora': expected True or False, got 'false'"),
         ({"r": 65}, "'--max-lora-rank': expected at least the 65 of adapter 'a', got 64"),
         ({"rank_pattern": {"q_proj": 99}}, "'--max-lora-rank': expected at least the 99 of adapter 'a'"),
@@ -82,6 +84,14 @@ def test_the_digest_tells_configurations_and_weights_apart(tmp_path: Path) -> No
 def test_refuses_by_field(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
     folder = write(tmp_path / "a", **fields)
     with pytest.raises(CheckpointError, match=message):
+        read_adapters(config({"a": folder}))
+
+
+@pytest.mark.parametrize("document", [b"[" * 100_000, b"[]", b"{", b"\xff"])
+def test_refuses_what_is_no_object(tmp_path: Path, document: bytes) -> None:
+    folder = write(tmp_path / "a")
+    (tmp_path / "a" / "adapter_config.json").write_bytes(document)
+    with pytest.raises(CheckpointError, match=r"adapter_config.json( is not JSON: |: expected an object, got )"):
         read_adapters(config({"a": folder}))
 
 

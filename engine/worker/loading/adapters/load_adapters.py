@@ -26,6 +26,7 @@ from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.parallel.shards import shard_tensor
 
 _TENSOR = re.compile(r"base_model\.model\.(.+)\.lora_([AB])(?:\.default)?\.weight")
+_DTYPES = {"BF16", "F16", "F32", "F64"}
 _ROW_PARALLEL = ("o_proj.weight", "down_proj.weight", "conv.out_proj.weight")
 """Matrices whose inputs are divided over ranks, as `shard_tensor` does; of all others it divides the outputs."""
 _EXPECTED = "linears of the encoder, and of attention, short convolutions and MLPs in the decoder, as lora_A and lora_B"
@@ -204,6 +205,11 @@ def _pairs(adapter: LoraAdapter) -> Iterator[tuple[str, Tensor, Tensor]]:
                         f"adapter {adapter.name!r}: expected lora_A and lora_B of {module!r}, got one"
                     )
                 down, up = (stored.get_slice(pair[which]) for which in "AB")
+                if not _DTYPES.issuperset(types := (down.get_dtype(), up.get_dtype())):
+                    raise CheckpointError(
+                        f"adapter {adapter.name!r}: {module!r}: expected one of {', '.join(sorted(_DTYPES))}, got"
+                        f" {', '.join(types)}"
+                    )
                 ranks = [*down.get_shape()[:1], *up.get_shape()[1:]]
                 if ranks != [adapter.rank(module)] * 2:
                     raise CheckpointError(
@@ -230,9 +236,9 @@ def _names(adapter: LoraAdapter, names: Iterable[str]) -> Mapping[str, Mapping[s
 
 
 def _finite(adapter: LoraAdapter, module: str, matrix: Tensor) -> Tensor:
-    if not matrix.is_floating_point() or not matrix.float().isfinite().all():
-        raise CheckpointError(f"adapter {adapter.name!r}: {module!r}: expected finite floats")
-    return matrix.float()
+    if not (matrix := matrix.float()).isfinite().all():
+        raise CheckpointError(f"adapter {adapter.name!r}: {module!r}: expected finite numbers")
+    return matrix
 
 
 def _num_inputs(linear: nn.Module) -> int:
