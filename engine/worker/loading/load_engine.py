@@ -48,7 +48,7 @@ from glimpse.engine.worker.loading.resolve import (
     resolve_computing,
     resolve_device,
 )
-from glimpse.engine.worker.loading.weight_conversion import float_matrices, make_converter
+from glimpse.engine.worker.loading.weight_conversion import exact_scale_dtype, float_matrices, make_converter
 from glimpse.engine.worker.loading.weight_files import StoredTensor, checkpoint_digest, read_headers
 from glimpse.engine.worker.loading.weights import load_weights
 from glimpse.engine.worker.models.model import Model
@@ -307,7 +307,7 @@ def empty_model(
         quantize_linears(
             model.decoder.layers,
             scheme,
-            scale_dtype=scale_dtype,
+            scale_dtype=exact_scale_dtype(stored or {}, scale_dtype),
             named=model.named_weights(),
             floats=set() if isinstance(scheme, str) else float_matrices(stored or {}, model, config.text),
         )

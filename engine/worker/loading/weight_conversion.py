@@ -51,6 +51,10 @@ ONES = {4: 0x11111111, 8: 0x01010101}
 """A 1 in each field of a 32-bit word, by bits per field."""
 
 
+_TYPES = {torch.float16: "F16", torch.bfloat16: "BF16"}
+"""Types of scales in safetensors' words."""
+
+
 def make_converter(
     scheme: QuantizationScheme | None, destinations: Mapping[str, Tensor], arrange: Converter
 ) -> Converter:
@@ -74,6 +78,12 @@ def float_matrices(stored: Mapping[str, StoredTensor], model: Model, text: TextC
     )
     parts = (part for named in floats for part in model.split_weight(*named, text=text))
     return {name.removesuffix(".weight") for part in parts for name, _ in model.arrange(*part, text=text)}
+
+
+def exact_scale_dtype(stored: Mapping[str, StoredTensor], dtype: torch.dtype) -> torch.dtype:
+    """Returns a type that holds the scales of all groups exactly: `dtype`, or float32 where one has another type."""
+    types = {header.dtype for name, header in stored.items() if name.endswith((".scales", ".weight_scale"))}
+    return dtype if types <= {_TYPES.get(dtype)} else torch.float32
 
 
 def _converter(scheme: QuantizationScheme | None, destinations: Mapping[str, Tensor]) -> Converter:

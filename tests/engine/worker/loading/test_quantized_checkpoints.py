@@ -154,6 +154,14 @@ def test_refuses_to_shard_groups_in_activation_order(tiny_checkpoint: Path, tmp_
         decoder_tensors(quantized, 0, 2)
 
 
+def test_scales_stay_exact_where_the_weights_have_another_type(tiny_checkpoint: Path, tmp_path: Path):
+    quantized, dequantized = quantize_checkpoint(tiny_checkpoint, tmp_path, AWQ)
+    config = json.loads((quantized / "config.json").read_text())
+    (quantized / "config.json").write_text(json.dumps(config | {"torch_dtype": "bfloat16"}))
+    expected = logits(Harness(dequantized))
+    assert torch.allclose(logits(Harness(quantized)), expected, rtol=0, atol=1e-4 * expected.std().item())
+
+
 @needs_kernels
 def test_native_backend_refuses_fp8(tiny_checkpoint: Path):
     options: dict[str, Any] = {"device": "cpu", "dtype": "bfloat16", "quantization": "fp8"}
