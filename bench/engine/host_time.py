@@ -33,7 +33,7 @@ from glimpse.engine.protocol.messages import Generate
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.protocol.transport import Channel
 from glimpse.engine.worker.execution.runner import ModelRunner
-from glimpse.engine.worker.layers.lora import NO_ADAPTERS
+from glimpse.engine.worker.layers.lora import Adapters
 from glimpse.engine.worker.models.decoder import text_positions
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.tensors.batch import Batch, SequenceLayout
@@ -51,7 +51,7 @@ class IdleModel:
     """A model of text without weights, and its recorded steps: nothing is computed."""
 
     num_scratch_blocks = 0
-    adapters = NO_ADAPTERS
+    adapters = Adapters(0)
 
     def __init__(self, max_sequences: int) -> None:
         self._logits = torch.zeros(max_sequences, _VOCAB_SIZE)

@@ -198,7 +198,7 @@ GGUF_FORMATS: Mapping[str, GroupFormat] = {
 
 def _module_names(name: str) -> Collection[str]:
     """Returns what versions of transformers call a module, by what the model calls it or a part of it."""
-    name = _PART.sub(lambda found: _PARTS[found[0]], name)
+    name = _STORED_PART.sub(lambda found: _PARTS[found[0]], name)
     if (found := _LAYER.fullmatch(name)) is None:
         return (name, f"model.{name}")
     return tuple(prefix + found[1] for prefix in ("model.", "model.language_model.", "language_model.model."))
@@ -206,7 +206,7 @@ def _module_names(name: str) -> Collection[str]:
 
 _LAYER = re.compile(r"(?:model|model\.language_model|language_model\.model)\.(layers\..*)")
 _PARTS: Mapping[str, str] = {".q_gate": ".q_proj", ".in_proj_c": ".in_proj", ".in_proj_x": ".in_proj"}
-_PART = re.compile(r"\.(?:q_gate|in_proj_[cx])$")
+_STORED_PART = re.compile(r"\.(?:q_gate|in_proj_[cx])$")
 _DECODER = "language_model."
 """What checkpoints of models with an encoder put before the names of a decoder's tensors."""
 _GATE, _PART = re.compile(r"\bq_gate$"), re.compile(r"\bin_proj_[cx]$")

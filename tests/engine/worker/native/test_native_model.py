@@ -120,7 +120,7 @@ def head_of(path: Path, **options: Any) -> tuple[bool, Tensor]:
     decoder = load_shard(config, rank=0, on_progress=_ignore).model.decoder
     head = decoder.lm_head
     is_int8 = bool(head.packed.scale) if isinstance(head, PackedLinear) else isinstance(head, Int8Linear)
-    return is_int8, decoder._embed(torch.arange(decoder.config.vocab_size))  # pyright: ignore[reportPrivateUsage]
+    return is_int8, decoder.embed(torch.arange(decoder.config.vocab_size))
 
 
 @needs_kernels
