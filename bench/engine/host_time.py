@@ -52,6 +52,7 @@ class IdleModel:
 
     num_scratch_blocks = 0
     adapters = Adapters(0)
+    mtp = None
 
     def __init__(self, max_sequences: int) -> None:
         self._logits = torch.zeros(max_sequences, _VOCAB_SIZE)

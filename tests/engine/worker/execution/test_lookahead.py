@@ -4,6 +4,7 @@ import re
 import string
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -156,27 +157,16 @@ def test_cancel_does_not_change_other_answers(tiny_checkpoint: Path, monkeypatch
     assert (found["0"][0], found["2"][0]) == (expected["0"][0], expected["2"][0])
 
 
-class OutOfMemoryModel(torch.nn.Module):
-    """A model that runs out of memory in some steps."""
+def out_of_memory(model: torch.nn.Module, failing: set[int]) -> torch.nn.Module:
+    """Makes a model run out of memory in the steps of these numbers."""
+    numbers = count(1)
 
-    def __init__(self, model: Any, failing: set[int]) -> None:
-        super().__init__()
-        self.model = model
-        self.failing = failing
-        self.num_calls = 0
-        self.decoder, self.layout, self.encode, self.adapters = (
-            model.decoder,
-            model.layout,
-            model.encode,
-            model.adapters,
-        )
-
-    def forward(self, *arguments: Any) -> torch.Tensor:
-        self.num_calls += 1
-        logits = self.model(*arguments)
-        if self.num_calls in self.failing:
+    def fail(*_: Any) -> None:
+        if next(numbers) in failing:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-        return logits
+
+    model.register_forward_hook(fail)
+    return model
 
 
 @pytest.mark.parametrize("ahead", [False, True])
@@ -190,7 +180,7 @@ def test_out_of_memory_ends_one_request_and_no_other_changes(
     expected = outcomes_of(run(core, requests))
     load_model = load_engine.load_model
     monkeypatch.setattr(
-        load_engine, "load_model", lambda *args, **options: OutOfMemoryModel(load_model(*args, **options), failing)
+        load_engine, "load_model", lambda *args, **options: out_of_memory(load_model(*args, **options), failing)
     )
     core = load_core(tiny_checkpoint, monkeypatch, ahead=ahead, prefix_caching=False)
     steps: list[Step] = []
