@@ -26,7 +26,7 @@ from bench.figures import table
 from glimpse import LLM, SamplingParams
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
-from glimpse.engine.protocol.config import DType, EngineConfig, Quantization
+from glimpse.engine.protocol.config import DType, EngineConfig, KvCacheDType, Quantization
 from glimpse.engine.protocol.messages import Generate
 from glimpse.engine.protocol.sampling_params import SamplingParams as EngineSampling
 from glimpse.engine.worker.loading.load_engine import load_core
@@ -82,10 +82,16 @@ class Variant:
     model: Path
     dtype: DType = "bfloat16"
     quantization: Quantization = "none"
+    kv_cache_dtype: KvCacheDType = "auto"
 
     def load(self) -> LLM:
         return LLM(
-            self.model, dtype=self.dtype, quantization=self.quantization, kv_cache_bytes=_KV_CACHE_BYTES, device="cpu"
+            self.model,
+            dtype=self.dtype,
+            quantization=self.quantization,
+            kv_cache_dtype=self.kv_cache_dtype,
+            kv_cache_bytes=_KV_CACHE_BYTES,
+            device="cpu",
         )
 
 
@@ -228,6 +234,7 @@ def main() -> None:
         variants = [
             Variant(name="float32", model=plain, dtype="float32"),
             Variant(name="bfloat16", model=plain),
+            Variant(name="bfloat16, keys and values int8", model=plain, kv_cache_dtype="int8"),
             *(Variant(name=each, model=plain, quantization=each) for each in arguments.quantizations),
             *(
                 [Variant(name=f"{arguments.model.suffixes[-2].strip('.')} as stored", model=arguments.model)]

@@ -17,6 +17,7 @@ Backend = Literal["auto", "native", "torch", "triton", "flashinfer"]
 ChosenBackend = Literal["native", "torch", "triton", "flashinfer"]
 CpuLevel = Literal["auto", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx", "neon", "neon_dotprod"]
 Quantization = Literal["none", "auto", "int8", "int4", "fp8"]
+KvCacheDType = Literal["auto", "int8"]
 ChosenQuantization = Literal["none", "int8", "int4", "fp8"]
 Count = Annotated[int, Ge(1)]
 ByteCount = Annotated[int, Ge(0)]
@@ -53,6 +54,9 @@ class EngineOptions:
     kv_cache_bytes: ByteCount | None = None
     """Memory for keys and values, on each GPU. Default: 1 GiB on a CPU; on a GPU what gpu_memory_utilization leaves
     after the largest steps were tried."""
+    kv_cache_dtype: KvCacheDType = "auto"
+    """Type of keys and values. auto: that of activations. int8: about half the memory of bfloat16, so twice the tokens,
+    with a scale for each head of a token; answers change a little."""
     gpu_memory_utilization: Annotated[float, Gt(0), Le(1)] = 0.9
     """Share of a GPU's memory to use, weights included, if kv_cache_bytes is not given; quantization auto keeps to it
     in any case."""
@@ -161,6 +165,7 @@ class OfflineOptions(TypedDict, total=False):
     max_model_len: int | None
     block_size: int
     kv_cache_bytes: int | None
+    kv_cache_dtype: KvCacheDType
     gpu_memory_utilization: float
     encoder_cache_bytes: int
     max_batch_tokens: int

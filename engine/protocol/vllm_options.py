@@ -56,7 +56,6 @@ OTHER_OPTIONS: Mapping[str, OtherName] = {
     "image_input_type": OtherName("write enable_mm_embeds to pass embeddings of images", ("pixel_values",)),
     "image_token_id": OtherName(_FROM_CONFIG, _integer),
     "interleave_mm_strings": OtherName("media stand where they are in the message", (False, True)),
-    "kv_cache_dtype": OtherName("keys and values have the type of activations", ("auto",)),
     "load_format": OtherName("weights are read from safetensors files", ("auto", "safetensors")),
     "logits_processors": OtherName("write logit_bias, allowed_token_ids or bad_words in SamplingParams", (None, [])),
     "max_logprobs": OtherName("requests may ask for 20 at most", _most(20)),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from glimpse.engine.worker.layers.attention import paged_attention, plan_attention
-from glimpse.engine.worker.tensors.kv_cache import CacheShape, LayerCache
+from glimpse.engine.worker.tensors.kv_cache import CacheShape, LayerCache, dequantize
 
 _CPU = torch.device("cpu")
 
@@ -47,9 +47,11 @@ def make_cache(
     head_dim: int,
     dtype: torch.dtype,
     device: torch.device = _CPU,
+    *,
+    is_int8: bool = False,
 ) -> LayerCache:
     return (
-        CacheShape(num_kv_heads=num_kv_heads, head_dim=head_dim)
+        CacheShape(num_kv_heads=num_kv_heads, head_dim=head_dim, is_int8=is_int8)
         .allocate(num_blocks, block_size, dtype, device)
         .layer(0)
     )
@@ -66,15 +68,18 @@ def make_step(
     dtype: torch.dtype = torch.float32,
     device: torch.device = _CPU,
     seed: int = 0,
+    is_int8: bool = False,
 ) -> Step:
     """Returns a step of sequences with these numbers of new tokens and of tokens cached before them."""
     generator = torch.Generator().manual_seed(seed)
     key_lengths = [new + cached for new, cached in lengths]
     table_width = -(-max(key_lengths) // block_size)
     tables = torch.randperm(len(lengths) * table_width + 2, generator=generator)[2:].view(len(lengths), -1)
-    cache = make_cache(len(lengths) * table_width + 2, block_size, num_kv_heads, head_dim, dtype, device)
-    cache.keys.fill_(math.nan)
-    cache.values.fill_(math.nan)
+    cache = make_cache(
+        len(lengths) * table_width + 2, block_size, num_kv_heads, head_dim, dtype, device, is_int8=is_int8
+    )
+    for each in cache:
+        each.fill_(-1 if is_int8 else math.nan)  # also NaN, as bytes of a scale
     for table, num_keys in zip(tables, key_lengths, strict=True):
         index = torch.arange(num_keys)
         key, value = torch.randn(2, num_keys, num_kv_heads, head_dim, generator=generator).to(device, dtype)
@@ -92,7 +97,7 @@ def make_step(
 
 def plain(step: Step, window: int | None = None, bidirectional: Sequence[tuple[int, int]] = ()) -> Tensor:
     """Returns the result of the reference implementation in float32."""
-    keys, values = (tensor.float() for tensor in (step.cache.keys, step.cache.values))
+    keys, values = (dequantize(each, step.query.dtype).float() for each in step.cache)
     plan = plan_attention(
         query_lengths=step.query_lengths,
         key_lengths=step.key_lengths,
@@ -102,4 +107,4 @@ def plain(step: Step, window: int | None = None, bidirectional: Sequence[tuple[i
         window=window,
         bidirectional=bidirectional,
     )
-    return paged_attention(step.query.float(), keys, values, plan)
+    return paged_attention(step.query.float(), LayerCache(keys, values), plan)

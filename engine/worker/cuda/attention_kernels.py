@@ -22,6 +22,20 @@ def split_length(num_keys, max_splits: tl.constexpr, min_keys: tl.constexpr):
 
 
 @triton.jit
+def load_heads(heads, offsets, dims, dim_stride, is_key, head_dim: tl.constexpr, to: tl.constexpr):
+    """Loads the heads of keys or values, [keys, dims]. Those of 8 bits end with the bytes of their scales."""
+    readable = is_key[:, None] & (dims < head_dim)[None, :]
+    tile = tl.load(heads + offsets[:, None] + (dims * dim_stride)[None, :], mask=readable, other=0)
+    if heads.dtype.element_ty == tl.int8:
+        bits = tl.zeros([offsets.shape[0]], tl.uint32)
+        for index in tl.static_range(4):
+            byte = tl.load(heads + offsets + (head_dim + index) * dim_stride, mask=is_key, other=0)
+            bits |= byte.to(tl.uint8, bitcast=True).to(tl.uint32) << (8 * index)
+        tile = (tile.to(tl.float32) * bits.to(tl.float32, bitcast=True)[:, None]).to(to)
+    return tile
+
+
+@triton.jit
 def attend_keys(
     query,  # [rows, tile_dims]
     last_key,  # [1 or rows]: index of the last key that a row attends to
@@ -55,17 +69,16 @@ def attend_keys(
         # 64 bits: a large cache has more elements than 32 bits can address.
         block = tl.load(table + index // block_size, mask=index < end, other=0).to(tl.int64)
         slot = index % block_size
-        readable = (index < end)[:, None] & (dims < head_dim)[None, :]
-        key_offsets = (block * key_strides[0] + slot * key_strides[1])[:, None] + (dims * key_strides[3])[None, :]
-        key = tl.load(keys + key_offsets, mask=readable, other=0.0)  # [tile_keys, tile_dims]
+        key_offsets = block * key_strides[0] + slot * key_strides[1]
+        # [tile_keys, tile_dims]
+        key = load_heads(keys, key_offsets, dims, key_strides[3], index < end, head_dim, query.dtype)
         scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
         scores = tl.where(index[None, :] > last_key[:, None], float("-inf"), scores)  # [rows, tile_keys]
         new_maximum = tl.maximum(maximum, tl.max(scores, axis=1))
         weights = tl.exp2(scores - new_maximum[:, None])
         rescale = tl.exp2(maximum - new_maximum)
-        value_offsets = (block * value_strides[0] + slot * value_strides[1])[:, None]
-        value_offsets += (dims * value_strides[3])[None, :]
-        value = tl.load(values + value_offsets, mask=readable, other=0.0)
+        value_offsets = block * value_strides[0] + slot * value_strides[1]
+        value = load_heads(values, value_offsets, dims, value_strides[3], index < end, head_dim, query.dtype)
         output = output * rescale[:, None] + tl.dot(weights.to(value.dtype), value, input_precision="ieee")
         total = total * rescale + tl.sum(weights, axis=1)
         maximum = new_maximum

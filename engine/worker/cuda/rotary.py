@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from glimpse.engine.worker.layers.rotary import Rotation
-from glimpse.engine.worker.tensors.kv_cache import LayerCache
+from glimpse.engine.worker.tensors.kv_cache import LEAST_MAGNITUDE, LayerCache
 
 HEADS_AT_ONCE = 8
 """Heads per program: enough work for a program, and few enough for one token to use several multiprocessors."""
@@ -28,7 +28,7 @@ def rotate_and_store(qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: 
     Returns:
         The rotated queries, [tokens, heads, head_dim].
     """
-    _, block_size, num_kv_heads, head_dim = cache.keys.shape
+    block_size, num_kv_heads, head_dim = *cache.keys.shape[1:3], cache.head_dim
     num_tokens = qkv.shape[0]
     num_all = qkv.shape[1] // head_dim
     query = qkv.new_empty((num_tokens, num_all - 2 * num_kv_heads, head_dim))
@@ -48,6 +48,7 @@ def rotate_and_store(qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: 
         tile_heads=HEADS_AT_ONCE,
         half=head_dim // 2,
         tile_dims=triton.next_power_of_2(head_dim // 2),
+        least=LEAST_MAGNITUDE,
         num_warps=4,
     )
     return query
@@ -79,6 +80,26 @@ def _rotate_pairs(first, second, cos, sin, angles, used):
 
 
 @triton.jit
+def _store_head(out, first, second, stride, half: tl.constexpr, dims, mask, least: tl.constexpr):
+    """Stores the halves of a tile's heads, [heads, dims], at `out`, [heads, 1]; in a cache of 8 bits as `quantize`
+    rounds them."""
+    if out.dtype.element_ty == tl.int8:
+        first, second = first.to(tl.float32), second.to(tl.float32)
+        largest = tl.max(tl.maximum(tl.abs(first), tl.abs(second)), axis=1, keep_dims=True)
+        factor = 127.0 / tl.maximum(largest, least)
+        # Adding and subtracting 1.5 · 2^23 rounds to nearest, ties to even.
+        first, second = first * factor + 12582912.0 - 12582912.0, second * factor + 12582912.0 - 12582912.0
+        bits = (largest / 127.0).to(tl.uint32, bitcast=True)
+        has_head = tl.max(mask.to(tl.int32), axis=1, keep_dims=True) > 0
+        for index in tl.static_range(4):
+            byte = (bits >> (8 * index)).to(tl.uint8).to(tl.int8, bitcast=True)
+            tl.store(out + (2 * half + index) * stride, byte, mask=has_head)
+    out += dims[None, :] * stride
+    tl.store(out, first.to(out.dtype.element_ty), mask=mask)
+    tl.store(out + half * stride, second.to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
 def _rotate_and_store(
     qkv,
     cos,  # float32 [tokens, half]
@@ -95,6 +116,7 @@ def _rotate_and_store(
     tile_heads: tl.constexpr,
     half: tl.constexpr,
     tile_dims: tl.constexpr,
+    least: tl.constexpr,
 ):
     """Rotates and stores a tile of one token's query, key and value heads: [tokens, tiles of heads] programs."""
     token = tl.program_id(0).to(tl.int64)
@@ -114,16 +136,14 @@ def _rotate_and_store(
     slot = tl.load(slots + token)
     block, within = slot // block_size, slot % block_size
     is_key = used & (heads >= num_heads)[:, None] & (heads < num_heads + num_kv_heads)[:, None] & (slot >= 0)
-    out = keys + block * key_strides[0] + within * key_strides[1]
-    out += (heads - num_heads)[:, None] * key_strides[2] + dims[None, :] * key_strides[3]
-    tl.store(out, rotated_first.to(first.dtype), mask=is_key)
-    tl.store(out + half * key_strides[3], rotated_second.to(first.dtype), mask=is_key)
+    out = keys + block * key_strides[0] + within * key_strides[1] + (heads - num_heads)[:, None] * key_strides[2]
+    rotated_first, rotated_second = rotated_first.to(first.dtype), rotated_second.to(first.dtype)
+    _store_head(out, rotated_first, rotated_second, key_strides[3], half, dims, is_key, least)
 
     is_value = used & (heads >= num_heads + num_kv_heads)[:, None] & (slot >= 0)
     out = values + block * value_strides[0] + within * value_strides[1]
-    out += (heads - num_heads - num_kv_heads)[:, None] * value_strides[2] + dims[None, :] * value_strides[3]
-    tl.store(out, first, mask=is_value)
-    tl.store(out + half * value_strides[3], second, mask=is_value)
+    out += (heads - num_heads - num_kv_heads)[:, None] * value_strides[2]
+    _store_head(out, first, second, value_strides[3], half, dims, is_value, least)
 
 
 @triton.jit

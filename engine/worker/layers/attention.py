@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from glimpse.engine.worker.tensors.kv_cache import LayerCache, dequantize
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decodes:
@@ -94,22 +96,21 @@ def plan_attention(
     return AttentionPlan(decodes=decodes, chunks=tuple(chunks))
 
 
-def paged_attention(query: Tensor, keys: Tensor, values: Tensor, plan: AttentionPlan) -> Tensor:
+def paged_attention(query: Tensor, cache: LayerCache, plan: AttentionPlan) -> Tensor:
     """Computes causal attention of each new token to its sequence's tokens up to and including itself, as planned.
 
     Args:
         query: [tokens, heads, head_dim]; consecutive query heads share a key-value head.
-        keys: key cache of the layer, [blocks, block_size, kv_heads, head_dim], including the new tokens' keys.
-        values: value cache of the layer, like `keys`.
+        cache: KV cache of the layer, including the new tokens' keys and values.
 
     Returns:
         [tokens, heads, head_dim]
     """
     output = torch.empty_like(query)
     for decodes in plan.decodes:
-        output[decodes.rows] = _attend_decodes(query[decodes.rows], keys, values, decodes)
+        output[decodes.rows] = _attend_decodes(query[decodes.rows], cache, decodes)
     for chunk in plan.chunks:
-        output[chunk.rows] = _attend_chunk(query[chunk.rows], keys, values, chunk)
+        output[chunk.rows] = _attend_chunk(query[chunk.rows], cache, chunk)
     return output
 
 
@@ -166,32 +167,33 @@ def _decodes(
     return Decodes(rows=rows, blocks=blocks, mask=mask[:, None, None], hidden=torch.where(hidden))
 
 
-def _attend_decodes(query: Tensor, keys: Tensor, values: Tensor, decodes: Decodes) -> Tensor:
+def _attend_decodes(query: Tensor, cache: LayerCache, decodes: Decodes) -> Tensor:
     num_sequences, num_heads, head_dim = query.shape
-    num_kv_heads = keys.shape[2]
+    num_kv_heads = cache.keys.shape[2]
     # Query heads that share a key-value head become rows of one matrix product, which reads the keys once.
     grouped = query.view(num_sequences, num_kv_heads, num_heads // num_kv_heads, head_dim)
 
-    def gather(cache: Tensor) -> Tensor:  # [sequences, kv_heads, keys, head_dim]
-        gathered = cache[decodes.blocks].flatten(1, 2)
+    def gather(each: Tensor) -> Tensor:  # [sequences, kv_heads, keys, head_dim]
+        gathered = dequantize(each[decodes.blocks], query.dtype).flatten(1, 2)
         gathered[decodes.hidden] = 0
         return gathered.transpose(1, 2)
 
-    attended = functional.scaled_dot_product_attention(grouped, gather(keys), gather(values), attn_mask=decodes.mask)
+    keys, values = map(gather, cache)
+    attended = functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=decodes.mask)
     return attended.reshape(num_sequences, num_heads, head_dim)
 
 
-def _attend_chunk(query: Tensor, keys: Tensor, values: Tensor, chunk: Chunk) -> Tensor:
+def _attend_chunk(query: Tensor, cache: LayerCache, chunk: Chunk) -> Tensor:
     num_queries, num_heads, head_dim = query.shape
-    num_kv_heads = keys.shape[2]
+    num_kv_heads = cache.keys.shape[2]
     num_queries_per_kv = num_heads // num_kv_heads
     grouped = query.view(num_queries, num_kv_heads, num_queries_per_kv, head_dim).permute(1, 2, 0, 3)
 
-    def gather(cache: Tensor) -> Tensor:  # [kv_heads, heads / kv_heads, num_keys, head_dim], expanded without a copy
-        per_head = cache[chunk.blocks].flatten(0, 1)[: chunk.num_keys].transpose(0, 1)
+    def gather(each: Tensor) -> Tensor:  # [kv_heads, heads / kv_heads, num_keys, head_dim], expanded without a copy
+        per_head = dequantize(each[chunk.blocks], query.dtype).flatten(0, 1)[: chunk.num_keys].transpose(0, 1)
         return per_head[:, None].expand(-1, num_queries_per_kv, -1, -1)
 
     attended = functional.scaled_dot_product_attention(
-        grouped, gather(keys), gather(values), attn_mask=chunk.mask, is_causal=chunk.mask is None
+        grouped, gather(cache.keys), gather(cache.values), attn_mask=chunk.mask, is_causal=chunk.mask is None
     )
     return attended.permute(2, 0, 1, 3).reshape(num_queries, num_heads, head_dim)

@@ -139,7 +139,7 @@ class TorchOps:
             key_lengths=batch.key_lengths,
             block_tables=batch.block_tables,
             block_size=cache.block_size,
-            dtype=cache.keys.dtype,
+            dtype=cache.dtype,
             window=window,
             bidirectional=batch.bidirectional,
         )
@@ -157,7 +157,7 @@ class TorchOps:
         return rotate(query, rotation)
 
     def attend(self, query: Tensor, cache: LayerCache, plan: AttentionPlan) -> Tensor:
-        return paged_attention(query, cache.keys, cache.values, plan)
+        return paged_attention(query, cache, plan)
 
     def gate(self, x: Tensor, gates: Tensor) -> Tensor:
         return x * gates.sigmoid()

@@ -109,9 +109,9 @@ def make_runner(
     on_progress("allocating the KV cache", 0.95)
     sizes = _cache_sizes(shard, config, num_bytes or DEFAULT_CPU_BYTES, group)
     if not uses_cuda_graphs(config, shard):
-        cache = _allocate(shard, config.block_size, sizes)
+        cache = _allocate(shard, config, sizes)
         return make(cache=cache, share_outputs=share, recorded=make_programs(shard, cache))
-    cache = _allocate(shard, config.block_size, sizes._replace(num_blocks=sizes.num_blocks + 1))
+    cache = _allocate(shard, config, sizes._replace(num_blocks=sizes.num_blocks + 1))
     return make(cache=cache, recorded=make_graphs(config, shard, cache))
 
 
@@ -211,7 +211,7 @@ def _measured_use(config: EngineConfig, shard: LoadedShard, make: Callable[..., 
     plans = (largest_step(medium, **sizes), decode_step(**sizes))
     weights = torch.cuda.memory_allocated(shard.device)
     num_states = len(plans[0].chunks) if shard.config.text.states else 0
-    cache = _allocate(shard, config.block_size, CacheSizes(num_blocks_of(plans[0]), num_states, 0))
+    cache = _allocate(shard, config, CacheSizes(num_blocks_of(plans[0]), num_states, 0))
     runner = make(cache=cache)
     steps: list[int] = []
     for plan in plans:
@@ -255,7 +255,7 @@ def _cache_sizes(shard: LoadedShard, config: EngineConfig, num_bytes: int, group
     Raises:
         CheckpointError: not a single block fits.
     """
-    shape = CacheShape.of(shard.model.decoder.config)
+    shape = CacheShape.of(shard.model.decoder.config, config.kv_cache_dtype)
     sizes = shape.divide(num_bytes, CachePlan.of(config, shard.dtype, shard.device))
     if group is not None:  # all ranks have the same
         sizes = CacheSizes(*map(group.min, sizes))
@@ -268,10 +268,10 @@ def _cache_sizes(shard: LoadedShard, config: EngineConfig, num_bytes: int, group
     return sizes
 
 
-def _allocate(shard: LoadedShard, block_size: int, sizes: CacheSizes) -> KVCache:
-    return CacheShape.of(shard.model.decoder.config).allocate(
+def _allocate(shard: LoadedShard, config: EngineConfig, sizes: CacheSizes) -> KVCache:
+    return CacheShape.of(shard.model.decoder.config, config.kv_cache_dtype).allocate(
         sizes.num_blocks,
-        block_size,
+        config.block_size,
         shard.dtype,
         shard.device,
         num_states=sizes.num_states,

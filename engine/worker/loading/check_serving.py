@@ -215,7 +215,7 @@ def _describe(config: EngineConfig, computing: Computing, scheme: QuantizationSc
 
 def _context(config: EngineConfig, model: Model, memory: Memory, computing: Computing) -> Context:
     trained = model.decoder.config.max_position_embeddings
-    shape, ranks = CacheShape.of(model.decoder.config), config.num_local_ranks
+    shape, ranks = CacheShape.of(model.decoder.config, config.kv_cache_dtype), config.num_local_ranks
     plan = CachePlan.of(config, computing.dtype, computing.device)
     sizes = shape.divide(memory.kv_cache // ranks, plan)
     tokens = sizes.num_blocks * config.block_size
@@ -232,9 +232,9 @@ def _context(config: EngineConfig, model: Model, memory: Memory, computing: Comp
     )
 
 
-def _kv_bytes(model: Model, dtype: torch.dtype) -> int:
+def _kv_bytes(config: EngineConfig, model: Model, dtype: torch.dtype) -> int:
     """Bytes of a token's keys and values in all layers."""
-    return CacheShape.of(model.decoder.config).block_bytes(1, dtype)
+    return CacheShape.of(model.decoder.config, config.kv_cache_dtype).block_bytes(1, dtype)
 
 
 def read_bytes(model: Model) -> int:
@@ -259,7 +259,7 @@ def _decoding(config: EngineConfig, shard: Model, device: torch.device, memory: 
     ranks = config.num_local_ranks if device.type == "cpu" else 1
     return Decoding(
         weight_bytes=ranks * read_bytes(shard),
-        kv_bytes=ranks * _kv_bytes(shard, shard.decoder.norm.weight.dtype),
+        kv_bytes=ranks * _kv_bytes(config, shard, shard.decoder.norm.weight.dtype),
         read_rate=None if (memory.available or 0) < 2 * _READ_BYTES else _read_rate(device),
     )
 

@@ -147,7 +147,7 @@ def encoder_cache_bytes(options: EngineOptions, config: ModelConfig, device: tor
     window = context_window(options, text)
     if device.type == "cpu":
         num_bytes = options.kv_cache_bytes or DEFAULT_CPU_BYTES
-        sizes = CacheShape.of(text).divide(num_bytes, CachePlan.of(options, dtype, device))
+        sizes = CacheShape.of(text, options.kv_cache_dtype).divide(num_bytes, CachePlan.of(options, dtype, device))
         window = min(window, sizes.num_blocks * options.block_size)
     return max(options.encoder_cache_bytes, window * text.encoder_row_width * dtype.itemsize)
 

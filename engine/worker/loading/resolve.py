@@ -121,6 +121,8 @@ def resolve_computing(
         native=native,
         masks=model.text.sliding is not None or model.text.bidirectional_run > 0,
     )
+    if backend == "flashinfer" and options.kv_cache_dtype == "int8":
+        raise CheckpointError("'--kv-cache-dtype': expected auto with --backend flashinfer, got int8; choose triton")
     level = resolve_level(options.cpu_level) if backend == "native" else None
     return Computing(device=device, dtype=dtype, backend=backend, level=level, scheme=scheme, native=native)
 

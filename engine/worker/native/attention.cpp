@@ -12,6 +12,8 @@
 #include <cstring>
 #include <memory>
 
+#include "int8.h"
+
 namespace glimpse {
 namespace {
 
@@ -25,6 +27,9 @@ struct alignas(64) ThreadSpace {
   Partial totals[kTaskTiles];
   Partial partial;
   T last_values[kMaxHeadDim * kMaxBlockSize];
+  // A range of keys and values of 8 bits, widened.
+  T keys[kRangeKeys * kMaxHeadDim];
+  T values[kMaxHeadDim * kRangeKeys];
 };
 
 int range_count(int num_keys) { return (num_keys + kRangeKeys - 1) / kRangeKeys; }
@@ -67,18 +72,33 @@ void zero_missing_values(const HeadShape& shape, KeyRange<T>& range, T* copy) {
 }
 
 template <class T>
-KeyRange<T> find_range(const HeadShape& shape, const KeySource<T>& source, const LayerOffset& layer, int index) {
+KeyRange<T> find_range(const HeadShape& shape, const KeySource& source, const LayerOffset& layer, int index,
+                       ThreadSpace<T>& space) {
   KeyRange<T> range = {};
   range.first = index * kRangeKeys;
   range.num_keys = std::min(kRangeKeys, source.num_keys - range.first);
-  range.value_stride = source.block_size;
+  range.value_stride = source.is_int8 ? kBlockKeys : source.block_size;
   for (int i = 0; i * kBlockKeys < range.num_keys; ++i) {
     const int key = range.first + i * kBlockKeys;
     const long block = source.blocks ? source.blocks[key / source.block_size] : key / source.block_size;
     const int place = key % source.block_size;
-    range.keys[i] = source.keys + layer.keys + block * source.key_stride + place * shape.query_dim;
-    range.values[i] = source.values + layer.values + block * source.value_stride + place;
+    const char* keys = source.keys + layer.keys + block * source.key_stride;
+    const char* values = source.values + layer.values + block * source.value_stride;
+    if (source.is_int8) {
+      const int count = std::min(kBlockKeys, range.num_keys - i * kBlockKeys);
+      T* wide_keys = space.keys + i * kBlockKeys * shape.query_dim;
+      T* wide_values = space.values + i * kBlockKeys * shape.value_dim;
+      widen_keys(reinterpret_cast<const std::int8_t*>(keys), place, count, shape.query_dim, wide_keys);
+      widen_values(reinterpret_cast<const std::int8_t*>(values), place, count, shape.value_dim, source.block_size,
+                   wide_values);
+      range.keys[i] = wide_keys;
+      range.values[i] = wide_values;
+    } else {
+      range.keys[i] = reinterpret_cast<const T*>(keys) + place * shape.query_dim;
+      range.values[i] = reinterpret_cast<const T*>(values) + place;
+    }
   }
+  if (!source.is_int8) zero_missing_values(shape, range, space.last_values);
   return range;
 }
 
@@ -133,8 +153,7 @@ class TaskRunner {
   }
 
   void attend_range(const Task<T>& task, int index) {
-    KeyRange<T> range = find_range(shape_, task.job->source, layer_, index);
-    zero_missing_values(shape_, range, space_.last_values);
+    const KeyRange<T> range = find_range(shape_, task.job->source, layer_, index, space_);
     for (int i = 0; i < task.num_tiles(); ++i) {
       const QueryTile& tile = space_.tiles[i];
       if (index < first_range(tile) || range.first >= last_limit(tile)) continue;
@@ -242,16 +261,18 @@ std::vector<Task<T>> split_ranges(const std::vector<Task<T>>& groups) {
 float score_scale(int head_dim) { return static_cast<float>(M_LOG2E / std::sqrt(static_cast<double>(head_dim))); }
 
 template <class T>
-void add_jobs(const PagedHeads<T>& heads, const PagedSequence& sequence, const T* query, T* output,
+void add_jobs(const PagedHeads& heads, const PagedSequence& sequence, const T* query, T* output,
               std::vector<Job<T>>& jobs) {
   const int num_queries_per_kv = heads.num_heads / heads.num_kv_heads;
-  const long head_stride = static_cast<long>(heads.block_size) * heads.head_dim;
+  const char *keys = static_cast<const char*>(heads.keys), *values = static_cast<const char*>(heads.values);
+  const long row = heads.is_int8 ? heads.head_dim + kScaleBytes : heads.head_dim * sizeof(T);
+  const long head_stride = heads.block_size * row;
   const long block_stride = heads.num_kv_heads * head_stride;
   const long token_stride = static_cast<long>(heads.num_heads) * heads.head_dim;
   for (int head = 0; head < heads.num_kv_heads; ++head) {
     const long offset = static_cast<long>(head) * num_queries_per_kv * heads.head_dim;
-    jobs.push_back({{heads.keys + head * head_stride, heads.values + head * head_stride, block_stride, block_stride,
-                     sequence.blocks, heads.block_size, sequence.num_keys},
+    jobs.push_back({{keys + head * head_stride, values + head * head_stride, block_stride, block_stride,
+                     sequence.blocks, heads.block_size, sequence.num_keys, heads.is_int8},
                     query + offset,
                     output + offset,
                     token_stride,
@@ -292,7 +313,7 @@ void run_jobs(const AttentionKernels<T>& kernels, const HeadShape& shape, int he
 }
 
 #define INSTANTIATE(T)                                                                                    \
-  template void add_jobs(const PagedHeads<T>&, const PagedSequence&, const T*, T*, std::vector<Job<T>>&); \
+  template void add_jobs(const PagedHeads&, const PagedSequence&, const T*, T*, std::vector<Job<T>>&);    \
   template std::vector<Task<T>> make_tasks(const std::vector<Job<T>>&);                                   \
   template void run_tasks(const AttentionKernels<T>&, const HeadShape&, int, const std::vector<Task<T>>&, \
                           std::atomic<int>&, const LayerOffset&);                                         \

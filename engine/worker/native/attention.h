@@ -14,21 +14,21 @@ constexpr int kMaxBlockSize = 128;
 
 // Keys, values, queries and outputs are bf16 or float.
 
-// The keys and values of one head of one sequence, in blocks.
-template <class T>
+// The keys and values of one head of one sequence, in blocks. Numbers of 8 bits are followed by the scales of int8.h.
 struct KeySource {
-  const T* keys;    // [blocks, block_size, query_dim] with a block stride of `key_stride` elements
-  const T* values;  // [blocks, value_dim, block_size] with a block stride of `value_stride` elements
+  const char* keys;    // [blocks, block_size, query_dim] with a block stride of `key_stride` bytes
+  const char* values;  // [blocks, value_dim, block_size] with a block stride of `value_stride` bytes
   long key_stride, value_stride;
   const std::int32_t* blocks;  // block table of the sequence; null: consecutive blocks
   int block_size;              // 32, 64, 96 or 128
   int num_keys;
+  bool is_int8 = false;
 };
 
 // Query heads of one sequence that share its keys. Column c is head c % num_heads of token c / num_heads.
 template <class T>
 struct Job {
-  KeySource<T> source;
+  KeySource source;
   const T* query;  // [tokens, num_heads, head_dim] with a token stride of `query_stride` elements
   T* output;       // like `query`, with stride `output_stride`
   long query_stride, output_stride;
@@ -40,11 +40,11 @@ struct Job {
 };
 
 // The heads of one layer's paged KV cache.
-template <class T>
 struct PagedHeads {
-  const T* keys;    // [blocks, num_kv_heads, block_size, head_dim]
-  const T* values;  // [blocks, num_kv_heads, head_dim, block_size]
+  const void* keys;    // [blocks, num_kv_heads, block_size, head_dim]
+  const void* values;  // [blocks, num_kv_heads, head_dim, block_size]
   int num_heads, num_kv_heads, head_dim, block_size;
+  bool is_int8;  // with a head_dim that scales add to; otherwise numbers are those of queries
 };
 
 // A sequence whose last tokens are computed.
@@ -71,7 +71,7 @@ struct Task {
   int cost() const { return num_ranges * num_tiles(); }
 };
 
-// Where a layer's keys and values begin, in elements after those of the jobs.
+// Where a layer's keys and values begin, in bytes after those of the jobs.
 struct LayerOffset {
   long keys, values;
 };
@@ -81,7 +81,7 @@ const AttentionKernels<T>& attention_kernels(int level, int query_dim);
 
 // Adds a job for each key-value head of a sequence. query and output: [num_tokens, num_heads, head_dim].
 template <class T>
-void add_jobs(const PagedHeads<T>& heads, const PagedSequence& sequence, const T* query, T* output,
+void add_jobs(const PagedHeads& heads, const PagedSequence& sequence, const T* query, T* output,
               std::vector<Job<T>>& jobs);
 
 // Returns the jobs' tasks for all threads, which several layers may run one after another. They are valid until this

@@ -120,6 +120,7 @@ def rotate_and_store(
         num_kv_heads,
         head_dim,
         block_size,
+        cache is not None and cache.is_int8,
         None if cache is None else cache.keys.data_ptr(),
         None if cache is None else cache.values.data_ptr(),
         query.data_ptr(),
@@ -158,7 +159,7 @@ def paged_attention(query: Tensor, cache: LayerCache, plan: MaskedPlan, *, level
     Returns:
         [tokens, heads, head_dim]
     """
-    _, block_size, num_kv_heads, head_dim = cache.keys.shape
+    _, block_size, num_kv_heads, _ = cache.keys.shape
     output, sequences = torch.empty_like(query), plan.sequences
     _kernels().glimpse_paged_attention(
         level,
@@ -174,9 +175,10 @@ def paged_attention(query: Tensor, cache: LayerCache, plan: MaskedPlan, *, level
         sequences.block_tables.shape[1],
         query.shape[1],
         num_kv_heads,
-        head_dim,
+        cache.head_dim,
         block_size,
         plan.window or 0,
+        cache.is_int8,
         output.data_ptr(),
     )
     return output

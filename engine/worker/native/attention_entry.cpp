@@ -54,7 +54,9 @@ std::vector<Job<T>> segment_jobs(const Patches<T>& patches, long num_blocks, T* 
   for (int s = 0; s < patches.num_segments; ++s) {
     const long first = patches.starts[s];
     for (long column = 0; column < output_stride; column += patches.head_dim) {
-      jobs.push_back({{keys, values, patches.key_block(), patches.value_block(), nullptr, kBlockKeys, patches.count(s)},
+      jobs.push_back({{reinterpret_cast<const char*>(keys), reinterpret_cast<const char*>(values),
+                       static_cast<long>(patches.key_block() * sizeof(T)),
+                       static_cast<long>(patches.value_block() * sizeof(T)), nullptr, kBlockKeys, patches.count(s)},
                       patches.query + first * patches.query_stride + column,
                       output + first * output_stride + column,
                       patches.query_stride,
@@ -72,8 +74,8 @@ std::vector<Job<T>> segment_jobs(const Patches<T>& patches, long num_blocks, T* 
 // Packs the keys and values of a job of `segment_jobs`.
 template <class T>
 void pack_segment(const glimpse::AttentionKernels<T>& kernels, const Patches<T>& patches, const Job<T>& job) {
-  T* to_keys = const_cast<T*>(job.source.keys);
-  T* to_values = const_cast<T*>(job.source.values);
+  T* to_keys = reinterpret_cast<T*>(const_cast<char*>(job.source.keys));
+  T* to_values = reinterpret_cast<T*>(const_cast<char*>(job.source.values));
   const long place = job.query - patches.query;
   const long patch = place / patches.query_stride, column = place % patches.query_stride;
   for (int first = 0; first < job.num_tokens; first += kBlockKeys) {
@@ -104,18 +106,18 @@ void attend_packed(int level, const Patches<T>& patches, float scale, T* output)
 
 // query and output: [tokens, num_heads, head_dim]. keys: [blocks, num_kv_heads, block_size, head_dim].
 // values: [blocks, num_kv_heads, head_dim, block_size]. Sequence s has the tokens query_starts[s] to query_starts[s +
-// 1] and key_lengths[s] keys, the tokens' own last, in the blocks block_tables[s][...]. All numbers are of `dtype`.
+// 1] and key_lengths[s] keys, the tokens' own last, in the blocks block_tables[s][...]. All numbers are of `dtype`, or
+// those of keys and values of 8 bits, with the scales of int8.h if is_int8.
 // window and limits (of all tokens): as in `Job`.
 extern "C" void glimpse_paged_attention(int level, DType dtype, const void* query, const void* keys, const void* values,
                                         const std::int32_t* block_tables, const std::int32_t* query_starts,
                                         const std::int32_t* key_lengths, const std::int32_t* limits, int num_sequences,
                                         int table_width, int num_heads, int num_kv_heads, int head_dim, int block_size,
-                                        int window, void* output) {
+                                        int window, int is_int8, void* output) {
   const HeadShape shape = {head_dim, head_dim, glimpse::score_scale(head_dim)};
   glimpse::with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
-    const glimpse::PagedHeads<T> heads = {
-        static_cast<const T*>(keys), static_cast<const T*>(values), num_heads, num_kv_heads, head_dim, block_size};
+    const glimpse::PagedHeads heads = {keys, values, num_heads, num_kv_heads, head_dim, block_size, is_int8 != 0};
     std::vector<Job<T>> jobs;
     for (int sequence = 0; sequence < num_sequences; ++sequence) {
       const long first = query_starts[sequence];

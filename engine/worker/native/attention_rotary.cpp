@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "int8.h"
+
 namespace {
 
 using glimpse::bf16;
@@ -128,12 +130,22 @@ void glimpse::rotate_and_store_head(const RotaryStore<T>& store, long token, int
   }
   const int kv_head = (index - num_heads) % num_kv_heads;
   const long block = store.slots[token] / store.block_size, place = store.slots[token] % store.block_size;
-  const long first = (block * num_kv_heads + kv_head) * store.block_size * head_dim;
-  if (index < num_heads + num_kv_heads) {
-    rotate_head(head, cos, sin, half, store.keys + first + place * head_dim);
+  const bool is_key = index < num_heads + num_kv_heads;
+  if (store.is_int8) {
+    T rotated[kMaxHeadDim];
+    if (is_key) rotate_head(head, cos, sin, half, rotated);
+    const long first = (block * num_kv_heads + kv_head) * store.block_size * (head_dim + kScaleBytes);
+    auto* const to = static_cast<std::int8_t*>(is_key ? store.keys : store.values) + first;
+    if (is_key) quantize_head(rotated, head_dim, to + place * (head_dim + kScaleBytes), 1);
+    else quantize_head(head, head_dim, to + place, store.block_size);
     return;
   }
-  T* column = store.values + first + place;
+  const long first = (block * num_kv_heads + kv_head) * store.block_size * head_dim;
+  if (is_key) {
+    rotate_head(head, cos, sin, half, static_cast<T*>(store.keys) + first + place * head_dim);
+    return;
+  }
+  T* column = static_cast<T*>(store.values) + first + place;
   for (int dim = 0; dim < head_dim; ++dim) column[dim * store.block_size] = head[dim];
 }
 
@@ -142,28 +154,18 @@ template void glimpse::rotate_and_store_head(const RotaryStore<float>&, long, in
 
 // qkv: [tokens, num_heads + 2 · num_kv_heads, head_dim]. cos, sin: [tokens, head_dim / 2]. query: [tokens, num_heads,
 // head_dim]. keys: [blocks, num_kv_heads, block_size, head_dim]. values: [blocks, num_kv_heads, head_dim, block_size].
-// qkv, keys, values and query are of `dtype`. query_norm, key_norm, value_norm: RMSNorms of heads, which are applied to
-// qkv in place; null: none.
+// qkv, keys, values and query are of `dtype`; keys and values of 8 bits, with the scales of int8.h, if is_int8.
+// query_norm, key_norm, value_norm: RMSNorms of heads, which are applied to qkv in place; null: none.
 extern "C" void glimpse_rotate_and_store(DType dtype, void* qkv, const Norm* query_norm, const Norm* key_norm,
                                          const Norm* value_norm, const float* cos, const float* sin,
                                          const std::int64_t* slots, long num_tokens, int num_heads, int num_kv_heads,
-                                         int head_dim, int block_size, void* keys, void* values, void* query) {
+                                         int head_dim, int block_size, int is_int8, void* keys, void* values,
+                                         void* query) {
   glimpse::with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
-    const glimpse::RotaryStore<T> store = {static_cast<T*>(qkv),
-                                           cos,
-                                           sin,
-                                           slots,
-                                           num_heads,
-                                           num_kv_heads,
-                                           head_dim,
-                                           block_size,
-                                           query_norm,
-                                           key_norm,
-                                           value_norm,
-                                           static_cast<T*>(keys),
-                                           static_cast<T*>(values),
-                                           static_cast<T*>(query)};
+    const glimpse::RotaryStore<T> store = {
+        static_cast<T*>(qkv), cos,      sin,        slots, num_heads, num_kv_heads,           head_dim,    block_size,
+        query_norm,           key_norm, value_norm, keys,  values,    static_cast<T*>(query), is_int8 != 0};
 #pragma omp parallel for schedule(static) if (num_tokens > kTokensPerThread)
     for (long token = 0; token < num_tokens; ++token)
       for (int index = 0; index < store.all_heads(); ++index) glimpse::rotate_and_store_head(store, token, index);

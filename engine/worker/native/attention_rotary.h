@@ -13,9 +13,10 @@ struct RotaryStore {
   const std::int64_t* slots;  // [tokens]: block * block_size + offset in the block
   int num_heads, num_kv_heads, head_dim, block_size;
   const Norm *query_norm, *key_norm, *value_norm;  // RMSNorms of heads, before a rotation; null: none
-  T* keys;                                         // [blocks, num_kv_heads, block_size, head_dim]
-  T* values;                                       // [blocks, num_kv_heads, head_dim, block_size]
+  void* keys;                                      // [blocks, num_kv_heads, block_size, head_dim]
+  void* values;                                    // [blocks, num_kv_heads, head_dim, block_size]
   T* query;                                        // [tokens, num_heads, head_dim]
+  bool is_int8;                                    // keys and values have 8 bits, with the scales of int8.h
 
   int all_heads() const { return num_heads + 2 * num_kv_heads; }
 };

@@ -65,6 +65,7 @@ struct Program {
   int64_t hidden_size;
   const int64_t* axes;  // [head_dim / 2]: axis of the positions for each frequency
   int32_t num_heads, num_kv_heads, head_dim, block_size;
+  int64_t is_int8;  // keys and values, with the scales of int8.h
   // Filled in each step, for the operations.
   void* hidden;      // [rows, hidden_size]
   float *cos, *sin;  // [rows, head_dim / 2]
@@ -128,8 +129,8 @@ class Step {
   // All layers attend to the same blocks, each in its own keys and values.
   void make_attention_tasks() {
     const Operation& first = *first_attend_;
-    const PagedHeads<T> heads = {numbers(first.keys),   numbers(first.values), program_.num_heads,
-                                 program_.num_kv_heads, program_.head_dim,     program_.block_size};
+    const PagedHeads heads = {first.keys,        first.values,        program_.num_heads,   program_.num_kv_heads,
+                              program_.head_dim, program_.block_size, program_.is_int8 != 0};
     int64_t offset = 0;
     for (int64_t i = 0; i < inputs_.num_sequences; ++i) {
       const PagedSequence sequence = {tables_.data() + i * inputs_.table_width,
@@ -163,13 +164,14 @@ class Step {
         return combine_in_team(kernels_, static_cast<DType>(program_.dtype), operation.x, program_.rows,
                                operation.width, operation.activation, operation.y);
       case kAttendOperation: {
-        const LayerOffset layer = {numbers(operation.keys) - numbers(first_attend_->keys),
-                                   numbers(operation.values) - numbers(first_attend_->values)};
+        const LayerOffset layer = {bytes(operation.keys) - bytes(first_attend_->keys),
+                                   bytes(operation.values) - bytes(first_attend_->values)};
         return run_tasks(attention_, shape_, program_.head_dim, tasks_, next_task, layer);
       }
     }
   }
 
+  static const char* bytes(const void* tensor) { return static_cast<const char*>(tensor); }
   static const T* numbers(const void* tensor) { return static_cast<const T*>(tensor); }
   static T* numbers(void* tensor) { return static_cast<T*>(tensor); }
 
@@ -211,9 +213,10 @@ class Step {
                                   operation.norm,
                                   operation.key_norm,
                                   nullptr,
-                                  numbers(operation.keys),
-                                  numbers(operation.values),
-                                  numbers(operation.y)};
+                                  operation.keys,
+                                  operation.values,
+                                  numbers(operation.y),
+                                  program_.is_int8 != 0};
     const Range heads = share(program_.rows * store.all_heads());
     for (int64_t i = heads.begin; i < heads.end; ++i)
       rotate_and_store_head(store, i / store.all_heads(), i % store.all_heads());

@@ -22,7 +22,7 @@ from glimpse.engine.worker.native.linear import PackedLinear
 from glimpse.engine.worker.native.native_ops import supports_states
 from glimpse.engine.worker.native.recorder import Recorder
 from glimpse.engine.worker.tensors.batch import Batch
-from glimpse.engine.worker.tensors.kv_cache import KVCache
+from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache
 
 MAX_ROWS = 16
 """Most tokens in a recorded step: those of one tile. The more there are, the less the calls matter."""
@@ -118,19 +118,20 @@ class DecodeProgram:
         self, decoder: RecordableDecoder, cache: KVCache, rows: int, adapters: Adapters, *, level: Level
     ) -> None:
         """Records the step; arguments are those of `DecodePrograms`."""
-        _, _, block_size, num_kv_heads, head_dim = cache.keys.shape
-        hidden = torch.empty(rows, decoder.hidden_size, dtype=cache.keys.dtype)
+        block_size, num_kv_heads = cache.keys.shape[2:4]
+        head_dim, layer = cache.head_dims[0], LayerCache(cache.keys, cache.values)
+        hidden = torch.empty(rows, decoder.hidden_size, dtype=cache.dtype)
         rotation = Rotation(torch.empty(rows, 1, head_dim // 2), torch.empty(rows, 1, head_dim // 2))
         axes = torch.zeros(head_dim // 2, dtype=torch.int64)
         axes[: len(decoder.rotary_axes)] = torch.tensor(decoder.rotary_axes)
-        recorder = Recorder(rows, cache.keys.dtype)
+        recorder = Recorder(rows, cache.dtype)
         self._logits = decoder.compute(hidden, rotation, adapters.ops(recorder, AdaptedRows(())))
         operations = recorder.operations()
         self._program = Program(
             operations=operations,
             num_operations=len(operations),
             level=level,
-            dtype=DType.of(cache.keys.dtype),
+            dtype=DType.of(cache.dtype),
             rows=rows,
             hidden_size=decoder.hidden_size,
             axes=axes.data_ptr(),
@@ -138,6 +139,7 @@ class DecodeProgram:
             num_kv_heads=num_kv_heads,
             head_dim=head_dim,
             block_size=block_size,
+            is_int8=layer.is_int8,
             hidden=hidden.data_ptr(),
             cos=rotation.cos.data_ptr(),
             sin=rotation.sin.data_ptr(),

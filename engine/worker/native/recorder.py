@@ -135,7 +135,7 @@ class Recorder:
     ) -> Tensor:
         assert cache is not None  # see `Decoder.is_recordable`
         del rotation, slots  # a program uses those of the step that runs it
-        _, _, num_kv_heads, head_dim = cache.keys.shape
+        num_kv_heads, head_dim = cache.keys.shape[2], cache.head_dim
         num_heads = qkv.shape[1] // head_dim - 2 * num_kv_heads
         query = self._result("query", num_heads * head_dim)
         members: dict[str, Any] = {}

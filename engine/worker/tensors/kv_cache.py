@@ -17,16 +17,47 @@ from torch import Tensor
 from glimpse.engine.checkpoint.model_config.decoder import KVHeads, LayerKind, StateSizes, TextConfig
 from glimpse.engine.core.memory.sliding_window import SlidingWindow
 from glimpse.engine.core.prefill_budget import NUM_FREE_TOKENS
-from glimpse.engine.protocol.config import EngineOptions
+from glimpse.engine.protocol.config import EngineOptions, KvCacheDType
+
+SCALE_BYTES = 4
+"""Numbers of 8 bits that the scale of a head takes."""
+LEAST_MAGNITUDE = 1e-30
+"""Heads of smaller numbers are rounded to zeros, so that no factor is infinite."""
+
+
+def quantize(heads: Tensor) -> Tensor:
+    """Rounds [..., head_dim] to int8 [..., head_dim + SCALE_BYTES]: the last numbers are the bytes of the scale of
+    each head, the largest magnitude over 127."""
+    heads = heads.float()
+    largest = heads.abs().amax(dim=-1, keepdim=True)
+    factors = largest.new_tensor(127) / largest.clamp(min=LEAST_MAGNITUDE)
+    rounded = (heads * factors).round().to(torch.int8)
+    return torch.cat([rounded, (largest / 127).view(torch.int8)], dim=-1)
+
+
+def dequantize(heads: Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns what `quantize` rounded, [..., head_dim]. Numbers of other types than int8 are returned as they are."""
+    if heads.dtype != torch.int8:
+        return heads
+    rounded, scales = heads.split([heads.shape[-1] - SCALE_BYTES, SCALE_BYTES], dim=-1)
+    return (rounded.float() * scales.contiguous().view(torch.float32)).to(dtype)
 
 
 class LayerCache(NamedTuple):
     """The cache of one layer. Those of several layers have them as another first dimension."""
 
     keys: Tensor
-    """[num_blocks, block_size, kv_heads, head_dim]"""
+    """[num_blocks, block_size, kv_heads, head_dim], or int8 as `quantize` returns them"""
     values: Tensor
-    """[num_blocks, block_size, kv_heads, head_dim]"""
+    """[num_blocks, block_size, kv_heads, head_dim], likewise"""
+
+    @property
+    def is_int8(self) -> bool:
+        return self.keys.dtype == torch.int8
+
+    @property
+    def head_dim(self) -> int:
+        return self.keys.shape[-1] - SCALE_BYTES * self.is_int8
 
     def write(self, slots: Tensor, key: Tensor, value: Tensor) -> None:
         """Stores new tokens.
@@ -38,6 +69,8 @@ class LayerCache(NamedTuple):
         """
         block_size = self.keys.shape[1]
         blocks, offsets = slots // block_size, slots % block_size
+        if self.is_int8:
+            key, value = quantize(key), quantize(value)
         self.keys[blocks, offsets] = key
         self.values[blocks, offsets] = value
 
@@ -63,9 +96,11 @@ class KVCache:
     """What all layers keep of earlier tokens: keys and values of attention, and states of other layers."""
 
     keys: Tensor
-    """[layers of attention, num_blocks, block_size, kv_heads, head_dim]"""
+    """[layers of attention, num_blocks, block_size, kv_heads, head_dim], or int8 as `quantize` returns them"""
     values: Tensor
-    """[layers of attention, num_blocks, block_size, kv_heads, head_dim]"""
+    """[layers of attention, num_blocks, block_size, kv_heads, head_dim], likewise"""
+    dtype: torch.dtype
+    """Type of activations."""
     sliding: LayerCache | None = None
     """Keys and values of sliding layers, whose blocks may be fewer: with ids of their own, or as many as the others."""
     states: LayerStates | None = None
@@ -90,7 +125,8 @@ class KVCache:
     @property
     def head_dims(self) -> tuple[int, ...]:
         """The dimensions that heads have, in some layer or other."""
-        return (self.keys.shape[-1], *(() if self.sliding is None else self.sliding.keys.shape[-1:]))
+        full = LayerCache(self.keys, self.values)
+        return tuple(each.head_dim for each in (full, self.sliding) if each is not None)
 
     @property
     def num_states(self) -> int:
@@ -164,10 +200,13 @@ class CacheShape:
     owners: tuple[int, ...] = ()
     """For each layer the one whose keys and values it attends to; see `TextConfig.cache_layer`. Empty: its own."""
     states: StateSizes | None = None
+    is_int8: bool = False
+    """Keys and values have 8 bits; otherwise the type of activations."""
 
     @classmethod
-    def of(cls, text: TextConfig) -> "CacheShape":
+    def of(cls, text: TextConfig, kv_cache_dtype: KvCacheDType = "auto") -> "CacheShape":
         return cls(
+            is_int8=kv_cache_dtype == "int8",
             num_kv_heads=text.num_kv_heads,
             head_dim=text.head_dim,
             layer_kinds=text.layer_kinds + ("full",) * text.uses_mtp,
@@ -193,14 +232,20 @@ class CacheShape:
 
     def block_bytes(self, block_size: int, dtype: torch.dtype) -> int:
         """Returns the size of a block of so many tokens in bytes, keys and values of all layers."""
-        values = self._count("full") * self.num_kv_heads * self.head_dim
-        return 2 * block_size * values * dtype.itemsize + self.sliding_block_bytes(block_size, dtype)
+        heads = self._count("full") * self.num_kv_heads
+        return 2 * block_size * heads * self._head_bytes(self.head_dim, dtype) + self.sliding_block_bytes(
+            block_size, dtype
+        )
+
+    def _head_bytes(self, head_dim: int, dtype: torch.dtype) -> int:
+        return head_dim + SCALE_BYTES if self.is_int8 else head_dim * dtype.itemsize
 
     def sliding_block_bytes(self, block_size: int, dtype: torch.dtype) -> int:
         """Returns the part of `block_bytes` that sliding layers have."""
         if self.sliding is None:
             return 0
-        return 2 * block_size * self._count("sliding") * self.sliding.number * self.sliding.dim * dtype.itemsize
+        heads = self._count("sliding") * self.sliding.number
+        return 2 * block_size * heads * self._head_bytes(self.sliding.dim, dtype)
 
     def state_bytes(self, dtype: torch.dtype) -> int:
         """Returns the size of a sequence's states in bytes, those of all layers; 0 if no layer keeps one."""
@@ -274,11 +319,13 @@ class CacheShape:
 
         def pair(kind: LayerKind, heads: KVHeads, num_blocks: int = num_blocks) -> LayerCache:
             layers, (num_heads, head_dim) = self._count(kind), heads
-            keys = _zeros((layers, num_blocks, num_heads, block_size, head_dim), dtype, device)
+            head_dim += SCALE_BYTES * self.is_int8
+            number = torch.int8 if self.is_int8 else dtype
+            keys = _zeros((layers, num_blocks, num_heads, block_size, head_dim), number, device)
             if device.type != "cpu":
                 keys = keys.view(layers, num_blocks, block_size, num_heads, head_dim)
                 return LayerCache(keys, torch.zeros_like(keys))
-            values = _zeros((layers, num_blocks, num_heads, head_dim, block_size), dtype, device)
+            values = _zeros((layers, num_blocks, num_heads, head_dim, block_size), number, device)
             return LayerCache(keys.permute(0, 1, 3, 2, 4), values.permute(0, 1, 4, 2, 3))
 
         keys, values = pair("full", KVHeads(self.num_kv_heads, self.head_dim))
@@ -290,6 +337,7 @@ class CacheShape:
         return KVCache(
             keys=keys,
             values=values,
+            dtype=dtype,
             sliding=self.sliding and pair("sliding", self.sliding, num_sliding_blocks or num_blocks),
             states=states,
             places=() if places == tuple(LayerPlace("full", index) for index in range(len(places))) else places,

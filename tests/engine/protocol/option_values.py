@@ -16,6 +16,7 @@ OTHER_VALUES: Mapping[str, object] = {
     "max_model_len": 77,
     "block_size": 16,
     "kv_cache_bytes": 3 << 20,
+    "kv_cache_dtype": "int8",
     "gpu_memory_utilization": 0.5,
     "encoder_cache_bytes": 5 << 20,
     "max_batch_tokens": 99,

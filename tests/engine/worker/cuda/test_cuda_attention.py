@@ -37,6 +37,7 @@ def assert_near(actual: Tensor, step: Step) -> None:
     num_queries_per_kv=st.sampled_from([1, 6, 7]),
     block_size=st.sampled_from([16, 32]),
     seed=st.integers(0, 99),
+    is_int8=st.booleans(),
 )
 def test_matches_the_reference_implementation(
     dtype: torch.dtype,
@@ -46,6 +47,7 @@ def test_matches_the_reference_implementation(
     num_queries_per_kv: int,
     block_size: int,
     seed: int,
+    is_int8: bool,
 ):
     step = make_step(
         lengths,
@@ -55,6 +57,7 @@ def test_matches_the_reference_implementation(
         block_size=block_size,
         dtype=dtype,
         seed=seed,
+        is_int8=is_int8,
     )
     assert_near(attend(step), step)
 

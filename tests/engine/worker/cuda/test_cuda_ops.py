@@ -63,6 +63,22 @@ def test_rotate_and_store_matches_the_reference_implementation(
     assert torch.equal(cache.values, expected.values)
 
 
+@either_dtype
+def test_rotate_and_store_rounds_to_8_bits_as_the_reference_implementation(dtype: torch.dtype):
+    qkv, rotation, slots = random(5, 8 * 80, dtype=dtype), random_rotation(5, 80), torch.tensor([3, 40, 17, 0, 5])
+    qkv[2] = 0
+    cache, expected = (make_cache(2, 32, 2, 80, dtype, is_int8=True) for _ in range(2))
+    _, key, value = qkv.unflatten(1, (-1, 80)).split([4, 2, 2], dim=1)
+    expected.write(slots.to(DEVICE), plain_rotate(key, rotation), value)
+    rotate_and_store(qkv, rotation, cache, slots.to(DEVICE))
+    for ours, theirs in zip(cache, expected, strict=True):
+        steps = (ours[..., :80].int() - theirs[..., :80].int()).abs()  # a product may be fused with a sum
+        assert steps.max() <= 1
+        assert (steps > 0).double().mean() < 0.01
+        scales, own = (each[..., 80:].contiguous().view(torch.float32) for each in (ours, theirs))
+        torch.testing.assert_close(scales, own, rtol=2**-7 if dtype is torch.bfloat16 else 1e-5, atol=0)
+
+
 def test_does_not_store_tokens_without_a_slot():
     cache = make_cache(2, 16, 1, 64, torch.float32)
     qkv = random(2, 4 * 64, dtype=torch.float32)

@@ -111,7 +111,8 @@ def random_cache(model: Model, seed: int) -> KVCache:
     text = model.decoder.config
     shape = (text.num_layers, NUM_BLOCKS + 1, BLOCK_SIZE, text.num_kv_heads, text.head_dim)
     random = torch.Generator().manual_seed(seed)
-    return KVCache(keys=torch.randn(shape, generator=random), values=torch.randn(shape, generator=random))
+    keys, values = (torch.randn(shape, generator=random) for _ in range(2))
+    return KVCache(keys=keys, values=values, dtype=keys.dtype)
 
 
 def random_batch(lengths: list[int], seed: int) -> Batch:

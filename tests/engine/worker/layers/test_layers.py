@@ -14,7 +14,8 @@ from glimpse.engine.worker.layers.attention import paged_attention, plan_attenti
 from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.rotary import inverse_wavelengths, multimodal_rotation, rotate
-from glimpse.engine.worker.tensors.kv_cache import CachePlan, CacheShape
+from glimpse.engine.worker.tensors.kv_cache import CachePlan, CacheShape, LayerCache, dequantize, quantize
+from tests.engine.attention_steps import make_step, plain
 
 HEADS, KV_HEADS, HEAD_DIM, BLOCK_SIZE, NUM_BLOCKS = 6, 2, 8, 4, 64
 
@@ -50,7 +51,7 @@ def test_paged_attention_matches_attention(lengths: list[tuple[int, int]], windo
         dtype=torch.float32,
         window=window,
     )
-    output = paged_attention(query, cache[0], cache[1], plan)
+    output = paged_attention(query, LayerCache(cache[0], cache[1]), plan)
     places = [(index, cached + place + 1) for index, (new, cached) in enumerate(lengths) for place in range(new)]
     for row, (index, num_keys) in enumerate(places):
         first = 0 if window is None else max(num_keys - window, 0)
@@ -69,10 +70,31 @@ def test_writes_the_cache_at_the_slots():
     assert not cache.keys[0].any()
 
 
+@pytest.mark.parametrize("head_dim", [1, 80])
+def test_numbers_of_8_bits_are_off_by_half_a_step(head_dim: int):
+    heads = torch.randn(50, 2, head_dim) * torch.logspace(-3, 3, 50)[:, None, None]
+    heads[7] = 0
+    rounded = quantize(heads)
+    assert rounded.shape == (50, 2, head_dim + 4)
+    step = heads.abs().amax(dim=-1, keepdim=True) / 127
+    assert ((dequantize(rounded, torch.float32) - heads).abs() <= 0.501 * step).all()
+
+
+def test_attention_to_8_bits_is_as_near_as_its_steps_are_small():
+    """Scores are off by half a step of keys times the query's sum of magnitudes, so weights by a factor."""
+    step, exact = (make_step([(1, 90), (20, 40)], seed=1, is_int8=is_int8) for is_int8 in (True, False))
+    error = (plain(step) - plain(exact)).abs().amax(dim=-1)
+    largest = 5.0  # of all keys and values
+    of_scores = step.query.abs().sum(dim=-1) * largest / 254 / 8
+    assert (error <= largest * (2 * of_scores).expm1() + largest / 254).all()
+    assert error.max() > 1e-4
+
+
 DELTA_NET = DeltaNetSizes(num_key_heads=2, num_value_heads=4, key_head_dim=6, value_head_dim=10, conv_size=4)
 
 
 WITHOUT = CacheShape(num_kv_heads=2, head_dim=8, layer_kinds=("full", "full"))
+IN_8_BITS = replace(WITHOUT, is_int8=True)
 WITH_STATES = replace(WITHOUT, layer_kinds=("delta_net", "full", "delta_net", "full"), states=DELTA_NET)
 WITH_SMALL_STATES = replace(
     WITHOUT, layer_kinds=("short_conv", "full"), states=ShortConvSizes(conv_width=16, conv_size=3)
@@ -81,7 +103,7 @@ WITH_WINDOWS = replace(WITHOUT, layer_kinds=("sliding", "sliding", "full"), slid
 PLAN = CachePlan(block_size=4, max_sequences=2, max_batch_tokens=8, max_model_len=0, dtype=torch.bfloat16)
 
 
-@pytest.mark.parametrize("shape", [WITHOUT, WITH_STATES, WITH_WINDOWS])
+@pytest.mark.parametrize("shape", [WITHOUT, IN_8_BITS, WITH_STATES, WITH_WINDOWS, replace(WITH_WINDOWS, is_int8=True)])
 @pytest.mark.parametrize("num_bytes", [9_000, 90_000])
 def test_a_divided_memory_holds_what_is_allocated(shape: CacheShape, num_bytes: int):
     sizes = shape.divide(num_bytes, PLAN)

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.core.scheduler_state import SchedulerState
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.protocol.config import EngineConfig
+from glimpse.engine.protocol.config import EngineConfig, KvCacheDType
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.worker.loading import check_serving as check_serving_module
 from glimpse.engine.worker.loading import quantization_choice
@@ -50,7 +50,13 @@ def published(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"backend": "torch", "quantization": "int8"}, {"max_model_len": 64, "dtype": "float32"}]
+    "options",
+    [
+        {},
+        {"kv_cache_dtype": "int8"},
+        {"backend": "torch", "quantization": "int8"},
+        {"max_model_len": 64, "dtype": "float32"},
+    ],
 )
 def test_says_what_loading_comes_to(tiny_checkpoint: Path, options: Mapping[str, Any]) -> None:
     found = check(tiny_checkpoint, read_headers(tiny_checkpoint), **options)
@@ -88,13 +94,17 @@ def held_bytes(state: SchedulerState, cache: KVCache) -> int:
     return sum(num * sum(tensor.nbytes for tensor in tensors) // whole for num, whole, tensors in used)
 
 
-@pytest.mark.parametrize("family", ["mistral", "qwen3_5", "gemma4"])
-def test_sixteen_sequences_take_of_the_cache_what_is_told(family: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("family", "number"), [("mistral", "auto"), ("qwen3_5", "auto"), ("gemma4", "int8")])
+def test_sixteen_sequences_take_of_the_cache_what_is_told(family: str, number: KvCacheDType, tmp_path: Path) -> None:
     path = make_text_checkpoint(tmp_path, family)
     options: Mapping[str, Any] = {"dtype": "float32", "block_size": 8, "kv_cache_bytes": 6 << 20, "max_sequences": 16}
     options |= {"max_batch_tokens": 128, "max_model_len": 400, "max_decode_slowdown": 1000}
+    options |= {"kv_cache_dtype": number}
     config = EngineConfig(model_path=str(path), num_threads=1, **options)
-    shape, plan = CacheShape.of(load_model_config(path).text), CachePlan.of(config, torch.float32, torch.device("cpu"))
+    shape, plan = (
+        CacheShape.of(load_model_config(path).text, number),
+        CachePlan.of(config, torch.float32, torch.device("cpu")),
+    )
     sizes = shape.divide(6 << 20, plan)
     context = check(path, **options).context
     assert context is not None

@@ -14,6 +14,7 @@ from glimpse.engine.checkpoint.model_config.decoder import (
     SlidingAttention,
 )
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.protocol.config import KvCacheDType
 from glimpse.engine.worker.parallel.shards import shard_config
 from glimpse.engine.worker.tensors.kv_cache import CacheShape
 from tests.checkpoints.qwen2_vl import write_json
@@ -120,10 +121,14 @@ class TestWindows(Windows):
 
 
 @needs_kernels
-def test_sequences_that_a_small_cache_preempts_answer_as_alone(checkpoint: Path) -> None:
-    shape = CacheShape.of(load_model_config(checkpoint).text)
+@pytest.mark.parametrize("kv_cache_dtype", ["auto", "int8"])
+def test_sequences_that_a_small_cache_preempts_answer_as_alone(checkpoint: Path, kv_cache_dtype: KvCacheDType) -> None:
+    shape = CacheShape.of(load_model_config(checkpoint).text, kv_cache_dtype)
     kv_cache_bytes = 6 * shape.block_bytes(32, torch.float32)
-    llm = LLM(checkpoint, dtype="float32", device="cpu", block_size=32, kv_cache_bytes=kv_cache_bytes, num_threads=1)
+    llm = LLM(
+        checkpoint, dtype="float32", device="cpu", block_size=32, kv_cache_bytes=kv_cache_bytes,
+        kv_cache_dtype=kv_cache_dtype, num_threads=1,
+    )  # fmt: skip
     sampling = SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
     prompts = ["the an " * 20, "an the " * 22, "the the an " * 14]
     together = llm.generate(prompts, sampling)

@@ -64,6 +64,7 @@ mixed_lengths = st.lists(
     num_queries_per_kv=st.sampled_from([1, 2, 7, 17]),
     block_size=st.sampled_from([32, 64]),
     seed=st.integers(0, 99),
+    is_int8=st.booleans(),
 )
 def test_paged_attention_matches_the_reference_implementation(
     level: Level,
@@ -74,6 +75,7 @@ def test_paged_attention_matches_the_reference_implementation(
     num_queries_per_kv: int,
     block_size: int,
     seed: int,
+    is_int8: bool,
 ):
     step = make_step(
         lengths,
@@ -83,15 +85,19 @@ def test_paged_attention_matches_the_reference_implementation(
         block_size=block_size,
         dtype=dtype,
         seed=seed,
+        is_int8=is_int8,
     )
     assert_near(attend(step, level), plain(step))
 
 
 @at_each_level
 @each_dtype
-@pytest.mark.parametrize("head_dim", [16, 64, 128])
-def test_tokens_are_bit_identical_in_any_batch_and_chunk(level: Level, dtype: torch.dtype, head_dim: int):
-    step = make_step([(1, 900), (70, 300), (1, 3), (300, 0), (4, 511)], head_dim=head_dim, dtype=dtype)
+@pytest.mark.parametrize(("head_dim", "is_int8"), [(16, False), (64, False), (64, True), (128, False)])
+def test_tokens_are_bit_identical_in_any_batch_and_chunk(
+    level: Level, dtype: torch.dtype, head_dim: int, is_int8: bool
+):
+    lengths = [(1, 900), (70, 300), (1, 3), (300, 0), (4, 511)]
+    step = make_step(lengths, head_dim=head_dim, dtype=dtype, is_int8=is_int8)
     together = attend(step, level).split(step.query_lengths)
     for sequence, first, last in [
         (0, 0, 1),
@@ -199,18 +205,20 @@ def random_rotation(num_tokens: int, head_dim: int) -> Rotation:
 
 
 @each_dtype
+@pytest.mark.parametrize("is_int8", [False, True])
 @pytest.mark.parametrize(
     ("num_tokens", "head_dim", "block_size"), [(1, 64, 32), (5, 16, 32), (40, 80, 64), (33, 128, 8)]
 )
 def test_rotate_and_store_matches_the_reference_implementation(
-    dtype: torch.dtype, num_tokens: int, head_dim: int, block_size: int
+    dtype: torch.dtype, num_tokens: int, head_dim: int, block_size: int, is_int8: bool
 ):
     num_heads, num_kv_heads, num_blocks = 6, 2, 9
     qkv = torch.randn(num_tokens, (num_heads + 2 * num_kv_heads) * head_dim).to(dtype)
     rotation = random_rotation(num_tokens, head_dim)
     slots = torch.randperm(num_blocks * block_size)[:num_tokens]
     cache, expected = (
-        attention_steps.make_cache(num_blocks, block_size, num_kv_heads, head_dim, dtype) for _ in range(2)
+        attention_steps.make_cache(num_blocks, block_size, num_kv_heads, head_dim, dtype, is_int8=is_int8)
+        for _ in range(2)
     )
     query, key, value = qkv.unflatten(1, (-1, head_dim)).split([num_heads, num_kv_heads, num_kv_heads], dim=1)
     expected.write(slots, plain_rotate(key, rotation), value)

@@ -11,7 +11,7 @@ import torch
 
 from glimpse.engine.core.core import Core
 from glimpse.engine.core.plan import NO_STATE, ChunkStates, SequenceChunk
-from glimpse.engine.protocol.config import EngineConfig, Quantization
+from glimpse.engine.protocol.config import EngineConfig, KvCacheDType, Quantization
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.worker.loading import build_runner
 from glimpse.engine.worker.loading.build_runner import LoadedShard, make_programs
@@ -20,7 +20,7 @@ from glimpse.engine.worker.native.library import Level
 from glimpse.engine.worker.native.programs import MAX_ROWS, DecodePrograms
 from glimpse.engine.worker.tensors.batch import AdapterRows, Batch, SequenceLayout
 from glimpse.engine.worker.tensors.batch_builder import make_batch
-from glimpse.engine.worker.tensors.kv_cache import CacheShape, KVCache, LayerStates
+from glimpse.engine.worker.tensors.kv_cache import SCALE_BYTES, CacheShape, KVCache, LayerStates, quantize
 from tests.checkpoints.lora import PROJECTIONS, make_adapter
 from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
@@ -42,11 +42,12 @@ def load(path: Path, **options: Any) -> LoadedShard:
     return load_shard(config, rank=0, on_progress=lambda stage, fraction: None)
 
 
-def random_cache(shard: LoadedShard) -> KVCache:
-    shape = CacheShape.of(shard.model.decoder.config)
+def random_cache(shard: LoadedShard, kv_cache_dtype: KvCacheDType = "auto") -> KVCache:
+    shape = CacheShape.of(shard.model.decoder.config, kv_cache_dtype)
     cache = shape.allocate(NUM_BLOCKS, BLOCK_SIZE, shard.dtype, CPU, num_states=2 * MAX_ROWS)
     for tensor in tensors_of(cache):
-        tensor.copy_(torch.randn(tensor.shape, generator=torch.Generator().manual_seed(len(tensor))))
+        values = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(len(tensor)))
+        tensor.copy_(quantize(values[..., :-SCALE_BYTES]) if tensor.dtype is torch.int8 else values)
     return cache
 
 
@@ -60,7 +61,7 @@ def copy_of(cache: KVCache) -> KVCache:
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.view(torch.int32 if tensor.dtype is torch.float32 else torch.int16)
+    return tensor.view({4: torch.int32, 2: torch.int16, 1: torch.int8}[tensor.itemsize])
 
 
 def decode_step(lengths: Sequence[int], seed: int, *, num_draft_tokens: int = 0, keeps_states: bool = False) -> Batch:
@@ -99,9 +100,9 @@ def _states(free: list[int], length: int, num_draft_tokens: int) -> ChunkStates:
 
 
 @torch.inference_mode()
-def assert_bits_agree(shard: LoadedShard, steps: Sequence[Batch]) -> None:
+def assert_bits_agree(shard: LoadedShard, steps: Sequence[Batch], kv_cache_dtype: KvCacheDType = "auto") -> None:
     """Computes steps with programs and without, each with its own cache, and compares logits and caches."""
-    cache = random_cache(shard)
+    cache = random_cache(shard, kv_cache_dtype)
     plain_cache = copy_of(cache)
     programs = make_programs(shard, cache)
     assert programs is not None
@@ -138,14 +139,17 @@ def test_bits_agree_at_each_level(tiny_checkpoint: Path, level: Level, quantizat
 
 @needs_kernels
 @at_each_level
-def test_bits_agree_in_float32(tiny_checkpoint: Path, level: Level):
-    assert_bits_agree(load(tiny_checkpoint, cpu_level=level.option, dtype="float32"), STEPS)
+@pytest.mark.parametrize("kv_cache_dtype", ["auto", "int8"])
+def test_bits_agree_in_float32(tiny_checkpoint: Path, level: Level, kv_cache_dtype: KvCacheDType):
+    assert_bits_agree(load(tiny_checkpoint, cpu_level=level.option, dtype="float32"), STEPS, kv_cache_dtype)
 
 
 @needs_kernels
-@pytest.mark.parametrize("num_threads", [1, 2, 3, 5])
-def test_bits_agree_with_the_embedded_model(num_threads: int):
-    assert_bits_agree(load(EMBEDDED, num_threads=num_threads), STEPS)
+@pytest.mark.parametrize(
+    ("num_threads", "kv_cache_dtype"), [(1, "auto"), (2, "auto"), (3, "auto"), (3, "int8"), (5, "auto")]
+)
+def test_bits_agree_with_the_embedded_model(num_threads: int, kv_cache_dtype: KvCacheDType):
+    assert_bits_agree(load(EMBEDDED, num_threads=num_threads), STEPS, kv_cache_dtype)
 
 
 @needs_kernels
@@ -229,7 +233,7 @@ def test_other_steps_are_not_recorded(tiny_checkpoint: Path):
 def test_other_models_and_caches_are_not_recorded(tiny_checkpoint: Path):
     shard = load(tiny_checkpoint)
     cache = random_cache(shard)
-    assert make_programs(shard, KVCache(keys=cache.keys[:, :, :16], values=cache.values[:, :, :16])) is None
+    assert make_programs(shard, replace(cache, keys=cache.keys[:, :, :16], values=cache.values[:, :, :16])) is None
     shard.model.parallel = lambda ops: ops  # as with several ranks
     assert make_programs(shard, cache) is None
     assert make_programs(load(tiny_checkpoint, backend="torch"), cache) is None
