@@ -113,9 +113,9 @@ def test_sixteen_sequences_take_of_the_cache_what_is_told(family: str, number: K
     core = load_core(config, on_progress=lambda *_: None).core
     device, others = torch.device("cpu"), sizes._asdict()
     cache = shape.allocate(others.pop("num_blocks"), 8, torch.float32, device, **others)
-    for number in range(16):
+    for index in range(16):
         sampling = SamplingParams(temperature=0, max_tokens=90, ignore_eos=True)
-        core.submit(request_of(str(number), make_prompt(number, 7 + 19 * number), sampling))
+        core.submit(request_of(str(index), make_prompt(index, 7 + 19 * index), sampling))
     state, num_compared = core.scheduler.state, 0
     assert (state.states is not None, state.sliding_tables is not None) == (family == "qwen3_5", family == "gemma4")
     while core.has_work:
