@@ -5,45 +5,24 @@
 #include <cstring>
 
 #include "int8.h"
+#include "numbers.h"
+#include "vectorized.h"
 
 namespace {
 
 using glimpse::bf16;
 using glimpse::DType;
+using glimpse::narrow;
 using glimpse::Norm;
+using glimpse::wide;
 
 constexpr int kMaxHeadDim = 512;
 constexpr long kTokensPerThread = 16;  // fewer tokens do not repay waking a thread
 
-// The compiler vectorizes these loops for the machine's vector width. fp-contract is off, so that products are rounded
-// before they are added, as in torch: queries and keys are bit-identical to the reference implementation.
-#if defined(__x86_64__)
-#define VECTORIZED __attribute__((target_clones("arch=skylake-avx512", "avx2", "default"), optimize("fp-contract=off")))
-#else
-#pragma clang fp contract(off)
-#define VECTORIZED __attribute__((optimize("fp-contract=off")))
-#endif
-#define INLINED __attribute__((always_inline)) inline  // compiled for the same machines as its caller
-
-inline float widen(bf16 value) {
-  const std::uint32_t bits = static_cast<std::uint32_t>(value) << 16;
-  float wide;
-  std::memcpy(&wide, &bits, sizeof wide);
-  return wide;
-}
-
-// Rounds to nearest, ties to even. NaN stays NaN.
-inline bf16 narrow(float value) {
-  std::uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  const std::uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-  return static_cast<bf16>(value == value ? rounded : 0x7fc0);
-}
-
 // Rotates the pairs (x[i], x[i + half]) of one head.
 VECTORIZED void rotate_head(const bf16* x, const float* cos, const float* sin, int half, bf16* __restrict rotated) {
   for (int i = 0; i < half; ++i) {
-    const float first = widen(x[i]), second = widen(x[i + half]);
+    const float first = wide(x[i]), second = wide(x[i + half]);
     const float rotated_first = first * cos[i] - second * sin[i];
     const float rotated_second = second * cos[i] + first * sin[i];
     rotated[i] = narrow(rotated_first);
@@ -58,12 +37,9 @@ VECTORIZED void rotate_head(const float* x, const float* cos, const float* sin, 
   }
 }
 
-inline float wide(bf16 value) { return widen(value); }
-inline float wide(float value) { return value; }
-
 // In bf16, rounded where the reference implementation rounds.
 inline bf16 weigh(bf16 value, float scale, bf16 weight) {
-  return narrow(widen(narrow(widen(value) * scale)) * widen(weight));
+  return narrow(wide(narrow(wide(value) * scale)) * wide(weight));
 }
 inline float weigh(float value, float scale, float weight) { return value * scale * weight; }
 

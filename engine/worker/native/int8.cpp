@@ -5,30 +5,11 @@
 #include <cstring>
 
 #include "attention_kernels.h"
+#include "numbers.h"
+#include "vectorized.h"
 
 namespace glimpse {
 namespace {
-
-// As in attention_rotary.cpp; numbers are bit-identical to those of the reference implementation.
-#define VECTORIZED __attribute__((target_clones("arch=skylake-avx512", "avx2", "default"), optimize("fp-contract=off")))
-#define INLINED __attribute__((always_inline)) inline
-
-INLINED float as_float(std::uint32_t bits) {
-  float number;
-  std::memcpy(&number, &bits, sizeof number);
-  return number;
-}
-
-INLINED float wide(bf16 number) { return as_float(static_cast<std::uint32_t>(number) << 16); }
-INLINED float wide(float number) { return number; }
-
-// Rounds to nearest, ties to even. Numbers are finite.
-INLINED void narrow(float number, bf16& to) {
-  std::uint32_t bits;
-  std::memcpy(&bits, &number, sizeof bits);
-  to = static_cast<bf16>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-INLINED void narrow(float number, float& to) { to = number; }
 
 constexpr float kLeastMagnitude = 1e-30f;  // so that no factor is infinite
 
@@ -69,14 +50,14 @@ INLINED void widen_rows(const int8_t* row, int count, int head_dim, T* __restric
   for (int key = 0; key < count; ++key, row += head_dim + kScaleBytes, to += head_dim) {
     float scale;
     std::memcpy(&scale, row + head_dim, kScaleBytes);
-    for (int i = 0; i < head_dim; ++i) narrow(static_cast<float>(row[i]) * scale, to[i]);
+    for (int i = 0; i < head_dim; ++i) assign(to[i], static_cast<float>(row[i]) * scale);
   }
 }
 
 template <class T>
 INLINED void widen_columns(const int8_t* column, const float* scales, int head_dim, int block_size, T* __restrict to) {
   for (int i = 0; i < head_dim; ++i, column += block_size, to += kBlockKeys) {
-    for (int key = 0; key < kBlockKeys; ++key) narrow(static_cast<float>(column[key]) * scales[key], to[key]);
+    for (int key = 0; key < kBlockKeys; ++key) assign(to[key], static_cast<float>(column[key]) * scales[key]);
   }
 }
 
@@ -102,7 +83,7 @@ void widen_block(const int8_t* block, int first, int count, int head_dim, int bl
     std::uint32_t bits = 0;
     for (int byte = 0; byte < kScaleBytes; ++byte)
       bits |= static_cast<std::uint32_t>(static_cast<std::uint8_t>(planes[byte * block_size + key])) << 8 * byte;
-    scales[key] = as_float(bits);
+    std::memcpy(&scales[key], &bits, sizeof bits);
   }
   widen_columns_clone(block + first, scales, head_dim, block_size, to);
 }
