@@ -23,6 +23,7 @@ from bench.figures import significant, table
 from glimpse.engine.benchmark.limits import StepLimits
 from glimpse.engine.benchmark.step_costs import Measured, Variant
 from glimpse.engine.benchmark.steps import Kind, Kinds, machine_options, measure_variant
+from glimpse.engine.checkpoint.location import resolve_checkpoint
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import Backend, CpuLevel, DType, EngineConfig, Quantization
 from glimpse.native.processors import usable_processors
@@ -41,7 +42,7 @@ def measure_all(arguments: argparse.Namespace) -> Iterator[Variant]:
     )
     for level, quantization in product(levels, quantizations):
         config = EngineConfig(
-            model_path=str(arguments.checkpoint),
+            model_path=str(resolve_checkpoint(arguments.checkpoint)),
             num_threads=arguments.threads,
             dtype=arguments.dtype,
             backend=arguments.backend,
@@ -89,7 +90,7 @@ def _percent(each: Measured, limits: StepLimits) -> str:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("checkpoint", help="a folder or a GGUF file")
     parser.add_argument("--repeats", type=int, default=9, help="of each step (default: 9)")
     parser.add_argument("--max-batch", type=int, default=16, help="of decodes (default: 16)")
     parser.add_argument(

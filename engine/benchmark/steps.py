@@ -28,6 +28,8 @@ from glimpse.engine.benchmark.timed_engine import TimedEngine
 from glimpse.engine.benchmark.units.library import unit_levels
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import CpuLevel, EngineConfig, Quantization
+from glimpse.engine.worker.loading.check_messages import CheckRequest
+from glimpse.engine.worker.loading.check_serving import check_serving
 from glimpse.engine.worker.loading.load_engine import LoadedEngine, load_core
 from glimpse.engine.worker.native.library import Level, choose_level
 from glimpse.interrupts import exit_on_interrupt
@@ -40,6 +42,8 @@ _IMAGES = ((448, 448), (1036, 756))
 Kind = Literal["decode", "mixed", "temperature", "prefill", "image"]
 _NO_SLOWDOWN_BOUND = 1e6
 """Steps with decodes take whole prompts."""
+_MIXED_TYPES = ("gguf", "compressed-tensors")
+"""Methods of checkpoints whose matrices have types of their own."""
 _BRIEF_QUANTIZATIONS: tuple[Quantization, ...] = ("none", "int8", "int4")
 
 
@@ -142,13 +146,27 @@ def measure_variant(config: EngineConfig, steps: Kinds) -> Variant:
     if unit_level is not None and engine.ready.dtype == "float32":
         limiting_level = min(unit_level, Level.AVX512_VNNI)  # the levels above it multiply float32 as it does
     limits_now = partial(measure_limits, num_threads=num_threads, level=limiting_level, integers=integers)
+    work = step_work(engine)
+    if quantized.startswith(_MIXED_TYPES):
+        counted = _counted_bytes(config)
+        work = replace(work, weight_bytes=lambda _num_tokens: counted)
     timed, limits, done = TimedEngine(engine.core, engine.model, repeats=steps.repeats), limits_now(), list[Measured]()
-    for each in measure(timed, step_work(engine), steps):
+    for each in measure(timed, work, steps):
         print(f"{name}, {weights}: {each.name}: {each.milliseconds:.1f} ms", file=sys.stderr)
         done.append(each)
         # Measured repeatedly: on a busy machine the first measurement may be low.
         limits = best(limits, limits_now(repeats=1))
     return Variant(level=name, weights=weights, limits=limits, steps=done)
+
+
+def _counted_bytes(config: EngineConfig) -> float:
+    """Returns the bytes of weights that a step of one token reads, counted matrix by matrix as `glimpse check` does."""
+    decoding = check_serving(
+        CheckRequest(config=config, tensors=None), on_progress=lambda _stage, _fraction: None
+    ).decoding
+    if decoding is None:
+        raise CheckpointError(f"{config.model_path}: its weights cannot be counted")
+    return decoding.weight_bytes
 
 
 def machine_options() -> list[CpuLevel]:
