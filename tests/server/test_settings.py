@@ -69,7 +69,7 @@ def test_option_reaches_the_engine_by_flag_and_by_environment(name: str, monkeyp
         ("--companion=org/llama", "'--companion': expected ID=FOLDER, got 'org/llama'"),
         ("--companion={id}", "'--companion': expected ID=FOLDER, got '{id}'"),
         ("--lora-modules=/adapter", "'--lora-modules': expected NAME=FOLDER, got '/adapter'"),
-        ("--kv-cache=1", "Did you mean --kv-cache-bytes?"),
+        ("--kv-cache-byte=1", "Did you mean --kv-cache-bytes?"),
     ],
 )
 def test_refuses_a_wrong_flag_in_one_sentence(flag: str, message: str) -> None:
