@@ -15,7 +15,7 @@
 PYTHON ?= python3
 MODEL ?=
 FUZZ ?= --deterministic
-CHAOS ?= --seconds 60 --seed 24 --scale 0.2 --cores 1 --rest 2 --without rolling-restart redis-outages full-folder memory-limit many-tenants
+CHAOS ?= --seconds 40 --seed 24 --scale 0.2 --cores 1 --rest 2 --without rolling-restart redis-outages full-folder memory-limit many-tenants
 MESH ?=
 REHEARSE ?=
 VENV := .venv/bin
