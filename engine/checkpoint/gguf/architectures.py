@@ -6,7 +6,7 @@ in conversion/. Defaults are those with which llama.cpp runs a file (src/models/
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any
 
@@ -198,6 +198,16 @@ def num_layers(keys: Keys) -> int:
     return count - drafting
 
 
+_QWEN3_5 = GgufArchitecture(
+    architecture="Qwen3_5ForCausalLM",
+    model_type="qwen3_5_text",
+    names=_DELTA_NET,
+    changes=_DELTA_NET_CHANGES,
+    fields=_qwen3_5,
+    rotates_in_part=True,
+    has_encoder=True,
+)
+
 GGUF_ARCHITECTURES: Mapping[str, GgufArchitecture] = {
     "llama": GgufArchitecture(architecture="LlamaForCausalLM", model_type="llama", changes=_PERMUTED),
     "qwen2": GgufArchitecture(architecture="Qwen2ForCausalLM", model_type="qwen2"),
@@ -230,24 +240,9 @@ GGUF_ARCHITECTURES: Mapping[str, GgufArchitecture] = {
         fields=_phi3,
         rotates_in_part=True,
     ),
-    "qwen35": GgufArchitecture(
-        architecture="Qwen3_5ForCausalLM",
-        model_type="qwen3_5_text",
-        names=_DELTA_NET,
-        changes=_DELTA_NET_CHANGES,
-        fields=_qwen3_5,
-        rotates_in_part=True,
-        has_encoder=True,
-    ),
-    "qwen35moe": GgufArchitecture(
-        architecture="Qwen3_5MoeForCausalLM",
-        model_type="qwen3_5_moe_text",
-        names=_DELTA_NET,
-        changes=_DELTA_NET_CHANGES,
-        fields=_qwen3_5,
-        rotates_in_part=True,
-        has_experts=True,
-        has_encoder=True,
+    "qwen35": _QWEN3_5,
+    "qwen35moe": replace(
+        _QWEN3_5, architecture="Qwen3_5MoeForCausalLM", model_type="qwen3_5_moe_text", has_experts=True
     ),
     # Of Mistral Small 3.1 and later, and of Ministral 3.
     "mistral3": GgufArchitecture(
