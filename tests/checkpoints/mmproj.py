@@ -33,6 +33,7 @@ ARCHITECTURES = {
     "internvl_chat": (None, "internvl"),
     "lfm2_vl": ("lfm2", "lfm2"),
     "qwen2_audio": ("qwen2", "qwen2a"),
+    "ultravox": ("llama", "ultravox"),
     "mistral3": ("mistral3", "pixtral"),
     "pixtral": ("llama", "pixtral"),
     "lighton_ocr": ("qwen3", "lightonocr"),
@@ -219,6 +220,7 @@ def _audio_metadata(config: Mapping[str, Any]) -> dict[str, Any]:
         "clip.audio.attention.head_count": audio["encoder_attention_heads"],
         "clip.audio.attention.layer_norm_epsilon": 1e-5,
         "clip.audio.num_mel_bins": audio["num_mel_bins"],
+        "clip.audio.projector.stack_factor": config.get("stack_factor"),
     }
 
 
@@ -306,14 +308,15 @@ def _pixtral(stored: str, tensor: Tensor, vision: Mapping[str, Any]) -> Iterator
         yield "v.token_embd.img_break", tensor[5]
 
 
-def _qwen2_audio(name: str, tensor: Tensor, _audio: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+def _whisper(name: str, tensor: Tensor, _audio: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
     if name.startswith(("audio_tower.", "multi_modal_projector.")):
         is_bias = re.search(r"conv\d\.bias$", name)
         yield name.replace("multi_modal", "audio.multi_modal"), tensor[:, None] if is_bias else tensor
 
 
 _TENSORS = {
-    "qwen2a": _qwen2_audio,
+    "qwen2a": _whisper,
+    "ultravox": _whisper,
     "pixtral": _pixtral,
     "lightonocr": _lighton_ocr,
     "idefics3": _plain,

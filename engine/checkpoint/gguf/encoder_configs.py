@@ -228,3 +228,12 @@ def whisper(encoder: MmprojEncoder) -> dict[str, Any]:
 def whisper_files(encoder: MmprojEncoder) -> Files:
     """Returns the preprocessor's file, whose other fields are Whisper's."""
     return {_PREPROCESSOR: {"feature_size": encoder.keys.size("audio.num_mel_bins")}}
+
+
+def ultravox_config(encoder: MmprojEncoder) -> dict[str, Any]:
+    """Returns the fields of the projector. llama.cpp has none with a norm behind it, as in v0.4."""
+    return {
+        "hidden_size": encoder.shape("mm.a.mlp.1.weight", 2)[0],
+        "stack_factor": encoder.merge,
+        "projector_ln_mid": True,
+    }

@@ -27,6 +27,7 @@ from glimpse.engine.checkpoint.gguf.encoder_configs import (
     qwen_files,
     siglip,
     square_files,
+    ultravox_config,
     vit,
     whisper,
     whisper_files,
@@ -66,6 +67,21 @@ def _vit_names(tower: str) -> dict[str, str]:
     }
 
 
+_WHISPER_NAMES: Mapping[str, str] = {
+    "a.conv1d.1": "audio_tower.conv1",
+    "a.conv1d.2": "audio_tower.conv2",
+    "a.position_embd": "audio_tower.embed_positions",
+    "ln1": "audio_tower.layers.{}.self_attn_layer_norm",
+    "ln2": "audio_tower.layers.{}.final_layer_norm",
+    "attn_q": "audio_tower.layers.{}.self_attn.q_proj",
+    "attn_k": "audio_tower.layers.{}.self_attn.k_proj",
+    "attn_v": "audio_tower.layers.{}.self_attn.v_proj",
+    "attn_out": "audio_tower.layers.{}.self_attn.out_proj",
+    "ffn_up": "audio_tower.layers.{}.fc1",
+    "ffn_down": "audio_tower.layers.{}.fc2",
+    "a.post_ln": "audio_tower.layer_norm",
+}
+_CONVOLUTIONS: Mapping[str, Change | None] = dict.fromkeys(("a.conv1d.1.bias", "a.conv1d.2.bias"), Change.UNSQUEEZED)
 _MERGER = "mm.patch_merger.weight"
 _PIXTRAL_NAMES: Mapping[str, str] = {
     "v.patch_embd": "vision_tower.patch_conv",
@@ -268,26 +284,34 @@ PROJECTORS: Mapping[str, Projector] = {
         architectures={"qwen2": "Qwen2AudioForConditionalGeneration"},
         modality="audio",
         names={
-            "a.conv1d.1": "audio_tower.conv1",
-            "a.conv1d.2": "audio_tower.conv2",
-            "a.position_embd": "audio_tower.embed_positions",
-            "ln1": "audio_tower.layers.{}.self_attn_layer_norm",
-            "ln2": "audio_tower.layers.{}.final_layer_norm",
-            "attn_q": "audio_tower.layers.{}.self_attn.q_proj",
-            "attn_k": "audio_tower.layers.{}.self_attn.k_proj",
-            "attn_v": "audio_tower.layers.{}.self_attn.v_proj",
-            "attn_out": "audio_tower.layers.{}.self_attn.out_proj",
-            "ffn_up": "audio_tower.layers.{}.fc1",
-            "ffn_down": "audio_tower.layers.{}.fc2",
-            "a.post_ln": "audio_tower.layer_norm",
+            **_WHISPER_NAMES,
             "mm.a.fc": "multi_modal_projector.linear",
         },
-        changes=dict.fromkeys(("a.conv1d.1.bias", "a.conv1d.2.bias"), Change.UNSQUEEZED),
+        changes=_CONVOLUTIONS,
         output=("mm.a.fc.weight", 0),
         squares=None,
         encoder_config=whisper,
         files=whisper_files,
         placeholders={"audio_token_index": ("<|AUDIO|>",)},
+    ),
+    "ultravox": Projector(
+        architectures={"llama": "UltravoxModel"},
+        modality="audio",
+        names={
+            **_WHISPER_NAMES,
+            "mm.a.norm_pre": "multi_modal_projector.ln_pre",
+            "mm.a.norm_mid": "multi_modal_projector.ln_mid",
+            "mm.a.mlp.1": "multi_modal_projector.linear_1",
+            "mm.a.mlp.2": "multi_modal_projector.linear_2",
+        },
+        changes=_CONVOLUTIONS,
+        output=("mm.a.mlp.2.weight", 0),
+        squares=None,
+        merge_key="audio.projector.stack_factor",
+        encoder_config=whisper,
+        config=ultravox_config,
+        files=lambda _encoder: {},  # without one, it is made of the encoder's sizes
+        placeholders={},
     ),
     # LLaVA-1.5 and LLaVA-NeXT, of old and new files.
     "mlp": Projector(

@@ -25,9 +25,10 @@ from tests.checkpoints.llava import IMAGE_TOKEN_ID, make_llava_checkpoint, make_
 from tests.checkpoints.mistral3 import make_mistral3_checkpoint
 from tests.checkpoints.mmproj import write_mmproj, write_pair, write_rounded
 from tests.checkpoints.qwen2_audio import make_audio_checkpoint
-from tests.checkpoints.qwen2_vl import make_checkpoint, write_json
+from tests.checkpoints.qwen2_vl import VOCAB_SIZE, make_checkpoint, write_json
 from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
+from tests.checkpoints.ultravox import AUDIO_TOKEN_ID, make_ultravox_checkpoint
 from tests.engine.harness import Harness, make_prompt
 from tests.engine.idefics3_prompts import tiled_prompt
 from tests.engine.offline.audio_inputs import BASE64
@@ -49,6 +50,13 @@ def without_sizes(checkpoint: Path) -> Path:
     return checkpoint
 
 
+def without_rope_scaling(checkpoint: Path) -> Path:
+    document = json.loads((checkpoint / "config.json").read_bytes())
+    del document["text_config"]["rope_scaling"]
+    write_json(checkpoint / "config.json", document)
+    return checkpoint
+
+
 MAKERS: dict[str, Callable[[Path], Path]] = {
     "qwen2vl": make_checkpoint,
     "qwen2.5vl": partial(make_checkpoint, family="qwen2_5_vl"),
@@ -64,12 +72,15 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
     "ministral3": partial(make_mistral3_checkpoint, kind="ministral3"),
     "lightonocr": partial(make_mistral3_checkpoint, kind="lighton_ocr"),
     "qwen2audio": make_audio_checkpoint,
+    "ultravox": lambda path: without_rope_scaling(make_ultravox_checkpoint(path)),
     "llava1.5": make_llava_checkpoint,
     "llava1.6": make_next_checkpoint,
 }
 PROMPTS = [make_prompt(1, 9), make_prompt(3, 3, (28, 28), 1, (56, 196), 1, (140, 28), 4, (4, 56, 84), 6)]
 QWEN3_PROMPTS = [make_qwen3_prompt(1, 9), make_qwen3_prompt(6, 3, (4, 64, 96), 2, (96, 64), 1, (32, 160), 4)]
 NUM_TOKENS = 8
+UNNAMED = {"llava1.6": (IMAGE_TOKEN_ID, 0), "ultravox": (AUDIO_TOKEN_ID, VOCAB_SIZE - 1)}
+"""What stands for media in the checkpoint, and the token that does where files do not have or name it."""
 
 
 @pytest.fixture(autouse=True)
@@ -130,6 +141,7 @@ def test_pairs_of_tiles_agree(tmp_path: Path, family: Family, kind: str) -> None
         ("ministral3", "F32"),
         ("lightonocr", "Q8_0"),
         ("qwen2audio", "F16"),
+        ("ultravox", "F16"),
         ("llava1.5", "Q8_0"),
         ("llava1.6", "F32"),
     ],
@@ -145,7 +157,7 @@ def test_answers_about_media_are_those_of_the_checkpoint(tmp_path: Path, family:
     assert check.fits, check
     pixels = np.random.default_rng(0).integers(0, 256, (61, 97, 3), dtype=np.uint8)
     medium: Any = {"type": "image_pil", "image_pil": Image.fromarray(pixels)}
-    if family == "qwen2audio":
+    if family in ("qwen2audio", "ultravox"):
         medium = {"type": "input_audio", "input_audio": {"data": BASE64, "format": "wav"}}
     messages: Any = [{"role": "user", "content": [medium, {"type": "text", "text": "What is this?"}]}]
     greedy = SamplingParams(temperature=0, max_tokens=6, logprobs=3)
@@ -155,8 +167,8 @@ def test_answers_about_media_are_those_of_the_checkpoint(tmp_path: Path, family:
         (output,) = llm.chat(messages, greedy, use_tqdm=False)
         answers.append((output.prompt_token_ids, output.outputs[0]))
     (prompt, expected), (own_prompt, found) = answers
-    if lacks:  # what stands for images is the token of unknown characters
-        prompt = [0 if token == IMAGE_TOKEN_ID else token for token in prompt]
+    stands, own = UNNAMED.get(family, (0, 0))
+    prompt = [own if token == stands else token for token in prompt]
     assert (own_prompt, found.token_ids) == (prompt, expected.token_ids)
     assert [each.logprob for each in found.logprobs] == pytest.approx(
         [each.logprob for each in expected.logprobs], abs=1e-4
