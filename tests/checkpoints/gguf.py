@@ -157,7 +157,6 @@ def write_gguf(
     _add_traits(writer, config, rope)
     if drafting:
         writer.add_nextn_predict_layers(drafting)
-        writer.add_tensor(f"blk.{config['num_hidden_layers']}.nextn.eh_proj.weight", np.ones((2, 32), np.float32))
     _add_tokenizer(writer, checkpoint, config["vocab_size"], pre, lacks)
     change(writer)
     generator = np.random.default_rng(0)
@@ -264,18 +263,28 @@ _ENCODERS = re.compile(
     r"(visual|vision_(model|tower|encoder|projection)|audio_tower|connector|multi_modal_projector|mlp1)\.|image_newline"
 )
 
+_OF_MTP = {
+    "fc": "eh_proj",
+    "pre_fc_norm_embedding": "enorm",
+    "pre_fc_norm_hidden": "hnorm",
+    "norm": "shared_head_norm",
+}
+"""Names around the layer of multi-token prediction, in checkpoints and in files."""
+
 
 def decoder_tensors(checkpoint: Path) -> dict[str, Tensor]:
     """Returns the decoder's tensors by their names in checkpoints without an encoder; the matrices of experts as one,
     named as in files."""
     decoder: dict[str, Tensor] = {}
     document = json.loads((checkpoint / "config.json").read_bytes())
-    hidden_size = (document.get("text_config") or document.get("llm_config") or document)["hidden_size"]
+    text = document.get("text_config") or document.get("llm_config") or document
+    hidden_size, depth = text["hidden_size"], text["num_hidden_layers"]
     for stored, tensor in load_file(checkpoint / "model.safetensors").items():
         name = re.sub(r"^(model\.)?(language|text)_model\.(model\.)?(?=layers|embed|norm)", "model.", stored)
-        name = name.replace("language_model.lm_head", "lm_head")
+        name = name.replace("language_model.lm_head", "lm_head").replace("mtp.layers.0.", f"model.layers.{depth}.")
+        name = re.sub(r"^mtp\.(\w+)", lambda found: f"blk.{depth}.nextn.{_OF_MTP[found[1]]}", name)
         layer, _, stack = name.rpartition(".mlp.experts.")
-        if _ENCODERS.search(name) or name.startswith("mtp."):
+        if _ENCODERS.search(name):
             continue
         parts = {"gate_up_proj": ("gate", "up"), "down_proj": ("down",)}.get(stack, ())
         is_transposed = tensor.shape[-1 if stack == "down_proj" else 1] == hidden_size if parts else False
@@ -362,7 +371,8 @@ def gguf_name(name: str, architecture: str, config: Mapping[str, Any]) -> str:
         return name
     kind = next(each for each, written in MODEL_ARCH_NAMES.items() if written == architecture)
     known = name.replace(".dt_bias", ".dt_proj.bias")
-    stored = get_tensor_name_map(kind, config["num_hidden_layers"]).get_name(known, try_suffixes=(".weight", ".bias"))
+    num_layers = config["num_hidden_layers"] + config.get("mtp_num_hidden_layers", 0)
+    stored = get_tensor_name_map(kind, num_layers).get_name(known, try_suffixes=(".weight", ".bias"))
     assert stored is not None, name
     return stored
 

@@ -173,6 +173,7 @@ def _qwen3_5(_gguf: Gguf, keys: Keys) -> dict[str, Any]:
     shared = {"shared_expert_intermediate_size": keys.size("expert_shared_feed_forward_length", 1)}
     return {
         "num_hidden_layers": num_layers(keys),
+        "mtp_num_hidden_layers": _num_mtp_layers(keys),
         "full_attention_interval": keys.size("full_attention_interval", 4),
         "linear_conv_kernel_dim": keys.size("ssm.conv_kernel"),
         "linear_key_head_dim": keys.size("ssm.state_size"),
@@ -192,10 +193,15 @@ def _phi3(gguf: Gguf, keys: Keys) -> dict[str, Any]:
 
 def num_layers(keys: Keys) -> int:
     """Returns how many layers a decoder has, without those that only draft tokens."""
+    return keys.size("block_count", most=MAX_LAYERS) - _num_mtp_layers(keys)
+
+
+def _num_mtp_layers(keys: Keys) -> int:
+    """Returns how many layers only draft tokens, which follow the others."""
     count, drafting = keys.size("block_count", most=MAX_LAYERS), keys.get("nextn_predict_layers") or 0
     if type(drafting) is not int or not 0 <= drafting < count:
         keys.refuse("nextn_predict_layers", f"a whole number below {count}", drafting)
-    return count - drafting
+    return drafting
 
 
 _QWEN3_5 = GgufArchitecture(

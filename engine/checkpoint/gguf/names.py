@@ -31,6 +31,13 @@ _STACKS: Mapping[str, Sequence[str]] = {
     "gate_up_proj": ("gate_proj", "up_proj"),
 }
 """Matrices of Phi-3's that stack others."""
+_OF_MTP: Mapping[str, str] = {
+    "nextn.eh_proj": "fc",
+    "nextn.enorm": "pre_fc_norm_embedding",
+    "nextn.hnorm": "pre_fc_norm_hidden",
+    "nextn.shared_head_norm": "norm",
+}
+"""Around the layer of multi-token prediction, which is one more than the decoder has."""
 _QKV = ("attn_q", "attn_k", "attn_v")
 _SECOND_FRAME = "v.patch_embd.weight.1"
 _DEEPSTACK = re.compile(r"v\.deepstack\.(\d+)\.")
@@ -169,12 +176,17 @@ def _mixes_heads(gguf: Gguf, name: str) -> bool:
 def _checkpoint_name(gguf: Gguf, name: str) -> str:
     table = architecture_of(gguf).names
     match name.split("."):
-        case ["blk", layer, *_] if layer.isdecimal() and int(layer) >= num_layers(Keys(gguf)):
-            return f"mtp.{name}"
-        case ["blk", layer, part, _] if part in _EXPERT_NAMES:
-            return f"model.layers.{layer}.mlp.experts.{_EXPERT_NAMES[part]}"
+        case ["blk", layer, *rest] if layer.isdecimal() and (index := int(layer) - num_layers(Keys(gguf))) >= 0:
+            own = _named(".".join(rest), _OF_MTP)
+            return f"mtp.{own or _layer_name(f'layers.{index}', rest, table) or name}"
         case ["blk", layer, *rest]:
-            own = _named(".".join(rest), table)
-            return f"model.layers.{layer}.{own}" if own else name
+            return _layer_name(f"model.layers.{layer}", rest, table) or name
         case _:
             return _named(name, table) or name
+
+
+def _layer_name(layer: str, rest: Sequence[str], table: Mapping[str, str]) -> str | None:
+    if rest[0] in _EXPERT_NAMES:
+        return f"{layer}.mlp.experts.{_EXPERT_NAMES[rest[0]]}"
+    own = _named(".".join(rest), table)
+    return own and f"{layer}.{own}"

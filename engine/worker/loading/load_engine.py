@@ -271,7 +271,7 @@ def load_model(
         on_progress=lambda fraction: on_progress("reading the weights", 0.9 * fraction),
         companions=config.companions,
     )
-    process_weights_after_loading(model.decoder.layers)
+    process_weights_after_loading(model)
     return model
 
 
@@ -289,9 +289,8 @@ def empty_model(
 ) -> Model:
     """Returns a rank's shard of the model without values, on the meta device.
 
-    An encoder is never quantized: it runs once per image rather than once per token. The output head is as it will be
-    on this backend; see `quantizes_head`. `keeps_gguf`: see `keeps_blocks`. Of a quantized checkpoint, matrices that
-    `stored`, its tensors by their names in files, has as floats are not quantized.
+    The output head is as it will be on this backend; see `quantizes_head`. `keeps_gguf`: see `keeps_blocks`. Of a
+    quantized checkpoint, matrices that `stored`, its tensors by their names in files, has as floats are not quantized.
 
     Raises:
         CheckpointError: the preprocessor's configuration is missing, the model cannot be sharded over `num_ranks`, or
@@ -302,10 +301,11 @@ def empty_model(
     model = model.to(dtype=dtype)
     if isinstance(scheme, GgufQuantization):
         if keeps_gguf:
-            quantize_linears(model.decoder, scheme, scale_dtype=scale_dtype, named=model.named_weights())
+            root = model.quantizable(with_head=True)
+            quantize_linears(root, scheme, scale_dtype=scale_dtype, named=model.named_weights())
     elif scheme is not None:
         quantize_linears(
-            model.decoder.layers,
+            model.quantizable(with_head=False),
             scheme,
             scale_dtype=exact_scale_dtype(stored or {}, scale_dtype),
             named=model.named_weights(),

@@ -42,8 +42,6 @@ def with_mtp(config: ModelConfig, options: EngineOptions, stored: Mapping[str, S
     is_stored = stored is None or any(name.startswith(named[0]) or named[1] in name for name in stored)
     if config.text.num_mtp_layers != 1 or not is_stored:
         why_not = "expected a checkpoint with a layer of multi-token prediction, and this one has none"
-    elif config.quantization is not None:
-        why_not = "expected a checkpoint without quantized weights, whose layer of multi-token prediction is read"
     elif options.tensor_parallel_size > 1:
         why_not = f"expected --tensor-parallel-size 1, got {options.tensor_parallel_size}"
     if why_not is not None:

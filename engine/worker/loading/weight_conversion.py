@@ -5,6 +5,7 @@ already stores it quantized.
 """
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias, assert_never
@@ -51,6 +52,7 @@ ONES = {4: 0x11111111, 8: 0x01010101}
 """A 1 in each field of a 32-bit word, by bits per field."""
 
 
+_IN_LAYER = re.compile(r"\.layers\.|^mtp\.")
 _TYPES = {torch.float16: "F16", torch.bfloat16: "BF16"}
 """Types of scales in safetensors' words."""
 
@@ -70,11 +72,12 @@ def make_converter(
 
 
 def float_matrices(stored: Mapping[str, StoredTensor], model: Model, text: TextConfig) -> set[str]:
-    """Returns the matrices of layers that a checkpoint has as floats, by the model's names without `.weight`."""
+    """Returns the matrices in and before layers that a checkpoint has as floats, by the model's names without
+    `.weight`."""
     floats = (
         (checkpoint_name(name, model.renamed_prefixes), torch.empty(header.shape, device="meta"))
         for name, header in stored.items()
-        if header.dtype in FLOATS and ".layers." in name and name.endswith((".weight", "_proj"))
+        if header.dtype in FLOATS and _IN_LAYER.search(name) and name.endswith((".weight", "_proj"))
     )
     parts = (part for named in floats for part in model.split_weight(*named, text=text))
     return {name.removesuffix(".weight") for part in parts for name, _ in model.arrange(*part, text=text)}

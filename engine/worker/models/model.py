@@ -62,6 +62,14 @@ class Model(nn.Module):
         self.encoder = encoder
         self.projection = None if token_embedding_size is None else nn.Linear(text.hidden_size, token_embedding_size)
 
+    def quantizable(self, *, with_head: bool) -> nn.ModuleList:
+        """Returns what may be quantized: layers, with what stands before that of multi-token prediction.
+
+        An encoder never is: it runs once per image rather than once per token.
+        """
+        decoder = self.decoder if with_head else self.decoder.layers
+        return nn.ModuleList([decoder] if self.mtp is None else [decoder, self.mtp])
+
     def forward(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor]) -> Tensor:
         """See `Decoder.forward`; `encoder_outputs` are those of `encode`."""
         return self.decoder(batch, cache, encoder_outputs, self._ops_of(batch))

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -18,23 +17,32 @@ from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import (
 )
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.checkpoint.gguf import folder
+from glimpse.engine.checkpoint.location import resolve_checkpoint
 from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.ngram_proposer import ModelProposer
 from glimpse.engine.core.plan import NO_STATE, ChunkStates, SequenceChunk
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.protocol.config import EngineConfig
+from glimpse.engine.protocol.config import ChosenBackend, EngineConfig, Quantization
 from glimpse.engine.protocol.sampling_params import SamplingParams
+from glimpse.engine.worker.layers.quantized import resolve_scheme
 from glimpse.engine.worker.loading import load_engine
 from glimpse.engine.worker.loading.load_engine import load_core, load_model
+from glimpse.engine.worker.loading.output_head import with_mtp
+from glimpse.engine.worker.loading.weight_files import read_headers
 from glimpse.engine.worker.native.backend import use_native
 from glimpse.engine.worker.tensors.batch import SequenceLayout
 from glimpse.engine.worker.tensors.batch_builder import make_batch
 from glimpse.engine.worker.tensors.kv_cache import CacheShape
+from tests.checkpoints.compressed import CompressedFormat, compress_checkpoint
+from tests.checkpoints.gguf import write_gguf
 from tests.checkpoints.glm import make_glm_ocr_checkpoint
+from tests.checkpoints.quantized import WeightFormat, quantize_checkpoint
 from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
 from tests.checkpoints.text import make_text_checkpoint
 from tests.engine.checking_runner import answers, run_until_idle
 from tests.engine.harness import request_of
+from tests.engine.levels import needs_kernels
 from tests.engine.qwen3_vl_prompts import make_qwen3_prompt
 
 CPU = torch.device("cpu")
@@ -113,14 +121,12 @@ class Reference:
         return tuple(following[-NUM_DRAFTS:])
 
 
-@pytest.mark.parametrize("backend", ["torch", "native"])
-@pytest.mark.parametrize("kind", MAKE)
 @torch.inference_mode()
-def test_logits_are_those_of_transformers_modules(tmp_path: Path, kind: Kind, backend: str) -> None:
-    path = MAKE[kind](tmp_path)
-    config = load_model_config(path)
-    config = replace(config, text=replace(config.text, uses_mtp=True))
-    model = load_model(path, config, CPU, torch.float32, lambda *_: None)
+def draft_logits(path: Path, backend: ChosenBackend, quantization: Quantization = "none") -> Tensor:
+    """Returns [tokens - 1, vocab_size], of what follows the token after each of a prompt."""
+    config = with_mtp(load_model_config(path), EngineConfig(model_path=str(path)), read_headers(path))
+    scheme = resolve_scheme(quantization, config.quantization)
+    model = load_model(path, config, CPU, torch.float32, lambda *_: None, scheme=scheme, backend=backend)
     if backend == "native":
         model.ops = use_native(model, dtype=torch.float32)
     token_ids = PROMPTS[0].token_ids
@@ -138,8 +144,55 @@ def test_logits_are_those_of_transformers_modules(tmp_path: Path, kind: Kind, ba
     batch = make_batch([chunk], {0: layout}, block_size=32, device=CPU)
     hidden = model.decoder.norm(model.hidden_states(batch, cache, {}))
     states = model.draft_states(batch, torch.tensor(token_ids[1:]), hidden, cache, {})
-    expected = Reference(path, kind).logits(token_ids)
-    torch.testing.assert_close(model.draft_logits(states), expected, atol=1e-4, rtol=1e-4)
+    return model.draft_logits(states)
+
+
+@pytest.mark.parametrize("backend", ["torch", "native"])
+@pytest.mark.parametrize("kind", MAKE)
+def test_logits_are_those_of_transformers_modules(tmp_path: Path, kind: Kind, backend: ChosenBackend) -> None:
+    path = MAKE[kind](tmp_path)
+    with torch.inference_mode():
+        expected = Reference(path, kind).logits(PROMPTS[0].token_ids)
+    torch.testing.assert_close(draft_logits(path, backend), expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("ignore", ["$", r"mtp\."], ids=["quantized", "left as floats"])
+@pytest.mark.parametrize("method", ["awq", "gptq", "fp8 blocks", "compressed-tensors"])
+def test_the_layer_of_quantized_checkpoints_is_read(tmp_path: Path, method: str, ignore: str) -> None:
+    plain = make_qwen3_5_checkpoint(tmp_path / "plain")
+    if method == "compressed-tensors":
+        forms = {"Linear": CompressedFormat()}
+        paths = compress_checkpoint(plain, tmp_path, forms, [r"re:.*in_proj_[ab]$", r"re:.*mtp\.fc", f"re:{ignore}"])
+    else:
+        paths = quantize_checkpoint(plain, tmp_path, WeightFormat(method=method), ignore=ignore)
+    found, expected = (draft_logits(path, "torch") for path in paths)
+    torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
+
+
+@needs_kernels
+@pytest.mark.parametrize("kind", ["dense", "experts"])
+def test_the_layer_of_gguf_files_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
+    monkeypatch.setattr(folder, "cache_folder", lambda: tmp_path / "cache")
+    plain = MAKE[kind](tmp_path / "plain")
+    expected = draft_logits(plain, "torch")
+    formats: Sequence[tuple[str, ChosenBackend, float]] = (("F32", "torch", 1e-4), ("Q8_0", "native", 0.2))
+    for stored, backend, tolerance in formats:
+        file = write_gguf(tmp_path / f"{stored}.gguf", plain, "qwen35" if kind == "dense" else "qwen35moe", stored)
+        assert difference(draft_logits(resolve_checkpoint(str(file)), backend), expected) < tolerance
+
+
+@needs_kernels
+@pytest.mark.parametrize("scheme", ["int8", "int4"])
+def test_the_layer_is_quantized_with_the_others(tmp_path: Path, scheme: Quantization) -> None:
+    path = make_qwen3_5_checkpoint(tmp_path)
+    exact, expected = draft_logits(path, "torch"), draft_logits(path, "torch", scheme)
+    assert difference(expected, exact) > 0.01
+    assert difference(draft_logits(path, "native", scheme), expected) < 0.1
+
+
+def difference(found: Tensor, expected: Tensor) -> float:
+    """Returns the root mean square of differences, as a share of the standard deviation."""
+    return float((found - expected).square().mean().sqrt() / expected.std())
 
 
 def answers_of(path: Path, samplings: Sequence[SamplingParams], **options: Any) -> list[list[int]]:
