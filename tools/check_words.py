@@ -107,7 +107,7 @@ SKIPPED = (
 SUFFIXES = {".py", ".md", ".proto", ".toml", ".yaml", ".lua", ".cpp", ".h", ".mjs", ".ts", ".jinja", ""}
 ALLOWED = re.compile(
     r"\bCLIP\w*|\bclip_vision_model\b|openai/clip|(models[./]|modeling_|processing_pil_)clip\b"
-    r"|['\"]clip['\"]|\bclip[.-](vision|audio|projector|has_|use_|impl|cpp)"
+    r"|['\"]clip['\"]|\bclip[.-](vision|audio|projector|has_|use_|minicpmv|impl|cpp)"
     r"|\.clip\(|in[-_ ]flight|IN_FLIGHT|InFlight|single[-_ ]?flight|SingleFlight|preflight|guess_type"
     r"|['\"]Picture['\" ]|\b(Path)?Completer\b|\bcompleter=|time_step_rank"
 )

@@ -43,7 +43,7 @@ class GgufQuantization:
 
     def type_of(self, name: str) -> str | None:
         """Returns the type of a matrix, of an expert's or of a part; None if it is not quantized."""
-        whole = _GATE.sub("q_proj", _PART.sub("in_proj", name.removeprefix(_DECODER)))
+        whole = _GATE.sub("q_proj", _PART.sub("in_proj", _DECODER.sub("", name)))
         return self.types.get(_EXPERT.sub(".experts.", whole))
 
     def format_of(self, names: Collection[str]) -> GroupFormat | None:
@@ -207,7 +207,7 @@ def _module_names(name: str) -> Collection[str]:
 _LAYER = re.compile(r"(?:model|model\.language_model|language_model\.model)\.(layers\..*)")
 _PARTS: Mapping[str, str] = {".q_gate": ".q_proj", ".in_proj_c": ".in_proj", ".in_proj_x": ".in_proj"}
 _STORED_PART = re.compile(r"\.(?:q_gate|in_proj_[cx])$")
-_DECODER = "language_model."
+_DECODER = re.compile(r"^(language_model|llm)\.")
 """What checkpoints of models with an encoder put before the names of a decoder's tensors."""
 _GATE, _PART = re.compile(r"\bq_gate$"), re.compile(r"\bin_proj_[cx]$")
 """Names of linears whose matrices are parts of others in checkpoints; see `arrange` of models."""

@@ -260,7 +260,8 @@ def fit_scale(checkpoint: Path) -> Path:
 
 
 _ENCODERS = re.compile(
-    r"(visual|vision_(model|tower|encoder|projection)|audio_tower|connector|multi_modal_projector|mlp1)\.|image_newline"
+    r"(visual|vision_(model|tower|encoder|projection)|audio_tower|connector|multi_modal_projector|mlp1|vpm|resampler"
+    r"|merger)\.|image_newline"
 )
 
 _OF_MTP = {
@@ -280,8 +281,9 @@ def decoder_tensors(checkpoint: Path) -> dict[str, Tensor]:
     text = document.get("text_config") or document.get("llm_config") or document
     hidden_size, depth = text["hidden_size"], text["num_hidden_layers"]
     for stored, tensor in load_file(checkpoint / "model.safetensors").items():
-        name = re.sub(r"^(model\.)?(language|text)_model\.(model\.)?(?=layers|embed|norm)", "model.", stored)
-        name = name.replace("language_model.lm_head", "lm_head").replace("mtp.layers.0.", f"model.layers.{depth}.")
+        name = re.sub(r"^(model\.)?((language|text)_model|llm)\.(model\.)?(?=layers|embed|norm)", "model.", stored)
+        name = re.sub(r"^(language_model|llm)\.lm_head", "lm_head", name)
+        name = name.replace("mtp.layers.0.", f"model.layers.{depth}.")
         name = re.sub(r"^mtp\.(\w+)", lambda found: f"blk.{depth}.nextn.{_OF_MTP[found[1]]}", name)
         layer, _, stack = name.rpartition(".mlp.experts.")
         if _ENCODERS.search(name):

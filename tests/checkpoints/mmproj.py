@@ -33,6 +33,8 @@ ARCHITECTURES = {
     "internvl_chat": (None, "internvl"),
     "lfm2_vl": ("lfm2", "lfm2"),
     "qwen2_audio": ("qwen2", "qwen2a"),
+    "minicpmv": (None, "resampler"),
+    "minicpmv4_6": ("qwen35", "minicpmv4_6"),
     "ultravox": ("llama", "ultravox"),
     "mistral3": ("mistral3", "pixtral"),
     "pixtral": ("llama", "pixtral"),
@@ -41,6 +43,8 @@ ARCHITECTURES = {
     "llava_next": ("llama", "mlp"),
 }
 """`general.architecture`, of which None is the decoder's `model_type`, and `clip.projector_type`, by `model_type`."""
+MINICPMV = {2.6: (3, "qwen2"), 4.5: (6, "qwen3")}
+"""Number and decoder of each version of MiniCPM-V."""
 
 
 def write_pair(folder: Path, checkpoint: Path, kind: str = "F32", *, lacks: Sequence[str] = (), **changes: Any) -> Path:
@@ -55,6 +59,8 @@ def write_pair(folder: Path, checkpoint: Path, kind: str = "F32", *, lacks: Sequ
     config = json.loads((checkpoint / "config.json").read_bytes())
     write_mmproj(folder / "mmproj-model.gguf", checkpoint, kind, **changes)
     architecture = ARCHITECTURES[_kind(config)][0] or _text(config)["model_type"]
+    if architecture == "minicpmv":
+        _, architecture = MINICPMV[config["version"]]
     return write_gguf(folder / "model.gguf", checkpoint, architecture, kind, lacks=lacks)
 
 
@@ -79,11 +85,12 @@ def write_rounded(folder: Path, checkpoint: Path, kind: str) -> Path:
 def _rounded(name: str, tensor: Tensor, kind: str) -> Tensor:
     if tensor.dim() == 1 or kind == "F32" or PRECISE.search(name):
         return tensor
-    values = tensor.mT.contiguous() if tensor.dim() == 3 else tensor  # stacks of experts, inputs first
+    inputs_first = tensor.dim() == 3 or name == "resampler.proj"  # as in stacks of experts
+    values = tensor.mT.contiguous() if inputs_first else tensor
     is_patches = name.endswith("patch_embedding.weight")  # whose rows in files are those of a patch's pixels
     number = GGMLQuantizationType["F16" if kind == "Q8_0" and (is_patches or values.shape[-1] % 32) else kind]
     found = torch.from_numpy(np.array(dequantize(quantize(values.numpy(), number), number), dtype=np.float32))
-    return (found.mT if tensor.dim() == 3 else found).contiguous()
+    return (found.mT if inputs_first else found).contiguous()
 
 
 def write_mmproj(
@@ -108,7 +115,7 @@ def write_mmproj(
     for name, tensor in (part for stored, each in weights for part in converted(stored, each, vision)):
         stored = (
             name
-            if name.startswith(("v.", "mm.", "model.image"))
+            if name.startswith(("v.", "mm.", "model.image", "resampler."))
             else names.get_name(name, try_suffixes=(".weight", ".bias"))
         )
         assert stored is not None, name
@@ -141,11 +148,26 @@ def _metadata(config: Mapping[str, Any], images: Mapping[str, Any]) -> dict[str,
         "clip.vision.block_count": _depth(vision),
         "clip.vision.attention.head_count": vision.get("num_heads") or vision["num_attention_heads"],
         "clip.vision.attention.layer_norm_epsilon": vision.get("layer_norm_eps") or text["rms_norm_eps"],
-        "clip.vision.image_mean": images["image_mean"],
-        "clip.vision.image_std": images["image_std"],
+        "clip.vision.image_mean": images.get("image_mean") or images["norm_mean"],
+        "clip.vision.image_std": images.get("image_std") or images["norm_std"],
     }
     side = vision.get("image_size", 0) // vision["patch_size"]
     match metadata["clip.projector_type"]:
+        case "resampler":
+            number, _ = MINICPMV[config["version"]]
+            return metadata | {
+                "clip.use_gelu": True,
+                "clip.minicpmv_version": number,
+                "clip.vision.image_size": images["scale_resolution"],
+                "clip.vision.attention.layer_norm_epsilon": 1e-6,
+            }
+        case "minicpmv4_6":
+            return metadata | {
+                "clip.use_gelu": True,
+                "clip.vision.image_size": images["scale_resolution"],
+                "clip.vision.projector.scale_factor": 4,
+                "clip.vision.wa_layer_indexes": [config["insert_layer_id"]],
+            }
         case "idefics3":
             return metadata | {
                 "general.name": "SmolVLM2 tiny" if config["model_type"] == "smolvlm" else None,
@@ -294,6 +316,47 @@ def _lfm2(stored: str, tensor: Tensor, vision: Mapping[str, Any]) -> Iterator[tu
     return _plain(name, tensor, vision)
 
 
+def _minicpmv(stored: str, tensor: Tensor, vision: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    """Yields also the positions in the resampler, which are computed."""
+    name = stored.replace("_proj.", ".")
+    if name.startswith("resampler.attn.in_proj_"):
+        kind = name.removeprefix("resampler.attn.in_proj_")
+        yield from ((f"resampler.attn.{part}.{kind}", rows) for part, rows in zip("qkv", tensor.chunk(3), strict=True))
+    elif name == "resampler.proj":
+        yield "resampler.proj.weight", tensor.mT
+        yield "resampler.pos_embed_k", torch.zeros(4, len(tensor))
+    elif name.startswith("resampler."):
+        yield name, tensor
+    else:
+        yield from _plain(stored.replace("vpm.", "vision_tower.vision_model."), tensor, vision)
+
+
+def _minicpmv4_6(stored: str, tensor: Tensor, vision: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    name = stored.removeprefix("model.")
+    if name.startswith("merger."):
+        layer, kind = name.split(".")[-2:]
+        yield f"mm.{_MERGER[layer]}.{kind}", tensor
+    elif ".vit_merger." in name:
+        layer, kind = name.split(".")[-2:]
+        yield f"v.vit_merger.{_VIT_MERGER[layer]}.{kind}", tensor
+    else:
+        yield from _plain(name.replace("vision_tower.", "vision_tower.vision_model."), tensor, vision)
+
+
+_MERGER = {"pre_norm": "input_norm", "linear_1": "up", "linear_2": "down"}
+_VIT_MERGER = {
+    "layer_norm1": "ln1",
+    "pre_norm": "ds_ln",
+    "linear_1": "ds_ffn_up",
+    "linear_2": "ds_ffn_down",
+    "q_proj": "attn_q",
+    "k_proj": "attn_k",
+    "v_proj": "attn_v",
+    "out_proj": "attn_out",
+}
+"""Names that the package's table lacks."""
+
+
 def _lighton_ocr(stored: str, tensor: Tensor, vision: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
     name = stored.removeprefix("model.")
     name = name.replace("vision_encoder.", "vision_tower.").replace("vision_projection.", "multi_modal_projector.")
@@ -315,6 +378,8 @@ def _whisper(name: str, tensor: Tensor, _audio: Mapping[str, Any]) -> Iterator[t
 
 
 _TENSORS = {
+    "resampler": _minicpmv,
+    "minicpmv4_6": _minicpmv4_6,
     "qwen2a": _whisper,
     "ultravox": _whisper,
     "pixtral": _pixtral,

@@ -33,6 +33,8 @@ class Change(Enum):
     """The second dimension, which is 1, is left out."""
     UNSQUEEZED = auto()
     """A last dimension of 1 is added."""
+    TRANSPOSED = auto()
+    """Rows and columns are exchanged."""
     TILED = auto()
     """Rows of values, which are the last ones: those of the first head of each group are in front, not a group's."""
     TILED_INPUTS = auto()
@@ -46,6 +48,8 @@ class Change(Enum):
         """Returns a tensor's shape in checkpoints by that in a file."""
         if self is Change.UNSQUEEZED:
             return stored[:-1]
+        if self is Change.TRANSPOSED:
+            return stored[::-1]
         is_squeezed = self in (Change.SQUEEZED, Change.TILED_CONVOLUTION)
         return (stored[0], 1, *stored[1:]) if is_squeezed else stored
 

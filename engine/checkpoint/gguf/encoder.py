@@ -3,6 +3,7 @@
 Keys are those of llama.cpp's tools/mtmd/clip-impl.h.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -43,6 +44,11 @@ class MmprojEncoder:
     def image_size(self) -> int:
         """Side of an image in pixels."""
         return self.keys.size("vision.image_size")
+
+    @property
+    def position_side(self) -> int:
+        """Side in pixels of the square that has a learned position for each patch."""
+        return math.isqrt(self.shape("v.position_embd.weight", 2)[0]) * self.patch_size
 
     @property
     def intermediate_size(self) -> int:
@@ -111,6 +117,8 @@ class Projector:
     placeholders: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: QWEN_PLACEHOLDERS)
     """Tokens whose ids `config.json` has. Of several, the first that the file has is called as the first of them: one
     that no text has stands for a token that files of the decoder may lack."""
+    is_flat: bool = False
+    """`config.json` has the decoder's fields beside the encoder, not in a `text_config`."""
     has_mrope: bool = False
     """Positions of the decoder have three axes."""
 

@@ -100,6 +100,6 @@ def _fingerprint(file: Path, mmproj: Path | None) -> str:
     for part in (*split_files(file), *filter(None, [mmproj])):
         status = part.stat() if part.exists() else None
         digest.update(f"\0{status and (status.st_size, status.st_mtime_ns)}".encode())
-    for source in (*sorted(Path(__file__).parent.glob("*.py")), Path(tokenizer_files.__file__)):
+    for source in (*sorted(Path(__file__).parent.rglob("*.py")), Path(tokenizer_files.__file__)):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]

@@ -88,10 +88,11 @@ def with_encoder(config: Mapping[str, Any], text: Gguf, mmproj: Gguf) -> dict[st
     outer = ("dtype", "quantization_config")
     decoder = {name: value for name, value in config.items() if name not in outer}
     architecture = projector.architectures[str(text.get("general.architecture"))]
+    decoder |= _mrope(config, keys) if projector.has_mrope else {}
     return {
+        **(decoder if projector.is_flat else {"text_config": decoder}),
         "architectures": [projector.variant(text, mmproj) or architecture],
         **{name: config[name] for name in (*outer, "tie_word_embeddings") if name in config},
-        "text_config": decoder | (_mrope(config, keys) if projector.has_mrope else {}),
         f"{projector.modality}_config": projector.encoder_config(encoder),
         **projector.config(encoder),
         **{name: token_id for name, (token_id, _) in _placeholders(text, projector).items()},

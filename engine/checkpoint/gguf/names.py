@@ -38,7 +38,8 @@ _OF_MTP: Mapping[str, str] = {
     "nextn.shared_head_norm": "norm",
 }
 """Around the layer of multi-token prediction, which is one more than the decoder has."""
-_QKV = ("attn_q", "attn_k", "attn_v")
+_QKV = re.compile(r"\battn[._]([qkv])\b")
+"""In names of matrices that checkpoints may have as one."""
 _SECOND_FRAME = "v.patch_embd.weight.1"
 _DEEPSTACK = re.compile(r"v\.deepstack\.(\d+)\.")
 _SWAPPED: Mapping[str, str] = {"ffn_up": "ffn_down", "ffn_down": "ffn_up"}
@@ -94,8 +95,9 @@ def _encoder_tensors(gguf: Gguf) -> dict[str, Parts]:
     swapped = swaps_mlp(gguf)
     for name in (each for each in gguf.tensors if projector is None or each != projector.unused):
         known = name.removesuffix(".1") if name == _SECOND_FRAME else name
-        own, place = _encoder_part(known, projector.names if projector else {}, blocks, swapped=swapped)
-        found[own or name].append((1 if name == _SECOND_FRAME else place, name))
+        own = _encoder_name(known, projector.names if projector else {}, blocks, swapped=swapped)
+        place = "qkv".index(part[1]) if (part := _QKV.search(name)) else name == _SECOND_FRAME
+        found[own or name].append((int(place), name))
     whole = {
         ours: Parts(names, 2 if _SECOND_FRAME in names else None)
         for ours, parts in found.items()
@@ -117,19 +119,17 @@ def _check_shapes(gguf: Gguf, parts: Parts) -> None:
             )
 
 
-def _encoder_part(
-    name: str, table: Mapping[str, str], blocks: Sequence[str], *, swapped: bool
-) -> tuple[str | None, int]:
-    """Returns a tensor's name in checkpoints, if it is known, and its place among those that are one there."""
+def _encoder_name(name: str, table: Mapping[str, str], blocks: Sequence[str], *, swapped: bool) -> str | None:
+    """Returns a tensor's name in checkpoints, if it is known."""
     match name.split("."):
         case ["v" | "a", "blk", block, each, *kind]:
             own = _named(".".join([_SWAPPED.get(each, each) if swapped else each, *kind]), table)
-            return own and own.format(block), _QKV.index(each) if each in _QKV else 0
+            return own and own.format(block)
         case ["v", "deepstack", block, *rest] if block in blocks:
             own = _named(".".join(rest), table)
-            return own and own.format(blocks.index(block)), 0
+            return own and own.format(blocks.index(block))
         case _:
-            return _named(name, table), 0
+            return _named(name, table)
 
 
 def _named(name: str, table: Mapping[str, str]) -> str | None:

@@ -83,6 +83,8 @@ def _unchanged(gguf: Gguf, name: str, tensor: Tensor, change: Change | None) -> 
             return tensor[:, None]
         case Change.UNSQUEEZED:
             return tensor.flatten(-2)
+        case Change.TRANSPOSED:
+            return tensor.mT
         case Change.TILED:
             return _untiled(gguf, tensor)
         case Change.TILED_INPUTS:

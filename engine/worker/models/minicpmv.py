@@ -24,7 +24,7 @@ from glimpse.engine.worker.models.encoders.resampler import Resampler
 from glimpse.engine.worker.models.encoders.tiles import SquareMLP, join_patches, shuffle_pixels
 from glimpse.engine.worker.models.encoders.vit import VisionTransformer
 from glimpse.engine.worker.models.encoders.window_merger import SIDE, WindowMerger
-from glimpse.engine.worker.models.model import Model
+from glimpse.engine.worker.models.model import Model, with_decoder
 from glimpse.engine.worker.tensors.transfer import upload_bytes
 from glimpse.media.kind import MediaKind
 
@@ -36,6 +36,7 @@ class MiniCPMV(Model):
     """A decoder and an encoder, with the names of tensors in MiniCPM-V's checkpoints."""
 
     decoder_prefix: ClassVar = "llm."
+    renamed_prefixes: ClassVar = with_decoder(decoder_prefix, {"lm_head.": "llm.lm_head."})
 
 
 class MiniCPMV4_6(Model):  # noqa: N801 - the model's name

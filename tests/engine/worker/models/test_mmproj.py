@@ -22,6 +22,8 @@ from tests.checkpoints.idefics3 import Family, make_idefics3_checkpoint
 from tests.checkpoints.internvl import Variant, make_internvl_checkpoint, make_original_checkpoint
 from tests.checkpoints.lfm2 import TILES, make_lfm2_vl_checkpoint
 from tests.checkpoints.llava import IMAGE_TOKEN_ID, make_llava_checkpoint, make_next_checkpoint
+from tests.checkpoints.minicpmv import make_minicpmv_checkpoint
+from tests.checkpoints.minicpmv4_6 import make_minicpmv4_6_checkpoint
 from tests.checkpoints.mistral3 import make_mistral3_checkpoint
 from tests.checkpoints.mmproj import write_mmproj, write_pair, write_rounded
 from tests.checkpoints.qwen2_audio import make_audio_checkpoint
@@ -72,6 +74,9 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
     "ministral3": partial(make_mistral3_checkpoint, kind="ministral3"),
     "lightonocr": partial(make_mistral3_checkpoint, kind="lighton_ocr"),
     "qwen2audio": make_audio_checkpoint,
+    "minicpmv2.6": make_minicpmv_checkpoint,
+    "minicpmv4.5": partial(make_minicpmv_checkpoint, version="4.5"),
+    "minicpmv4.6": make_minicpmv4_6_checkpoint,
     "ultravox": lambda path: without_rope_scaling(make_ultravox_checkpoint(path)),
     "llava1.5": make_llava_checkpoint,
     "llava1.6": make_next_checkpoint,
@@ -141,6 +146,9 @@ def test_pairs_of_tiles_agree(tmp_path: Path, family: Family, kind: str) -> None
         ("ministral3", "F32"),
         ("lightonocr", "Q8_0"),
         ("qwen2audio", "F16"),
+        ("minicpmv2.6", "F32"),
+        ("minicpmv4.5", "Q8_0"),
+        ("minicpmv4.6", "F32"),
         ("ultravox", "F16"),
         ("llava1.5", "Q8_0"),
         ("llava1.6", "F32"),
