@@ -218,6 +218,24 @@ class DurationSampling(msgspec.Struct, frozen=True, kw_only=True, tag="duration"
         return indices
 
 
+class CountSampling(msgspec.Struct, frozen=True, kw_only=True, tag="count"):
+    """Gemma 4's: a number of frames of any video, evenly spaced from the first one on."""
+
+    fps: float = 0.0
+    """Default rate in frames per second; 0: `num_frames` frames, or all of a video that has fewer."""
+    num_frames: int = 32
+
+    def at_rate(self, num_frames: int, duration_seconds: Fraction, *, fps: float, max_frames: int) -> list[int]:
+        """Returns the indices of frames sampled at a rate; the arguments are those of `num_frames_at_rate`."""
+        own_fps = float(num_frames / duration_seconds)  # in floats like the reference
+        wanted = int(num_frames / own_fps * fps) if fps else self.num_frames
+        return self.requested(num_frames, max(wanted, 1), max_frames=max_frames)
+
+    def requested(self, num_frames: int, wanted: int, *, max_frames: int) -> list[int]:
+        """Returns the indices of `wanted` of `num_frames` frames, or of as many as there may be."""
+        return evenly_spaced(num_frames, min(wanted, num_frames, max_frames))
+
+
 FrameSampling: TypeAlias = (
     PatchSampling
     | EndpointSampling
@@ -227,6 +245,7 @@ FrameSampling: TypeAlias = (
     | InstantSampling
     | ClockSampling
     | DurationSampling
+    | CountSampling
 )
 """How a model family samples frames. It travels to the decoding workers and is part of the keys of cached media."""
 

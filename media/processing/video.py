@@ -23,6 +23,7 @@ from glimpse.media.processing.frame_sampling import EndpointSampling, FrameSampl
 from glimpse.media.processing.preprocessor import check_resampling, positive, read_json
 from glimpse.media.processing.render import render_view
 from glimpse.media.processing.rgb import Colour
+from glimpse.media.processing.sizing.patches.budget_frames import BudgetFrames
 from glimpse.media.processing.sizing.scaled_frames import ScaledFrames
 from glimpse.media.processing.sizing.smart_frames import DEFAULT_MAX_PIXELS, DEFAULT_MIN_PIXELS, SmartFrames
 from glimpse.media.processing.sizing.smart_resize import LARGEST_MAX_PIXELS
@@ -30,7 +31,7 @@ from glimpse.media.processing.sizing.square_frames import SquareFrames
 from glimpse.media.processing.sizing.volume_frames import VolumeFrames
 from glimpse.media.processing.video_options import VideoOptions
 
-VideoSizing: TypeAlias = SmartFrames | VolumeFrames | SquareFrames | ScaledFrames
+VideoSizing: TypeAlias = SmartFrames | VolumeFrames | SquareFrames | ScaledFrames | BudgetFrames
 """The recipes of all families: a closed union, since decoding workers parse it."""
 
 

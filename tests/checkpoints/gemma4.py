@@ -1,5 +1,5 @@
-"""Tiny Gemma 4 checkpoints with images, audio and seeded random weights, written by transformers, in the layout of
-published ones."""
+"""Tiny Gemma 4 checkpoints with images, videos, audio and seeded random weights, written by transformers, in the layout
+of published ones."""
 
 import json
 from collections.abc import Mapping
@@ -97,7 +97,7 @@ CHAT_TEMPLATE = """\
 {%- if message['content'] is string -%}{{ message['content'] | trim }}
 {%- else -%}
 {%- for part in message['content'] -%}
-{%- if part['type'] in ['image', 'audio'] -%}{{ '<|' + part['type'] + '|>' }}
+{%- if part['type'] in ['image', 'video', 'audio'] -%}{{ '<|' + part['type'] + '|>' }}
 {%- elif part['type'] == 'text' -%}{{ part['text'] | trim }}{%- endif -%}
 {%- endfor -%}
 {%- endif -%}
@@ -125,6 +125,16 @@ IMAGE_PROCESSOR: Mapping[str, Any] = {
     "pooling_kernel_size": POOL,
     "resample": 3,
     "rescale_factor": 0.00392156862745098,
+}
+VIDEO_PROCESSOR: Mapping[str, Any] = {
+    **{name: value for name, value in IMAGE_PROCESSOR.items() if not name.startswith("image_")},
+    "do_normalize": True,
+    "do_sample_frames": True,
+    "image_mean": [0.0, 0.0, 0.0],
+    "image_std": [1.0, 1.0, 1.0],
+    "num_frames": 32,
+    "return_metadata": False,
+    "video_processor_type": "Gemma4VideoProcessor",
 }
 _TOKENIZER: Mapping[str, Any] = {
     "bos_token": "<bos>",
@@ -208,7 +218,11 @@ def make_gemma4_checkpoint(path: Path, *, is_large: bool = False) -> Path:
     write_json(
         path / "generation_config.json", {"eos_token_id": [1, TOKEN_IDS["<turn|>"], TOKEN_IDS["<|tool_response>"]]}
     )
-    processor = {"processor_class": "Gemma4Processor", "image_processor": dict(IMAGE_PROCESSOR)}
+    processor = {
+        "processor_class": "Gemma4Processor",
+        "image_processor": dict(IMAGE_PROCESSOR),
+        "video_processor": dict(VIDEO_PROCESSOR),
+    }
     if not is_large:
         processor["feature_extractor"] = json.loads(Gemma4AudioFeatureExtractor().to_json_string())
     write_json(path / "processor_config.json", processor)

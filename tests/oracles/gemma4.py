@@ -1,4 +1,4 @@
-"""The oracle of tests: transformers' Gemma 4 with images and audio. The engine never imports this."""
+"""The oracle of tests: transformers' Gemma 4 with images, videos and audio. The engine never imports this."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -29,13 +29,22 @@ def image_processor() -> Any:
 
 @torch.inference_mode()
 def greedy_answer(path: Path, prompt: Sequence[int], media: Sequence[np.ndarray], num_tokens: int) -> Answer:
-    """Continues a prompt with images in whole tokens, uint8 [height, width, 3], and audio, float32 [samples]."""
+    """Continues a prompt with images in whole tokens, uint8 [height, width, 3], videos with a first axis of frames, and
+    audio, float32 [samples]."""
     token_ids = torch.tensor([list(prompt)])
-    kinds = (token_ids == TOKEN_IDS["<|image|>"]).long() + 3 * (token_ids == TOKEN_IDS["<|audio|>"])
-    images = [each for each in media if each.ndim == 3]
-    heard = [each for each in media if each.ndim == 1]
-    features = {} if not heard else dict(feature_extractor()(heard, return_tensors="pt"))
-    return generate(load_oracle(path), prompt, num_tokens, mm_token_type_ids=kinds, **_pixels(images), **features)
+    kinds = sum(kind * (token_ids == TOKEN_IDS[f"<|{name}|>"]) for kind, name in enumerate(_KINDS, 1))
+    values = _pixels([each for each in media if each.ndim == 3], "pixel_values", "image")
+    if videos := [each for each in media if each.ndim == 4]:
+        frames = [frame for video in videos for frame in video]
+        values |= _pixels(frames, "pixel_values_videos", "video")
+        values["num_frames_per_video"] = torch.tensor([len(video) for video in videos])
+    if heard := [each for each in media if each.ndim == 1]:
+        values |= feature_extractor()(heard, return_tensors="pt")
+    return generate(load_oracle(path), prompt, num_tokens, mm_token_type_ids=kinds, **values)
+
+
+_KINDS = ("image", "video", "audio")
+"""The kinds of tokens after text."""
 
 
 @cache
@@ -44,7 +53,7 @@ def feature_extractor() -> Any:
     return Gemma4AudioFeatureExtractor()
 
 
-def _pixels(images: Sequence[np.ndarray]) -> dict[str, torch.Tensor]:
+def _pixels(images: Sequence[np.ndarray], name: str, kind: str) -> dict[str, torch.Tensor]:
     """Returns what the reference processor makes of images that need no resizing, whatever their number of tokens."""
     if not images:
         return {}
@@ -57,4 +66,4 @@ def _pixels(images: Sequence[np.ndarray]) -> dict[str, torch.Tensor]:
         values[index, : rows * columns] = cut.reshape(rows * columns, -1)
         places = np.stack(np.meshgrid(np.arange(columns), np.arange(rows)), axis=-1).reshape(-1, 2)
         positions[index, : rows * columns] = torch.from_numpy(places)
-    return {"pixel_values": values, "image_position_ids": positions}
+    return {name: values, f"{kind}_position_ids": positions}

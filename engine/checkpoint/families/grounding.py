@@ -38,3 +38,7 @@ Form: TypeAlias = JsonForm | TextForm
 
 TAGGED_BOXES = re.compile(r"(?:<ref>(?P<label>[^<]*)</ref>\s*)?<box>(?P<box>[^<]*)</box>")
 """What InternVL and MiniCPM-V write, with other marks between the numbers."""
+LOCATION_TOKENS = TextForm(
+    pattern=re.compile(r"(?P<box>(?:<loc\d{4}>){4})[ \t]*(?P<label>[^<;\n]*)"), scale=1024, y_first=True
+)
+"""What PaliGemma writes (arXiv 2407.07726, section 3), and checkpoints of Gemma 3 tuned for detection."""

@@ -32,7 +32,7 @@ def embedding_spec(model: ModelConfig, processing: MediaProcessing) -> Embedding
     family = family_of(model)
     merge_size = family.embedding_merge_size
     return EmbeddingSpec(
-        kinds=family.embedding_kinds or frozenset(map(MediaKind, model.placeholder_ids)),
+        kinds=frozenset(map(MediaKind, model.placeholder_ids)) & (family.embedding_kinds or frozenset(MediaKind)),
         hidden_size=model.text.encoder_row_width,
         merge_size=None if merge_size is None else merge_size(model),
         grid_of_rows=partial(family.embedding_grid, model),

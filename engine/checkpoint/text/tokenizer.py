@@ -214,7 +214,8 @@ def load_tokenizer(path: Path, *, markers: Iterable[str] = ()) -> Tokenizer:
 
     Args:
         path: Folder of the checkpoint.
-        markers: Spellings of special tokens to add, with ids after the vocabulary, where the tokenizer has none.
+        markers: Spellings of special tokens to add where the tokenizer has none, with their id of the vocabulary, or
+            after it.
 
     Raises:
         CheckpointError: `tokenizer.json` is missing and so are the files that say the same, it cannot be read, or it is
@@ -227,7 +228,8 @@ def load_tokenizer(path: Path, *, markers: Iterable[str] = ()) -> Tokenizer:
         raise
     except Exception as error:  # the library raises plain Exception
         raise CheckpointError(f"the checkpoint's tokenizer.json cannot be read: {error}") from error
-    missing = [marker for marker in markers if tokenizer.token_to_id(marker) is None]
+    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    missing = [marker for marker in markers if marker not in known]
     tokenizer.add_special_tokens([tokenizers.AddedToken(marker, special=True, normalized=False) for marker in missing])
     _set_affixes(tokenizer, read_json(path / "tokenizer_config.json", is_optional=True))
     fields = json.loads(document)

@@ -6,14 +6,11 @@ neighboring frames together and knows their times, as in the script of its publi
 
 from collections.abc import Sequence
 
-from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.processing.sizing.adaptive_slices import AdaptiveSlices
 from glimpse.media.processing.sizing.recipe import VideoRecipe
-from glimpse.media.processing.sizing.smart_frames import LARGEST_TOTAL_PIXELS
+from glimpse.media.processing.sizing.smart_frames import LARGEST_FRAMES_PIXELS, view_of_frames
 from glimpse.media.processing.sizing.views import View
 
-LARGEST_FRAMES_PIXELS = 2 * LARGEST_TOTAL_PIXELS
-"""Limit on all frames of a video together: about 256 frames of 448² pixels."""
 TIME_UNIT = 0.1
 """Seconds between two temporal ids."""
 
@@ -35,11 +32,7 @@ class ScaledFrames(VideoRecipe, frozen=True, kw_only=True, tag="scaled_frames"):
     def plan(self, num_frames: int, height: int, width: int) -> View:
         sizes = {"scale": self.scale, "patch_size": self.patch_size, "merge_size": self.merge_size}
         (overview,) = AdaptiveSlices(**sizes, max_slices=1).plan(height, width).views
-        most = LARGEST_FRAMES_PIXELS // (overview.whole[0] * overview.whole[1])
-        if num_frames > most:
-            message = f"expected at most {most} frames of this shape, got {num_frames}; "
-            raise MediaError(MediaErrorCode.TOO_LARGE, message + "sample fewer frames (fps, num_frames, max_frames)")
-        return View(resized=overview.whole)
+        return view_of_frames(num_frames, overview.whole)
 
     def grid(self, num_frames: int, height: int, width: int) -> tuple[int, ...]:
         """Returns the number of frames, and rows and columns of patches in a frame."""

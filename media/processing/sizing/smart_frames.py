@@ -1,5 +1,7 @@
 """Target sizes of a video's frames, in Qwen2-VL's formulas. Pure arithmetic."""
 
+import math
+
 import msgspec
 
 from glimpse.media.errors import MediaError, MediaErrorCode
@@ -12,6 +14,8 @@ DEFAULT_MAX_PIXELS = 768 * 28 * 28
 DEFAULT_TOTAL_PIXELS = 24576 * 28 * 28
 LARGEST_TOTAL_PIXELS = 32768 * 28 * 28
 """Largest `total_pixels` that a request may set: Qwen2-VL's context window has no room for more tokens."""
+LARGEST_FRAMES_PIXELS = 2 * LARGEST_TOTAL_PIXELS
+"""Limit on all frames of a video together where frames do not share tokens: about 256 frames of 448² pixels."""
 
 
 class PatchedFrames(VideoRecipe, frozen=True, kw_only=True):
@@ -95,3 +99,12 @@ def frame_max_pixels(num_frames: int, *, min_pixels: int, max_pixels: int, total
     """
     share = total_pixels * depth // num_frames
     return min(max_pixels, max(share, int(min_pixels * 1.05)))
+
+
+def view_of_frames(num_frames: int, size: Size) -> View:
+    """Returns frames of a size. Raises MediaError (TOO_LARGE) if they have more than `LARGEST_FRAMES_PIXELS`."""
+    most = LARGEST_FRAMES_PIXELS // math.prod(size)
+    if num_frames > most:
+        message = f"expected at most {most} frames of this shape, got {num_frames}; "
+        raise MediaError(MediaErrorCode.TOO_LARGE, message + "sample fewer frames (fps, num_frames, max_frames)")
+    return View(resized=size)

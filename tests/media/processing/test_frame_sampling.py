@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from transformers.models.glm4v.video_processing_glm4v import Glm4vVideoProcessor
 from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor
 from transformers.models.smolvlm.video_processing_smolvlm import SmolVLMVideoProcessor
-from transformers.video_utils import VideoMetadata
+from transformers.video_utils import VideoMetadata, default_sample_indices_fn
 
 from glimpse.media.processing.frame_sampling import (
     ClockSampling,
+    CountSampling,
     DurationSampling,
     EndpointSampling,
     InstantSampling,
@@ -209,6 +210,22 @@ def test_sampling_at_instants_follows_requests() -> None:
     assert sampling.at_rate(40, Fraction(4), fps=2, max_frames=768) == [0, 5, 10, 15, 20, 25, 30, 35]
     assert sampling.at_rate(40, Fraction(4), fps=60, max_frames=4) == [0, 13, 26, 39]
     assert sampling.requested(40, 3, max_frames=768) == [0, 19, 39]
+
+
+@given(
+    num_frames=st.integers(1, 20_000),
+    rate=st.sampled_from([0.5, 1.0, 12.5, 25.0, 30000 / 1001]),
+    fps=st.sampled_from([0.0, 0.5, 1.0, 2.0]),
+)
+def test_a_number_of_frames_matches_gemma_4(num_frames: int, rate: float, fps: float) -> None:
+    metadata = VideoMetadata(total_num_frames=num_frames, fps=rate)
+    found = CountSampling().at_rate(num_frames, num_frames / Fraction(rate), fps=fps, max_frames=768)
+    wanted = max(1, int(num_frames / rate * fps)) if fps else 32
+    if wanted > min(num_frames, 768):  # where the reference has none, or more than are served
+        assert found == [index * num_frames // len(found) for index in range(min(num_frames, 768))]
+    else:
+        chosen = {"fps": fps} if fps else {"num_frames": 32}
+        assert found == default_sample_indices_fn(metadata, **chosen).tolist()
 
 
 @pytest.mark.parametrize("sampling", [ClockSampling(), DurationSampling()])

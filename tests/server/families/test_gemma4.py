@@ -73,4 +73,4 @@ def test_an_effort_turns_on_the_reasoning(channel: grpc.Channel) -> None:
 
 
 def test_second_answer_is_identical_and_comes_from_the_prefix_cache(stack: Stack, checkpoint: Path) -> None:
-    check_second_answers(stack, checkpoint, *ARCHITECTURES, "image", "audio")
+    check_second_answers(stack, checkpoint, *ARCHITECTURES, "image", "video", "audio")

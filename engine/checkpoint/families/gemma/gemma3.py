@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from PIL.Image import Resampling
 
-from glimpse.engine.checkpoint.families.gemma.paligemma import LOCATION_TOKENS
-from glimpse.engine.checkpoint.families.grounding import JsonForm
+from glimpse.engine.checkpoint.families.grounding import LOCATION_TOKENS, JsonForm
 from glimpse.engine.checkpoint.families.reading.fields import require, text_config
 from glimpse.engine.checkpoint.families.reading.preprocessor import PREPROCESSOR, check_processor, check_square
 from glimpse.engine.checkpoint.families.reading.rows import only_grid

@@ -1,16 +1,19 @@
-"""Gemma 4: the decoder alone, with images, and with audio too."""
+"""Gemma 4: the decoder alone, with images and videos, and with audio too."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glimpse.engine.checkpoint.families.gemma.gemma3 import END_TOKEN, layer_kinds
+from glimpse.engine.checkpoint.families.gemma.gemma4_media import (
+    NUM_MEL_BINS,
+    embedding_grid,
+    largest_medium,
+    layout,
+    read_media,
+)
 from glimpse.engine.checkpoint.families.reading.fields import require, text_config
-from glimpse.engine.checkpoint.families.reading.preprocessor import PREPROCESSOR
-from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
-from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout
+from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec
 from glimpse.engine.checkpoint.model_config.decoder import (
     ExpertsConfig,
     KVHeads,
@@ -20,20 +23,9 @@ from glimpse.engine.checkpoint.model_config.decoder import (
     TextConfig,
 )
 from glimpse.engine.checkpoint.model_config.encoders import Gemma4AudioConfig, Gemma4VisionConfig
-from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.errors import CheckpointError
 from glimpse.media.kind import MediaKind
-from glimpse.media.processing.audio import AudioProcessing
-from glimpse.media.processing.image import ImageProcessing
-from glimpse.media.processing.media_processing import MediaProcessing
-from glimpse.media.processing.preprocessor import check_resampling, read_json
-from glimpse.media.processing.sizing.patches.patch_budget import BUDGETS, PatchBudget
-
-if TYPE_CHECKING:
-    from glimpse.media.medium import Medium
-
-_PROCESSOR = "processor_config.json"
-"""File that has the processing of images among that of other media."""
+from glimpse.media.processing.sizing.patches.patch_budget import BUDGETS
 
 _DEFAULTS: Mapping[str, Any] = {
     "vocab_size": 262_144,
@@ -195,6 +187,7 @@ _TOKEN_IDS: Mapping[str, int] = {
     "boa": 256_000,
     "eoa": 258_883,
     "audio": 258_881,
+    "video": 258_884,
 }
 
 
@@ -215,23 +208,6 @@ _AUDIO_DEFAULTS: Mapping[str, Any] = {
     "gradient_clipping": 1e10,
     "output_proj_dims": 1536,
 }
-_NUM_MEL_BINS = 128
-_EXTRACTOR: Mapping[str, Any] = {
-    "feature_size": _NUM_MEL_BINS,
-    "sampling_rate": 16_000,
-    "frame_length": 320,
-    "hop_length": 160,
-    "fft_length": 512,
-    "min_frequency": 0.0,
-    "max_frequency": 8000.0,
-    "mel_floor": 1e-3,
-    "preemphasis": 0.0,
-    "dither": 0.0,
-    "input_scale_factor": 1.0,
-    "per_bin_mean": None,
-    "per_bin_stddev": None,
-}
-"""The supported extractor of features, which is that of published checkpoints."""
 
 
 def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
@@ -251,7 +227,8 @@ def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
             _read_vision(config["vision_config"], start=ids["boi"], end=ids["eoi"]),
             audio=None if audio is None else _read_audio(audio, start=ids["boa"], end=ids["eoa"]),
         ),
-        placeholder_ids={"image": ids["image"], **({} if audio is None else {"audio": ids["audio"]})},
+        placeholder_ids={kind: ids[kind] for kind in ("image", "video", *(() if audio is None else ("audio",)))},
+        placeholder_texts={"video": "<|video|>"},  # tokenizers may not list it: transformers adds it too
         eos_token_ids=(END_TOKEN,),
         end_tokens=_END_TOKENS,
     )
@@ -297,9 +274,9 @@ def _read_audio(audio: Mapping[str, Any], *, start: int, end: int) -> Gemma4Audi
     for name, value in expected.items():
         require(f"audio_config.{name}", audio[name], value)
     first, second = audio["subsampling_conv_channels"]
-    require("audio_config.subsampling_conv_channels[0]", first, _NUM_MEL_BINS)  # as the reference expects
+    require("audio_config.subsampling_conv_channels[0]", first, NUM_MEL_BINS)  # as the reference expects
     return Gemma4AudioConfig(
-        num_mel_bins=_NUM_MEL_BINS,
+        num_mel_bins=NUM_MEL_BINS,
         width=audio["hidden_size"],
         output_width=audio["output_proj_dims"],
         num_layers=audio["num_hidden_layers"],
@@ -316,98 +293,14 @@ def _read_audio(audio: Mapping[str, Any], *, start: int, end: int) -> Gemma4Audi
     )
 
 
-def _audio_processing(whole: Mapping[str, Any]) -> AudioProcessing:
-    """Reads the processing of audio, of up to 30 s. Without any, it is the published one's."""
-    extractor = {**_EXTRACTOR, **(whole.get("feature_extractor") or {})}
-    for name, value in _EXTRACTOR.items():
-        if extractor[name] != value:
-            raise ValueError(f"{_PROCESSOR}: 'feature_extractor.{name}': expected {value!r}, got {extractor[name]!r}")
-    return AudioProcessing(
-        sampling_rate=16_000, num_mel_bins=_NUM_MEL_BINS, fft_size=512, hop=160, max_samples=480_000, floor=1e-3
-    )
-
-
-def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
-    """Reads the processing of media, that of images from the file of all media as published, or from one of its own."""
-    whole = read_json(path / _PROCESSOR, is_optional=True)
-    name, processor = (
-        (f"{_PROCESSOR}: 'image_processor", whole["image_processor"])
-        if "image_processor" in whole
-        else (f"{PREPROCESSOR}: '", read_json(path / PREPROCESSOR))
-    )
-    check_resampling(processor)
-    vision = config.encoder_as(Gemma4VisionConfig)
-    expected = {
-        "do_resize": True,
-        "do_rescale": True,
-        "do_normalize": False,
-        "patch_size": vision.patch_size,
-        "pooling_kernel_size": vision.pool_size,
-    }
-    for field, value in expected.items():
-        if processor.get(field, value) != value:
-            raise ValueError(f"{name}.{field}': expected {value!r}, got {processor[field]!r}")
-    if not math.isclose(factor := processor.get("rescale_factor", 1 / 255), 1 / 255, rel_tol=1e-6):
-        raise ValueError(f"{name}.rescale_factor': expected 1/255, got {factor!r}")
-    budget = processor.get("max_soft_tokens", 280)
-    if budget not in BUDGETS:
-        raise ValueError(f"{name}.max_soft_tokens': expected one of {BUDGETS}, got {budget!r}")
-    return MediaProcessing(
-        images=ImageProcessing(
-            sizing=PatchBudget(patch_size=vision.patch_size, pool_size=vision.pool_size, max_tokens=budget)
-        ),
-        audio=None if vision.audio is None else _audio_processing(whole),
-    )
-
-
-def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
-    """Returns the tokens of an image, one for each square of patches, or of audio, one for four mel frames or a row of
-    embeddings; between two marks."""
-    encoder, num_tokens = context.model.encoder_as(Gemma4VisionConfig), 0
-    if medium.kind is MediaKind.AUDIO and encoder.audio is not None:
-        _, num_bins, size = medium.grid
-        num_tokens = size if num_bins == 1 else encoder.audio.num_tokens(size)
-        encoder = encoder.audio
-    else:
-        num_tokens = _num_tokens(encoder, medium.grid)
-    return TokenLayout(kind=medium.kind, pieces=((encoder.start_token_id,), num_tokens, (encoder.end_token_id,)))
-
-
-def _num_tokens(encoder: Gemma4VisionConfig, grid: tuple[int, ...]) -> int:
-    return math.prod(grid) // encoder.pool_size**2
-
-
-def _embedding_grid(config: ModelConfig, kind: MediaKind, num_rows: int) -> tuple[int, ...]:
-    if kind is MediaKind.AUDIO:
-        return (1, 1, num_rows)
-    if num_rows > BUDGETS[-1]:
-        raise ValueError(f"expected at most {BUDGETS[-1]} tokens of an image")
-    side = config.encoder_as(Gemma4VisionConfig).pool_size
-    return (1, side, side * num_rows)
-
-
-def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
-    """Returns images of about `num_tokens` tokens, one under the other."""
-    encoder = config.encoder_as(Gemma4VisionConfig)
-    side = max(1, math.isqrt(min(num_tokens, BUDGETS[-1]))) * encoder.pool_size
-    count = max(1, num_tokens // BUDGETS[-1])
-    return LargestMedium(
-        kind=MediaKind.IMAGE,
-        grid=(count, side, side),
-        num_bytes=3 * count * (side * encoder.patch_size) ** 2,
-        num_positions=count * side**2,
-        width=encoder.width,
-        intermediate_size=encoder.intermediate_size,
-    )
-
-
 GEMMA4_TEXT = FamilySpec(read_config=_read_text_config, module="gemma.gemma4")
 GEMMA4 = FamilySpec(
     read_config=_read_config,
     module="gemma.gemma4",
     slots_in_lines=False,
-    read_media=_read_media,
-    layout=_layout,
-    largest_medium=_largest_medium,
-    embedding_grid=_embedding_grid,
+    read_media=read_media,
+    layout=layout,
+    largest_medium=largest_medium,
+    embedding_grid=embedding_grid,
+    embedding_kinds=frozenset({MediaKind.IMAGE, MediaKind.AUDIO}),  # those of videos have no times
 )

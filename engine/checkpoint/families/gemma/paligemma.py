@@ -1,12 +1,11 @@
 """PaliGemma (arXiv 2407.07726): Gemma's first decoder after SigLIP, whose prompts attend to themselves in both
 directions; and ColPali (arXiv 2407.01449), which has a vector for each token, for late interaction."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from glimpse.engine.checkpoint.families.grounding import TextForm
+from glimpse.engine.checkpoint.families.grounding import LOCATION_TOKENS
 from glimpse.engine.checkpoint.families.reading.fields import require, rope_of, text_config
 from glimpse.engine.checkpoint.families.reading.late_interaction import RetrievalPrompts, retriever
 from glimpse.engine.checkpoint.families.reading.preprocessor import PREPROCESSOR, check_processor, check_square
@@ -128,10 +127,6 @@ def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
     return LargestMedium.of_images(encoder, encoder.num_positions, num_tokens)
 
 
-LOCATION_TOKENS = TextForm(
-    pattern=re.compile(r"(?P<box>(?:<loc\d{4}>){4})[ \t]*(?P<label>[^<;\n]*)"), scale=1024, y_first=True
-)
-"""Section 3 of the paper."""
 PALIGEMMA = FamilySpec(
     read_config=_read_config,
     module="gemma.paligemma",

@@ -118,3 +118,4 @@ def test_markers_are_added_where_the_tokenizer_has_no_such_token(tokenizer: Toke
     assert tokenizer.added_id("<|im_end|>") == plain.added_id("<|im_end|>")
     with pytest.raises(KeyError):
         plain.added_id("<video>")
+    assert [load_tokenizer(tmp_path, markers=["in"]).added_id("in")] == plain.encode("in")

@@ -1,7 +1,11 @@
-"""Prompts and pixels of Gemma 4: equal to the reference processor's."""
+"""Prompts and pixels of Gemma 4, with videos: equal to the reference processor's."""
 
 import json
+import re
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 from transformers.models.gemma4.image_processing_pil_gemma4 import get_aspect_ratio_preserving_size
+from transformers.models.gemma4.processing_gemma4 import Gemma4Processor
 
 from glimpse.engine.checkpoint.families.registry import family_of, load_model_config
-from glimpse.engine.checkpoint.families.token_layout import LayoutContext
 from glimpse.engine.checkpoint.text.conversation import (
     ChatMessage,
     MediaSlot,
@@ -21,31 +25,52 @@ from glimpse.engine.checkpoint.text.conversation import (
     ToolCall,
     ToolDefinition,
 )
+from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts, media_inputs
 from glimpse.engine.checkpoint.text.prompt import load_prompt_builder
 from glimpse.engine.checkpoint.text.reasoning import find_reasoning_format
 from glimpse.engine.checkpoint.text.tools import find_format, tag_ids
-from glimpse.media.errors import MediaOptionError
+from glimpse.media.errors import MediaError, MediaOptionError
 from glimpse.media.kind import MediaKind
+from glimpse.media.processing.frame_sampling import CountSampling
 from glimpse.media.processing.image import Image, ImageProcessing, prepare_image
+from glimpse.media.processing.media_processing import MediaProcessing
+from glimpse.media.processing.sizing.patches.budget_frames import BudgetFrames
 from glimpse.media.processing.sizing.patches.patch_budget import BUDGETS, PatchBudget, budget_size
+from glimpse.media.processing.video import Video, make_video
 from tests.checkpoints.gemma4 import PATCH, POOL, TOKEN_IDS, make_gemma4_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
 from tests.oracles.gemma4 import image_processor
 
 CHECKPOINT = make_gemma4_checkpoint
-IMAGE = MediaSlot(kind=MediaKind.IMAGE)
+SLOTS = {kind: MediaSlot(kind=kind) for kind in (MediaKind.IMAGE, MediaKind.VIDEO)}
+SECONDS = (0.0, 59.96, 61.5)
 
 
-def processing_of(checkpoint: Path) -> ImageProcessing:
+def processing_of(checkpoint: Path) -> MediaProcessing:
     config = load_model_config(checkpoint)
-    processing = family_of(config).read_media(checkpoint, config).images
-    assert processing is not None
-    return processing
+    return family_of(config).read_media(checkpoint, config)
+
+
+def images_of(checkpoint: Path) -> ImageProcessing:
+    images = processing_of(checkpoint).images
+    assert images is not None
+    return images
+
+
+def drawn(height: int, width: int, seed: int) -> PIL.Image.Image:
+    return PIL.Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
 def prepared(checkpoint: Path, height: int, width: int, seed: int = 0) -> tuple[PIL.Image.Image, Image]:
-    array = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    return PIL.Image.fromarray(array), prepare_image(PIL.Image.fromarray(array), processing_of(checkpoint))
+    source = drawn(height, width, seed)
+    return source, prepare_image(source, images_of(checkpoint))
+
+
+def filmed(checkpoint: Path, height: int, width: int, seconds: Sequence[float]) -> tuple[list[PIL.Image.Image], Video]:
+    """Returns the frames of a video and what becomes of them."""
+    frames, videos = [drawn(height, width, seed) for seed in range(3)], processing_of(checkpoint).videos
+    assert videos is not None
+    return frames, make_video(frames, 3, videos, frame_seconds=tuple(seconds), fps=None)
 
 
 @settings(max_examples=20, deadline=None)
@@ -61,6 +86,15 @@ def test_pixels_equal_the_reference_processors(checkpoint: Path, height: int, wi
     assert expected["num_soft_tokens_per_image"][0] == rows * columns // POOL**2
 
 
+@settings(max_examples=10, deadline=None)
+@given(height=st.integers(1, 200), width=st.integers(1, 200))
+def test_frames_become_what_images_become(checkpoint: Path, height: int, width: int) -> None:
+    frames, video = filmed(checkpoint, height, width, SECONDS)
+    images = [prepare_image(frame, images_of(checkpoint)) for frame in frames]
+    assert video.grid == (3, *images[0].grid[1:])
+    np.testing.assert_array_equal(video.pixels, np.stack([image.pixels for image in images]))
+
+
 @given(height=st.integers(1, 5000), width=st.integers(1, 5000), budget=st.sampled_from(BUDGETS))
 def test_sizes_equal_the_reference_processors(height: int, width: int, budget: int) -> None:
     if max(height, width) <= 200 * min(height, width):
@@ -71,24 +105,32 @@ def test_sizes_equal_the_reference_processors(height: int, width: int, budget: i
 @settings(max_examples=20, deadline=None)
 @given(
     turns=st.lists(
-        st.lists(st.text("the an\n", min_size=1, max_size=9) | st.just(IMAGE), min_size=1, max_size=4)
+        st.lists(
+            st.text("the an\n0:", min_size=1, max_size=9) | st.sampled_from([*SLOTS.values()]), min_size=1, max_size=4
+        )
         .map(tuple)
-        .filter(lambda each: len(each) == 1 or IMAGE in each),
+        .filter(lambda each: len(each) == 1 or any(isinstance(part, MediaSlot) for part in each)),
         min_size=1,
         max_size=3,
-    )
+    ),
+    seconds=st.sampled_from([(), SECONDS]),
 )
-def test_prompts_equal_the_reference_processors(checkpoint: Path, turns: list[tuple[str | MediaSlot, ...]]) -> None:
-    """The reference processor replaces each `<|image|>` of the text by its tokens between two marks."""
+def test_prompts_equal_the_reference_processors(
+    checkpoint: Path, turns: list[tuple[str | MediaSlot, ...]], seconds: tuple[float, ...]
+) -> None:
+    """The reference processor replaces each `<|image|>` and `<|video|>` of the text by its tokens."""
     config = load_model_config(checkpoint)
-    _, image = prepared(checkpoint, 40, 30)
+    media = {
+        MediaKind.IMAGE: prepared(checkpoint, 40, 30)[1],
+        MediaKind.VIDEO: filmed(checkpoint, 20, 30, seconds)[1],
+    }
     roles = ["user" if index % 2 == 0 else "assistant" for index in range(len(turns))]
     messages = [ChatMessage(role=role, content=content) for role, content in zip(roles, turns, strict=True)]
     conversation = [
         {
             "role": message.role,
             "content": [
-                {"type": "image"} if isinstance(each, MediaSlot) else {"type": "text", "text": each}
+                {"type": str(each.kind)} if isinstance(each, MediaSlot) else {"type": "text", "text": each}
                 for each in message.content
             ],
         }
@@ -96,16 +138,35 @@ def test_prompts_equal_the_reference_processors(checkpoint: Path, turns: list[tu
     ]
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     text = tokenizer.apply_chat_template(conversation, add_generation_prompt=True, tokenize=False)
-    num_tokens = image.grid[1] * image.grid[2] // POOL**2
-    expected = tokenizer(
-        text.replace("<|image|>", "<|image>" + "<|image|>" * num_tokens + "<image|>"), add_special_tokens=False
-    )["input_ids"]
+    written = {f"<|{kind}|>": reference_text(medium) for kind, medium in media.items()}
+    pieces = [written.get(piece, piece) for piece in re.split(r"(<\|image\|>|<\|video\|>)", text)]
+    expected = tokenizer("".join(pieces), add_special_tokens=False)["input_ids"]
     builder = load_prompt_builder(checkpoint, config)
-    layout = family_of(config).layout(image, LayoutContext(model=config, encode=lambda _text: []))
-    layouts = [layout for message in messages for each in message.content if isinstance(each, MediaSlot)]
+    slots = [each for message in messages for each in message.content if isinstance(each, MediaSlot)]
+    layouts = MediaLayouts(config, builder.tokenizer).of([media[slot.kind] for slot in slots])
     prompt = builder.chat(messages, layouts)
     assert prompt.token_ids == expected
-    assert prompt.token_ids.count(TOKEN_IDS["<|image|>"]) == num_tokens * len(layouts)
+    for made, slot in zip(
+        media_inputs([media[slot.kind] for slot in slots], layouts, prompt.starts), slots, strict=True
+    ):
+        runs = [prompt.token_ids[made.span.start + first :][:length] for first, length in made.span.runs]
+        assert {*chain.from_iterable(runs)} == {TOKEN_IDS[f"<|{slot.kind}|>"]}
+        assert sum(map(len, runs)) == np.prod(made.span.grid) // POOL**2
+
+
+def reference_text(medium: Image | Video) -> str:
+    """Returns what the reference processor writes for a medium."""
+    own: Any = SimpleNamespace(
+        boi_token="<|image>", eoi_token="<image|>", image_token="<|image|>", video_token="<|video|>"
+    )
+    num_tokens = [medium.grid[1] * medium.grid[2] // POOL**2]
+    if isinstance(medium, Image):
+        return Gemma4Processor.replace_image_token(own, {"num_soft_tokens_per_image": num_tokens}, 0)
+    times = medium.frame_seconds or [index / 24 for index in range(len(medium.pixels))]
+    metadata = [SimpleNamespace(fps=1, timestamps=times)]
+    return Gemma4Processor.replace_video_token(
+        own, {"num_soft_tokens_per_video": num_tokens, "video_metadata": metadata}, 0
+    )
 
 
 LOOK = ToolDefinition(
@@ -205,25 +266,47 @@ def test_refuses_bounds_without_a_budget(bounds: dict[str, int | None], message:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("part", "changes", "message"),
     [
-        ({"max_soft_tokens": 100}, "image_processor.max_soft_tokens': expected one of .*, got 100"),
-        ({"resample": 2}, r"'resample': expected 3 \(bicubic\), got 2"),
-        ({"patch_size": 16}, "image_processor.patch_size': expected 4, got 16"),
-        ({"do_normalize": True}, "image_processor.do_normalize': expected False, got True"),
-        ({"rescale_factor": 1.0}, "image_processor.rescale_factor': expected 1/255, got 1.0"),
+        ("image", {"max_soft_tokens": 100}, "image_processor.max_soft_tokens': expected one of .*, got 100"),
+        ("image", {"resample": 2}, r"'resample': expected 3 \(bicubic\), got 2"),
+        ("image", {"patch_size": 16}, "image_processor.patch_size': expected 4, got 16"),
+        ("image", {"do_normalize": True}, "image_processor.do_normalize': expected False, got True"),
+        ("image", {"rescale_factor": 1.0}, "image_processor.rescale_factor': expected 1/255, got 1.0"),
+        ("video", {"image_mean": [0.5] * 3}, r"video_processor.image_mean': expected \[0, 0, 0\], got \[0.5"),
+        ("video", {"num_frames": -1}, "'num_frames': expected a positive integer, got -1"),
     ],
 )
-def test_refuses_other_processing(checkpoint: Path, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_refuses_other_processing(
+    checkpoint: Path, tmp_path: Path, part: str, changes: dict[str, Any], message: str
+) -> None:
     document = json.loads((checkpoint / "processor_config.json").read_text())
-    write_json(tmp_path / "processor_config.json", {"image_processor": document["image_processor"] | changes})
+    document[f"{part}_processor"] |= changes
+    write_json(tmp_path / "processor_config.json", document)
     config = load_model_config(checkpoint)
     with pytest.raises(ValueError, match=message):
         family_of(config).read_media(tmp_path, config)
 
 
-def test_reads_the_processing_of_images_from_a_file_of_its_own(checkpoint: Path, tmp_path: Path) -> None:
+def test_reads_the_processing_of_images_and_videos_from_files_of_their_own(checkpoint: Path, tmp_path: Path) -> None:
     document = json.loads((checkpoint / "processor_config.json").read_text())
     write_json(tmp_path / "preprocessor_config.json", document["image_processor"])
+    write_json(tmp_path / "video_preprocessor_config.json", document["video_processor"] | {"num_frames": 7})
     config = load_model_config(checkpoint)
-    assert family_of(config).read_media(tmp_path, config).images == processing_of(checkpoint)
+    found = family_of(config).read_media(tmp_path, config)
+    assert found.images == images_of(checkpoint)
+    assert found.videos is not None
+    assert found.videos.sampling == CountSampling(num_frames=7)
+
+
+def test_bounds_of_videos_are_on_each_frame() -> None:
+    frames = BudgetFrames(images=PatchBudget(max_tokens=70))
+    assert frames.plan(318, 480, 640).resized == (336, 432)
+    assert frames.fits(318, 336, 432)
+    larger = frames.with_bounds(min_pixels=None, max_pixels=700_000, total_pixels=None)
+    assert larger.plan(1, 480, 640).resized == PatchBudget(max_tokens=280).plan(480, 640).views[0].resized
+    with pytest.raises(MediaError, match="expected at most 353 frames of this shape, got 354"):
+        frames.plan(354, 480, 640)
+    assert not frames.fits(354, 336, 432)
+    with pytest.raises(MediaOptionError, match=r"expected none, since each frame fills a budget .*, got 5"):
+        frames.with_bounds(min_pixels=None, max_pixels=None, total_pixels=5)

@@ -120,7 +120,7 @@ def test_refuses_audio_without_a_whole_window() -> None:
 
 def test_reads_the_audio_processing_of_checkpoints_that_hear(checkpoint: Path, tmp_path: Path) -> None:
     config = load_model_config(checkpoint)
-    assert config.placeholder_ids == {"image": TOKEN_IDS["<|image|>"], "audio": TOKEN_IDS["<|audio|>"]}
+    assert config.placeholder_ids == {kind: TOKEN_IDS[f"<|{kind}|>"] for kind in ("image", "video", "audio")}
     assert read_media(checkpoint, config).audio == PROCESSING
     large = load_model_config(make_large_gemma4_checkpoint(tmp_path))
     assert "audio" not in large.placeholder_ids

@@ -1,4 +1,4 @@
-"""Gemma 4 with images: logits and greedy answers match transformers, of small models and of large ones."""
+"""Gemma 4 with images and videos: logits and greedy answers match transformers, of small models and of large ones."""
 
 from pathlib import Path
 
@@ -19,30 +19,38 @@ CHECKPOINT = make_gemma4_checkpoint
 NUM_TOKENS = 8
 
 
-def place(random: np.random.Generator, size: tuple[int, int]) -> PlacedMedium:
-    """Places an image of this many rows and columns of tokens."""
-    rows, columns = size
+def place(random: np.random.Generator, size: tuple[int, ...]) -> PlacedMedium:
+    """Places an image of this many rows and columns of tokens, or a video with a number of frames before them, where
+    text follows each frame."""
+    *frames, rows, columns = size
     count = rows * columns
-    run = [TOKEN_IDS["<|image|>"]] * count
+    kind = MediaKind.VIDEO if frames else MediaKind.IMAGE
+    token_ids: list[int] = []
+    runs: list[tuple[int, int]] = []
+    for _ in range(sum(frames) or 1):
+        runs.append((len(token_ids) + 1, count))
+        token_ids += [TOKEN_IDS["<|image>"], *[TOKEN_IDS[f"<|{kind}|>"]] * count, TOKEN_IDS["<image|>"]]
+        token_ids += random.integers(5, 256, 2).tolist() if frames else []
     return PlacedMedium(
-        token_ids=[TOKEN_IDS["<|image>"], *run, TOKEN_IDS["<image|>"]],
-        kind=MediaKind.IMAGE,
-        grid=(1, rows * POOL, columns * POOL),
-        content=random.integers(0, 256, (rows * POOL * PATCH, columns * POOL * PATCH, 3), dtype=np.uint8),
-        runs=((1, count),),
+        token_ids=token_ids,
+        kind=kind,
+        grid=(sum(frames) or 1, rows * POOL, columns * POOL),
+        content=random.integers(0, 256, (*frames, rows * POOL * PATCH, columns * POOL * PATCH, 3), dtype=np.uint8),
+        runs=tuple(runs),
     )
 
 
-def prompt_of(seed: int, *parts: int | tuple[int, int]) -> Prompt:
+def prompt_of(seed: int, *parts: int | tuple[int, ...]) -> Prompt:
     """Returns a prompt of random text and images; a number is one of text tokens."""
     return prompt_with(seed, parts, place, text_ids=(5, 256))
 
 
-TWO_IMAGES = prompt_of(3, 3, (3, 2), 2, (1, 5), 6)
+VIDEOS = prompt_of(8, 3, (3, 2, 2), 2, (3, 2), 1, (2, 1, 3), 5)
 PROMPTS = {
     "text": prompt_of(1, 23),
     "one": prompt_of(2, 5, (2, 4), 9),
-    "two": TWO_IMAGES,
+    "two": prompt_of(3, 3, (3, 2), 2, (1, 5), 6),
+    "videos": VIDEOS,
     "first": prompt_of(4, (3, 3), 1),
     "adjacent": prompt_of(5, 2, (2, 2), (3, 1), (2, 2), 3),
     "beyond the window": prompt_of(6, 30, (3, 8), 40, (2, 3), 25),
@@ -55,7 +63,7 @@ assert_agrees = agreement(greedy_answer, "images")
 
 class TestSteps(NativeSteps):
     agrees = staticmethod(assert_agrees)
-    divided, cached = "two", ("between",)
+    divided, cached = "videos", ("between", "videos")
     blocks = (1, 2)
 
 
@@ -70,9 +78,10 @@ def test_tokens_of_an_image_attend_to_each_other_in_sliding_layers_of_large_mode
     assert_agrees(harness.answer(harness.begin(PROMPTS[name]), NUM_TOKENS), large)
 
 
-def test_large_models_in_chunks_that_have_whole_images(large: Path) -> None:
+def test_large_models_in_chunks_that_have_whole_images_and_frames(large: Path) -> None:
     harness = Harness(large)
-    assert_agrees(harness.answer(harness.begin(TWO_IMAGES), NUM_TOKENS, chunks=[3, 8, 2, 7]), large)
+    # Two frames of the first video with text, its last one and the image, a frame of the second.
+    assert_agrees(harness.answer(harness.begin(VIDEOS), NUM_TOKENS, chunks=[3, 16, 8, 2, 9, 7]), large)
 
 
 @needs_kernels
