@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,6 +64,19 @@ _PERMUTATIONS = (
 )
 
 
+def _halves(names: str, heads: str) -> Conversion:
+    """Returns what is done to dimensions that rotate in pairs: the first ones of pairs are in front."""
+
+    def order(tensor: Tensor, config: Mapping[str, Any], *, back: bool = False) -> Tensor:
+        rows = tensor.unflatten(0, (config[heads], -1))
+        size = int(rows.shape[1] * config["rope_parameters"].get("partial_rotary_factor", 1.0))
+        parts = (2, size // 2) if back else (size // 2, 2)
+        rotating = rows[:, :size].unflatten(1, parts).transpose(1, 2).flatten(1, 2)
+        return torch.cat([rotating, rows[:, size:]], dim=1).flatten(0, 1)
+
+    return Conversion(names, order, partial(order, back=True))
+
+
 def _tiled(values: Tensor, config: Mapping[str, Any], *, back: bool = False) -> Tensor:
     """Returns rows of values with the first head of each group in front, behind rows of queries and keys."""
     groups, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
@@ -104,6 +118,7 @@ _CONVERSIONS: Mapping[str, tuple[Conversion, ...]] = {
     "mistral3": _PERMUTATIONS,
     "lfm2": (Conversion(r"conv\.conv\.", lambda tensor, _: tensor.squeeze(1), lambda tensor, _: tensor[:, None]),),
     "gemma3": (_NORMS,),
+    "glm4": (_halves(r"\.q_proj\.", "num_attention_heads"), _halves(r"\.k_proj\.", "num_key_value_heads")),
 }
 """By `general.architecture`."""
 
@@ -141,7 +156,7 @@ def write_gguf(
     writer = GGUFWriter(file, architecture, split_max_tensors=most_tensors)
     rope = config.get("rope_parameters") or config
     rope = rope.get("full_attention", rope)
-    drafting = config.get("mtp_num_hidden_layers", 0)  # layers, which only draft tokens
+    drafting = _num_drafting(config)
     writer.add_block_count(config["num_hidden_layers"] + drafting)
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
@@ -172,6 +187,11 @@ def write_gguf(
     return min(file.parent.glob(f"{file.stem}-00001-of-*.gguf")) if most_tensors else file
 
 
+def _num_drafting(config: Mapping[str, Any]) -> int:
+    """Returns how many layers only draft tokens."""
+    return config.get("mtp_num_hidden_layers") or config.get("num_nextn_predict_layers") or 0
+
+
 def _add_traits(writer: GGUFWriter, config: Mapping[str, Any], rope: Mapping[str, Any]) -> None:
     """Adds what only some decoders have."""
     architecture = writer.arch
@@ -192,6 +212,10 @@ def _add_traits(writer: GGUFWriter, config: Mapping[str, Any], rope: Mapping[str
         writer.add_expert_count(config.get("num_local_experts") or config["num_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if architecture == "glm4":
+        head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+        writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1.0)))
+        writer.add_rope_dimension_sections([*rope["mrope_section"], 0])
     if architecture == "lfm2":
         writer.add_shortconv_l_cache(config["conv_L_cache"])
     if architecture == "gemma3":
@@ -373,7 +397,7 @@ def gguf_name(name: str, architecture: str, config: Mapping[str, Any]) -> str:
         return name
     kind = next(each for each, written in MODEL_ARCH_NAMES.items() if written == architecture)
     known = name.replace(".dt_bias", ".dt_proj.bias")
-    num_layers = config["num_hidden_layers"] + config.get("mtp_num_hidden_layers", 0)
+    num_layers = config["num_hidden_layers"] + _num_drafting(config)
     stored = get_tensor_name_map(kind, num_layers).get_name(known, try_suffixes=(".weight", ".bias"))
     assert stored is not None, name
     return stored

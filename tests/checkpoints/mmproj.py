@@ -33,6 +33,9 @@ ARCHITECTURES = {
     "internvl_chat": (None, "internvl"),
     "lfm2_vl": ("lfm2", "lfm2"),
     "qwen2_audio": ("qwen2", "qwen2a"),
+    "glm4v": ("glm4", "glm4v"),
+    "glm46v": ("glm4", "glm4v"),
+    "glm_ocr": ("glm4", "glm4v"),
     "minicpmv": (None, "resampler"),
     "minicpmv4_6": ("qwen35", "minicpmv4_6"),
     "ultravox": ("llama", "ultravox"),
@@ -161,6 +164,12 @@ def _metadata(config: Mapping[str, Any], images: Mapping[str, Any]) -> dict[str,
                 "clip.vision.image_size": images["scale_resolution"],
                 "clip.vision.attention.layer_norm_epsilon": 1e-6,
             }
+        case "glm4v":
+            return metadata | {
+                "general.name": "GLM 4.6V Flash" if config["model_type"] == "glm46v" else None,
+                "clip.use_silu": True,
+                "clip.vision.attention.layer_norm_epsilon": vision["rms_norm_eps"],
+            }
         case "minicpmv4_6":
             return metadata | {
                 "clip.use_gelu": True,
@@ -288,6 +297,14 @@ def _qwen(stored: str, tensor: Tensor, vision: Mapping[str, Any]) -> Iterator[tu
         yield name.replace("merger.linear_fc2", "merger.mlp.2"), tensor
 
 
+def _glm4v(stored: str, tensor: Tensor, _vision: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    name = stored.removeprefix("model.")
+    if name == "visual.patch_embed.proj.weight":
+        yield from ((f"v.patch_embd.weight{suffix}", tensor[:, :, frame]) for frame, suffix in ((0, ""), (1, ".1")))
+    elif name.startswith("visual."):
+        yield name, tensor
+
+
 def _internvl(stored: str, tensor: Tensor, _vision: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
     name = f"vision_tower.{stored}" if stored.startswith("vision_model.") else stored
     if ".qkv." in name:
@@ -378,6 +395,7 @@ def _whisper(name: str, tensor: Tensor, _audio: Mapping[str, Any]) -> Iterator[t
 
 
 _TENSORS = {
+    "glm4v": _glm4v,
     "resampler": _minicpmv,
     "minicpmv4_6": _minicpmv4_6,
     "qwen2a": _whisper,

@@ -29,6 +29,9 @@ class Change(Enum):
     """Rows of each head: pairs of dimensions that rotate together are adjacent (`permute`)."""
     PLUS_ONE = auto()
     """1 is added, so that norms need not do it."""
+    HALVED = auto()
+    """Dimensions of each head that rotate: of pairs, which are adjacent in checkpoints, the first ones are in front.
+    Only in decoders whose positions have several axes."""
     SQUEEZED = auto()
     """The second dimension, which is 1, is left out."""
     UNSQUEEZED = auto()
@@ -115,8 +118,8 @@ def _window(_gguf: Gguf, keys: Keys) -> dict[str, Any]:
 class GgufArchitecture:
     """A value of `general.architecture` that is served."""
 
-    architecture: str
-    """Name in `architectures` of `config.json`."""
+    architecture: str | None
+    """Name in `architectures` of `config.json`; None: it is not served without its encoder."""
     model_type: str
     names: Mapping[str, str] = field(default_factory=lambda: _NAMES)
     """Names in checkpoints by those in files, of which those of layers follow `blk.N.`."""
@@ -195,6 +198,15 @@ def _phi3(gguf: Gguf, keys: Keys) -> dict[str, Any]:
     return {"sliding_window": None, **_window(gguf, keys), "partial_rotary_factor": share}
 
 
+def _glm4(_gguf: Gguf, keys: Keys) -> dict[str, Any]:
+    head_dim = keys.size("attention.key_length", keys.size("embedding_length") // keys.size("attention.head_count"))
+    return {
+        "num_hidden_layers": num_layers(keys),
+        "num_nextn_predict_layers": _num_mtp_layers(keys),
+        "partial_rotary_factor": keys.size("rope.dimension_count", head_dim) / head_dim,
+    }
+
+
 def num_layers(keys: Keys) -> int:
     """Returns how many layers a decoder has, without those that only draft tokens."""
     return keys.size("block_count", most=MAX_LAYERS) - _num_mtp_layers(keys)
@@ -249,6 +261,21 @@ GGUF_ARCHITECTURES: Mapping[str, GgufArchitecture] = {
         names={**_NAMES, "attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
         fields=_phi3,
         rotates_in_part=True,
+    ),
+    # Of GLM-4.1V, GLM-4.6V-Flash and GLM-OCR.
+    "glm4": GgufArchitecture(
+        architecture=None,
+        model_type="glm4v_text",
+        names={
+            **_NAMES,
+            "post_attention_norm": "post_self_attn_layernorm",
+            "post_ffw_norm": "post_mlp_layernorm",
+            "ffn_up": "mlp.gate_up_proj",
+        },
+        changes={"attn_q": Change.HALVED, "attn_k": Change.HALVED},
+        fields=_glm4,
+        rotates_in_part=True,
+        has_encoder=True,
     ),
     "qwen35": _QWEN3_5,
     "qwen35moe": replace(

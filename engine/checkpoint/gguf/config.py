@@ -28,7 +28,17 @@ _YARN = {
 }
 """Keys of YaRN's further fields."""
 _END_TOKENS = frozenset(
-    ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>", "</s>", "<end_of_turn>")
+    (
+        "<|im_end|>",
+        "<|endoftext|>",
+        "<|eot_id|>",
+        "<|eom_id|>",
+        "<|end_of_text|>",
+        "<|end|>",
+        "</s>",
+        "<end_of_turn>",
+        "<|observation|>",
+    )
 )
 """Special tokens that end an answer, whether or not the metadata names them."""
 

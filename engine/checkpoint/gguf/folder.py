@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from glimpse.engine.checkpoint.families.reading import tokenizer_files
+from glimpse.engine.checkpoint.gguf.architectures import architecture_of
 from glimpse.engine.checkpoint.gguf.config import read_config, read_generation_config
 from glimpse.engine.checkpoint.gguf.header import Gguf, split_files
 from glimpse.engine.checkpoint.gguf.mmproj import (
@@ -75,6 +76,11 @@ def read_files(gguf: Gguf, mmproj: Gguf | None = None) -> dict[str, str]:
     config = read_config(gguf)
     if mmproj is not None:
         check_pair(gguf, mmproj)
+    elif architecture_of(gguf).architecture is None:
+        raise CheckpointError(
+            f"a model of {gguf.get('general.architecture')!r} is served with its encoder alone, which is in a file of"
+            " its own: put mmproj-*.gguf beside it, or pass --mmproj FILE"
+        )
     renamed = {} if mmproj is None else renamed_tokens(gguf, mmproj)
     tokenizer, tokenizer_config = read_tokenizer_documents(gguf, renamed)
     if (num_tokens := len(gguf.texts("tokenizer.ggml.tokens") or ())) > config["vocab_size"]:

@@ -21,6 +21,10 @@ class Keys:
         """Returns a value; None without it."""
         return self._gguf.get(f"{self._prefix}.{name}")
 
+    def has(self, name: str) -> bool:
+        """Returns whether there is a value."""
+        return self._gguf.has(f"{self._prefix}.{name}")
+
     def size(self, name: str, default: int | None = None, *, most: int = _MAX_SIZE) -> int:
         """Returns a number from 1 to `most`."""
         value = default if (found := self.get(name)) is None else found

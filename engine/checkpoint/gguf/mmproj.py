@@ -86,7 +86,7 @@ def with_encoder(config: Mapping[str, Any], text: Gguf, mmproj: Gguf) -> dict[st
     for flag in ("use_gelu", "use_silu"):
         encoder.keys.require(flag, bool(encoder.keys.get(flag)), flag == projector.activation)
     outer = ("dtype", "quantization_config")
-    decoder = {name: value for name, value in config.items() if name not in outer}
+    decoder = {name: value for name, value in config.items() if name not in (*outer, "architectures")}
     architecture = projector.architectures[str(text.get("general.architecture"))]
     decoder |= _mrope(config, keys) if projector.has_mrope else {}
     return {
@@ -111,8 +111,9 @@ def _mrope(config: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
         return {}
     keys.require("rope.scaling.type", config["rope_scaling"] and config["rope_scaling"]["rope_type"], None)
     sections = [int(size) for size in keys.numbers("rope.dimension_sections", 3)]
-    if sum(sections) != config["head_dim"] // 2 or min(sections) < 0:
-        keys.refuse("rope.dimension_sections", f"numbers that add up to {config['head_dim'] // 2}", sections)
+    num_pairs = keys.size("rope.dimension_count", config["head_dim"]) // 2
+    if sum(sections) != num_pairs or min(sections) < 0:
+        keys.refuse("rope.dimension_sections", f"numbers that add up to {num_pairs}", sections)
     rope = {"rope_type": "default", "rope_theta": config["rope_theta"], "mrope_section": sections}
     return {"rope_parameters": rope}
 

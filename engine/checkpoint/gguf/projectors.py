@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from glimpse.engine.checkpoint.gguf.encoder import Projector
 from glimpse.engine.checkpoint.gguf.encoders.audio import QWEN2_AUDIO, ULTRAVOX
+from glimpse.engine.checkpoint.gguf.encoders.glm import GLM4V
 from glimpse.engine.checkpoint.gguf.encoders.llava import LLAVA
 from glimpse.engine.checkpoint.gguf.encoders.minicpmv import MINICPMV, MINICPMV4_6
 from glimpse.engine.checkpoint.gguf.encoders.pixtral import LIGHTON_OCR, PIXTRAL
@@ -25,6 +26,7 @@ PROJECTORS: Mapping[str, Projector] = {
     "lfm2": LFM2_VL,
     "pixtral": PIXTRAL,
     "lightonocr": LIGHTON_OCR,
+    "glm4v": GLM4V,
     "resampler": MINICPMV,
     "minicpmv4_6": MINICPMV4_6,
     "qwen2a": QWEN2_AUDIO,

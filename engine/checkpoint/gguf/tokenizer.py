@@ -59,6 +59,8 @@ _PRE_TOKENIZERS: Mapping[str, _PreTokenizer] = {
     "falcon3": _LLAMA3,
     "lfm2": _LLAMA3,
     "pixtral": _LLAMA3,
+    "chatglm-bpe": _PreTokenizer(words=(_LLAMA3_WORDS,)),
+    "glm4": _PreTokenizer(words=(_LLAMA3_WORDS,), ignores_merges=True),
     "gpt-4o": _PreTokenizer(words=(_GPT4O_WORDS,)),
     "smaug-bpe": _PreTokenizer(words=(_LLAMA3_WORDS,)),
     "tekken": _PreTokenizer(words=(_TEKKEN_WORDS,), ignores_merges=True, adds_bos=True),

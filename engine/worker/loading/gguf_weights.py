@@ -77,6 +77,8 @@ def _unchanged(gguf: Gguf, name: str, tensor: Tensor, change: Change | None) -> 
             return tensor
         case Change.PERMUTED:
             return _unpermuted(gguf, tensor, name)
+        case Change.HALVED:
+            return _interleaved(Keys(gguf), tensor, name)
         case Change.PLUS_ONE:
             return tensor.float() - 1
         case Change.SQUEEZED:
@@ -120,6 +122,21 @@ def _unpermuted(gguf: Gguf, tensor: Tensor, name: str) -> Tensor:
             f"GGUF metadata: '{prefix}{heads}': expected a divisor of half of {len(tensor)} rows, got {num_heads!r:.80}"
         )
     return tensor.unflatten(0, (num_heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+
+
+def _interleaved(keys: Keys, tensor: Tensor, name: str) -> Tensor:
+    """Returns rows with the pairs of dimensions that rotate next to each other, unless they are so already."""
+    if not keys.has("rope.dimension_sections"):
+        return tensor
+    num_heads = keys.size("attention.head_count")
+    heads = keys.size("attention.head_count_kv", num_heads) if ".attn_k." in name else num_heads
+    head_dim, rest = divmod(len(tensor), heads)
+    rotating = keys.size("rope.dimension_count", head_dim)
+    if rest or rotating % 2 or rotating > head_dim:
+        keys.refuse("rope.dimension_count", f"an even number up to a head's share of {len(tensor)} rows", rotating)
+    rows = tensor.unflatten(0, (heads, head_dim))
+    pairs = rows[:, :rotating].unflatten(1, (2, -1)).transpose(1, 2).flatten(1, 2)
+    return torch.cat([pairs, rows[:, rotating:]], dim=1).flatten(0, 1)
 
 
 class Groups(NamedTuple):

@@ -39,7 +39,7 @@ _OF_MTP = {
     "shared_head.norm": "norm",
 }
 """Names in the layer of multi-token prediction that the decoder's layers lack → Qwen3.5's."""
-_SHARED = ("embed_tokens.weight", "shared_head.head.weight")
+_SHARED = ("embed_tokens", "shared_head.head", "shared_head_head")
 """Copies there of the decoder's own tensors."""
 
 
@@ -56,8 +56,9 @@ class Glm(QwenVL):
         return super().split_weight(_NORM.sub(lambda found: _NORMS[found[0]], name), tensor, text)
 
     def is_unused(self, name: str) -> bool:
-        is_of_mtp = name.startswith(self._mtp_prefix)
-        return (is_of_mtp and (self.mtp is None or name.endswith(_SHARED))) or super().is_unused(name)
+        is_of_mtp = name.startswith((self._mtp_prefix, "mtp."))
+        is_shared = name.rpartition(".")[0].endswith(_SHARED)
+        return (is_of_mtp and (self.mtp is None or is_shared)) or super().is_unused(name)
 
     @property
     def _mtp_prefix(self) -> str:

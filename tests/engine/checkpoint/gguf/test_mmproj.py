@@ -11,6 +11,7 @@ from glimpse.engine.checkpoint.gguf import folder
 from glimpse.engine.checkpoint.gguf.folder import ENCODER
 from glimpse.engine.checkpoint.location import resolve_checkpoint
 from glimpse.engine.errors import CheckpointError
+from tests.checkpoints.glm import make_glm4v_checkpoint
 from tests.checkpoints.mmproj import write_mmproj, write_pair
 from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
@@ -78,6 +79,13 @@ def test_an_mmproj_is_no_model_and_only_files_have_one(tmp_path: Path, checkpoin
         resolve_checkpoint(str(llama), mmproj=pair.parent / "mmproj-model.gguf")
     with pytest.raises(CheckpointError, match=r"'general.architecture': expected 'clip', got 'llama'"):
         resolve_checkpoint(str(pair), mmproj=llama)
+
+
+def test_a_decoder_whose_family_reads_images_needs_its_encoder(tmp_path: Path) -> None:
+    file = write_pair(tmp_path / "files", make_glm4v_checkpoint(tmp_path / "checkpoint"))
+    (file.parent / "mmproj-model.gguf").unlink()
+    with pytest.raises(CheckpointError, match="a model of 'glm4' is served with its encoder alone"):
+        resolve_checkpoint(str(file))
 
 
 def test_the_encoder_that_is_fuzzed_is_valid(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from glimpse.engine.worker.loading.tensor_check import check_tensors
 from glimpse.engine.worker.loading.weight_files import checkpoint_digest, read_headers
 from tests.checkpoints.gemma3 import make_gemma3_checkpoint
 from tests.checkpoints.gguf import fit_scale
+from tests.checkpoints.glm import make_glm4v_checkpoint, make_glm_ocr_checkpoint
 from tests.checkpoints.idefics3 import Family, make_idefics3_checkpoint
 from tests.checkpoints.internvl import Variant, make_internvl_checkpoint, make_original_checkpoint
 from tests.checkpoints.lfm2 import TILES, make_lfm2_vl_checkpoint
@@ -74,6 +75,9 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
     "ministral3": partial(make_mistral3_checkpoint, kind="ministral3"),
     "lightonocr": partial(make_mistral3_checkpoint, kind="lighton_ocr"),
     "qwen2audio": make_audio_checkpoint,
+    "glm4.1v": make_glm4v_checkpoint,
+    "glm4.6v": partial(make_glm4v_checkpoint, kind="Glm46V"),
+    "glm-ocr": make_glm_ocr_checkpoint,
     "minicpmv2.6": make_minicpmv_checkpoint,
     "minicpmv4.5": partial(make_minicpmv_checkpoint, version="4.5"),
     "minicpmv4.6": make_minicpmv4_6_checkpoint,
@@ -84,6 +88,7 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
 PROMPTS = [make_prompt(1, 9), make_prompt(3, 3, (28, 28), 1, (56, 196), 1, (140, 28), 4, (4, 56, 84), 6)]
 QWEN3_PROMPTS = [make_qwen3_prompt(1, 9), make_qwen3_prompt(6, 3, (4, 64, 96), 2, (96, 64), 1, (32, 160), 4)]
 NUM_TOKENS = 8
+RENAMED = ("InternVLChatModel", "InternVLForConditionalGeneration")
 UNNAMED = {"llava1.6": (IMAGE_TOKEN_ID, 0), "ultravox": (AUDIO_TOKEN_ID, VOCAB_SIZE - 1)}
 """What stands for media in the checkpoint, and the token that does where files do not have or name it."""
 
@@ -146,6 +151,9 @@ def test_pairs_of_tiles_agree(tmp_path: Path, family: Family, kind: str) -> None
         ("ministral3", "F32"),
         ("lightonocr", "Q8_0"),
         ("qwen2audio", "F16"),
+        ("glm4.1v", "F32"),
+        ("glm4.6v", "F32"),
+        ("glm-ocr", "Q8_0"),
         ("minicpmv2.6", "F32"),
         ("minicpmv4.5", "Q8_0"),
         ("minicpmv4.6", "F32"),
@@ -161,7 +169,9 @@ def test_answers_about_media_are_those_of_the_checkpoint(tmp_path: Path, family:
     path = resolve_checkpoint(str(file))
     headers = read_headers(path)
     assert headers is not None
-    check = check_tensors(headers, path, load_model_config(path))
+    config = load_model_config(path)
+    assert config.architecture == load_model_config(checkpoint).architecture.replace(*RENAMED)
+    check = check_tensors(headers, path, config)
     assert check.fits, check
     pixels = np.random.default_rng(0).integers(0, 256, (61, 97, 3), dtype=np.uint8)
     medium: Any = {"type": "image_pil", "image_pil": Image.fromarray(pixels)}
