@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from glimpse.engine.core.plan import SequenceChunk, SequenceStart, StepResult
-from glimpse.engine.worker.models.model import Model
+from glimpse.engine.worker.models.model import Model, RecordedLayer
 from glimpse.engine.worker.tensors.batch import Batch
 from glimpse.engine.worker.tensors.batch_builder import BatchBuilder
 from glimpse.engine.worker.tensors.kv_cache import KVCache
@@ -32,8 +32,11 @@ class _Proposal(NamedTuple):
 class MTPProposer:
     """The layer of a model, and what is known of the sequences of a runner."""
 
-    def __init__(self, model: Model, cache: KVCache, batches: BatchBuilder) -> None:
-        """`batches`: has the runner's sequences."""
+    def __init__(
+        self, model: Model, cache: KVCache, batches: BatchBuilder, recorded: RecordedLayer | None = None
+    ) -> None:
+        """`batches`: has the runner's sequences. `recorded`: recorded steps of the layer."""
+        self._recorded = recorded
         self._model = model
         self._cache = cache
         self._batches = batches
@@ -72,7 +75,12 @@ class MTPProposer:
                 self._token_ids[chunk.sequence_id] += [sample.token_id for sample in sampled]
         following = torch.tensor([token_id for chunk in chunks for token_id in self._following(chunk)])
         states = self._model.draft_states(
-            batch, following.to(hidden.device), self._model.decoder.norm(hidden), self._cache, encoder_outputs
+            batch,
+            following.to(hidden.device),
+            self._model.decoder.norm(hidden),
+            self._cache,
+            encoder_outputs,
+            self._recorded,
         )
         rows, drafts = list[int](), list[_Proposal]()
         for first_row, chunk in zip((0, *accumulate(batch.query_lengths)), chunks, strict=False):
@@ -116,5 +124,6 @@ class MTPProposer:
                 ]
             )
             assert model.mtp is not None
-            states = model.draft_states(batch, batch.token_ids, model.mtp.repeated(states), self._cache, {})
+            hidden = model.mtp.repeated(states)
+            states = model.draft_states(batch, batch.token_ids, hidden, self._cache, {}, self._recorded)
             drafts = [draft._replace(place=draft.place + 1) for draft in drafts]

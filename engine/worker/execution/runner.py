@@ -40,7 +40,7 @@ from glimpse.engine.worker.execution.pooling import PooledStep, SequencePooler, 
 from glimpse.engine.worker.execution.prompt_scores import PromptScorer, ScoredStep, score_chunks
 from glimpse.engine.worker.execution.reasoning_limiter import ReasoningLimiter
 from glimpse.engine.worker.execution.sampler import SequenceSampler
-from glimpse.engine.worker.models.model import Model
+from glimpse.engine.worker.models.model import Model, RecordedLayer
 from glimpse.engine.worker.tensors.batch import Batch, SequenceLayout
 from glimpse.engine.worker.tensors.batch_builder import BatchBuilder
 from glimpse.engine.worker.tensors.draws import DrawTokens
@@ -75,7 +75,8 @@ class RecordedDecode(Protocol):
         ...
 
     def compute(self, batch: Batch) -> Tensor | None:
-        """Returns the logits of a decode step, float32 [tokens, vocab_size], which are valid until the next step.
+        """Returns the logits of a decode step, float32 [tokens, vocab_size], which are valid until the next step; if
+        the model proposes draft tokens, its hidden states, [tokens, hidden_size].
 
         Returns None if the step is not a decode step or cannot be recorded.
         """
@@ -97,6 +98,7 @@ class ModelRunner:
         share_outputs: ShareOutputs | None = None,
         samples_on_device: bool = False,
         recorded: RecordedDecode | None = None,
+        recorded_mtp: RecordedLayer | None = None,
         draw_tokens: DrawTokens | None = None,
         suppressed_token_ids: Sequence[int] = (),
     ) -> None:
@@ -106,6 +108,7 @@ class ModelRunner:
             share_outputs: With several ranks: called in each step that encodes.
             samples_on_device: Tokens are sampled there where possible, so a plan may contain PENDING_TOKEN_ID.
             recorded: Recorded decode steps of the model and the cache. Without, no step is recorded.
+            recorded_mtp: Recorded steps of its layer of multi-token prediction.
             draw_tokens: The backend's kernels that draw tokens on the device; None if it has none.
         """
         self._model = model
@@ -122,7 +125,7 @@ class ModelRunner:
         self._draw_tokens = draw_tokens
         self._sequences: dict[int, RunningSequence] = {}
         self._batches = BatchBuilder(block_size=cache.block_size, device=device)
-        self._mtp = None if model.mtp is None else MTPProposer(model, cache, self._batches)
+        self._mtp = None if model.mtp is None else MTPProposer(model, cache, self._batches, recorded_mtp)
         self._prompt_readers: set[int] = set()  # sequences that pool, or whose prompts are scored
         # The tokens that the last step sampled on the device, int64 [rows], and the row of each sequence. Other ranks
         # do not have the tensor.
@@ -200,7 +203,9 @@ class ModelRunner:
         poolers, scorers = self._poolers(plan.chunks), self._scorers(plan.chunks)
         if not poolers and not scorers and self._mtp is None:
             return self._sample(plan.chunks, self._compute(batch))
-        hidden = self._model.hidden_states(batch, self._cache, self._encoder_outputs)
+        hidden = None if self._mtp is None or self._recorded is None else self._recorded.compute(batch)
+        if hidden is None:
+            hidden = self._model.hidden_states(batch, self._cache, self._encoder_outputs)
         step = self._sample(plan.chunks, self._model.logits_of_rows(hidden[batch.sampled_rows]))
         if self._mtp is not None:
             step = ProposingStep(step, partial(self._mtp.propose, plan.chunks, batch, hidden, self._encoder_outputs))

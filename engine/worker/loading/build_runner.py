@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+from torch import nn
 
 from glimpse.engine.checkpoint.families.registry import family_of
 from glimpse.engine.checkpoint.grammar.matcher import GrammarCompiler, Vocabulary
@@ -28,13 +29,15 @@ from glimpse.engine.worker.execution.memory_profile import (
     num_blocks_of,
 )
 from glimpse.engine.worker.execution.runner import ModelRunner
+from glimpse.engine.worker.layers.lora import Adapters
+from glimpse.engine.worker.layers.mixers import LayerInputs
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.quantized import QuantizationScheme
 from glimpse.engine.worker.layers.rotary import Rotation, rotary_axes
 from glimpse.engine.worker.loading.quantization_choice import encoder_cache_bytes
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.native.library import Level, load_library
-from glimpse.engine.worker.native.programs import DecodePrograms, RecordableDecoder, can_record
+from glimpse.engine.worker.native.programs import NO_ADAPTERS, DecodePrograms, RecordableDecoder, can_record
 from glimpse.engine.worker.parallel.group import Group, ParallelOps, share_outputs
 from glimpse.engine.worker.parallel.messages import Loaded
 from glimpse.engine.worker.tensors.draws import DrawTokens
@@ -42,6 +45,8 @@ from glimpse.engine.worker.tensors.kv_cache import CachePlan, CacheShape, CacheS
 from glimpse.engine.worker.tensors.paged_plan import PagedPlan
 
 _log = logging.getLogger(__name__)
+_NO_SLOTS = torch.empty(0, dtype=torch.int64)
+"""For steps that are recorded: they have those of the step that runs them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +115,8 @@ def make_runner(
     sizes = _cache_sizes(shard, config, num_bytes or DEFAULT_CPU_BYTES, group)
     if not uses_cuda_graphs(config, shard):
         cache = _allocate(shard, config, sizes)
-        return make(cache=cache, share_outputs=share, recorded=make_programs(shard, cache))
+        recorded, of_mtp = make_programs(shard, cache), make_mtp_programs(shard, cache)
+        return make(cache=cache, share_outputs=share, recorded=recorded, recorded_mtp=of_mtp and of_mtp.compute)
     cache = _allocate(shard, config, sizes._replace(num_blocks=sizes.num_blocks + 1))
     return make(cache=cache, recorded=make_graphs(config, shard, cache))
 
@@ -154,33 +160,51 @@ def make_graphs(config: EngineConfig, shard: LoadedShard, cache: KVCache) -> Dec
 def make_programs(shard: LoadedShard, cache: KVCache) -> DecodePrograms | None:
     """Returns the recorded decode steps of a model on the native backend; None where its steps cannot be recorded.
 
-    All-reduces between ranks are not recorded, nor are Gemma's output norms and sliding windows.
+    They end with hidden states if the model proposes draft tokens, which takes these. All-reduces between ranks are not
+    recorded, nor are Gemma's output norms and sliding windows.
     """
-    model, text = shard.model, shard.model.decoder.config
-    decoder = model.decoder
-    if (
-        model.mtp is not None
-        or shard.level is None
-        or model.parallel is not None
-        or not decoder.is_recordable
-        or not can_record(cache)
-    ):
-        return None
+    model, decoder = shard.model, shard.model.decoder
 
     def compute(hidden: torch.Tensor, rotation: Rotation, ops: Ops) -> torch.Tensor:
-        return decoder.decode_embedded(hidden, rotation, torch.empty(0, dtype=torch.int64), None, cache, ops)
+        hidden = decoder.decode_embedded(hidden, rotation, _NO_SLOTS, None, cache, ops)
+        return hidden if model.mtp is not None else decoder.logits(hidden, ops)
 
+    embeddings = decoder.lm_head if decoder.embed_tokens is None else decoder.embed_tokens
+    return _programs(shard, cache, compute, embeddings, model.adapters)
+
+
+def make_mtp_programs(shard: LoadedShard, cache: KVCache) -> DecodePrograms | None:
+    """Does what `make_programs` does, for the layer of multi-token prediction."""
+    if (mtp := shard.model.mtp) is None:
+        return None
+
+    def compute(joined: torch.Tensor, rotation: Rotation, ops: Ops) -> torch.Tensor:
+        return mtp(joined, ops, LayerInputs(rotation, _NO_SLOTS, None), cache)
+
+    return _programs(shard, cache, compute, None, NO_ADAPTERS)
+
+
+def _programs(
+    shard: LoadedShard,
+    cache: KVCache,
+    compute: Callable[[torch.Tensor, Rotation, Ops], torch.Tensor],
+    embeddings: nn.Module | torch.Tensor | None,
+    adapters: Adapters,
+) -> DecodePrograms | None:
+    decoder, text = shard.model.decoder, shard.model.decoder.config
+    if shard.level is None or shard.model.parallel is not None or not decoder.is_recordable or not can_record(cache):
+        return None
     return DecodePrograms(
         RecordableDecoder(
             compute=compute,
             rotation=decoder.rotation,
-            embeddings=decoder.lm_head if decoder.embed_tokens is None else decoder.embed_tokens,
+            embeddings=embeddings,
             hidden_size=text.hidden_size,
             num_heads=text.num_heads,
             rotary_axes=rotary_axes(text.mrope_section, interleaved=text.mrope_interleaved),
         ),
         cache,
-        model.adapters,
+        adapters,
         library=load_library(),
         level=shard.level,
     )

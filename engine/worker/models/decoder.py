@@ -98,16 +98,16 @@ class Decoder(nn.Module):
         Returns:
             float32 [sequences, vocab_size]
         """
-        return self.decode_embedded(self.embed(token_ids), self.rotation(positions), slots, plan, cache, ops)
+        embedded, rotation = self.embed(token_ids), self.rotation(positions)
+        return self.logits(self.decode_embedded(embedded, rotation, slots, plan, cache, ops), ops)
 
     def decode_embedded(
         self, hidden: Tensor, rotation: Rotation, slots: Tensor, plan: Any, cache: KVCache, ops: Ops
     ) -> Tensor:
-        """Does what `decode` does, from embeddings, [sequences, hidden_size], and their rotation. Calls `ops` alone if
-        `is_recordable`."""
+        """Does what `decode` does, from embeddings, [sequences, hidden_size], and their rotation, up to the states of
+        `hidden_states`. Calls `ops` alone if `is_recordable`."""
         inputs = LayerInputs(rotation, slots, plan)
-        hidden = self._compute(hidden, dict.fromkeys(self.config.layer_kinds, inputs), cache, ops)
-        return self.logits(hidden, ops)
+        return self._compute(hidden, dict.fromkeys(self.config.layer_kinds, inputs), cache, ops)
 
     @property
     def is_recordable(self) -> bool:

@@ -30,6 +30,9 @@ _STACKS: Mapping[str, Sequence[str]] = {
 }
 """Parts of the matrices of experts, by what checkpoints call a stack of them."""
 
+RecordedLayer = Callable[[Batch, Tensor], Tensor | None]
+"""From a step and what a layer computes on, [tokens, hidden_size], to its output; None if no such step is recorded."""
+
 
 def with_decoder(prefix: str, renamed: Mapping[str, str]) -> dict[str, str]:
     """Returns renamed prefixes and those of a decoder's tensors in checkpoints without an encoder, as GGUF files have
@@ -89,12 +92,14 @@ class Model(nn.Module):
         hidden: Tensor,
         cache: KVCache,
         encoder_outputs: Mapping[bytes, Tensor],
+        recorded: RecordedLayer | None = None,
     ) -> Tensor:
         """Computes the layer of multi-token prediction for a batch's tokens: [tokens, hidden_size].
 
         Args:
             following: int64 [tokens]: the token after each.
             hidden: [tokens, hidden_size]: states of `hidden_states`, or of this method for the tokens before.
+            recorded: computes the layer if it can.
         """
         assert self.mtp is not None
         ops, embedded = self._decoder_ops(self.ops), self.decoder.embed(following)
@@ -103,7 +108,11 @@ class Model(nn.Module):
             is_first = rows.row in first_rows
             encoded = encoded_rows(rows, encoder_outputs)[is_first:, : embedded.shape[1]]
             embedded[rows.row - 1 + is_first : rows.row - 1 + rows.num_tokens] = encoded
-        return self.mtp(embedded, hidden, ops, self.decoder.full_inputs(batch, cache, ops), cache)
+        joined = self.mtp.joined(embedded, hidden, ops)
+        states = None if recorded is None else recorded(batch, joined)
+        if states is not None:
+            return states
+        return self.mtp(joined, ops, self.decoder.full_inputs(batch, cache, ops), cache)
 
     def draft_logits(self, states: Tensor) -> Tensor:
         """Returns the logits, float32 [rows, vocab_size], of rows of `draft_states`."""

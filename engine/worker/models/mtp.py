@@ -33,15 +33,20 @@ class MultiTokenPredictor(nn.Module):
         self.cache_index = config.num_layers
         self.repeats_normed = config.mtp_repeats_normed
 
-    def forward(self, embedded: Tensor, hidden: Tensor, ops: Ops, inputs: LayerInputs, cache: KVCache) -> Tensor:
-        """Returns [tokens, hidden_size], before `norm`.
+    def joined(self, embedded: Tensor, hidden: Tensor, ops: Ops) -> Tensor:
+        """Returns what the layer computes on, [tokens, hidden_size].
 
         Args:
             embedded: [tokens, hidden_size]: embeddings of the tokens that follow.
             hidden: [tokens, hidden_size]: normalized hidden states.
         """
-        joined = torch.cat([self.embedding_norm(embedded), self.hidden_norm(hidden)], dim=1)
-        return self.layer(ops.linear_add(joined, self.fc, None), ops, inputs, cache, self.cache_index)
+        return ops.linear_add(
+            torch.cat([self.embedding_norm(embedded), self.hidden_norm(hidden)], dim=1), self.fc, None
+        )
+
+    def forward(self, joined: Tensor, ops: Ops, inputs: LayerInputs, cache: KVCache) -> Tensor:
+        """Computes the layer: [tokens, hidden_size], before `norm`."""
+        return self.layer(joined, ops, inputs, cache, self.cache_index)
 
     def repeated(self, states: Tensor) -> Tensor:
         """Returns what takes the place of `hidden` for the tokens after those of these outputs."""

@@ -59,7 +59,7 @@ struct Program {
   int64_t level;
   int64_t dtype;  // of activations and the KV cache
   int64_t rows;   // tokens
-  // Token embeddings: a packed matrix or [vocabulary, hidden_size].
+  // Token embeddings: a packed matrix or [vocabulary, hidden_size]. Both null: `hidden` is filled already.
   const Weight* packed_embeddings;
   const void* embeddings;
   int64_t hidden_size;
@@ -264,7 +264,8 @@ class Step {
     const int64_t* token_id = inputs_.token_ids + row;
     T* hidden = numbers(program_.hidden) + row * size;
     if (program_.packed_embeddings) glimpse_unpack_rows(program_.packed_embeddings, token_id, 1, hidden);
-    else std::memcpy(hidden, numbers(program_.embeddings) + *token_id * size, size * sizeof(T));
+    else if (program_.embeddings)
+      std::memcpy(hidden, numbers(program_.embeddings) + *token_id * size, size * sizeof(T));
   }
 
   void fill_rotation(const float* table, float* filled, int64_t row) const {

@@ -36,11 +36,11 @@ class RecordableDecoder:
     """A decoder on the native backend, as far as it is recorded."""
 
     compute: Callable[[Tensor, Rotation, Ops], Tensor]
-    """From embeddings, [tokens, hidden_size], to logits; calls the operations and nothing else."""
+    """From embeddings, [tokens, hidden_size], to logits or hidden states; calls the operations and nothing else."""
     rotation: Callable[[Tensor], Rotation]
     """Rotation of tokens at positions, int64 [3, tokens]. Each number depends on one position alone."""
-    embeddings: nn.Module | Tensor
-    """A `PackedLinear`, or [vocab_size, hidden_size]."""
+    embeddings: nn.Module | Tensor | None
+    """A `PackedLinear`, or [vocab_size, hidden_size]. None: each step brings what stands in their place."""
     hidden_size: int
     num_heads: int
     rotary_axes: Sequence[int]
@@ -79,11 +79,15 @@ class DecodePrograms:
         """Returns False: programs are recorded when a step first needs them, which computes nothing."""
         return False
 
-    def compute(self, batch: Batch) -> Tensor | None:
-        """Returns the logits of a decode step, float32 [tokens, vocab_size], which are valid until the next step.
+    def compute(self, batch: Batch, embedded: Tensor | None = None) -> Tensor | None:
+        """Returns the logits of a decode step, float32 [tokens, vocab_size], or hidden states, [tokens, hidden_size],
+        which are valid until the next step.
 
         A sequence may have draft tokens. Returns None if the step computes a token without sampling after it, or media,
         or has more than `MAX_ROWS` tokens.
+
+        Args:
+            embedded: [tokens, hidden_size], where the decoder has no embeddings.
         """
         rows = batch.token_ids.shape[0]
         if rows > MAX_ROWS or rows != batch.sampled_rows.shape[0] or batch.media:
@@ -92,7 +96,7 @@ class DecodePrograms:
         kind = rows, len(adapters.added)
         if kind not in self._programs:
             self._programs[kind] = DecodeProgram(self._decoder, self._cache, rows, adapters, level=self._level)
-        return self._programs[kind].run(self._library, batch, self._rotations)
+        return self._programs[kind].run(self._library, batch, self._rotations, embedded)
 
 
 class RotationTable:
@@ -125,7 +129,8 @@ class DecodeProgram:
         axes = torch.zeros(head_dim // 2, dtype=torch.int64)
         axes[: len(decoder.rotary_axes)] = torch.tensor(decoder.rotary_axes)
         recorder = Recorder(rows, cache.dtype)
-        self._logits = decoder.compute(hidden, rotation, adapters.ops(recorder, AdaptedRows(())))
+        self._result = decoder.compute(hidden, rotation, adapters.ops(recorder, AdaptedRows(())))
+        self._hidden = hidden
         operations = recorder.operations()
         self._program = Program(
             operations=operations,
@@ -147,13 +152,17 @@ class DecodeProgram:
         match decoder.embeddings:
             case Tensor():
                 self._program.embeddings = decoder.embeddings.data_ptr()
+            case None:
+                pass
             case embeddings:
                 assert isinstance(embeddings, PackedLinear)
                 self._program.packed_embeddings = pointer(embeddings.packed)
-        self._memory = (decoder, cache, hidden, rotation, axes, recorder)  # what the program points to
+        self._memory = (decoder, cache, rotation, axes, recorder)  # what the program points to
 
-    def run(self, library: CDLL, batch: Batch, rotations: RotationTable) -> Tensor:
+    def run(self, library: CDLL, batch: Batch, rotations: RotationTable, embedded: Tensor | None) -> Tensor:
         """Runs a step of as many tokens as were recorded; see `DecodePrograms.compute`."""
+        if embedded is not None:
+            self._hidden.copy_(embedded)
         table = rotations.up_to(int(batch.positions.max()))
         block_tables = batch.block_tables.contiguous()
         num_sequences = len(batch.query_lengths)
@@ -179,4 +188,4 @@ class DecodeProgram:
             inputs.adapted_rows, inputs.adapters = adapted.rows.ctypes.data, adapted.slots.ctypes.data
             inputs.num_adapted_rows = len(adapted.rows)
         library.glimpse_run_program(byref(self._program), byref(inputs))
-        return self._logits
+        return self._result

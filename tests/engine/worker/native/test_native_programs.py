@@ -14,7 +14,7 @@ from glimpse.engine.core.plan import NO_STATE, ChunkStates, SequenceChunk
 from glimpse.engine.protocol.config import EngineConfig, KvCacheDType, Quantization
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.worker.loading import build_runner
-from glimpse.engine.worker.loading.build_runner import LoadedShard, make_programs
+from glimpse.engine.worker.loading.build_runner import LoadedShard, make_mtp_programs, make_programs
 from glimpse.engine.worker.loading.load_engine import load_core, load_shard
 from glimpse.engine.worker.native.library import Level
 from glimpse.engine.worker.native.programs import MAX_ROWS, DecodePrograms
@@ -23,6 +23,7 @@ from glimpse.engine.worker.tensors.batch_builder import make_batch
 from glimpse.engine.worker.tensors.kv_cache import SCALE_BYTES, CacheShape, KVCache, LayerStates, quantize
 from tests.checkpoints.lora import PROJECTIONS, make_adapter
 from tests.checkpoints.qwen2_vl import make_checkpoint
+from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.checkpoints.text import make_text_checkpoint
 from tests.engine.checking_runner import answers, run_until_idle
@@ -206,6 +207,28 @@ def test_bits_agree_with_states_gates_and_a_shared_expert(tmp_path: Path, level:
     steps = [decode_step(own, seed, keeps_states=True) for seed, own in enumerate(lengths)]
     steps += [decode_step(own, 9, num_draft_tokens=4, keeps_states=True) for own in ([270], [34, 65, 513])]
     assert_bits_agree(shard, steps)
+
+
+@needs_kernels
+@torch.inference_mode()
+def test_bits_agree_in_a_layer_of_multi_token_prediction(tmp_path: Path):
+    """Its steps, and those of the decoder, which end with hidden states for it."""
+    shard = load(make_qwen3_5_checkpoint(tmp_path / "model", dtype="bfloat16"), speculative="mtp")
+    model, cache = shard.model, random_cache(shard)
+    plain_cache = copy_of(cache)
+    decoder, layer = make_programs(shard, cache), make_mtp_programs(shard, cache)
+    assert decoder is not None
+    assert layer is not None
+    for lengths, num_draft_tokens in (([270], 0), ([34, 65, 513], 4)):
+        step = decode_step(lengths, 9, num_draft_tokens=num_draft_tokens, keeps_states=True)
+        hidden = decoder.compute(step)
+        assert hidden is not None
+        assert torch.equal(bits(hidden), bits(model.hidden_states(step, plain_cache, {})))
+        arguments = step, step.token_ids.flip(0), model.decoder.norm(hidden)
+        states = model.draft_states(*arguments, cache, {}, layer.compute)
+        assert torch.equal(bits(states), bits(model.draft_states(*arguments, plain_cache, {})))
+        for found, plain in zip(tensors_of(cache), tensors_of(plain_cache), strict=True):
+            assert torch.equal(bits(found), bits(plain))
 
 
 @needs_kernels
