@@ -249,6 +249,7 @@ class CheckingRunner:
         return StepResult(
             samples={sequence_id: own[-1] for sequence_id, own in samples.items()},
             accepted={sequence_id: own[:-1] for sequence_id, own in samples.items()},
+            proposed={chunk.sequence_id: self._propose(chunk) for chunk in chunks if chunk.num_proposed_tokens},
             embeddings=embeddings,
             mispredicted=mispredicted,
         )
@@ -414,6 +415,15 @@ class CheckingRunner:
             sequence.num_computed = (sequence.num_computed or 0) + 1
         return tuple(samples)
 
+    def _propose(self, chunk: SequenceChunk) -> tuple[int, ...]:
+        """Proposes the tokens that follow a sequence, but a wrong one for each third of it."""
+        sequence = self.sequences[chunk.sequence_id]
+        token_ids = [*sequence.token_ids]
+        for _ in range(chunk.num_proposed_tokens):
+            following = next_token(fingerprints(token_ids, sequence.spans)[-1])
+            token_ids.append(following if len(token_ids) % 3 else following ^ 1)
+        return tuple(token_ids[len(sequence.token_ids) :])
+
 
 def written_states(chunks: Iterable[SequenceChunk]) -> Iterator[tuple[int, int]]:
     """Yields (number of tokens, state) of what the chunks write."""
@@ -434,6 +444,7 @@ def make_core(
     max_decode_slowdown: float = 1000.0,
     max_draft_tokens: int = 0,
     adaptive_drafts: bool = False,
+    uses_mtp: bool = False,
     async_scheduling: bool = False,
     num_states: int = 0,
     window: int = 0,
@@ -455,6 +466,7 @@ def make_core(
         max_decode_slowdown=max_decode_slowdown,
         max_draft_tokens=max_draft_tokens,
         adaptive_drafts=adaptive_drafts,
+        uses_mtp=uses_mtp,
         num_states=num_states,
         window=window,
         num_sliding_blocks=num_sliding_blocks,

@@ -107,6 +107,7 @@ class CoreMachine(RuleBasedStateMachine):
         ahead=st.sampled_from(["", "", "eager", "lazy"]),
         max_draft_tokens=st.sampled_from([0, 3]),
         adaptive_drafts=st.booleans(),
+        uses_mtp=st.booleans(),
         num_states=st.sampled_from([0, 0, 1, 2, 3, 12]),
         window=st.sampled_from([0, 1, 2, 5, 9]),
         num_spare_sliding_blocks=st.integers(0, 8),

@@ -6,6 +6,7 @@ Draft tokens are right, wrong, or right for a while.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from glimpse.engine.core import draft_budget
 from glimpse.engine.core.core import Core
 from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.memory.sliding_window import SlidingWindow
+from glimpse.engine.core.ngram_proposer import ModelProposer
 from glimpse.engine.core.request import ModelSpec
 from glimpse.engine.protocol.config import EngineConfig
 from glimpse.engine.protocol.sampling_params import SamplingParams
@@ -24,6 +26,7 @@ from glimpse.engine.worker.execution.runner import ModelRunner
 from glimpse.engine.worker.loading.build_runner import LoadedShard
 from glimpse.engine.worker.loading.load_engine import load_shard
 from glimpse.engine.worker.tensors.kv_cache import CacheShape
+from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
 from tests.checkpoints.text import make_text_checkpoint
 from tests.engine.checking_runner import answers, run_until_idle
 from tests.engine.harness import Prompt, make_prompt, request_of
@@ -41,10 +44,12 @@ PROMPTS = [
 """Some begin alike, with and without the whole prompt of another."""
 
 
-@pytest.fixture(scope="module", params=["qwen3_5", "lfm2", "gemma3", "gemma4"])
+@pytest.fixture(scope="module", params=["qwen3_5", "lfm2", "gemma3", "gemma4", "mtp"])
 def shard(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LoadedShard:
-    path = make_text_checkpoint(tmp_path_factory.mktemp("states"), request.param)
-    config = EngineConfig(model_path=str(path), device="cpu", dtype="float32", backend="torch", num_threads=1)
+    path, drafts = tmp_path_factory.mktemp("states"), "mtp" if request.param == "mtp" else "ngram"
+    path = make_qwen3_5_checkpoint(path) if drafts == "mtp" else make_text_checkpoint(path, request.param)
+    options: dict[str, Any] = {"backend": "torch", "num_threads": 1, "speculative": drafts}
+    config = EngineConfig(model_path=str(path), device="cpu", dtype="float32", **options)
     return load_shard(config, rank=0, on_progress=lambda stage, fraction: None)
 
 
@@ -90,6 +95,7 @@ def make_core(
         prefix_caching=is_cached,
         max_decode_slowdown=100.0,
         max_draft_tokens=3,
+        uses_mtp=text.uses_mtp,
         num_states=num_states,
         num_sliding_blocks=num_sliding_blocks,
         window=window,
@@ -145,6 +151,13 @@ def foresight(undisturbed: list[list[int]]) -> Iterator[None]:
     known = {tuple(prompt.token_ids): answer for prompt, answer in zip(PROMPTS, undisturbed, strict=True)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(draft_budget, "NgramProposer", lambda num: Foresight(known=known, num_prompt_tokens=num))
+        offer = ModelProposer.offer
+
+        def offer_known(self: ModelProposer, token_ids: Sequence[int], own: tuple[int, ...]) -> None:
+            prompt = max((each for each in known if tuple(token_ids[: len(each)]) == each), key=len)
+            offer(self, token_ids, Foresight(known=known, num_prompt_tokens=len(prompt)).propose(token_ids, len(own)))
+
+        patch.setattr(ModelProposer, "offer", offer_known)
         yield
 
 

@@ -212,7 +212,7 @@ def test_bits_agree_with_states_gates_and_a_shared_expert(tmp_path: Path, level:
 @needs_kernels
 @torch.inference_mode()
 def test_bits_agree_in_a_layer_of_multi_token_prediction(tmp_path: Path):
-    """Its steps, and those of the decoder, which end with hidden states for it."""
+    """Steps of the decoder end with hidden states for it."""
     shard = load(make_qwen3_5_checkpoint(tmp_path / "model", dtype="bfloat16"), speculative="mtp")
     model, cache = shard.model, random_cache(shard)
     plain_cache = copy_of(cache)
