@@ -212,6 +212,8 @@ def _add_traits(writer: GGUFWriter, config: Mapping[str, Any], rope: Mapping[str
         writer.add_expert_count(config.get("num_local_experts") or config["num_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if architecture == "paddleocr":
+        writer.add_rope_dimension_sections([*rope["mrope_section"], 0])
     if architecture == "glm4":
         head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
         writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1.0)))
@@ -285,7 +287,7 @@ def fit_scale(checkpoint: Path) -> Path:
 
 _ENCODERS = re.compile(
     r"(visual|vision_(model|tower|encoder|projection)|audio_tower|connector|multi_modal_projector|mlp1|vpm|resampler"
-    r"|merger)\.|image_newline"
+    r"|merger|mlp_AR|projector)\.|image_newline"
 )
 
 _OF_MTP = {

@@ -36,6 +36,7 @@ ARCHITECTURES = {
     "glm4v": ("glm4", "glm4v"),
     "glm46v": ("glm4", "glm4v"),
     "glm_ocr": ("glm4", "glm4v"),
+    "paddleocr_vl": ("paddleocr", "paddleocr"),
     "minicpmv": (None, "resampler"),
     "minicpmv4_6": ("qwen35", "minicpmv4_6"),
     "ultravox": ("llama", "ultravox"),
@@ -169,6 +170,13 @@ def _metadata(config: Mapping[str, Any], images: Mapping[str, Any]) -> dict[str,
                 "general.name": "GLM 4.6V Flash" if config["model_type"] == "glm46v" else None,
                 "clip.use_silu": True,
                 "clip.vision.attention.layer_norm_epsilon": vision["rms_norm_eps"],
+            }
+        case "paddleocr":
+            return metadata | {
+                "clip.use_gelu": True,
+                "clip.vision.image_size": math.isqrt(images["max_pixels"]),
+                "clip.vision.image_min_pixels": images["min_pixels"],
+                "clip.vision.image_max_pixels": images["max_pixels"],
             }
         case "minicpmv4_6":
             return metadata | {
@@ -305,6 +313,13 @@ def _glm4v(stored: str, tensor: Tensor, _vision: Mapping[str, Any]) -> Iterator[
         yield name, tensor
 
 
+def _paddleocr_vl(stored: str, tensor: Tensor, vision: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    name = stored.replace("model.projector.", "mlp_AR.").replace("visual.vision_model.", "vision_tower.vision_model.")
+    if re.search(r"packing_position|\.head\.", name):
+        return
+    yield from ([(name, tensor)] if name.startswith("mlp_AR.") else _plain(name.removeprefix("model."), tensor, vision))
+
+
 def _internvl(stored: str, tensor: Tensor, _vision: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
     name = f"vision_tower.{stored}" if stored.startswith("vision_model.") else stored
     if ".qkv." in name:
@@ -396,6 +411,7 @@ def _whisper(name: str, tensor: Tensor, _audio: Mapping[str, Any]) -> Iterator[t
 
 _TENSORS = {
     "glm4v": _glm4v,
+    "paddleocr": _paddleocr_vl,
     "resampler": _minicpmv,
     "minicpmv4_6": _minicpmv4_6,
     "qwen2a": _whisper,

@@ -14,6 +14,7 @@ from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, make_tokenizer, write_json
 SPECIAL_TOKENS = ("<s>", "</s>", "<|begin_of_sentence|>", "<|IMAGE_START|>", "<|IMAGE_END|>", "<|IMAGE_PLACEHOLDER|>")
 TOKEN_IDS = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}
 CHAT_TEMPLATE = """\
+{%- if not cls_token is defined %}{% set cls_token = '<|begin_of_sentence|>' %}{% endif -%}
 {{ cls_token }}
 {%- for message in messages %}
 {{- 'User: ' if message.role == 'user' else 'Assistant:\\n' if message.role == 'assistant' else '' }}

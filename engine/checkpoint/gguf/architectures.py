@@ -288,6 +288,7 @@ GGUF_ARCHITECTURES: Mapping[str, GgufArchitecture] = {
         changes=_PERMUTED,
         fields=lambda gguf, keys: {"sliding_window": None, **_window(gguf, keys)},
     ),
+    "paddleocr": GgufArchitecture(architecture=None, model_type="paddleocr_vl_text", has_encoder=True),
     # Decoders of vision models. Without media their positions are those of text models.
     "qwen2vl": GgufArchitecture(architecture="Qwen2ForCausalLM", model_type="qwen2", has_encoder=True),
     "qwen3vl": GgufArchitecture(architecture="Qwen3ForCausalLM", model_type="qwen3", has_encoder=True),

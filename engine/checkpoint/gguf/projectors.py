@@ -10,6 +10,7 @@ from glimpse.engine.checkpoint.gguf.encoders.audio import QWEN2_AUDIO, ULTRAVOX
 from glimpse.engine.checkpoint.gguf.encoders.glm import GLM4V
 from glimpse.engine.checkpoint.gguf.encoders.llava import LLAVA
 from glimpse.engine.checkpoint.gguf.encoders.minicpmv import MINICPMV, MINICPMV4_6
+from glimpse.engine.checkpoint.gguf.encoders.paddleocr import PADDLEOCR_VL
 from glimpse.engine.checkpoint.gguf.encoders.pixtral import LIGHTON_OCR, PIXTRAL
 from glimpse.engine.checkpoint.gguf.encoders.qwen import QWEN2_5_VL, QWEN2_VL, QWEN3_VL
 from glimpse.engine.checkpoint.gguf.encoders.tiles import GEMMA3, IDEFICS3, INTERNVL, LFM2_VL
@@ -27,6 +28,7 @@ PROJECTORS: Mapping[str, Projector] = {
     "pixtral": PIXTRAL,
     "lightonocr": LIGHTON_OCR,
     "glm4v": GLM4V,
+    "paddleocr": PADDLEOCR_VL,
     "resampler": MINICPMV,
     "minicpmv4_6": MINICPMV4_6,
     "qwen2a": QWEN2_AUDIO,

@@ -73,19 +73,25 @@ def qwen3_vl(encoder: MmprojEncoder) -> dict[str, Any]:
 
 
 def qwen_files(
-    encoder: MmprojEncoder, *, min_pixels: int, max_pixels: int, videos: Mapping[str, Any] | None = None
+    encoder: MmprojEncoder,
+    *,
+    min_pixels: int,
+    max_pixels: int,
+    frames: int = _FRAMES,
+    videos: Mapping[str, Any] | None = None,
 ) -> Files:
     """Returns the preprocessors' files.
 
     Args:
         min_pixels, max_pixels: the published limits of images, which metadata may lack.
+        frames: frames of a patch.
         videos: what the file about videos has besides; None: there is no such file.
     """
     shared: dict[str, Any] = {
         "image_processor_type": "Qwen2VLImageProcessor",
         "patch_size": encoder.patch_size,
         "merge_size": encoder.merge,
-        "temporal_patch_size": _FRAMES,
+        "temporal_patch_size": frames,
         **encoder.statistics,
     }
     limits = {

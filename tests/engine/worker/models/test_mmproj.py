@@ -27,6 +27,7 @@ from tests.checkpoints.minicpmv import make_minicpmv_checkpoint
 from tests.checkpoints.minicpmv4_6 import make_minicpmv4_6_checkpoint
 from tests.checkpoints.mistral3 import make_mistral3_checkpoint
 from tests.checkpoints.mmproj import write_mmproj, write_pair, write_rounded
+from tests.checkpoints.paddleocr_vl import make_paddleocr_vl_checkpoint
 from tests.checkpoints.qwen2_audio import make_audio_checkpoint
 from tests.checkpoints.qwen2_vl import VOCAB_SIZE, make_checkpoint, write_json
 from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
@@ -78,6 +79,7 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
     "glm4.1v": make_glm4v_checkpoint,
     "glm4.6v": partial(make_glm4v_checkpoint, kind="Glm46V"),
     "glm-ocr": make_glm_ocr_checkpoint,
+    "paddleocr-vl": make_paddleocr_vl_checkpoint,
     "minicpmv2.6": make_minicpmv_checkpoint,
     "minicpmv4.5": partial(make_minicpmv_checkpoint, version="4.5"),
     "minicpmv4.6": make_minicpmv4_6_checkpoint,
@@ -154,6 +156,7 @@ def test_pairs_of_tiles_agree(tmp_path: Path, family: Family, kind: str) -> None
         ("glm4.1v", "F32"),
         ("glm4.6v", "F32"),
         ("glm-ocr", "Q8_0"),
+        ("paddleocr-vl", "F32"),
         ("minicpmv2.6", "F32"),
         ("minicpmv4.5", "Q8_0"),
         ("minicpmv4.6", "F32"),
