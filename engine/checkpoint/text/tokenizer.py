@@ -48,13 +48,15 @@ class Tokenizer:
         added = tokenizer.get_added_tokens_decoder()
         self._added = {token_id: token.content for token_id, token in added.items()}
         self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
-        self.vocab_size = tokenizer.get_vocab_size(with_added_tokens=True)
+        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+        self.vocab_size = 1 + max(vocabulary.values())
+        """One more than the largest id: there may be gaps."""
         self._prefix_ids, self._suffix_ids = _affix_ids(tokenizer)
         self._bytes: dict[int, bytes] = {}  # cache
         self._texts: dict[int, str] = {}  # cache
         self._plain = _without_added_tokens(tokenizer)
         self._continuing = _without_first_space(self._plain)
-        longest = max(map(len, tokenizer.get_vocab(with_added_tokens=True)))  # spelled with a character for each byte
+        longest = max(map(len, vocabulary))  # spelled with a character for each byte
         self.max_characters_per_token = longest * (_MAX_CHARACTERS_PER_BYTE if tokenizer.normalizer else 1)
         """The most characters of a text that one token can stand for."""
 

@@ -179,3 +179,15 @@ def test_drops_keywords_of_schemas_in_lark_grammars(checker: GrammarChecker):
     found = checker.check(Grammar(kind=GrammarKind.LARK, text=lark))
     assert found.unenforced == ("#/not", "#/x-guidance")
     assert found.grammar.text == 'start: %json {"type": "null"} | %json {} | "x"'
+
+
+def test_vocabularies_may_have_gaps(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    document = json.loads((tiny_checkpoint / "tokenizer.json").read_bytes())
+    for token in document["added_tokens"]:
+        token["id"] += 1000
+    vocabulary = document["model"]["vocab"]
+    added = {token["content"] for token in document["added_tokens"]}
+    document["model"]["vocab"] = {token: index for token, index in vocabulary.items() if token not in added}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+    choice = Grammar(kind=GrammarKind.CHOICE, text='["yes", "no"]')
+    assert GrammarChecker(load_tokenizer(tmp_path)).check(choice) == EnforcedGrammar(grammar=choice)
