@@ -82,6 +82,8 @@ class ModelSpec:
     """Values of an encoder output for each placeholder token."""
     eos_token_ids: tuple[int, ...]
     """The model's end tokens."""
+    bad_phrases: tuple[tuple[int, ...], ...] = ()
+    """Sequences of tokens that no answer has."""
     bidirectional_runs: bool = False
     """The tokens of a run of placeholders attend to each other: a step computes them together."""
     bidirectional_prompt: bool = False
@@ -113,7 +115,7 @@ def make_request(message: Generate | Embed, *, max_model_len: int, model: ModelS
     """
     num_prompt_tokens = len(message.token_ids)
     pooling = message.pooling if isinstance(message, Embed) else None
-    sampling = _NO_SAMPLING if isinstance(message, Embed) else message.sampling
+    sampling = _NO_SAMPLING if isinstance(message, Embed) else _with_bans(message.sampling, model.bad_phrases)
     if (pooling is None or pooling.token_ids) and not model.has_output_head:
         raise EngineError(EngineErrorCode.UNSUPPORTED, "the model has no output head: it makes embeddings alone")
     if message.adapter and message.adapter not in model.adapters:
@@ -198,6 +200,10 @@ def _check_tokens(token_ids: Many[int], vocab_size: int) -> None:
             raise EngineError(
                 EngineErrorCode.INTERNAL, f"token_ids: expected ids from 0 to {vocab_size - 1}, got {token_id}"
             )
+
+
+def _with_bans(sampling: SamplingParams, phrases: tuple[tuple[int, ...], ...]) -> SamplingParams:
+    return replace(sampling, bad_word_token_ids=(*sampling.bad_word_token_ids, *phrases)) if phrases else sampling
 
 
 def _check_sampling(sampling: SamplingParams, vocab_size: int) -> None:

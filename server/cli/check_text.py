@@ -39,6 +39,8 @@ class ModelCheck(msgspec.Struct, frozen=True, kw_only=True):
     """Format in which the model writes tool calls; None if its chat template knows no tools."""
     reasoning: str | None = None
     """Format in which the model reasons before it answers; None if its chat template knows no reasoning."""
+    not_applied: list[str] = []
+    """Fields of the checkpoint's `generation_config.json`, with their values, that change answers elsewhere."""
     engine: ServingCheck | None = None
 
 
@@ -71,6 +73,8 @@ def _rows(check: ModelCheck) -> Iterator[tuple[str, str]]:
     yield "tools", f"yes, in the {check.tools} format" if check.tools else "no: the chat template knows none"
     if check.reasoning:
         yield "reasoning", f"yes, in the {check.reasoning} format"
+    if check.not_applied:
+        yield "not applied", f"{', '.join(check.not_applied)} in generation_config.json"
     if engine.computing:
         yield "computing", _computing(engine.computing)
     if engine.memory:

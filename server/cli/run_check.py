@@ -79,6 +79,7 @@ def check_model(model: str, settings: ModelSettings) -> ModelCheck:
         template=template_origin(config, settings, templates[0]),
         tools=None if tools is None else tools.name,
         reasoning=None if reasoning is None else reasoning.name,
+        not_applied=[*config.unapplied_fields],
         engine=engine,
     )
 

@@ -54,7 +54,9 @@ def parse_generation(
         bad_words=_parse_texts("bad_words", options.bad_words, MAX_BAD_WORD_CHARACTERS),
         allowed_token_ids=_parse_token_ids(options.allowed_token_ids, vocab_size, "generation.allowed_token_ids"),
         stop_token_ids=_parse_token_ids(options.stop_token_ids, vocab_size, "generation.stop_token_ids"),
-        min_tokens=options.min_tokens,
+        min_tokens=options.min_tokens
+        if options.HasField("min_tokens")
+        else min(_or(defaults.min_tokens, 0), max_tokens),
         ignore_eos=options.ignore_eos,
         logprobs=_parse_logprobs(options),
         prompt_logprobs=options.prompt_logprobs if options.HasField("prompt_logprobs") else None,

@@ -32,6 +32,7 @@ from glimpse.engine.checkpoint.families.reading.tokenizer_files import has_token
 from glimpse.engine.checkpoint.families.spec import FamilySpec
 from glimpse.engine.checkpoint.families.text import LLAMA, MISTRAL, PHI3, QWEN2, QWEN3, QWEN3_MOE
 from glimpse.engine.checkpoint.families.ultravox import ULTRAVOX
+from glimpse.engine.checkpoint.model_config.generation_config import bad_phrases, suppressed_tokens, unapplied_fields
 from glimpse.engine.checkpoint.model_config.model import Companion, ModelConfig, read_json
 from glimpse.engine.checkpoint.quantization_config import checkpoint_blocks, checkpoint_quantization
 from glimpse.engine.errors import CheckpointError
@@ -117,6 +118,8 @@ def load_model_config(path: Path, folders: Mapping[str, str] | None = None) -> M
     generation = _generation([path, *decoder])
     try:
         family = spec.read_config(config)
+        named = _eos_token_ids(generation, config.get(_DECODER) or config, config) or family.eos_token_ids
+        eos_token_ids = _with_end_tokens(path, named, family.end_tokens)
         return ModelConfig(
             architecture=architecture,
             # Qwen2-Audio has it only among the decoder's fields.
@@ -125,12 +128,10 @@ def load_model_config(path: Path, folders: Mapping[str, str] | None = None) -> M
             encoder=family.encoder,
             placeholder_ids={**family.placeholder_ids, **_token_ids(path, family.placeholder_tokens)},
             placeholder_texts=family.placeholder_texts,
-            eos_token_ids=_with_end_tokens(
-                path,
-                _eos_token_ids(generation, config.get(_DECODER) or config, config) or family.eos_token_ids,
-                family.end_tokens,
-            ),
-            suppressed_token_ids=_suppressed_token_ids(generation, family.text.vocab_size),
+            eos_token_ids=eos_token_ids,
+            suppressed_token_ids=suppressed_tokens(generation, eos_token_ids, family.text.vocab_size),
+            bad_phrases=bad_phrases(generation, family.text.vocab_size),
+            unapplied_fields=unapplied_fields(generation),
             quantization=checkpoint_quantization(stored),
             fp8_blocks=checkpoint_blocks(stored),
             pooling=PoolingParams(mode=PoolingMode.TOKEN) if family.token_embedding_size else read_pooling(path),
@@ -217,19 +218,6 @@ def _generation(folders: Iterable[Path]) -> Mapping[str, Any]:
     """Returns the first `generation_config.json` in these folders."""
     files = (file for folder in folders if (file := folder / "generation_config.json").exists())
     return next(map(read_json, files), {})
-
-
-def _suppressed_token_ids(generation: Mapping[str, Any], vocab_size: int) -> tuple[int, ...]:
-    """Returns the tokens that are never sampled. As in transformers, others than the vocabulary's mean nothing."""
-    if begin := generation.get("begin_suppress_tokens"):
-        raise CheckpointError(
-            f"generation_config.json: 'begin_suppress_tokens': expected none, got {len(begin)} tokens; write them as"
-            " suppress_tokens, or remove them"
-        )
-    found: Any = generation.get("suppress_tokens") or ()
-    if not isinstance(found, list | tuple) or not all(isinstance(each, int) for each in found):
-        raise CheckpointError(f"generation_config.json: 'suppress_tokens': expected token ids, got {found!r}")
-    return tuple(sorted({each for each in found if 0 <= each < vocab_size}))
 
 
 def _eos_token_ids(

@@ -48,6 +48,10 @@ class ModelConfig:
     eos_token_ids: tuple[int, ...]
     suppressed_token_ids: tuple[int, ...] = ()
     """Tokens that are never sampled."""
+    bad_phrases: tuple[tuple[int, ...], ...] = ()
+    """Sequences of tokens that no answer has."""
+    unapplied_fields: tuple[str, ...] = ()
+    """Fields of `generation_config.json`, with their values, that change answers elsewhere and none here."""
     quantization: CheckpointQuantization | None
     """Quantization of the decoder's stored weights, if any."""
     fp8_blocks: Fp8Blocks | None = None

@@ -32,13 +32,13 @@ class SamplingDefaults:
     repetition_penalty: Annotated[float, Ge(0.01), Le(100)] | None = None
     max_tokens: Annotated[int, Ge(1)] | None = None
     """Token limit of conversations."""
+    min_tokens: Annotated[int, Ge(0)] | None = None
 
 
 _NAMES: Mapping[str, str] = {
     name: name for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-} | {"max_new_tokens": "max_tokens"}
-"""Names in `SamplingDefaults`, by those in the file, whose other fields are not about sampling, or belong to methods
-other than sampling."""
+} | {"max_new_tokens": "max_tokens", "min_new_tokens": "min_tokens"}
+"""Names in `SamplingDefaults`, by those in the file. `generation_config` knows its other fields."""
 
 
 def read_sampling_defaults(choice: str, checkpoint: Path) -> SamplingDefaults:

@@ -1,5 +1,6 @@
 """The engine's composition root: loads a checkpoint and assembles the core from the configuration."""
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -57,6 +58,8 @@ from glimpse.engine.worker.native.low_rank import PackedUpdates
 from glimpse.engine.worker.parallel.distributed_runner import ParallelRunner
 from glimpse.engine.worker.parallel.ranks import Ranks
 from glimpse.engine.worker.parallel.shards import shard_config, shard_tensor
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +134,8 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
     on_progress("reading the configuration", 0.0)
     model_config = load_model_config(path, config.companions).within(config.max_model_len)
     _check_step_size(config, model_config)
+    if rank == 0 and model_config.unapplied_fields:
+        _log.warning("generation_config.json: not applied: %s", ", ".join(model_config.unapplied_fields))
     adapters = read_adapters(config)
     if config.speculative == "mtp":
         model_config = with_mtp(model_config, config, read_headers(path))
@@ -370,6 +375,7 @@ def _make_core(
             vocab_size=text.vocab_size,
             encoder_row_width=text.encoder_row_width,
             eos_token_ids=shard.config.eos_token_ids,
+            bad_phrases=shard.config.bad_phrases,
             bidirectional_runs=text.bidirectional_run > 0,
             bidirectional_prompt=text.bidirectional_prompt,
             has_output_head=shard.config.has_output_head,

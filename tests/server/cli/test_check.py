@@ -194,15 +194,17 @@ def test_prints_problems_first_and_nothing_that_is_unknown() -> None:
     refused = ModelCheck(model="org/name", can_be_served=False, problems=["one", "two"])
     assert check_text(refused) == "org/name cannot be served here:\n- one\n- two"
     unknown = msgspec.structs.replace(CHECK, weights_are_here=False, tools="hermes", reasoning="qwen3", engine=None)
+    unknown = msgspec.structs.replace(unknown, not_applied=["num_beams (4)", "typical_p (0.9)"])
     assert check_text(unknown).splitlines() == [
         "org/name can be served here once its weights are here.",
         "",
-        "model      Qwen2VLForConditionalGeneration",
-        "inputs     text, image, video",
-        "template   the checkpoint's",
-        "tools      yes, in the hermes format",
-        "reasoning  yes, in the qwen3 format",
-        "tensors    not compared: the weights are not here",
+        "model        Qwen2VLForConditionalGeneration",
+        "inputs       text, image, video",
+        "template     the checkpoint's",
+        "tools        yes, in the hermes format",
+        "reasoning    yes, in the qwen3 format",
+        "not applied  num_beams (4), typical_p (0.9) in generation_config.json",
+        "tensors      not compared: the weights are not here",
     ]
 
 

@@ -30,14 +30,16 @@ def test_applies_the_documented_defaults() -> None:
 
 
 def test_a_server_may_have_its_own_defaults() -> None:
-    defaults = SamplingDefaults(temperature=0.7, top_p=0.9, top_k=5, min_p=0.1, repetition_penalty=1.2, max_tokens=9)
+    defaults = SamplingDefaults(
+        temperature=0.7, top_p=0.9, top_k=5, min_p=0.1, repetition_penalty=1.2, max_tokens=9, min_tokens=20
+    )
     wire = completion_pb2.CreateCompletionRequest(prompts=[{"text": "a"}])
     own = parse_completion(wire, CallContext(), replace(MODEL, sampling=defaults), streaming=False).generation.sampling
     assert own == SamplingParams(
-        temperature=0.7, top_p=0.9, top_k=5, min_p=0.1, repetition_penalty=1.2, max_tokens=16
+        temperature=0.7, top_p=0.9, top_k=5, min_p=0.1, repetition_penalty=1.2, max_tokens=16, min_tokens=16
     ), "the token limit is that of conversations"
     wire.generation.MergeFrom(
-        generation_pb2.GenerationOptions(temperature=0, top_p=1, top_k=-1, min_p=0, repetition_penalty=1)
+        generation_pb2.GenerationOptions(temperature=0, top_p=1, top_k=-1, min_p=0, repetition_penalty=1, min_tokens=0)
     )
     neutral = parse_completion(
         wire, CallContext(), replace(MODEL, sampling=defaults), streaming=False

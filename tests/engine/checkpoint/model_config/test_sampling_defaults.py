@@ -26,9 +26,9 @@ def test_reads_the_checkpoint_s_own_file(tmp_path: Path) -> None:
     assert read_sampling_defaults("auto", tmp_path) == SamplingDefaults(), "there is none"
     own = SamplingDefaults(temperature=0.01, top_p=0.001, top_k=1, repetition_penalty=1.0)
     assert read(tmp_path, PUBLISHED) == own
-    assert read(tmp_path, PUBLISHED | {"min_p": 0.1, "max_new_tokens": 7, "top_k": None}) == SamplingDefaults(
-        temperature=0.01, top_p=0.001, min_p=0.1, repetition_penalty=1.0, max_tokens=7
-    )
+    assert read(
+        tmp_path, PUBLISHED | {"min_p": 0.1, "max_new_tokens": 7, "min_new_tokens": 2, "top_k": None}
+    ) == SamplingDefaults(temperature=0.01, top_p=0.001, min_p=0.1, repetition_penalty=1.0, max_tokens=7, min_tokens=2)
     assert read(tmp_path, PUBLISHED | {"do_sample": False}).temperature == 0
     for choice in ("none", "vllm"):
         assert read_sampling_defaults(choice, tmp_path) == SamplingDefaults()

@@ -1,5 +1,7 @@
-"""Tokens that a checkpoint's `generation_config.json` suppresses are never sampled, as in transformers."""
+"""Tokens and words that a checkpoint's `generation_config.json` bans are never sampled, as in transformers."""
 
+import logging
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,8 @@ from transformers import AutoModelForCausalLM
 from glimpse import SamplingParams as Params
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.grammar.matcher import GrammarCompiler, Matcher, Vocabulary
+from glimpse.engine.checkpoint.model_config.generation_config import unapplied_fields
+from glimpse.engine.checkpoint.model_config.model import read_json
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.sampling_params import (
     Grammar,
@@ -62,6 +66,33 @@ def test_recorded_steps_pass_over_suppressed_tokens(checkpoint: Path, expected: 
     assert answer.outputs[0].token_ids == expected
 
 
+def test_answers_have_no_bad_words_of_the_checkpoint(
+    checkpoint: Path, expected: list[int], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = shutil.copytree(checkpoint, tmp_path / "model")
+    config = read_json(path / "generation_config.json")
+    (end, *_) = load_model_config(checkpoint).eos_token_ids
+    words = [expected[3:5], expected[:1], [end]]
+    write_json(path / "generation_config.json", {**config, "bad_words_ids": words, "max_time": 600})
+    reference: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    other = generate(reference, PROMPT.token_ids, 16).token_ids
+    with caplog.at_level(logging.WARNING):
+        llm = load(path)
+    assert "generation_config.json: not applied: max_time (600)" in caplog.messages
+    sampling = Params(temperature=0, max_tokens=16, ignore_eos=True)
+    (answer,) = llm.generate({"prompt_token_ids": list(PROMPT.token_ids)}, sampling)
+    assert answer.outputs[0].token_ids == other
+    assert expected[0] not in other
+    suppressed = {*load_model_config(path).suppressed_token_ids}
+    assert expected[0] in suppressed
+    assert end not in suppressed
+
+
+def test_tells_what_is_not_applied() -> None:
+    fields = {"no_repeat_ngram_size": 3, "min_length": 0, "num_beams": 1, "typical_p": 0.9, "forced_eos_token_id": None}
+    assert unapplied_fields(fields | {"temperature": 0.5}) == ("no_repeat_ngram_size (3)", "typical_p (0.9)")
+
+
 def sampler(suppressed: list[int], **others: Any) -> SequenceSampler:
     sampling = SamplingParams(temperature=0)
     return SequenceSampler(sampling, prompt_token_ids=[], eos_token_ids=[2], suppressed_token_ids=suppressed, **others)
@@ -85,6 +116,8 @@ def test_a_budget_of_reasoning_forces_a_suppressed_token() -> None:
     ("fields", "message"),
     [
         ({"suppress_tokens": ["a"]}, r"'suppress_tokens': expected token ids, got \['a'\]"),
+        ({"bad_words_ids": [[1], []]}, r"'bad_words_ids': expected lists of token ids of the vocabulary, got \[\[1\]"),
+        ({"bad_words_ids": [[1, 10**6]]}, "'bad_words_ids': expected lists of token ids of the vocabulary, got"),
         ({"begin_suppress_tokens": [1]}, "'begin_suppress_tokens': expected none, got 1 tokens"),
     ],
 )
