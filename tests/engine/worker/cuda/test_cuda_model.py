@@ -7,13 +7,17 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from glimpse.engine.protocol.config import EngineConfig
 from glimpse.engine.worker.cuda.cuda_ops import CudaOps, TritonAttention
+from glimpse.engine.worker.loading.load_engine import load_shard
 from tests.checkpoints.idefics3 import make_idefics3_checkpoint
 from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.engine.harness import Harness, Prompt, ScriptedSequence, make_prompt
 from tests.engine.idefics3_prompts import tiled_prompt
 from tests.engine.qwen3_vl_prompts import make_qwen3_prompt
+from tests.engine.worker.cuda.steps import DEVICE
+from tests.engine.worker.native.test_native_programs import decode_step, random_cache, tensors_of
 
 SHARED_TOKENS = 16
 IMAGES = make_prompt(2, 5, (56, 56), 9, (28, 56), 4)
@@ -50,6 +54,21 @@ def test_qwen3_5_matches_torch(tmp_path: Path):
     expected, sequence = (each.answer(each.begin(prompt), 3, chunks=[1, 7]) for each in (plain, found))
     assert sequence.answer == expected.answer
     torch.testing.assert_close(torch.stack(sequence.logits), torch.stack(expected.logits), rtol=1e-4, atol=1e-4)
+
+
+@torch.inference_mode()
+def test_draft_tokens_over_states_match_torch(tmp_path: Path):
+    """Verifies draft tokens of two sequences, and computes the layer of multi-token prediction for them."""
+    path, device = make_qwen3_5_checkpoint(tmp_path), DEVICE.type
+    config = EngineConfig(model_path=str(path), device=device, dtype="float32", backend="torch", speculative="mtp")
+    shard = load_shard(config, rank=0, on_progress=lambda *_: None)
+    step = decode_step([34, 5], 0, num_draft_tokens=1, keeps_states=True, device=DEVICE)
+    following, found = step.token_ids.flip(0), list[list[torch.Tensor]]()
+    for ops in (shard.model.ops, CudaOps(TritonAttention())):
+        shard.model.ops, cache = ops, random_cache(shard)
+        hidden = shard.model.decoder.norm(shard.model.hidden_states(step, cache, {}))
+        found.append([hidden, shard.model.draft_states(step, following, hidden, cache, {}), *tensors_of(cache)])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-4)
 
 
 def test_smolvlm_matches_torch(tmp_path: Path):

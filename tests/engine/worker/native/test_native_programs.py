@@ -45,7 +45,7 @@ def load(path: Path, **options: Any) -> LoadedShard:
 
 def random_cache(shard: LoadedShard, kv_cache_dtype: KvCacheDType = "auto") -> KVCache:
     shape = CacheShape.of(shard.model.decoder.config, kv_cache_dtype)
-    cache = shape.allocate(NUM_BLOCKS, BLOCK_SIZE, shard.dtype, CPU, num_states=2 * MAX_ROWS)
+    cache = shape.allocate(NUM_BLOCKS, BLOCK_SIZE, shard.dtype, shard.device, num_states=2 * MAX_ROWS)
     for tensor in tensors_of(cache):
         values = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(len(tensor)))
         tensor.copy_(quantize(values[..., :-SCALE_BYTES]) if tensor.dtype is torch.int8 else values)
@@ -65,7 +65,14 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view({4: torch.int32, 2: torch.int16, 1: torch.int8}[tensor.itemsize])
 
 
-def decode_step(lengths: Sequence[int], seed: int, *, num_draft_tokens: int = 0, keeps_states: bool = False) -> Batch:
+def decode_step(
+    lengths: Sequence[int],
+    seed: int,
+    *,
+    num_draft_tokens: int = 0,
+    keeps_states: bool = False,
+    device: torch.device = CPU,
+) -> Batch:
     """Returns a step of sequences that have these lengths after it. Their blocks are scattered, and their states too:
     some write the one that they read, others another.
 
@@ -91,7 +98,7 @@ def decode_step(lengths: Sequence[int], seed: int, *, num_draft_tokens: int = 0,
         layouts[sequence_id] = SequenceLayout(
             prompt_positions=random.integers(0, 3000, (3, num_prompt_tokens)), delta=7, spans=()
         )
-    return make_batch(chunks, layouts, block_size=BLOCK_SIZE, device=CPU)
+    return make_batch(chunks, layouts, block_size=BLOCK_SIZE, device=device)
 
 
 def _states(free: list[int], length: int, num_draft_tokens: int) -> ChunkStates:
