@@ -6,7 +6,7 @@ rejected draft tokens is overwritten later, as in the decoder's layers. A block'
 one in a sequence that shares the block, which makes a draft worse at most.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -18,6 +18,9 @@ from glimpse.engine.worker.models.model import Model, RecordedLayer
 from glimpse.engine.worker.tensors.batch import Batch
 from glimpse.engine.worker.tensors.batch_builder import BatchBuilder
 from glimpse.engine.worker.tensors.kv_cache import KVCache
+
+_NO_ROW = -1
+"""In place of a row, of chunks after which nothing is proposed."""
 
 
 class _Proposal(NamedTuple):
@@ -33,13 +36,24 @@ class MTPProposer:
     """The layer of a model, and what is known of the sequences of a runner."""
 
     def __init__(
-        self, model: Model, cache: KVCache, batches: BatchBuilder, recorded: RecordedLayer | None = None
+        self,
+        model: Model,
+        cache: KVCache,
+        batches: BatchBuilder,
+        recorded: RecordedLayer | None = None,
+        share: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        """`batches`: has the runner's sequences. `recorded`: recorded steps of the layer."""
-        self._recorded = recorded
+        """
+        Args:
+            batches: has the runner's sequences.
+            recorded: recorded steps of the layer.
+            share: with several ranks: returns the numbers of rank 0, which alone samples and knows answers.
+        """
         self._model = model
         self._cache = cache
         self._batches = batches
+        self._recorded = recorded
+        self._share = share or (lambda numbers: numbers)
         self._token_ids: dict[int, list[int]] = {}  # sequence id → prompt and answer
 
     def begin(self, start: SequenceStart) -> None:
@@ -73,21 +87,23 @@ class MTPProposer:
             if chunk.samples:
                 sampled = (*result.accepted.get(chunk.sequence_id, ()), result.samples[chunk.sequence_id])
                 self._token_ids[chunk.sequence_id] += [sample.token_id for sample in sampled]
-        following = torch.tensor([token_id for chunk in chunks for token_id in self._following(chunk)])
+        following = [token_id for chunk in chunks for token_id in self._following(chunk)]
+        numbers = self._share(torch.tensor([*following, *map(self._last_row, chunks)]))
         states = self._model.draft_states(
             batch,
-            following.to(hidden.device),
+            numbers[: len(hidden)].to(hidden.device),
             self._model.decoder.norm(hidden),
             self._cache,
             encoder_outputs,
             self._recorded,
         )
         rows, drafts = list[int](), list[_Proposal]()
-        for first_row, chunk in zip((0, *accumulate(batch.query_lengths)), chunks, strict=False):
-            if chunk.samples and chunk.num_proposed_tokens:
-                place = len(self._token_ids[chunk.sequence_id]) - 1
-                rows.append(first_row + place - 1 - chunk.start)
-                drafts.append(_Proposal(chunk, place, []))
+        for first, chunk, row in zip(
+            (0, *accumulate(batch.query_lengths)), chunks, numbers[len(hidden) :].tolist(), strict=False
+        ):
+            if row != _NO_ROW:
+                rows.append(first + row)
+                drafts.append(_Proposal(chunk, chunk.start + row + 1, []))
         self._extend(drafts, states[rows])
         return {draft.chunk.sequence_id: tuple(draft.token_ids) for draft in drafts}
 
@@ -97,11 +113,19 @@ class MTPProposer:
         yield from known
         yield from chunk.token_ids[len(known) :]
 
+    def _last_row(self, chunk: SequenceChunk) -> int:
+        """Returns which of a chunk's tokens is the last one that was accepted; `_NO_ROW` if none shall be proposed."""
+        if not chunk.samples or not chunk.num_proposed_tokens:
+            return _NO_ROW
+        return len(self._token_ids[chunk.sequence_id]) - 2 - chunk.start
+
     def _extend(self, drafts: Sequence[_Proposal], states: Tensor) -> None:
         """Appends to drafts the likeliest tokens after `states`, [drafts, hidden_size], and after each other."""
         model, block_size = self._model, self._cache.block_size
         while drafts:
-            for draft, token_id in zip(drafts, model.draft_logits(states).argmax(dim=1).tolist(), strict=True):
+            logits = model.draft_logits(states)
+            likeliest = logits.argmax(dim=1).cpu() if len(logits) else torch.zeros(len(drafts), dtype=torch.int64)
+            for draft, token_id in zip(drafts, self._share(likeliest).tolist(), strict=True):
                 draft.token_ids.append(token_id)
             going = [
                 row

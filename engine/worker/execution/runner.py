@@ -96,6 +96,7 @@ class ModelRunner:
         dtype: torch.dtype,
         grammars: GrammarCompiler,
         share_outputs: ShareOutputs | None = None,
+        share_numbers: Callable[[Tensor], Tensor] | None = None,
         samples_on_device: bool = False,
         recorded: RecordedDecode | None = None,
         recorded_mtp: RecordedLayer | None = None,
@@ -106,6 +107,7 @@ class ModelRunner:
         Args:
             suppressed_token_ids: Tokens of the vocabulary that are never sampled.
             share_outputs: With several ranks: called in each step that encodes.
+            share_numbers: With several ranks: returns rank 0's numbers.
             samples_on_device: Tokens are sampled there where possible, so a plan may contain PENDING_TOKEN_ID.
             recorded: Recorded decode steps of the model and the cache. Without, no step is recorded.
             recorded_mtp: Recorded steps of its layer of multi-token prediction.
@@ -125,7 +127,7 @@ class ModelRunner:
         self._draw_tokens = draw_tokens
         self._sequences: dict[int, RunningSequence] = {}
         self._batches = BatchBuilder(block_size=cache.block_size, device=device)
-        self._mtp = None if model.mtp is None else MTPProposer(model, cache, self._batches, recorded_mtp)
+        self._mtp = None if model.mtp is None else MTPProposer(model, cache, self._batches, recorded_mtp, share_numbers)
         self._prompt_readers: set[int] = set()  # sequences that pool, or whose prompts are scored
         # The tokens that the last step sampled on the device, int64 [rows], and the row of each sequence. Other ranks
         # do not have the tensor.

@@ -106,6 +106,7 @@ def make_runner(
         grammars=GrammarCompiler(shard.vocabulary),
         samples_on_device=uses_async_scheduling(config, shard.device),
         draw_tokens=choose_draw_tokens(shard.backend, shard.device),
+        share_numbers=None if group is None else group.share,
     )
     num_bytes = config.kv_cache_bytes
     if num_bytes is None and shard.device.type == "cuda":

@@ -83,7 +83,7 @@ def _check(request: CheckRequest, on_progress: Callable[[str, float], None]) -> 
         raise CheckpointError(why_not)
     model = with_stored_head(load_model_config(path, config.companions), request.tensors)
     if config.speculative == "mtp":
-        model = with_mtp(model, config, request.tensors)
+        model = with_mtp(model, request.tensors)
     tensors = None
     if request.tensors is not None:
         tensors = check_tensors(request.tensors, path, model, companions=request.companion_tensors)

@@ -138,7 +138,7 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
         _log.warning("generation_config.json: not applied: %s", ", ".join(model_config.unapplied_fields))
     adapters = read_adapters(config)
     if config.speculative == "mtp":
-        model_config = with_mtp(model_config, config, read_headers(path))
+        model_config = with_mtp(model_config, read_headers(path))
     if model_config.is_embedding_model:
         model_config = with_stored_head(model_config, read_headers(path))
     num_local = config.num_local_ranks

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.protocol.config import EngineOptions
 from glimpse.engine.worker.loading.weight_files import StoredTensor
 
 
@@ -30,7 +29,7 @@ def with_stored_head(config: ModelConfig, stored: Mapping[str, StoredTensor] | N
     return replace(config, text=replace(config.text, tie_word_embeddings=True), has_output_head=False)
 
 
-def with_mtp(config: ModelConfig, options: EngineOptions, stored: Mapping[str, StoredTensor] | None) -> ModelConfig:
+def with_mtp(config: ModelConfig, stored: Mapping[str, StoredTensor] | None) -> ModelConfig:
     """Returns the configuration of a model that proposes draft tokens itself. Arguments are those of
     `with_stored_head`.
 
@@ -42,8 +41,6 @@ def with_mtp(config: ModelConfig, options: EngineOptions, stored: Mapping[str, S
     is_stored = stored is None or any(name.startswith(named[0]) or named[1] in name for name in stored)
     if config.text.num_mtp_layers != 1 or not is_stored:
         why_not = "expected a checkpoint with a layer of multi-token prediction, and this one has none"
-    elif options.tensor_parallel_size > 1:
-        why_not = f"expected --tensor-parallel-size 1, got {options.tensor_parallel_size}"
     if why_not is not None:
         raise CheckpointError(f"'--speculative mtp': {why_not}; write auto or ngram")
     return replace(config, text=replace(config.text, uses_mtp=True))

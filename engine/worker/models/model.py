@@ -108,7 +108,7 @@ class Model(nn.Module):
             is_first = rows.row in first_rows
             encoded = encoded_rows(rows, encoder_outputs)[is_first:, : embedded.shape[1]]
             embedded[rows.row - 1 + is_first : rows.row - 1 + rows.num_tokens] = encoded
-        joined = self.mtp.joined(embedded, hidden, ops)
+        joined = self.mtp.joined(embedded, hidden, self.ops)  # each rank has all of it
         states = None if recorded is None else recorded(batch, joined)
         if states is not None:
             return states

@@ -54,6 +54,11 @@ class Group:
         self._process_group.allreduce([numbers], options).wait()
         return int(numbers.item())
 
+    def share(self, numbers: Tensor) -> Tensor:
+        """Returns rank 0's numbers, on the host. Other ranks give as many, which do not count."""
+        own = numbers if self.rank == 0 else torch.zeros_like(numbers)
+        return self.sum(own.to(self._device)).cpu()
+
     def abort(self) -> None:
         """Aborts a sum that waits for a dead rank. May be called from any thread; makes the group unusable."""
         if self._device.type == "cuda":  # gloo detects closed sockets by itself

@@ -15,7 +15,7 @@ from glimpse.engine.checkpoint.model_config.decoder import DeltaNetSizes, ShortC
 from glimpse.engine.errors import CheckpointError
 
 _DECODER_TENSOR = re.compile(
-    r"(?:.*\.)?model\.layers\.\d+\.(?:self_attn|linear_attn|conv|mlp(?:\.(experts\.\d+|shared_expert))?)\.(\w+)(?:\.(\w+))?"
+    r"(?:(?:.*\.)?model|mtp)\.layers\.\d+\.(?:self_attn|linear_attn|conv|mlp(?:\.(experts\.\d+|shared_expert))?)\.(\w+)(?:\.(\w+))?"
 )
 
 

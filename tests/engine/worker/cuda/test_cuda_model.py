@@ -1,6 +1,7 @@
 """A whole Qwen2-VL model on the CUDA backend. Interpreted without a GPU."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -59,8 +60,8 @@ def test_qwen3_5_matches_torch(tmp_path: Path):
 @torch.inference_mode()
 def test_draft_tokens_over_states_match_torch(tmp_path: Path):
     """Verifies draft tokens of two sequences, and computes the layer of multi-token prediction for them."""
-    path, device = make_qwen3_5_checkpoint(tmp_path), DEVICE.type
-    config = EngineConfig(model_path=str(path), device=device, dtype="float32", backend="torch", speculative="mtp")
+    options: dict[str, Any] = {"device": DEVICE.type, "dtype": "float32", "backend": "torch", "speculative": "mtp"}
+    config = EngineConfig(model_path=str(make_qwen3_5_checkpoint(tmp_path)), **options)
     shard = load_shard(config, rank=0, on_progress=lambda *_: None)
     step = decode_step([34, 5], 0, num_draft_tokens=1, keeps_states=True, device=DEVICE)
     following, found = step.token_ids.flip(0), list[list[torch.Tensor]]()

@@ -124,7 +124,7 @@ class Reference:
 @torch.inference_mode()
 def draft_logits(path: Path, backend: ChosenBackend, quantization: Quantization = "none") -> Tensor:
     """Returns [tokens - 1, vocab_size], of what follows the token after each of a prompt."""
-    config = with_mtp(load_model_config(path), EngineConfig(model_path=str(path)), read_headers(path))
+    config = with_mtp(load_model_config(path), read_headers(path))
     scheme = resolve_scheme(quantization, config.quantization)
     model = load_model(path, config, CPU, torch.float32, lambda *_: None, scheme=scheme, backend=backend)
     if backend == "native":

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ import torch
 from glimpse.engine.client.engine_client import EngineClient
 from glimpse.engine.client.supervisor import EngineState
 from glimpse.engine.core.core import Core
+from glimpse.engine.core.ngram_proposer import ModelProposer
 from glimpse.engine.errors import CheckpointError, EngineErrorCode
 from glimpse.engine.protocol.config import EngineConfig, KvCacheDType
 from glimpse.engine.protocol.messages import Embed, FinishReason, Generate, TokenEvent
@@ -26,9 +28,10 @@ from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.worker.loading.load_engine import load_core
 from glimpse.engine.worker.parallel.messages import Join, Load, Loaded, channel_to_rank
 from glimpse.engine.worker.parallel.ranks import Ranks
-from tests.checkpoints.text import make_text_checkpoint
+from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
 from tests.engine.harness import Prompt, make_prompt, request_of
 from tests.engine.processes import alive
+from tests.engine.qwen3_vl_prompts import make_qwen3_prompt
 from tests.engine.worker.models import test_glm4v as glm4v
 from tests.engine.worker.models import test_minicpmv4_6 as minicpmv4_6
 from tests.engine.worker.models import test_paddleocr_vl as paddleocr_vl
@@ -48,9 +51,9 @@ PROMPTS = [
 ]
 
 
-def engine_config(path: Path, num_ranks: int, kv_cache_dtype: KvCacheDType = "auto") -> EngineConfig:
+def engine_config(path: Path, num_ranks: int, **options: Any) -> EngineConfig:
     return EngineConfig(
-        kv_cache_dtype=kv_cache_dtype,
+        **options,
         model_path=str(path),
         device="cpu",
         dtype="float32",
@@ -62,8 +65,12 @@ def engine_config(path: Path, num_ranks: int, kv_cache_dtype: KvCacheDType = "au
     )
 
 
-def load(path: Path, num_ranks: int, kv_cache_dtype: KvCacheDType = "auto") -> Core:
-    config = engine_config(path, num_ranks, kv_cache_dtype)
+DRAFTED = [make_qwen3_prompt(1, 23), make_qwen3_prompt(2, 150)]
+"""Prompts of a checkpoint whose own layer proposes draft tokens."""
+
+
+def load(path: Path, num_ranks: int, **options: Any) -> Core:
+    config = engine_config(path, num_ranks, **options)
     return load_core(config, on_progress=lambda _stage, _fraction: None).core
 
 
@@ -110,7 +117,7 @@ def logprobs(events: Sequence[TokenEvent]) -> list[float]:
 
 
 def qwen3_5_moe(path: Path) -> Path:
-    return make_text_checkpoint(path, "qwen3_5 moe")
+    return make_qwen3_5_checkpoint(path, experts=True)
 
 
 def children_of(pid: int) -> list[int]:
@@ -152,20 +159,34 @@ def test_two_ranks_answer_as_one_until_a_rank_dies(tiny_checkpoint: Path, alone:
 @pytest.mark.parametrize(
     ("make", "prompts", "kv_cache_dtype"),
     [
-        pytest.param(
-            qwen3_5_moe, [make_prompt(1, 23), make_prompt(2, 150)], "auto", id="a delta net and a shared expert"
-        ),
+        pytest.param(qwen3_5_moe, DRAFTED, "auto", id="a delta net, a shared expert and multi-token prediction"),
         pytest.param(minicpmv4_6.CHECKPOINT, minicpmv4_6.PROMPTS.values(), "auto", id="MiniCPM-V 4.6"),
         pytest.param(glm4v.CHECKPOINT, glm4v.PROMPTS.values(), "auto", id="GLM-4.1V, one key-value head on both"),
         pytest.param(paddleocr_vl.CHECKPOINT, paddleocr_vl.PROMPTS.values(), "int8", id="PaddleOCR-VL, 8-bit cache"),
     ],
 )
 def test_two_ranks_divide_the_heads_of_each_family(
-    tmp_path: Path, make: Callable[[Path], Path], prompts: Collection[Prompt], kv_cache_dtype: KvCacheDType
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[Path], Path],
+    prompts: Collection[Prompt],
+    kv_cache_dtype: KvCacheDType,
 ):
+    drafts: list[dict[tuple[int, ...], tuple[int, ...]]] = [{}]
+    offer = ModelProposer.offer
+
+    def offer_and_note(self: ModelProposer, token_ids: Sequence[int], proposed: tuple[int, ...]) -> None:
+        drafts[-1][tuple(token_ids)] = proposed
+        offer(self, token_ids, proposed)
+
+    monkeypatch.setattr(ModelProposer, "offer", offer_and_note)
     path = make(tmp_path / "model")
     prompts, tolerance = list(prompts), TOLERANCE if kv_cache_dtype == "auto" else ROUNDING
-    alone, ranks = answer(load(path, 1, kv_cache_dtype), prompts), load(path, 2, kv_cache_dtype)
+    is_drafted = prompts == DRAFTED
+    options: dict[str, Any] = {"speculative": "mtp", "num_speculative_tokens": 2} if is_drafted else {}
+    options["kv_cache_dtype"] = kv_cache_dtype
+    alone, ranks = answer(load(path, 1, **options), prompts), load(path, 2, **options)
+    drafts.append({})
     for is_again in (False, True):
         together = answer(ranks, prompts)
         assert list(map(tokens, together)) == list(map(tokens, alone))
@@ -173,6 +194,9 @@ def test_two_ranks_divide_the_heads_of_each_family(
             assert logprobs(ours) == pytest.approx(logprobs(theirs), abs=tolerance)
         cached = [(len(prompt.token_ids) - 1) // 8 * 8 if is_again else 0 for prompt in prompts]
         assert [events[-1].stats.num_cached_tokens for events in together] == cached
+    both = drafts[0].keys() & drafts[1].keys()
+    assert {each: drafts[1][each] for each in both} == {each: drafts[0][each] for each in both}
+    assert (len(both) > 10) == is_drafted
 
 
 async def test_death_of_a_rank_ends_requests_as_unavailable_and_restarts_all(
