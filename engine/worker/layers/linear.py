@@ -51,7 +51,7 @@ class RowScaledLinear(nn.Module):
         """Takes the sizes and the bias of `linear`; weights are uninitialized until they are loaded."""
         super().__init__()
         self.in_features, self.sizes = linear.in_features, linear.sizes
-        weight = torch.empty_like(linear.weight, dtype=self.dtype)
+        weight = linear.weight.new_empty(linear.weight.shape, dtype=self.dtype)
         scale = linear.weight.new_empty(len(weight), dtype=torch.float32)
         self.weight = nn.Parameter(weight, requires_grad=False)  # [out, in]
         self.scale = nn.Parameter(scale, requires_grad=False)  # [out]
