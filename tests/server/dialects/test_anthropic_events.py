@@ -1,13 +1,13 @@
 """Events of the Messages API: however a completion is cut, they join to its message, in the order that SDKs rely on.
-Anthropic's types take them.
+Anthropic's types take them. Their import takes two seconds, in each process that collects tests.
 """
 
+# ruff: noqa: PLC0415
 import json
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
-from anthropic.lib.streaming._messages import accumulate_event  # its streams' own
-from anthropic.types import Message, RawMessageStreamEvent
 from hypothesis import given
 from pydantic import TypeAdapter
 
@@ -21,10 +21,17 @@ from glimpse.server.generation.usage import Usage
 from glimpse.server.rpc.text_chunks import JsonChunks
 from tests.server.dialects.completions import completions
 
-EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
+
+@cache
+def event_type() -> TypeAdapter[Any]:
+    from anthropic.types import RawMessageStreamEvent
+
+    return TypeAdapter(RawMessageStreamEvent)
 
 
 def message(deltas: Sequence[Delta]) -> Any:
+    from anthropic.types import Message
+
     rendered = anthropic_pb2.CreateMessageResponse(id="msg_1", model="m")
     render_message(rendered, deltas, Usage(prompt_tokens=3, completion_tokens=2))
     document = ANTHROPIC.codec.encode(rendered)
@@ -40,7 +47,7 @@ def events(deltas: Sequence[Delta]) -> list[Any]:
     found: list[Any] = []
     for event in (event for delta in deltas for event in renderer.render(delta)):
         name, data, *_ = as_event(documents.encode(event), named=True).split(b"\n")
-        EVENT.validate_json(data.removeprefix(b"data: "), strict=True)
+        event_type().validate_json(data.removeprefix(b"data: "), strict=True)
         found.append(json.loads(data.removeprefix(b"data: ")))
         assert name == b"event: " + found[-1]["type"].encode()
     return found
@@ -94,9 +101,12 @@ def test_events_join_to_the_message(deltas: list[Delta]) -> None:
 
 @given(deltas=completions())
 def test_the_sdk_joins_them_too(deltas: list[Delta]) -> None:
+    from anthropic.lib.streaming._messages import accumulate_event  # its streams' own
+
     snapshot, buffers = None, dict[int, bytes]()
     for found in events(deltas):
-        snapshot = accumulate_event(event=EVENT.validate_python(found), current_snapshot=snapshot, json_bufs=buffers)
+        event = event_type().validate_python(found)
+        snapshot = accumulate_event(event=event, current_snapshot=snapshot, json_bufs=buffers)
     assert snapshot is not None
     assert snapshot.to_dict()["content"] == message(deltas)["content"]
     assert snapshot.stop_reason == message(deltas)["stop_reason"]
