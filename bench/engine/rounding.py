@@ -15,7 +15,7 @@ import torch
 from bench.figures import table
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
-from glimpse.engine.worker.loading.load_engine import empty_model
+from glimpse.engine.worker.loading.build_model import empty_model
 from glimpse.engine.worker.quantize.__main__ import default_text
 from glimpse.engine.worker.quantize.decoder import Loss, StoredTensors, Texts, quantize_decoder
 from glimpse.engine.worker.quantize.quantize_checkpoint import Recipe, divide

@@ -14,8 +14,8 @@ import torch
 
 from glimpse.engine.checkpoint.families.registry import family_of, load_model_config
 from glimpse.engine.protocol.config import EngineOptions
+from glimpse.engine.worker.loading.build_model import empty_model
 from glimpse.engine.worker.loading.check_serving import read_bytes
-from glimpse.engine.worker.loading.load_engine import empty_model
 from glimpse.engine.worker.loading.quantization_choice import memory_needs
 from glimpse.engine.worker.tensors.kv_cache import CacheShape
 from glimpse.server.cli.local.recommend import PublishedModel

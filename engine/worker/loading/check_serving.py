@@ -26,6 +26,7 @@ from glimpse.engine.worker.layers.lora import Adapters
 from glimpse.engine.worker.layers.mlp import ExpertsMLP
 from glimpse.engine.worker.layers.quantized import QuantizationScheme
 from glimpse.engine.worker.loading.adapters.load_adapters import AdapterLoader
+from glimpse.engine.worker.loading.build_model import empty_model, model_as_computed, with_mtp, with_stored_head
 from glimpse.engine.worker.loading.check_messages import (
     CheckRequest,
     ComputingReport,
@@ -35,8 +36,6 @@ from glimpse.engine.worker.loading.check_messages import (
     ServingCheck,
 )
 from glimpse.engine.worker.loading.cpu import bind_to_node, num_threads, set_threads
-from glimpse.engine.worker.loading.load_engine import empty_model, model_as_computed
-from glimpse.engine.worker.loading.output_head import with_mtp, with_stored_head
 from glimpse.engine.worker.loading.quantization_choice import (
     MemoryNeeds,
     Scheme,

@@ -2,19 +2,17 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 import torch
 
-from glimpse.engine.checkpoint.families.registry import family_of, load_model_config
+from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.grammar.matcher import Vocabulary
 from glimpse.engine.checkpoint.lora import read_adapters
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
-from glimpse.engine.checkpoint.quantization import GgufQuantization
 from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
 from glimpse.engine.core.core import Core
 from glimpse.engine.core.limits import SchedulerLimits
@@ -33,31 +31,29 @@ from glimpse.engine.worker.layers.quantized import (
     QuantizationScheme,
     keeps_blocks,
     process_weights_after_loading,
-    quantize_linears,
     quantizes_head,
 )
 from glimpse.engine.worker.loading.adapters.load_adapters import AdapterLoader
+from glimpse.engine.worker.loading.build_model import empty_model, model_as_computed, with_mtp, with_stored_head
 from glimpse.engine.worker.loading.build_runner import LoadedShard, make_runner, uses_async_scheduling
 from glimpse.engine.worker.loading.compressed_weights import restoring
 from glimpse.engine.worker.loading.cpu import bind_to_node, log_cpu, num_threads, set_threads
-from glimpse.engine.worker.loading.output_head import with_mtp, with_stored_head
 from glimpse.engine.worker.loading.quantization_choice import choose_scheme
 from glimpse.engine.worker.loading.resolve import (
-    Computing,
     assign_device,
     context_window,
     resolve_computing,
     resolve_device,
 )
-from glimpse.engine.worker.loading.weight_conversion import exact_scale_dtype, float_matrices, make_converter
-from glimpse.engine.worker.loading.weight_files import StoredTensor, checkpoint_digest, read_headers
+from glimpse.engine.worker.loading.weight_conversion import make_converter
+from glimpse.engine.worker.loading.weight_files import checkpoint_digest, read_headers
 from glimpse.engine.worker.loading.weights import load_weights
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.native.backend import use_native
 from glimpse.engine.worker.native.low_rank import PackedUpdates
 from glimpse.engine.worker.parallel.distributed_runner import ParallelRunner
 from glimpse.engine.worker.parallel.ranks import Ranks
-from glimpse.engine.worker.parallel.shards import shard_config, shard_tensor
+from glimpse.engine.worker.parallel.shards import shard_tensor
 
 _log = logging.getLogger(__name__)
 
@@ -280,72 +276,6 @@ def load_model(
     return model
 
 
-def empty_model(
-    path: Path,
-    config: ModelConfig,
-    dtype: torch.dtype,
-    scheme: QuantizationScheme | None,
-    *,
-    scale_dtype: torch.dtype,
-    num_ranks: int,
-    backend: ChosenBackend = "torch",
-    keeps_gguf: bool = False,
-    stored: Mapping[str, StoredTensor] | None = None,
-) -> Model:
-    """Returns a rank's shard of the model without values, on the meta device.
-
-    The output head is as it will be on this backend; see `quantizes_head`. `keeps_gguf`: see `keeps_blocks`. Of a
-    quantized checkpoint, matrices that `stored`, its tensors by their names in files, has as floats are not quantized.
-
-    Raises:
-        CheckpointError: the preprocessor's configuration is missing, the model cannot be sharded over `num_ranks`, or
-            the scheme does not support it.
-    """
-    with torch.device("meta"):
-        model = make_model(path, replace(config, text=shard_config(config.text, num_ranks)))
-    model = model.to(dtype=dtype)
-    if isinstance(scheme, GgufQuantization):
-        if keeps_gguf:
-            root = model.quantizable(with_head=True)
-            quantize_linears(root, scheme, scale_dtype=scale_dtype, named=model.named_weights())
-    elif scheme is not None:
-        quantize_linears(
-            model.quantizable(with_head=False),
-            scheme,
-            scale_dtype=exact_scale_dtype(stored or {}, scale_dtype),
-            named=model.named_weights(),
-            floats=set() if isinstance(scheme, str) else float_matrices(stored or {}, model, config.text),
-        )
-    if quantizes_head(scheme, backend):
-        model.decoder.quantize_head()
-    return model
-
-
-def model_as_computed(
-    path: Path,
-    config: ModelConfig,
-    computing: Computing,
-    scheme: QuantizationScheme | None,
-    *,
-    num_ranks: int,
-    stored: Mapping[str, StoredTensor] | None = None,
-) -> Model:
-    """Returns an `empty_model` with the tensors that are in memory while this backend computes."""
-    # The native kernels read the scales of groups as float32.
-    scale_dtype = torch.float32 if computing.backend == "native" else getattr(torch, config.dtype)
-    return empty_model(
-        path,
-        config,
-        computing.dtype,
-        scheme,
-        scale_dtype=scale_dtype,
-        num_ranks=num_ranks,
-        backend=computing.backend,
-        keeps_gguf=keeps_blocks(scheme, computing.backend),
-        stored=stored,
-    )
-
-
 def load_vocabulary(path: Path, vocab_size: int) -> Vocabulary:
     """Returns the bytes of each of the model's tokens; models may have more tokens than their tokenizer.
 
@@ -410,13 +340,3 @@ def _make_core(
 
 def _max_draft_tokens(config: EngineConfig) -> int:
     return config.num_speculative_tokens or (1 if config.speculative == "mtp" else MAX_DRAFT_TOKENS)
-
-
-def make_model(path: Path, config: ModelConfig) -> Model:
-    """Returns the checkpoint's model without its weights.
-
-    Raises:
-        CheckpointError: the preprocessor's configuration is missing or invalid.
-    """
-    module = import_module(f"glimpse.engine.worker.models.{family_of(config).module}")
-    return module.make_model(path, config)

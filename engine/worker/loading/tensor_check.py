@@ -10,9 +10,9 @@ from torch import Tensor
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.checkpoint.quantization import CheckpointQuantization, GroupQuantization
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.worker.loading.build_model import empty_model
 from glimpse.engine.worker.loading.check_messages import TensorCheck
 from glimpse.engine.worker.loading.compressed_weights import restoring
-from glimpse.engine.worker.loading.load_engine import empty_model
 from glimpse.engine.worker.loading.weight_conversion import Converter, make_converter
 from glimpse.engine.worker.loading.weight_files import StoredTensor
 from glimpse.engine.worker.loading.weights import checkpoint_name, mismatch

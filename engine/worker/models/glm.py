@@ -144,5 +144,5 @@ class GlmMerger(nn.Module):
 
 
 def make_model(path: Path, config: ModelConfig) -> Glm:
-    """See `load_engine.make_model`."""
+    """See `build_model.make_model`."""
     return Glm(config.text, GlmTower(config.encoder_as(GlmVisionConfig), read_statistics(path)))

@@ -51,6 +51,6 @@ class Idefics3Encoder(TileEncoder):
 
 
 def make_model(path: Path, config: ModelConfig) -> Idefics3:
-    """See `load_engine.make_model`."""
+    """See `build_model.make_model`."""
     encoder = Idefics3Encoder(config.encoder_as(TiledVisionConfig), config.text.hidden_size, read_statistics(path))
     return Idefics3(config.text, encoder)

@@ -110,7 +110,7 @@ def _name_in_chat(name: str) -> str:
 
 
 def make_model(path: Path, config: ModelConfig) -> InternVL:
-    """See `load_engine.make_model`."""
+    """See `build_model.make_model`."""
     is_chat = config.architecture == "InternVLChatModel"
     statistics = _IMAGENET if is_chat else read_statistics(path)
     encoder = InternVLEncoder(config.encoder_as(InternVisionConfig), config.text.hidden_size, statistics)

@@ -124,7 +124,7 @@ def resized_positions(table: Tensor, rows: int, columns: int) -> Tensor:
 
 
 def make_model(path: Path, config: ModelConfig) -> Lfm2:
-    """See `load_engine.make_model`."""
+    """See `build_model.make_model`."""
     if config.encoder is None:
         return Lfm2(config.text)
     vision = config.encoder_as(FlexVisionConfig)

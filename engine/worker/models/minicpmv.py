@@ -180,7 +180,7 @@ def nearest_positions(rows: int, columns: int, side: int, device: torch.device) 
 
 
 def make_model(path: Path, config: ModelConfig) -> MiniCPMV | MiniCPMV4_6:
-    """See `load_engine.make_model`."""
+    """See `build_model.make_model`."""
     if isinstance(config.encoder, MergedVisionConfig):
         return MiniCPMV4_6(config.text, MergedEncoder(config.encoder, config.text.hidden_size, read_statistics(path)))
     vision = config.encoder_as(ResampledVisionConfig)

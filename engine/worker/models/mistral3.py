@@ -112,5 +112,5 @@ class Squares(nn.Module):
 
 
 def make_model(path: Path, config: ModelConfig) -> Mistral3:
-    """See `load_engine.make_model`."""
+    """See `build_model.make_model`."""
     return Mistral3(config.text, PixtralTower(config.encoder_as(PixtralVisionConfig), read_statistics(path)))

@@ -104,6 +104,6 @@ def _overview(tiles: Tensor, grid: tuple[int, int]) -> Tensor:
 
 
 def make_model(path: Path, config: ModelConfig) -> TextModel:
-    """See `load_engine.make_model`."""
+    """See `build_model.make_model`."""
     encoder = HdEncoder(config.encoder_as(HdVisionConfig), config.text.hidden_size, read_statistics(path))
     return TextModel(config.text, encoder)

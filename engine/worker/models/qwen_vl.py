@@ -58,7 +58,7 @@ class ColQwen2(QwenVL):
 
 
 def make_model(path: Path, config: ModelConfig) -> QwenVL:
-    """See `load_engine.make_model`."""
+    """See `build_model.make_model`."""
     vision, statistics = config.vision, read_statistics(path)
     if isinstance(vision, PaddleVisionConfig):
         return PaddleOcrVL(config.text, PaddleVisionTower(vision, statistics))

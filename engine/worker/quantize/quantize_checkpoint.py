@@ -14,7 +14,7 @@ from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.worker.loading.load_engine import empty_model
+from glimpse.engine.worker.loading.build_model import empty_model
 from glimpse.engine.worker.loading.weight_files import is_gguf, read_headers, weight_files
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.quantize.decoder import Loss, StoredTensors, Texts, quantize_decoder

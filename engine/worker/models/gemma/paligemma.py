@@ -59,7 +59,7 @@ class PaliGemmaEncoder(TileEncoder):
 
 
 def make_model(path: Path, config: ModelConfig) -> PaliGemma:
-    """See `load_engine.make_model`."""
+    """See `build_model.make_model`."""
     encoder = PaliGemmaEncoder(config.encoder_as(VitConfig), config.text.hidden_size, read_statistics(path))
     kind = PaliGemma if config.token_embedding_size is None else ColPali
     return kind(config.text, encoder, token_embedding_size=config.token_embedding_size)

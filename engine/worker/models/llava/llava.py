@@ -63,6 +63,6 @@ class LlavaEncoder(TileEncoder):
 
 
 def make_model(path: Path, config: ModelConfig) -> Llava:
-    """See `load_engine.make_model`."""
+    """See `build_model.make_model`."""
     encoder = LlavaEncoder(config.encoder_as(LlavaConfig), config.text.hidden_size, read_statistics(path))
     return Llava(config.text, encoder)

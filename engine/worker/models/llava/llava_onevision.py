@@ -85,7 +85,7 @@ def _resized(x: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def make_model(path: Path, config: ModelConfig) -> LlavaOneVision:
-    """See `load_engine.make_model`."""
+    """See `build_model.make_model`."""
     vision = config.encoder_as(LlavaOneVisionConfig)
     encoder = LlavaOneVisionEncoder(vision, config.text.hidden_size, read_statistics(path))
     return LlavaOneVision(config.text, encoder)

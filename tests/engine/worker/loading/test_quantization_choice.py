@@ -17,7 +17,8 @@ from glimpse.engine.protocol.config import ChosenBackend, EngineConfig, EngineOp
 from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.quantized import QuantizationScheme, quantize_linears, quantizes_head
 from glimpse.engine.worker.loading import quantization_choice
-from glimpse.engine.worker.loading.load_engine import LoadedEngine, empty_model, load_core, load_model
+from glimpse.engine.worker.loading.build_model import empty_model
+from glimpse.engine.worker.loading.load_engine import LoadedEngine, load_core, load_model
 from glimpse.engine.worker.loading.quantization_choice import (
     SCHEMES,
     MemoryNeeds,

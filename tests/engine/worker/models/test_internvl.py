@@ -11,7 +11,7 @@ from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.encoders import InternVisionConfig
 from glimpse.engine.checkpoint.model_config.model import read_json
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.worker.loading.load_engine import make_model
+from glimpse.engine.worker.loading.build_model import make_model
 from glimpse.engine.worker.loading.weights import checkpoint_name
 from glimpse.media.kind import MediaKind
 from tests.checkpoints.internvl import (

@@ -27,8 +27,8 @@ from glimpse.engine.protocol.config import ChosenBackend, EngineConfig, Quantiza
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.worker.layers.quantized import resolve_scheme
 from glimpse.engine.worker.loading import load_engine
+from glimpse.engine.worker.loading.build_model import with_mtp
 from glimpse.engine.worker.loading.load_engine import load_core, load_model
-from glimpse.engine.worker.loading.output_head import with_mtp
 from glimpse.engine.worker.loading.weight_files import read_headers
 from glimpse.engine.worker.native.backend import use_native
 from glimpse.engine.worker.tensors.batch import SequenceLayout

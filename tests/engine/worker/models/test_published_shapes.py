@@ -18,7 +18,7 @@ from transformers.modeling_utils import PreTrainedModel
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.worker.layers.quantized import QuantizationScheme
-from glimpse.engine.worker.loading.load_engine import empty_model
+from glimpse.engine.worker.loading.build_model import empty_model
 from glimpse.engine.worker.loading.weights import checkpoint_name
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.tensors.kv_cache import CacheShape
