@@ -160,13 +160,14 @@ def write_gguf(
     writer.add_block_count(config["num_hidden_layers"] + drafting)
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
-    if config.get("intermediate_size"):
+    if config.get("intermediate_size") and architecture != "gemma4":
         writer.add_feed_forward_length(_mlp_width(config))
     writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(_heads_of_layers(config) if architecture == "lfm2" else config["num_key_value_heads"])
+    if architecture != "gemma4":
+        writer.add_head_count_kv(_heads_of_layers(config) if architecture == "lfm2" else config["num_key_value_heads"])
     writer.add_layer_norm_rms_eps(config.get("norm_eps") or config["rms_norm_eps"])
     writer.add_rope_freq_base(rope.get("rope_theta", config.get("rope_theta", 10_000.0)))
-    if config.get("head_dim"):
+    if config.get("head_dim") and architecture != "gemma4":
         writer.add_key_length(config["head_dim"])
         writer.add_value_length(config["head_dim"])
     _add_traits(writer, config, rope)
@@ -212,14 +213,12 @@ def _add_traits(writer: GGUFWriter, config: Mapping[str, Any], rope: Mapping[str
         writer.add_expert_count(config.get("num_local_experts") or config["num_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
-    if architecture == "paddleocr":
-        writer.add_rope_dimension_sections([*rope["mrope_section"], 0])
-    if architecture == "glm4":
-        head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-        writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1.0)))
-        writer.add_rope_dimension_sections([*rope["mrope_section"], 0])
+    if architecture in ("glm4", "paddleocr"):
+        _add_axes(writer, config, rope)
     if architecture == "lfm2":
         writer.add_shortconv_l_cache(config["conv_L_cache"])
+    if architecture == "gemma4":
+        _add_gemma4(writer, config)
     if architecture == "gemma3":
         writer.add_sliding_window(config["sliding_window"])
         writer.add_sliding_window_pattern(config["layer_types"].index("full_attention") + 1)
@@ -236,6 +235,38 @@ def _add_delta_net(writer: GGUFWriter, config: Mapping[str, Any], rope: Mapping[
     writer.add_rope_dimension_sections([*rope["mrope_section"], 0])
     if "shared_expert_intermediate_size" in config:
         writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
+
+
+def _add_axes(writer: GGUFWriter, config: Mapping[str, Any], rope: Mapping[str, Any]) -> None:
+    head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1.0)))
+    writer.add_rope_dimension_sections([*rope["mrope_section"], 0])
+
+
+def _add_gemma4(writer: GGUFWriter, config: Mapping[str, Any]) -> None:
+    is_sliding = [kind == "sliding_attention" for kind in config["layer_types"]]
+    layers: Mapping[str, Mapping[str, Any]] = config["per_layer_config"]
+    heads = [layers.get(str(index), {}).get("num_key_value_heads") for index in range(len(is_sliding))]
+    head_dim = next(each["head_dim"] for each in layers.values())
+    first = len(is_sliding) - config["num_kv_shared_layers"]
+    width, wide = config["intermediate_size"], 2 if config["use_double_wide_mlp"] else 1
+    writer.add_feed_forward_length([width if index < first else wide * width for index in range(len(is_sliding))])
+    writer.add_head_count_kv([each or config["num_key_value_heads"] for each in heads])
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
+    writer.add_key_length_swa(config["head_dim"])
+    writer.add_value_length_swa(config["head_dim"])
+    writer.add_rope_dimension_count(head_dim)
+    writer.add_rope_freq_base_swa(config["rope_parameters"]["sliding_attention"]["rope_theta"])
+    writer.add_sliding_window(config["sliding_window"])
+    writer.add_sliding_window_pattern(is_sliding)
+    writer.add_shared_kv_layers(config["num_kv_shared_layers"])
+    writer.add_embedding_length_per_layer_input(config["hidden_size_per_layer_input"] or 0)
+    if config["final_logit_softcapping"]:
+        writer.add_final_logit_softcapping(config["final_logit_softcapping"])
+    rotating = int(head_dim * config["rope_parameters"]["full_attention"]["partial_rotary_factor"]) // 2
+    factors = np.array([1.0] * rotating + [1e30] * (head_dim // 2 - rotating), np.float32)
+    writer.add_tensor("rope_freqs.weight", factors)
 
 
 def _add_phi3(writer: GGUFWriter, config: Mapping[str, Any], rope: Mapping[str, Any]) -> None:
@@ -287,7 +318,7 @@ def fit_scale(checkpoint: Path) -> Path:
 
 _ENCODERS = re.compile(
     r"(visual|vision_(model|tower|encoder|projection)|audio_tower|connector|multi_modal_projector|mlp1|vpm|resampler"
-    r"|merger|mlp_AR|projector)\.|image_newline"
+    r"|merger|mlp_AR|projector|embed_vision|embed_audio)\.|image_newline"
 )
 
 _OF_MTP = {
@@ -307,7 +338,9 @@ def decoder_tensors(checkpoint: Path) -> dict[str, Tensor]:
     text = document.get("text_config") or document.get("llm_config") or document
     hidden_size, depth = text["hidden_size"], text["num_hidden_layers"]
     for stored, tensor in load_file(checkpoint / "model.safetensors").items():
-        name = re.sub(r"^(model\.)?((language|text)_model|llm)\.(model\.)?(?=layers|embed|norm)", "model.", stored)
+        name = re.sub(
+            r"^(model\.)?((language|text)_model|llm)\.(model\.)?(?=layers|embed|norm|per_layer)", "model.", stored
+        )
         name = re.sub(r"^(language_model|llm)\.lm_head", "lm_head", name)
         name = name.replace("mtp.layers.0.", f"model.layers.{depth}.")
         name = re.sub(r"^mtp\.(\w+)", lambda found: f"blk.{depth}.nextn.{_OF_MTP[found[1]]}", name)
@@ -398,7 +431,7 @@ def gguf_name(name: str, architecture: str, config: Mapping[str, Any]) -> str:
     if name.startswith("blk."):
         return name
     kind = next(each for each, written in MODEL_ARCH_NAMES.items() if written == architecture)
-    known = name.replace(".dt_bias", ".dt_proj.bias")
+    known = name.replace(".dt_bias", ".dt_proj.bias").replace(".layer_scalar", ".layer_scalar.weight")
     num_layers = config["num_hidden_layers"] + _num_drafting(config)
     stored = get_tensor_name_map(kind, num_layers).get_name(known, try_suffixes=(".weight", ".bias"))
     assert stored is not None, name
@@ -417,8 +450,13 @@ def _add_tokenizer(writer: GGUFWriter, checkpoint: Path, vocab_size: int, pre: s
     writer.add_eos_token_id(ids[config["eos_token"]])
     if config.get("bos_token"):
         writer.add_bos_token_id(ids[config["bos_token"]])
-    separate = checkpoint / "chat_template.json"
-    writer.add_chat_template((json.loads(separate.read_bytes()) if separate.exists() else config)["chat_template"])
+    separate, own = checkpoint / "chat_template.json", checkpoint / "chat_template.jinja"
+    template = (
+        own.read_text()
+        if own.exists()
+        else (json.loads(separate.read_bytes()) if separate.exists() else config)["chat_template"]
+    )
+    writer.add_chat_template(template)
 
 
 def _add_sentencepiece(writer: GGUFWriter, document: Mapping[str, Any], vocab_size: int) -> None:
@@ -427,7 +465,9 @@ def _add_sentencepiece(writer: GGUFWriter, document: Mapping[str, Any], vocab_si
     merged = {"".join(pair): -float(place) for place, pair in enumerate(document["model"]["merges"])}
     special = {token["id"]: token["content"] for token in document["added_tokens"]}
     texts = [(tokens | special).get(index, f"[PAD{index}]") for index in range(vocab_size)]
-    writer.add_tokenizer_model("llama")
+    writer.add_tokenizer_model("gemma4" if writer.arch == "gemma4" else "llama")
+    if writer.arch == "gemma4":
+        writer.add_token_merges([" ".join(pair) for pair in document["model"]["merges"]])
     writer.add_token_list(texts)
     writer.add_token_scores([merged.get(text, -1000.0) for text in texts])
     writer.add_token_types(

@@ -30,6 +30,7 @@ ARCHITECTURES = {
     "idefics3": ("llama", "idefics3"),
     "smolvlm": ("llama", "idefics3"),
     "gemma3": ("gemma3", "gemma3"),
+    "gemma4": ("gemma4", "gemma4v"),
     "internvl_chat": (None, "internvl"),
     "lfm2_vl": ("lfm2", "lfm2"),
     "qwen2_audio": ("qwen2", "qwen2a"),
@@ -109,18 +110,18 @@ def write_mmproj(
     config = json.loads((checkpoint / "config.json").read_bytes())
     writer, vision = GGUFWriter(file, "clip"), config.get("vision_config") or config["audio_config"]
     processor = checkpoint / "preprocessor_config.json"
-    images = json.loads(processor.read_bytes()) if processor.exists() else _INTERNVL_PIXELS
-    metadata = _audio_metadata(config) if "audio_config" in config else _metadata(config, images)
+    images = json.loads(processor.read_bytes()) if processor.exists() else _PIXELS.get(config["model_type"], {})
+    metadata = _metadata(config, images) if "vision_config" in config else _audio_metadata(config)
     for key, value in {**metadata, **(entries or {})}.items():
         _add_entry(writer, key, value)
     names = get_tensor_name_map(MODEL_ARCH.MMPROJ, max(_depth(vision), 4))  # mlp1.3 counts too
-    converted = _TENSORS.get(metadata["clip.projector_type"], _qwen)
+    converted = _TENSORS.get(ARCHITECTURES[_kind(config)][1], _qwen)
     weights = load_file(checkpoint / "model.safetensors").items()
     for name, tensor in (part for stored, each in weights for part in converted(stored, each, vision)):
         stored = (
             name
             if name.startswith(("v.", "mm.", "model.image", "resampler."))
-            else names.get_name(name, try_suffixes=(".weight", ".bias"))
+            else names.get_name(name, try_suffixes=(".weight", ".bias", *_BOUNDS))
         )
         assert stored is not None, name
         if swapped:
@@ -135,8 +136,12 @@ def write_mmproj(
     return file
 
 
-_INTERNVL_PIXELS = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
-"""The numbers of llama.cpp's converter."""
+_BOUNDS = tuple(f".{part}_{bound}" for part in ("input", "output") for bound in ("min", "max"))
+_PIXELS = {
+    "internvl_chat": {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]},
+    "gemma4": {"image_mean": [0.0, 0.0, 0.0], "image_std": [1.0, 1.0, 1.0]},
+}
+"""The numbers of llama.cpp's converter, where the checkpoint has no file of them."""
 
 
 def _metadata(config: Mapping[str, Any], images: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,6 +183,8 @@ def _metadata(config: Mapping[str, Any], images: Mapping[str, Any]) -> dict[str,
                 "clip.vision.image_min_pixels": images["min_pixels"],
                 "clip.vision.image_max_pixels": images["max_pixels"],
             }
+        case "gemma4v":
+            return metadata | _gemma4_metadata(config)
         case "minicpmv4_6":
             return metadata | {
                 "clip.use_gelu": True,
@@ -222,6 +229,24 @@ def _metadata(config: Mapping[str, Any], images: Mapping[str, Any]) -> dict[str,
             }
         case _:
             return metadata | _qwen_metadata(config, images)
+
+
+def _gemma4_metadata(config: Mapping[str, Any]) -> dict[str, Any]:
+    own = {
+        "clip.projector_type": None,
+        "clip.vision.projector_type": "gemma4v",
+        "clip.vision.attention.layer_norm_epsilon": 1e-6,
+        "clip.vision.projector.scale_factor": config["vision_config"]["pooling_kernel_size"],
+    }
+    if not (audio := config["audio_config"]):
+        return own
+    return own | {
+        "clip.has_audio_encoder": True,
+        "clip.audio.projector_type": "gemma4a",
+        "clip.audio.embedding_length": audio["hidden_size"],
+        "clip.audio.block_count": audio["num_hidden_layers"],
+        "clip.audio.attention.head_count": audio["num_attention_heads"],
+    }
 
 
 def _qwen_metadata(config: Mapping[str, Any], images: Mapping[str, Any]) -> dict[str, Any]:
@@ -409,7 +434,25 @@ def _whisper(name: str, tensor: Tensor, _audio: Mapping[str, Any]) -> Iterator[t
         yield name.replace("multi_modal", "audio.multi_modal"), tensor[:, None] if is_bias else tensor
 
 
+def _gemma4(stored: str, tensor: Tensor, vision: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    name, values = re.sub(r"\.linear(?=\.weight)", "", stored.removeprefix("model.")), tensor
+    if tensor.dim() == 0:
+        values = tensor[None]
+    if name.endswith("patch_embedder.input_proj.weight"):
+        side = vision["patch_size"]
+        values = tensor.unflatten(1, (side, side, 3)).permute(0, 3, 1, 2)
+    if name.endswith("per_dim_scale"):
+        name, values = f"{name}.weight", torch.nn.functional.softplus(tensor)
+    if name.endswith("depthwise_conv1d.weight"):
+        values = tensor.squeeze(1)
+    if name.startswith(("vision_tower.", "embed_vision.", "audio_tower.", "embed_audio.")):
+        name = name.replace("audio_tower.", "conformer.").replace("vision_tower.encoder.", "vision_model.model.")
+        name = f"{name}.weight" if name.endswith("embedding_table") else name
+        yield re.sub(r"^(?=vision_tower|embed_)", "model.", name), values
+
+
 _TENSORS = {
+    "gemma4v": _gemma4,
     "glm4v": _glm4v,
     "paddleocr": _paddleocr_vl,
     "resampler": _minicpmv,

@@ -8,7 +8,10 @@ in conversion/. Defaults are those with which llama.cpp runs a file (src/models/
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from math import prod
 from typing import Any
+
+import numpy as np
 
 from glimpse.engine.checkpoint.gguf.header import Gguf
 from glimpse.engine.checkpoint.gguf.keys import Keys
@@ -36,6 +39,12 @@ class Change(Enum):
     """The second dimension, which is 1, is left out."""
     UNSQUEEZED = auto()
     """A last dimension of 1 is added."""
+    SCALAR = auto()
+    """A number is an array of one."""
+    SOFTPLUS = auto()
+    """The function is stored."""
+    PATCHES = auto()
+    """Columns, which are the pixels of a patch with their channels, are a kernel."""
     TRANSPOSED = auto()
     """Rows and columns are exchanged."""
     TILED = auto()
@@ -53,6 +62,10 @@ class Change(Enum):
             return stored[:-1]
         if self is Change.TRANSPOSED:
             return stored[::-1]
+        if self is Change.SCALAR:
+            return stored[1:]
+        if self is Change.PATCHES:
+            return (stored[0], prod(stored[1:]))
         is_squeezed = self in (Change.SQUEEZED, Change.TILED_CONVOLUTION)
         return (stored[0], 1, *stored[1:]) if is_squeezed else stored
 
@@ -152,6 +165,57 @@ def _gemma3(_gguf: Gguf, keys: Keys) -> dict[str, Any]:
 _GEMMA3_27B_LAYERS = 62
 
 
+def _gemma4(gguf: Gguf, keys: Keys) -> dict[str, Any]:
+    """Returns the fields of Gemma 4. Of the larger models, which have no embeddings for each layer, the tokens of an
+    image attend to each other, as llama.cpp has it; files do not tell."""
+    is_sliding = [each > 0 for each in keys.layers("attention.sliding_window_pattern")]
+    widths = keys.numbers_of_layers("feed_forward_length")
+    heads = dict(zip(is_sliding, keys.numbers_of_layers("attention.head_count_kv"), strict=True))
+    first_full = next((index for index, each in enumerate(is_sliding) if not each), 0)
+    full_dim = keys.size("attention.key_length")
+    own, sharing = (
+        keys.size(name) if keys.get(name) else 0
+        for name in ("embedding_length_per_layer_input", "attention.shared_kv_layers")
+    )
+    factors = gguf.tensors.get(ROPE_FACTORS)
+    table = gguf.tensors.get("per_layer_token_embd.weight")
+    ropes = {
+        "full_attention": {
+            "rope_type": "proportional",
+            "rope_theta": keys.number("rope.freq_base"),
+            "partial_rotary_factor": 1.0 if factors is None else _rotating_share(gguf, full_dim),
+        },
+        "sliding_attention": {"rope_type": "default", "rope_theta": keys.number("rope.freq_base_swa", 10_000.0)},
+    }
+    return {
+        "head_dim": keys.size("attention.key_length_swa"),
+        "global_head_dim": full_dim,
+        "num_key_value_heads": heads.get(True) or heads[False],
+        "num_global_key_value_heads": heads.get(False),
+        "attention_k_eq_v": f"blk.{first_full}.attn_v.weight" not in gguf.tensors,
+        "intermediate_size": min(widths),
+        "use_double_wide_mlp": max(widths) > min(widths),
+        "layer_types": ["sliding_attention" if each else "full_attention" for each in is_sliding],
+        "sliding_window": keys.size("attention.sliding_window"),
+        "num_kv_shared_layers": sharing,
+        "hidden_size_per_layer_input": own,
+        "vocab_size_per_layer_input": 1 if table is None else table.shape[0],
+        "use_bidirectional_attention": None if own else "vision",
+        "final_logit_softcapping": keys.get("final_logit_softcapping"),
+        "rope_parameters": ropes,
+        "rope_scaling": None,
+    }
+
+
+def _rotating_share(gguf: Gguf, head_dim: int) -> float:
+    """Returns the share of a head's dimensions that rotate: the others have factors of 10³⁰."""
+    stored = gguf.tensors[ROPE_FACTORS]
+    if stored.type.name != "F32" or stored.shape != (head_dim // 2,):
+        found = f"{stored.type.name} of shape {[*stored.shape]}"
+        raise CheckpointError(f"GGUF tensor {ROPE_FACTORS!r}: expected F32 of shape [{head_dim // 2}], got {found}")
+    return float((np.frombuffer(stored.data, "<f4", head_dim // 2, stored.offset) == 1).mean())
+
+
 def _lfm2(_gguf: Gguf, keys: Keys) -> dict[str, Any]:
     heads = keys.layers("attention.head_count_kv")
     attends = [number > 0 for number in heads]
@@ -241,6 +305,24 @@ GGUF_ARCHITECTURES: Mapping[str, GgufArchitecture] = {
         names=_NAMES | _OUTPUT_NORMS,
         changes={"norm": Change.PLUS_ONE},
         fields=_gemma3,
+    ),
+    # E2B, E4B and 31B.
+    "gemma4": GgufArchitecture(
+        architecture="Gemma4ForCausalLM",
+        model_type="gemma4_text",
+        names={
+            **_NAMES,
+            **_OUTPUT_NORMS,
+            "per_layer_token_embd": "model.embed_tokens_per_layer",
+            "per_layer_model_proj": "model.per_layer_model_projection",
+            "per_layer_proj_norm": "model.per_layer_projection_norm",
+            "inp_gate": "per_layer_input_gate",
+            "proj": "per_layer_projection",
+            "post_norm": "post_per_layer_input_norm",
+            "layer_output_scale.weight": "layer_scalar",
+        },
+        fields=_gemma4,
+        has_encoder=True,
     ),
     "lfm2": GgufArchitecture(
         architecture="Lfm2ForCausalLM",

@@ -66,7 +66,8 @@ def read_config(gguf: Gguf) -> dict[str, Any]:
         "dtype": _dtype(gguf),
         "vocab_size": embedding.shape[0],
         "hidden_size": hidden_size,
-        "intermediate_size": keys.size("feed_forward_length", hidden_size if served.has_experts else None),
+        "intermediate_size": own.get("intermediate_size")
+        or keys.size("feed_forward_length", hidden_size if served.has_experts else None),
         "num_hidden_layers": keys.size("block_count", most=MAX_LAYERS),
         "num_attention_heads": num_heads,
         "num_key_value_heads": own.get("num_key_value_heads") or keys.size("attention.head_count_kv", num_heads),
@@ -74,7 +75,7 @@ def read_config(gguf: Gguf) -> dict[str, Any]:
         "max_position_embeddings": context,
         "rms_norm_eps": keys.number("attention.layer_norm_rms_epsilon"),
         "rope_theta": keys.number("rope.freq_base", 10_000.0),
-        "rope_scaling": _rope_scaling(gguf, keys, context, head_dim),
+        "rope_scaling": None if "rope_scaling" in own else _rope_scaling(gguf, keys, context, head_dim),
         "tie_word_embeddings": "output.weight" not in gguf.tensors,
         **_experts(keys, served),
         **own,

@@ -92,7 +92,7 @@ class Projector:
     """Returns another such name, if it depends on what else the files of a decoder and its encoder say."""
     names: Mapping[str, str]
     """Names in checkpoints by those in files, without `.weight` or with it. In files those of blocks follow `v.blk.N.`,
-    and those of what DeepStack adds `v.deepstack.N.`"""
+    and those of what DeepStack adds `v.deepstack.N.` Those of a second encoder's blocks begin with "a." here."""
     unused: str = ""
     """A tensor that is also a part of the decoder's."""
     changes: Mapping[str, Change | None] = field(default_factory=dict[str, Change | None])
@@ -116,7 +116,7 @@ class Projector:
     files: Callable[[MmprojEncoder], Files]
     placeholders: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: QWEN_PLACEHOLDERS)
     """Tokens whose ids `config.json` has. Of several, the first that the file has is called as the first of them: one
-    that no text has stands for a token that files of the decoder may lack."""
+    that no text has stands for a token that files of the decoder may lack. Behind them "": files need not have it."""
     is_flat: bool = False
     """`config.json` has the decoder's fields beside the encoder, not in a `text_config`."""
     has_mrope: bool = False

@@ -55,6 +55,16 @@ class Keys:
             self.refuse(name, f"{count} whole numbers, one for each layer", numbers)
         return numbers
 
+    def numbers_of_layers(self, name: str) -> list[int]:
+        """Returns a positive whole number for each layer, of which metadata may have one for all."""
+        try:
+            return [self.size(name)] * self.size("block_count", most=1024)
+        except CheckpointError:
+            numbers = self.layers(name)
+        if min(numbers) < 1:
+            self.refuse(name, "positive numbers", numbers)
+        return numbers
+
     def require(self, name: str, value: object, supported: object) -> None:
         """Raises CheckpointError if a value is not the only supported one."""
         if value != supported:

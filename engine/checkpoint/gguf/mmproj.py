@@ -133,9 +133,10 @@ def _placeholders(text: Gguf, projector: Projector) -> dict[str, tuple[int, str]
     """Returns the id and the text of each placeholder."""
     ids = {token: index for index, token in enumerate(text.texts("tokenizer.ggml.tokens") or [])}
     for tokens in projector.placeholders.values():
-        if not any(token in ids for token in tokens):
+        if tokens[-1] and not any(token in ids for token in tokens):
             raise CheckpointError(f"GGUF metadata: 'tokenizer.ggml.tokens': expected {tokens[0]!r} among them")
     return {
-        name: (next(ids[token] for token in tokens if token in ids), tokens[0])
+        name: (found, tokens[0])
         for name, tokens in projector.placeholders.items()
+        if (found := next((ids[token] for token in tokens if token in ids), None)) is not None
     }

@@ -59,6 +59,8 @@ class Parts(NamedTuple):
         shapes = [_checkpoint_shape(gguf, name) for name in self.names]
         if self.new_dim is not None:
             return (*shapes[0][: self.new_dim], len(shapes), *shapes[0][self.new_dim :])
+        if len(shapes) == 1:
+            return shapes[0]
         return (sum(shape[0] for shape in shapes), *shapes[0][1:])
 
 
@@ -122,8 +124,9 @@ def _check_shapes(gguf: Gguf, parts: Parts) -> None:
 def _encoder_name(name: str, table: Mapping[str, str], blocks: Sequence[str], *, swapped: bool) -> str | None:
     """Returns a tensor's name in checkpoints, if it is known."""
     match name.split("."):
-        case ["v" | "a", "blk", block, each, *kind]:
-            own = _named(".".join([_SWAPPED.get(each, each) if swapped else each, *kind]), table)
+        case ["v" | "a" as media, "blk", block, each, *kind]:
+            rest = ".".join([_SWAPPED.get(each, each) if swapped else each, *kind])
+            own = _named(f"{media}.{rest}", table) or _named(rest, table)
             return own and own.format(block)
         case ["v", "deepstack", block, *rest] if block in blocks:
             own = _named(".".join(rest), table)

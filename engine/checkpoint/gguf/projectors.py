@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from glimpse.engine.checkpoint.gguf.encoder import Projector
 from glimpse.engine.checkpoint.gguf.encoders.audio import QWEN2_AUDIO, ULTRAVOX
+from glimpse.engine.checkpoint.gguf.encoders.gemma4 import GEMMA4
 from glimpse.engine.checkpoint.gguf.encoders.glm import GLM4V
 from glimpse.engine.checkpoint.gguf.encoders.llava import LLAVA
 from glimpse.engine.checkpoint.gguf.encoders.minicpmv import MINICPMV, MINICPMV4_6
@@ -23,6 +24,7 @@ PROJECTORS: Mapping[str, Projector] = {
     "qwen3vl_merger": QWEN3_VL,
     "idefics3": IDEFICS3,
     "gemma3": GEMMA3,
+    "gemma4v": GEMMA4,
     "internvl": INTERNVL,
     "lfm2": LFM2_VL,
     "pixtral": PIXTRAL,
@@ -39,8 +41,12 @@ PROJECTORS: Mapping[str, Projector] = {
 
 def projector_name(mmproj: Gguf) -> object:
     """Returns the kind of projector of a file with an encoder."""
-    # Old files of LLaVA do not name it.
-    return mmproj.get(PROJECTOR) or ("mlp" if mmproj.get("clip.has_llava_projector") else None)
+    # Files with several encoders have one for each kind of media. Old files of LLaVA do not name it.
+    return (
+        mmproj.get(PROJECTOR)
+        or mmproj.get("clip.vision.projector_type")
+        or ("mlp" if mmproj.get("clip.has_llava_projector") else None)
+    )
 
 
 def projector_of(mmproj: Gguf) -> Projector | None:

@@ -1,7 +1,7 @@
 """The tokenizer in a GGUF file as the `tokenizer.json` and `tokenizer_config.json` of the same model."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from glimpse.engine.checkpoint.families.reading.tokenizer_files import QWEN2_WORDS, byte_level_document
@@ -111,8 +111,13 @@ def read_tokenizer_documents(
             document, adds_bos = _byte_level(gguf, vocabulary)
         case "llama":
             document, adds_bos = _sentencepiece(gguf, vocabulary), True
+        case "gemma4":
+            document, adds_bos = _sentencepiece(gguf, _with_marks(vocabulary)), True
+            document["model"]["merges"] = [_pair(merge) for merge in gguf.texts("tokenizer.ggml.merges") or ()]
         case other:
-            raise CheckpointError(f"GGUF metadata: 'tokenizer.ggml.model': expected gpt2 or llama, got {other!r:.80}")
+            raise CheckpointError(
+                f"GGUF metadata: 'tokenizer.ggml.model': expected gpt2, llama or gemma4, got {other!r:.80}"
+            )
     named = {
         name: _token(gguf, vocabulary, key)
         for name, key in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding"))
@@ -220,6 +225,25 @@ def _sentencepiece(gguf: Gguf, vocabulary: _Vocabulary) -> dict[str, Any]:
             "merges": _merges(vocabulary, scores.tolist()),
         },
     }
+
+
+_MARKS = frozenset(
+    ("<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>", '<|"|>')
+)
+"""Special tokens of Gemma 4 that llama.cpp's converter calls the user's, so that llama.cpp shows them."""
+
+
+def _with_marks(vocabulary: _Vocabulary) -> _Vocabulary:
+    kinds = [
+        CONTROL if token in _MARKS else kind for token, kind in zip(vocabulary.tokens, vocabulary.kinds, strict=True)
+    ]
+    return replace(vocabulary, kinds=kinds)
+
+
+def _pair(merge: str) -> tuple[str, str]:
+    """Returns the halves of a merge, of which the first may begin with a space."""
+    cut = merge.find(" ", 1)
+    return merge[:cut], merge[cut + 1 :]
 
 
 def _merges(vocabulary: _Vocabulary, scores: Sequence[float]) -> list[tuple[str, str]]:

@@ -72,21 +72,13 @@ def _read(gguf: Gguf, name: str, device: torch.device, *, packed: bool) -> Tenso
 
 def _unchanged(gguf: Gguf, name: str, tensor: Tensor, change: Change | None) -> Tensor:
     """Returns a tensor as checkpoints have it, before llama.cpp's converter changed it."""
+    if change in _OF_TENSORS:
+        return _OF_TENSORS[change](tensor)
     match change:
-        case None:
-            return tensor
         case Change.PERMUTED:
             return _unpermuted(gguf, tensor, name)
         case Change.HALVED:
             return _interleaved(Keys(gguf), tensor, name)
-        case Change.PLUS_ONE:
-            return tensor.float() - 1
-        case Change.SQUEEZED:
-            return tensor[:, None]
-        case Change.UNSQUEEZED:
-            return tensor.flatten(-2)
-        case Change.TRANSPOSED:
-            return tensor.mT
         case Change.TILED:
             return _untiled(gguf, tensor)
         case Change.TILED_INPUTS:
@@ -95,6 +87,20 @@ def _unchanged(gguf: Gguf, name: str, tensor: Tensor, change: Change | None) -> 
             return _untiled(gguf, tensor.neg().log())
         case Change.TILED_CONVOLUTION:
             return _untiled(gguf, tensor)[:, None]
+        case _:
+            return tensor
+
+
+_OF_TENSORS: Mapping[Change | None, Callable[[Tensor], Tensor]] = {
+    Change.PLUS_ONE: lambda tensor: tensor.float() - 1,
+    Change.SQUEEZED: lambda tensor: tensor[:, None],
+    Change.UNSQUEEZED: lambda tensor: tensor.flatten(-2),
+    Change.TRANSPOSED: lambda tensor: tensor.mT,
+    Change.SCALAR: lambda tensor: tensor.flatten()[0],
+    Change.SOFTPLUS: lambda tensor: tensor.expm1().log(),
+    Change.PATCHES: lambda tensor: tensor.permute(0, 2, 3, 1).flatten(1),
+}
+"""What undoes changes that nothing else in the file says more of."""
 
 
 def _untiled(gguf: Gguf, tensor: Tensor) -> Tensor:

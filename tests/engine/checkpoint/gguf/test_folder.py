@@ -103,7 +103,7 @@ def test_another_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("llama.attention.layer_norm_rms_epsilon", real(float("nan")), "expected a positive number, got nan"),
         ("llama.rope.freq_base", real(-1), "expected a positive number, got -1.0"),
         ("llama.rope.freq_base", (STRING, text("1e4")), "expected a positive number, got '1e4'"),
-        ("tokenizer.ggml.model", None, "expected gpt2 or llama, got None"),
+        ("tokenizer.ggml.model", None, "expected gpt2, llama or gemma4, got None"),
         ("tokenizer.ggml.merges", None, "expected the merges of a BPE, got none"),
         ("tokenizer.ggml.tokens", None, "expected the vocabulary, got none"),
     ],

@@ -192,7 +192,7 @@ def test_spaces_behind_special_tokens_of_phi3_are_no_text(tmp_path: Path) -> Non
     [
         (
             lambda writer: writer.add_tokenizer_model("bert"),
-            "tokenizer.ggml.model': expected gpt2 or llama, got 'bert'",
+            "tokenizer.ggml.model': expected gpt2, llama or gemma4, got 'bert'",
         ),
         (lambda writer: writer.add_tokenizer_pre("none"), "tokenizer.ggml.pre': expected one of default, gpt-2,"),
         (lambda writer: writer.add_token_list(["a"] * 3), "tokenizer.ggml.tokens': expected each token once"),

@@ -17,6 +17,7 @@ from glimpse.engine.checkpoint.location import resolve_checkpoint
 from glimpse.engine.worker.loading.tensor_check import check_tensors
 from glimpse.engine.worker.loading.weight_files import checkpoint_digest, read_headers
 from tests.checkpoints.gemma3 import make_gemma3_checkpoint
+from tests.checkpoints.gemma4 import make_gemma4_checkpoint, make_large_gemma4_checkpoint
 from tests.checkpoints.gguf import fit_scale
 from tests.checkpoints.glm import make_glm4v_checkpoint, make_glm_ocr_checkpoint
 from tests.checkpoints.idefics3 import Family, make_idefics3_checkpoint
@@ -54,6 +55,15 @@ def without_sizes(checkpoint: Path) -> Path:
     return checkpoint
 
 
+def with_published_sizes(checkpoint: Path) -> Path:
+    """Leaves the budget of an image's tokens, which files do not have, to the default."""
+    file = checkpoint / "processor_config.json"
+    document = json.loads(file.read_bytes())
+    del document["image_processor"]["max_soft_tokens"], document["video_processor"]["max_soft_tokens"]
+    write_json(file, document)
+    return checkpoint
+
+
 def without_rope_scaling(checkpoint: Path) -> Path:
     document = json.loads((checkpoint / "config.json").read_bytes())
     del document["text_config"]["rope_scaling"]
@@ -81,6 +91,9 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
     "glm-ocr": make_glm_ocr_checkpoint,
     "paddleocr-vl": make_paddleocr_vl_checkpoint,
     "minicpmv2.6": make_minicpmv_checkpoint,
+    "gemma4": lambda path: with_published_sizes(make_gemma4_checkpoint(path)),
+    "gemma4 audio": lambda path: with_published_sizes(make_gemma4_checkpoint(path)),
+    "gemma4 31b": lambda path: with_published_sizes(make_large_gemma4_checkpoint(path)),
     "minicpmv4.5": partial(make_minicpmv_checkpoint, version="4.5"),
     "minicpmv4.6": make_minicpmv4_6_checkpoint,
     "ultravox": lambda path: without_rope_scaling(make_ultravox_checkpoint(path)),
@@ -157,6 +170,9 @@ def test_pairs_of_tiles_agree(tmp_path: Path, family: Family, kind: str) -> None
         ("glm4.6v", "F32"),
         ("glm-ocr", "Q8_0"),
         ("paddleocr-vl", "F32"),
+        ("gemma4", "F32"),
+        ("gemma4 audio", "F32"),
+        ("gemma4 31b", "Q8_0"),
         ("minicpmv2.6", "F32"),
         ("minicpmv4.5", "Q8_0"),
         ("minicpmv4.6", "F32"),
@@ -178,7 +194,7 @@ def test_answers_about_media_are_those_of_the_checkpoint(tmp_path: Path, family:
     assert check.fits, check
     pixels = np.random.default_rng(0).integers(0, 256, (61, 97, 3), dtype=np.uint8)
     medium: Any = {"type": "image_pil", "image_pil": Image.fromarray(pixels)}
-    if family in ("qwen2audio", "ultravox"):
+    if family in ("qwen2audio", "ultravox", "gemma4 audio"):
         medium = {"type": "input_audio", "input_audio": {"data": BASE64, "format": "wav"}}
     messages: Any = [{"role": "user", "content": [medium, {"type": "text", "text": "What is this?"}]}]
     greedy = SamplingParams(temperature=0, max_tokens=6, logprobs=3)
