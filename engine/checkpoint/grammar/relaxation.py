@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -59,8 +60,17 @@ def _drop_neighbours(editor: SchemaEditor, reason: str) -> None:
         for keyword in sorted(CONSTRAINING & set(schema) - {"$ref"}):
             editor.drop(schema, path, keyword)
     if not circular:
-        for path, schema in editor.walk():
-            for keyword in filter(lambda keyword: _refers(schema.get(keyword)), _REFERRING):
+        _drop_alternatives(editor)
+
+
+def _drop_alternatives(editor: SchemaEditor) -> None:
+    """Drops what combines references; if nothing does, what combines schemas that have references somewhere."""
+    schemas = list(editor.walk())
+    are_direct = any(_refers(schema.get(keyword)) for _, schema in schemas for keyword in _REFERRING)
+    referring = sorted(path for path, schema in schemas if "$ref" in schema)
+    for path, schema in editor.walk():
+        for keyword in _REFERRING:
+            if _refers(schema.get(keyword)) if are_direct else _has_below(referring, f"{path}/{keyword}/"):
                 editor.drop(schema, path, keyword)
 
 
@@ -76,6 +86,12 @@ _REMEDIES: Mapping[str, Callable[[SchemaEditor, str], None]] = {
 def _refers(alternatives: object) -> bool:
     """Tests whether one of the alternatives is a reference."""
     return isinstance(alternatives, list) and any(isinstance(each, dict) and "$ref" in each for each in alternatives)
+
+
+def _has_below(paths: list[str], above: str) -> bool:
+    """Tests whether one of the sorted paths begins with another."""
+    place = bisect_left(paths, above)
+    return place < len(paths) and paths[place].startswith(above)
 
 
 def _refused(places: _Places) -> _Places:

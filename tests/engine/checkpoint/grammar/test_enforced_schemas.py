@@ -113,6 +113,14 @@ def test_drops_only_the_keywords_that_cannot_be_enforced(checker: GrammarChecker
             },
             ["#/$defs/node/properties/n/allOf"],
         ),
+        (
+            {
+                "anyOf": [{"additionalProperties": {"$ref": "#/$defs/x"}}],
+                "patternProperties": {"^z": {"$ref": "#/$defs/x"}},
+                "$defs": {"x": {"type": ["object", "string"], "properties": {"a": {"$ref": "#/$defs/x"}}}},
+            },
+            ["#/anyOf"],
+        ),
         ({"oneOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}], "$defs": {"a": CAT}}, ["#/oneOf"]),
         ({"oneOf": [{"required": ["a"]}, {"required": ["b"]}]}, ["#/oneOf"]),
     ],
