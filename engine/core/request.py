@@ -72,6 +72,17 @@ class Request:
             return self.indivisible[index]
         return None
 
+    def whole_end(self, start: int, end: int, most_tokens: int) -> int:
+        """Returns the last end up to `end` in no indivisible part. A part at `start` may go further, if it has at most
+        `most_tokens` left."""
+        part = self.part_around(end)
+        if part is None:
+            return end
+        first, last = part
+        if first > start:
+            return first
+        return last if last - start <= most_tokens else start
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:

@@ -18,7 +18,7 @@ from typing import Protocol
 import msgspec
 
 from glimpse.engine.core.fairness.flow import Flow
-from glimpse.engine.core.plan import PENDING_TOKEN_ID
+from glimpse.engine.core.plan import PENDING_TOKEN_ID, SequenceStart
 from glimpse.engine.core.request import Request
 from glimpse.engine.protocol.messages import RequestStats
 
@@ -103,6 +103,21 @@ class Sequence:
     @property
     def num_known_tokens(self) -> int:
         return len(self.token_ids) - (self.token_ids[-1] == PENDING_TOKEN_ID)
+
+    @property
+    def for_runner(self) -> SequenceStart:
+        """What the runner must know of it."""
+        request = self.request
+        return SequenceStart(
+            sequence_id=self.sequence_id,
+            prompt_token_ids=request.prompt_token_ids,
+            spans=request.spans,
+            sampling=request.sampling,
+            pooling=request.pooling,
+            generated_token_ids=tuple(self.token_ids[request.num_prompt_tokens : self.num_known_tokens]),
+            grammar_start=self.grammar_start,
+            adapter=request.adapter,
+        )
 
     @property
     def num_generated(self) -> int:

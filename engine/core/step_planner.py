@@ -264,7 +264,8 @@ class StepPlanner:
 
     def _schedulable_end(self, sequence: Sequence, start: int, num_tokens: int) -> int:
         """Where the tokens end that the step can compute from `start` on, at most `num_tokens`. Plans their media."""
-        end = self._whole_end(sequence, start, min(sequence.num_tokens, start + num_tokens))
+        most_tokens = self._num_tokens_left - self._num_decodes_left
+        end = sequence.request.whole_end(start, min(sequence.num_tokens, start + num_tokens), most_tokens)
         num_before = self._encoder_cache.num_tokens_to_encode
         num_left = self._num_prompt_tokens_left - (end - start)
         is_whole = sequence.request.bidirectional_prompt  # it may overdraw the budget with all of its media
@@ -280,16 +281,6 @@ class StepPlanner:
         # A prompt that is computed whole waits for all of its media, and holds none meanwhile: others might need room.
         self._encoder_cache.release(sequence)
         return start
-
-    def _whole_end(self, sequence: Sequence, start: int, end: int) -> int:
-        """Returns the last end up to `end` in no indivisible part. A part at `start` may overdraw the budget."""
-        part = sequence.request.part_around(end)
-        if part is None:
-            return end
-        first, last = part
-        if first > start:
-            return first
-        return last if last - start <= self._num_tokens_left - self._num_decodes_left else start
 
     def _propose(self, sequence: Sequence) -> tuple[int, ...]:
         """Draft tokens for a decoding sequence, as many as planned and as step and blocks allow."""
@@ -320,7 +311,7 @@ class StepPlanner:
             sequence.num_served_tokens = end
         if sequence not in self._in_runner:
             self._in_runner.add(sequence)
-            self._started.append(_start_of(sequence))
+            self._started.append(sequence.for_runner)
         self._num_tokens_left -= num_tokens
         self._sequences.append(sequence)
         token_ids = sequence.token_ids
@@ -406,17 +397,3 @@ class StepPlanner:
         if self._states is not None:
             return self._states.awaits_snapshot(sequence, num_blocks)
         return self._prefix_cache.next_hash(sequence, num_blocks) in self._hashes_in_progress
-
-
-def _start_of(sequence: Sequence) -> SequenceStart:
-    request = sequence.request
-    return SequenceStart(
-        sequence_id=sequence.sequence_id,
-        prompt_token_ids=request.prompt_token_ids,
-        spans=request.spans,
-        sampling=request.sampling,
-        pooling=request.pooling,
-        generated_token_ids=tuple(sequence.token_ids[request.num_prompt_tokens : sequence.num_known_tokens]),
-        grammar_start=sequence.grammar_start,
-        adapter=request.adapter,
-    )
