@@ -10,6 +10,8 @@ class EngineErrorCode(StrEnum):
     """The prompt leaves no room for an answer in the context window, or can never fit the KV cache."""
     UNSUPPORTED = "unsupported"
     """The model does not support the request, for example a kind of media."""
+    NO_ADAPTER = "no_adapter"
+    """The engine has no adapter of this name, any more or yet."""
     OVERLOADED = "overloaded"
     """The queue is full. The request may succeed later."""
     OUT_OF_MEMORY = "out_of_memory"

@@ -1,7 +1,7 @@
 """The served model, as far as requests are checked against it and answers tell of it."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from glimpse.engine.checkpoint.families.grounding import Form
@@ -19,8 +19,8 @@ class ServedModel:
 
     names: tuple[str, ...]
     """At least one. Responses use the first if the request names no model."""
-    adapters: tuple[str, ...] = ()
-    """Names of LoRA adapters, which requests give as `model` too."""
+    adapters: Callable[[], Iterable[str]] = tuple
+    """Returns the names of LoRA adapters, which requests give as `model` too, at this moment."""
     vocab_size: int
     embedding_size: int
     """Values of an embedding, or of each token's vector: the most that requests may ask for."""
@@ -44,7 +44,7 @@ class ServedModel:
     def fingerprint(self, ready: Ready, name: str) -> str:
         """Returns the `system_fingerprint` of answers that an engine computes with this name as `model`."""
         engine = (ready.device, ready.dtype, ready.backend, ready.cpu_level, ready.quantization)
-        adapter = ready.adapters.get(name, b"").hex()
+        adapter = ready.adapters[name].digest.hex() if name in ready.adapters else ""
         text = "\n".join((self.digest, *engine, str(ready.tensor_parallel_size), adapter))
         return f"fp_{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
@@ -52,10 +52,10 @@ class ServedModel:
         """Returns the model name for the response. Raises ModelNotFoundError."""
         if not name:
             return self.names[0]
-        if name not in self.names and name not in self.adapters:
-            raise ModelNotFoundError(name, (*self.names, *self.adapters))
+        if name not in (served := (*self.names, *self.adapters())):
+            raise ModelNotFoundError(name, served)
         return name
 
     def adapter_of(self, name: str) -> str:
-        """Returns the adapter of a request that gives this model name; empty: none."""
-        return name if name in self.adapters else ""
+        """Returns the adapter of a request that gives this model name, loaded or not; empty: none."""
+        return "" if name in self.names else name

@@ -3,6 +3,7 @@
 The docstring under a field is its help text. Nothing here opens a file or a socket.
 """
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -14,6 +15,7 @@ from cyclopts import Group, Parameter
 from pydantic import (
     BaseModel,
     ByteSize,
+    DirectoryPath,
     Field,
     IPvAnyNetwork,
     field_validator,
@@ -121,6 +123,8 @@ class ModelSettings(BaseModel):
     its decoder and its encoder so. Default: ID is a folder, or a model on the Hugging Face Hub."""
     lora_modules: Names = ()
     """NAME=FOLDER, a LoRA adapter as PEFT saves it, and the name that requests give as `model` for it; repeatable."""
+    allowed_lora_path: DirectoryPath | None = None
+    """Folder below which administrators may load further LoRA adapters while the server runs. Default: nowhere."""
     chat_template: Path | None = None
     """File with a Jinja chat template, to use instead of the checkpoint's."""
     tool_template: Literal["auto", "off"] = "auto"
@@ -164,6 +168,11 @@ class ModelSettings(BaseModel):
         return {name: str(Path(folder).expanduser().resolve()) for name, folder in pairs}
 
     @property
+    def lora_folder(self) -> str:
+        """Returns the absolute path of `allowed_lora_path`; empty without one."""
+        return os.path.abspath(self.allowed_lora_path) if self.allowed_lora_path else ""  # noqa: PTH100 - keeps links
+
+    @property
     def companions(self) -> Mapping[str, str]:
         """Returns the folder of each companion that has one, by its name in `config.json`."""
         return dict(companion.split("=", 1) for companion in self.companion)
@@ -175,6 +184,7 @@ class ModelSettings(BaseModel):
             model_path=str(checkpoint),
             companions=folders or {},
             lora_modules=self.adapters,
+            allowed_lora_path=self.lora_folder,
             **asdict(self.options),
         )
 

@@ -174,14 +174,22 @@ def local_media(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory, media_host: MediaHost, local_media: Path) -> Iterator[Stack]:
+def local_adapters(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose adapters the stack's clients may load."""
+    return tmp_path_factory.mktemp("adapters")
+
+
+@pytest.fixture(scope="session")
+def stack(
+    tmp_path_factory: pytest.TempPathFactory, media_host: MediaHost, local_media: Path, local_adapters: Path
+) -> Iterator[Stack]:
     """One with the embedded model, and with an adapter of random weights."""
     from glimpse.engine.checkpoint.location import DEFAULT_MODEL
     from tests.checkpoints.lora import make_adapter
     from tests.e2e.media_host import HOST
     from tests.e2e.stack import start_stack
 
-    adapter = make_adapter(tmp_path_factory.mktemp("adapters") / "tuned", DEFAULT_MODEL, strength=50)
+    adapter = make_adapter(local_adapters / "tuned", DEFAULT_MODEL, strength=50)
     running = start_stack(
         tmp_path_factory.mktemp("stack"),
         # float32: random weights turn bfloat16's rounding, which differs with the size of a chunk, into other words.
@@ -189,6 +197,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, media_host: MediaHost, local
         "--enable-mm-embeds",
         "--connect",
         f"--lora-modules=tuned={adapter}",
+        f"--allowed-lora-path={local_adapters}",
         f"--allowed-media-networks={HOST}/32",
         f"--allowed-media-ports={media_host.server_port}",
         f"--allowed-local-media-path={local_media}",

@@ -61,7 +61,16 @@ class _Generate(_Prompt, frozen=True, tag="generate"):
     siblings: list[_Answer] = []
 
 
-_ToBroker = _Generate | _Embed | Cancel
+class _LoadAdapter(_Prompt, frozen=True, tag="load_adapter"):
+    """A `LoadAdapter`."""
+
+
+class _UnloadAdapter(_Prompt, frozen=True, tag="unload_adapter"):
+    """An `UnloadAdapter`."""
+
+
+_Request = _Generate | _Embed | _LoadAdapter | _UnloadAdapter
+_ToBroker = _Request | Cancel
 _TO_BROKER = Frames[_ToBroker](_ToBroker)
 
 
@@ -135,16 +144,16 @@ class EngineBroker:
         match _TO_BROKER.decode(body):
             case _Generate(siblings=siblings) as prompt:
                 self._submit(channel, body, prompt, [sibling.request_id for sibling in siblings])
-            case _Embed() as prompt:
-                self._submit(channel, body, prompt, [])
             case Cancel():
                 self._supervisor.send(body)
+            case request:
+                self._submit(channel, body, request, [])
 
     def _submit(
         self,
         channel: AsyncChannel[_ToBroker],
         body: bytes,
-        prompt: _Generate | _Embed,
+        prompt: _Request,
         siblings: Sequence[str],
     ) -> None:
         owned = [prompt.request_id, *siblings]
@@ -163,6 +172,8 @@ class EngineBroker:
     async def _split(self, step: Step) -> None:
         """Sends each front end the events of its requests, and the statistics."""
         self._on_stats(step.stats)
+        if step.adapters is not None:
+            self._tell("other adapters are loaded")
         parts: dict[AsyncChannel[_ToBroker], list[TokenEvent]] = {channel: [] for channel in self._front_ends}
         owners = self._owners
         for event in step.events:
@@ -176,6 +187,10 @@ class EngineBroker:
 
     def _changed(self, state: EngineState, reason: str) -> None:
         self._on_state(state, reason)
+        self._tell(reason)
+
+    def _tell(self, reason: str) -> None:
+        """Tells all front ends of the engine's state."""
         changed = self._state(reason)
         for channel in self._front_ends:
             channel.post(changed)

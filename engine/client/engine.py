@@ -18,11 +18,14 @@ from glimpse.engine.protocol.messages import (
     Cancel,
     Embed,
     Generate,
+    LoadAdapter,
     Loading,
     Ready,
+    Request,
     Step,
     StepStats,
     TokenEvent,
+    UnloadAdapter,
     error_event,
 )
 from glimpse.frames import MessageTooLargeError
@@ -79,7 +82,7 @@ class Engine(ABC):
         """Ends it, or this front end's use of it. May be called at any time, and repeatedly."""
 
     @abstractmethod
-    def _send(self, message: Generate | Embed | Cancel) -> EngineError | None:
+    def _send(self, message: Request | Cancel) -> EngineError | None:
         """Sends a message; nothing if the engine is gone. Returns why it is not sent. Raises MessageTooLargeError."""
 
     def unique_id(self, name: str) -> str:
@@ -109,9 +112,16 @@ class Engine(ABC):
         async with aclosing(self._events(request, on_abandoned)) as events:
             return await anext(events)
 
-    async def _events(
-        self, request: Generate | Embed, on_abandoned: OnAbandoned | None
-    ) -> AsyncGenerator[TokenEvent, None]:
+    async def change_adapters(self, request: LoadAdapter | UnloadAdapter) -> TokenEvent:
+        """Returns the event of a request. Cancelling this call leaves the request to itself.
+
+        Raises:
+            ValueError: the request id is already in use.
+        """
+        async with aclosing(self._events(request, None)) as events:
+            return await anext(events)
+
+    async def _events(self, request: Request, on_abandoned: OnAbandoned | None) -> AsyncGenerator[TokenEvent, None]:
         request_ids = request.request_ids
         if taken := self._mailboxes.keys() & set(request_ids):
             raise ValueError(f"request id {min(taken)!r} is already in use")
@@ -141,7 +151,7 @@ class Engine(ABC):
         if request_id in self._mailboxes:
             self._send(Cancel(request_id=request_id))
 
-    def _post(self, request: Generate | Embed) -> EngineError | None:
+    def _post(self, request: Request) -> EngineError | None:
         """Sends a request to the engine. Returns the error if that is not possible."""
         if not self.state.takes_requests:
             return EngineError(EngineErrorCode.UNAVAILABLE, f"the engine is not ready: {self.state}")

@@ -8,7 +8,7 @@ from glimpse.engine.client.supervisor import ENGINE_COMMAND, EngineListener, Eng
 from glimpse.engine.client.suspects import Work
 from glimpse.engine.errors import EngineError
 from glimpse.engine.protocol.config import EngineConfig
-from glimpse.engine.protocol.messages import Cancel, Embed, Generate, Loading, Ready, StepStats
+from glimpse.engine.protocol.messages import Cancel, Loading, Ready, Request, StepStats
 from glimpse.frames import encoded
 
 
@@ -70,7 +70,7 @@ class EngineClient(Engine):
         self.loading = loading
         self._on_loading(loading)
 
-    def _send(self, message: Generate | Embed | Cancel) -> EngineError | None:
+    def _send(self, message: Request | Cancel) -> EngineError | None:
         body = encoded(message)
         if isinstance(message, Cancel):
             self._supervisor.send(body)

@@ -8,7 +8,7 @@ from glimpse.engine.client.broker import EngineChanged, FromBroker, RefusedReque
 from glimpse.engine.client.engine import Engine
 from glimpse.engine.client.supervisor import EngineState
 from glimpse.engine.errors import EngineError, EngineErrorCode
-from glimpse.engine.protocol.messages import Cancel, Embed, Generate, Ready, Step, StepStats
+from glimpse.engine.protocol.messages import Cancel, Ready, Request, Step, StepStats
 from glimpse.frames import AsyncChannel, Frames
 
 _FROM_BROKER = Frames[FromBroker](FromBroker)
@@ -63,7 +63,7 @@ class SharedEngine(Engine):
             EngineChanged(state=EngineState.STOPPED, reason="stopped", ready=self.ready, retry_after_seconds=None)
         )
 
-    def _send(self, message: Generate | Embed | Cancel) -> None:  # refusals come as events
+    def _send(self, message: Request | Cancel) -> None:  # refusals come as events
         if self._channel is not None:
             self._channel.post(message)
 

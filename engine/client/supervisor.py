@@ -6,9 +6,11 @@ import math
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import assert_never
+
+import msgspec
 
 from glimpse.backoff import Backoff
 from glimpse.engine.client.child import EngineChild, describe_exit
@@ -178,7 +180,10 @@ class EngineSupervisor:
         began = time.monotonic()
         try:
             engine = self._engine = spare or await EngineChild.spawn(self._command)
+            is_first = self.ready is None
             ready = self.ready = await self._load(engine)
+            if is_first:
+                self._keep_adapters(ready)
             self._launch_seconds = time.monotonic() - began
             self._pace = StepPace(self._config.max_batch_tokens)
             self._set_state(EngineState.READY, "loaded")
@@ -258,6 +263,9 @@ class EngineSupervisor:
                 self._last_message_at = time.monotonic()
                 match message:
                     case Step():
+                        if message.adapters is not None and self.ready is not None:
+                            self.ready = msgspec.structs.replace(self.ready, adapters=message.adapters)
+                            self._keep_adapters(self.ready)
                         self._note(message)
                         await self._listener.on_step(message)
                     case Loading() | Ready() | Failed():
@@ -267,6 +275,11 @@ class EngineSupervisor:
         except TransportError:
             _log.exception("the engine is killed after an invalid message")
             await engine.end(grace_seconds=0)
+
+    def _keep_adapters(self, ready: Ready) -> None:
+        """Makes the next engine load these adapters."""
+        paths = {name: adapter.path for name, adapter in ready.adapters.items()}
+        self._config = replace(self._config, restored_adapters=paths)
 
     def _note(self, step: Step) -> None:
         """Notes how long a step took, and what has ended with it."""

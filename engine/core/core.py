@@ -15,6 +15,7 @@ from collections.abc import Sequence as Many
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any
 
+from glimpse.engine.core.adapter_table import AdapterTable
 from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.plan import Sample, StepResult
 from glimpse.engine.core.request import ModelSpec, make_request
@@ -27,10 +28,13 @@ from glimpse.engine.protocol.messages import (
     Embed,
     FinishReason,
     Generate,
+    LoadAdapter,
+    LoadedAdapter,
     Step,
     StepStats,
     TokenEvent,
     TokenLogprobs,
+    UnloadAdapter,
     error_event,
 )
 from glimpse.engine.protocol.sampling_params import Grammar
@@ -95,6 +99,7 @@ class Core:
         model: ModelSpec,
         limits: SchedulerLimits,
         max_waiting: int,
+        adapters: AdapterTable | None = None,
         async_scheduling: bool = False,
         prepare: Callable[[], bool] = lambda: False,
         compile_grammar: Callable[[Grammar], Future[Any]] | None = None,
@@ -104,6 +109,7 @@ class Core:
         """
         Args:
             max_waiting: Requests beyond this number of waiting ones are refused as OVERLOADED.
+            adapters: Table whose digests `model` has. None: none are loaded or unloaded.
             async_scheduling: Steps are launched before the previous one has finished.
             prepare: Called by the method of this name.
             compile_grammar: Starts to compile a grammar, unless that has been done. Only its completion matters here.
@@ -124,6 +130,7 @@ class Core:
         self._model = model
         self._max_model_len = limits.max_model_len
         self._max_waiting = max_waiting
+        self._adapters = adapters
         self._prepare = prepare
         self._num_submitted = 0
         self._sequences: dict[str, Sequence] = {}  # request id → sequence
@@ -135,7 +142,7 @@ class Core:
     @property
     def has_work(self) -> bool:
         """A step would compute or deliver something."""
-        return self._is_busy or bool(self._compiling)
+        return self._is_busy or bool(self._compiling) or (self._adapters is not None and self._adapters.is_loading)
 
     @property
     def _is_busy(self) -> bool:
@@ -178,17 +185,27 @@ class Core:
             stats, finish = sequence.current_stats, FinishReason.CANCELLED
             self._events.append(TokenEvent(request_id=request_id, stats=stats, finish=finish))
 
+    def change_adapters(self, request: LoadAdapter | UnloadAdapter) -> None:
+        """Begins to load an adapter, or unloads one."""
+        assert self._adapters is not None
+        if isinstance(request, LoadAdapter):
+            self._adapters.load(request)
+        else:
+            self._events.append(self._adapters.unload(request))
+
     def step(self) -> Step:
         """Executes a step and returns what it brought, together with the events that were due before it."""
         for sequence in self._compiling.pop_compiled(may_wait=not self._is_busy):
             self.scheduler.add(sequence)
         events, self._events = self._events, []
+        if self._adapters is not None and self._adapters.is_loading:
+            events += self._adapters.advance(may_wait=not self._is_busy and not events)
         step = self._pipeline.step()
         events += [self._failure(*failed) for failed in step.failed]
         events += [self._event(sequence, samples, step.result) for sequence, samples in step.sampled]
         events += [self._event(sequence, (), step.result) for sequence in step.embedded]
         events += self._answer_probes()
-        return Step(events=events, stats=self._stats(step))
+        return Step(events=events, stats=self._stats(step), adapters=self._changed_adapters())
 
     def prepare(self) -> bool:
         """Does a piece of work that makes later steps faster, while there are no requests; False if none is left."""
@@ -201,7 +218,18 @@ class Core:
         self._pipeline.drain()
         events, self._events = self._events, []
         events += self._answer_probes()
+        events += [] if self._adapters is None else self._adapters.end_all()
         return Step(events=events, stats=self._stats(StepOutcome(seconds=0.0)))
+
+    def _changed_adapters(self) -> dict[str, LoadedAdapter] | None:
+        """Frees adapters that nobody has any more. Returns all if they have changed."""
+        adapters = self._adapters
+        if adapters is None:
+            return None
+        if adapters.is_leaving:
+            adapters.release({each.request.adapter for each in self._sequences.values()})
+        has_changed, adapters.has_changed = adapters.has_changed, False
+        return dict(adapters.loaded) if has_changed else None
 
     def _answer_probes(self) -> list[TokenEvent]:
         probes, self._probes = self._probes, []

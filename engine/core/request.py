@@ -121,8 +121,8 @@ def make_request(message: Generate | Embed, *, max_model_len: int, model: ModelS
     Raises:
         EngineError: PROMPT_TOO_LONG if the context window leaves no room for an answer, or for the prompt of an
             embedding; UNSUPPORTED if the sampling parameters contain a token id outside the vocabulary, or tokens are
-            to be sampled from a model without an output head, or there is no such adapter; INTERNAL if the front end
-            sent an invalid prompt or invalid media.
+            to be sampled from a model without an output head; NO_ADAPTER; INTERNAL if the front end sent an invalid
+            prompt or invalid media.
     """
     num_prompt_tokens = len(message.token_ids)
     pooling = message.pooling if isinstance(message, Embed) else None
@@ -130,7 +130,7 @@ def make_request(message: Generate | Embed, *, max_model_len: int, model: ModelS
     if (pooling is None or pooling.token_ids) and not model.has_output_head:
         raise EngineError(EngineErrorCode.UNSUPPORTED, "the model has no output head: it makes embeddings alone")
     if message.adapter and message.adapter not in model.adapters:
-        raise EngineError(EngineErrorCode.UNSUPPORTED, f"the engine has no adapter {message.adapter!r}")
+        raise EngineError(EngineErrorCode.NO_ADAPTER, f"the engine has no adapter {message.adapter!r}")
     num_of_media = sum(medium.span.num_tokens for medium in message.media)
     _check_length(num_prompt_tokens, num_of_media, max_model_len, has_answer=pooling is None)
     _check_tokens(message.token_ids, model.vocab_size)

@@ -96,7 +96,7 @@ class EngineOptions:
     master_port: TcpPort = DEFAULT_MASTER_PORT
     """Port at which node 0 listens for the other nodes."""
     max_loras: Count = 8
-    """Most LoRA adapters of lora_modules. All are in memory."""
+    """Most LoRA adapters at a time. All are in memory."""
     max_lora_rank: Count = 64
     """Highest rank that LoRA adapters may have."""
     num_threads: Count | None = None
@@ -149,6 +149,11 @@ class EngineConfig(EngineOptions):
     """Folders of checkpoints that hold parts of the model, by the field of `config.json` that names each."""
     lora_modules: Mapping[str, str] = field(default_factory=dict[str, str])
     """Folders of LoRA adapters, by the name that requests give."""
+    allowed_lora_path: str = ""
+    """Folder below which adapters may be loaded at run time. Empty: nowhere."""
+    restored_adapters: Mapping[str, str] | None = None
+    """Folders of the adapters that the engine before this one had, by name, which take the place of `lora_modules`. One
+    that cannot be loaded any more is left out. None: there was none before."""
 
 
 class OfflineOptions(TypedDict, total=False):

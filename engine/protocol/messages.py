@@ -1,7 +1,7 @@
 """Messages between the front end and the engine process: frozen structs in two tagged unions.
 
-The front end sends `ToEngine`, the engine sends `FromEngine`. For each `Embed`, each `Generate` and each of its
-siblings, whatever happens, exactly one `TokenEvent` has `finish` set, and it is the last one with that request id.
+The front end sends `ToEngine`, the engine sends `FromEngine`. For each `Request` and each sibling of a
+`Generate`, whatever happens, exactly one `TokenEvent` has `finish` set, and it is the last one with that request id.
 """
 
 from collections.abc import Iterator
@@ -63,11 +63,41 @@ class Sibling(msgspec.Struct, frozen=True, kw_only=True):
     """See `SamplingParams`."""
 
 
-class PromptRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt and who sent it."""
+class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that the engine is asked for, and ends once."""
 
     request_id: str
     """Unique among the requests in flight."""
+    flow: str = ""
+    """Requests of a client with the same name here have one share of the client's. Default: the request's id."""
+    digest: bytes = b""
+    """Identifies what is asked for, such as a prompt: `glimpse.engine.client.suspects.prompt_digest`."""
+
+    @property
+    def request_ids(self) -> list[str]:
+        """Ids of all answers to the request."""
+        return [self.request_id]
+
+
+class LoadAdapter(EngineRequest, frozen=True, kw_only=True, tag="load_adapter"):
+    """Load a LoRA adapter. The one event has STOP when requests may have it."""
+
+    name: str
+    path: str
+    """Absolute path of the folder."""
+    in_place: bool = False
+    """Whether it replaces one of the same name, which requests that have it keep."""
+
+
+class UnloadAdapter(EngineRequest, frozen=True, kw_only=True, tag="unload_adapter"):
+    """Refuse further requests that have a LoRA adapter. The one event comes at once; requests that have it go on."""
+
+    name: str
+
+
+class PromptRequest(EngineRequest, frozen=True, kw_only=True):
+    """A prompt and who sent it."""
+
     token_ids: list[int]
     """The prompt. Each medium has `num_tokens` placeholder ids in it."""
     media: list[MediaInput] = []
@@ -79,18 +109,9 @@ class PromptRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the LoRA adapter that computes it; empty: none does."""
     client: str = ""
     """An opaque name of who sent it. Clients get equal shares of the engine."""
-    flow: str = ""
-    """Requests of a client with the same name here have one share of the client's. Default: the request's id."""
-    digest: bytes = b""
-    """Identifies the prompt: `glimpse.engine.client.suspects.prompt_digest`."""
     is_probe: bool = False
     """Nothing is computed: the one event, with STOP, has the statistics that the first one of the request would have if
     it were scheduled now. The contents of media may be empty."""
-
-    @property
-    def request_ids(self) -> list[str]:
-        """Ids of all answers to the prompt."""
-        return [self.request_id]
 
 
 class Embed(PromptRequest, frozen=True, kw_only=True, tag="embed"):
@@ -129,7 +150,8 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
     """Ends the process. Requests in flight end as cancelled; a front end that drains waits before it sends this."""
 
 
-ToEngine = Prepare | Start | Generate | Embed | Cancel | Stop
+Request = Generate | Embed | LoadAdapter | UnloadAdapter
+ToEngine = Prepare | Start | Request | Cancel | Stop
 
 
 class Loading(msgspec.Struct, frozen=True, kw_only=True, tag="loading"):
@@ -139,6 +161,14 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True, tag="loading"):
     """The current stage, in words."""
     fraction: float
     """Share of the work that is done, 0 to 1."""
+
+
+class LoadedAdapter(msgspec.Struct, frozen=True, kw_only=True):
+    """A LoRA adapter that requests may have."""
+
+    digest: bytes
+    path: str
+    """Path of the folder."""
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
@@ -165,8 +195,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     """KV blocks of sliding layers, which keep windows alone; 0 if these are parts of the other blocks."""
     block_size: int
     """Tokens in a KV block."""
-    adapters: dict[str, bytes] = {}
-    """Digests of LoRA adapters, by name."""
+    adapters: dict[str, LoadedAdapter] = {}
+    """LoRA adapters by name. `Step` tells of later ones."""
     load_seconds: float
 
 
@@ -273,6 +303,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
 
     events: list[TokenEvent]
     stats: StepStats
+    adapters: dict[str, LoadedAdapter] | None = None
+    """All LoRA adapters by name, if they have changed."""
 
 
 FromEngine = Loading | Ready | Failed | Step

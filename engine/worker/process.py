@@ -27,12 +27,14 @@ from glimpse.engine.protocol.messages import (
     Embed,
     Failed,
     Generate,
+    LoadAdapter,
     Loading,
     Prepare,
     Ready,
     Start,
     Stop,
     ToEngine,
+    UnloadAdapter,
 )
 from glimpse.engine.protocol.transport import Channel
 from glimpse.engine.worker.child_process import inherited_socket, start_inbox
@@ -121,6 +123,8 @@ def _run(channel: Channel, inbox: _Inbox, core: "Core") -> None:
                     core.submit(message)
                 case Cancel():
                     core.cancel(message.request_id)
+                case LoadAdapter() | UnloadAdapter():
+                    core.change_adapters(message)
                 case Stop():
                     channel.send(core.shutdown())
                     return

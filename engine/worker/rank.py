@@ -7,24 +7,33 @@ error would leave the others waiting in an all-reduce.
 
 import logging
 import queue
+import threading
+from typing import TYPE_CHECKING
 
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.child_process import inherited_socket, start_inbox
 from glimpse.engine.worker.parallel.handshake import CANNOT_SERVE
 from glimpse.engine.worker.parallel.messages import (
+    AdapterStaged,
     Execute,
     FromRank,
     Join,
     Joined,
     Load,
     LoadFailed,
+    PutAdapter,
     Refused,
+    RemoveAdapter,
+    StageAdapter,
     ToRank,
     channel_to_rank_zero,
 )
 from glimpse.frames import BlockingChannel
 from glimpse.log_writer import end_at_once
 from glimpse.native.memory import freeze_garbage
+
+if TYPE_CHECKING:
+    from glimpse.engine.worker.loading.adapters.adapter_store import RankAdapters
 
 _RankZero = BlockingChannel[FromRank, ToRank]
 _Inbox = queue.SimpleQueue[ToRank]
@@ -65,7 +74,7 @@ def _serve(rank_zero: _RankZero, inbox: _Inbox, load: Load) -> None:
             pass
         case Refused(message=message):
             raise CheckpointError(message)
-        case Load() | Execute() as message:
+        case message:
             raise TypeError(f"expected Join or Refused, got {type(message).__name__}")
     group = join_group(
         join.rendezvous,
@@ -78,9 +87,29 @@ def _serve(rank_zero: _RankZero, inbox: _Inbox, load: Load) -> None:
     freeze_garbage()
     rank_zero.send(Joined())
     while True:
-        message = inbox.get()
-        assert isinstance(message, Execute)
-        runner.launch(message.plan).result()
+        match inbox.get():
+            case Execute(plan=plan):
+                runner.launch(plan).result()
+            case StageAdapter() as message:
+                threading.Thread(target=_stage, args=(rank_zero, shard.adapters, message), daemon=True).start()
+            case PutAdapter(digest=digest):
+                shard.adapters.put(digest)
+            case RemoveAdapter(digest=digest):
+                shard.adapters.remove(digest)
+            case message:
+                raise TypeError(f"expected no {type(message).__name__} after Join")
+
+
+def _stage(rank_zero: _RankZero, adapters: "RankAdapters", message: StageAdapter) -> None:
+    """Reads an adapter beside steps. Rank 0 asks for one at a time."""
+    try:
+        staged = AdapterStaged(digest=adapters.stage(message.name, message.path))
+    except CheckpointError as error:
+        staged = AdapterStaged(message=str(error))
+    except Exception:
+        _log.exception("an adapter cannot be loaded")
+        staged = AdapterStaged(message=f"adapter {message.name!r} cannot be loaded")
+    rank_zero.send(staged)
 
 
 def _no_progress(_stage: str, _fraction: float) -> None:

@@ -31,6 +31,7 @@ from glimpse.server.lifecycle.served_checkpoint import Checkpoint
 from glimpse.server.request import ReasoningSupport
 from glimpse.server.rpc.typed_handlers import Handler
 from glimpse.server.served_model import ServedModel
+from glimpse.server.services.adapters import AdapterHandlers
 from glimpse.server.services.chat import ChatHandlers
 from glimpse.server.services.completion import CompletionHandlers
 from glimpse.server.services.embedding import EmbeddingHandlers
@@ -75,7 +76,7 @@ def build_handlers(
     return {
         **_generation_handlers(shared, media),
         **_embedding_handlers(shared, find_relevance(checkpoint.model, shared.tokenizer)),
-        **_model_handlers(shared),
+        **_model_handlers(shared, engine, lora_folder=settings.engine.lora_folder),
         "glimpse.v1.BatchService.CreateBatch": batches.handlers.create,
         "glimpse.v1.BatchService.GetBatch": batches.handlers.get,
         "glimpse.v1.BatchService.ListBatches": batches.handlers.list_batches,
@@ -123,14 +124,17 @@ def _embedding_handlers(shared: _Shared, relevance: Relevance | None) -> Mapping
     }
 
 
-def _model_handlers(shared: _Shared) -> Mapping[str, Handler]:
+def _model_handlers(shared: _Shared, engine: Engine, *, lora_folder: str) -> Mapping[str, Handler]:
     models = ModelHandlers(shared.model, shared.max_model_len)
+    adapters = AdapterHandlers(models, shared.model, engine, folder=lora_folder)
     tokens = TokenizerHandlers(
         model=shared.model, generator=shared.generator, loader=shared.loader, tokenizer=shared.tokenizer
     )
     return {
         "glimpse.v1.ModelService.ListModels": models.list_models,
         "glimpse.v1.ModelService.GetModel": models.get_model,
+        "glimpse.v1.ModelService.LoadAdapter": adapters.load,
+        "glimpse.v1.ModelService.UnloadAdapter": adapters.unload,
         "glimpse.v1.TokenizerService.Tokenize": tokens.tokenize,
         "glimpse.v1.TokenizerService.Detokenize": tokens.detokenize,
     }
@@ -162,6 +166,7 @@ def _shared(
             settings,
             checkpoint,
             prompts,
+            engine,
             supports_tools=tool_format is not None,
             parses_reasoning=reasoning is not None,
         ),
@@ -194,12 +199,19 @@ def _prompt_builder(settings: EngineSettings, checkpoint: Checkpoint) -> PromptB
 
 
 def _served_model(
-    settings: Settings, checkpoint: Checkpoint, prompts: PromptBuilder, *, supports_tools: bool, parses_reasoning: bool
+    settings: Settings,
+    checkpoint: Checkpoint,
+    prompts: PromptBuilder,
+    engine: Engine,
+    *,
+    supports_tools: bool,
+    parses_reasoning: bool,
 ) -> ServedModel:
+    adapters = settings.engine.adapters
     takes = {*checkpoint.model.placeholder_ids, MediaKind.DOCUMENT}
     return ServedModel(
         names=checkpoint.names,
-        adapters=tuple(settings.engine.adapters),
+        adapters=lambda: adapters if engine.ready is None else engine.ready.adapters,
         vocab_size=checkpoint.model.text.vocab_size,
         embedding_size=checkpoint.model.embedding_size,
         pooling=checkpoint.model.pooling,

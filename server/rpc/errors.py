@@ -162,6 +162,7 @@ _ENGINE_FAILURES = {
         "messages",
     ),
     EngineErrorCode.UNSUPPORTED: (grpc.StatusCode.INVALID_ARGUMENT, "unsupported", "messages"),
+    EngineErrorCode.NO_ADAPTER: (grpc.StatusCode.NOT_FOUND, "model_not_found", "model"),
     # Not UNAVAILABLE: proxies treat that as a failed replica and eject it.
     EngineErrorCode.OVERLOADED: (grpc.StatusCode.RESOURCE_EXHAUSTED, "overloaded", None),
     EngineErrorCode.OUT_OF_MEMORY: (grpc.StatusCode.RESOURCE_EXHAUSTED, "out_of_memory", None),

@@ -41,13 +41,14 @@ class ModelHandlers:
     async def list_models(
         self, _request: model_pb2.ListModelsRequest, _call: CallContext
     ) -> model_pb2.ListModelsResponse:
-        return model_pb2.ListModelsResponse(data=map(self._render, (*self._model.names, *self._model.adapters)))
+        return model_pb2.ListModelsResponse(data=map(self.describe, (*self._model.names, *self._model.adapters())))
 
     async def get_model(self, request: model_pb2.GetModelRequest, _call: CallContext) -> model_pb2.GetModelResponse:
         check_bounds(request)
-        return model_pb2.GetModelResponse(model=self._render(self._model.check_name(request.model)))
+        return model_pb2.GetModelResponse(model=self.describe(self._model.check_name(request.model)))
 
-    def _render(self, name: str) -> model_pb2.Model:
+    def describe(self, name: str) -> model_pb2.Model:
+        """Returns a model by its name."""
         return model_pb2.Model(
             id=name,
             parent=self._model.names[0] if self._model.adapter_of(name) else None,

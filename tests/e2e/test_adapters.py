@@ -1,10 +1,13 @@
 """LoRA adapters in every API: chosen by `model`, listed beside the model, and apart in the prefix cache."""
 
+import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from openai import NotFoundError, OpenAI
+from openai import BadRequestError, NotFoundError, OpenAI
 
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, model_pb2, model_pb2_grpc
 from tests.e2e.stack import Stack
@@ -73,3 +76,45 @@ def test_an_unknown_name_is_an_unknown_model(client: OpenAI, stack: Stack) -> No
         chat_pb2_grpc.ChatServiceStub(channel).CreateChatCompletion(typed("other"))
     error: Any = caught.value
     assert (error.code(), error.details()) == (grpc.StatusCode.NOT_FOUND, message)
+
+
+def test_an_adapter_is_loaded_replaced_and_unloaded_as_in_vllm(
+    client: OpenAI, stack: Stack, local_adapters: Path
+) -> None:
+    def answer(model: str) -> str | None:
+        asked: Any = {"messages": [{"role": "user", "content": TEXT}], "temperature": 0, "max_completion_tokens": 12}
+        return client.chat.completions.create(model=model, **asked).choices[0].message.content
+
+    def post(path: str, body: dict[str, Any]) -> Any:
+        return client.post(path, body=body, cast_to=object)
+
+    folder = local_adapters / "later"
+    shutil.copytree(local_adapters / "tuned", folder)
+    loaded = post("/load_lora_adapter", {"lora_name": "later", "lora_path": str(folder)})
+    assert (loaded["id"], loaded["object"], loaded["parent"]) == ("later", "model", "nano")
+    assert [model.id for model in client.models.list()] == ["nano", "tuned", "later"]
+    assert answer("later") == answer("tuned") != answer("nano")
+    with pytest.raises(BadRequestError, match="'lora_name': expected a name without an adapter, got 'later'"):
+        post("/load_lora_adapter", {"lora_name": "later", "lora_path": "later"})
+    config = json.loads((folder / "adapter_config.json").read_bytes())
+    (folder / "adapter_config.json").write_text(json.dumps(config | {"lora_alpha": 0}))
+    post("/load_lora_adapter", {"lora_name": "later", "lora_path": "later", "load_inplace": True})
+    assert answer("later") == answer("nano")
+    with stack.channel() as channel:
+        models = model_pb2_grpc.ModelServiceStub(channel)
+        refused = {
+            "'lora_path': adapter 'x': expected a folder below --allowed-lora-path": ("x", "/etc"),
+            "'lora_path': adapter 'y': expected a folder below --allowed-lora-path": ("y", "../adapters"),
+            "'lora_name': expected a name that the model does not have, got 'nano'": ("nano", "later"),
+            "'lora_name': expected at most 256 printable characters": ("a\nb", "later"),
+        }
+        for message, (name, path) in refused.items():
+            with pytest.raises(grpc.RpcError) as caught:
+                models.LoadAdapter(model_pb2.LoadAdapterRequest(lora_name=name, lora_path=path))
+            error: Any = caught.value
+            assert (error.code(), error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, message)
+        assert stack.post("/glimpse/v1/adapters:unload", {"loraName": "later"}) == {"id": "later", "deleted": True}
+    with pytest.raises(NotFoundError, match="The model 'later' does not exist"):
+        answer("later")
+    with pytest.raises(NotFoundError, match="'later' does not exist"):
+        post("/unload_lora_adapter", {"lora_name": "later"})

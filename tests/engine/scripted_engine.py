@@ -41,6 +41,8 @@ from glimpse.engine.protocol.messages import (
     Failed,
     FinishReason,
     Generate,
+    LoadAdapter,
+    LoadedAdapter,
     Loading,
     Prepare,
     Ready,
@@ -153,6 +155,9 @@ class ScriptedEngine:
                         self.running[each.request_id] = Running(answer(each))
                 case Cancel(request_id=request_id):
                     self.cancel(request_id)
+                case LoadAdapter(request_id=request_id, name=name, path=path):
+                    adapters = {name: LoadedAdapter(digest=b"d", path=path)}
+                    self.tell([Event(request_id=request_id, finish=FinishReason.STOP)], adapters)
                 case Stop():
                     self.cancel(*self.running)
                     return 0
@@ -185,7 +190,7 @@ class ScriptedEngine:
         ended = {request_id: self.running.pop(request_id) for request_id in request_ids if request_id in self.running}
         self.tell([running.cancelled(request_id) for request_id, running in ended.items()])
 
-    def tell(self, events: list[Event]) -> None:
+    def tell(self, events: list[Event], adapters: dict[str, LoadedAdapter] | None = None) -> None:
         """Sends what a step gave, and its statistics."""
         num_waiting = sum(not running.has_begun for running in self.running.values())
         stats = StepStats(
@@ -199,7 +204,7 @@ class ScriptedEngine:
             num_preemptions=0,
             step_seconds=self.step_seconds,
         )
-        self.channel.send(Step(events=events, stats=stats))
+        self.channel.send(Step(events=events, stats=stats, adapters=adapters))
 
     def by_id(self, request: Generate | Embed) -> Iterator[Event]:
         """Yields what the request's id says."""

@@ -1,7 +1,7 @@
 """What LoRA adapters (arXiv 2106.09685) add to linears: up · down · x, with matrices of each adapter."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -34,6 +34,10 @@ class LowRankUpdate:
     @property
     def num_bytes(self) -> int:
         return self.down.nbytes + sum(part.up.nbytes for part in self.parts)
+
+    def to(self, device: torch.device) -> "LowRankUpdate":
+        parts = [replace(part, up=part.up.to(device)) for part in self.parts]
+        return LowRankUpdate(down=self.down.to(device), parts=parts)
 
 
 class LowRankUpdates:

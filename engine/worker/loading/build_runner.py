@@ -34,6 +34,7 @@ from glimpse.engine.worker.layers.mixers import LayerInputs
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.quantized import QuantizationScheme
 from glimpse.engine.worker.layers.rotary import Rotation, rotary_axes
+from glimpse.engine.worker.loading.adapters.adapter_store import RankAdapters
 from glimpse.engine.worker.loading.quantization_choice import encoder_cache_bytes
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.native.library import Level, load_library
@@ -64,6 +65,7 @@ class LoadedShard:
     scheme: QuantizationScheme | None
     """How the decoder's weights are quantized; None if they are not."""
     vocabulary: Vocabulary
+    adapters: RankAdapters
 
     @property
     def loaded(self) -> Loaded:

@@ -14,6 +14,7 @@ from glimpse.engine.checkpoint.grammar.matcher import Vocabulary
 from glimpse.engine.checkpoint.lora import read_adapters
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
+from glimpse.engine.core.adapter_table import SPARE_SLOTS, AdapterTable
 from glimpse.engine.core.core import Core
 from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.ngram_proposer import MAX_DRAFT_TOKENS
@@ -33,6 +34,7 @@ from glimpse.engine.worker.layers.quantized import (
     process_weights_after_loading,
     quantizes_head,
 )
+from glimpse.engine.worker.loading.adapters.adapter_store import EngineAdapters, RankAdapters
 from glimpse.engine.worker.loading.adapters.load_adapters import AdapterLoader
 from glimpse.engine.worker.loading.build_model import empty_model, model_as_computed, with_mtp, with_stored_head
 from glimpse.engine.worker.loading.build_runner import LoadedShard, make_runner, uses_async_scheduling
@@ -93,13 +95,21 @@ def load_core(
             f"'--node-rank': expected 0 here, got {config.node_rank}; other nodes run `glimpse serve`"
         )
     if config.tensor_parallel_size == 1:
-        shard = load_shard(config, rank=0, on_progress=on_progress)
+        shard, ranks = load_shard(config, rank=0, on_progress=on_progress), None
         runner = local_runner = make_runner(config, shard, None, on_progress=on_progress)
     else:
-        shard, local_runner, runner = _load_ranks(config, on_progress, on_rank_failure)
+        shard, local_runner, ranks = _load_ranks(config, on_progress, on_rank_failure)
+        runner = ParallelRunner(local_runner, ranks)
+    adapters = AdapterTable(
+        EngineAdapters(shard.adapters, ranks),
+        digests=shard.model.adapters.digests,
+        paths=config.lora_modules,
+        max_adapters=config.max_loras,
+    )
+    adapters.restore(config.restored_adapters or {})
     num_blocks = local_runner.num_blocks
     max_model_len = min(context_window(config, shard.config.text), num_blocks * config.block_size)
-    core = _make_core(config, shard, runner, local_runner, max_model_len)
+    core = _make_core(config, shard, runner, local_runner, max_model_len, adapters)
     ready = Ready(
         device=str(shard.device),
         dtype=str(shard.dtype).removeprefix("torch."),
@@ -113,7 +123,7 @@ def load_core(
         num_states=local_runner.num_states,
         num_sliding_blocks=local_runner.num_sliding_blocks,
         block_size=config.block_size,
-        adapters=shard.model.adapters.digests,
+        adapters=adapters.loaded,
         load_seconds=time.perf_counter() - started,
     )
     on_progress("ready", 1.0)
@@ -132,7 +142,7 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
     _check_step_size(config, model_config)
     if rank == 0 and model_config.unapplied_fields:
         _log.warning("generation_config.json: not applied: %s", ", ".join(model_config.unapplied_fields))
-    adapters = read_adapters(config)
+    adapters = read_adapters(config) if config.restored_adapters is None else []
     if config.speculative == "mtp":
         model_config = with_mtp(model_config, read_headers(path))
     if model_config.is_embedding_model:
@@ -179,7 +189,7 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
             model.ops = make_cuda_ops(backend, num_heads=model.decoder.config.num_heads, device=device)
         case "torch":
             pass
-    model.adapters = Adapters(config.max_loras, PackedUpdates if backend == "native" else LowRankUpdates)
+    model.adapters = Adapters(config.max_loras + SPARE_SLOTS, PackedUpdates if backend == "native" else LowRankUpdates)
     loader.load_all(adapters)
     return LoadedShard(
         config=model_config,
@@ -190,6 +200,7 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
         level=level,
         scheme=scheme,
         vocabulary=load_vocabulary(path, model_config.text.vocab_size),
+        adapters=RankAdapters(config, loader, model.adapters),
     )
 
 
@@ -209,8 +220,8 @@ def _check_step_size(config: EngineConfig, model: ModelConfig) -> None:
 
 def _load_ranks(
     config: EngineConfig, on_progress: Callable[[str, float], None], on_rank_failure: Callable[[], None]
-) -> tuple[LoadedShard, ModelRunner, ParallelRunner]:
-    """Returns rank 0's shard, its local runner, and the runner that executes steps on all ranks."""
+) -> tuple[LoadedShard, ModelRunner, Ranks]:
+    """Returns rank 0's shard, its local runner, and the other ranks."""
     digest = checkpoint_digest([config.model_path, *config.companions.values()]) if config.nnodes > 1 else ""
     ranks = Ranks(config, digest=digest, on_rank_failure=on_rank_failure)
     try:
@@ -222,7 +233,7 @@ def _load_ranks(
     except BaseException:
         ranks.end()
         raise
-    return shard, local_runner, ParallelRunner(local_runner, ranks)
+    return shard, local_runner, ranks
 
 
 def load_model(
@@ -295,6 +306,7 @@ def _make_core(
     runner: Runner,
     local_runner: ModelRunner,
     max_model_len: int,
+    adapters: AdapterTable,
 ) -> Core:
     """Returns a core for `runner`, which is rank 0's local runner or wraps it."""
     text = shard.config.text
@@ -309,7 +321,7 @@ def _make_core(
             bidirectional_runs=text.bidirectional_run > 0,
             bidirectional_prompt=text.bidirectional_prompt,
             has_output_head=shard.config.has_output_head,
-            adapters=shard.model.adapters.digests,
+            adapters=adapters.digests,
             encoding=shard.model.adapters.encoding,
         ),
         limits=SchedulerLimits(
@@ -331,6 +343,7 @@ def _make_core(
             window=text.sliding.window if text.sliding else 0,
         ),
         max_waiting=config.max_waiting,
+        adapters=adapters,
         async_scheduling=async_scheduling,
         prepare=local_runner.prepare,
         compile_grammar=local_runner.compile,

@@ -95,6 +95,8 @@ class DecodePrograms:
         adapters = self._adapters if batch.adapters else NO_ADAPTERS
         kind = rows, len(adapters.added)
         if kind not in self._programs:
+            if adapters.added:  # those of fewer linears are not needed any more
+                self._programs = {each: self._programs[each] for each in self._programs if each[1] in (0, kind[1])}
             self._programs[kind] = DecodeProgram(self._decoder, self._cache, rows, adapters, level=self._level)
         return self._programs[kind].run(self._library, batch, self._rotations, embedded)
 

@@ -45,7 +45,26 @@ class Execute(msgspec.Struct, frozen=True, kw_only=True, tag="execute"):
     plan: StepPlan
 
 
-ToRank = Load | Join | Refused | Execute
+class StageAdapter(msgspec.Struct, frozen=True, kw_only=True, tag="stage_adapter"):
+    """Read a LoRA adapter beside steps. The reply is `AdapterStaged`."""
+
+    name: str
+    path: str
+
+
+class PutAdapter(msgspec.Struct, frozen=True, kw_only=True, tag="put_adapter"):
+    """Make the staged adapter usable in later steps; drop it if its digest is another one."""
+
+    digest: bytes
+
+
+class RemoveAdapter(msgspec.Struct, frozen=True, kw_only=True, tag="remove_adapter"):
+    """Free an adapter that no later step has."""
+
+    digest: bytes
+
+
+ToRank = Load | Join | Refused | Execute | StageAdapter | PutAdapter | RemoveAdapter
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True, tag="loaded"):
@@ -67,7 +86,15 @@ class LoadFailed(msgspec.Struct, frozen=True, kw_only=True, tag="load_failed"):
     message: str
 
 
-FromRank = Loaded | Joined | LoadFailed
+class AdapterStaged(msgspec.Struct, frozen=True, kw_only=True, tag="adapter_staged"):
+    """The reply to `StageAdapter`."""
+
+    digest: bytes = b""
+    message: str = ""
+    """Why the adapter cannot be loaded, if it cannot."""
+
+
+FromRank = Loaded | Joined | LoadFailed | AdapterStaged
 
 _MAX_BYTES = 0xFFFF_FFFF
 """The most that a frame can hold: both ends are the engine's own, and a plan may contain pixels of many requests."""

@@ -12,7 +12,15 @@ from typing import assert_never
 
 from glimpse.engine.errors import CheckpointError, EngineError, EngineErrorCode
 from glimpse.engine.worker.parallel.group import Group
-from glimpse.engine.worker.parallel.messages import FromRank, Joined, Loaded, LoadFailed, ToRank, channel_to_rank
+from glimpse.engine.worker.parallel.messages import (
+    AdapterStaged,
+    FromRank,
+    Joined,
+    Loaded,
+    LoadFailed,
+    ToRank,
+    channel_to_rank,
+)
 from glimpse.frames import BlockingChannel
 
 _log = logging.getLogger(__name__)
@@ -104,15 +112,21 @@ class RankConnection:
         message = self._expect()
         assert isinstance(message, Joined)
 
+    def expect_staged_adapter(self) -> AdapterStaged:
+        """Waits until the rank has read an adapter. Raises like `expect_loaded`."""
+        message = self._expect()
+        assert isinstance(message, AdapterStaged)
+        return message
+
     def shutdown(self) -> None:
         """Ends the connection, and thereby the rank."""
         if self._channel is not None:
             self._channel.shutdown()
 
-    def _expect(self) -> Loaded | Joined:
+    def _expect(self) -> Loaded | Joined | AdapterStaged:
         message = self._messages.get()
         match message:
-            case Loaded() | Joined():
+            case Loaded() | Joined() | AdapterStaged():
                 return message
             case LoadFailed(message=reason):
                 raise CheckpointError(reason if self.remote_address is None else f"{self.name}: {reason}")

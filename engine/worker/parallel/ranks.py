@@ -21,7 +21,19 @@ from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.config import EngineConfig
 from glimpse.engine.worker.parallel.group import Group, join_group
 from glimpse.engine.worker.parallel.handshake import Hello
-from glimpse.engine.worker.parallel.messages import Execute, Join, Load, Loaded, Refused, RendezvousAddress
+from glimpse.engine.worker.parallel.messages import (
+    AdapterStaged,
+    Execute,
+    Join,
+    Load,
+    Loaded,
+    PutAdapter,
+    Refused,
+    RemoveAdapter,
+    RendezvousAddress,
+    StageAdapter,
+    ToRank,
+)
 from glimpse.engine.worker.parallel.node_listener import NodeListener
 from glimpse.engine.worker.parallel.rank_connection import FailureHandler, RankConnection
 
@@ -95,10 +107,30 @@ class Ranks:
         Raises:
             EngineError: a rank has exited.
         """
+        self._send([Execute(plan=plan) for plan in plans])
+
+    def stage_adapter(self, name: str, path: str) -> None:
+        """Makes each rank read an adapter. Raises like `execute`."""
+        self._send([StageAdapter(name=name, path=path)] * len(self._ranks))
+
+    def staged_adapters(self) -> list[AdapterStaged]:
+        """Waits until each rank has read the adapter. Raises EngineError if one has exited."""
+        return [rank.expect_staged_adapter() for rank in self._ranks]
+
+    def put_adapter(self, digest: bytes) -> None:
+        """Makes each rank use its staged adapter from the next step on. Raises like `execute`."""
+        self._send([PutAdapter(digest=digest)] * len(self._ranks))
+
+    def remove_adapter(self, digest: bytes) -> None:
+        """Makes each rank free an adapter. Raises like `execute`."""
+        self._send([RemoveAdapter(digest=digest)] * len(self._ranks))
+
+    def _send(self, messages: Sequence[ToRank]) -> None:
+        """Sends each rank its message, in the order of ranks."""
         if self._failure.has_occurred:
             raise EngineError(EngineErrorCode.UNAVAILABLE, "a tensor-parallel rank of the engine has exited")
-        for rank, plan in zip(self._ranks, plans, strict=True):
-            rank.send(Execute(plan=plan))
+        for rank, message in zip(self._ranks, messages, strict=True):
+            rank.send(message)
 
     def terminate(self) -> None:
         """Ends the ranks after a failed step: they are out of sync and cannot be used any more."""

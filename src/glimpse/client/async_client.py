@@ -262,6 +262,17 @@ class AsyncClient:
         """Returns the models that the server serves, one for each name."""
         return (await self._call(self._models.ListModels, model_pb2.ListModelsRequest(), options)).data
 
+    async def load_adapter(
+        self, name: str, path: str, *, in_place: bool = False, **options: Unpack[CallOptions]
+    ) -> None:
+        """Loads a LoRA adapter of a folder on the server's machine; `in_place` replaces one of this name."""
+        request = model_pb2.LoadAdapterRequest(lora_name=name, lora_path=path, load_inplace=in_place)
+        await self._call(self._models.LoadAdapter, request, options)
+
+    async def unload_adapter(self, name: str, **options: Unpack[CallOptions]) -> None:
+        """Unloads a LoRA adapter. Requests that have it go on."""
+        await self._call(self._models.UnloadAdapter, model_pb2.UnloadAdapterRequest(lora_name=name), options)
+
     async def _call(
         self, method: Callable[..., Awaitable[_ResponseT]], request: object, options: CallOptions
     ) -> _ResponseT:

@@ -153,7 +153,7 @@ class LLM:
         self._core = engine.core
         self._model = ServedModel(
             names=(str(path),),
-            adapters=tuple(adapters),
+            adapters=lambda: adapters,
             vocab_size=engine.model.text.vocab_size,
             embedding_size=engine.model.embedding_size,
             pooling=engine.model.pooling,
@@ -425,8 +425,8 @@ class LLM:
         return score_outputs(self._relevance, outputs, num_documents)
 
     def _checked(self, adapter: str | None) -> str:
-        if adapter is not None and adapter not in self._model.adapters:
-            names = ", ".join(map(repr, self._model.adapters)) or "None, as there are no lora_modules"
+        if adapter is not None and adapter not in self._model.adapters():
+            names = ", ".join(map(repr, self._model.adapters())) or "None, as there are no lora_modules"
             raise InputError("adapter", f"expected {names}, got {adapter!r}")
         return adapter or ""
 

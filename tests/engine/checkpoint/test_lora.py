@@ -49,7 +49,7 @@ def test_the_digest_tells_configurations_and_weights_apart(tmp_path: Path) -> No
         "weights": write(tmp_path / "weights", b"0"),
         "alpha": write(tmp_path / "alpha", lora_alpha=8),
     }
-    digests = {adapter.name: adapter.digest for adapter in read_adapters(config(folders))}
+    digests = {adapter.name: adapter.weights()[1] for adapter in read_adapters(config(folders))}
     assert digests["a"] == digests["same"]
     assert len(set(digests.values())) == 3
 
@@ -91,7 +91,7 @@ def test_refuses_by_field(tmp_path: Path, fields: dict[str, Any], message: str) 
 def test_refuses_what_is_no_object(tmp_path: Path, document: bytes) -> None:
     folder = write(tmp_path / "a")
     (tmp_path / "a" / "adapter_config.json").write_bytes(document)
-    with pytest.raises(CheckpointError, match=r"adapter_config.json( is not JSON: |: expected an object, got )"):
+    with pytest.raises(CheckpointError, match=r"adapter_config.json( is not valid JSON|: expected an object, got )"):
         read_adapters(config({"a": folder}))
 
 

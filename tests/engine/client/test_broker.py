@@ -16,7 +16,15 @@ from glimpse.engine.client.shared_engine import SharedEngine
 from glimpse.engine.client.supervisor import EngineState
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.config import EngineConfig
-from glimpse.engine.protocol.messages import FinishReason, Generate, Sibling, StepStats, TokenEvent
+from glimpse.engine.protocol.messages import (
+    FinishReason,
+    Generate,
+    LoadAdapter,
+    LoadedAdapter,
+    Sibling,
+    StepStats,
+    TokenEvent,
+)
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from tests.engine.client.scripted import scripted_command
 from tests.engine.processes import DEADLINE_SECONDS, until
@@ -126,6 +134,18 @@ async def test_all_hear_statistics_and_the_engine_becoming_ready(deployment: Dep
     await front_ends[0].ask("echo")
     await until(lambda: len(front_ends[1].stats) == len(deployment.stats))
     assert front_ends[1].stats == deployment.stats != []
+
+
+async def test_all_hear_of_an_adapter_that_one_loads(deployment: Deployment) -> None:
+    first, second = await deployment.add(), await deployment.add()
+    loading = LoadAdapter(request_id="load", name="a", path="/a")
+    assert (await first.engine.change_adapters(loading)).finish is FinishReason.STOP
+    loaded = {"a": LoadedAdapter(digest=b"d", path="/a")}
+    assert first.engine.ready is not None
+    assert first.engine.ready.adapters == loaded
+    await until(lambda: second.engine.ready is not None and second.engine.ready.adapters == loaded)
+    assert (await deployment.add()).engine.ready == first.engine.ready
+    assert (second.states, deployment.broker.num_open) == ([EngineState.READY], 0)
 
 
 async def test_front_end_that_leaves_has_its_requests_cancelled_and_no_others(deployment: Deployment) -> None:

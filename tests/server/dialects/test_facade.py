@@ -121,6 +121,7 @@ async def channel(script: Script, request: pytest.FixtureRequest) -> AsyncIterat
     }
     # The facade binds these too; the tests do not call them.
     methods = ["CompletionService.CreateCompletion", "EmbeddingService.CreateEmbeddings"]
+    methods += ["ModelService.LoadAdapter", "ModelService.UnloadAdapter"]
     methods += ["RerankService.Rerank", "RerankService.Score"]
     methods += [f"MediaService.{name}Media" for name in ("Get", "List", "Delete")]
     methods += [f"BatchService.{name}" for name in ("CreateBatch", "GetBatch", "ListBatches", "CancelBatch")]

@@ -132,6 +132,21 @@ def test_each_key_of_a_tenant_is_accepted(channel: grpc.Channel):
         assert models.ListModels(model_pb2.ListModelsRequest(), metadata=(("x-api-key", key),)).data
 
 
+def test_administrators_alone_load_adapters(channel: grpc.Channel):
+    models = model_pb2_grpc.ModelServiceStub(channel)
+    loading, unloading = (
+        model_pb2.LoadAdapterRequest(lora_name="a", lora_path="a"),
+        model_pb2.UnloadAdapterRequest(lora_name="a"),
+    )
+    for call in (
+        lambda key: models.LoadAdapter(loading, metadata=key),
+        lambda key: models.UnloadAdapter(unloading, metadata=key),
+    ):
+        assert outcome(lambda call=call: call(ACME)) is grpc.StatusCode.PERMISSION_DENIED
+        with pytest.raises(grpc.RpcError, match=r"\(--allowed-lora-path\), got one without"):
+            call((("x-api-key", "admin-key"),))
+
+
 def asked(image: content_pb2.ContentPart, salt: str = "") -> chat_pb2.CreateChatCompletionRequest:
     wire = request(user("Describe this image, which both tenants have, in a few words. " * 4, image))
     wire.cache_salt = salt

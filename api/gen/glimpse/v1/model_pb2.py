@@ -26,7 +26,7 @@ from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16glimpse/v1/model.proto\x12\nglimpse.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\"\x13\n\x11ListModelsRequest\";\n\x12ListModelsResponse\x12%\n\x04\x64\x61ta\x18\x01 \x03(\x0b\x32\x11.glimpse.v1.ModelR\x04\x64\x61ta\"-\n\x0fGetModelRequest\x12\x1a\n\x05model\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02R\x05model\";\n\x10GetModelResponse\x12\'\n\x05model\x18\x01 \x01(\x0b\x32\x11.glimpse.v1.ModelR\x05model\"\xda\x02\n\x05Model\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n\x07\x63reated\x18\x02 \x01(\x03R\x07\x63reated\x12\x19\n\x08owned_by\x18\x03 \x01(\tR\x07ownedBy\x12\"\n\rmax_model_len\x18\x04 \x01(\rR\x0bmaxModelLen\x12?\n\x10input_modalities\x18\x05 \x03(\x0e\x32\x14.glimpse.v1.ModalityR\x0finputModalities\x12\x41\n\x11output_modalities\x18\x06 \x03(\x0e\x32\x14.glimpse.v1.ModalityR\x10outputModalities\x12<\n\x0c\x63\x61pabilities\x18\x07 \x01(\x0b\x32\x18.glimpse.v1.CapabilitiesR\x0c\x63\x61pabilities\x12\x1b\n\x06parent\x18\x08 \x01(\tH\x00R\x06parent\x88\x01\x01\x42\t\n\x07_parent\"\x97\x03\n\x0c\x43\x61pabilities\x12\x1c\n\tstreaming\x18\x01 \x01(\x08R\tstreaming\x12\x14\n\x05tools\x18\x02 \x01(\x08R\x05tools\x12-\n\x12structured_outputs\x18\x03 \x01(\x08R\x11structuredOutputs\x12\x1a\n\x08logprobs\x18\x04 \x01(\x08R\x08logprobs\x12)\n\x10reasoning_effort\x18\x05 \x01(\x08R\x0freasoningEffort\x12\x1f\n\x0bmax_choices\x18\x06 \x01(\rR\nmaxChoices\x12\x1d\n\nmax_images\x18\x07 \x01(\rR\tmaxImages\x12\x1d\n\nmax_videos\x18\x08 \x01(\rR\tmaxVideos\x12\x1d\n\nmax_audios\x18\t \x01(\rR\tmaxAudios\x12\x1c\n\treasoning\x18\n \x01(\x08R\treasoning\x12\x1c\n\tgrounding\x18\x0b \x01(\x08R\tgrounding\x12#\n\rmax_documents\x18\x0c \x01(\rR\x0cmaxDocuments*s\n\x08Modality\x12\x18\n\x14MODALITY_UNSPECIFIED\x10\x00\x12\x11\n\rMODALITY_TEXT\x10\x01\x12\x12\n\x0eMODALITY_IMAGE\x10\x02\x12\x12\n\x0eMODALITY_VIDEO\x10\x03\x12\x12\n\x0eMODALITY_AUDIO\x10\x04\x32\xe5\x01\n\x0cModelService\x12g\n\nListModels\x12\x1d.glimpse.v1.ListModelsRequest\x1a\x1e.glimpse.v1.ListModelsResponse\"\x1a\x82\xd3\xe4\x93\x02\x14\x12\x12/glimpse/v1/models\x12l\n\x08GetModel\x12\x1b.glimpse.v1.GetModelRequest\x1a\x1c.glimpse.v1.GetModelResponse\"%\x82\xd3\xe4\x93\x02\x1f\x12\x1d/glimpse/v1/models/{model=**}B=\n\nglimpse.v1B\nModelProtoP\x01Z\x14glimpse/v1;glimpsev1\xaa\x02\nGlimpse.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16glimpse/v1/model.proto\x12\nglimpse.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\"\x13\n\x11ListModelsRequest\";\n\x12ListModelsResponse\x12%\n\x04\x64\x61ta\x18\x01 \x03(\x0b\x32\x11.glimpse.v1.ModelR\x04\x64\x61ta\"-\n\x0fGetModelRequest\x12\x1a\n\x05model\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02R\x05model\"}\n\x12LoadAdapterRequest\x12!\n\tlora_name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02R\x08loraName\x12!\n\tlora_path\x18\x02 \x01(\tB\x04\xe2\x41\x01\x02R\x08loraPath\x12!\n\x0cload_inplace\x18\x03 \x01(\x08R\x0bloadInplace\">\n\x13LoadAdapterResponse\x12\'\n\x05model\x18\x01 \x01(\x0b\x32\x11.glimpse.v1.ModelR\x05model\"9\n\x14UnloadAdapterRequest\x12!\n\tlora_name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02R\x08loraName\"A\n\x15UnloadAdapterResponse\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n\x07\x64\x65leted\x18\x02 \x01(\x08R\x07\x64\x65leted\";\n\x10GetModelResponse\x12\'\n\x05model\x18\x01 \x01(\x0b\x32\x11.glimpse.v1.ModelR\x05model\"\xda\x02\n\x05Model\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n\x07\x63reated\x18\x02 \x01(\x03R\x07\x63reated\x12\x19\n\x08owned_by\x18\x03 \x01(\tR\x07ownedBy\x12\"\n\rmax_model_len\x18\x04 \x01(\rR\x0bmaxModelLen\x12?\n\x10input_modalities\x18\x05 \x03(\x0e\x32\x14.glimpse.v1.ModalityR\x0finputModalities\x12\x41\n\x11output_modalities\x18\x06 \x03(\x0e\x32\x14.glimpse.v1.ModalityR\x10outputModalities\x12<\n\x0c\x63\x61pabilities\x18\x07 \x01(\x0b\x32\x18.glimpse.v1.CapabilitiesR\x0c\x63\x61pabilities\x12\x1b\n\x06parent\x18\x08 \x01(\tH\x00R\x06parent\x88\x01\x01\x42\t\n\x07_parent\"\x97\x03\n\x0c\x43\x61pabilities\x12\x1c\n\tstreaming\x18\x01 \x01(\x08R\tstreaming\x12\x14\n\x05tools\x18\x02 \x01(\x08R\x05tools\x12-\n\x12structured_outputs\x18\x03 \x01(\x08R\x11structuredOutputs\x12\x1a\n\x08logprobs\x18\x04 \x01(\x08R\x08logprobs\x12)\n\x10reasoning_effort\x18\x05 \x01(\x08R\x0freasoningEffort\x12\x1f\n\x0bmax_choices\x18\x06 \x01(\rR\nmaxChoices\x12\x1d\n\nmax_images\x18\x07 \x01(\rR\tmaxImages\x12\x1d\n\nmax_videos\x18\x08 \x01(\rR\tmaxVideos\x12\x1d\n\nmax_audios\x18\t \x01(\rR\tmaxAudios\x12\x1c\n\treasoning\x18\n \x01(\x08R\treasoning\x12\x1c\n\tgrounding\x18\x0b \x01(\x08R\tgrounding\x12#\n\rmax_documents\x18\x0c \x01(\rR\x0cmaxDocuments*s\n\x08Modality\x12\x18\n\x14MODALITY_UNSPECIFIED\x10\x00\x12\x11\n\rMODALITY_TEXT\x10\x01\x12\x12\n\x0eMODALITY_IMAGE\x10\x02\x12\x12\n\x0eMODALITY_VIDEO\x10\x03\x12\x12\n\x0eMODALITY_AUDIO\x10\x04\x32\xd9\x03\n\x0cModelService\x12g\n\nListModels\x12\x1d.glimpse.v1.ListModelsRequest\x1a\x1e.glimpse.v1.ListModelsResponse\"\x1a\x82\xd3\xe4\x93\x02\x14\x12\x12/glimpse/v1/models\x12l\n\x08GetModel\x12\x1b.glimpse.v1.GetModelRequest\x1a\x1c.glimpse.v1.GetModelResponse\"%\x82\xd3\xe4\x93\x02\x1f\x12\x1d/glimpse/v1/models/{model=**}\x12t\n\x0bLoadAdapter\x12\x1e.glimpse.v1.LoadAdapterRequest\x1a\x1f.glimpse.v1.LoadAdapterResponse\"$\x82\xd3\xe4\x93\x02\x1e\"\x19/glimpse/v1/adapters:load:\x01*\x12|\n\rUnloadAdapter\x12 .glimpse.v1.UnloadAdapterRequest\x1a!.glimpse.v1.UnloadAdapterResponse\"&\x82\xd3\xe4\x93\x02 \"\x1b/glimpse/v1/adapters:unload:\x01*B=\n\nglimpse.v1B\nModelProtoP\x01Z\x14glimpse/v1;glimpsev1\xaa\x02\nGlimpse.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,24 +36,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\nglimpse.v1B\nModelProtoP\001Z\024glimpse/v1;glimpsev1\252\002\nGlimpse.V1'
   _globals['_GETMODELREQUEST'].fields_by_name['model']._loaded_options = None
   _globals['_GETMODELREQUEST'].fields_by_name['model']._serialized_options = b'\342A\001\002'
+  _globals['_LOADADAPTERREQUEST'].fields_by_name['lora_name']._loaded_options = None
+  _globals['_LOADADAPTERREQUEST'].fields_by_name['lora_name']._serialized_options = b'\342A\001\002'
+  _globals['_LOADADAPTERREQUEST'].fields_by_name['lora_path']._loaded_options = None
+  _globals['_LOADADAPTERREQUEST'].fields_by_name['lora_path']._serialized_options = b'\342A\001\002'
+  _globals['_UNLOADADAPTERREQUEST'].fields_by_name['lora_name']._loaded_options = None
+  _globals['_UNLOADADAPTERREQUEST'].fields_by_name['lora_name']._serialized_options = b'\342A\001\002'
   _globals['_MODELSERVICE'].methods_by_name['ListModels']._loaded_options = None
   _globals['_MODELSERVICE'].methods_by_name['ListModels']._serialized_options = b'\202\323\344\223\002\024\022\022/glimpse/v1/models'
   _globals['_MODELSERVICE'].methods_by_name['GetModel']._loaded_options = None
   _globals['_MODELSERVICE'].methods_by_name['GetModel']._serialized_options = b'\202\323\344\223\002\037\022\035/glimpse/v1/models/{model=**}'
-  _globals['_MODALITY']._serialized_start=1050
-  _globals['_MODALITY']._serialized_end=1165
+  _globals['_MODELSERVICE'].methods_by_name['LoadAdapter']._loaded_options = None
+  _globals['_MODELSERVICE'].methods_by_name['LoadAdapter']._serialized_options = b'\202\323\344\223\002\036\"\031/glimpse/v1/adapters:load:\001*'
+  _globals['_MODELSERVICE'].methods_by_name['UnloadAdapter']._loaded_options = None
+  _globals['_MODELSERVICE'].methods_by_name['UnloadAdapter']._serialized_options = b'\202\323\344\223\002 \"\033/glimpse/v1/adapters:unload:\001*'
+  _globals['_MODALITY']._serialized_start=1367
+  _globals['_MODALITY']._serialized_end=1482
   _globals['_LISTMODELSREQUEST']._serialized_start=101
   _globals['_LISTMODELSREQUEST']._serialized_end=120
   _globals['_LISTMODELSRESPONSE']._serialized_start=122
   _globals['_LISTMODELSRESPONSE']._serialized_end=181
   _globals['_GETMODELREQUEST']._serialized_start=183
   _globals['_GETMODELREQUEST']._serialized_end=228
-  _globals['_GETMODELRESPONSE']._serialized_start=230
-  _globals['_GETMODELRESPONSE']._serialized_end=289
-  _globals['_MODEL']._serialized_start=292
-  _globals['_MODEL']._serialized_end=638
-  _globals['_CAPABILITIES']._serialized_start=641
-  _globals['_CAPABILITIES']._serialized_end=1048
-  _globals['_MODELSERVICE']._serialized_start=1168
-  _globals['_MODELSERVICE']._serialized_end=1397
+  _globals['_LOADADAPTERREQUEST']._serialized_start=230
+  _globals['_LOADADAPTERREQUEST']._serialized_end=355
+  _globals['_LOADADAPTERRESPONSE']._serialized_start=357
+  _globals['_LOADADAPTERRESPONSE']._serialized_end=419
+  _globals['_UNLOADADAPTERREQUEST']._serialized_start=421
+  _globals['_UNLOADADAPTERREQUEST']._serialized_end=478
+  _globals['_UNLOADADAPTERRESPONSE']._serialized_start=480
+  _globals['_UNLOADADAPTERRESPONSE']._serialized_end=545
+  _globals['_GETMODELRESPONSE']._serialized_start=547
+  _globals['_GETMODELRESPONSE']._serialized_end=606
+  _globals['_MODEL']._serialized_start=609
+  _globals['_MODEL']._serialized_end=955
+  _globals['_CAPABILITIES']._serialized_start=958
+  _globals['_CAPABILITIES']._serialized_end=1365
+  _globals['_MODELSERVICE']._serialized_start=1485
+  _globals['_MODELSERVICE']._serialized_end=1958
 # @@protoc_insertion_point(module_scope)

@@ -45,6 +45,16 @@ class ModelServiceStub:
                 request_serializer=glimpse_dot_v1_dot_model__pb2.GetModelRequest.SerializeToString,
                 response_deserializer=glimpse_dot_v1_dot_model__pb2.GetModelResponse.FromString,
                 _registered_method=True)
+        self.LoadAdapter = channel.unary_unary(
+                '/glimpse.v1.ModelService/LoadAdapter',
+                request_serializer=glimpse_dot_v1_dot_model__pb2.LoadAdapterRequest.SerializeToString,
+                response_deserializer=glimpse_dot_v1_dot_model__pb2.LoadAdapterResponse.FromString,
+                _registered_method=True)
+        self.UnloadAdapter = channel.unary_unary(
+                '/glimpse.v1.ModelService/UnloadAdapter',
+                request_serializer=glimpse_dot_v1_dot_model__pb2.UnloadAdapterRequest.SerializeToString,
+                response_deserializer=glimpse_dot_v1_dot_model__pb2.UnloadAdapterResponse.FromString,
+                _registered_method=True)
 
 
 class ModelServiceServicer:
@@ -65,6 +75,24 @@ class ModelServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LoadAdapter(self, request, context):
+        """Loads a LoRA adapter, which requests then give as `model`. The response comes when they may.
+
+        Only with an admin key, where the server authenticates, otherwise the status is PERMISSION_DENIED. Adapters that are
+        loaded are loaded again when the engine restarts, but not when the server does.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnloadAdapter(self, request, context):
+        """Unloads a LoRA adapter: further requests with its name are refused at once, and those that have it run to their end.
+        NOT_FOUND if there is none. Only with an admin key, as `LoadAdapter`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ModelServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -77,6 +105,16 @@ def add_ModelServiceServicer_to_server(servicer, server):
                     servicer.GetModel,
                     request_deserializer=glimpse_dot_v1_dot_model__pb2.GetModelRequest.FromString,
                     response_serializer=glimpse_dot_v1_dot_model__pb2.GetModelResponse.SerializeToString,
+            ),
+            'LoadAdapter': grpc.unary_unary_rpc_method_handler(
+                    servicer.LoadAdapter,
+                    request_deserializer=glimpse_dot_v1_dot_model__pb2.LoadAdapterRequest.FromString,
+                    response_serializer=glimpse_dot_v1_dot_model__pb2.LoadAdapterResponse.SerializeToString,
+            ),
+            'UnloadAdapter': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnloadAdapter,
+                    request_deserializer=glimpse_dot_v1_dot_model__pb2.UnloadAdapterRequest.FromString,
+                    response_serializer=glimpse_dot_v1_dot_model__pb2.UnloadAdapterResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -134,6 +172,60 @@ class ModelService:
             '/glimpse.v1.ModelService/GetModel',
             glimpse_dot_v1_dot_model__pb2.GetModelRequest.SerializeToString,
             glimpse_dot_v1_dot_model__pb2.GetModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LoadAdapter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/glimpse.v1.ModelService/LoadAdapter',
+            glimpse_dot_v1_dot_model__pb2.LoadAdapterRequest.SerializeToString,
+            glimpse_dot_v1_dot_model__pb2.LoadAdapterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnloadAdapter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/glimpse.v1.ModelService/UnloadAdapter',
+            glimpse_dot_v1_dot_model__pb2.UnloadAdapterRequest.SerializeToString,
+            glimpse_dot_v1_dot_model__pb2.UnloadAdapterResponse.FromString,
             options,
             channel_credentials,
             insecure,

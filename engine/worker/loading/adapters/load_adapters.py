@@ -1,6 +1,7 @@
 """Loads LoRA adapters for a model: finds the linears that their tensors belong to."""
 
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from itertools import accumulate
 from typing import NamedTuple, cast
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError, deserialize
 from torch import Tensor, nn
 
 from glimpse.engine.checkpoint.lora import WEIGHTS_NAME, LoraAdapter
@@ -26,7 +27,9 @@ from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.parallel.shards import shard_tensor
 
 _TENSOR = re.compile(r"base_model\.model\.(.+)\.lora_([AB])(?:\.default)?\.weight")
-_DTYPES = {"BF16", "F16", "F32", "F64"}
+_DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "F64": torch.float64}
+_MOST_HEADER_BYTES = 8 << 20
+"""Limit for the file of an adapter, which has some hundred tensors."""
 _ROW_PARALLEL = ("o_proj.weight", "down_proj.weight", "conv.out_proj.weight")
 """Matrices whose inputs are divided over ranks, as `shard_tensor` does; of all others it divides the outputs."""
 _EXPECTED = "linears of the encoder, and of attention, short convolutions and MLPs in the decoder, as lora_A and lora_B"
@@ -51,6 +54,17 @@ class _Matrices(NamedTuple):
     """[size, rank], multiplied by the adapter's scale."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedAdapter:
+    """What an adapter adds, in host memory."""
+
+    digest: bytes
+    """See `LoraAdapter.weights`."""
+    added: Mapping[nn.Module, LowRankUpdate]
+    encodes: bool
+    """Whether it changes the encoder."""
+
+
 class AdapterLoader:
     """Loads adapters for a model. It is made once the model's weights are loaded, before a backend packs them."""
 
@@ -65,32 +79,47 @@ class AdapterLoader:
         shard = partial(shard_tensor, text=text, rank=rank, num_ranks=num_ranks)
         self._model = model
         places = {} if model.encoder is None else dict(_encoder_places(model.encoder))
-        self._reader = _Reader(model, text, shard, places)
+        self._reader = _Reader(model, text, shard, places, num_ranks)
         self._device, self._dtype = model.decoder.norm.weight.device, dtype
 
-    def load(self, adapter: LoraAdapter) -> Mapping[nn.Module, LowRankUpdate]:
-        """Returns what an adapter adds to linears, on the device of the model's norms.
+    def load(self, adapter: LoraAdapter, *, max_rank: int | None = None) -> StagedAdapter:
+        """Reads what an adapter adds to linears. May run beside steps.
+
+        Args:
+            max_rank: highest rank that bounds the size of the file, which is not read otherwise. None: nothing does.
 
         Raises:
             CheckpointError: it does not fit the model, or changes more than linears of the encoder and those of
                 `_linears`.
         """
         found: dict[nn.Module, list[_Matrices]] = defaultdict(list)
-        for matrices in self._reader.read(adapter):
+        max_bytes = sys.maxsize if max_rank is None else self._max_bytes(max_rank)
+        weights, digest = adapter.weights(max_bytes)
+        for matrices in self._reader.read(adapter, weights):
             if not all(each.to(self._dtype).isfinite().all() for each in (matrices.down, matrices.up)):
                 raise CheckpointError(f"adapter {adapter.name!r}: expected matrices that their scale leaves finite")
             found[matrices.part.linear].append(matrices)
-        return {linear: self._stack(matrices) for linear, matrices in found.items()}
+        added = {linear: self._stack(matrices) for linear, matrices in found.items()}
+        encoder = self._model.encoder
+        encodes = encoder is not None and not added.keys().isdisjoint(encoder.modules())
+        return StagedAdapter(digest=digest, added=added, encodes=encodes)
+
+    def put(self, loaded: StagedAdapter) -> None:
+        """Adds an adapter to those of the model, on the device of the model's norms, between steps."""
+        if loaded.digest not in self._model.adapters.slots:
+            added = {linear: update.to(self._device) for linear, update in loaded.added.items()}
+            self._model.adapters.put(loaded.digest, added, encodes=loaded.encodes)
 
     def load_all(self, adapters: Iterable[LoraAdapter]) -> None:
         """Adds adapters to those of the model. Raises CheckpointError as `load` does."""
         for adapter in adapters:
-            if adapter.digest not in self._model.adapters.slots:
-                added = self.load(adapter)
-                encoder = self._model.encoder
-                encodes = encoder is not None and not added.keys().isdisjoint(encoder.modules())
-                self._model.adapters.put(adapter.digest, added, encodes=encodes)
-            self._model.adapters.digests[adapter.name] = adapter.digest
+            loaded = self.load(adapter)
+            self.put(loaded)
+            self._model.adapters.digests[adapter.name] = loaded.digest
+
+    def _max_bytes(self, rank: int) -> int:
+        """Returns more bytes than a file has with matrices of this rank, in any type, for all linears."""
+        return _MOST_HEADER_BYTES + 2 * torch.float64.itemsize * rank * self._reader.num_features
 
     def _stack(self, matrices: Sequence[_Matrices]) -> LowRankUpdate:
         distinct = {id(each.down): each.down for each in matrices}  # parts of a stacked matrix share theirs
@@ -100,11 +129,11 @@ class AdapterLoader:
             LowRankUpdatePart(
                 ranks=ranks[id(each.down)],
                 outputs=slice(each.part.start, each.part.start + each.part.size),
-                up=each.up.to(self._device, self._dtype),
+                up=each.up.to(self._dtype),
             )
             for each in matrices
         ]
-        return LowRankUpdate(down=torch.cat(list(distinct.values())).to(self._device, self._dtype), parts=parts)
+        return LowRankUpdate(down=torch.cat(list(distinct.values())).to(self._dtype), parts=parts)
 
 
 def _encoder_places(encoder: Encoder) -> Iterator[tuple[str, tuple[str, int, int]]]:
@@ -157,11 +186,17 @@ class _Reader:
     """Returns this rank's shard of a matrix, by its name."""
     encoder_places: Mapping[str, tuple[str, int, int]]
     """See `_encoder_places`."""
+    num_ranks: int
 
-    def read(self, adapter: LoraAdapter) -> Iterator[_Matrices]:
+    @property
+    def num_features(self) -> int:
+        """Inputs and outputs of all linears, on all ranks."""
+        return self.num_ranks * sum(_num_inputs(part.linear) + part.size for part in self._parts().values())
+
+    def read(self, adapter: LoraAdapter, weights: bytes) -> Iterator[_Matrices]:
         """Yields an adapter's matrices. Raises CheckpointError for the first that does not fit the model."""
         parts, used = self._parts(), set[_Part]()
-        for module, down, up in _pairs(adapter):
+        for module, down, up in _pairs(adapter, weights):
             for name, rows in self._arranged(module, up * adapter.scale(module)):
                 if (part := parts.get(name.removesuffix(".weight"))) is None:
                     if self.model.encoder is not None and self.model.encoder.is_unused(name):
@@ -194,29 +229,41 @@ class _Reader:
             yield from self.model.arrange(part, rows, self.text)
 
 
-def _pairs(adapter: LoraAdapter) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Yields the name of each module with its A and B, float32. Nothing is read that does not have the rank."""
+def _pairs(adapter: LoraAdapter, weights: bytes) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Yields the name of each module with its A and B, float32."""
+    stored = _tensors(adapter, weights)
+    for module, pair in sorted(_names(adapter, stored).items()):
+        if len(pair) < len("AB"):
+            raise CheckpointError(f"adapter {adapter.name!r}: expected lora_A and lora_B of {module!r}, got one")
+        down, up = (stored[pair[which]] for which in "AB")
+        if not _DTYPES.keys() >= (types := {down.dtype, up.dtype}):
+            raise CheckpointError(
+                f"adapter {adapter.name!r}: {module!r}: expected one of {', '.join(sorted(_DTYPES))}, got"
+                f" {', '.join(sorted(types))}"
+            )
+        if [*down.shape[:1], *up.shape[1:]] != [adapter.rank(module)] * 2:
+            raise CheckpointError(
+                f"adapter {adapter.name!r}: {module!r}: expected matrices of rank {adapter.rank(module)}, got"
+                f" {down.shape} and {up.shape}"
+            )
+        yield module, _finite(adapter, module, down), _finite(adapter, module, up)
+
+
+class _Stored(NamedTuple):
+    dtype: str
+    shape: list[int]
+    data: bytearray
+
+
+def _tensors(adapter: LoraAdapter, weights: bytes) -> Mapping[str, _Stored]:
+    """Returns the tensors of a file by name: the length of its header in 8 bytes, the header, and their data."""
+    if (num_bytes := int.from_bytes(weights[:8], "little")) > _MOST_HEADER_BYTES:
+        raise CheckpointError(
+            f"adapter {adapter.name!r}: {WEIGHTS_NAME}: expected a header of at most {_MOST_HEADER_BYTES} bytes, got"
+            f" {num_bytes}"
+        )
     try:
-        with safe_open(adapter.path / WEIGHTS_NAME, framework="pt") as stored:
-            names = _names(adapter, stored.keys())
-            for module, pair in sorted(names.items()):
-                if len(pair) < len("AB"):
-                    raise CheckpointError(
-                        f"adapter {adapter.name!r}: expected lora_A and lora_B of {module!r}, got one"
-                    )
-                down, up = (stored.get_slice(pair[which]) for which in "AB")
-                if not _DTYPES.issuperset(types := (down.get_dtype(), up.get_dtype())):
-                    raise CheckpointError(
-                        f"adapter {adapter.name!r}: {module!r}: expected one of {', '.join(sorted(_DTYPES))}, got"
-                        f" {', '.join(types)}"
-                    )
-                ranks = [*down.get_shape()[:1], *up.get_shape()[1:]]
-                if ranks != [adapter.rank(module)] * 2:
-                    raise CheckpointError(
-                        f"adapter {adapter.name!r}: {module!r}: expected matrices of rank {adapter.rank(module)}, got"
-                        f" {down.get_shape()} and {up.get_shape()}"
-                    )
-                yield module, _finite(adapter, module, down[:]), _finite(adapter, module, up[:])
+        return {name: _Stored(**fields) for name, fields in deserialize(weights)}
     except SafetensorError as error:
         raise CheckpointError(f"adapter {adapter.name!r}: {WEIGHTS_NAME} cannot be read: {error}") from error
 
@@ -235,8 +282,11 @@ def _names(adapter: LoraAdapter, names: Iterable[str]) -> Mapping[str, Mapping[s
     return found
 
 
-def _finite(adapter: LoraAdapter, module: str, matrix: Tensor) -> Tensor:
-    if not (matrix := matrix.float()).isfinite().all():
+def _finite(adapter: LoraAdapter, module: str, stored: _Stored) -> Tensor:
+    if not stored.data:  # of no inputs or outputs, which `frombuffer` does not read
+        raise CheckpointError(f"adapter {adapter.name!r}: {module!r}: expected numbers, got {stored.shape}")
+    matrix = torch.frombuffer(stored.data, dtype=_DTYPES[stored.dtype]).view(stored.shape).float()
+    if not matrix.isfinite().all():
         raise CheckpointError(f"adapter {adapter.name!r}: {module!r}: expected finite numbers")
     return matrix
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
-from glimpse.engine.checkpoint.lora import read_adapters
 from glimpse.engine.core.core import Core
 from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.plan import CompletedStep, StepPlan, StepResult
@@ -21,6 +20,7 @@ from glimpse.engine.protocol.media import MediaSpan
 from glimpse.engine.protocol.messages import TokenEvent
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.worker.execution.runner import ModelRunner
+from glimpse.engine.worker.loading.build_runner import LoadedShard
 from glimpse.engine.worker.loading.load_engine import load_core, load_shard, make_runner
 from glimpse.engine.worker.parallel.group import join_group
 from glimpse.engine.worker.parallel.plans import shard_plan
@@ -77,20 +77,20 @@ def logprobs(events: Sequence[TokenEvent]) -> list[dict[int, float]]:
 
 
 def core_of_threads(config: EngineConfig, rendezvous_file: Path, pool: ThreadPoolExecutor) -> Core:
-    def load(rank: int) -> ModelRunner:
+    def load(rank: int) -> tuple[LoadedShard, ModelRunner]:
         shard = load_shard(config, rank=rank, on_progress=lambda _stage, _fraction: None)
         group = join_group(str(rendezvous_file), rank=rank, num_ranks=config.tensor_parallel_size, device=shard.device)
-        return make_runner(config, shard, group, on_progress=lambda _stage, _fraction: None)
+        return shard, make_runner(config, shard, group, on_progress=lambda _stage, _fraction: None)
 
     text = load_model_config(Path(config.model_path)).text
-    runners = list(pool.map(load, range(config.tensor_parallel_size)))
+    shards, runners = zip(*pool.map(load, range(config.tensor_parallel_size)), strict=True)
     return Core(
         runner=ThreadedRunner(runners, pool),
         model=ModelSpec(
             vocab_size=text.vocab_size,
             encoder_row_width=text.encoder_row_width,
             eos_token_ids=(),
-            adapters={adapter.name: adapter.digest for adapter in read_adapters(config)},
+            adapters=shards[0].model.adapters.digests,
         ),
         limits=SchedulerLimits(
             num_blocks=runners[0].num_blocks,
